@@ -1,0 +1,54 @@
+package v1beta1
+
+// Labels that say which peer an object concerns.
+const (
+	// RemoteClusterIDLabel carries the id of the peer that an object concerns: on
+	// ForeignClusters, tenant namespaces, twin namespaces, virtual nodes and their Nodes.
+	RemoteClusterIDLabel = "liqo.io/remote-cluster-id"
+	// TenantNamespaceLabel is "true" on tenant namespaces.
+	TenantNamespaceLabel = "liqo.io/tenant-namespace"
+	// IdentityTypeLabel marks a Secret that holds credentials for a peer.
+	IdentityTypeLabel = "liqo.io/identity-type"
+	// IdentityControlPlane is the IdentityTypeLabel value of the Secret whose
+	// `kubeconfig` key reaches the peer's API server.
+	IdentityControlPlane = "ControlPlane"
+	// KubeconfigSecretKey is the key of a kubeconfig in a Secret.
+	KubeconfigSecretKey = "kubeconfig"
+	// TenantNamespacePrefix followed by a peer's id is the name of its tenant namespace.
+	TenantNamespacePrefix = "liqo-tenant-"
+	// PeerUserPrefix begins the user name of a peer's certificate; the peer's id and a
+	// serial unique to the enrolment follow, separated by colons.
+	PeerUserPrefix = "liqo.io:peer:"
+)
+
+// Condition types and reasons of a ForeignCluster.
+const (
+	// ConditionReady is true when every check that applies to the peer passes.
+	ConditionReady = "Ready"
+	// ConditionAPIServer tells whether the peer's API server answers. It is absent
+	// while there are no credentials to ask it with.
+	ConditionAPIServer = "APIServerStatus"
+	// ConditionNetwork tells whether the tunnel to the peer carries packets. It is
+	// absent while the network is off for the peer.
+	ConditionNetwork = "NetworkStatus"
+
+	// ReasonAPIServerReady says that the API server answered enough of the last probes.
+	ReasonAPIServerReady = "APIServerReady"
+	// ReasonAPIServerNotReady says that it failed too many of them.
+	ReasonAPIServerNotReady = "APIServerNotReady"
+	// ReasonClusterReplaced says that another cluster answers at the peer's address: its
+	// kube-system namespace has another UID than the recorded one. It is not written to.
+	ReasonClusterReplaced = "ClusterReplaced"
+	// ReasonProbing says that no verdict has been reached yet.
+	ReasonProbing = "Probing"
+	// ReasonInvalidCredentials says that the Secret with the peer's kubeconfig cannot be used.
+	ReasonInvalidCredentials = "InvalidCredentials"
+	// ReasonAllChecksPassed and ReasonCheckFailed explain ConditionReady.
+	ReasonAllChecksPassed = "AllChecksPassed"
+	ReasonCheckFailed     = "CheckFailed"
+	// ReasonNoCredentials says that nothing can be checked from this side.
+	ReasonNoCredentials = "NoCredentials"
+)
+
+// TenantNamespace returns the name of the namespace that holds what concerns a peer.
+func TenantNamespace(clusterID string) string { return TenantNamespacePrefix + clusterID }

@@ -1,0 +1,84 @@
+package v1beta1
+
+// Labels.
+const (
+	// TypeLabel is TypeVirtualNode on the Nodes that stand for a peer.
+	TypeLabel       = "liqo.io/type"
+	TypeVirtualNode = "virtual-node"
+	// ProviderLabel on a Node names the provider's kind, as the provider says it.
+	ProviderLabel = "liqo.io/provider"
+	// SchedulingEnabledLabel is "true" on namespaces whose pods the webhook looks at.
+	SchedulingEnabledLabel = "liqo.io/scheduling-enabled"
+	// VirtualNodeLabel carries the VirtualNode's name on what the controller makes for
+	// it: Deployment, its pods, ServiceAccount and bindings.
+	VirtualNodeLabel = "liqo.io/virtual-node"
+	// ManagedByLabel says which controller of ours made an object.
+	ManagedByLabel = "liqo.io/managed-by"
+	// ManagedByShadowPod is the ManagedByLabel value of pods made from a ShadowPod.
+	ManagedByShadowPod = "shadowpod"
+	// OriginLabel carries the id of the cluster that a reflected object comes from.
+	OriginLabel = "offloading.liqo.io/origin"
+	// DestinationLabel carries the id of the cluster that an object is reflected to.
+	DestinationLabel = "offloading.liqo.io/destination"
+	// NodeNameLabel carries the name of the virtual node that a remote pod belongs to.
+	NodeNameLabel = "offloading.liqo.io/nodename"
+	// LocalPodUIDLabel carries the UID of the consumer's pod, on ShadowPods and on the
+	// provider's pods. Pods are matched by it, never by name alone.
+	LocalPodUIDLabel = "offloading.liqo.io/local-pod-uid"
+	// ReplicatedLabel is "true" on objects that a peer put into its tenant namespace.
+	ReplicatedLabel = "liqo.io/replicated"
+	// OriginIDLabel carries the id of the cluster that a replicated object comes from.
+	OriginIDLabel = "liqo.io/originID"
+)
+
+// Annotations.
+const (
+	// AntiAffinityPresetAnnotation on a pod asks for anti-affinity in the provider:
+	// propagate, soft or hard. It acts when the pod is created (seed 004).
+	AntiAffinityPresetAnnotation = "liqo.io/anti-affinity-preset"
+	AntiAffinityPropagate        = "propagate"
+	AntiAffinitySoft             = "soft"
+	AntiAffinityHard             = "hard"
+	// AntiAffinityLabelsAnnotation lists the label keys, comma separated, that the soft
+	// and hard presets select by; all but the template hashes when absent.
+	AntiAffinityLabelsAnnotation = "liqo.io/anti-affinity-labels"
+	// RemoteRuntimeClassAnnotation on a pod names its runtime class in the provider.
+	RemoteRuntimeClassAnnotation = "liqo.io/remote-runtime-class-name"
+	// ManagedByNamespaceMapAnnotation on a twin namespace names the NamespaceMap that it
+	// was made for, as namespace/name.
+	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"
+	// OriginalNameAnnotation on a twin namespace is the name of the consumer's namespace.
+	OriginalNameAnnotation = "liqo.io/original-name"
+)
+
+// Names and keys that Kubernetes objects carry.
+const (
+	// VirtualNodeTaintKey is the key of the taint (value "true", effect NoExecute) that
+	// keeps from virtual nodes the pods that do not ask for them.
+	VirtualNodeTaintKey   = "virtual-node.liqo.io/not-allowed"
+	VirtualNodeTaintValue = "true"
+	// RuntimeClassName is the runtime class that forces a pod to a virtual node.
+	RuntimeClassName = "liqo"
+	// NamespaceOffloadingName is the only name that a NamespaceOffloading may have.
+	NamespaceOffloadingName = "offloading"
+	// RemotePodFinalizer keeps a provider's pod whose restart policy is not Always until
+	// its end is recorded in the ShadowPod.
+	RemotePodFinalizer = "offloading.liqo.io/record-end"
+	// VirtualNodeFinalizer keeps a VirtualNode until its node is drained and removed.
+	VirtualNodeFinalizer = "virtualnode-controller.liqo.io/finalizer"
+	// NamespaceOffloadingFinalizer keeps a NamespaceOffloading until the NamespaceMaps no
+	// longer ask for twins of its namespace. It never waits for a peer.
+	NamespaceOffloadingFinalizer = "namespaceoffloading-controller.liqo.io/finalizer"
+	// NamespaceMapFinalizer keeps a NamespaceMap in a provider until its twins are gone.
+	NamespaceMapFinalizer = "namespacemap-controller.liqo.io/finalizer"
+)
+
+// Reasons that show on the consumer's pods.
+const (
+	// ReasonOffloadingBackOff is the reason of a Pending pod on a virtual node whose
+	// namespace is not offloaded to that provider.
+	ReasonOffloadingBackOff = "OffloadingBackOff"
+	// ReasonRemotePodLost is the reason of a pod that was lost in the provider and may
+	// not be run again under its restart policy.
+	ReasonRemotePodLost = "RemotePodLost"
+)

@@ -1,0 +1,283 @@
+// Package loop is the one work-queue engine: keys go in, a function makes the world
+// right for each, and what fails is tried again. It knows Kubernetes objects, and
+// nothing of liqod.
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Key names the object that a sync is for. Namespace is empty for cluster scope.
+type Key = cache.ObjectName
+
+// SyncFunc makes the world right for one key, whatever event woke it. It must be
+// idempotent. It returns nil when there is nothing left to do (an object that is
+// gone, or a spec that only its author can mend), After(d) to be called again, and
+// any other error to be retried for ever with a growing delay.
+type SyncFunc func(ctx context.Context, key Key) error
+
+// Observer is told what a loop does, for metrics and for health.
+type Observer interface {
+	// Queued reports that key waits to be synced.
+	Queued(loop string, key Key)
+	// Synced reports that a sync of key took d and returned err.
+	Synced(loop string, key Key, d time.Duration, err error)
+}
+
+// Config configures a Loop.
+type Config struct {
+	// Name of the loop in logs and metrics.
+	Name string
+	// Sync is called by one worker at a time for one key.
+	Sync SyncFunc
+	// Log receives the errors of Sync.
+	Log *zap.Logger
+	// Observer may be nil.
+	Observer Observer
+}
+
+// Loop runs a SyncFunc for keys. Its methods are safe for concurrent use; a stopped
+// Loop can be run again (leadership comes and goes).
+type Loop struct {
+	cfg Config
+
+	mu     sync.Mutex
+	queue  workqueue.TypedRateLimitingInterface[Key]
+	synced []cache.InformerSynced
+	stores []cache.Store
+	keysOf []func(any) []Key
+}
+
+const (
+	baseDelay = 200 * time.Millisecond
+	maxDelay  = time.Minute
+	// A server that is away answers every key the same: no key is to blame, and all are
+	// to be caught up soon after it is back.
+	unavailableDelay = time.Second
+)
+
+// New returns a Loop. It starts nothing.
+func New(cfg Config) *Loop {
+	return &Loop{cfg: cfg, queue: newQueue(cfg.Name)}
+}
+
+func newQueue(name string) workqueue.TypedRateLimitingInterface[Key] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[Key](baseDelay, maxDelay),
+		workqueue.TypedRateLimitingQueueConfig[Key]{Name: name})
+}
+
+// Name returns the loop's name.
+func (l *Loop) Name() string { return l.cfg.Name }
+
+// Watch enqueues keys(obj) for every change that inf reports; for an update it
+// enqueues the keys of the object before and after. Run waits until the initial list
+// has been seen. The registration may be used to end the watch.
+func (l *Loop) Watch(inf cache.SharedIndexInformer, keys func(obj any) []Key) (cache.ResourceEventHandlerRegistration, error) {
+	reg, err := inf.AddEventHandler(l.Handler(keys))
+	if err != nil {
+		return nil, fmt.Errorf("watching for %s: %w", l.cfg.Name, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.synced = append(l.synced, reg.HasSynced)
+	l.stores = append(l.stores, inf.GetStore())
+	l.keysOf = append(l.keysOf, keys)
+	return reg, nil
+}
+
+// Handler returns an event handler that enqueues keys(obj), for informers that come
+// and go while the loop runs. Run does not wait for them.
+func (l *Loop) Handler(keys func(obj any) []Key) cache.ResourceEventHandler {
+	enqueue := func(obj any) {
+		if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = t.Obj
+		}
+		for _, k := range keys(obj) {
+			l.Add(k)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: enqueue,
+		UpdateFunc: func(before, after any) {
+			// An object's keys can change with its labels: who it was for must know.
+			enqueue(before)
+			enqueue(after)
+		},
+		DeleteFunc: enqueue,
+	}
+}
+
+// Self is a keys function: the object's own name.
+func Self(obj any) []Key {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil
+	}
+	return []Key{{Namespace: m.GetNamespace(), Name: m.GetName()}}
+}
+
+// Constant is a keys function for loops that treat the world as one unit.
+func Constant(key Key) func(any) []Key { return func(any) []Key { return []Key{key} } }
+
+// Add enqueues key.
+func (l *Loop) Add(key Key) {
+	l.current().Add(key)
+	if l.cfg.Observer != nil {
+		l.cfg.Observer.Queued(l.cfg.Name, key)
+	}
+}
+
+// AddAfter enqueues key once d has passed.
+func (l *Loop) AddAfter(key Key, d time.Duration) { l.current().AddAfter(key, d) }
+
+// Len is the number of keys that wait.
+func (l *Loop) Len() int { return l.current().Len() }
+
+func (l *Loop) current() workqueue.TypedRateLimitingInterface[Key] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queue
+}
+
+// Run waits for the caches, works until ctx is done, and returns when every worker
+// has returned. It may be called again after it has returned: every known object is
+// then enqueued anew.
+func (l *Loop) Run(ctx context.Context, workers int) error {
+	queue := l.current()
+	defer l.renew()
+	if !cache.WaitForCacheSync(ctx.Done(), l.hasSynced()...) {
+		return nil
+	}
+	var wg sync.WaitGroup
+	for range max(workers, 1) {
+		wg.Go(func() {
+			for l.processNextItem(ctx, queue) {
+			}
+		})
+	}
+	<-ctx.Done()
+	queue.ShutDown()
+	wg.Wait()
+	return nil
+}
+
+func (l *Loop) hasSynced() []cache.InformerSynced {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]cache.InformerSynced(nil), l.synced...)
+}
+
+// renew replaces the queue that Run has shut down, and fills it with all that is known.
+func (l *Loop) renew() {
+	l.mu.Lock()
+	l.queue.ShutDown()
+	l.queue = newQueue(l.cfg.Name)
+	queue, stores, keysOf := l.queue, l.stores, l.keysOf
+	l.mu.Unlock()
+	for i, store := range stores {
+		for _, obj := range store.List() {
+			for _, k := range keysOf[i](obj) {
+				queue.Add(k)
+			}
+		}
+	}
+}
+
+func (l *Loop) processNextItem(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Key]) bool {
+	key, shutdown := queue.Get()
+	if shutdown {
+		return false
+	}
+	defer queue.Done(key)
+	if ctx.Err() != nil {
+		return true // drains the queue without work
+	}
+	start := time.Now()
+	err := l.syncOne(ctx, key)
+	l.requeue(queue, key, err, time.Since(start))
+	return true
+}
+
+// syncOne turns a panic into an error: one bad object must not stop the others.
+func (l *Loop) syncOne(ctx context.Context, key Key) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			l.cfg.Log.Error("sync panicked", zap.Stringer("key", key), zap.Any("panic", r), zap.Stack("stack"))
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return l.cfg.Sync(ctx, key)
+}
+
+func (l *Loop) requeue(queue workqueue.TypedRateLimitingInterface[Key], key Key, err error, took time.Duration) {
+	var later afterError
+	log := l.cfg.Log.With(zap.String("loop", l.cfg.Name), zap.Stringer("key", key))
+	switch {
+	case err == nil:
+		queue.Forget(key)
+	case errors.As(err, &later):
+		queue.Forget(key)
+		queue.AddAfter(key, later.d)
+		err = nil
+	case apierrors.IsConflict(err):
+		// Somebody wrote in between: the cache will have it in a moment.
+		queue.AddRateLimited(key)
+		log.Debug("conflict; will retry")
+	case Unavailable(err):
+		queue.AddAfter(key, jitter(unavailableDelay))
+		log.Debug("server away; will retry", zap.Error(err))
+	default:
+		log.Error("sync failed; will retry", zap.Int("attempt", queue.NumRequeues(key)+1), zap.Error(err))
+		queue.AddRateLimited(key)
+	}
+	if l.cfg.Observer != nil {
+		l.cfg.Observer.Synced(l.cfg.Name, key, took, err)
+	}
+}
+
+func jitter(d time.Duration) time.Duration { return d + rand.N(d) }
+
+type afterError struct{ d time.Duration }
+
+func (e afterError) Error() string { return fmt.Sprintf("again in %s", e.d) }
+
+// After makes a SyncFunc be called again for the same key once d has passed. It is
+// not a failure.
+func After(d time.Duration) error { return afterError{d} }
+
+// Unavailable reports whether err says that the API server is away or overloaded,
+// rather than that the request was wrong.
+func Unavailable(err error) bool {
+	if err == nil {
+		return false
+	}
+	if errors.Is(err, context.DeadlineExceeded) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) ||
+		utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) {
+		return true
+	}
+	var netErr net.Error
+	if errors.As(err, &netErr) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		code := int(status.Status().Code)
+		return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+	}
+	return false
+}

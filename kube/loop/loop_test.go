@@ -1,0 +1,135 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+)
+
+type script struct {
+	mu    sync.Mutex
+	calls map[Key]int
+	sync  func(ctx context.Context, key Key, call int) error
+}
+
+func (s *script) run(ctx context.Context, key Key) error {
+	s.mu.Lock()
+	s.calls[key]++
+	call := s.calls[key]
+	s.mu.Unlock()
+	return s.sync(ctx, key, call)
+}
+
+func (s *script) count(key Key) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[key]
+}
+
+func newScript(sync func(ctx context.Context, key Key, call int) error) (*script, *Loop) {
+	s := &script{calls: map[Key]int{}, sync: sync}
+	return s, New(Config{Name: "test", Sync: s.run, Log: zap.NewNop()})
+}
+
+func TestRetryPolicy(t *testing.T) {
+	unavailable := apierrors.NewServiceUnavailable("away")
+	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "p")
+	for name, tc := range map[string]struct {
+		err      error
+		min, max time.Duration
+	}{
+		"an ordinary error comes again soon":   {errors.New("x"), 150 * time.Millisecond, 300 * time.Millisecond},
+		"a refused request comes again soon":   {notFound, 150 * time.Millisecond, 300 * time.Millisecond},
+		"a server that is away is tried later": {unavailable, time.Second, 2 * time.Second},
+		"a delay that was asked for":           {After(42 * time.Second), 42 * time.Second, 42 * time.Second},
+		"a panic is an error":                  {nil, 150 * time.Millisecond, 300 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var second time.Duration
+				start := time.Now()
+				s, l := newScript(func(_ context.Context, _ Key, call int) error {
+					if call > 1 {
+						second = time.Since(start)
+						return nil
+					}
+					if tc.err == nil {
+						panic("bad object")
+					}
+					return tc.err
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- l.Run(ctx, 1) }()
+				l.Add(Key{Name: "a"})
+				time.Sleep(time.Minute) // the bubble's clock
+				cancel()
+				require.NoError(t, <-done)
+				l.current().ShutDown()
+				require.Equal(t, 2, s.count(Key{Name: "a"}))
+				require.GreaterOrEqual(t, second, tc.min)
+				require.LessOrEqual(t, second, tc.max)
+			})
+		})
+	}
+}
+
+func TestRunWaitsForItsWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		started, finished := make(chan struct{}), false
+		_, l := newScript(func(ctx context.Context, _ Key, _ int) error {
+			close(started)
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			finished = true
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- l.Run(ctx, 3) }()
+		l.Add(Key{Name: "a"})
+		<-started
+		cancel()
+		require.NoError(t, <-done)
+		l.current().ShutDown()
+		require.True(t, finished, "Run returned while a worker was at work")
+	})
+}
+
+func TestWatchUnwrapsTombstonesAndRunsAgain(t *testing.T) {
+	client := fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}})
+	factory := informers.NewSharedInformerFactory(client, 0)
+	seen := make(chan Key, 10)
+	_, l := newScript(func(_ context.Context, key Key, _ int) error { seen <- key; return nil })
+	inf := factory.Core().V1().ConfigMaps().Informer()
+	_, err := l.Watch(inf, Self)
+	require.NoError(t, err)
+	factory.Start(t.Context().Done())
+
+	key := Key{Namespace: "ns", Name: "a"}
+	for range 2 { // leadership comes twice: each time the known object is seen
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- l.Run(ctx, 1) }()
+		require.Equal(t, key, <-seen)
+		cancel()
+		require.NoError(t, <-done)
+	}
+
+	gone := cache.DeletedFinalStateUnknown{Key: "ns/b", Obj: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}}
+	l.Handler(Self).OnDelete(gone)
+	require.Equal(t, 2, l.Len(), "the object after the restart, and the tombstone's")
+}
