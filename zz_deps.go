@@ -26,4 +26,3 @@ import (
 	_ "sigs.k8s.io/yaml"
 )
 
-func main() {}

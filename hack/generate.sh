@@ -11,7 +11,7 @@ header=hack/boilerplate.go.txt
 bin=$(pwd)/bin/tools
 mkdir -p "$bin"
 GOBIN=$bin go -C hack/tools install \
-  k8s.io/code-generator/cmd/{deepcopy-gen,client-gen,lister-gen,informer-gen,applyconfiguration-gen} \
+  k8s.io/code-generator/cmd/{deepcopy-gen,client-gen,lister-gen,informer-gen} \
   sigs.k8s.io/controller-tools/cmd/controller-gen
 
 packages=()
@@ -22,11 +22,8 @@ for g in "${groups[@]}"; do packages+=("$module/api/$g"); done
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 generated=$module/api/generated
-"$bin/applyconfiguration-gen" --go-header-file $header \
-  --output-dir "$out/applyconfiguration" --output-pkg $generated/applyconfiguration "${packages[@]}"
 "$bin/client-gen" --go-header-file $header --clientset-name versioned --input-base $module/api \
   $(printf -- '--input %s ' "${groups[@]}") \
-  --apply-configuration-package $generated/applyconfiguration \
   --output-dir "$out/clientset" --output-pkg $generated/clientset
 "$bin/lister-gen" --go-header-file $header --output-dir "$out/listers" --output-pkg $generated/listers "${packages[@]}"
 "$bin/informer-gen" --go-header-file $header \
@@ -34,7 +31,7 @@ generated=$module/api/generated
   --output-dir "$out/informers" --output-pkg $generated/informers "${packages[@]}"
 rm -rf api/generated
 mkdir -p api/generated
-cp -r "$out"/applyconfiguration "$out"/clientset "$out"/listers "$out"/informers api/generated/
+cp -r "$out"/clientset "$out"/listers "$out"/informers api/generated/
 
 # Helm never upgrades a chart's crds/ folder, so CRDs are templates, kept on uninstall.
 crds=charts/liqod/templates/crds

@@ -8,7 +8,6 @@ import (
 	context "context"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	applyconfigurationcorev1beta1 "github.com/liqod/liqod/api/generated/applyconfiguration/core/v1beta1"
 	scheme "github.com/liqod/liqod/api/generated/clientset/versioned/scheme"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	types "k8s.io/apimachinery/pkg/types"
@@ -34,21 +33,18 @@ type ForeignClusterInterface interface {
 	List(ctx context.Context, opts v1.ListOptions) (*corev1beta1.ForeignClusterList, error)
 	Watch(ctx context.Context, opts v1.ListOptions) (watch.Interface, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts v1.PatchOptions, subresources ...string) (result *corev1beta1.ForeignCluster, err error)
-	Apply(ctx context.Context, foreignCluster *applyconfigurationcorev1beta1.ForeignClusterApplyConfiguration, opts v1.ApplyOptions) (result *corev1beta1.ForeignCluster, err error)
-	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
-	ApplyStatus(ctx context.Context, foreignCluster *applyconfigurationcorev1beta1.ForeignClusterApplyConfiguration, opts v1.ApplyOptions) (result *corev1beta1.ForeignCluster, err error)
 	ForeignClusterExpansion
 }
 
 // foreignClusters implements ForeignClusterInterface
 type foreignClusters struct {
-	*gentype.ClientWithListAndApply[*corev1beta1.ForeignCluster, *corev1beta1.ForeignClusterList, *applyconfigurationcorev1beta1.ForeignClusterApplyConfiguration]
+	*gentype.ClientWithList[*corev1beta1.ForeignCluster, *corev1beta1.ForeignClusterList]
 }
 
 // newForeignClusters returns a ForeignClusters
 func newForeignClusters(c *CoreV1beta1Client) *foreignClusters {
 	return &foreignClusters{
-		gentype.NewClientWithListAndApply[*corev1beta1.ForeignCluster, *corev1beta1.ForeignClusterList, *applyconfigurationcorev1beta1.ForeignClusterApplyConfiguration](
+		gentype.NewClientWithList[*corev1beta1.ForeignCluster, *corev1beta1.ForeignClusterList](
 			"foreignclusters",
 			c.RESTClient(),
 			scheme.ParameterCodec,

@@ -7,7 +7,6 @@ package v1beta1
 import (
 	context "context"
 
-	applyconfigurationoffloadingv1beta1 "github.com/liqod/liqod/api/generated/applyconfiguration/offloading/v1beta1"
 	scheme "github.com/liqod/liqod/api/generated/clientset/versioned/scheme"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,21 +33,18 @@ type NamespaceMapInterface interface {
 	List(ctx context.Context, opts v1.ListOptions) (*offloadingv1beta1.NamespaceMapList, error)
 	Watch(ctx context.Context, opts v1.ListOptions) (watch.Interface, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts v1.PatchOptions, subresources ...string) (result *offloadingv1beta1.NamespaceMap, err error)
-	Apply(ctx context.Context, namespaceMap *applyconfigurationoffloadingv1beta1.NamespaceMapApplyConfiguration, opts v1.ApplyOptions) (result *offloadingv1beta1.NamespaceMap, err error)
-	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
-	ApplyStatus(ctx context.Context, namespaceMap *applyconfigurationoffloadingv1beta1.NamespaceMapApplyConfiguration, opts v1.ApplyOptions) (result *offloadingv1beta1.NamespaceMap, err error)
 	NamespaceMapExpansion
 }
 
 // namespaceMaps implements NamespaceMapInterface
 type namespaceMaps struct {
-	*gentype.ClientWithListAndApply[*offloadingv1beta1.NamespaceMap, *offloadingv1beta1.NamespaceMapList, *applyconfigurationoffloadingv1beta1.NamespaceMapApplyConfiguration]
+	*gentype.ClientWithList[*offloadingv1beta1.NamespaceMap, *offloadingv1beta1.NamespaceMapList]
 }
 
 // newNamespaceMaps returns a NamespaceMaps
 func newNamespaceMaps(c *OffloadingV1beta1Client, namespace string) *namespaceMaps {
 	return &namespaceMaps{
-		gentype.NewClientWithListAndApply[*offloadingv1beta1.NamespaceMap, *offloadingv1beta1.NamespaceMapList, *applyconfigurationoffloadingv1beta1.NamespaceMapApplyConfiguration](
+		gentype.NewClientWithList[*offloadingv1beta1.NamespaceMap, *offloadingv1beta1.NamespaceMapList](
 			"namespacemaps",
 			c.RESTClient(),
 			scheme.ParameterCodec,

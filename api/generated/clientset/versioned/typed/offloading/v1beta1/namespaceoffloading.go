@@ -7,7 +7,6 @@ package v1beta1
 import (
 	context "context"
 
-	applyconfigurationoffloadingv1beta1 "github.com/liqod/liqod/api/generated/applyconfiguration/offloading/v1beta1"
 	scheme "github.com/liqod/liqod/api/generated/clientset/versioned/scheme"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,21 +33,18 @@ type NamespaceOffloadingInterface interface {
 	List(ctx context.Context, opts v1.ListOptions) (*offloadingv1beta1.NamespaceOffloadingList, error)
 	Watch(ctx context.Context, opts v1.ListOptions) (watch.Interface, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts v1.PatchOptions, subresources ...string) (result *offloadingv1beta1.NamespaceOffloading, err error)
-	Apply(ctx context.Context, namespaceOffloading *applyconfigurationoffloadingv1beta1.NamespaceOffloadingApplyConfiguration, opts v1.ApplyOptions) (result *offloadingv1beta1.NamespaceOffloading, err error)
-	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
-	ApplyStatus(ctx context.Context, namespaceOffloading *applyconfigurationoffloadingv1beta1.NamespaceOffloadingApplyConfiguration, opts v1.ApplyOptions) (result *offloadingv1beta1.NamespaceOffloading, err error)
 	NamespaceOffloadingExpansion
 }
 
 // namespaceOffloadings implements NamespaceOffloadingInterface
 type namespaceOffloadings struct {
-	*gentype.ClientWithListAndApply[*offloadingv1beta1.NamespaceOffloading, *offloadingv1beta1.NamespaceOffloadingList, *applyconfigurationoffloadingv1beta1.NamespaceOffloadingApplyConfiguration]
+	*gentype.ClientWithList[*offloadingv1beta1.NamespaceOffloading, *offloadingv1beta1.NamespaceOffloadingList]
 }
 
 // newNamespaceOffloadings returns a NamespaceOffloadings
 func newNamespaceOffloadings(c *OffloadingV1beta1Client, namespace string) *namespaceOffloadings {
 	return &namespaceOffloadings{
-		gentype.NewClientWithListAndApply[*offloadingv1beta1.NamespaceOffloading, *offloadingv1beta1.NamespaceOffloadingList, *applyconfigurationoffloadingv1beta1.NamespaceOffloadingApplyConfiguration](
+		gentype.NewClientWithList[*offloadingv1beta1.NamespaceOffloading, *offloadingv1beta1.NamespaceOffloadingList](
 			"namespaceoffloadings",
 			c.RESTClient(),
 			scheme.ParameterCodec,

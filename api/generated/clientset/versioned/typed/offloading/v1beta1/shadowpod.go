@@ -7,7 +7,6 @@ package v1beta1
 import (
 	context "context"
 
-	applyconfigurationoffloadingv1beta1 "github.com/liqod/liqod/api/generated/applyconfiguration/offloading/v1beta1"
 	scheme "github.com/liqod/liqod/api/generated/clientset/versioned/scheme"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,21 +33,18 @@ type ShadowPodInterface interface {
 	List(ctx context.Context, opts v1.ListOptions) (*offloadingv1beta1.ShadowPodList, error)
 	Watch(ctx context.Context, opts v1.ListOptions) (watch.Interface, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts v1.PatchOptions, subresources ...string) (result *offloadingv1beta1.ShadowPod, err error)
-	Apply(ctx context.Context, shadowPod *applyconfigurationoffloadingv1beta1.ShadowPodApplyConfiguration, opts v1.ApplyOptions) (result *offloadingv1beta1.ShadowPod, err error)
-	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
-	ApplyStatus(ctx context.Context, shadowPod *applyconfigurationoffloadingv1beta1.ShadowPodApplyConfiguration, opts v1.ApplyOptions) (result *offloadingv1beta1.ShadowPod, err error)
 	ShadowPodExpansion
 }
 
 // shadowPods implements ShadowPodInterface
 type shadowPods struct {
-	*gentype.ClientWithListAndApply[*offloadingv1beta1.ShadowPod, *offloadingv1beta1.ShadowPodList, *applyconfigurationoffloadingv1beta1.ShadowPodApplyConfiguration]
+	*gentype.ClientWithList[*offloadingv1beta1.ShadowPod, *offloadingv1beta1.ShadowPodList]
 }
 
 // newShadowPods returns a ShadowPods
 func newShadowPods(c *OffloadingV1beta1Client, namespace string) *shadowPods {
 	return &shadowPods{
-		gentype.NewClientWithListAndApply[*offloadingv1beta1.ShadowPod, *offloadingv1beta1.ShadowPodList, *applyconfigurationoffloadingv1beta1.ShadowPodApplyConfiguration](
+		gentype.NewClientWithList[*offloadingv1beta1.ShadowPod, *offloadingv1beta1.ShadowPodList](
 			"shadowpods",
 			c.RESTClient(),
 			scheme.ParameterCodec,

@@ -7,7 +7,6 @@ package v1beta1
 import (
 	context "context"
 
-	applyconfigurationoffloadingv1beta1 "github.com/liqod/liqod/api/generated/applyconfiguration/offloading/v1beta1"
 	scheme "github.com/liqod/liqod/api/generated/clientset/versioned/scheme"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,21 +33,18 @@ type VirtualNodeInterface interface {
 	List(ctx context.Context, opts v1.ListOptions) (*offloadingv1beta1.VirtualNodeList, error)
 	Watch(ctx context.Context, opts v1.ListOptions) (watch.Interface, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts v1.PatchOptions, subresources ...string) (result *offloadingv1beta1.VirtualNode, err error)
-	Apply(ctx context.Context, virtualNode *applyconfigurationoffloadingv1beta1.VirtualNodeApplyConfiguration, opts v1.ApplyOptions) (result *offloadingv1beta1.VirtualNode, err error)
-	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
-	ApplyStatus(ctx context.Context, virtualNode *applyconfigurationoffloadingv1beta1.VirtualNodeApplyConfiguration, opts v1.ApplyOptions) (result *offloadingv1beta1.VirtualNode, err error)
 	VirtualNodeExpansion
 }
 
 // virtualNodes implements VirtualNodeInterface
 type virtualNodes struct {
-	*gentype.ClientWithListAndApply[*offloadingv1beta1.VirtualNode, *offloadingv1beta1.VirtualNodeList, *applyconfigurationoffloadingv1beta1.VirtualNodeApplyConfiguration]
+	*gentype.ClientWithList[*offloadingv1beta1.VirtualNode, *offloadingv1beta1.VirtualNodeList]
 }
 
 // newVirtualNodes returns a VirtualNodes
 func newVirtualNodes(c *OffloadingV1beta1Client, namespace string) *virtualNodes {
 	return &virtualNodes{
-		gentype.NewClientWithListAndApply[*offloadingv1beta1.VirtualNode, *offloadingv1beta1.VirtualNodeList, *applyconfigurationoffloadingv1beta1.VirtualNodeApplyConfiguration](
+		gentype.NewClientWithList[*offloadingv1beta1.VirtualNode, *offloadingv1beta1.VirtualNodeList](
 			"virtualnodes",
 			c.RESTClient(),
 			scheme.ParameterCodec,

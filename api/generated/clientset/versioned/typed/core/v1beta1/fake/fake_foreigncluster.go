@@ -6,20 +6,19 @@ package fake
 
 import (
 	v1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	corev1beta1 "github.com/liqod/liqod/api/generated/applyconfiguration/core/v1beta1"
-	typedcorev1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/core/v1beta1"
+	corev1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/core/v1beta1"
 	gentype "k8s.io/client-go/gentype"
 )
 
 // fakeForeignClusters implements ForeignClusterInterface
 type fakeForeignClusters struct {
-	*gentype.FakeClientWithListAndApply[*v1beta1.ForeignCluster, *v1beta1.ForeignClusterList, *corev1beta1.ForeignClusterApplyConfiguration]
+	*gentype.FakeClientWithList[*v1beta1.ForeignCluster, *v1beta1.ForeignClusterList]
 	Fake *FakeCoreV1beta1
 }
 
-func newFakeForeignClusters(fake *FakeCoreV1beta1) typedcorev1beta1.ForeignClusterInterface {
+func newFakeForeignClusters(fake *FakeCoreV1beta1) corev1beta1.ForeignClusterInterface {
 	return &fakeForeignClusters{
-		gentype.NewFakeClientWithListAndApply[*v1beta1.ForeignCluster, *v1beta1.ForeignClusterList, *corev1beta1.ForeignClusterApplyConfiguration](
+		gentype.NewFakeClientWithList[*v1beta1.ForeignCluster, *v1beta1.ForeignClusterList](
 			fake.Fake,
 			"",
 			v1beta1.SchemeGroupVersion.WithResource("foreignclusters"),

@@ -5,21 +5,20 @@
 package fake
 
 import (
-	offloadingv1beta1 "github.com/liqod/liqod/api/generated/applyconfiguration/offloading/v1beta1"
-	typedoffloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
 	v1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	gentype "k8s.io/client-go/gentype"
 )
 
 // fakeNamespaceMaps implements NamespaceMapInterface
 type fakeNamespaceMaps struct {
-	*gentype.FakeClientWithListAndApply[*v1beta1.NamespaceMap, *v1beta1.NamespaceMapList, *offloadingv1beta1.NamespaceMapApplyConfiguration]
+	*gentype.FakeClientWithList[*v1beta1.NamespaceMap, *v1beta1.NamespaceMapList]
 	Fake *FakeOffloadingV1beta1
 }
 
-func newFakeNamespaceMaps(fake *FakeOffloadingV1beta1, namespace string) typedoffloadingv1beta1.NamespaceMapInterface {
+func newFakeNamespaceMaps(fake *FakeOffloadingV1beta1, namespace string) offloadingv1beta1.NamespaceMapInterface {
 	return &fakeNamespaceMaps{
-		gentype.NewFakeClientWithListAndApply[*v1beta1.NamespaceMap, *v1beta1.NamespaceMapList, *offloadingv1beta1.NamespaceMapApplyConfiguration](
+		gentype.NewFakeClientWithList[*v1beta1.NamespaceMap, *v1beta1.NamespaceMapList](
 			fake.Fake,
 			namespace,
 			v1beta1.SchemeGroupVersion.WithResource("namespacemaps"),

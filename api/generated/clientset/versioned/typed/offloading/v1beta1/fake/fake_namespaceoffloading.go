@@ -5,21 +5,20 @@
 package fake
 
 import (
-	offloadingv1beta1 "github.com/liqod/liqod/api/generated/applyconfiguration/offloading/v1beta1"
-	typedoffloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
 	v1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	gentype "k8s.io/client-go/gentype"
 )
 
 // fakeNamespaceOffloadings implements NamespaceOffloadingInterface
 type fakeNamespaceOffloadings struct {
-	*gentype.FakeClientWithListAndApply[*v1beta1.NamespaceOffloading, *v1beta1.NamespaceOffloadingList, *offloadingv1beta1.NamespaceOffloadingApplyConfiguration]
+	*gentype.FakeClientWithList[*v1beta1.NamespaceOffloading, *v1beta1.NamespaceOffloadingList]
 	Fake *FakeOffloadingV1beta1
 }
 
-func newFakeNamespaceOffloadings(fake *FakeOffloadingV1beta1, namespace string) typedoffloadingv1beta1.NamespaceOffloadingInterface {
+func newFakeNamespaceOffloadings(fake *FakeOffloadingV1beta1, namespace string) offloadingv1beta1.NamespaceOffloadingInterface {
 	return &fakeNamespaceOffloadings{
-		gentype.NewFakeClientWithListAndApply[*v1beta1.NamespaceOffloading, *v1beta1.NamespaceOffloadingList, *offloadingv1beta1.NamespaceOffloadingApplyConfiguration](
+		gentype.NewFakeClientWithList[*v1beta1.NamespaceOffloading, *v1beta1.NamespaceOffloadingList](
 			fake.Fake,
 			namespace,
 			v1beta1.SchemeGroupVersion.WithResource("namespaceoffloadings"),

@@ -5,21 +5,20 @@
 package fake
 
 import (
-	offloadingv1beta1 "github.com/liqod/liqod/api/generated/applyconfiguration/offloading/v1beta1"
-	typedoffloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
 	v1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	gentype "k8s.io/client-go/gentype"
 )
 
 // fakeShadowPods implements ShadowPodInterface
 type fakeShadowPods struct {
-	*gentype.FakeClientWithListAndApply[*v1beta1.ShadowPod, *v1beta1.ShadowPodList, *offloadingv1beta1.ShadowPodApplyConfiguration]
+	*gentype.FakeClientWithList[*v1beta1.ShadowPod, *v1beta1.ShadowPodList]
 	Fake *FakeOffloadingV1beta1
 }
 
-func newFakeShadowPods(fake *FakeOffloadingV1beta1, namespace string) typedoffloadingv1beta1.ShadowPodInterface {
+func newFakeShadowPods(fake *FakeOffloadingV1beta1, namespace string) offloadingv1beta1.ShadowPodInterface {
 	return &fakeShadowPods{
-		gentype.NewFakeClientWithListAndApply[*v1beta1.ShadowPod, *v1beta1.ShadowPodList, *offloadingv1beta1.ShadowPodApplyConfiguration](
+		gentype.NewFakeClientWithList[*v1beta1.ShadowPod, *v1beta1.ShadowPodList](
 			fake.Fake,
 			namespace,
 			v1beta1.SchemeGroupVersion.WithResource("shadowpods"),

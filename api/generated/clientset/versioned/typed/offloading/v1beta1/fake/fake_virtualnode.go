@@ -5,21 +5,20 @@
 package fake
 
 import (
-	offloadingv1beta1 "github.com/liqod/liqod/api/generated/applyconfiguration/offloading/v1beta1"
-	typedoffloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
 	v1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	gentype "k8s.io/client-go/gentype"
 )
 
 // fakeVirtualNodes implements VirtualNodeInterface
 type fakeVirtualNodes struct {
-	*gentype.FakeClientWithListAndApply[*v1beta1.VirtualNode, *v1beta1.VirtualNodeList, *offloadingv1beta1.VirtualNodeApplyConfiguration]
+	*gentype.FakeClientWithList[*v1beta1.VirtualNode, *v1beta1.VirtualNodeList]
 	Fake *FakeOffloadingV1beta1
 }
 
-func newFakeVirtualNodes(fake *FakeOffloadingV1beta1, namespace string) typedoffloadingv1beta1.VirtualNodeInterface {
+func newFakeVirtualNodes(fake *FakeOffloadingV1beta1, namespace string) offloadingv1beta1.VirtualNodeInterface {
 	return &fakeVirtualNodes{
-		gentype.NewFakeClientWithListAndApply[*v1beta1.VirtualNode, *v1beta1.VirtualNodeList, *offloadingv1beta1.VirtualNodeApplyConfiguration](
+		gentype.NewFakeClientWithList[*v1beta1.VirtualNode, *v1beta1.VirtualNodeList](
 			fake.Fake,
 			namespace,
 			v1beta1.SchemeGroupVersion.WithResource("virtualnodes"),

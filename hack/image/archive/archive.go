@@ -1,0 +1,215 @@
+// Package archive writes container images without a container engine: one layer of
+// static files, as a tar that is an OCI layout and a docker archive at once, so that
+// containerd, Docker, Podman and kind load it. The same input gives the same bytes.
+package archive
+
+import (
+	"archive/tar"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ErrNoFiles is returned for an image without content.
+var ErrNoFiles = errors.New("an image needs at least one file")
+
+// An Image is what Write writes.
+type Image struct {
+	// Name with tag: registry/repository:tag.
+	Name string
+	// Architecture as Go names it. Default: this machine's.
+	Architecture string
+	// Created is the time in the image's configuration. The zero value is 1970.
+	Created time.Time
+	// Entrypoint, Cmd, Env (NAME=value), User (uid or uid:gid) and Labels of the image.
+	Entrypoint, Cmd, Env []string
+	User                 string
+	Labels               map[string]string
+	// Files of the only layer. Missing parent directories are made, 0755.
+	Files []File
+}
+
+// A File is one entry of the layer: a copy of Source, or a symbolic link if Link is
+// set, or a directory if Dir is set, or Data.
+type File struct {
+	// Path in the image; a leading slash is optional.
+	Path string
+	// Mode is the permission bits, with 0o1000 for sticky. Default 0o755 for
+	// directories, 0o555 for copies, 0o444 for data.
+	Mode int64
+	// Source is the path of a file on this machine.
+	Source string
+	// Link is the target of a symbolic link.
+	Link string
+	// Dir makes a directory.
+	Dir bool
+	// Data is the content of a small file.
+	Data []byte
+}
+
+type descriptor struct {
+	MediaType   string            `json:"mediaType"`
+	Digest      string            `json:"digest"`
+	Size        int64             `json:"size"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// Write writes the image. It reads every source twice: once for its digest.
+func Write(w io.Writer, img Image) error {
+	if len(img.Files) == 0 {
+		return ErrNoFiles
+	}
+	files := normalize(img.Files)
+	layer, err := digestLayer(files)
+	if err != nil {
+		return err
+	}
+	config, err := json.Marshal(configOf(img, layer.Digest))
+	if err != nil {
+		return fmt.Errorf("encoding the configuration: %w", err)
+	}
+	configDesc := describe("application/vnd.oci.image.config.v1+json", config)
+	manifest, err := json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+		"config": configDesc, "layers": []descriptor{layer},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the manifest: %w", err)
+	}
+	tw := tar.NewWriter(w)
+	if err := writeMeta(tw, img.Name, config, manifest, configDesc, layer); err != nil {
+		return err
+	}
+	if err := writeHeader(tw, &tar.Header{Name: blob(layer), Size: layer.Size, Mode: 0o444, Typeflag: tar.TypeReg}); err != nil {
+		return err
+	}
+	if err := writeLayer(tw, files); err != nil {
+		return err
+	}
+	return tw.Close()
+}
+
+// writeMeta writes everything but the layer, which is too large to keep in memory.
+func writeMeta(tw *tar.Writer, name string, config, manifest []byte, configDesc, layer descriptor) error {
+	top := describe("application/vnd.oci.image.manifest.v1+json", manifest)
+	top.Annotations = map[string]string{
+		"io.containerd.image.name":          name,
+		"org.opencontainers.image.ref.name": name[strings.LastIndexByte(name, ':')+1:],
+	}
+	index, err := json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []descriptor{top},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the index: %w", err)
+	}
+	docker, err := json.Marshal([]map[string]any{{
+		"Config": blob(configDesc), "RepoTags": []string{name}, "Layers": []string{blob(layer)},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the docker manifest: %w", err)
+	}
+	for _, f := range []File{
+		{Path: "oci-layout", Data: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+		{Path: "index.json", Data: index},
+		{Path: "manifest.json", Data: docker},
+		{Path: blob(top), Data: manifest},
+		{Path: blob(configDesc), Data: config},
+	} {
+		f.Mode = 0o444
+		if err := writeFile(tw, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func configOf(img Image, layerDigest string) map[string]any {
+	return map[string]any{
+		"architecture": cmp.Or(img.Architecture, runtime.GOARCH),
+		"os":           "linux",
+		"created":      timeOf(img).Format(time.RFC3339),
+		"config": map[string]any{
+			"Entrypoint": img.Entrypoint, "Cmd": img.Cmd, "Env": img.Env, "User": img.User, "Labels": img.Labels, "WorkingDir": "/",
+		},
+		"rootfs":  map[string]any{"type": "layers", "diff_ids": []string{layerDigest}},
+		"history": []map[string]any{{"created": timeOf(img).Format(time.RFC3339), "created_by": "hack/image"}},
+	}
+}
+
+func timeOf(img Image) time.Time {
+	if img.Created.IsZero() {
+		return time.Unix(0, 0).UTC()
+	}
+	return img.Created.UTC()
+}
+
+// normalize sorts the files, gives them relative names and default modes, and adds
+// the directories that are missing.
+func normalize(files []File) []File {
+	byPath := map[string]File{}
+	for _, f := range files {
+		f.Path = strings.TrimPrefix(path.Clean("/"+f.Path), "/")
+		byPath[f.Path] = f
+		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
+			if _, ok := byPath[dir]; !ok {
+				byPath[dir] = File{Path: dir, Dir: true}
+			}
+		}
+	}
+	out := make([]File, 0, len(byPath))
+	for _, f := range byPath {
+		f.Mode = cmp.Or(f.Mode, defaultMode(f))
+		out = append(out, f)
+	}
+	slices.SortFunc(out, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
+	return out
+}
+
+func defaultMode(f File) int64 {
+	switch {
+	case f.Dir:
+		return 0o755
+	case f.Source != "":
+		return 0o555
+	case f.Link != "":
+		return 0o777
+	default:
+		return 0o444
+	}
+}
+
+func digestLayer(files []File) (descriptor, error) {
+	h := sha256.New()
+	count := &counter{w: h}
+	if err := writeLayer(count, files); err != nil {
+		return descriptor{}, err
+	}
+	return descriptor{MediaType: "application/vnd.oci.image.layer.v1.tar", Digest: "sha256:" + hex.EncodeToString(h.Sum(nil)), Size: count.n}, nil
+}
+
+func describe(mediaType string, data []byte) descriptor {
+	sum := sha256.Sum256(data)
+	return descriptor{MediaType: mediaType, Digest: "sha256:" + hex.EncodeToString(sum[:]), Size: int64(len(data))}
+}
+
+func blob(d descriptor) string { return "blobs/" + strings.Replace(d.Digest, ":", "/", 1) }
+
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}

@@ -1,0 +1,92 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func example(t *testing.T) Image {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "bin")
+	require.NoError(t, os.WriteFile(bin, []byte("program"), 0o700))
+	return Image{
+		Name: "lab.local/x:1", Entrypoint: []string{"/x"}, User: "65532", Env: []string{"PATH=/bin"},
+		Files: []File{
+			{Path: "/x", Source: bin},
+			{Path: "/bin/cat", Link: "/x"},
+			{Path: "/tmp", Dir: true, Mode: 0o1777},
+			{Path: "/etc/passwd", Data: []byte("nobody:x:65534:65534::/:/\n")},
+		},
+	}
+}
+
+func entries(t *testing.T, data []byte) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	for tr := tar.NewReader(bytes.NewReader(data)); ; {
+		hdr, err := tr.Next()
+		if err == io.EOF {
+			return out
+		}
+		require.NoError(t, err)
+		require.NotContains(t, out, hdr.Name)
+		require.Zero(t, hdr.ModTime.Unix())
+		out[hdr.Name], err = io.ReadAll(tr)
+		require.NoError(t, err)
+	}
+}
+
+func TestWriteIsReproducible(t *testing.T) {
+	img := example(t)
+	var a, b bytes.Buffer
+	require.NoError(t, Write(&a, img))
+	require.NoError(t, os.Chmod(img.Files[0].Source, 0o755))
+	require.NoError(t, Write(&b, img))
+	require.Equal(t, a.Bytes(), b.Bytes())
+}
+
+func TestWriteGivesAnOCILayoutAndADockerArchive(t *testing.T) {
+	var buf bytes.Buffer
+	require.NoError(t, Write(&buf, example(t)))
+	files := entries(t, buf.Bytes())
+	for name, data := range files {
+		if dir, digest := filepath.Split(name); dir == "blobs/sha256/" {
+			sum := sha256.Sum256(data)
+			require.Equal(t, digest, hex.EncodeToString(sum[:]))
+		}
+	}
+	var docker []struct {
+		Config           string
+		RepoTags, Layers []string
+	}
+	require.NoError(t, json.Unmarshal(files["manifest.json"], &docker))
+	require.Equal(t, []string{"lab.local/x:1"}, docker[0].RepoTags)
+	layer := entries(t, files[docker[0].Layers[0]])
+	require.Equal(t, []byte("program"), layer["x"])
+	require.Contains(t, layer, "bin/")
+	require.Contains(t, layer, "tmp/")
+	var config struct {
+		Config struct{ User string }
+		RootFS struct {
+			DiffIDs []string `json:"diff_ids"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(files[docker[0].Config], &config))
+	require.Equal(t, "65532", config.Config.User)
+	require.Equal(t, docker[0].Layers[0], "blobs/sha256/"+config.RootFS.DiffIDs[0][len("sha256:"):])
+}
+
+func TestWriteRefuses(t *testing.T) {
+	require.ErrorIs(t, Write(io.Discard, Image{Name: "x:1"}), ErrNoFiles)
+	err := Write(io.Discard, Image{Name: "x:1", Files: []File{{Path: "a", Source: "/does/not/exist"}}})
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -1,0 +1,135 @@
+// Command image builds liqod and writes its container image as a tar, without a
+// container engine: an OCI layout that Docker, Podman, containerd and kind load.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"github.com/liqod/liqod/hack/image/archive"
+)
+
+type options struct {
+	dir, binary, out, name, version, arch string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	opts, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		err = run(ctx, opts, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("image", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.StringVar(&o.dir, "dir", ".", "root of the repository")
+	fs.StringVar(&o.binary, "binary", "", "use this static binary instead of building one")
+	fs.StringVar(&o.out, "out", "bin/liqod-image.tar", "file to write")
+	fs.StringVar(&o.name, "name", "", "image name with tag (default liqod.io/liqod:VERSION)")
+	fs.StringVar(&o.version, "version", "", "version (default: from git, else dev)")
+	fs.StringVar(&o.arch, "arch", "", "architecture, as Go names it (default: this machine's)")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if fs.NArg() != 0 {
+		return o, fmt.Errorf("unexpected argument %q: only flags are accepted", fs.Arg(0))
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, o options, out io.Writer) error {
+	o.version = cmp.Or(o.version, gitVersion(ctx, o.dir), "dev")
+	o.name = cmp.Or(o.name, "liqod.io/liqod:"+tag(o.version))
+	if o.binary == "" {
+		tmp, err := os.MkdirTemp("", "liqod-image-")
+		if err != nil {
+			return fmt.Errorf("making a directory for the binary: %w", err)
+		}
+		defer os.RemoveAll(tmp)
+		o.binary = filepath.Join(tmp, "liqod")
+		if err := build(ctx, o); err != nil {
+			return err
+		}
+	}
+	if err := write(o); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%s: %s\n", o.out, o.name)
+	return err
+}
+
+func build(ctx context.Context, o options) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath",
+		"-ldflags", "-s -w -X github.com/liqod/liqod/roles.Version="+o.version, "-o", o.binary, ".")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = o.dir, os.Stderr, os.Stderr
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	if o.arch != "" {
+		cmd.Env = append(cmd.Env, "GOARCH="+o.arch)
+	}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building liqod in %s: %w", o.dir, err)
+	}
+	return nil
+}
+
+// write replaces the output only when it is complete.
+func write(o options) error {
+	if err := os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil {
+		return fmt.Errorf("making the output directory: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(o.out), ".image-")
+	if err != nil {
+		return fmt.Errorf("making the output: %w", err)
+	}
+	defer os.Remove(f.Name())
+	err = archive.Write(f, image(o))
+	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return fmt.Errorf("writing %s: %w", o.out, err)
+	}
+	return os.Rename(f.Name(), o.out)
+}
+
+func image(o options) archive.Image {
+	return archive.Image{
+		Name: o.name, Architecture: o.arch, Entrypoint: []string{"/liqod"}, User: "65532:65532",
+		Env:    []string{"PATH=/"},
+		Labels: map[string]string{"org.opencontainers.image.version": o.version, "org.opencontainers.image.licenses": "Apache-2.0"},
+		Files: []archive.File{
+			{Path: "/liqod", Source: o.binary},
+			{Path: "/tmp", Dir: true, Mode: 0o1777},
+			{Path: "/etc/passwd", Data: []byte("root:x:0:0:root:/:/\nliqod:x:65532:65532:liqod:/:/\n")},
+			{Path: "/etc/group", Data: []byte("root:x:0:\nliqod:x:65532:\n")},
+		},
+	}
+}
+
+func gitVersion(ctx context.Context, dir string) string {
+	out, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--tags", "--always", "--dirty").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// tag makes a version fit for an image tag, in which + is not allowed.
+func tag(version string) string { return strings.ReplaceAll(version, "+", "-") }

@@ -1,0 +1,135 @@
+package forge
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// Exit code and reason of a container whose end nobody saw, as a kubelet gives them.
+const (
+	unknownExitCode = 137
+	unknownReason   = "ContainerStatusUnknown"
+)
+
+// PendingStatus returns the status of a local pod that cannot run in the provider,
+// with the reason, which also shows in Ready and ContainersReady. A pod that has
+// ended keeps its status.
+func PendingStatus(local *corev1.Pod, reason, message string, now metav1.Time) corev1.PodStatus {
+	out := *local.Status.DeepCopy()
+	if ended(out.Phase) {
+		return out
+	}
+	out.Phase, out.Reason, out.Message = corev1.PodPending, reason, message
+	notReady(&out, reason, message, now.Rfc3339Copy())
+	return out
+}
+
+// FinalStatus returns the status with which a local pod that is being deleted ends
+// when nothing of it is left in the provider: Status if that is an end, else what was
+// last known, with an unseen end for every container that was not seen to end.
+func FinalStatus(in StatusInput) corev1.PodStatus {
+	out := Status(in)
+	if ended(out.Phase) {
+		return out
+	}
+	now := in.Now.Rfc3339Copy()
+	out.ContainerStatuses = endAll(out.ContainerStatuses, in.Local.Spec.Containers, now)
+	out.Phase = corev1.PodSucceeded
+	for i := range out.ContainerStatuses {
+		if out.ContainerStatuses[i].State.Terminated.ExitCode != 0 {
+			out.Phase = corev1.PodFailed
+		}
+	}
+	for i := range out.InitContainerStatuses {
+		end(&out.InitContainerStatuses[i], now)
+	}
+	for i := range out.EphemeralContainerStatuses {
+		end(&out.EphemeralContainerStatuses[i], now)
+	}
+	out.Reason, out.Message = "", ""
+	reason := "PodFailed"
+	if out.Phase == corev1.PodSucceeded {
+		reason = "PodCompleted"
+	}
+	notReady(&out, reason, "", now)
+	return out
+}
+
+// endAll returns the statuses of the containers, each terminated.
+func endAll(have []corev1.ContainerStatus, containers []corev1.Container, now metav1.Time) []corev1.ContainerStatus {
+	for i := range containers {
+		named := func(s corev1.ContainerStatus) bool { return s.Name == containers[i].Name }
+		if !slices.ContainsFunc(have, named) {
+			have = append(have, corev1.ContainerStatus{Name: containers[i].Name, Image: containers[i].Image})
+		}
+	}
+	for i := range have {
+		end(&have[i], now)
+	}
+	return have
+}
+
+func end(s *corev1.ContainerStatus, now metav1.Time) {
+	if s.State.Terminated != nil {
+		return
+	}
+	s.Ready = false
+	s.Started = new(bool)
+	terminated := &corev1.ContainerStateTerminated{
+		ExitCode:    unknownExitCode,
+		Reason:      unknownReason,
+		Message:     "the container was not seen to end before its pod was gone",
+		FinishedAt:  now,
+		ContainerID: s.ContainerID,
+	}
+	if s.State.Running != nil {
+		terminated.StartedAt = s.State.Running.StartedAt
+	}
+	s.State = corev1.ContainerState{Terminated: terminated}
+}
+
+// missing returns the status of a pod that is not in the provider and has not ended.
+func (in *StatusInput) missing() corev1.PodStatus {
+	if reason, message, refused := in.refused(); refused {
+		out := PendingStatus(in.Local, reason, message, in.Now)
+		in.gone(&out)
+		return out
+	}
+	if !readyKnown(in.Local) {
+		return *in.Local.Status.DeepCopy()
+	}
+	out := *in.Local.Status.DeepCopy()
+	if out.Reason != "" && out.Reason == findCondition(out.Conditions, corev1.PodReady).Reason {
+		// PendingStatus has set both, for a reason that is over.
+		out.Reason, out.Message = "", ""
+	}
+	notReady(&out, ReasonRemotePodMissing, "the pod is not in the provider", in.Now)
+	in.gone(&out)
+	return out
+}
+
+// gone takes back what is certainly not true of a pod that is not there. Its address
+// may be another's by now.
+func (in *StatusInput) gone(out *corev1.PodStatus) {
+	out.PodIP, out.PodIPs = "", nil
+	for i := range out.ContainerStatuses {
+		out.ContainerStatuses[i].Ready = false
+	}
+}
+
+// refused tells why the provider's controller cannot create the pod.
+func (in *StatusInput) refused() (reason, message string, ok bool) {
+	if in.Shadow == nil {
+		return "", "", false
+	}
+	for _, c := range in.Shadow.Status.Conditions {
+		if c.Type == offloadingv1beta1.ShadowPodEnforced && c.Status == metav1.ConditionFalse {
+			return c.Reason, c.Message, true
+		}
+	}
+	return "", "", false
+}

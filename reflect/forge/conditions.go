@@ -1,0 +1,149 @@
+package forge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// conditions returns the pod's conditions: a kubelet's from the provider, everybody
+// else's from here.
+func (in *StatusInput) conditions(source *corev1.PodStatus, final bool, generation int64) []corev1.PodCondition {
+	var out []corev1.PodCondition
+	for _, c := range source.Conditions {
+		if fromProvider(c.Type, final) && c.Type != corev1.PodReady && c.Type != corev1.ContainersReady {
+			out = append(out, in.settled(c, generation))
+		}
+	}
+	containersReady := remoteReady(source, corev1.ContainersReady)
+	out = append(out, in.settled(in.ready(source), generation), in.settled(containersReady, generation))
+	for _, c := range in.Local.Status.Conditions {
+		if !kubelets(c.Type) && findCondition(out, c.Type) == nil {
+			out = append(out, *c.DeepCopy())
+		}
+	}
+	slices.SortStableFunc(out, func(a, b corev1.PodCondition) int { return strings.Compare(string(a.Type), string(b.Type)) })
+	return out
+}
+
+// kubelets tells whether a kubelet owns the condition, PodScheduled aside: that one is
+// the scheduler's of this cluster.
+func kubelets(t corev1.PodConditionType) bool {
+	switch t {
+	case corev1.PodReady, corev1.ContainersReady, corev1.PodInitialized, corev1.PodReadyToStartContainers,
+		corev1.PodResizePending, corev1.PodResizeInProgress, corev1.AllContainersRestarting:
+		return true
+	default:
+		return false
+	}
+}
+
+// fromProvider tells whether a condition is taken over. DisruptionTarget is part of an
+// end; before, the disruption may end in another remote pod, which nobody would take
+// it back for.
+func fromProvider(t corev1.PodConditionType, final bool) bool {
+	return kubelets(t) || (final && t == corev1.DisruptionTarget)
+}
+
+// ready returns the Ready condition: the provider's, unless something here forbids it.
+func (in *StatusInput) ready(source *corev1.PodStatus) corev1.PodCondition {
+	c := remoteReady(source, corev1.PodReady)
+	if c.Status != corev1.ConditionTrue {
+		return c
+	}
+	reason, message := "", ""
+	switch gates := in.closedGates(); {
+	case in.losing():
+		reason, message = ReasonRemotePodTerminating, "the provider is removing the pod"
+	case !in.NodeReady:
+		reason, message = ReasonNodeNotReady, "the virtual node is not ready"
+	case len(gates) > 0:
+		reason, message = ReasonReadinessGates, "not true: "+strings.Join(gates, ", ")
+	default:
+		return c
+	}
+	return corev1.PodCondition{Type: c.Type, Status: corev1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// closedGates returns the readiness gates whose condition is not true here.
+func (in *StatusInput) closedGates() []string {
+	var out []string
+	for _, gate := range in.Local.Spec.ReadinessGates {
+		if c := findCondition(in.Local.Status.Conditions, gate.ConditionType); c == nil || c.Status != corev1.ConditionTrue {
+			out = append(out, string(gate.ConditionType))
+		}
+	}
+	return out
+}
+
+// remoteReady returns the provider's condition, False while it has none: that of a pod
+// without a node says why it has none.
+func remoteReady(source *corev1.PodStatus, t corev1.PodConditionType) corev1.PodCondition {
+	if c := findCondition(source.Conditions, t); c != nil {
+		return *c.DeepCopy()
+	}
+	out := corev1.PodCondition{Type: t, Status: corev1.ConditionFalse}
+	if c := unplaced(source); c != nil {
+		out.Reason = c.Reason
+		out.Message = fmt.Sprintf("in the provider: %s", c.Message)
+	}
+	return out
+}
+
+// unplaced returns the condition by which the provider's scheduler says why the pod has
+// no node (Unschedulable, SchedulingGated), or nil.
+func unplaced(status *corev1.PodStatus) *corev1.PodCondition {
+	c := findCondition(status.Conditions, corev1.PodScheduled)
+	if c == nil || c.Status != corev1.ConditionFalse || c.Reason == "" {
+		return nil
+	}
+	return c
+}
+
+// settled returns a condition of the provider's as this cluster has it: with the local
+// generation, and with the time of its transition here, which is not before the last.
+func (in *StatusInput) settled(c corev1.PodCondition, generation int64) corev1.PodCondition {
+	c.ObservedGeneration = generation
+	have := findCondition(in.Local.Status.Conditions, c.Type)
+	switch {
+	case have == nil:
+		if c.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = in.Now
+		}
+		return c
+	case have.Status == c.Status:
+		c.LastTransitionTime = have.LastTransitionTime
+	case !have.LastTransitionTime.Before(&c.LastTransitionTime):
+		c.LastTransitionTime = in.Now
+	}
+	c.ObservedGeneration = max(c.ObservedGeneration, have.ObservedGeneration)
+	return c
+}
+
+// notReady makes Ready and ContainersReady False.
+func notReady(status *corev1.PodStatus, reason, message string, now metav1.Time) {
+	for _, t := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
+		c := findCondition(status.Conditions, t)
+		if c == nil {
+			status.Conditions = append(status.Conditions, corev1.PodCondition{Type: t})
+			c = &status.Conditions[len(status.Conditions)-1]
+		}
+		if c.Status != corev1.ConditionFalse {
+			c.Status, c.LastTransitionTime = corev1.ConditionFalse, now
+		}
+		c.Reason, c.Message = reason, message
+	}
+}
+
+// findCondition returns the condition of that type, which may be written to, or nil.
+func findCondition(conditions []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range conditions {
+		if conditions[i].Type == t {
+			return &conditions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package forge
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// containerStatuses brings the statuses of the containers home: of those only that
+// the pod has here, in the order of its spec.
+func (in *StatusInput) containerStatuses(out *corev1.PodStatus) {
+	spec, old := &in.Local.Spec, &in.Local.Status
+	out.ContainerStatuses = in.statuses(out.ContainerStatuses, old.ContainerStatuses, spec.Containers)
+	out.InitContainerStatuses = in.statuses(out.InitContainerStatuses, old.InitContainerStatuses, spec.InitContainers)
+
+	ephemeral := make([]corev1.Container, 0, len(spec.EphemeralContainers))
+	never := corev1.ContainerRestartPolicyNever
+	for i := range spec.EphemeralContainers {
+		// An ephemeral container is never started again, whatever the pod's policy.
+		ephemeral = append(ephemeral, corev1.Container{Name: spec.EphemeralContainers[i].Name, RestartPolicy: &never})
+	}
+	out.EphemeralContainerStatuses = in.statuses(out.EphemeralContainerStatuses, old.EphemeralContainerStatuses, ephemeral)
+}
+
+func (in *StatusInput) statuses(remote, old []corev1.ContainerStatus, containers []corev1.Container) []corev1.ContainerStatus {
+	var out []corev1.ContainerStatus
+	for i := range containers {
+		name := containers[i].Name
+		r, o := findStatus(remote, name), findStatus(old, name)
+		switch {
+		case r == nil && o == nil:
+		case r == nil:
+			kept := *o.DeepCopy()
+			kept.Ready = false
+			out = append(out, kept)
+		default:
+			out = append(out, in.status(r, o, &containers[i]))
+		}
+	}
+	return out
+}
+
+// status returns the status of one container. The old one may be nil.
+func (in *StatusInput) status(remote, old *corev1.ContainerStatus, c *corev1.Container) corev1.ContainerStatus {
+	out := *remote.DeepCopy()
+	out.RestartCount += in.earlierRestarts(c.Name)
+	if old == nil {
+		return out
+	}
+	count := max(out.RestartCount, old.RestartCount)
+	switch {
+	case stuck(&in.Local.Spec, c, old) && out.State.Terminated == nil:
+		out = *old.DeepCopy()
+	case in.losing() && old.State.Terminated == nil && stuck(&in.Local.Spec, c, &out):
+		// The provider may run the container again, and this end could not be taken back.
+		out = *old.DeepCopy()
+		out.Ready = false
+	}
+	out.RestartCount = count
+	return out
+}
+
+// earlierRestarts returns what the provider's earlier pods add to the restart count.
+func (in *StatusInput) earlierRestarts(name string) int32 {
+	if in.Shadow == nil {
+		return 0
+	}
+	for _, r := range in.Shadow.Status.Restarts {
+		if r.Name == name {
+			return r.Count
+		}
+	}
+	return 0
+}
+
+// stuck tells whether the API server keeps a container in the terminated state that
+// its status shows.
+func stuck(spec *corev1.PodSpec, c *corev1.Container, status *corev1.ContainerStatus) bool {
+	if status.State.Terminated == nil || mayRestartAll(spec) {
+		return false
+	}
+	return !mayRestart(spec, c, status.State.Terminated.ExitCode)
+}
+
+// mayRestart tells whether a container is started again after an exit: by a rule of
+// its own, else by its own policy, else by the pod's.
+func mayRestart(spec *corev1.PodSpec, c *corev1.Container, exitCode int32) bool {
+	policy := string(spec.RestartPolicy)
+	if c.RestartPolicy != nil {
+		for i := range c.RestartPolicyRules {
+			if ruleMatches(&c.RestartPolicyRules[i], exitCode) {
+				return true
+			}
+		}
+		policy = string(*c.RestartPolicy)
+	}
+	switch policy {
+	case string(corev1.RestartPolicyNever):
+		return false
+	case string(corev1.RestartPolicyOnFailure):
+		return exitCode != 0
+	default:
+		return true
+	}
+}
+
+func ruleMatches(rule *corev1.ContainerRestartRule, exitCode int32) bool {
+	if rule.ExitCodes == nil {
+		return false
+	}
+	listed := slices.Contains(rule.ExitCodes.Values, exitCode)
+	if rule.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpNotIn {
+		return !listed
+	}
+	return listed
+}
+
+// mayRestartAll tells whether an exit of some container may start every other one again.
+func mayRestartAll(spec *corev1.PodSpec) bool {
+	restartsAll := func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
+			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+		})
+	}
+	return slices.ContainsFunc(spec.Containers, restartsAll) || slices.ContainsFunc(spec.InitContainers, restartsAll)
+}
+
+func findStatus(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	for i := range statuses {
+		if statuses[i].Name == name {
+			return &statuses[i]
+		}
+	}
+	return nil
+}

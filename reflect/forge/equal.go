@@ -1,0 +1,27 @@
+package forge
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// EqualStatus tells whether two statuses say the same. The order of conditions does
+// not count, nor, with ignoreHostIPs, the addresses of the host: one that has changed
+// alone is not worth a write to every pod.
+func EqualStatus(a, b *corev1.PodStatus, ignoreHostIPs bool) bool {
+	return equality.Semantic.DeepEqual(normalized(a, ignoreHostIPs), normalized(b, ignoreHostIPs))
+}
+
+func normalized(s *corev1.PodStatus, ignoreHostIPs bool) *corev1.PodStatus {
+	out := *s
+	out.Conditions = slices.SortedFunc(slices.Values(s.Conditions), func(a, b corev1.PodCondition) int {
+		return strings.Compare(string(a.Type), string(b.Type))
+	})
+	if ignoreHostIPs {
+		out.HostIP, out.HostIPs = "", nil
+	}
+	return &out
+}

@@ -1,0 +1,191 @@
+package forge
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What becomes of a field on its way to the provider.
+const (
+	kept    = "kept"
+	removed = "removed"
+	forced  = "forced"
+	partly  = "kept in part"
+	refused = "refused"
+)
+
+type rule struct{ fate, why string }
+
+// podFields says what happens to each field of an offloaded pod, and why.
+var podFields = map[string]rule{
+	"Volumes":                       {partly, "without tokens of service accounts; pod certificates are refused"},
+	"InitContainers":                {kept, "native sidecars too; see containerFields"},
+	"Containers":                    {kept, "see containerFields"},
+	"EphemeralContainers":           {removed, "illegal at creation"},
+	"RestartPolicy":                 {kept, ""},
+	"TerminationGracePeriodSeconds": {kept, ""},
+	"ActiveDeadlineSeconds":         {kept, ""},
+	"DNSPolicy":                     {kept, ""},
+	"NodeSelector":                  {removed, "names nodes of this cluster; the patch may set another"},
+	"ServiceAccountName":            {removed, "an identity of this cluster"},
+	"DeprecatedServiceAccount":      {removed, "an identity of this cluster"},
+	"AutomountServiceAccountToken":  {forced, "false: no token of the provider's"},
+	"NodeName":                      {removed, "the virtual node"},
+	"HostNetwork":                   {forced, "false"},
+	"HostPID":                       {forced, "false"},
+	"HostIPC":                       {forced, "false"},
+	"ShareProcessNamespace":         {kept, "among the pod's own containers"},
+	"SecurityContext":               {kept, ""},
+	"ImagePullSecrets":              {kept, "Secrets are reflected"},
+	"Hostname":                      {kept, ""},
+	"Subdomain":                     {kept, ""},
+	"Affinity":                      {removed, "names nodes of this cluster; presets and the patch may set another"},
+	"SchedulerName":                 {removed, "a scheduler of this cluster"},
+	"Tolerations":                   {partly, "without the virtual node's"},
+	"HostAliases":                   {kept, ""},
+	"PriorityClassName":             {removed, "a class of this cluster"},
+	"Priority":                      {removed, "the API server refuses one that does not come from a class"},
+	"DNSConfig":                     {kept, ""},
+	"ReadinessGates":                {removed, "their conditions are set, and judged, in this cluster"},
+	"RuntimeClassName":              {partly, "without liqo"},
+	"EnableServiceLinks":            {kept, ""},
+	"PreemptionPolicy":              {removed, "goes with the priority"},
+	"Overhead":                      {removed, "of a runtime class of this cluster"},
+	"TopologySpreadConstraints":     {removed, "names nodes of this cluster"},
+	"SetHostnameAsFQDN":             {kept, ""},
+	"OS":                            {kept, ""},
+	"HostUsers":                     {kept, ""},
+	"SchedulingGates":               {removed, "a pod that has a node has none"},
+	"ResourceClaims":                {refused, "name devices of this cluster"},
+	"Resources":                     {kept, ""},
+	"HostnameOverride":              {kept, ""},
+	"SchedulingGroup":               {removed, "names an object of this cluster's scheduler"},
+}
+
+// containerFields says the same of each field of a container.
+var containerFields = map[string]rule{
+	"Name":                     {kept, ""},
+	"Image":                    {kept, ""},
+	"Command":                  {kept, ""},
+	"Args":                     {kept, ""},
+	"WorkingDir":               {kept, ""},
+	"Ports":                    {partly, "without the host ports of a pod on the host's network"},
+	"EnvFrom":                  {kept, ""},
+	"Env":                      {kept, ""},
+	"Resources":                {kept, ""},
+	"ResizePolicy":             {kept, ""},
+	"RestartPolicy":            {kept, ""},
+	"RestartPolicyRules":       {kept, ""},
+	"VolumeMounts":             {partly, "without those of the injected token volume"},
+	"VolumeDevices":            {kept, ""},
+	"LivenessProbe":            {kept, ""},
+	"ReadinessProbe":           {kept, ""},
+	"StartupProbe":             {kept, ""},
+	"Lifecycle":                {kept, ""},
+	"TerminationMessagePath":   {kept, ""},
+	"TerminationMessagePolicy": {kept, ""},
+	"ImagePullPolicy":          {kept, ""},
+	"SecurityContext":          {kept, ""},
+	"Stdin":                    {kept, ""},
+	"StdinOnce":                {kept, ""},
+	"TTY":                      {kept, ""},
+}
+
+// forcedTo has the values of forced fields.
+var forcedTo = map[string]any{
+	"AutomountServiceAccountToken": new(bool),
+	"HostNetwork":                  false,
+	"HostPID":                      false,
+	"HostIPC":                      false,
+}
+
+func TestEveryFieldOfAPodSpecHasARule(t *testing.T) {
+	t.Parallel()
+	typ := reflect.TypeFor[corev1.PodSpec]()
+	require.Len(t, podFields, typ.NumField())
+	for i := range typ.NumField() {
+		name := typ.Field(i).Name
+		rule, ok := podFields[name]
+		require.Truef(t, ok, "corev1.PodSpec.%s has no line in podFields: decide what happens to it", name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}
+			fill(reflect.ValueOf(&pod.Spec).Elem().Field(i), 0)
+			want := reflect.ValueOf(pod.Spec).Field(i)
+			require.False(t, want.IsZero(), "the test must set the field")
+			if name == "Volumes" {
+				require.ErrorContains(t, errorOf(ShadowPod(pod, PodOptions{})), "podCertificate")
+				return
+			}
+			shadow, err := ShadowPod(pod, PodOptions{})
+			if rule.fate == refused {
+				require.ErrorAs(t, err, new(*Refused))
+				return
+			}
+			require.NoError(t, err)
+			got := reflect.ValueOf(shadow.Spec.Pod).Field(i)
+			switch rule.fate {
+			case kept, partly:
+				require.Equal(t, want.Interface(), got.Interface())
+			case removed:
+				require.True(t, got.IsZero(), "want the zero value, got %v", got)
+			case forced:
+				require.Equal(t, forcedTo[name], got.Interface())
+			}
+		})
+	}
+}
+
+func TestEveryFieldOfAContainerHasARule(t *testing.T) {
+	t.Parallel()
+	typ := reflect.TypeFor[corev1.Container]()
+	require.Len(t, containerFields, typ.NumField())
+	for i := range typ.NumField() {
+		require.Containsf(t, containerFields, typ.Field(i).Name,
+			"corev1.Container.%s has no line in containerFields: decide what happens to it", typ.Field(i).Name)
+	}
+	var full corev1.Container
+	fill(reflect.ValueOf(&full).Elem(), 0)
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		Containers: []corev1.Container{*full.DeepCopy()}, InitContainers: []corev1.Container{*full.DeepCopy()}}}
+	shadow, err := ShadowPod(pod, PodOptions{})
+	require.NoError(t, err)
+	require.Equal(t, full, shadow.Spec.Pod.Containers[0])
+	require.Equal(t, full, shadow.Spec.Pod.InitContainers[0])
+}
+
+func errorOf[T any](_ T, err error) error { return err }
+
+// fill gives v, and what is in it, values other than zero, some levels deep.
+func fill(v reflect.Value, depth int) {
+	if depth > 8 || !v.CanSet() {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), depth+1)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), depth+1)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), depth+1)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, depth+1)
+		v.SetMapIndex(key, value)
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(7)
+	}
+}

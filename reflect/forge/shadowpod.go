@@ -1,0 +1,133 @@
+package forge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// Reasons of Refused.
+const (
+	// ReasonAntiAffinityInvalid says that the anti-affinity annotations cannot be honoured.
+	ReasonAntiAffinityInvalid = "AntiAffinityInvalid"
+	// ReasonResourceClaims says that the pod uses dynamic resource allocation.
+	ReasonResourceClaims = "ResourceClaimsNotSupported"
+	// ReasonPodCertificate says that a volume asks for a certificate of the pod's identity.
+	ReasonPodCertificate = "PodCertificateNotSupported"
+	// ReasonReflected says that the pod itself stands for a pod of another cluster.
+	ReasonReflected = "AlreadyReflected"
+)
+
+// Refused says that a pod cannot be offloaded as it is written. Only another pod
+// helps: callers show it and do not try again.
+type Refused struct {
+	// Reason is a CamelCase word for conditions and events.
+	Reason string
+	// Message names the field, what is wrong and what is accepted.
+	Message string
+}
+
+// Error returns reason and message.
+func (r *Refused) Error() string { return r.Reason + ": " + r.Message }
+
+// PodOptions is what forging a pod needs to know beside the pod.
+type PodOptions struct {
+	// OriginClusterID is the id of this cluster.
+	OriginClusterID string
+	// DestinationClusterID is the id of the provider.
+	DestinationClusterID string
+	// NodeName is the name of the virtual node that the pod is bound to.
+	NodeName string
+	// RemoteNamespace is the twin namespace.
+	RemoteNamespace string
+	// Patch is the virtual node's spec.offloadingPatch; nil for none.
+	Patch *offloadingv1beta1.OffloadingPatch
+	// SkipLabels and SkipAnnotations are keys that stay here, beside those of Patch.
+	SkipLabels      []string
+	SkipAnnotations []string
+}
+
+// ShadowPod returns the object that asks the provider for the pod. The error, if
+// any, is a *Refused.
+func ShadowPod(local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, error) {
+	if err := supported(local); err != nil {
+		return nil, err
+	}
+	labels := o.labels(local)
+	antiAffinity, err := podAntiAffinity(local, labels)
+	if err != nil {
+		return nil, err
+	}
+	return &offloadingv1beta1.ShadowPod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        local.Name,
+			Namespace:   o.RemoteNamespace,
+			Labels:      labels,
+			Annotations: o.annotations(local),
+		},
+		Spec: offloadingv1beta1.ShadowPodSpec{
+			Pod:             podSpec(local, o.Patch, antiAffinity),
+			LocalGeneration: local.Generation,
+		},
+	}, nil
+}
+
+// supported refuses what the provider could only run differently from what is asked.
+func supported(local *corev1.Pod) error {
+	if local.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod {
+		return &Refused{ReasonReflected, fmt.Sprintf("label %s=%s: the pod stands for a pod of another cluster, and nothing reflected is reflected again",
+			offloadingv1beta1.ManagedByLabel, offloadingv1beta1.ManagedByShadowPod)}
+	}
+	if n := len(local.Spec.ResourceClaims); n > 0 {
+		return &Refused{ReasonResourceClaims, fmt.Sprintf("spec.resourceClaims has %q: resource claims name devices of this cluster; offloaded pods must have none",
+			local.Spec.ResourceClaims[0].Name)}
+	}
+	for i := range local.Spec.Volumes {
+		if hasPodCertificate(&local.Spec.Volumes[i]) {
+			return &Refused{ReasonPodCertificate, fmt.Sprintf("spec.volumes %q has a podCertificate source: the provider would issue it to an identity of its own; offloaded pods must have none",
+				local.Spec.Volumes[i].Name)}
+		}
+	}
+	return nil
+}
+
+// labels returns the labels of the ShadowPod: the pod's, and ours over them.
+func (o PodOptions) labels(local *corev1.Pod) map[string]string {
+	skip := o.SkipLabels
+	if o.Patch != nil {
+		skip = slices.Concat(skip, o.Patch.LabelsNotReflected)
+	}
+	out := without(local.Labels, skip)
+	out[offloadingv1beta1.OriginLabel] = o.OriginClusterID
+	out[offloadingv1beta1.DestinationLabel] = o.DestinationClusterID
+	out[offloadingv1beta1.NodeNameLabel] = o.NodeName
+	out[offloadingv1beta1.LocalPodUIDLabel] = string(local.UID)
+	return out
+}
+
+func (o PodOptions) annotations(local *corev1.Pod) map[string]string {
+	skip := o.SkipAnnotations
+	if o.Patch != nil {
+		skip = slices.Concat(skip, o.Patch.AnnotationsNotReflected)
+	}
+	out := without(local.Annotations, skip)
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// without returns a copy of m that lacks the keys in skip; it is never nil.
+func without(m map[string]string, skip []string) map[string]string {
+	out := make(map[string]string, len(m)+4)
+	maps.Copy(out, m)
+	for _, key := range skip {
+		delete(out, key)
+	}
+	return out
+}

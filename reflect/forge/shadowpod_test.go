@@ -1,0 +1,398 @@
+package forge
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	uid      = "11111111-2222-3333-4444-555555555555"
+	tokenDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+)
+
+func options() PodOptions {
+	return PodOptions{OriginClusterID: "rome", DestinationClusterID: "milan", NodeName: "milan-gpu", RemoteNamespace: "shop-rome"}
+}
+
+// localPod returns a pod as the API server hands it to the vkubelet.
+func localPod() *corev1.Pod {
+	always := corev1.ContainerRestartPolicyAlways
+	mounts := []corev1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "kube-api-access-x7", MountPath: tokenDir, ReadOnly: true}}
+	seconds := int64(300)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "web-1", Namespace: "shop", UID: uid, Generation: 3, ResourceVersion: "7",
+			Labels:          map[string]string{"app": "web", "pod-template-hash": "55c"},
+			Annotations:     map[string]string{"note": "x"},
+			Finalizers:      []string{"example.org/keep"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web"}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: "milan-gpu", SchedulerName: "default-scheduler", RestartPolicy: corev1.RestartPolicyAlways,
+			ServiceAccountName: "web", DeprecatedServiceAccount: "web",
+			NodeSelector: map[string]string{"zone": "a"},
+			Tolerations: []corev1.Toleration{
+				{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists},
+				{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds},
+			},
+			Containers:     []corev1.Container{{Name: "web", Image: "web:1", VolumeMounts: append([]corev1.VolumeMount(nil), mounts...)}},
+			InitContainers: []corev1.Container{{Name: "mesh", Image: "mesh:1", RestartPolicy: &always, VolumeMounts: append([]corev1.VolumeMount(nil), mounts...)}},
+			Volumes: []corev1.Volume{
+				{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+				projected("kube-api-access-x7", tokenSource(), configSource()),
+			},
+		},
+	}
+}
+
+func tokenSource() corev1.VolumeProjection {
+	return corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}
+}
+
+func configSource() corev1.VolumeProjection {
+	return corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}}
+}
+
+func projected(name string, sources ...corev1.VolumeProjection) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}}}
+}
+
+func TestShadowPod(t *testing.T) {
+	t.Parallel()
+	local := localPod()
+	before := local.DeepCopy()
+	got, err := ShadowPod(local, options())
+	require.NoError(t, err)
+	require.Equal(t, before, local, "the argument is not changed")
+
+	always := corev1.ContainerRestartPolicyAlways
+	mounts := []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	want := &offloadingv1beta1.ShadowPod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "web-1", Namespace: "shop-rome",
+			Labels: map[string]string{
+				"app": "web", "pod-template-hash": "55c",
+				"offloading.liqo.io/origin": "rome", "offloading.liqo.io/destination": "milan",
+				"offloading.liqo.io/nodename": "milan-gpu", "offloading.liqo.io/local-pod-uid": uid,
+			},
+			Annotations: map[string]string{"note": "x"},
+		},
+		Spec: offloadingv1beta1.ShadowPodSpec{
+			LocalGeneration: 3,
+			Pod: corev1.PodSpec{
+				RestartPolicy:                corev1.RestartPolicyAlways,
+				AutomountServiceAccountToken: new(bool),
+				Tolerations:                  local.Spec.Tolerations[1:],
+				Containers:                   []corev1.Container{{Name: "web", Image: "web:1", VolumeMounts: mounts}},
+				InitContainers:               []corev1.Container{{Name: "mesh", Image: "mesh:1", RestartPolicy: &always, VolumeMounts: mounts}},
+				Volumes:                      local.Spec.Volumes[:1],
+			},
+		},
+	}
+	require.Equal(t, want, got)
+}
+
+func TestShadowPodVariants(t *testing.T) {
+	t.Parallel()
+	name := func(s string) *string { return &s }
+	cases := map[string]struct {
+		pod   func(*corev1.Pod)
+		opts  func(*PodOptions)
+		check func(*testing.T, *offloadingv1beta1.ShadowPod)
+	}{
+		"skipped keys": {
+			pod: func(p *corev1.Pod) { p.Annotations["cloud"] = "y"; p.Annotations["mesh"] = "z"; p.Labels["site"] = "s" },
+			opts: func(o *PodOptions) {
+				o.SkipAnnotations = []string{"cloud"}
+				o.Patch = &offloadingv1beta1.OffloadingPatch{AnnotationsNotReflected: []string{"mesh", "note"}, LabelsNotReflected: []string{"site"}}
+			},
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Empty(t, s.Annotations)
+				require.NotContains(t, s.Labels, "site")
+			},
+		},
+		"our labels cannot be skipped or overridden": {
+			pod:  func(p *corev1.Pod) { p.Labels[offloadingv1beta1.OriginLabel] = "other" },
+			opts: func(o *PodOptions) { o.SkipLabels = []string{offloadingv1beta1.LocalPodUIDLabel} },
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, "rome", s.Labels[offloadingv1beta1.OriginLabel])
+				require.Equal(t, uid, s.Labels[offloadingv1beta1.LocalPodUIDLabel])
+			},
+		},
+		"patch": {
+			opts: func(o *PodOptions) {
+				o.Patch = &offloadingv1beta1.OffloadingPatch{
+					NodeSelector:     map[string]string{"pool": "peers"},
+					Tolerations:      []corev1.Toleration{{Key: "peers", Operator: corev1.TolerationOpExists}, {Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}},
+					Affinity:         &offloadingv1beta1.OffloadingAffinity{NodeAffinity: &corev1.NodeAffinity{}},
+					RuntimeClassName: name("gvisor"),
+				}
+			},
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, map[string]string{"pool": "peers"}, s.Spec.Pod.NodeSelector)
+				require.Len(t, s.Spec.Pod.Tolerations, 2, "one that is there is not added again")
+				require.Equal(t, "peers", s.Spec.Pod.Tolerations[1].Key)
+				require.NotNil(t, s.Spec.Pod.Affinity.NodeAffinity)
+				require.Equal(t, "gvisor", *s.Spec.Pod.RuntimeClassName)
+			},
+		},
+		"runtime class: liqo is only a way here": {
+			pod:   func(p *corev1.Pod) { p.Spec.RuntimeClassName = name("liqo") },
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) { require.Nil(t, s.Spec.Pod.RuntimeClassName) },
+		},
+		"runtime class: liqo, then the patch's": {
+			pod:  func(p *corev1.Pod) { p.Spec.RuntimeClassName = name("liqo") },
+			opts: func(o *PodOptions) { o.Patch = &offloadingv1beta1.OffloadingPatch{RuntimeClassName: name("kata")} },
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, "kata", *s.Spec.Pod.RuntimeClassName)
+			},
+		},
+		"runtime class: the pod's own before the patch's": {
+			pod:  func(p *corev1.Pod) { p.Spec.RuntimeClassName = name("gvisor") },
+			opts: func(o *PodOptions) { o.Patch = &offloadingv1beta1.OffloadingPatch{RuntimeClassName: name("kata")} },
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, "gvisor", *s.Spec.Pod.RuntimeClassName)
+			},
+		},
+		"runtime class: the annotation before all": {
+			pod: func(p *corev1.Pod) {
+				p.Spec.RuntimeClassName = name("gvisor")
+				p.Annotations["liqo.io/remote-runtime-class-name"] = "nvidia"
+			},
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, "nvidia", *s.Spec.Pod.RuntimeClassName)
+			},
+		},
+		"a token volume of the author's keeps its other sources and its mounts": {
+			pod: func(p *corev1.Pod) {
+				p.Spec.Volumes[1] = projected("vault", tokenSource(), configSource())
+				p.Spec.Containers[0].VolumeMounts[1].Name = "vault"
+				p.Spec.InitContainers[0].VolumeMounts = nil
+			},
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, projected("vault", configSource()), s.Spec.Pod.Volumes[1])
+				require.Len(t, s.Spec.Pod.Containers[0].VolumeMounts, 2)
+			},
+		},
+		"a token volume with no other source stays, empty": {
+			pod: func(p *corev1.Pod) { p.Spec.Volumes[1] = projected("vault", tokenSource()) },
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, "vault", s.Spec.Pod.Volumes[1].Name)
+				require.Empty(t, s.Spec.Pod.Volumes[1].Projected.Sources)
+			},
+		},
+		"host network": {
+			pod: func(p *corev1.Pod) {
+				p.Spec.HostNetwork = true
+				p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+			},
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.False(t, s.Spec.Pod.HostNetwork)
+				require.Equal(t, []corev1.ContainerPort{{ContainerPort: 80}}, s.Spec.Pod.Containers[0].Ports)
+			},
+		},
+		"a host port that was asked for is kept": {
+			pod: func(p *corev1.Pod) {
+				p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+			},
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.EqualValues(t, 8080, s.Spec.Pod.Containers[0].Ports[0].HostPort)
+			},
+		},
+		"a toleration of everything is kept": {
+			pod: func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} },
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, s.Spec.Pod.Tolerations)
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod, opts := localPod(), options()
+			if tc.pod != nil {
+				tc.pod(pod)
+			}
+			if tc.opts != nil {
+				tc.opts(&opts)
+			}
+			got, err := ShadowPod(pod, opts)
+			require.NoError(t, err)
+			tc.check(t, got)
+			again, changed := UpdateShadowPod(got, pod, opts)
+			require.False(t, changed, "what has just been forged is up to date")
+			require.Same(t, got, again)
+		})
+	}
+}
+
+func TestShadowPodRefuses(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		pod     func(*corev1.Pod)
+		reason  string
+		message string
+	}{
+		"resource claims": {func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} },
+			ReasonResourceClaims, `"gpu"`},
+		"pod certificate": {func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{projected("id", corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}})}
+		}, ReasonPodCertificate, `"id"`},
+		"a reflected pod": {func(p *corev1.Pod) { p.Labels["liqo.io/managed-by"] = "shadowpod" }, ReasonReflected, "nothing reflected"},
+		"unknown preset": {func(p *corev1.Pod) { p.Annotations["liqo.io/anti-affinity-preset"] = "strict" },
+			ReasonAntiAffinityInvalid, `"strict": accepted are propagate, soft and hard`},
+		"preset without labels": {func(p *corev1.Pod) {
+			p.Labels = nil
+			p.Annotations["liqo.io/anti-affinity-preset"] = "soft"
+		}, ReasonAntiAffinityInvalid, "no reflected label"},
+		"preset by a label that the pod lacks": {func(p *corev1.Pod) {
+			p.Annotations["liqo.io/anti-affinity-preset"] = "hard"
+			p.Annotations["liqo.io/anti-affinity-labels"] = "app, tier"
+		}, ReasonAntiAffinityInvalid, `"tier"`},
+		"preset by no label": {func(p *corev1.Pod) {
+			p.Annotations["liqo.io/anti-affinity-preset"] = "hard"
+			p.Annotations["liqo.io/anti-affinity-labels"] = ""
+		}, ReasonAntiAffinityInvalid, `names ""`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := localPod()
+			tc.pod(pod)
+			_, err := ShadowPod(pod, options())
+			var refused *Refused
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, tc.reason, refused.Reason)
+			require.Contains(t, refused.Message, tc.message)
+			require.Equal(t, refused.Reason+": "+refused.Message, err.Error())
+		})
+	}
+}
+
+func TestAntiAffinityPresets(t *testing.T) {
+	t.Parallel()
+	own := &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "rack"}}}
+	term := func(labels map[string]string) corev1.PodAffinityTerm {
+		return corev1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{MatchLabels: labels}, TopologyKey: "kubernetes.io/hostname"}
+	}
+	hard := func(labels map[string]string) *corev1.PodAntiAffinity {
+		return &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term(labels)}}
+	}
+	cases := map[string]struct {
+		annotations map[string]string
+		skip        []string
+		want        *corev1.PodAntiAffinity
+	}{
+		"none":      {want: nil},
+		"propagate": {annotations: map[string]string{"liqo.io/anti-affinity-preset": "propagate"}, want: own},
+		"soft": {annotations: map[string]string{"liqo.io/anti-affinity-preset": "soft"},
+			want: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+				{Weight: 1, PodAffinityTerm: term(map[string]string{"app": "web", "tier": "front"})}}}},
+		"hard": {annotations: map[string]string{"liqo.io/anti-affinity-preset": "hard"},
+			want: hard(map[string]string{"app": "web", "tier": "front"})},
+		"hard, labels chosen": {annotations: map[string]string{"liqo.io/anti-affinity-preset": "hard", "liqo.io/anti-affinity-labels": "tier"},
+			want: hard(map[string]string{"tier": "front"})},
+		"hard, a label that stays here": {annotations: map[string]string{"liqo.io/anti-affinity-preset": "hard"}, skip: []string{"tier"},
+			want: hard(map[string]string{"app": "web"})},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod, opts := localPod(), options()
+			pod.Annotations, opts.SkipLabels = tc.annotations, tc.skip
+			pod.Labels["tier"] = "front"
+			pod.Labels["statefulset.kubernetes.io/pod-name"] = "web-1"
+			pod.Labels["apps.kubernetes.io/pod-index"] = "1"
+			pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: own, NodeAffinity: &corev1.NodeAffinity{}}
+			got, err := ShadowPod(pod, opts)
+			require.NoError(t, err)
+			if tc.want == nil {
+				require.Nil(t, got.Spec.Pod.Affinity)
+				return
+			}
+			require.Equal(t, &corev1.Affinity{PodAntiAffinity: tc.want}, got.Spec.Pod.Affinity)
+		})
+	}
+}
+
+func TestUpdateShadowPod(t *testing.T) {
+	t.Parallel()
+	cpu := func(s string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(s)}}
+	}
+	n := func(i int64) *int64 { return &i }
+	cases := map[string]struct {
+		change func(*corev1.Pod)
+		want   func(*offloadingv1beta1.ShadowPod) // nil: no update
+	}{
+		"nothing":              {change: func(*corev1.Pod) {}},
+		"something immutable":  {change: func(p *corev1.Pod) { p.Spec.Hostname = "other" }},
+		"an owner":             {change: func(p *corev1.Pod) { p.OwnerReferences = nil }},
+		"a quantity respelled": {change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = cpu("1000m") }},
+		"a preset, too late":   {change: func(p *corev1.Pod) { p.Annotations["liqo.io/anti-affinity-preset"] = "hard" }, want: func(s *offloadingv1beta1.ShadowPod) { s.Annotations["liqo.io/anti-affinity-preset"] = "hard" }},
+		"a label":              {change: func(p *corev1.Pod) { p.Labels["a"] = "b" }, want: func(s *offloadingv1beta1.ShadowPod) { s.Labels["a"] = "b" }},
+		"a label removed":      {change: func(p *corev1.Pod) { delete(p.Labels, "app") }, want: func(s *offloadingv1beta1.ShadowPod) { delete(s.Labels, "app") }},
+		"no annotation left":   {change: func(p *corev1.Pod) { p.Annotations = nil }, want: func(s *offloadingv1beta1.ShadowPod) { s.Annotations = nil }},
+		"an image": {
+			change: func(p *corev1.Pod) { p.Spec.Containers[0].Image = "web:2"; p.Generation = 4 },
+			want:   func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.Containers[0].Image = "web:2"; s.Spec.LocalGeneration = 4 },
+		},
+		"a sidecar's image": {
+			change: func(p *corev1.Pod) { p.Spec.InitContainers[0].Image = "mesh:2" },
+			want:   func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.InitContainers[0].Image = "mesh:2" },
+		},
+		"a resize": {
+			change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = cpu("2") },
+			want:   func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.Containers[0].Resources = cpu("2") },
+		},
+		"a resize of the pod": {
+			change: func(p *corev1.Pod) { r := cpu("3"); p.Spec.Resources = &r },
+			want:   func(s *offloadingv1beta1.ShadowPod) { r := cpu("3"); s.Spec.Pod.Resources = &r },
+		},
+		"a toleration added": {
+			change: func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "k"}) },
+			want: func(s *offloadingv1beta1.ShadowPod) {
+				s.Spec.Pod.Tolerations = append(s.Spec.Pod.Tolerations, corev1.Toleration{Key: "k"})
+			},
+		},
+		"a toleration removed, which the provider would refuse": {change: func(p *corev1.Pod) { p.Spec.Tolerations = nil }},
+		"deadlines": {
+			change: func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds, p.Spec.TerminationGracePeriodSeconds = n(5), n(6) },
+			want: func(s *offloadingv1beta1.ShadowPod) {
+				s.Spec.Pod.ActiveDeadlineSeconds, s.Spec.Pod.TerminationGracePeriodSeconds = n(5), n(6)
+			},
+		},
+		"a debug container": {
+			change: func(p *corev1.Pod) { p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{}}; p.Generation = 4 },
+			want:   func(s *offloadingv1beta1.ShadowPod) { s.Spec.LocalGeneration = 4 },
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := localPod()
+			pod.Spec.Containers[0].Resources = cpu("1")
+			have, err := ShadowPod(pod, options())
+			require.NoError(t, err)
+			have.ResourceVersion, have.Status.Phase = "9", corev1.PodFailed
+			before := have.DeepCopy()
+			tc.change(pod)
+			got, changed := UpdateShadowPod(have, pod, options())
+			require.Equal(t, before, have, "the argument is not changed")
+			if tc.want == nil {
+				require.False(t, changed)
+				return
+			}
+			want := have.DeepCopy()
+			tc.want(want)
+			require.True(t, changed)
+			require.Equal(t, want, got)
+		})
+	}
+}

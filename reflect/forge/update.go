@@ -1,0 +1,56 @@
+package forge
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// UpdateShadowPod returns have brought up to date with what may change in a pod
+// after its creation, and whether anything differs: labels, annotations, images,
+// resources, added tolerations, activeDeadlineSeconds and
+// terminationGracePeriodSeconds, with the generation that they come from. Everything
+// else is kept as it is in have; without a difference have itself is returned.
+func UpdateShadowPod(have *offloadingv1beta1.ShadowPod, local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, bool) {
+	want := have.DeepCopy()
+	want.Labels = o.labels(local)
+	want.Annotations = o.annotations(local)
+	want.Spec.LocalGeneration = local.Generation
+
+	spec := &want.Spec.Pod
+	updateContainers(spec.Containers, local.Spec.Containers)
+	updateContainers(spec.InitContainers, local.Spec.InitContainers)
+	spec.Tolerations = addTolerations(spec.Tolerations, forgeTolerations(local.Spec.Tolerations, o.Patch))
+	spec.ActiveDeadlineSeconds = clone(local.Spec.ActiveDeadlineSeconds)
+	spec.TerminationGracePeriodSeconds = clone(local.Spec.TerminationGracePeriodSeconds)
+	spec.Resources = local.Spec.Resources.DeepCopy()
+
+	if maps.Equal(have.Labels, want.Labels) && maps.Equal(have.Annotations, want.Annotations) &&
+		equality.Semantic.DeepEqual(have.Spec, want.Spec) {
+		return have, false
+	}
+	return want, true
+}
+
+// updateContainers sets image and resources of the containers that have the same name.
+func updateContainers(have, local []corev1.Container) {
+	for i := range have {
+		for j := range local {
+			if have[i].Name == local[j].Name {
+				have[i].Image = local[j].Image
+				have[i].Resources = *local[j].Resources.DeepCopy()
+			}
+		}
+	}
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}

@@ -1,0 +1,98 @@
+package kinds
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// started reports whether any container of the pod has run, as far as its status says.
+func started(pod *corev1.Pod) bool {
+	for _, set := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, s := range set {
+			if s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil {
+				return true
+			}
+		}
+	}
+	return pod.Status.Phase == corev1.PodRunning
+}
+
+// mayRunAgain decides whether a pod that was lost while it ran may be created again
+// (DESIGN: always for Always; for OnFailure while no container has ended with 0).
+func mayRunAgain(pod *corev1.Pod) bool {
+	switch pod.Spec.RestartPolicy {
+	case corev1.RestartPolicyNever:
+		return !started(pod)
+	case corev1.RestartPolicyOnFailure:
+		for _, s := range pod.Status.ContainerStatuses {
+			if t := s.State.Terminated; t != nil && t.ExitCode == 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// lost is the status of a pod that was lost and may not run again: its owner decides.
+func lost(in forge.StatusInput, destination string) corev1.PodStatus {
+	s := failed(in, offloadingv1beta1.ReasonRemotePodLost,
+		fmt.Sprintf("the pod was lost in cluster %s and may not run again under its restart policy", destination))
+	setPodCondition(&s, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+		Reason: offloadingv1beta1.ReasonRemotePodLost, Message: s.Message,
+	}, in.Local.Generation, in.Now)
+	return s
+}
+
+// failed is a final status with a reason of ours.
+func failed(in forge.StatusInput, reason, message string) corev1.PodStatus {
+	s := forge.FinalStatus(in)
+	s.Phase, s.Reason, s.Message = corev1.PodFailed, reason, message
+	return s
+}
+
+func setPodCondition(s *corev1.PodStatus, c corev1.PodCondition, generation int64, now metav1.Time) {
+	c.ObservedGeneration, c.LastTransitionTime = generation, now
+	for i := range s.Conditions {
+		have := &s.Conditions[i]
+		if have.Type != c.Type {
+			continue
+		}
+		if have.Status == c.Status {
+			c.LastTransitionTime = have.LastTransitionTime
+		}
+		*have = c
+		return
+	}
+	s.Conditions = append(s.Conditions, c)
+}
+
+// symptom names what keeps a pod from running, if a person should be told.
+func symptom(s corev1.PodStatus) (reason, message string) {
+	if s.Phase == corev1.PodPending && s.Reason != "" {
+		return s.Reason, s.Message
+	}
+	for _, c := range s.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return c.Reason, c.Message
+		}
+	}
+	for _, set := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for _, c := range set {
+			if w := c.State.Waiting; w != nil && (w.Reason == "ErrImagePull" || w.Reason == "ImagePullBackOff" || w.Reason == "InvalidImageName" || w.Reason == "ErrImageNeverPull" || w.Reason == "CreateContainerConfigError") {
+				return "RemoteContainerWaiting", fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, w.Message)
+			}
+		}
+	}
+	return "", ""
+}
+
+func ownedByDaemonSet(pod *corev1.Pod) bool {
+	o := metav1.GetControllerOf(pod)
+	return o != nil && o.Kind == "DaemonSet"
+}

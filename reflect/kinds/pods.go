@@ -1,0 +1,375 @@
+package kinds
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/recent"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// PodsConfig configures the offloading of pods through one virtual node.
+type PodsConfig struct {
+	// Home and HomeLiqod reach the consumer.
+	Home      kubernetes.Interface
+	HomeLiqod versioned.Interface
+	// Remote reaches the provider.
+	Remote Remote
+	// Pods holds the pods of the virtual node only, Nodes its Node, NamespaceMaps and
+	// VirtualNodes those of the tenant namespace.
+	Pods          coreinformers.PodInformer
+	Nodes         coreinformers.NodeInformer
+	NamespaceMaps offloadinginformers.NamespaceMapInformer
+	VirtualNodes  offloadinginformers.VirtualNodeInformer
+	// TenantNamespace and Node name the VirtualNode; Origin and Destination are the ids of
+	// the consumer and of the provider.
+	TenantNamespace, Node, Origin, Destination string
+	// SkipLabels and SkipAnnotations are keys that stay in the consumer, beside those of
+	// the VirtualNode's offloadingPatch.
+	SkipLabels, SkipAnnotations []string
+	// HostIPs replace those of the provider's nodes in pod status.
+	HostIPs []netip.Addr
+	// Remapper translates the addresses of the provider's pods.
+	Remapper forge.Remapper
+	// Gate returns an error while the provider may not be acted upon: it is not known to
+	// be the cluster that was peered with.
+	Gate func() error
+	// Transform is applied to what the caches hold.
+	Transform cache.TransformFunc
+	Recorder  record.EventRecorder
+	Clock     clock.PassiveClock
+	Log       *zap.Logger
+	Observer  loop.Observer
+	// Workers is the number of pods worked on at once.
+	Workers int
+}
+
+// Pods offloads the pods of one virtual node: spec to the provider, status back.
+type Pods struct {
+	cfg   PodsConfig
+	loop  *loop.Loop
+	twins *twins
+
+	// What was written a moment ago, until the caches show it.
+	locals  *recent.Writes[*corev1.Pod]
+	shadows *recent.Writes[*offloadingv1beta1.ShadowPod]
+	remotes *recent.Writes[*corev1.Pod]
+
+	mu sync.Mutex
+	// gone has the last state of the provider's pod of a local pod, by the local UID, from
+	// the pod's disappearance until the local pod is gone too.
+	gone map[types.UID]*corev1.Pod
+}
+
+// NewPods returns a Pods that watches; it starts nothing.
+func NewPods(cfg PodsConfig) (*Pods, error) {
+	p := &Pods{
+		cfg: cfg, gone: map[types.UID]*corev1.Pod{},
+		locals:  recent.New[*corev1.Pod](cfg.Clock),
+		shadows: recent.New[*offloadingv1beta1.ShadowPod](cfg.Clock),
+		remotes: recent.New[*corev1.Pod](cfg.Clock),
+	}
+	p.loop = loop.New(loop.Config{Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
+	p.twins = &twins{
+		remote: cfg.Remote, node: cfg.Node, transform: cfg.Transform, log: cfg.Log, byLocal: map[string]*twin{},
+		changed:    func(namespace, name string) { p.loop.Add(loop.Key{Namespace: namespace, Name: name}) },
+		gonePod:    p.remember,
+		goneShadow: p.shadows.Gone,
+		ready:      p.enqueueNamespace,
+	}
+	if _, err := p.loop.Watch(cfg.Pods.Informer(), loop.Self); err != nil {
+		return nil, err
+	}
+	for _, inf := range []cache.SharedIndexInformer{cfg.NamespaceMaps.Informer(), cfg.VirtualNodes.Informer(), cfg.Nodes.Informer()} {
+		if _, err := p.loop.Watch(inf, func(any) []loop.Key { return nil }); err != nil {
+			return nil, err // watched for its initial list only: what it brings is handled in Run
+		}
+	}
+	return p, nil
+}
+
+// Run offloads pods until ctx ends. It may be called again after it has returned.
+func (p *Pods) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer p.twins.set(ctx, nil)
+	remove, err := p.follow(ctx)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.NamespaceMaps.Informer().HasSynced, p.cfg.Pods.Informer().HasSynced) {
+		return nil
+	}
+	p.openTwins(ctx) // before any pod is looked at: a namespace without a twin means something
+	wg.Go(func() { p.refreshHostIPs(ctx) })
+	return p.loop.Run(ctx, p.cfg.Workers)
+}
+
+// follow keeps the twins as the NamespaceMap says, and looks at every pod again when
+// the Node's readiness or the VirtualNode's patch changes.
+func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
+	maps, err := p.cfg.NamespaceMaps.Informer().AddEventHandler(onChange(func(obj any) {
+		if m, ok := obj.(*offloadingv1beta1.NamespaceMap); ok && m.Name == p.cfg.Destination {
+			p.openTwins(ctx)
+		}
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("watching NamespaceMaps: %w", err)
+	}
+	pods, err := p.cfg.Pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = d.Obj
+		}
+		if pod, ok := obj.(*corev1.Pod); ok {
+			p.locals.Gone(pod)
+			p.forget(pod.UID)
+		}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("watching pods: %w", err)
+	}
+	nodes, err := p.cfg.Nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			if b, ok := before.(*corev1.Node); ok && b.Name == p.cfg.Node && nodeReady(b) != nodeReady(after.(*corev1.Node)) {
+				p.enqueueAll()
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching the Node: %w", err)
+	}
+	vns, err := p.cfg.VirtualNodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			b, a := before.(*offloadingv1beta1.VirtualNode), after.(*offloadingv1beta1.VirtualNode)
+			if b.Name == p.cfg.Node && b.Generation != a.Generation {
+				p.enqueueAll()
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching the VirtualNode: %w", err)
+	}
+	return func() {
+		// An informer that refuses to forget a handler has been stopped: nothing is left to undo.
+		_ = p.cfg.NamespaceMaps.Informer().RemoveEventHandler(maps)
+		_ = p.cfg.Pods.Informer().RemoveEventHandler(pods)
+		_ = p.cfg.Nodes.Informer().RemoveEventHandler(nodes)
+		_ = p.cfg.VirtualNodes.Informer().RemoveEventHandler(vns)
+	}, nil
+}
+
+func onChange(f func(obj any)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    f,
+		UpdateFunc: func(_, obj any) { f(obj) },
+		DeleteFunc: func(obj any) {
+			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = d.Obj
+			}
+			f(obj)
+		},
+	}
+}
+
+// Resync looks at every pod again, after Gate has opened.
+func (p *Pods) Resync() { p.enqueueAll() }
+
+func (p *Pods) openTwins(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	want := map[string]string{}
+	if m := p.namespaceMap(); m != nil {
+		for local := range m.Spec.DesiredMapping {
+			if s, ok := m.Status.CurrentMapping[local]; ok && s.Phase == offloadingv1beta1.MappingAccepted {
+				want[local] = s.RemoteNamespace
+			}
+		}
+	}
+	p.twins.set(ctx, want)
+}
+
+func (p *Pods) namespaceMap() *offloadingv1beta1.NamespaceMap {
+	m, err := p.cfg.NamespaceMaps.Lister().NamespaceMaps(p.cfg.TenantNamespace).Get(p.cfg.Destination)
+	if err != nil {
+		return nil // a lister's only error is that there is none
+	}
+	return m
+}
+
+func (p *Pods) enqueueAll() { p.enqueueNamespace(corev1.NamespaceAll) }
+
+func (p *Pods) enqueueNamespace(namespace string) {
+	for _, pod := range p.localPods(namespace) {
+		p.loop.Add(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
+	}
+}
+
+func (p *Pods) localPods(namespace string) []*corev1.Pod {
+	pods, err := p.cfg.Pods.Lister().Pods(namespace).List(labels.Everything())
+	if err != nil {
+		return nil // a lister without a broken index does not fail
+	}
+	return pods
+}
+
+// remember keeps the last state of a pod of the provider while its local pod is there.
+func (p *Pods) remember(namespace string, pod *corev1.Pod) {
+	p.remotes.Gone(pod)
+	local, err := p.cfg.Pods.Lister().Pods(namespace).Get(pod.Name)
+	if err != nil || string(local.UID) != pod.Labels[offloadingv1beta1.LocalPodUIDLabel] {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone[types.UID(pod.Labels[offloadingv1beta1.LocalPodUIDLabel])] = pod
+}
+
+func (p *Pods) lastSeen(uid types.UID) *corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone[uid]
+}
+
+func (p *Pods) forget(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.gone, uid)
+}
+
+// view is all that is known of one pod: nil where there is none.
+type view struct {
+	key    loop.Key
+	twin   *twin
+	local  *corev1.Pod
+	shadow *offloadingv1beta1.ShadowPod
+	remote *corev1.Pod
+}
+
+func (p *Pods) sync(ctx context.Context, key loop.Key) error {
+	v := view{key: key, local: p.localPod(key), twin: p.twins.get(key.Namespace)}
+	if v.twin == nil {
+		return p.notOffloaded(ctx, v.local)
+	}
+	if !v.twin.synced() {
+		return nil // looked at again as soon as it is
+	}
+	if err := p.cfg.Gate(); err != nil {
+		p.cfg.Log.Debug("the provider may not be acted upon", zap.Error(err))
+		return nil // Resync follows
+	}
+	p.look(&v)
+	return p.syncTwin(ctx, v)
+}
+
+// localPod returns the pod as the cache has it or as it was last written, nil if there
+// is none.
+func (p *Pods) localPod(key loop.Key) *corev1.Pod {
+	// A lister's only error is that there is none.
+	cached, err := p.cfg.Pods.Lister().Pods(key.Namespace).Get(key.Name)
+	if err != nil || ended(cached) {
+		return cached
+	}
+	local, _ := p.locals.Latest(key, cached, true)
+	return local
+}
+
+// look fills in what the provider holds.
+func (p *Pods) look(v *view) {
+	there := loop.Key{Namespace: v.twin.remote, Name: v.key.Name}
+	shadow, err := v.twin.shadows.Get(v.key.Name)
+	v.shadow, _ = p.shadows.Latest(there, shadow, err == nil)
+	if v.remote, err = v.twin.pods.Get(v.key.Name); err != nil {
+		v.remote = nil
+	}
+	if v.local != nil && v.shadow != nil && !foreign(v.shadow, v.local) && foreignPod(v.remote, v.local) {
+		v.remote = nil // the provider is about to replace a predecessor's pod by this one's
+	}
+}
+
+// syncTwin is sync for a pod whose twin namespace is known.
+func (p *Pods) syncTwin(ctx context.Context, v view) error {
+	switch {
+	case v.local == nil:
+		return p.withdrawOrphan(ctx, v)
+	case foreign(v.shadow, v.local) || (v.shadow == nil && foreignPod(v.remote, v.local)):
+		// A predecessor of the same name: the successor waits until it is gone.
+		return p.withdrawOrphan(ctx, v)
+	case v.local.DeletionTimestamp != nil:
+		return p.terminate(ctx, v)
+	case ended(v.local):
+		return nil
+	case v.shadow == nil:
+		return p.offload(ctx, v)
+	case v.shadow.DeletionTimestamp != nil:
+		return nil // its disappearance wakes us
+	default:
+		return p.reflect(ctx, v)
+	}
+}
+
+func foreign(shadow *offloadingv1beta1.ShadowPod, local *corev1.Pod) bool {
+	return shadow != nil && shadow.Labels[offloadingv1beta1.LocalPodUIDLabel] != string(local.UID)
+}
+
+func foreignPod(remote, local *corev1.Pod) bool {
+	return remote != nil && remote.Labels[offloadingv1beta1.LocalPodUIDLabel] != string(local.UID)
+}
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func nodeReady(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// reflect keeps the ShadowPod as the local pod asks, and the local status as the
+// provider's pod says.
+func (p *Pods) reflect(ctx context.Context, v view) error {
+	if want, differs := forge.UpdateShadowPod(v.shadow, v.local, p.options(v)); differs {
+		written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, updateOptions)
+		if err != nil {
+			return fmt.Errorf("updating the ShadowPod: %w", err)
+		}
+		p.shadows.Wrote(written)
+	}
+	return p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote))
+}
+
+func (p *Pods) options(v view) forge.PodOptions {
+	o := forge.PodOptions{
+		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination,
+		NodeName: p.cfg.Node, RemoteNamespace: v.twin.remote,
+		SkipLabels: p.cfg.SkipLabels, SkipAnnotations: p.cfg.SkipAnnotations,
+	}
+	if vn, err := p.cfg.VirtualNodes.Lister().VirtualNodes(p.cfg.TenantNamespace).Get(p.cfg.Node); err == nil {
+		o.Patch = vn.Spec.OffloadingPatch
+	}
+	return o
+}
+
+func (p *Pods) now() metav1.Time { return metav1.NewTime(p.cfg.Clock.Now()) }

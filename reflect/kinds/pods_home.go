@@ -1,0 +1,259 @@
+package kinds
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+const (
+	namespaceRetry = 2 * time.Second
+	staleRetry     = 500 * time.Millisecond
+	// hostIPInterval spaces the writes that only carry a changed host IP: 20 a second.
+	hostIPInterval = 50 * time.Millisecond
+)
+
+// status is what the local pod's status should be.
+func (p *Pods) status(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) corev1.PodStatus {
+	return forge.Status(p.input(local, shadow, remote))
+}
+
+func (p *Pods) input(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) forge.StatusInput {
+	return forge.StatusInput{
+		Local: local, Shadow: shadow, Remote: remote,
+		NodeReady: p.nodeReady(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
+	}
+}
+
+func (p *Pods) pending(local *corev1.Pod, reason, message string) corev1.PodStatus {
+	return forge.PendingStatus(local, reason, message, p.now())
+}
+
+func (p *Pods) nodeReady() bool {
+	n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node)
+	return err == nil && nodeReady(n)
+}
+
+// writeStatus writes the status if it says anything new.
+func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
+	if forge.EqualStatus(&local.Status, &want, true) {
+		return nil
+	}
+	if reason, message := symptom(want); reason != "" {
+		if before, _ := symptom(local.Status); before != reason {
+			p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reason, message)
+		}
+	}
+	return p.patchStatus(ctx, local, want)
+}
+
+func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
+	patch, err := statusPatch(local, want)
+	if err != nil {
+		return fmt.Errorf("comparing pod status: %w", err)
+	}
+	written, err := p.cfg.Home.CoreV1().Pods(local.Namespace).Patch(ctx, local.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("writing pod status: %w", err)
+	}
+	p.locals.Wrote(written)
+	return nil
+}
+
+// statusPatch carries the pod's UID, so that a successor of the same name is never
+// written.
+func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
+	before, err := json.Marshal(corev1.Pod{Status: local.Status})
+	if err != nil {
+		return nil, err
+	}
+	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: local.UID}, Status: want})
+	if err != nil {
+		return nil, err
+	}
+	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
+}
+
+// terminate sees a pod that is being deleted at home to its end: the ShadowPod and
+// the provider's pod go, the final status is written, and the local pod is released.
+func (p *Pods) terminate(ctx context.Context, v view) error {
+	if v.shadow != nil || v.remote != nil {
+		if err := p.withdraw(ctx, v, remainingGrace(v.local, p.now().Unix())); err != nil {
+			return err
+		}
+		if v.remote != nil && !ended(v.local) {
+			return p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote))
+		}
+		return nil // their disappearance wakes us
+	}
+	last := p.lastSeen(v.local.UID)
+	if last == nil {
+		if there, err := p.stillThere(ctx, v); err != nil || there {
+			return err
+		}
+	}
+	return p.release(ctx, v.local, last)
+}
+
+// stillThere confirms by live reads that the provider holds nothing of the pod. When
+// it does, the caches are behind and it asks to be called again.
+func (p *Pods) stillThere(ctx context.Context, v view) (bool, error) {
+	_, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	if err == nil {
+		return true, loop.After(staleRetry)
+	}
+	if !apierrors.IsNotFound(err) {
+		return true, fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
+	}
+	pod, err := p.cfg.Remote.Core.CoreV1().Pods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	if err == nil && pod.Labels[offloadingv1beta1.LocalPodUIDLabel] == string(v.local.UID) {
+		return true, loop.After(staleRetry)
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return true, fmt.Errorf("confirming that the provider's pod is gone: %w", err)
+	}
+	return false, nil
+}
+
+// release writes the final status and lets the local pod go.
+func (p *Pods) release(ctx context.Context, local, last *corev1.Pod) error {
+	if !ended(local) {
+		if err := p.patchStatus(ctx, local, forge.FinalStatus(p.input(local, nil, last))); err != nil {
+			return err
+		}
+	}
+	if p.locals.WasDeleted(local.UID) {
+		return nil
+	}
+	err := p.cfg.Home.CoreV1().Pods(local.Namespace).Delete(ctx, local.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(local.UID))})
+	if ignoreGone(err) != nil {
+		return fmt.Errorf("releasing the pod: %w", err)
+	}
+	p.locals.Deleted(local.UID)
+	p.forget(local.UID)
+	return nil
+}
+
+// notOffloaded handles the pods of namespaces without a twin: those that wait, those
+// that were offloaded until the user withdrew the namespace, and those that go.
+func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
+	if local == nil || (ended(local) && local.DeletionTimestamp == nil) {
+		return nil
+	}
+	wanted, why := p.wanted(local.Namespace)
+	switch {
+	case wanted && started(local):
+		return nil // the twin is on its way (back): what runs is not touched
+	case local.DeletionTimestamp != nil:
+		return p.release(ctx, local, p.lastSeen(local.UID))
+	case started(local):
+		return p.abort(ctx, local)
+	default:
+		return p.backOff(ctx, local, why)
+	}
+}
+
+// wanted reports whether a namespace is to be offloaded, and why it is not yet.
+func (p *Pods) wanted(namespace string) (bool, string) {
+	m := p.namespaceMap()
+	if m == nil || m.Spec.DesiredMapping[namespace] == "" {
+		return false, fmt.Sprintf("namespace %s is not offloaded to cluster %s: create a NamespaceOffloading that selects it, or keep the pod off virtual nodes", namespace, p.cfg.Destination)
+	}
+	why := fmt.Sprintf("namespace %s has no twin in cluster %s yet", namespace, p.cfg.Destination)
+	if s, ok := m.Status.CurrentMapping[namespace]; ok && s.Message != "" {
+		why += ": " + s.Message
+	}
+	return true, why
+}
+
+// abort ends a pod whose namespace is no longer offloaded: its twin is being removed
+// because the user said so. A NamespaceMap that is missing says nothing: it will be
+// made again.
+func (p *Pods) abort(ctx context.Context, local *corev1.Pod) error {
+	m, err := p.cfg.HomeLiqod.OffloadingV1beta1().NamespaceMaps(p.cfg.TenantNamespace).Get(ctx, p.cfg.Destination, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("confirming that namespace %s is no longer offloaded: %w", local.Namespace, err)
+	}
+	if _, wanted := m.Spec.DesiredMapping[local.Namespace]; wanted {
+		return loop.After(staleRetry)
+	}
+	p.cfg.Log.Info("pod aborted: its namespace is no longer offloaded", zap.String("namespace", local.Namespace), zap.String("pod", local.Name))
+	return p.writeStatus(ctx, local, failed(p.input(local, nil, nil), "OffloadingAborted",
+		fmt.Sprintf("namespace %s is no longer offloaded to cluster %s", local.Namespace, p.cfg.Destination)))
+}
+
+func (p *Pods) backOff(ctx context.Context, local *corev1.Pod, message string) error {
+	want := p.pending(local, offloadingv1beta1.ReasonOffloadingBackOff, message)
+	if ownedByDaemonSet(local) {
+		return p.patchIfNew(ctx, local, want) // every node gets one: they wait quietly
+	}
+	return p.writeStatus(ctx, local, want)
+}
+
+func (p *Pods) patchIfNew(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
+	if forge.EqualStatus(&local.Status, &want, true) {
+		return nil
+	}
+	return p.patchStatus(ctx, local, want)
+}
+
+// refreshHostIPs writes, slowly, the host IP of pods that show another: after a
+// vkubelet has moved.
+func (p *Pods) refreshHostIPs(ctx context.Context) {
+	tick := time.NewTicker(hostIPInterval)
+	defer tick.Stop()
+	for _, pod := range p.localPods(corev1.NamespaceAll) {
+		if ended(pod) || pod.Status.HostIP == "" || len(p.cfg.HostIPs) == 0 || pod.Status.HostIP == p.cfg.HostIPs[0].String() {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := p.refreshHostIP(ctx, loop.Key{Namespace: pod.Namespace, Name: pod.Name}); err != nil {
+			p.cfg.Log.Debug("host IP not refreshed; the next change carries it", zap.Error(err))
+		}
+	}
+}
+
+func (p *Pods) refreshHostIP(ctx context.Context, key loop.Key) error {
+	local, err := p.cfg.Pods.Lister().Pods(key.Namespace).Get(key.Name)
+	tw := p.twins.get(key.Namespace)
+	if err != nil || tw == nil || !tw.synced() || ended(local) {
+		return nil
+	}
+	remote, err := tw.pods.Get(key.Name)
+	if err != nil {
+		return nil // it shows no host of ours then
+	}
+	shadow, err := tw.shadows.Get(key.Name)
+	if err != nil {
+		return nil
+	}
+	want := p.status(local, shadow, remote)
+	if forge.EqualStatus(&local.Status, &want, false) {
+		return nil
+	}
+	return p.patchStatus(ctx, local, want)
+}

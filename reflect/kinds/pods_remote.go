@@ -1,0 +1,146 @@
+package kinds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+var updateOptions = metav1.UpdateOptions{FieldManager: "liqod-vkubelet"}
+
+// offload asks the provider for the pod: one write.
+func (p *Pods) offload(ctx context.Context, v view) error {
+	if v.remote != nil {
+		// The remains of a ShadowPod that was deleted there: wait until they are gone.
+		return p.writeStatus(ctx, v.local, p.status(v.local, nil, v.remote))
+	}
+	if started(v.local) {
+		return p.offloadAgain(ctx, v)
+	}
+	return p.create(ctx, v)
+}
+
+func (p *Pods) create(ctx context.Context, v view) error {
+	want, err := forge.ShadowPod(v.local, p.options(v))
+	var refused *forge.Refused
+	if errors.As(err, &refused) {
+		return p.writeStatus(ctx, v.local, p.pending(v.local, refused.Reason, refused.Message))
+	}
+	if err != nil {
+		return fmt.Errorf("forging the ShadowPod: %w", err)
+	}
+	written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: "liqod-vkubelet"})
+	switch {
+	case err == nil:
+		p.shadows.Wrote(written)
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		return loop.After(staleRetry) // the watch is about to show it
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, "TwinNamespaceTerminating",
+			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(namespaceRetry))
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, offloadingv1beta1.ReasonPodRefused,
+			fmt.Sprintf("cluster %s refuses the ShadowPod: %v", p.cfg.Destination, err))),
+			fmt.Errorf("creating the ShadowPod: %w", err))
+	default:
+		return fmt.Errorf("creating the ShadowPod: %w", err)
+	}
+}
+
+// offloadAgain handles a pod that runs, as far as is known here, while the provider
+// shows no ShadowPod for it: somebody there removed it (or its namespace).
+func (p *Pods) offloadAgain(ctx context.Context, v view) error {
+	_, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	if err == nil {
+		return loop.After(staleRetry)
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
+	}
+	if mayRunAgain(v.local) {
+		return p.create(ctx, v)
+	}
+	p.cfg.Log.Warn("pod lost in the provider", zap.Stringer("key", v.key))
+	p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, offloadingv1beta1.ReasonRemotePodLost,
+		fmt.Sprintf("the pod was lost in cluster %s and may not run again under its restart policy", p.cfg.Destination))
+	return p.writeStatus(ctx, v.local, lost(p.input(v.local, nil, nil), p.cfg.Destination))
+}
+
+// withdrawOrphan removes from the provider what belongs to no local pod, or to a
+// predecessor of the same name. The local pod's absence is confirmed by a live read.
+func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
+	uid := ""
+	switch {
+	case v.shadow != nil:
+		uid = v.shadow.Labels[offloadingv1beta1.LocalPodUIDLabel]
+	case v.remote != nil:
+		uid = v.remote.Labels[offloadingv1beta1.LocalPodUIDLabel]
+	default:
+		return nil
+	}
+	live, err := p.cfg.Home.CoreV1().Pods(v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("confirming that the pod is gone: %w", err)
+	}
+	if err == nil && string(live.UID) == uid {
+		return loop.After(staleRetry) // the cache is behind
+	}
+	return p.withdraw(ctx, v, nil)
+}
+
+// withdraw deletes the ShadowPod, then the provider's pod, each by UID. The pod gets
+// the grace in seconds, its own when nil.
+func (p *Pods) withdraw(ctx context.Context, v view, grace *int64) error {
+	if v.shadow != nil && v.shadow.DeletionTimestamp == nil && !p.shadows.WasDeleted(v.shadow.UID) {
+		err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.shadow.UID))})
+		if ignoreGone(err) != nil {
+			return fmt.Errorf("deleting the ShadowPod: %w", err)
+		}
+		p.shadows.Deleted(v.shadow.UID)
+	}
+	if v.remote == nil || !shortens(v.remote, grace, p.now().Unix()) || (v.remote.DeletionTimestamp == nil && p.remotes.WasDeleted(v.remote.UID)) {
+		return nil
+	}
+	err := p.cfg.Remote.Core.CoreV1().Pods(v.twin.remote).Delete(ctx, v.remote.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.remote.UID)), GracePeriodSeconds: grace})
+	if ignoreGone(err) != nil {
+		return fmt.Errorf("deleting the pod in the provider: %w", err)
+	}
+	p.remotes.Deleted(v.remote.UID)
+	return nil
+}
+
+// shortens reports whether a delete with that grace says anything new to the pod.
+func shortens(remote *corev1.Pod, grace *int64, now int64) bool {
+	if remote.DeletionTimestamp == nil {
+		return true
+	}
+	return grace != nil && now+*grace+1 < remote.DeletionTimestamp.Unix()
+}
+
+// ignoreGone drops the errors that say that the object, or the one of that UID, is
+// no more.
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// remainingGrace is what is left of the local pod's grace, at least a second.
+func remainingGrace(local *corev1.Pod, now int64) *int64 {
+	left := local.DeletionTimestamp.Unix() - now
+	return ptr.To(max(left, 1))
+}

@@ -1,0 +1,384 @@
+package kinds
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+const tenant = "liqo-tenant-milan"
+
+// site is a consumer and a provider made of fakes, with the pod reflector between them.
+type site struct {
+	home, remote           *fake.Clientset
+	homeLiqod, remoteLiqod *liqodfake.Clientset
+	events                 *record.FakeRecorder
+	gate                   error
+	pods                   *Pods
+}
+
+func newSite() *site {
+	s := &site{
+		home: fake.NewClientset(), remote: fake.NewClientset(),
+		homeLiqod: liqodfake.NewSimpleClientset(), remoteLiqod: liqodfake.NewSimpleClientset(),
+		events: record.NewFakeRecorder(100),
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	s.add(s.home.Tracker(), node)
+	s.add(s.homeLiqod.Tracker(), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}})
+	return s
+}
+
+func (s *site) add(tracker clienttesting.ObjectTracker, objects ...runtime.Object) {
+	for _, o := range objects {
+		if err := tracker.Add(o); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// offload maps a namespace to its twin NAMESPACE-rome.
+func (s *site) offload(namespaces ...string) {
+	m := &offloadingv1beta1.NamespaceMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
+		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{}},
+		Status:     offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{}},
+	}
+	for _, ns := range namespaces {
+		m.Spec.DesiredMapping[ns] = ns + "-rome"
+		m.Status.CurrentMapping[ns] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns + "-rome", Phase: offloadingv1beta1.MappingAccepted}
+	}
+	s.add(s.homeLiqod.Tracker(), m)
+}
+
+func (s *site) start(t *testing.T) (stop func()) {
+	t.Helper()
+	core := informers.NewSharedInformerFactory(s.home, 0)
+	own := externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
+	var err error
+	s.pods, err = NewPods(PodsConfig{
+		Home: s.home, HomeLiqod: s.homeLiqod, Remote: Remote{Core: s.remote, Liqod: s.remoteLiqod},
+		Pods: core.Core().V1().Pods(), Nodes: core.Core().V1().Nodes(),
+		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
+		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: forge.Identity{},
+		Gate: func() error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
+		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 4,
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	core.Start(ctx.Done())
+	own.Start(ctx.Done())
+	done := make(chan error, 1)
+	go func() { done <- s.pods.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			require.NoError(t, <-done)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func localPod(change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "local-1", Generation: 1, Labels: map[string]string{"app": "web"}},
+		Spec: corev1.PodSpec{
+			NodeName: "milan", RestartPolicy: corev1.RestartPolicyAlways,
+			Containers: []corev1.Container{{Name: "c", Image: "i"}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func running(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodRunning
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
+	p.Status.PodIP, p.Status.PodIPs = "10.1.0.9", []corev1.PodIP{{IP: "10.1.0.9"}}
+}
+
+func never(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }
+func deleting(p *corev1.Pod) {
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(time.Now().Add(30*time.Second))), ptr.To[int64](30)
+	p.Finalizers = []string{"test/keeps-it"} // the fake deletes at once
+}
+
+func uid(u types.UID) func(*corev1.Pod) { return func(p *corev1.Pod) { p.UID = u } }
+
+// there makes the provider's pair for a local pod, as the provider's controller would.
+func (s *site) there(local *corev1.Pod, pod bool, change ...func(*corev1.Pod)) {
+	shadow, err := forge.ShadowPod(local, forge.PodOptions{OriginClusterID: "rome", DestinationClusterID: "milan", NodeName: "milan", RemoteNamespace: "shop-rome"})
+	if err != nil {
+		panic(err)
+	}
+	shadow.UID = "shadow-" + local.UID
+	shadow.Namespace = "shop-rome"
+	s.add(s.remoteLiqod.Tracker(), shadow)
+	if !pod {
+		return
+	}
+	remote := &corev1.Pod{ObjectMeta: *shadow.ObjectMeta.DeepCopy(), Spec: *shadow.Spec.Pod.DeepCopy()}
+	remote.UID = "remote-" + local.UID
+	for _, c := range change {
+		c(remote)
+	}
+	s.add(s.remote.Tracker(), remote)
+}
+
+func (s *site) shadow(t *testing.T) *offloadingv1beta1.ShadowPod {
+	t.Helper()
+	sh, err := s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return sh
+}
+
+func (s *site) local(t *testing.T) *corev1.Pod {
+	t.Helper()
+	p, err := s.home.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
+func writes(actions []clienttesting.Action) []string {
+	var out []string
+	for _, a := range actions {
+		if !slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) {
+			out = append(out, strings.TrimSuffix(a.GetVerb()+" "+a.GetResource().Resource+"/"+a.GetSubresource(), "/"))
+		}
+	}
+	return out
+}
+
+func eventually(t *testing.T, cond func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, cond, 5*time.Second, 5*time.Millisecond, what)
+}
+
+// idle waits until nothing is queued and the twin, if there is one, is known.
+func (s *site) idle(t *testing.T, namespace string) {
+	t.Helper()
+	eventually(t, func() bool {
+		tw := s.pods.twins.get(namespace)
+		return tw != nil && tw.synced() && s.pods.loop.Len() == 0
+	}, "the reflector is idle")
+}
+
+func TestOffloadIsOneWriteAndStatusReturns(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod())
+	s.start(t)
+	eventually(t, func() bool { return s.shadow(t) != nil }, "the ShadowPod is created")
+	require.Equal(t, "local-1", s.shadow(t).Labels[offloadingv1beta1.LocalPodUIDLabel])
+
+	remote := localPod(running, func(p *corev1.Pod) { p.Namespace, p.Labels = "shop-rome", s.shadow(t).Labels })
+	_, err := s.remote.CoreV1().Pods("shop-rome").Create(t.Context(), remote, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodRunning }, "the status comes home")
+	require.Equal(t, "10.1.0.9", s.local(t).Status.PodIP)
+	require.Equal(t, "10.0.0.7", s.local(t).Status.HostIP)
+	require.Equal(t, []string{"create shadowpods"}, writes(s.remoteLiqod.Actions()))
+	require.Equal(t, []string{"patch pods/status"}, writes(s.home.Actions()))
+}
+
+func TestRestartWritesNothing(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod())
+	s.there(localPod(), true, running)
+	stop := s.start(t)
+	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodRunning }, "the status comes home")
+	stop()
+	s.home.ClearActions()
+	s.remoteLiqod.ClearActions()
+	s.start(t)
+	s.idle(t, "shop")
+	require.Never(t, func() bool {
+		return len(writes(s.home.Actions()))+len(writes(s.remoteLiqod.Actions()))+len(writes(s.remote.Actions())) > 0
+	}, 300*time.Millisecond, 10*time.Millisecond, "a restart wrote")
+}
+
+func TestNotOffloadedWaitsAndStartsLater(t *testing.T) {
+	s := newSite()
+	s.offload("other")
+	s.add(s.home.Tracker(), localPod())
+	s.start(t)
+	eventually(t, func() bool { return s.local(t).Status.Reason == offloadingv1beta1.ReasonOffloadingBackOff }, "the reason shows")
+	require.Equal(t, corev1.PodPending, s.local(t).Status.Phase)
+	require.Contains(t, <-s.events.Events, offloadingv1beta1.ReasonOffloadingBackOff)
+
+	m, err := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant).Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	m.Spec.DesiredMapping["shop"] = "shop-rome"
+	m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingAccepted}
+	_, err = s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant).Update(t.Context(), m, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool { return s.shadow(t) != nil }, "it starts when the namespace is offloaded")
+}
+
+func TestDaemonSetPodsWaitQuietly(t *testing.T) {
+	s := newSite()
+	s.offload("other")
+	s.add(s.home.Tracker(), localPod(func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "agent", Controller: ptr.To(true)}}
+	}))
+	s.start(t)
+	eventually(t, func() bool { return s.local(t).Status.Reason == offloadingv1beta1.ReasonOffloadingBackOff }, "the reason shows")
+	require.Empty(t, s.events.Events)
+}
+
+func TestUnoffloadedRunningPodIsAborted(t *testing.T) {
+	s := newSite()
+	s.offload("other")
+	s.add(s.home.Tracker(), localPod(running))
+	s.start(t)
+	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodFailed }, "the pod ends")
+	require.Equal(t, "OffloadingAborted", s.local(t).Status.Reason)
+}
+
+func TestMissingNamespaceMapAbortsNothing(t *testing.T) {
+	s := newSite()
+	s.add(s.home.Tracker(), localPod(running))
+	s.start(t)
+	eventually(t, func() bool {
+		return slices.ContainsFunc(s.homeLiqod.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() == "get" })
+	}, "the map's absence is confirmed")
+	require.Never(t, func() bool { return len(writes(s.home.Actions())) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
+}
+
+func TestDeletion(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running, deleting))
+	s.there(localPod(), true, running)
+	s.start(t)
+	eventually(t, func() bool { return s.local(t) == nil || ended(s.local(t)) }, "the local pod ends")
+	eventually(t, func() bool { return slices.Contains(writes(s.home.Actions()), "delete pods") }, "and is released")
+	require.Equal(t, []string{"delete shadowpods"}, writes(s.remoteLiqod.Actions()))
+	deletes := slices.DeleteFunc(s.remote.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() != "delete" })
+	require.Len(t, deletes, 1)
+	options := deletes[0].(clienttesting.DeleteAction).GetDeleteOptions()
+	require.Equal(t, types.UID("remote-local-1"), *options.Preconditions.UID)
+	require.InDelta(t, 30, *options.GracePeriodSeconds, 2)
+}
+
+func TestDeletedWhileAway(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.there(localPod(), true, running)
+	s.start(t)
+	eventually(t, func() bool { return s.shadow(t) == nil }, "what belongs to no local pod is withdrawn")
+}
+
+func TestSuccessorWaitsForItsPredecessor(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(uid("local-2")))
+	s.there(localPod(uid("local-1")), true, running)
+	s.start(t)
+	eventually(t, func() bool {
+		sh := s.shadow(t)
+		return sh != nil && sh.Labels[offloadingv1beta1.LocalPodUIDLabel] == "local-2"
+	}, "the successor is offloaded")
+	require.Equal(t, []string{"delete shadowpods", "create shadowpods"}, writes(s.remoteLiqod.Actions()))
+}
+
+func TestLostInTheProvider(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod   *corev1.Pod
+		again bool
+	}{
+		"Always runs again":              {localPod(running), true},
+		"Never, once started, is lost":   {localPod(running, never), false},
+		"Never, not started, is created": {localPod(never), true},
+		"OnFailure runs again":           {localPod(running, func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure }), true},
+		"OnFailure with a container that ended well is lost": {localPod(running, func(p *corev1.Pod) {
+			p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "d", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}})
+		}), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite()
+			s.offload("shop")
+			s.add(s.home.Tracker(), tc.pod)
+			s.start(t)
+			if tc.again {
+				eventually(t, func() bool { return s.shadow(t) != nil }, "it is created")
+				return
+			}
+			eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodFailed }, "it fails at home")
+			require.Equal(t, offloadingv1beta1.ReasonRemotePodLost, s.local(t).Status.Reason)
+			require.Nil(t, s.shadow(t))
+		})
+	}
+}
+
+func TestEndedPodsAreNotTouched(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running, never, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }))
+	s.start(t)
+	s.idle(t, "shop")
+	require.Never(t, func() bool { return s.shadow(t) != nil || len(writes(s.home.Actions())) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
+}
+
+func TestClosedGateHoldsEverything(t *testing.T) {
+	s := newSite()
+	s.gate = errors.New("another cluster answers there")
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running, never))
+	s.start(t)
+	s.idle(t, "shop")
+	require.Never(t, func() bool {
+		return len(writes(s.home.Actions()))+len(writes(s.remoteLiqod.Actions())) > 0
+	}, 200*time.Millisecond, 10*time.Millisecond)
+}
+
+func TestTombstonesAreRemembered(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running))
+	s.start(t)
+	s.idle(t, "shop")
+	remote := localPod(running, func(p *corev1.Pod) {
+		p.Labels = map[string]string{offloadingv1beta1.LocalPodUIDLabel: "local-1"}
+	})
+	s.pods.twins.handler("shop").OnDelete(cache.DeletedFinalStateUnknown{Obj: remote})
+	require.NotNil(t, s.pods.lastSeen("local-1"))
+}

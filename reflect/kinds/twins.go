@@ -1,0 +1,152 @@
+// Package kinds has one file for each kind that is reflected to a provider, and what
+// they share: the watches in the twin namespaces. It decides with package forge and
+// does no translation of its own.
+package kinds
+
+import (
+	"context"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// Remote are the clients of the provider.
+type Remote struct {
+	// Core reaches the Kubernetes kinds.
+	Core kubernetes.Interface
+	// Liqod reaches our own kinds.
+	Liqod versioned.Interface
+}
+
+// twin is an offloaded namespace with its watches in the provider.
+type twin struct {
+	local, remote string
+	shadows       offloadinglisters.ShadowPodNamespaceLister
+	pods          corelisters.PodNamespaceLister
+	synced        func() bool
+	stop          func()
+}
+
+// twins opens one watch for ShadowPods and one for Pods in each mapped twin
+// namespace (rights are per namespace), and closes them when it is unmapped.
+type twins struct {
+	remote    Remote
+	node      string
+	transform cache.TransformFunc
+	log       *zap.Logger
+	// changed is called with the namespace and name of the local pod that an object in
+	// the provider belongs to; gonePod (with the local namespace) and goneShadow when one
+	// has disappeared there; ready with a local namespace whose watches have shown
+	// everything once, or are closed.
+	changed    func(namespace, name string)
+	gonePod    func(namespace string, pod *corev1.Pod)
+	goneShadow func(*offloadingv1beta1.ShadowPod)
+	ready      func(namespace string)
+
+	mu      sync.RWMutex
+	byLocal map[string]*twin
+}
+
+// get returns the open twin of a local namespace, or nil.
+func (t *twins) get(namespace string) *twin {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.byLocal[namespace]
+}
+
+// set opens and closes watches until they match want, local to remote names. It
+// does not wait for the initial lists.
+func (t *twins) set(ctx context.Context, want map[string]string) {
+	var closing []*twin
+	t.mu.Lock()
+	for local, have := range t.byLocal {
+		if want[local] != have.remote {
+			closing = append(closing, have)
+			delete(t.byLocal, local)
+		}
+	}
+	for local, remote := range want {
+		if t.byLocal[local] == nil {
+			t.byLocal[local] = t.open(ctx, local, remote)
+		}
+	}
+	t.mu.Unlock()
+	for _, c := range closing {
+		c.stop()
+		t.log.Info("twin namespace closed", zap.String("namespace", c.local), zap.String("remoteNamespace", c.remote))
+		t.ready(c.local)
+	}
+}
+
+func (t *twins) open(ctx context.Context, local, remote string) *twin {
+	ctx, cancel := context.WithCancel(ctx)
+	ours := labels.Set{offloadingv1beta1.NodeNameLabel: t.node}.String()
+	tweak := func(o *metav1.ListOptions) { o.LabelSelector = ours }
+	core := informers.NewSharedInformerFactoryWithOptions(t.remote.Core, 0,
+		informers.WithNamespace(remote), informers.WithTweakListOptions(tweak), informers.WithTransform(t.transform))
+	own := externalversions.NewSharedInformerFactoryWithOptions(t.remote.Liqod, 0,
+		externalversions.WithNamespace(remote), externalversions.WithTweakListOptions(tweak), externalversions.WithTransform(t.transform))
+	pods, shadows := core.Core().V1().Pods(), own.Offloading().V1beta1().ShadowPods()
+
+	podsReg, err1 := pods.Informer().AddEventHandler(t.handler(local))
+	shadowsReg, err2 := shadows.Informer().AddEventHandler(t.handler(local))
+	tw := &twin{
+		local: local, remote: remote,
+		shadows: shadows.Lister().ShadowPods(remote),
+		pods:    pods.Lister().Pods(remote),
+		// A fresh informer takes handlers; should one not, the namespace never counts as known.
+		synced: func() bool { return err1 == nil && err2 == nil && podsReg.HasSynced() && shadowsReg.HasSynced() },
+	}
+	core.Start(ctx.Done())
+	own.Start(ctx.Done())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), tw.synced) {
+			t.log.Info("twin namespace open", zap.String("namespace", local), zap.String("remoteNamespace", remote))
+			t.ready(local)
+		}
+	})
+	tw.stop = func() {
+		cancel()
+		wg.Wait()
+		core.Shutdown()
+		own.Shutdown()
+	}
+	return tw
+}
+
+func (t *twins) handler(local string) cache.ResourceEventHandler {
+	enqueue := func(obj any) {
+		if m, ok := obj.(metav1.Object); ok {
+			t.changed(local, m.GetName())
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    enqueue,
+		UpdateFunc: func(_, obj any) { enqueue(obj) },
+		DeleteFunc: func(obj any) {
+			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = d.Obj
+			}
+			switch o := obj.(type) {
+			case *corev1.Pod:
+				t.gonePod(local, o)
+			case *offloadingv1beta1.ShadowPod:
+				t.goneShadow(o)
+			}
+			enqueue(obj)
+		},
+	}
+}

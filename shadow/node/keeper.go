@@ -1,0 +1,190 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-helpers/apimachinery/lease"
+	"k8s.io/utils/clock"
+
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// Config configures a Keeper.
+type Config struct {
+	// Client writes to the cluster that the Node stands in.
+	Client kubernetes.Interface
+	// VirtualNodes and Nodes may hold more than the one that is kept.
+	VirtualNodes offloadinginformers.VirtualNodeInformer
+	Nodes        coreinformers.NodeInformer
+	// Namespace and Name of the VirtualNode; Name is the Node's name too.
+	Namespace, Name string
+	// Addresses at which the API server reaches the kubelet API, and its port.
+	Addresses []string
+	Port      int32
+	// LeaseDuration of the heartbeat Lease; it is renewed every quarter of it.
+	LeaseDuration time.Duration
+	// Identity of this replica, the holder of the Lease.
+	Identity string
+	Clock    clock.Clock
+	Log      *zap.Logger
+	Observer loop.Observer
+}
+
+// Keeper keeps one Node as its VirtualNode and the provider's state ask.
+type Keeper struct {
+	cfg  Config
+	loop *loop.Loop
+	key  loop.Key
+
+	mu     sync.Mutex
+	remote Remote
+}
+
+// NewKeeper returns a Keeper that watches; it starts nothing.
+func NewKeeper(cfg Config) (*Keeper, error) {
+	k := &Keeper{
+		cfg:    cfg,
+		key:    loop.Key{Name: cfg.Name},
+		remote: Remote{Reason: "RemoteNotContacted", Message: "the provider's API server has not answered yet"},
+	}
+	k.loop = loop.New(loop.Config{Name: "node", Sync: k.sync, Log: cfg.Log, Observer: cfg.Observer})
+	own := func(namespace string) func(any) []loop.Key {
+		return func(obj any) []loop.Key {
+			for _, key := range loop.Self(obj) {
+				if key.Name == cfg.Name && key.Namespace == namespace {
+					return []loop.Key{k.key}
+				}
+			}
+			return nil
+		}
+	}
+	if _, err := k.loop.Watch(cfg.VirtualNodes.Informer(), own(cfg.Namespace)); err != nil {
+		return nil, err
+	}
+	if _, err := k.loop.Watch(cfg.Nodes.Informer(), own("")); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// SetRemote tells what is known of the provider. Safe for concurrent use.
+func (k *Keeper) SetRemote(update func(*Remote)) {
+	k.mu.Lock()
+	before := k.remote
+	update(&k.remote)
+	changed := !apiequality.Semantic.DeepEqual(before, k.remote)
+	k.mu.Unlock()
+	if changed {
+		k.loop.Add(k.key)
+	}
+}
+
+// Run keeps the Node and renews its Lease until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	heartbeat := lease.NewController(k.cfg.Clock, k.cfg.Client, k.cfg.Identity, int32(k.cfg.LeaseDuration.Seconds()),
+		nil, k.cfg.LeaseDuration/4, k.cfg.Name, corev1.NamespaceNodeLease, nil)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { heartbeat.Run(ctx) })
+	k.loop.Add(k.key)
+	return k.loop.Run(ctx, 1)
+}
+
+func (k *Keeper) sync(ctx context.Context, _ loop.Key) error {
+	vn, err := k.cfg.VirtualNodes.Lister().VirtualNodes(k.cfg.Namespace).Get(k.cfg.Name)
+	if apierrors.IsNotFound(err) {
+		return nil // the controller is taking it down, or it is not created yet
+	}
+	if err != nil {
+		return fmt.Errorf("reading the VirtualNode: %w", err)
+	}
+	have, err := k.cfg.Nodes.Lister().Get(k.cfg.Name)
+	if apierrors.IsNotFound(err) {
+		return k.create(ctx, vn)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the Node: %w", err)
+	}
+	if !Ours(have, vn) {
+		k.cfg.Log.Warn("a Node of this name is not ours; it is left alone", zap.String("node", have.Name))
+		return loop.After(10 * time.Second)
+	}
+	if have.DeletionTimestamp != nil {
+		return nil
+	}
+	return k.update(ctx, have, Want(have, vn, k.facts()))
+}
+
+func (k *Keeper) facts() Facts {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return Facts{Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Remote: k.remote, Now: metav1.NewTime(k.cfg.Clock.Now())}
+}
+
+// create makes the Node, unless its VirtualNode is going. The status is written by
+// the update that follows the Node's appearance in the cache.
+func (k *Keeper) create(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
+	if vn.DeletionTimestamp != nil {
+		return nil
+	}
+	_, err := k.cfg.Client.CoreV1().Nodes().Create(ctx, Want(nil, vn, k.facts()), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return loop.After(200 * time.Millisecond) // the cache is about to show it
+	}
+	if err != nil {
+		return fmt.Errorf("creating the Node: %w", err)
+	}
+	k.cfg.Log.Info("node created", zap.String("node", vn.Name))
+	return nil
+}
+
+func (k *Keeper) update(ctx context.Context, have, want *corev1.Node) error {
+	status := want.Status
+	want.Status = have.Status
+	if !apiequality.Semantic.DeepEqual(have, want) {
+		if err := k.patch(ctx, have, want); err != nil {
+			return fmt.Errorf("updating the Node: %w", err)
+		}
+	}
+	if apiequality.Semantic.DeepEqual(have.Status, status) {
+		return nil
+	}
+	want = have.DeepCopy()
+	want.Status = status
+	if err := k.patch(ctx, have, want, "status"); err != nil {
+		return fmt.Errorf("updating the Node's status: %w", err)
+	}
+	return nil
+}
+
+func (k *Keeper) patch(ctx context.Context, have, want *corev1.Node, subresources ...string) error {
+	before, err := json.Marshal(have)
+	if err != nil {
+		return err
+	}
+	after, err := json.Marshal(want)
+	if err != nil {
+		return err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Node{})
+	if err != nil {
+		return err
+	}
+	_, err = k.cfg.Client.CoreV1().Nodes().Patch(ctx, have.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
+	return err
+}

@@ -1,0 +1,111 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+type bench struct {
+	client *fake.Clientset
+	liqod  *liqodfake.Clientset
+	keeper *Keeper
+}
+
+func start(t *testing.T, vn *offloadingv1beta1.VirtualNode, nodes ...*corev1.Node) *bench {
+	t.Helper()
+	b := &bench{client: fake.NewClientset(), liqod: liqodfake.NewSimpleClientset(vn)}
+	for _, n := range nodes {
+		require.NoError(t, b.client.Tracker().Add(n))
+	}
+	core := informers.NewSharedInformerFactory(b.client, 0)
+	own := externalversions.NewSharedInformerFactory(b.liqod, 0)
+	var err error
+	b.keeper, err = NewKeeper(Config{
+		Client: b.client, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), Nodes: core.Core().V1().Nodes(),
+		Namespace: vn.Namespace, Name: vn.Name, Addresses: []string{"10.0.0.7"}, Port: 10250,
+		LeaseDuration: 40 * time.Second, Identity: "me", Clock: clock.RealClock{}, Log: zap.NewNop(),
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	core.Start(ctx.Done())
+	own.Start(ctx.Done())
+	done := make(chan error)
+	go func() { done <- b.keeper.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	return b
+}
+
+func (b *bench) node(t *testing.T) *corev1.Node {
+	t.Helper()
+	n, err := b.client.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return n
+}
+
+func eventually(t *testing.T, cond func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, cond, 5*time.Second, 5*time.Millisecond, what)
+}
+
+func TestKeeperCreatesRepairsAndReports(t *testing.T) {
+	b := start(t, virtualNode())
+	eventually(t, func() bool { return b.node(t) != nil }, "the Node is created")
+	require.Equal(t, corev1.ConditionFalse, ready(b.node(t)).Status)
+
+	b.keeper.SetRemote(func(r *Remote) { r.Ready, r.Reason = ptr.To(true), "KubeletReady" })
+	eventually(t, func() bool { return ready(b.node(t)).Status == corev1.ConditionTrue }, "Ready once the provider answers")
+	b.keeper.SetRemote(func(r *Remote) { r.Ready, r.Reason = ptr.To(false), "RemoteAPIServerNotReady" })
+	eventually(t, func() bool { return ready(b.node(t)).Status == corev1.ConditionFalse }, "and not when it does not")
+
+	require.NoError(t, b.client.CoreV1().Nodes().Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	eventually(t, func() bool { return b.node(t) != nil }, "a deleted Node is made again")
+	eventually(t, func() bool {
+		l, err := b.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), "milan", metav1.GetOptions{})
+		return err == nil && *l.Spec.HolderIdentity == "me"
+	}, "the heartbeat Lease is held")
+}
+
+func TestKeeperLeavesForeignNodesAlone(t *testing.T) {
+	foreign := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{"mine": "yes"}}}
+	b := start(t, virtualNode(), foreign)
+	b.keeper.SetRemote(func(r *Remote) { r.Ready = ptr.To(true) })
+	eventually(t, func() bool { return b.keeper.loop.Len() == 0 }, "the loop is idle")
+	require.Equal(t, foreign.Labels, b.node(t).Labels)
+	for _, a := range b.client.Actions() {
+		if a.GetResource().Resource == "nodes" {
+			require.Contains(t, []string{"get", "list", "watch"}, a.GetVerb(), "a foreign Node was written")
+		}
+	}
+}
+
+func TestKeeperDoesNotReviveANodeThatIsTakenDown(t *testing.T) {
+	vn := virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.DeletionTimestamp, vn.Finalizers = ptr.To(t0), []string{offloadingv1beta1.VirtualNodeFinalizer}
+	})
+	b := start(t, vn)
+	b.keeper.SetRemote(func(r *Remote) { r.Ready = ptr.To(true) })
+	eventually(t, func() bool {
+		_, err := b.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), "milan", metav1.GetOptions{})
+		return err == nil
+	}, "the keeper is at work")
+	require.Nil(t, b.node(t))
+}

@@ -1,0 +1,125 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+var t0 = metav1.NewTime(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
+
+func virtualNode(change ...func(*offloadingv1beta1.VirtualNode)) *offloadingv1beta1.VirtualNode {
+	vn := &offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+		Spec: offloadingv1beta1.VirtualNodeSpec{
+			ClusterID:     "milan",
+			ResourceQuota: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}},
+			Labels:        map[string]string{"region": "north"},
+		},
+	}
+	for _, c := range change {
+		c(vn)
+	}
+	return vn
+}
+
+func facts(change ...func(*Facts)) Facts {
+	f := Facts{
+		Name: "milan", Addresses: []string{"10.0.0.7"}, Port: 10250, Now: t0,
+		Remote: Remote{Ready: ptr.To(true), Reason: "KubeletReady", Version: version.Info{GitVersion: "v1.36.3", Platform: "linux/arm64"}},
+	}
+	for _, c := range change {
+		c(&f)
+	}
+	return f
+}
+
+func ready(n *corev1.Node) corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+func TestWantNewNode(t *testing.T) {
+	n := Want(nil, virtualNode(), facts())
+	require.Equal(t, "liqod://milan/milan", n.Spec.ProviderID)
+	require.Equal(t, "virtual-node", n.Labels["liqo.io/type"])
+	require.Equal(t, "milan", n.Labels["liqo.io/remote-cluster-id"])
+	require.Equal(t, "north", n.Labels["region"])
+	require.Equal(t, "arm64", n.Labels[corev1.LabelArchStable])
+	require.Equal(t, []corev1.Taint{{Key: "virtual-node.liqo.io/not-allowed", Value: "true", Effect: corev1.TaintEffectNoExecute}}, n.Spec.Taints)
+	require.Equal(t, "4", n.Status.Capacity.Cpu().String())
+	require.Equal(t, "v1.36.3", n.Status.NodeInfo.KubeletVersion)
+	require.Equal(t, int32(10250), n.Status.DaemonEndpoints.KubeletEndpoint.Port)
+	require.Contains(t, n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "10.0.0.7"})
+	require.Equal(t, corev1.ConditionTrue, ready(n).Status)
+}
+
+func TestWantIsStable(t *testing.T) {
+	once := Want(nil, virtualNode(), facts())
+	later := facts(func(f *Facts) { f.Now = metav1.NewTime(t0.Add(time.Hour)) })
+	require.Equal(t, once, Want(once, virtualNode(), later), "a restart with nothing changed must write nothing")
+}
+
+func TestWantKeepsWhatOthersSet(t *testing.T) {
+	have := Want(nil, virtualNode(), facts())
+	have.Labels["other"] = "kept"
+	have.Spec.Unschedulable = true
+	foreign := corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}
+	have.Spec.Taints = append([]corev1.Taint{foreign}, have.Spec.Taints...)
+
+	n := Want(have, virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.Labels = map[string]string{"zone": "a"}
+		vn.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	}), facts())
+	require.Equal(t, "kept", n.Labels["other"])
+	require.NotContains(t, n.Labels, "region", "a label that the VirtualNode no longer has goes")
+	require.Equal(t, "a", n.Labels["zone"])
+	require.True(t, n.Spec.Unschedulable)
+	require.Contains(t, n.Spec.Taints, foreign)
+	require.Len(t, n.Spec.Taints, 3)
+
+	n = Want(n, virtualNode(), facts())
+	require.Len(t, n.Spec.Taints, 2, "and so does a taint")
+}
+
+func TestWantCapacityKeysGo(t *testing.T) {
+	have := Want(nil, virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.ResourceQuota.Hard["example.com/gpu"] = resource.MustParse("1")
+	}), facts())
+	n := Want(have, virtualNode(), facts())
+	require.NotContains(t, n.Status.Capacity, corev1.ResourceName("example.com/gpu"))
+}
+
+func TestReadyCondition(t *testing.T) {
+	up := Want(nil, virtualNode(), facts())
+	down := Remote{Ready: ptr.To(false), Reason: "RemoteAPIServerNotReady", Message: "3 of the last 5 probes failed"}
+	for name, tc := range map[string]struct {
+		have   *corev1.Node
+		remote Remote
+		want   corev1.ConditionStatus
+		reason string
+	}{
+		"new and never contacted":            {nil, Remote{Reason: "RemoteNotContacted"}, corev1.ConditionFalse, "RemoteNotContacted"},
+		"goes down":                          {up, down, corev1.ConditionFalse, "RemoteAPIServerNotReady"},
+		"no verdict yet: predecessor's word": {up, Remote{Reason: "RemoteNotContacted"}, corev1.ConditionTrue, "KubeletReady"},
+		"comes back":                         {Want(up, virtualNode(), facts(func(f *Facts) { f.Remote = down })), facts().Remote, corev1.ConditionTrue, "KubeletReady"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ready(Want(tc.have, virtualNode(), facts(func(f *Facts) { f.Remote = tc.remote })))
+			require.Equal(t, tc.want, got.Status)
+			require.Equal(t, tc.reason, got.Reason)
+		})
+	}
+}
