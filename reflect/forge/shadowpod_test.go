@@ -341,7 +341,10 @@ func TestUpdateShadowPod(t *testing.T) {
 		"no annotation left":   {change: func(p *corev1.Pod) { p.Annotations = nil }, want: func(s *offloadingv1beta1.ShadowPod) { s.Annotations = nil }},
 		"an image": {
 			change: func(p *corev1.Pod) { p.Spec.Containers[0].Image = "web:2"; p.Generation = 4 },
-			want:   func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.Containers[0].Image = "web:2"; s.Spec.LocalGeneration = 4 },
+			want: func(s *offloadingv1beta1.ShadowPod) {
+				s.Spec.Pod.Containers[0].Image = "web:2"
+				s.Spec.LocalGeneration = 4
+			},
 		},
 		"a sidecar's image": {
 			change: func(p *corev1.Pod) { p.Spec.InitContainers[0].Image = "mesh:2" },

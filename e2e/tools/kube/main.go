@@ -44,7 +44,8 @@ func main() {
 	case "scheduler":
 		cmd = scheduler.NewSchedulerCommand()
 	case "kubelet":
-		cmd = kubelet.NewKubeletCommand(server.SetupSignalContext())
+		// It listens to signals itself, which a process may do once.
+		cmd = kubelet.NewKubeletCommand(context.Background())
 	case "proxy":
 		cmd = proxy.NewProxyCommand()
 	case "kwok":

@@ -1,0 +1,53 @@
+# Run `make` to see what there is. Needs Go, git and bash; what the demo and the tests
+# on full clusters need beyond that, they install when root, and say so.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+export CGO_ENABLED := 0
+
+TOOLS := bin/tools
+# 30 minutes: the tests on real clusters are part of it.
+TEST_FLAGS ?= -shuffle=on -timeout=30m
+
+.DEFAULT_GOAL := help
+.PHONY: help build test lint verify generate image demo
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build the static binary bin/liqod
+	go build -trimpath -o bin/liqod .
+
+test: ## Run every test
+	go test $(TEST_FLAGS) ./...
+
+lint: $(TOOLS)/staticcheck ## Run go vet and staticcheck
+	go vet ./...
+	$(TOOLS)/staticcheck ./...
+
+verify: ## Check formatting, modules, generated files and lint
+	@echo "gofmt"
+	@unformatted=$$(find . -name '*.go' -not -path './bin/*' -not -path './.git/*' -print0 | xargs -0 gofmt -l); \
+	  [ -z "$$unformatted" ] || { echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; }
+	go mod tidy -diff
+	go -C hack/tools mod tidy -diff
+	@echo "generated files"
+	@sum() { find api charts/liqod/templates/crds -type f -print0 | sort -z | xargs -0 sha256sum; }; \
+	  before=$$(sum); hack/generate.sh; after=$$(sum); \
+	  [ "$$before" = "$$after" ] || { diff <(echo "$$before") <(echo "$$after") || true; \
+	    echo "generated files were stale and have been made anew: review and commit them"; exit 1; }
+	@$(MAKE) --no-print-directory lint
+
+generate: ## Make deep copies, clients and CRDs anew from the API types
+	hack/generate.sh
+
+image: ## Write the container image as an archive, without a container engine
+	go run ./hack/image
+
+demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
+	go run ./e2e/demo
+
+# Made anew when the pinned versions change.
+$(TOOLS)/staticcheck: hack/tools/go.mod
+	@mkdir -p $(TOOLS)
+	go -C hack/tools build -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck

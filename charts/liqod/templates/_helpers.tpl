@@ -1,0 +1,181 @@
+{{- define "liqod.labels" -}}
+app.kubernetes.io/name: liqod
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "liqod.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- /* The configuration file of the roles. Earlier names of values come first, then today's, then `config`. */ -}}
+{{- define "liqod.config" -}}
+{{- $v := .Values -}}
+{{- $id := required "discovery.config.clusterID is needed: the name of this cluster among its peers, a DNS label of at most 51 characters" $v.discovery.config.clusterID -}}
+{{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,49}[a-z0-9])?$" $id) }}{{ fail (printf "discovery.config.clusterID %q: a DNS label of at most 51 characters is accepted" $id) }}{{ end -}}
+{{- if $v.controllerManager.config.enableNodeFailureController }}{{ fail "controllerManager.config.enableNodeFailureController: not built yet; leave it false" }}{{ end -}}
+{{- $skip := $v.offloading.reflection.skip -}}
+{{- $earlier := dict -}}
+{{- with $v.reflection }}{{ $earlier = .skip | default dict }}{{ end -}}
+{{- $vk := $v.virtualKubelet -}}
+{{- $vkubelet := dict
+  "image" ($vk.image | default (include "liqod.image" .))
+  "imagePullPolicy" $v.image.pullPolicy
+  "replicas" (int $vk.replicas)
+  "extraArgs" $vk.extra.args
+  "nodeAddress" $vk.nodeAddress
+  "resources" $vk.resources -}}
+{{- $controller := dict
+  "serviceAccount" "liqod-controller"
+  "podSecurityLevel" $v.controllerManager.config.podSecurityLevel
+  "runtimeClasses" $v.controllerManager.config.runtimeClasses
+  "drainTimeout" $v.controllerManager.config.drainTimeout
+  "vkubelet" $vkubelet -}}
+{{- $config := dict
+  "clusterID" $id
+  "namespace" .Release.Namespace
+  "reflection" (dict
+    "skipLabels" (concat $skip.labels ($earlier.labels | default list) | uniq)
+    "skipAnnotations" (concat $skip.annotations ($earlier.annotations | default list) | uniq))
+  "controller" $controller
+  "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod") -}}
+{{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}
+{{- end }}
+
+{{- /* A Deployment of one role. Takes a dict: root, role, replicas, resources, args, ports. */ -}}
+{{- define "liqod.deployment" -}}
+{{- $root := .root -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: liqod-{{ .role }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "liqod.labels" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ .role }}
+spec:
+  replicas: {{ .replicas }}
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: liqod
+      app.kubernetes.io/instance: {{ $root.Release.Name }}
+      app.kubernetes.io/component: {{ .role }}
+  strategy:
+    rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
+  template:
+    metadata:
+      labels:
+        {{- include "liqod.labels" $root | nindent 8 }}
+        app.kubernetes.io/component: {{ .role }}
+        {{- with $root.Values.common.podLabels }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      annotations:
+        checksum/config: {{ include "liqod.config" $root | sha256sum }}
+        {{- with $root.Values.common.podAnnotations }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    spec:
+      serviceAccountName: liqod-{{ .role }}
+      # Services whose names begin with liqod would become LIQOD_* variables.
+      enableServiceLinks: false
+      {{- with $root.Values.image.pullSecrets }}
+      imagePullSecrets:
+        {{- range . }}
+        - name: {{ . }}
+        {{- end }}
+      {{- end }}
+      {{- with $root.Values.common.priorityClassName }}
+      priorityClassName: {{ . }}
+      {{- end }}
+      {{- with $root.Values.common.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $root.Values.common.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+              - matchExpressions:
+                  - {key: liqo.io/type, operator: NotIn, values: [virtual-node]}
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+            - weight: 100
+              podAffinityTerm:
+                topologyKey: kubernetes.io/hostname
+                labelSelector:
+                  matchLabels:
+                    app.kubernetes.io/instance: {{ $root.Release.Name }}
+                    app.kubernetes.io/component: {{ .role }}
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        runAsGroup: 65532
+        seccompProfile: {type: RuntimeDefault}
+      terminationGracePeriodSeconds: 40
+      containers:
+        - name: {{ .role }}
+          image: {{ include "liqod.image" $root }}
+          imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+          args:
+            - --role={{ .role }}
+            - --config=/etc/liqod/config.yaml
+            {{- range .args }}
+            - {{ . | quote }}
+            {{- end }}
+          env:
+            - name: POD_NAME
+              valueFrom: {fieldRef: {fieldPath: metadata.name}}
+            - name: POD_NAMESPACE
+              valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+          ports:
+            - {name: health, containerPort: 8080, protocol: TCP}
+            {{- range .ports }}
+            - {name: {{ .name }}, containerPort: {{ .port }}, protocol: TCP}
+            {{- end }}
+          livenessProbe:
+            httpGet: {path: /livez, port: health}
+            periodSeconds: 10
+            timeoutSeconds: 5
+            failureThreshold: 6
+          readinessProbe:
+            httpGet: {path: /readyz, port: health}
+            periodSeconds: 5
+            timeoutSeconds: 5
+          {{- with .resources }}
+          resources:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: {drop: [ALL]}
+          volumeMounts:
+            - {name: config, mountPath: /etc/liqod, readOnly: true}
+      volumes:
+        - name: config
+          configMap: {name: liqod}
+{{- if gt (int .replicas) 1 }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: liqod-{{ .role }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "liqod.labels" $root | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: liqod
+      app.kubernetes.io/instance: {{ $root.Release.Name }}
+      app.kubernetes.io/component: {{ .role }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	module          = "github.com/liqod/liqod"
+	longestFunction = 80 // lines, signature included
+)
+
+// allowed says which of our folders a folder may import, each with all below it; the
+// longest match counts, and what is not listed imports nothing of ours. Domains meet
+// through API objects, or through small interfaces that roles joins.
+var allowed = map[string][]string{
+	".":      {"roles"},
+	"roles":  {"roles", "peering", "reflect", "shadow", "netfabric", "health", "kube", "api"},
+	"health": {"health"},
+	"kube":   {"kube"},
+	"api":    {"api"},
+	"e2e":    {"e2e", "kube", "api", "hack"},
+
+	"peering":   {"peering", "health", "kube", "api"},
+	"reflect":   {"reflect", "health", "kube", "api"},
+	"shadow":    {"shadow", "health", "kube", "api"},
+	"netfabric": {"netfabric", "health", "kube", "api"},
+
+	// Pure: testable with tables and nothing else.
+	"peering/trust":    {"api"},
+	"reflect/forge":    {"api"},
+	"shadow/admission": {"api"},
+	"netfabric/plan":   {},
+	"netfabric/ipam":   {},
+}
+
+// forbidden are packages that our code does without, and why. Tests may use those that
+// say so.
+var forbidden = []struct {
+	path   string
+	why    string
+	except []string // folders where it is allowed
+	tests  bool     // allowed in tests
+}{
+	{path: "sigs.k8s.io/controller-runtime", why: "loops are kube/loop"},
+	{path: "github.com/stretchr/testify/assert", why: "a test stops at its first failure: require"},
+	{path: "github.com/stretchr/testify/suite", why: "tables and functions are enough"},
+	{path: "github.com/onsi", why: "tests are plain Go"},
+	{path: "k8s.io/klog", why: "logs go to the *zap.Logger that is passed in", except: []string{"roles"}, tests: true},
+	{path: "log", why: "logs go to the *zap.Logger that is passed in", except: []string{"e2e"}, tests: true},
+	{path: "log/slog", why: "logs go to the *zap.Logger that is passed in", tests: true},
+	{path: "reflect", why: "types are known", except: []string{"kube"}, tests: true},
+}
+
+// file is one parsed file of ours; generated code and other modules are left out.
+type file struct {
+	path, dir string
+	test      bool
+	ast       *ast.File
+	set       *token.FileSet
+}
+
+func files(t *testing.T) []file {
+	t.Helper()
+	var out []file
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		p = filepath.ToSlash(p)
+		if d.IsDir() {
+			if p != "." && skipped(p, d.Name()) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(p, ".go") || strings.HasPrefix(d.Name(), "zz_") {
+			return nil
+		}
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, p, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		out = append(out, file{p, path.Dir(p), strings.HasSuffix(p, "_test.go"), parsed, set})
+		return nil
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, out)
+	return out
+}
+
+func skipped(p, name string) bool {
+	return p == "api/generated" || p == "e2e/tools" || p == "hack" || name == "testdata" || name == "bin" || strings.HasPrefix(name, ".")
+}
+
+func under(dir, root string) bool {
+	return dir == root || strings.HasPrefix(dir, root+"/") || root == "."
+}
+
+// rule returns the entry of allowed that counts for dir.
+func rule(dir string) []string {
+	best := ""
+	for root := range allowed {
+		if root != "." && under(dir, root) && len(root) > len(best) {
+			best = root
+		}
+	}
+	if dir == "." {
+		best = "."
+	}
+	return allowed[best]
+}
+
+func imports(f file) (out []string) {
+	for _, spec := range f.ast.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			continue
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// internalImport reports whether name is a package of this module, and its folder.
+func internalImport(name string) (dir string, ours bool) {
+	if name == module {
+		return ".", true
+	}
+	return strings.CutPrefix(name, module+"/")
+}
+
+func mayImport(from, to string) bool {
+	return from == to || slices.ContainsFunc(rule(from), func(root string) bool { return under(to, root) })
+}
+
+func TestImportRules(t *testing.T) {
+	for _, f := range files(t) {
+		for _, name := range imports(f) {
+			if dir, ours := internalImport(name); ours && !mayImport(f.dir, dir) && !f.test {
+				t.Errorf("%s imports %s: %s may import %v of ours", f.path, dir, f.dir, rule(f.dir))
+			}
+		}
+	}
+}
+
+// Tests may also use the fakes and the test servers of kube, and nothing more.
+func TestImportRulesOfTests(t *testing.T) {
+	for _, f := range files(t) {
+		for _, name := range imports(f) {
+			dir, ours := internalImport(name)
+			if ours && f.test && !mayImport(f.dir, dir) && !under(dir, "kube") && !under(dir, "api") {
+				t.Errorf("%s imports %s: tests of %s may import %v, kube and api", f.path, dir, f.dir, rule(f.dir))
+			}
+		}
+	}
+}
+
+func TestForbiddenImports(t *testing.T) {
+	for _, f := range files(t) {
+		for _, name := range imports(f) {
+			for _, no := range forbidden {
+				outside := !slices.ContainsFunc(no.except, func(root string) bool { return under(f.dir, root) })
+				hit := name == no.path || strings.Contains(no.path, ".") && strings.HasPrefix(name, no.path+"/")
+				if hit && outside && !(f.test && no.tests) {
+					t.Errorf("%s imports %s: %s", f.path, name, no.why)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryPackageHasOneComment(t *testing.T) {
+	comments := map[string][]string{}
+	for _, f := range files(t) {
+		if f.test {
+			continue
+		}
+		if _, ok := comments[f.dir]; !ok {
+			comments[f.dir] = nil
+		}
+		if f.ast.Doc != nil {
+			comments[f.dir] = append(comments[f.dir], f.path)
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(comments)) {
+		if n := len(comments[dir]); n != 1 {
+			t.Errorf("package %s has %d package comments %v, not one", dir, n, comments[dir])
+		}
+	}
+}
+
+func TestExportedNamesHaveComments(t *testing.T) {
+	for _, f := range files(t) {
+		if f.test {
+			continue
+		}
+		for _, decl := range f.ast.Decls {
+			for _, name := range undocumented(decl) {
+				t.Errorf("%s: %s has no comment", f.path, name)
+			}
+		}
+	}
+}
+
+func undocumented(decl ast.Decl) (names []string) {
+	switch d := decl.(type) {
+	case *ast.FuncDecl:
+		if d.Name.IsExported() && d.Doc == nil && exportedReceiver(d) {
+			names = append(names, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			if s, ok := spec.(*ast.TypeSpec); ok && s.Name.IsExported() && s.Doc == nil && d.Doc == nil {
+				names = append(names, s.Name.Name)
+			}
+		}
+	}
+	return names
+}
+
+func exportedReceiver(d *ast.FuncDecl) bool {
+	if d.Recv == nil {
+		return true
+	}
+	exported := false
+	ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && id.IsExported() {
+			exported = true
+		}
+		return true
+	})
+	return exported
+}
+
+func TestFunctions(t *testing.T) {
+	for _, f := range files(t) {
+		for _, decl := range f.ast.Decls {
+			d, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			if d.Recv == nil && d.Name.Name == "init" && !under(f.dir, "api") {
+				t.Errorf("%s has an init function: what runs is called by main", f.path)
+			}
+			lines := f.set.Position(d.End()).Line - f.set.Position(d.Pos()).Line + 1
+			if lines > longestFunction && !f.test {
+				t.Errorf("%s: %s has %d lines, more than %d", f.path, d.Name.Name, lines, longestFunction)
+			}
+		}
+	}
+}
+
+// A context is an argument: kept in a struct it outlives the call that it was for.
+func TestNoContextInStructs(t *testing.T) {
+	for _, f := range files(t) {
+		if f.test {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			s, ok := n.(*ast.StructType)
+			if !ok {
+				return true
+			}
+			for _, field := range s.Fields.List {
+				sel, ok := field.Type.(*ast.SelectorExpr)
+				if !ok || sel.Sel.Name != "Context" {
+					continue
+				}
+				if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "context" {
+					t.Errorf("%s: a struct holds a context.Context", f.set.Position(field.Pos()))
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestTheRulesThemselves(t *testing.T) {
+	for name, tc := range map[string]struct {
+		from, to string
+		want     bool
+	}{
+		"main wires roles":             {".", "roles", true},
+		"main wires nothing else":      {".", "kube/loop", false},
+		"roles know all":               {"roles", "shadow/node", true},
+		"a domain uses kube":           {"shadow/node", "kube/loop", true},
+		"domains do not meet":          {"shadow/node", "reflect/kinds", false},
+		"nor the other way":            {"reflect/kinds", "shadow/node", false},
+		"forge is pure":                {"reflect/forge", "kube/apply", false},
+		"forge knows the API":          {"reflect/forge", "api/offloading/v1beta1", true},
+		"kube knows nothing of ours":   {"kube/loop", "api/core/v1beta1", false},
+		"health is told":               {"health", "kube/loop", false},
+		"plan imports nothing":         {"netfabric/plan", "api/core/v1beta1", false},
+		"nobody imports roles":         {"shadow/node", "roles/config", false},
+		"an unlisted folder is alone":  {"misc", "kube/loop", false},
+		"a name that begins the same":  {"kubernetes", "kube/loop", false},
+		"a folder below is not itself": {"roles", "e2e/lab", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, mayImport(tc.from, tc.to))
+		})
+	}
+}

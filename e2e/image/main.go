@@ -1,0 +1,232 @@
+// Command test is the only program of the lab's test image: it is the sandbox's
+// pause, a small web server, and the handful of tools that tests run with exec in an
+// image without a shell. Linked under the name of a tool it is that tool.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const usage = `usage: test COMMAND
+  pause                 wait for SIGTERM (default)
+  serve [PORT]          HTTP on 8080: / /env /headers /ip /file?path= /exit?code= /unready /ready
+  exit CODE [AFTER]     end with CODE, after a Go duration
+  get URL [TIMEOUT]     print the body; 1 if the request fails or the status is 400 or more
+  lookup NAME           print the addresses of NAME
+  cat [FILE...]         print files, or standard input
+  write FILE TEXT...    write a file
+  env [NAME]            print the environment, or one variable
+  echo TEXT...          print
+  lines N [EVERY]       print N numbered lines
+  sleep DURATION        wait; SIGTERM ends it with 143
+  hostname              print the host name
+  ignore                wait and ignore SIGTERM
+`
+
+func main() {
+	args := os.Args[1:]
+	if name := filepath.Base(os.Args[0]); slices.Contains(tools(), name) {
+		args = append([]string{name}, args...)
+	}
+	if len(args) == 0 {
+		args = []string{"pause"}
+	}
+	os.Exit(run(args[0], args[1:]))
+}
+
+// tools are the names under which the program may be linked.
+func tools() []string {
+	return []string{"cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "serve", "sleep", "write"}
+}
+
+func run(name string, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	var err error
+	switch name {
+	case "pause":
+		reap(ctx)
+	case "serve":
+		err = serve(ctx, arg(args, 0, "8080"))
+	case "exit":
+		return exit(ctx, args)
+	case "sleep":
+		return sleep(ctx, arg(args, 0, "1h"))
+	case "lines":
+		err = lines(ctx, args)
+	case "ignore":
+		signal.Ignore(syscall.SIGTERM)
+		select {}
+	default:
+		return tool(ctx, name, args)
+	}
+	return code(err)
+}
+
+func tool(ctx context.Context, name string, args []string) int {
+	switch name {
+	case "get":
+		return code(get(ctx, arg(args, 0, ""), arg(args, 1, "5s")))
+	case "lookup":
+		addrs, err := net.DefaultResolver.LookupHost(ctx, arg(args, 0, ""))
+		fmt.Println(strings.Join(addrs, "\n"))
+		return code(err)
+	case "cat":
+		return code(cat(args))
+	case "write":
+		return code(os.WriteFile(arg(args, 0, ""), []byte(strings.Join(args[min(1, len(args)):], " ")+"\n"), 0o644))
+	case "env":
+		return code(env(args))
+	case "echo":
+		fmt.Println(strings.Join(args, " "))
+		return 0
+	case "hostname":
+		host, err := os.Hostname()
+		fmt.Println(host)
+		return code(err)
+	}
+	fmt.Fprintf(os.Stderr, "test: unknown command %q\n%s", name, usage)
+	return 2
+}
+
+func code(err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "test:", err)
+	return 1
+}
+
+func arg(args []string, i int, fallback string) string {
+	if i < len(args) {
+		return args[i]
+	}
+	return fallback
+}
+
+// reap waits for the end. As a sandbox's first process it inherits orphans.
+func reap(ctx context.Context) {
+	children := make(chan os.Signal, 16)
+	signal.Notify(children, syscall.SIGCHLD)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-children:
+			for {
+				if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
+					break
+				}
+			}
+		}
+	}
+}
+
+func exit(ctx context.Context, args []string) int {
+	n, err := strconv.Atoi(arg(args, 0, "0"))
+	if err != nil {
+		return code(err)
+	}
+	if rc := sleep(ctx, arg(args, 1, "0s")); rc != 0 {
+		return rc
+	}
+	return n
+}
+
+// sleep returns 143 on SIGTERM, as a shell's child would.
+func sleep(ctx context.Context, duration string) int {
+	d, err := time.ParseDuration(duration)
+	if err != nil {
+		if d, err = time.ParseDuration(duration + "s"); err != nil {
+			return code(err)
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return 143
+	case <-time.After(d):
+		return 0
+	}
+}
+
+func lines(ctx context.Context, args []string) error {
+	n, err := strconv.Atoi(arg(args, 0, "10"))
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		fmt.Printf("line %d\n", i+1)
+		if len(args) > 1 && sleep(ctx, args[1]) != 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+func get(ctx context.Context, url, timeout string) error {
+	d, err := time.ParseDuration(timeout)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(os.Stdout, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		return errors.New(resp.Status)
+	}
+	return nil
+}
+
+func cat(files []string) error {
+	if len(files) == 0 {
+		_, err := io.Copy(os.Stdout, os.Stdin)
+		return err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stdout.Write(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func env(args []string) error {
+	if len(args) == 0 {
+		_, err := fmt.Println(strings.Join(os.Environ(), "\n"))
+		return err
+	}
+	value, ok := os.LookupEnv(args[0])
+	if !ok {
+		return fmt.Errorf("%s is not set", args[0])
+	}
+	_, err := fmt.Println(value)
+	return err
+}

@@ -1,0 +1,65 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// ChartOptions say what Install installs.
+type ChartOptions struct {
+	// Chart is the folder of the chart. Default: charts/liqod of this repository.
+	Chart string
+	// Release is the name of the release. Default liqod.
+	Release string
+	// Namespace of the release. Default liqod. Install makes it if it is missing.
+	Namespace string
+	// Values override the chart's, as a tree. They win over the chart's defaults.
+	Values map[string]any
+}
+
+// Render returns what Helm would install: YAML documents in Helm's order, without hooks.
+func (l *Lab) Render(ctx context.Context, opts ChartOptions) ([]byte, error) {
+	tools, err := toolDir(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	setDefault(&opts.Chart, filepath.Join(tools, "..", "..", "charts", "liqod"))
+	setDefault(&opts.Release, "liqod")
+	setDefault(&opts.Namespace, "liqod")
+	binary, err := BuildTool(ctx, ToolOptions{Source: filepath.Join(tools, "helm"), Name: "helmrender", LDFlags: "-s -w", Log: l.Logf})
+	if err != nil {
+		return nil, err
+	}
+	values, err := yaml.Marshal(opts.Values)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the values: %w", err)
+	}
+	out, err := command(ctx, string(values), binary, "--name", opts.Release, "--namespace", opts.Namespace,
+		"--kube-version", KubernetesVersion, "--values", "/dev/stdin", opts.Chart)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(out), nil
+}
+
+// Install renders a chart and applies it. Installing again upgrades, but does not
+// remove what the chart no longer has.
+func (c *Cluster) Install(ctx context.Context, opts ChartOptions) error {
+	setDefault(&opts.Namespace, "liqod")
+	manifests, err := c.lab.Render(ctx, opts)
+	if err != nil {
+		return err
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: opts.Namespace}}
+	_, err = c.client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("making namespace %s: %w", opts.Namespace, err)
+	}
+	return c.Apply(ctx, manifests)
+}

@@ -1,0 +1,73 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/liqod/liqod/hack/image/archive"
+)
+
+// CoreDNSImage is the name of the image with e2e/tools/coredns.
+const CoreDNSImage = "lab.local/coredns:1"
+
+// buildTestImage builds the program of TestImage and returns the path of its archive.
+func buildTestImage(ctx context.Context, l *Lab) (string, error) {
+	tools, err := toolDir(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(l.Dir(), "test")
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(tools, "..", "image"), "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the test image: %w\n%s", err, out)
+	}
+	image := archive.Image{
+		Name: TestImage, Entrypoint: []string{"/bin/test"}, Env: []string{"PATH=/bin"},
+		Files: []archive.File{
+			{Path: "/bin/test", Source: binary},
+			{Path: "/tmp", Dir: true, Mode: 0o1777},
+			{Path: "/etc/passwd", Data: []byte("root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n")},
+		},
+	}
+	for _, tool := range []string{"cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "serve", "sleep", "write"} {
+		image.Files = append(image.Files, archive.File{Path: "/bin/" + tool, Link: "test"})
+	}
+	return writeImage(filepath.Join(l.Dir(), "test.tar"), image)
+}
+
+// buildCoreDNSImage builds CoreDNS, once per state of its folder, and its archive.
+func buildCoreDNSImage(ctx context.Context, l *Lab) (string, error) {
+	source, err := toolDir(ctx, "coredns")
+	if err != nil {
+		return "", err
+	}
+	binary, err := BuildTool(ctx, ToolOptions{Source: source, Name: "coredns", LDFlags: "-s -w", Log: l.Logf})
+	if err != nil {
+		return "", err
+	}
+	// Beside the binary, whose folder is named by its sources: it is made once, too.
+	path := filepath.Join(filepath.Dir(binary), "image.tar")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	return writeImage(path, archive.Image{
+		Name: CoreDNSImage, Entrypoint: []string{"/coredns"}, Files: []archive.File{{Path: "/coredns", Source: binary}},
+	})
+}
+
+func writeImage(path string, image archive.Image) (string, error) {
+	file, err := os.CreateTemp(filepath.Dir(path), ".image-")
+	if err != nil {
+		return "", fmt.Errorf("writing image %s: %w", image.Name, err)
+	}
+	defer os.Remove(file.Name())
+	if err := errors.Join(archive.Write(file, image), file.Close()); err != nil {
+		return "", fmt.Errorf("writing image %s: %w", image.Name, err)
+	}
+	return path, os.Rename(file.Name(), path)
+}

@@ -1,0 +1,132 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// KubernetesVersion is the version of the clusters.
+const KubernetesVersion = "v1.36.3"
+
+const module = "github.com/liqod/liqod"
+
+// findKubelab returns the path of the kubelab binary: the one given, the one the
+// variable LIQOD_KUBELAB names, or one built from e2e/tools/kube, once for each state
+// of that folder.
+func findKubelab(ctx context.Context, opts Options) (string, error) {
+	given := opts.Kubelab
+	setDefault(&given, os.Getenv("LIQOD_KUBELAB"))
+	if given != "" {
+		if _, err := os.Stat(given); err != nil {
+			return "", fmt.Errorf("looking for the given kubelab: %w", err)
+		}
+		return filepath.Abs(given)
+	}
+	source, err := toolDir(ctx, "kube")
+	if err != nil {
+		return "", err
+	}
+	return BuildTool(ctx, ToolOptions{Source: source, Name: "kubelab", LDFlags: versionFlags(), Log: opts.Log})
+}
+
+func versionFlags() string {
+	const variable = " -X k8s.io/component-base/version."
+	return "-s -w" + variable + "gitVersion=" + KubernetesVersion + variable + "gitMajor=1" + variable + "gitMinor=36"
+}
+
+// toolDir is the folder of a tool's module in the sources of this module.
+func toolDir(ctx context.Context, name string) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("looking for the sources of %s (is this inside its folder?): %w", module, err)
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "e2e", "tools", name), nil
+}
+
+// ToolOptions say which tool to build.
+type ToolOptions struct {
+	// Source is the folder of a module whose root package is the program.
+	Source string
+	// Name of the binary.
+	Name string
+	// LDFlags for the linker, such as "-s -w".
+	LDFlags string
+	// Log is called with progress; nil is silent.
+	Log func(format string, args ...any)
+}
+
+// BuildTool builds a static program from a module of its own and returns its path in
+// the user's cache directory. A program is built once for each content of its go.mod,
+// go.sum and Go files; callers in several processes wait for one another.
+func BuildTool(ctx context.Context, opts ToolOptions) (string, error) {
+	sum, err := toolSum(opts)
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("looking for the cache directory: %w", err)
+	}
+	dir := filepath.Join(cache, "liqod-lab", sum)
+	binary := filepath.Join(dir, opts.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("making the cache directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("opening the lock of %s: %w", opts.Name, err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("waiting for another build of %s: %w", opts.Name, err)
+	}
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
+	}
+	return binary, goBuild(ctx, opts, binary)
+}
+
+func goBuild(ctx context.Context, opts ToolOptions, binary string) error {
+	if opts.Log != nil {
+		begin := time.Now()
+		opts.Log("building %s: minutes with a cold cache", opts.Name)
+		defer func() { opts.Log("built %s in %s", opts.Name, time.Since(begin).Round(time.Second)) }()
+	}
+	partial := binary + ".part"
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", opts.Source, "-trimpath", "-ldflags", opts.LDFlags, "-o", partial, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s: %w\n%s", opts.Name, err, out)
+	}
+	if err := os.Rename(partial, binary); err != nil {
+		return fmt.Errorf("keeping %s: %w", opts.Name, err)
+	}
+	return nil
+}
+
+func toolSum(opts ToolOptions) (string, error) {
+	files, err := filepath.Glob(filepath.Join(opts.Source, "*.go"))
+	if err != nil {
+		return "", fmt.Errorf("listing the sources of %s: %w", opts.Name, err)
+	}
+	hash := sha256.New()
+	fmt.Fprintln(hash, runtime.Version(), runtime.GOARCH, opts.LDFlags)
+	for _, file := range append(files, filepath.Join(opts.Source, "go.mod"), filepath.Join(opts.Source, "go.sum")) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return "", fmt.Errorf("reading the sources of %s: %w", opts.Name, err)
+		}
+		fmt.Fprintln(hash, filepath.Base(file), len(data))
+		hash.Write(data)
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:16], nil
+}

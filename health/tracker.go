@@ -1,0 +1,137 @@
+// Package health answers one question for the process: is it alive? It is told what
+// happens and knows nobody who tells it.
+package health
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
+// Tracker finds work that is overdue: alive means not late, so a process with nothing
+// to do is as alive as a busy one. It has the methods of an observer of work-queue
+// loops. A Tracker is safe for concurrent use.
+//
+// A loop is judged only after the first sync that it finished since the Tracker was
+// made or last resumed: before that it waits for its caches, for as long as an API
+// server is away, and a restart would not help.
+type Tracker struct {
+	lateAfter time.Duration
+	clock     clock.PassiveClock
+
+	mu     sync.Mutex
+	paused bool
+	loops  map[string]*loopState
+}
+
+type loopState struct {
+	waiting map[cache.ObjectName]time.Time // since when a key waits for its sync
+	working bool                           // a sync has finished since the last resume
+	last    time.Time                      // when a sync last finished
+	newest  time.Time                      // the latest time at which a synced key was queued
+}
+
+// NewTracker returns a Tracker to which a key is late when it has waited longer than
+// lateAfter.
+func NewTracker(lateAfter time.Duration, clk clock.PassiveClock) *Tracker {
+	return &Tracker{lateAfter: lateAfter, clock: clk, loops: map[string]*loopState{}}
+}
+
+// Queued records that key of loop waits to be synced, if it does not wait already.
+func (t *Tracker) Queued(loop string, key cache.ObjectName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.loop(loop)
+	if _, ok := s.waiting[key]; !ok {
+		s.waiting[key] = t.clock.Now()
+	}
+}
+
+// Synced records that a sync of key has finished, well or not: a key that fails and is
+// tried again is trouble, but not a process that hangs.
+func (t *Tracker) Synced(loop string, key cache.ObjectName, _ time.Duration, _ error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.loop(loop)
+	s.working, s.last = true, t.clock.Now()
+	if queued, ok := s.waiting[key]; ok {
+		delete(s.waiting, key)
+		if queued.After(s.newest) {
+			s.newest = queued
+		}
+	}
+}
+
+// Forget drops what is known of loop, for one that ends before the process does.
+func (t *Tracker) Forget(loop string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.loops, loop)
+}
+
+// Pause forgets everything and judges nothing until Resume: the loops stand still, as
+// they do in a replica that does not lead.
+func (t *Tracker) Pause() { t.set(true) }
+
+// Resume forgets everything and judges again: the loops start.
+func (t *Tracker) Resume() { t.set(false) }
+
+func (t *Tracker) set(paused bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.paused = paused
+	clear(t.loops)
+}
+
+// Check returns an error that names each loop that is late, and its oldest key, or nil.
+func (t *Tracker) Check() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.paused {
+		return nil
+	}
+	now := t.clock.Now()
+	var errs []error
+	for name, s := range t.loops {
+		if key, wait, late := s.late(now, t.lateAfter); late {
+			errs = append(errs, fmt.Errorf("loop %s: key %s has waited %s, more than %s",
+				name, key, wait.Round(time.Second), t.lateAfter))
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// loop needs mu.
+func (t *Tracker) loop(name string) *loopState {
+	s, ok := t.loops[name]
+	if !ok {
+		s = &loopState{waiting: map[cache.ObjectName]time.Time{}}
+		t.loops[name] = s
+	}
+	return s
+}
+
+// late returns the oldest key if it is overdue and the loop is to blame. A long queue
+// that moves is not: keys leave it in turn. The loop hangs when nothing has finished for
+// as long, or when keys that came that much later were done before (one worker of
+// several hangs).
+func (s *loopState) late(now time.Time, limit time.Duration) (oldest cache.ObjectName, wait time.Duration, late bool) {
+	if !s.working {
+		return oldest, 0, false
+	}
+	for key, since := range s.waiting {
+		if w := now.Sub(since); w > wait {
+			oldest, wait = key, w
+		}
+	}
+	queued := now.Add(-wait)
+	stuck := now.Sub(s.last) > limit || s.newest.Sub(queued) > limit
+	return oldest, wait, wait > limit && stuck
+}

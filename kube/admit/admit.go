@@ -1,0 +1,144 @@
+// Package admit is the HTTP side of an admission webhook: it decodes the review, asks a
+// pure function and encodes its answer. It knows Kubernetes, and nothing of liqod.
+package admit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	"go.uber.org/zap"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// maxBody is, in bytes, the most that a review may have.
+const maxBody = 3 << 20
+
+// Operation is one step of a JSON patch (RFC 6902).
+type Operation struct {
+	// Op is add, replace or remove.
+	Op string `json:"op"`
+	// Path is a JSON pointer.
+	Path string `json:"path"`
+	// Value is what to add or to replace with.
+	Value any `json:"value,omitempty"`
+}
+
+// Response is what a Func decides.
+type Response struct {
+	// Allowed lets the request through, changed by Patch.
+	Allowed bool
+	// Message tells the user why not.
+	Message string
+	// Code is the HTTP status of a refusal; 0 means 403.
+	Code int32
+	// Warnings are shown to the user, allowed or not.
+	Warnings []string
+	// Patch changes the object. It must be empty if Allowed is false.
+	Patch []Operation
+}
+
+// Allow returns the answer that lets a request through, changed by patch.
+func Allow(patch ...Operation) Response { return Response{Allowed: true, Patch: patch} }
+
+// Deny returns the answer that refuses a request, with the reason for the user.
+func Deny(message string) Response { return Response{Message: message} }
+
+// Func decides about one request. It must be safe for concurrent use.
+type Func func(ctx context.Context, req *admissionv1.AdmissionRequest) Response
+
+// Handler serves a Func as admission.k8s.io/v1. Malformed input is answered with a 4xx
+// and never reaches decide; a panic of decide with a 500. The API server then applies
+// the webhook's failure policy.
+func Handler(log *zap.Logger, decide Func) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		req, code, err := decode(w, r)
+		if err != nil {
+			http.Error(w, err.Error(), code)
+			return
+		}
+		log := log.With(zap.String("kind", req.Kind.Kind), zap.String("namespace", req.Namespace), zap.String("name", req.Name))
+		answer, err := answer(r.Context(), log, decide, req)
+		if err != nil {
+			log.Error("admission failed", zap.Error(err))
+			http.Error(w, "internal error", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+		if _, err := w.Write(answer); err != nil {
+			log.Debug("admission answer not delivered", zap.Error(err))
+		}
+	})
+}
+
+// decode returns the request of the review in r, or the HTTP status of its refusal.
+func decode(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionRequest, int, error) {
+	if r.Method != http.MethodPost {
+		return nil, http.StatusMethodNotAllowed, errors.New("accepted is POST")
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != runtime.ContentTypeJSON {
+		return nil, http.StatusUnsupportedMediaType, errors.New("accepted is content type application/json")
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("a review has at most %d bytes", maxBody)
+	}
+	if err != nil {
+		return nil, http.StatusBadRequest, fmt.Errorf("reading the review: %w", err)
+	}
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(body, &review); err != nil {
+		return nil, http.StatusBadRequest, fmt.Errorf("decoding the review: %w", err)
+	}
+	if review.APIVersion != admissionv1.SchemeGroupVersion.String() || review.Kind != "AdmissionReview" {
+		return nil, http.StatusBadRequest, fmt.Errorf("got %q %q; accepted is AdmissionReview of %s",
+			review.APIVersion, review.Kind, admissionv1.SchemeGroupVersion)
+	}
+	if review.Request == nil || review.Request.UID == "" {
+		return nil, http.StatusBadRequest, errors.New("the review has no request with a uid")
+	}
+	return review.Request, 0, nil
+}
+
+func answer(ctx context.Context, log *zap.Logger, decide Func, req *admissionv1.AdmissionRequest) (out []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			log.Error("admission panicked", zap.Any("panic", r), zap.Stack("stack"))
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	decision := decide(ctx, req)
+	resp := &admissionv1.AdmissionResponse{UID: req.UID, Allowed: decision.Allowed, Warnings: decision.Warnings}
+	if !decision.Allowed {
+		resp.Result = refusal(decision)
+	}
+	if len(decision.Patch) > 0 && decision.Allowed {
+		if resp.Patch, err = json.Marshal(decision.Patch); err != nil {
+			return nil, fmt.Errorf("encoding the patch: %w", err)
+		}
+		kind := admissionv1.PatchTypeJSONPatch
+		resp.PatchType = &kind
+	}
+	return json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
+		Response: resp,
+	})
+}
+
+func refusal(decision Response) *metav1.Status {
+	status := &metav1.Status{Status: metav1.StatusFailure, Message: decision.Message, Code: decision.Code, Reason: metav1.StatusReasonForbidden}
+	if status.Code == 0 {
+		status.Code = http.StatusForbidden
+	}
+	if status.Code != http.StatusForbidden {
+		status.Reason = ""
+	}
+	return status
+}

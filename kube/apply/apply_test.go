@@ -1,0 +1,107 @@
+package apply
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestSetCondition(t *testing.T) {
+	long := time.Unix(1000, 0)
+	have := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Well", LastTransitionTime: metav1.NewTime(long)}
+	for name, tc := range map[string]struct {
+		mutate        func(*metav1.Condition)
+		changed, kept bool
+	}{
+		"the same":         {func(*metav1.Condition) {}, false, true},
+		"another reason":   {func(c *metav1.Condition) { c.Reason = "Better" }, true, true},
+		"another message":  {func(c *metav1.Condition) { c.Message = "hello" }, true, true},
+		"a new generation": {func(c *metav1.Condition) { c.ObservedGeneration = 7 }, true, true},
+		"another status":   {func(c *metav1.Condition) { c.Status = metav1.ConditionFalse }, true, false},
+		"another type":     {func(c *metav1.Condition) { c.Type = "Other" }, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conds := []metav1.Condition{have}
+			want := have
+			want.LastTransitionTime = metav1.Time{}
+			tc.mutate(&want)
+			require.Equal(t, tc.changed, SetCondition(&conds, want))
+			require.Equal(t, tc.kept, FindCondition(conds, "Ready").LastTransitionTime.Time.Equal(long))
+			require.Equal(t, want.Reason, FindCondition(conds, want.Type).Reason)
+			require.False(t, SetCondition(&conds, want))
+		})
+	}
+	require.Nil(t, FindCondition(nil, "Ready"))
+}
+
+func TestSetConditionCutsMessages(t *testing.T) {
+	var conds []metav1.Condition
+	cond := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Long", Message: "x" + strings.Repeat("é", longestMessage)}
+	require.True(t, SetCondition(&conds, cond))
+	require.Len(t, conds[0].Message, longestMessage-1)
+	require.False(t, SetCondition(&conds, cond))
+}
+
+func TestFinalizerPatch(t *testing.T) {
+	deleted := metav1.Now()
+	for name, tc := range map[string]struct {
+		have    []string
+		deleted *metav1.Time
+		want    bool
+		patch   []string // nil: none
+	}{
+		"added to none":                    {nil, nil, true, []string{"f"}},
+		"added to others":                  {[]string{"a"}, nil, true, []string{"a", "f"}},
+		"there already":                    {[]string{"f"}, nil, true, nil},
+		"not added to what is deleted":     {nil, &deleted, true, nil},
+		"removed from the middle":          {[]string{"a", "f", "b"}, nil, false, []string{"a", "b"}},
+		"removed as the last":              {[]string{"f"}, &deleted, false, []string{}},
+		"removed where it is not":          {[]string{"a"}, nil, false, nil},
+		"removed from an object with none": {nil, nil, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Finalizers: tc.have, DeletionTimestamp: tc.deleted}}
+			data, kind, err := FinalizerPatch(pod, "f", tc.want)
+			require.NoError(t, err)
+			require.Equal(t, types.MergePatchType, kind)
+			if tc.patch == nil {
+				require.Nil(t, data)
+				return
+			}
+			var got struct{ Metadata metav1.ObjectMeta }
+			require.NoError(t, json.Unmarshal(data, &got))
+			require.Equal(t, metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Finalizers: tc.patch}, got.Metadata)
+			require.Equal(t, tc.have, pod.Finalizers)
+		})
+	}
+	require.True(t, HasFinalizer(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"f"}}}, "f"))
+}
+
+func TestReferencesAndPreconditions(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}
+	ref := ControllerReference(pod, corev1.SchemeGroupVersion.WithKind("Pod"))
+	yes := true
+	require.Equal(t, metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u", Controller: &yes}, ref)
+	require.Equal(t, types.UID("u"), *DeleteUID(pod).Preconditions.UID)
+}
+
+func TestIgnore(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	other := errors.New("x")
+	notFound, conflict := apierrors.NewNotFound(pods, "p"), apierrors.NewConflict(pods, "p", other)
+	require.NoError(t, IgnoreNotFound(notFound))
+	require.Equal(t, error(conflict), IgnoreNotFound(conflict))
+	require.NoError(t, IgnoreGone(notFound))
+	require.NoError(t, IgnoreGone(conflict))
+	require.Equal(t, other, IgnoreGone(other))
+	require.NoError(t, IgnoreGone(nil))
+}

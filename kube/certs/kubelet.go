@@ -1,0 +1,241 @@
+package certs
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+)
+
+const (
+	pollFirst = 500 * time.Millisecond
+	pollLast  = 10 * time.Second
+	// A request that was refused is not worth asking again soon: each leaves an object.
+	retryFirst = 2 * time.Second
+	retryLast  = 5 * time.Minute
+	// The API server refuses shorter ones.
+	minLifetime       = 10 * time.Minute
+	selfSignedLife    = 10 * 365 * 24 * time.Hour
+	requestNameLength = 12
+)
+
+// errRefused says that a request came to an end without a certificate.
+var errRefused = errors.New("certificate request refused")
+
+// KubeletConfig configures a KubeletServing.
+type KubeletConfig struct {
+	// Client makes the requests. Every replica of a server needs its own certificate, so
+	// it must not pass through a lease's fence.
+	Client certificatesv1client.CertificateSigningRequestsGetter
+	// NodeName is the node whose server this is.
+	NodeName string
+	// DNSNames and Addresses are what the server is reached by; one of them at least.
+	DNSNames  []string
+	Addresses []netip.Addr
+	// Lifetime asked for, at least 10 minutes; 0 leaves it to the signer.
+	Lifetime time.Duration
+	// Log receives issues and refusals.
+	Log *zap.Logger
+}
+
+// KubeletServing keeps a serving certificate of the signer kubernetes.io/kubelet-serving
+// in memory. Somebody else approves its requests.
+type KubeletServing struct {
+	cfg     KubeletConfig
+	current atomic.Pointer[tls.Certificate]
+	issued  atomic.Bool
+}
+
+// NewKubeletServing returns a KubeletServing with a self-signed certificate, so that
+// the server can answer from the first moment on. It starts nothing.
+func NewKubeletServing(cfg KubeletConfig) (*KubeletServing, error) {
+	if cfg.NodeName == "" || len(cfg.DNSNames)+len(cfg.Addresses) == 0 {
+		return nil, errors.New("a kubelet's serving certificate needs a node name and a DNS name or an address")
+	}
+	if cfg.Lifetime != 0 && cfg.Lifetime < minLifetime {
+		return nil, fmt.Errorf("lifetime %s of the serving certificate is too short: accepted is %s and more, or 0", cfg.Lifetime, minLifetime)
+	}
+	self, err := NewServing(nil, []string{cfg.NodeName}, time.Now(), selfSignedLife)
+	if err != nil {
+		return nil, err
+	}
+	k := &KubeletServing{cfg: cfg}
+	k.current.Store(self.TLS())
+	return k, nil
+}
+
+// GetCertificate is for tls.Config: the latest certificate, self-signed until the first
+// was issued. It is safe for concurrent use.
+func (k *KubeletServing) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return k.current.Load(), nil
+}
+
+// Issued reports whether the cluster's signer has issued a certificate yet.
+func (k *KubeletServing) Issued() bool { return k.issued.Load() }
+
+// Run obtains a certificate and renews it after two thirds of its life, each with a new
+// key, until ctx is done. It waits for an API server that is away and for an approver
+// as long as it takes, and always returns nil.
+func (k *KubeletServing) Run(ctx context.Context) error {
+	delay := retryFirst
+	for ctx.Err() == nil {
+		cert, err := k.obtain(ctx)
+		switch {
+		case err == nil:
+			k.current.Store(cert)
+			k.issued.Store(true)
+			delay = retryFirst
+			k.cfg.Log.Info("serving certificate issued", zap.String("node", k.cfg.NodeName), zap.Time("notAfter", cert.Leaf.NotAfter))
+			sleep(ctx, max(time.Until(renewAt(cert.Leaf)), retryFirst))
+		case ctx.Err() != nil:
+		case errors.Is(err, errRefused):
+			k.cfg.Log.Warn("serving certificate refused; will ask again", zap.String("node", k.cfg.NodeName), zap.Duration("after", delay), zap.Error(err))
+			sleep(ctx, delay)
+			delay = min(2*delay, retryLast)
+		default:
+			k.cfg.Log.Debug("serving certificate not obtained; will ask again", zap.String("node", k.cfg.NodeName), zap.Error(err))
+			sleep(ctx, retryFirst)
+		}
+	}
+	return nil
+}
+
+func (k *KubeletServing) obtain(ctx context.Context) (*tls.Certificate, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	csr, err := k.request(key)
+	if err != nil {
+		return nil, err
+	}
+	created, err := k.cfg.Client.CertificateSigningRequests().Create(ctx, csr, metav1.CreateOptions{})
+	if refuses(err) {
+		return nil, fmt.Errorf("%w: %w", errRefused, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating certificate request %s: %w", csr.Name, err)
+	}
+	chain, err := k.await(ctx, created)
+	if err != nil {
+		return nil, err
+	}
+	return k.accept(chain, key)
+}
+
+func (k *KubeletServing) request(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
+	template := &x509.CertificateRequest{
+		Subject:  pkix.Name{CommonName: "system:node:" + k.cfg.NodeName, Organization: []string{"system:nodes"}},
+		DNSNames: k.cfg.DNSNames,
+	}
+	for _, addr := range k.cfg.Addresses {
+		template.IPAddresses = append(template.IPAddresses, net.IP(addr.Unmap().AsSlice()))
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate request: %w", err)
+	}
+	csr := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "csr-" + utilrand.String(requestNameLength)},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName: certificatesv1.KubeletServingSignerName,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
+		},
+	}
+	if k.cfg.Lifetime > 0 {
+		seconds := int32(k.cfg.Lifetime / time.Second)
+		csr.Spec.ExpirationSeconds = &seconds
+	}
+	return csr, nil
+}
+
+// await polls until the request has an end. Errors of the API server do not end it.
+func (k *KubeletServing) await(ctx context.Context, created *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+	for wait := pollFirst; ; wait = min(wait*3/2, pollLast) {
+		csr, err := k.cfg.Client.CertificateSigningRequests().Get(ctx, created.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("%w: %s was deleted", errRefused, created.Name)
+		case refuses(err):
+			return nil, fmt.Errorf("%w: %w", errRefused, err)
+		case err == nil && csr.UID != created.UID:
+			return nil, fmt.Errorf("%w: %s was replaced", errRefused, created.Name)
+		case err == nil && refusal(csr) != "":
+			return nil, fmt.Errorf("%w: %s", errRefused, refusal(csr))
+		case err == nil && len(csr.Status.Certificate) > 0:
+			return csr.Status.Certificate, nil
+		}
+		if !sleep(ctx, wait) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// refuses tells an API server that says no, for example for want of rights, from one
+// that is away or busy.
+func refuses(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= 400 && code < 500 && code != http.StatusTooManyRequests
+}
+
+func refusal(csr *certificatesv1.CertificateSigningRequest) string {
+	for _, c := range csr.Status.Conditions {
+		ends := c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed
+		if ends && c.Status != corev1.ConditionFalse {
+			return fmt.Sprintf("%s is %s: %s: %s", csr.Name, c.Type, c.Reason, c.Message)
+		}
+	}
+	return ""
+}
+
+func (k *KubeletServing) accept(chain []byte, key *ecdsa.PrivateKey) (*tls.Certificate, error) {
+	certs := parseBundle(chain)
+	if len(certs) == 0 {
+		return nil, fmt.Errorf("%w: the signer's answer holds no certificate", errRefused)
+	}
+	if !key.PublicKey.Equal(certs[0].PublicKey) {
+		return nil, fmt.Errorf("%w: the certificate is for another key", errRefused)
+	}
+	issued := &tls.Certificate{PrivateKey: key, Leaf: certs[0]}
+	for _, cert := range certs {
+		issued.Certificate = append(issued.Certificate, bytes.Clone(cert.Raw))
+	}
+	return issued, nil
+}
+
+// sleep waits for d and up to a tenth more, and reports whether ctx lasted.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d + mathrand.N(d/10+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

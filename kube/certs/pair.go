@@ -1,0 +1,163 @@
+// Package certs makes and renews certificates: those of a webhook, from a certificate
+// authority of its own that lives in a Secret, and those of a kubelet's server, from
+// the cluster's signer. It knows Kubernetes, and nothing of liqod.
+package certs
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// backdate covers clocks that are behind ours.
+const backdate = 5 * time.Minute
+
+// Pair is a certificate and its key. It holds a secret: never log it.
+type Pair struct {
+	// Cert is the parsed certificate.
+	Cert *x509.Certificate
+	// Key is the private key of Cert.
+	Key crypto.Signer
+}
+
+// NewCA returns a self-signed certificate authority, valid for lifetime from now on.
+func NewCA(name string, now time.Time, lifetime time.Duration) (*Pair, error) {
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("%s@%d", name, now.Unix())},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(lifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}
+	return sign(template, nil)
+}
+
+// NewServing returns a serving certificate for dnsNames that ca has signed, valid for
+// lifetime from now on but never longer than ca. A nil ca gives a self-signed one.
+func NewServing(ca *Pair, dnsNames []string, now time.Time, lifetime time.Duration) (*Pair, error) {
+	if len(dnsNames) == 0 {
+		return nil, errors.New("a serving certificate needs a name")
+	}
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: dnsNames[0]},
+		DNSNames:    dnsNames,
+		NotBefore:   now.Add(-backdate),
+		NotAfter:    now.Add(lifetime),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	if ca != nil && template.NotAfter.After(ca.Cert.NotAfter) {
+		template.NotAfter = ca.Cert.NotAfter
+	}
+	return sign(template, ca)
+}
+
+func sign(template *x509.Certificate, ca *Pair) (*Pair, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("drawing a serial number: %w", err)
+	}
+	parent, signer := template, crypto.Signer(key)
+	if ca != nil {
+		parent, signer = ca.Cert, ca.Key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return nil, fmt.Errorf("signing the certificate: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("parsing the certificate: %w", err)
+	}
+	return &Pair{Cert: cert, Key: key}, nil
+}
+
+func newKey() (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a key: %w", err)
+	}
+	return key, nil
+}
+
+// CertPEM returns the certificate in PEM.
+func (p *Pair) CertPEM() []byte { return encodeCert(p.Cert) }
+
+// KeyPEM returns the private key in PEM (PKCS #8).
+func (p *Pair) KeyPEM() ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(p.Key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// TLS returns the pair as a server presents it.
+func (p *Pair) TLS() *tls.Certificate {
+	return &tls.Certificate{Certificate: [][]byte{p.Cert.Raw}, PrivateKey: p.Key, Leaf: p.Cert}
+}
+
+// ParsePair decodes PEM, and checks that key and certificate belong together.
+func ParsePair(certPEM, keyPEM []byte) (*Pair, error) {
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("decoding a certificate and its key: %w", err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, errors.New("the key cannot sign")
+	}
+	cert, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		return nil, fmt.Errorf("parsing the certificate: %w", err)
+	}
+	return &Pair{Cert: cert, Key: key}, nil
+}
+
+// renewAt is when two thirds of the certificate's life are over.
+func renewAt(cert *x509.Certificate) time.Time {
+	return cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 3)
+}
+
+func encodeCert(cert *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+}
+
+// parseBundle returns the certificates that it can read.
+func parseBundle(data []byte) []*x509.Certificate {
+	var certs []*x509.Certificate
+	for {
+		var block *pem.Block
+		block, data = pem.Decode(data)
+		if block == nil {
+			return certs
+		}
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			certs = append(certs, cert)
+		}
+	}
+}
+
+func encodeBundle(certs []*x509.Certificate) []byte {
+	var buf bytes.Buffer
+	for _, cert := range certs {
+		buf.Write(encodeCert(cert))
+	}
+	return buf.Bytes()
+}

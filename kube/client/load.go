@@ -1,0 +1,127 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// ErrUnsafeKubeconfig says that a kubeconfig that was written by somebody else would
+// make this process run commands, read its own files or talk to a server that it
+// cannot identify.
+var ErrUnsafeKubeconfig = errors.New("unsafe kubeconfig")
+
+// Options say where the API server is.
+type Options struct {
+	// Kubeconfig is the path of a kubeconfig file. It wins over everything else.
+	Kubeconfig string
+	// Context of the kubeconfig; empty means its current one.
+	Context string
+	// Getenv is os.Getenv, except in tests. KUBECONFIG comes second, the credentials
+	// that Kubernetes gives to a pod come last.
+	Getenv func(string) string
+}
+
+// Load returns the configuration of this process's own cluster. It reads files, and
+// does not connect.
+func Load(o Options) (*rest.Config, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig}
+	source := o.Kubeconfig
+	if source == "" {
+		source = o.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+		if source == "" {
+			return inCluster()
+		}
+		rules.Precedence = filepath.SplitList(source)
+	}
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("loading kubeconfig %s: %w", source, err)
+	}
+	return cfg, nil
+}
+
+func inCluster() (*rest.Config, error) {
+	cfg, err := rest.InClusterConfig()
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return nil, errors.New("no kubeconfig given, KUBECONFIG is not set, and this process does not run in a pod: " +
+			"name a kubeconfig file or run in a cluster")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("loading the pod's own credentials: %w", err)
+	}
+	return cfg, nil
+}
+
+// FromKubeconfig returns the configuration that the current context of a kubeconfig
+// describes. Its author is not trusted: everything must be inline, the server must be
+// reached by https and be verified; else the error is an ErrUnsafeKubeconfig.
+func FromKubeconfig(data []byte) (*rest.Config, error) {
+	raw, err := clientcmd.Load(data)
+	if err != nil {
+		return nil, fmt.Errorf("decoding the kubeconfig: %w", err)
+	}
+	if err := safe(raw); err != nil {
+		return nil, err
+	}
+	cfg, err := clientcmd.NewNonInteractiveClientConfig(*raw, "", &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return cfg, nil
+}
+
+func safe(raw *clientcmdapi.Config) error {
+	current, ok := raw.Contexts[raw.CurrentContext]
+	if !ok {
+		return fmt.Errorf("kubeconfig has no current context %q", raw.CurrentContext)
+	}
+	cluster, ok := raw.Clusters[current.Cluster]
+	if !ok {
+		return fmt.Errorf("kubeconfig has no cluster %q, which context %q names", current.Cluster, raw.CurrentContext)
+	}
+	user, ok := raw.AuthInfos[current.AuthInfo]
+	if !ok {
+		return fmt.Errorf("kubeconfig has no user %q, which context %q names", current.AuthInfo, raw.CurrentContext)
+	}
+	return errors.Join(safeCluster(current.Cluster, cluster), safeUser(current.AuthInfo, user))
+}
+
+func safeCluster(name string, c *clientcmdapi.Cluster) error {
+	server, err := url.Parse(c.Server)
+	switch {
+	case err != nil || server.Scheme != "https" || server.Host == "":
+		return unsafef("cluster %q has server %q; accepted is https://host[:port]", name, c.Server)
+	case c.InsecureSkipTLSVerify:
+		return unsafef("cluster %q skips the verification of its server; give certificate-authority-data instead", name)
+	case c.CertificateAuthority != "":
+		return unsafef("cluster %q refers to the file of a certificate authority; accepted is certificate-authority-data", name)
+	}
+	return nil
+}
+
+func safeUser(name string, u *clientcmdapi.AuthInfo) error {
+	switch {
+	case u.Exec != nil:
+		return unsafef("user %q runs a command (exec); accepted are token or client-certificate-data", name)
+	case u.AuthProvider != nil:
+		return unsafef("user %q has an auth-provider; accepted are token or client-certificate-data", name)
+	case u.TokenFile != "":
+		return unsafef("user %q refers to the file of a token; accepted is token", name)
+	case u.ClientCertificate != "":
+		return unsafef("user %q refers to the file of a certificate; accepted is client-certificate-data", name)
+	case u.ClientKey != "":
+		return unsafef("user %q refers to the file of a key; accepted is client-key-data", name)
+	}
+	return nil
+}
+
+func unsafef(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrUnsafeKubeconfig}, args...)...)
+}

@@ -1,0 +1,44 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Observer is told of every attempt of a request, for metrics. It is called from many
+// goroutines.
+type Observer interface {
+	// Request reports that a request of verb (get, list, watch, create, update, patch,
+	// delete, connect) was answered after d with code: an HTTP status, "timeout",
+	// "canceled" or "error". The answer's body may still be on its way.
+	Request(verb, code string, d time.Duration)
+}
+
+type observed struct {
+	wrapped
+
+	observer Observer
+}
+
+// RoundTrip implements http.RoundTripper.
+func (o *observed) RoundTrip(req *http.Request) (*http.Response, error) {
+	start := time.Now()
+	resp, err := o.next.RoundTrip(req)
+	o.observer.Request(verbOf(req), codeOf(resp, err), time.Since(start))
+	return resp, err
+}
+
+func codeOf(resp *http.Response, err error) string {
+	switch {
+	case err == nil:
+		return strconv.Itoa(resp.StatusCode)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	}
+	return "error"
+}

@@ -1,0 +1,98 @@
+package client
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// target is what the path of a request names.
+type target struct {
+	core                        bool
+	resource, name, subresource string
+}
+
+// targetOf reads /api/v1/… and /apis/<group>/<version>/… behind any prefix. A path of
+// another form gives the zero target.
+func targetOf(path string) target {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	at := slices.IndexFunc(parts, func(s string) bool { return s == "api" || s == "apis" })
+	if at < 0 {
+		return target{}
+	}
+	t := target{core: parts[at] == "api"}
+	skip := at + 3
+	if t.core {
+		skip = at + 2
+	}
+	if len(parts) <= skip {
+		return target{}
+	}
+	rest := parts[skip:]
+	if rest[0] == "namespaces" && len(rest) > 2 && !slices.Contains([]string{"status", "finalize"}, rest[2]) {
+		rest = rest[2:]
+	}
+	for i, field := range []*string{&t.resource, &t.name, &t.subresource} {
+		if i < len(rest) {
+			*field = rest[i]
+		}
+	}
+	return t
+}
+
+func isWatch(req *http.Request) bool {
+	switch req.URL.Query().Get("watch") {
+	case "true", "1":
+		return req.Method == http.MethodGet
+	}
+	return false
+}
+
+// isStream reports whether the request carries a conversation rather than a question:
+// it lasts as long as its user wants.
+func isStream(req *http.Request) bool {
+	if req.Header.Get("Upgrade") != "" || isUpgrade(req) {
+		return true
+	}
+	t := targetOf(req.URL.Path)
+	return t.core && (t.subresource == "proxy" || t.resource == "pods" && t.subresource == "log")
+}
+
+// isUpgrade goes by the path: the header is set by a round tripper further in.
+func isUpgrade(req *http.Request) bool {
+	t := targetOf(req.URL.Path)
+	return t.core && t.resource == "pods" && slices.Contains([]string{"exec", "attach", "portforward"}, t.subresource)
+}
+
+// isWrite reports whether the request changes objects.
+func isWrite(req *http.Request) bool {
+	switch req.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return false
+	}
+	return !isUpgrade(req)
+}
+
+// verbOf names the request as the server's metrics do, as far as it matters here.
+func verbOf(req *http.Request) string {
+	switch req.Method {
+	case http.MethodGet:
+		switch {
+		case isWatch(req):
+			return "watch"
+		case isStream(req):
+			return "connect"
+		case targetOf(req.URL.Path).name == "":
+			return "list"
+		}
+		return "get"
+	case http.MethodPost:
+		if isUpgrade(req) {
+			return "connect"
+		}
+		return "create"
+	case http.MethodPut:
+		return "update"
+	}
+	return strings.ToLower(req.Method)
+}

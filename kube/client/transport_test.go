@@ -1,0 +1,399 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// roundTrip is a server that needs no network, so that time can be fake.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+func answer(code int, body io.Reader) *http.Response {
+	return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(body)}
+}
+
+func request(t *testing.T, method, path string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "https://host"+path, nil)
+	require.NoError(t, err)
+	return req
+}
+
+const (
+	watchPath = "/api/v1/pods?watch=true"
+	listPath  = "/api/v1/pods?resourceVersion=0"
+	getPath   = "/api/v1/namespaces/n/pods/p"
+)
+
+func silent(req *http.Request) (*http.Response, error) {
+	<-req.Context().Done()
+	return nil, req.Context().Err()
+}
+
+func TestDeadlineOfASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := &deadline{wrapped: wrapped{roundTrip(silent)}, limit: requestDeadline}
+		start := time.Now()
+		_, err := rt.RoundTrip(request(t, "GET", getPath))
+		require.Equal(t, requestDeadline, time.Since(start))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.EqualError(t, err, "API server host was silent for 10s")
+		var netErr net.Error
+		require.ErrorAs(t, err, &netErr)
+		require.True(t, netErr.Timeout())
+	})
+}
+
+func TestDeadlineSparesStreamsAndTheCallersOwnEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := &deadline{wrapped: wrapped{roundTrip(silent)}, limit: requestDeadline}
+		for _, path := range []string{watchPath, getPath + "/log?follow=true", getPath + "/exec"} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			start := time.Now()
+			_, err := rt.RoundTrip(request(t, "GET", path).WithContext(ctx))
+			require.Equal(t, time.Hour, time.Since(start), path)
+			require.Equal(t, context.DeadlineExceeded, err)
+			cancel()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := rt.RoundTrip(request(t, "GET", getPath).WithContext(ctx))
+		require.Equal(t, context.Canceled, err)
+	})
+}
+
+// drip gives one byte per period, and then as the server does: nothing, until ctx ends.
+type drip struct {
+	ctx    context.Context
+	period time.Duration
+	bytes  int
+}
+
+func (d *drip) Read(p []byte) (int, error) {
+	if d.bytes == 0 {
+		<-d.ctx.Done()
+		return 0, d.ctx.Err()
+	}
+	select {
+	case <-time.After(d.period):
+	case <-d.ctx.Done():
+		return 0, d.ctx.Err()
+	}
+	d.bytes--
+	return copy(p, "x"), nil
+}
+
+func TestDeadlineCoversTheBody(t *testing.T) {
+	for name, tc := range map[string]struct {
+		period time.Duration
+		bytes  int
+		want   time.Duration
+	}{
+		"a body that stops":        {time.Second, 3, 13 * time.Second},
+		"a body that is too slow":  {11 * time.Second, 3, 10 * time.Second},
+		"a body that feeds crumbs": {9 * time.Second, 1000, 60 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := &deadline{limit: requestDeadline, wrapped: wrapped{roundTrip(func(req *http.Request) (*http.Response, error) {
+					return answer(200, &drip{ctx: req.Context(), period: tc.period, bytes: tc.bytes}), nil
+				})}}
+				start := time.Now()
+				resp, err := rt.RoundTrip(request(t, "GET", getPath))
+				require.NoError(t, err)
+				_, err = io.ReadAll(resp.Body)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Equal(t, tc.want, time.Since(start))
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+func TestDeadlineLeavesAGoodAnswerAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := &deadline{limit: requestDeadline, wrapped: wrapped{roundTrip(func(*http.Request) (*http.Response, error) {
+			return answer(200, strings.NewReader("hello")), nil
+		})}}
+		resp, err := rt.RoundTrip(request(t, "GET", getPath))
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(got))
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+func TestPatienceOutlastsAnOutage(t *testing.T) {
+	const outage = 10 * time.Minute
+	for name, away := range map[string]func() (*http.Response, error){
+		"refused":    func() (*http.Response, error) { return nil, errors.New("connection refused") },
+		"failing":    func() (*http.Response, error) { return answer(500, strings.NewReader("x")), nil },
+		"overloaded": func() (*http.Response, error) { return answer(429, strings.NewReader("x")), nil },
+	} {
+		for _, path := range []string{watchPath, listPath} {
+			t.Run(name+" "+path, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					start, attempts := time.Now(), 0
+					rt := newPatience(roundTrip(func(*http.Request) (*http.Response, error) {
+						attempts++
+						if time.Since(start) < outage {
+							return away()
+						}
+						return answer(200, strings.NewReader("ok")), nil
+					}), nil)
+					resp, err := rt.RoundTrip(request(t, "GET", path))
+					require.NoError(t, err)
+					require.Equal(t, 200, resp.StatusCode)
+					require.Less(t, time.Since(start)-outage, 2*time.Second)
+					require.InDelta(t, 600, attempts, 150)
+				})
+			})
+		}
+	}
+}
+
+func TestPatienceHasLimits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		method, path string
+		code         int
+	}{
+		"a live read":          {"GET", getPath, 500},
+		"a live list":          {"GET", "/api/v1/pods", 503},
+		"a write":              {"POST", listPath, 500},
+		"a refusal":            {"GET", watchPath, 403},
+		"a version too old":    {"GET", watchPath, 410},
+		"a watch that started": {"GET", watchPath, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := 0
+			rt := newPatience(roundTrip(func(*http.Request) (*http.Response, error) {
+				calls++
+				return answer(tc.code, strings.NewReader("")), nil
+			}), nil)
+			resp, err := rt.RoundTrip(request(t, tc.method, tc.path))
+			require.NoError(t, err)
+			require.Equal(t, tc.code, resp.StatusCode)
+			require.Equal(t, 1, calls)
+		})
+	}
+}
+
+func TestPatienceEndsWithItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newPatience(roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("away") }), nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := rt.RoundTrip(request(t, "GET", watchPath).WithContext(ctx))
+		require.Error(t, err)
+		require.LessOrEqual(t, time.Since(start), 90*time.Second)
+	})
+}
+
+func TestPatienceDoesAsTheServerAsks(t *testing.T) {
+	for asked, want := range map[string]time.Duration{"3": 3 * time.Second, "3600": longestRetryAfter} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			rt := newPatience(roundTrip(func(*http.Request) (*http.Response, error) {
+				calls++
+				if calls > 1 {
+					return answer(200, strings.NewReader("")), nil
+				}
+				resp := answer(429, strings.NewReader(""))
+				resp.Header.Set("Retry-After", asked)
+				return resp, nil
+			}), nil)
+			start := time.Now()
+			_, err := rt.RoundTrip(request(t, "GET", watchPath))
+			require.NoError(t, err)
+			require.Equal(t, want, time.Since(start))
+		})
+	}
+}
+
+type gate struct{ err error }
+
+func (g *gate) Allow() error { return g.err }
+
+func TestGateRefusesWritesOnly(t *testing.T) {
+	var sent int
+	closed := errors.New("closed")
+	g := &gate{err: closed}
+	rt := &gated{gate: g, wrapped: wrapped{roundTrip(func(*http.Request) (*http.Response, error) {
+		sent++
+		return answer(200, strings.NewReader("")), nil
+	})}}
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+		_, err := rt.RoundTrip(request(t, method, getPath))
+		require.ErrorIs(t, err, closed)
+	}
+	require.Zero(t, sent)
+	_, err := rt.RoundTrip(request(t, "GET", getPath))
+	require.NoError(t, err)
+	_, err = rt.RoundTrip(request(t, "POST", getPath+"/exec"))
+	require.NoError(t, err)
+	g.err = nil
+	_, err = rt.RoundTrip(request(t, "POST", getPath))
+	require.NoError(t, err)
+	require.Equal(t, 3, sent)
+}
+
+func TestWritesInFlightAreCapped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int32
+		rt := &capped{slots: newSlots(3), wrapped: wrapped{roundTrip(func(req *http.Request) (*http.Response, error) {
+			if req.Method != "GET" {
+				most.Store(max(most.Load(), now.Add(1)))
+				defer now.Add(-1)
+			}
+			time.Sleep(time.Second) // fake time
+			return answer(200, strings.NewReader("")), nil
+		})}}
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 12 {
+			wg.Go(func() { _, _ = rt.RoundTrip(request(t, "POST", getPath)) })
+			wg.Go(func() { _, _ = rt.RoundTrip(request(t, "GET", getPath)) })
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := rt.RoundTrip(request(t, "POST", getPath).WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		wg.Wait()
+		require.Equal(t, int32(3), most.Load())
+		require.Equal(t, 4*time.Second, time.Since(start))
+	})
+}
+
+type counts struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (c *counts) Request(verb, code string, _ time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[verb+" "+code]++
+}
+
+func TestObserverSeesAttempts(t *testing.T) {
+	c := &counts{seen: map[string]int{}}
+	for _, err := range []error{nil, errors.New("x"), &timeoutError{}, fmt.Errorf("x: %w", context.Canceled)} {
+		rt := &observed{observer: c, wrapped: wrapped{roundTrip(func(*http.Request) (*http.Response, error) {
+			if err != nil {
+				return nil, err
+			}
+			return answer(201, strings.NewReader("")), nil
+		})}}
+		_, _ = rt.RoundTrip(request(t, "POST", "/api/v1/namespaces/n/pods"))
+	}
+	require.Equal(t, map[string]int{"create 201": 1, "create error": 1, "create timeout": 1, "create canceled": 1}, c.seen)
+}
+
+// TestHardenedClient goes through client-go and TLS, with a server that fails at first.
+func TestHardenedClient(t *testing.T) {
+	var failures atomic.Int32
+	failures.Store(1)
+	agents := make(chan string, 100)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		agents <- r.UserAgent() + " " + r.Header.Get("Accept")
+		if r.URL.Query().Get("watch") != "" && failures.Add(-1) >= 0 {
+			http.Error(w, "starting", http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") != "" {
+			_, _ = io.WriteString(w, `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"}}}`+"\n")
+			return
+		}
+		_, _ = io.WriteString(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"}}`)
+	}))
+	t.Cleanup(server.Close)
+	c := &counts{seen: map[string]int{}}
+	base := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	g := &gate{err: errors.New("not leading")}
+	hard := Harden(base, Settings{UserAgent: UserAgent("prog", "v1", "worker"), Observer: c, Gate: g, MaxWrites: 2})
+	require.Nil(t, base.WrapTransport)
+	clients, err := kubernetes.NewForConfig(Core(hard))
+	require.NoError(t, err)
+	pods := clients.CoreV1().Pods("n")
+
+	w, err := pods.Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "p", (<-w.ResultChan()).Object.(*corev1.Pod).Name)
+	w.Stop()
+	_, err = pods.Get(t.Context(), "p", metav1.GetOptions{})
+	require.NoError(t, err)
+	_, err = pods.Create(t.Context(), &corev1.Pod{}, metav1.CreateOptions{})
+	require.ErrorIs(t, err, g.err)
+	g.err = nil
+	_, err = pods.Create(t.Context(), &corev1.Pod{}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"watch 503": 1, "watch 200": 1, "get 200": 1, "create 200": 1}, c.seen)
+	require.Equal(t, "prog/v1 worker application/vnd.kubernetes.protobuf,application/json", <-agents)
+}
+
+func TestFirstByteIsBounded(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	conn, err := (&dialer{firstByte: 20 * time.Millisecond}).dial(t.Context(), "tcp", listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	other, err := listener.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = other.Close() })
+
+	// Nothing comes.
+	_, err = conn.Read(make([]byte, 1))
+	var netErr net.Error
+	require.ErrorAs(t, err, &netErr)
+	require.True(t, netErr.Timeout())
+	// The first byte lifts the deadline.
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+	_, err = other.Write([]byte("ab"))
+	require.NoError(t, err)
+	_, err = conn.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.True(t, conn.(*greeted).heard.Load())
+}
+
+func TestHTTP2PingsLeaveTheUsersChoice(t *testing.T) {
+	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "7")
+	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "")
+	require.NoError(t, SetHTTP2Pings())
+	require.Equal(t, "7", os.Getenv("HTTP2_PING_TIMEOUT_SECONDS"))
+	require.Equal(t, "5", os.Getenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS"))
+}
+
+func TestStripManagedFields(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
+	got, err := StripManagedFields(pod)
+	require.NoError(t, err)
+	require.Equal(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, got)
+	got, err = StripManagedFields("no object")
+	require.NoError(t, err)
+	require.Equal(t, "no object", got)
+}

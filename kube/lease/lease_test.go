@@ -1,0 +1,330 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+const (
+	duration      = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// server is a fake API server that can be away.
+type server struct {
+	*fake.Clientset
+
+	away atomic.Bool
+
+	mu      sync.Mutex
+	version int
+}
+
+var leases = coordinationv1.SchemeGroupVersion.WithResource("leases")
+
+func newServer() *server {
+	s := &server{Clientset: fake.NewClientset()}
+	s.PrependReactor("*", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+		if s.away.Load() {
+			return true, nil, apierrors.NewServiceUnavailable("away")
+		}
+		return false, nil, nil
+	})
+	s.PrependReactor("update", "leases", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		if s.away.Load() {
+			return true, nil, apierrors.NewServiceUnavailable("away")
+		}
+		lease := a.(k8stesting.UpdateAction).GetObject().(*coordinationv1.Lease).DeepCopy()
+		err := s.compareAndSwap(lease)
+		return true, lease, err
+	})
+	return s
+}
+
+// compareAndSwap does what the fake tracker does not: it refuses a stale write.
+func (s *server) compareAndSwap(lease *coordinationv1.Lease) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have, err := s.Tracker().Get(leases, lease.Namespace, lease.Name)
+	if err != nil {
+		return err
+	}
+	if have.(*coordinationv1.Lease).ResourceVersion != lease.ResourceVersion {
+		return apierrors.NewConflict(leases.GroupResource(), lease.Name, errors.New("stale"))
+	}
+	s.version++
+	lease.ResourceVersion = strconv.Itoa(s.version)
+	return s.Tracker().Update(leases, lease, lease.Namespace)
+}
+
+func (s *server) holder(t *testing.T) string {
+	t.Helper()
+	got, err := s.Tracker().Get(leases, "ns", "work")
+	require.NoError(t, err)
+	holder := got.(*coordinationv1.Lease).Spec.HolderIdentity
+	if holder == nil {
+		return ""
+	}
+	return *holder
+}
+
+func (s *server) setHolder(t *testing.T, identity string) {
+	t.Helper()
+	got, err := s.CoordinationV1().Leases("ns").Get(t.Context(), "work", metav1.GetOptions{})
+	require.NoError(t, err)
+	got = got.DeepCopy()
+	now := metav1.NewMicroTime(time.Now())
+	got.Spec.HolderIdentity, got.Spec.RenewTime = &identity, &now
+	_, err = s.CoordinationV1().Leases("ns").Update(t.Context(), got, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// diary records what happened, in order.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (d *diary) add(line string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, line)
+}
+
+func (d *diary) take() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lines := d.lines
+	d.lines = nil
+	return lines
+}
+
+func newRunner(t *testing.T, s *server, identity string, d *diary) *Runner {
+	t.Helper()
+	r, err := New(Config{
+		Client: s.CoordinationV1(), Namespace: "ns", Name: "work", Identity: identity,
+		Duration: duration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, Log: zap.NewNop(),
+		OnChange: func(leading bool) { d.add(fmt.Sprintf("%s leading=%t", identity, leading)) },
+	})
+	require.NoError(t, err)
+	return r
+}
+
+// worker works until its context ends, and then takes its time.
+func worker(d *diary, name string, linger time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		d.add(name + " works")
+		<-ctx.Done()
+		d.add(name + " stops")
+		time.Sleep(linger) // fake time: what is under test is that it is waited for
+		d.add(name + " stopped")
+		return ctx.Err()
+	}
+}
+
+func TestReleaseComesAfterWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := newServer(), &diary{}
+		s.PrependReactor("update", "leases", func(a k8stesting.Action) (bool, runtime.Object, error) {
+			lease := a.(k8stesting.UpdateAction).GetObject().(*coordinationv1.Lease)
+			if *lease.Spec.HolderIdentity == "" {
+				d.add("released")
+			}
+			return false, nil, nil
+		})
+		r := newRunner(t, s, "a", d)
+		require.ErrorIs(t, r.Fence().Allow(), ErrFenced)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx, worker(d, "a", 20*time.Second)) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"a leading=true", "a works"}, d.take())
+		require.NoError(t, r.Fence().Allow())
+
+		cancel()
+		time.Sleep(19 * time.Second)
+		// Work that winds down still holds the lease, and may write.
+		require.Equal(t, "a", s.holder(t))
+		require.NoError(t, r.Fence().Allow())
+		require.NoError(t, <-done)
+		require.Equal(t, []string{"a stops", "a stopped", "a leading=false", "released"}, d.take())
+		require.Empty(t, s.holder(t))
+		require.ErrorIs(t, r.Fence().Allow(), ErrFenced)
+	})
+}
+
+func TestServerAwayCostsTheLeaseButNotTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := newServer(), &diary{}
+		r := newRunner(t, s, "a", d)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx, worker(d, "a", 30*time.Second)) }()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		d.take()
+
+		s.away.Store(true)
+		time.Sleep(renewDeadline + retryPeriod + time.Second)
+		require.ErrorIs(t, r.Fence().Allow(), ErrFenced)
+		require.Equal(t, []string{"a stops"}, d.take())
+		// It is back before the old work has ended: the new work waits for that.
+		s.away.Store(false)
+		time.Sleep(25 * time.Second)
+		require.Empty(t, d.take())
+		require.ErrorIs(t, r.Fence().Allow(), ErrFenced)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []string{"a stopped", "a leading=false", "a leading=true", "a works"}, d.take())
+		require.NoError(t, r.Fence().Allow())
+
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+func TestTakeOverWaitsOutTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := newServer(), &diary{}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		a, b := newRunner(t, s, "a", d), newRunner(t, s, "b", d)
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = a.Run(ctx, worker(d, "a", 0)) })
+		time.Sleep(time.Second)
+		wg.Go(func() { _ = b.Run(ctx, worker(d, "b", 0)) })
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"a leading=true", "a works"}, d.take())
+		require.ErrorIs(t, b.Fence().Allow(), ErrFenced)
+
+		// Somebody else has taken the lease: a must notice, and b must wait.
+		s.setHolder(t, "c")
+		time.Sleep(retryPeriod + renewDeadline + time.Second)
+		require.Equal(t, []string{"a stops", "a stopped", "a leading=false"}, d.take())
+		require.ErrorIs(t, a.Fence().Allow(), ErrFenced)
+		require.Equal(t, "c", s.holder(t))
+		time.Sleep(2 * duration)
+		require.Len(t, d.take(), 2)
+		cancel()
+		wg.Wait()
+	})
+}
+
+func TestCandidateStopsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := newServer(), &diary{}
+		s.away.Store(true)
+		r := newRunner(t, s, "a", d)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx, worker(d, "a", 0)) }()
+		time.Sleep(time.Hour)
+		start := time.Now()
+		cancel()
+		require.NoError(t, <-done)
+		require.Less(t, time.Since(start), time.Second)
+		require.Empty(t, d.take())
+	})
+}
+
+func TestWorkThatEndsGivesTheLeaseBack(t *testing.T) {
+	for name, want := range map[string]error{"well": nil, "badly": errors.New("broken")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, d := newServer(), &diary{}
+				got := newRunner(t, s, "a", d).Run(t.Context(), func(context.Context) error { return want })
+				require.Equal(t, want, got)
+				require.Empty(t, s.holder(t))
+			})
+		})
+	}
+}
+
+func TestReleaseGivesUpInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := newServer(), &diary{}
+		r := newRunner(t, s, "a", d)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx, worker(d, "a", 0)) }()
+		time.Sleep(time.Second)
+		s.away.Store(true)
+		start := time.Now()
+		cancel()
+		require.NoError(t, <-done)
+		require.LessOrEqual(t, time.Since(start), releaseTimeout)
+		require.Equal(t, "a", s.holder(t))
+	})
+}
+
+func TestFenceClosesWithoutRenewal(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	f := &Fence{clock: clk, deadline: renewDeadline}
+	require.ErrorIs(t, f.Allow(), ErrFenced)
+	start := clk.Now()
+	f.open(start)
+	require.NoError(t, f.Allow())
+	clk.SetTime(start.Add(renewDeadline - time.Nanosecond))
+	require.NoError(t, f.Allow())
+	// A paused process wakes up here: nobody has closed the fence.
+	clk.SetTime(start.Add(renewDeadline))
+	require.ErrorIs(t, f.Allow(), ErrFenced)
+	f.open(clk.Now())
+	require.NoError(t, f.Allow())
+	f.close()
+	require.ErrorIs(t, f.Allow(), ErrFenced)
+}
+
+func TestRenewalCountsFromBeforeItWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := newServer(), &diary{}
+		s.PrependReactor("*", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(4 * time.Second) // fake time: a slow server
+			return false, nil, nil
+		})
+		r := newRunner(t, s, "a", d)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		var age time.Duration
+		go func() {
+			done <- r.Run(ctx, func(context.Context) error {
+				age = time.Since(r.fence.renewed)
+				return nil
+			})
+		}()
+		require.NoError(t, <-done)
+		cancel()
+		require.GreaterOrEqual(t, age, 4*time.Second)
+	})
+}
+
+func TestNewRefusesImpossibleTimes(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"no name":                        {Namespace: "ns", Identity: "a", Duration: 15, RenewDeadline: 10, RetryPeriod: 2},
+		"no identity":                    {Namespace: "ns", Name: "n", Duration: duration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod},
+		"deadline longer than the lease": {Namespace: "ns", Name: "n", Identity: "a", Duration: renewDeadline, RenewDeadline: duration, RetryPeriod: retryPeriod},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(cfg)
+			require.Error(t, err)
+		})
+	}
+}

@@ -1,0 +1,16 @@
+// Command liqod joins Kubernetes clusters: every role of it, and the commands for people.
+package main
+
+import (
+	_ "embed"
+	"os"
+
+	"github.com/liqod/liqod/roles"
+)
+
+//go:embed config.yaml
+var configYAML []byte
+
+func main() {
+	os.Exit(roles.Main(os.Args[1:], configYAML, os.Stdout, os.Stderr))
+}

@@ -1,0 +1,242 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// ErrReplaced says that another cluster answers where a peer was.
+var ErrReplaced = errors.New("another cluster answers at the peer's address")
+
+// recheckDelay is how soon a cluster is asked again who it is, after it was the wrong
+// one or did not say.
+const recheckDelay = 10 * time.Second
+
+// ConditionsConfig configures Conditions.
+type ConditionsConfig struct {
+	// ClusterID is this cluster's id.
+	ClusterID string
+
+	// Liqo is a client of this cluster.
+	Liqo versioned.Interface
+
+	// Directory gives the ways to the peers; NewConditions subscribes to it.
+	Directory *Directory
+
+	// The informers are of this cluster and of all namespaces.
+	ForeignClusters informers.ForeignClusterInformer
+	VirtualNodes    offloadinginformers.VirtualNodeInformer
+	Namespaces      coreinformers.NamespaceInformer
+
+	// Window is how probes are judged; Interval and Timeout are how often a peer is
+	// probed and for how long an answer is waited for.
+	Window   probe.Window
+	Interval time.Duration
+	Timeout  time.Duration
+
+	Clock clock.PassiveClock
+	Log   *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Conditions writes the status of ForeignClusters, only when it changes: it probes the
+// API server of every peer that there are credentials for, and records who the peer is
+// at the first contact.
+type Conditions struct {
+	loop       *loop.Loop
+	cfg        ConditionsConfig
+	clusters   listers.ForeignClusterLister
+	nodes      offloadinglisters.VirtualNodeLister
+	namespaces corelisters.NamespaceLister
+
+	mu      sync.Mutex
+	probing map[string]*prober // by cluster id
+}
+
+// NewConditions registers with the informers and the directory, and starts nothing.
+func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
+	c := &Conditions{
+		cfg:        cfg,
+		clusters:   cfg.ForeignClusters.Lister(),
+		nodes:      cfg.VirtualNodes.Lister(),
+		namespaces: cfg.Namespaces.Lister(),
+		probing:    map[string]*prober{},
+	}
+	c.loop = loop.New(loop.Config{Name: "foreigncluster", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
+	cfg.Directory.Subscribe(func(id string) { c.loop.Add(loop.Key{Name: id}) })
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.ForeignClusters.Informer(), clusterKey},
+		{cfg.Namespaces.Informer(), namespaceKey},
+		{cfg.VirtualNodes.Informer(), func(obj any) []loop.Key {
+			if vn, ok := obj.(*offloadingv1beta1.VirtualNode); ok {
+				return []loop.Key{{Name: vn.Spec.ClusterID}}
+			}
+			return nil
+		}},
+	} {
+		if _, err := c.loop.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Run probes and writes until ctx is done, and returns when all probes have ended. It
+// may be called again.
+func (c *Conditions) Run(ctx context.Context, workers int) error {
+	err := c.loop.Run(ctx, workers)
+	c.mu.Lock()
+	ids := make([]string, 0, len(c.probing))
+	for id := range c.probing {
+		ids = append(ids, id)
+	}
+	c.mu.Unlock()
+	for _, id := range ids {
+		c.stop(id)
+	}
+	return err
+}
+
+func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
+	id := key.Name
+	fcs, err := clustersOf(c.clusters, id)
+	if err != nil {
+		return err
+	}
+	if len(fcs) == 0 {
+		c.stop(id)
+		return nil
+	}
+	f := facts{clusterID: id, ownID: c.cfg.ClusterID, now: c.cfg.Clock.Now()}
+	f.user, f.problem = userOf(fcs, id)
+	f.endpoint, f.credentials = c.cfg.Directory.Endpoint(id)
+	if f.credentials && f.endpoint.Problem == "" {
+		p := c.probe(ctx, id, f.endpoint)
+		f.state = p.prober.State()
+		if f.state.Verdict == probe.Up {
+			f.uid, f.unknown = p.identify(ctx, c.cfg.Timeout)
+		}
+	} else {
+		c.stop(id)
+	}
+	if err := c.gather(&f); err != nil {
+		return err
+	}
+	for _, fc := range fcs {
+		if err := c.report(ctx, fc, f); err != nil {
+			return err
+		}
+	}
+	replaced := fcs[0].Status.ClusterUID != "" && f.uid != "" && f.uid != fcs[0].Status.ClusterUID
+	if replaced || f.unknown != nil {
+		c.forgetIdentity(id)
+		return loop.After(recheckDelay)
+	}
+	return nil
+}
+
+// gather reads the rest of the facts from the caches.
+func (c *Conditions) gather(f *facts) error {
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing VirtualNodes: %w", err)
+	}
+	for _, vn := range nodes {
+		f.virtualNode = f.virtualNode || vn.Spec.ClusterID == f.clusterID
+	}
+	ns, err := c.namespaces.Get(corev1beta1.TenantNamespace(f.clusterID))
+	if err == nil {
+		_, f.tenant = peerOf(ns)
+	}
+	return nil
+}
+
+// report writes the status of a ForeignCluster if it has changed.
+func (c *Conditions) report(ctx context.Context, fc *corev1beta1.ForeignCluster, f facts) error {
+	status := f.status(fc)
+	if equality.Semantic.DeepEqual(status, fc.Status) {
+		return nil
+	}
+	next := fc.DeepCopy()
+	next.Status = status
+	_, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing the status of ForeignCluster %s: %w", fc.Name, err)
+	}
+	return nil
+}
+
+// Identity fails unless the cluster that clients reach is the recorded one, or none is
+// recorded yet. It asks the cluster each time.
+func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubernetes.Interface) error {
+	fcs, err := clustersOf(c.clusters, clusterID)
+	if err != nil {
+		return err
+	}
+	var want types.UID
+	for _, fc := range fcs {
+		want = fc.Status.ClusterUID
+	}
+	if want == "" {
+		return nil
+	}
+	have, err := clusterUID(ctx, core)
+	if err != nil {
+		return err
+	}
+	if have != want {
+		return fmt.Errorf("%w: its kube-system namespace has UID %s, recorded is %s", ErrReplaced, have, want)
+	}
+	return nil
+}
+
+func clusterUID(ctx context.Context, core kubernetes.Interface) (types.UID, error) {
+	ns, err := core.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	return ns.UID, nil
+}
+
+// Readyz returns a check that asks an API server whether it is ready.
+func Readyz(core kubernetes.Interface) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		body, err := core.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		if string(body) != "ok" {
+			return fmt.Errorf("/readyz answers %.80q where ok is awaited", body)
+		}
+		return nil
+	}
+}

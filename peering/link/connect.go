@@ -1,0 +1,31 @@
+package link
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	"github.com/liqod/liqod/kube/client"
+)
+
+// Connector returns the function that makes clients of a peer from a kubeconfig: each
+// peer has a cap of writes of its own.
+func Connector(settings client.Settings) func(kubeconfig []byte) (Clients, error) {
+	return func(kubeconfig []byte) (Clients, error) {
+		cfg, err := client.FromKubeconfig(kubeconfig)
+		if err != nil {
+			return Clients{}, err
+		}
+		cfg = client.Harden(cfg, settings)
+		core, err := kubernetes.NewForConfig(client.Core(cfg))
+		if err != nil {
+			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+		}
+		liqo, err := versioned.NewForConfig(cfg)
+		if err != nil {
+			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+		}
+		return Clients{Host: cfg.Host, Core: core, Liqo: liqo, Ready: Readyz(core)}, nil
+	}
+}

@@ -1,0 +1,299 @@
+package link
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/health/probe"
+)
+
+const (
+	server = corev1beta1.ConditionAPIServer
+	ready  = corev1beta1.ConditionReady
+)
+
+func TestPeerLife(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenant("milan"), milan(""))
+	p := newPeer("uid-1")
+	w.addPeer("k1", p)
+	stop := w.run()
+	w.awaits(ready, "Unknown NoCredentials")
+	require.Nil(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server))
+	require.Equal(t, corev1beta1.RoleUnknown, w.cluster("milan").Status.Role)
+
+	secrets := w.core.CoreV1().Secrets("liqo-tenant-milan")
+	_, err := secrets.Create(t.Context(), secret("milan", "kubeconfig", "k1"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.awaits(ready, "True AllChecksPassed")
+	s := w.cluster("milan").Status
+	require.EqualValues(t, "uid-1", s.ClusterUID)
+	require.Equal(t, "https://k1", s.APIServerURL)
+	require.Equal(t, corev1beta1.RoleProvider, s.Role)
+	require.Equal(t, corev1beta1.TenantNamespaces{Local: "liqo-tenant-milan", Remote: "liqo-tenant-rome"}, s.TenantNamespace)
+	before := w.settled()
+	require.Equal(t, before, w.settled(), "a steady state writes nothing")
+
+	p.set(errors.New("connection refused"))
+	w.awaits(server, "False APIServerNotReady")
+	require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, "connection refused")
+	w.awaits(ready, "False CheckFailed")
+	p.set(nil)
+	w.awaits(ready, "True AllChecksPassed")
+
+	// A take-over: the verdict stands, nothing is written.
+	stop()
+	before = w.writes()
+	stop = w.run()
+	require.Equal(t, before, w.settled())
+	require.True(t, w.is("milan", ready, "True AllChecksPassed"))
+	stop()
+	require.Empty(t, w.conditions.probing)
+	require.Empty(t, w.directory.watching)
+	w.run()
+
+	require.NoError(t, secrets.Delete(t.Context(), "kubeconfig", metav1.DeleteOptions{}))
+	w.awaits(ready, "Unknown NoCredentials")
+	require.Nil(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server))
+}
+
+func TestReplacedCluster(t *testing.T) {
+	t.Parallel()
+	fc := milan("")
+	fc.Status.ClusterUID = "uid-1"
+	w := newWorld(t, tenant("milan"), fc, secret("milan", "kubeconfig", "k2"))
+	other, right := newPeer("uid-2"), newPeer("uid-1")
+	w.addPeer("k2", other)
+	w.addPeer("k1", right)
+	w.run()
+	w.awaits(server, "False ClusterReplaced")
+	require.EqualValues(t, "uid-1", w.cluster("milan").Status.ClusterUID)
+	require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", other.core), ErrReplaced)
+	require.NoError(t, w.conditions.Identity(t.Context(), "milan", right.core))
+
+	_, err := w.core.CoreV1().Secrets("liqo-tenant-milan").Update(t.Context(), secret("milan", "kubeconfig", "k1"), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.awaits(server, "True APIServerReady")
+}
+
+func TestBrokenCredentials(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ kubeconfig, want string }{
+		"no key":     {"", "has no key kubeconfig"},
+		"bad config": {"nonsense", "accepted is a kubeconfig with inline credentials"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", tc.kubeconfig))
+			w.run()
+			w.awaits(server, "False InvalidCredentials")
+			require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, tc.want)
+			w.addPeer("good", newPeer("u"))
+			_, err := w.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), secret("milan", "b", "good"), metav1.CreateOptions{})
+			require.NoError(t, err)
+			w.awaits(server, "True APIServerReady")
+		})
+	}
+}
+
+func TestUnknownIdentity(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k"))
+	p := newPeer("u")
+	p.core.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(rbacv1.Resource("namespaces"), "kube-system", errors.New("no right"))
+	})
+	w.addPeer("k", p)
+	w.run()
+	w.awaits(server, "True APIServerReady")
+	require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, "no right")
+	require.Empty(t, w.cluster("milan").Status.ClusterUID)
+}
+
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	foreign := tenant("oslo")
+	foreign.Name = "somewhere" // claims to be oslo's
+	stray := secret("oslo", "k", "k1")
+	stray.Namespace = "somewhere"
+	unlabelled := secret("milan", "other", "k1")
+	unlabelled.Labels = nil
+	w := newWorld(t, foreign, stray, unlabelled, tenant("turin"), secret("turin", "k", "k1"))
+	w.addPeer("k1", newPeer("u"))
+	told := make(chan string, 100)
+	w.directory.Subscribe(func(id string) { told <- id })
+	w.run()
+	require.Equal(t, "turin", <-told)
+	_, err := w.core.CoreV1().Namespaces().Create(t.Context(), tenant("milan"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = w.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), secret("milan", "k", "k1"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "milan", <-told)
+	e, ok := w.directory.Endpoint("milan")
+	require.True(t, ok)
+	require.Equal(t, "liqo-tenant-milan/k", e.Secret)
+	_, ok = w.directory.Endpoint("oslo")
+	require.False(t, ok)
+
+	require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "liqo-tenant-milan", metav1.DeleteOptions{}))
+	require.Equal(t, "milan", <-told)
+	_, ok = w.directory.Endpoint("milan")
+	require.False(t, ok)
+	for _, a := range w.core.Actions() {
+		if a.GetResource().Resource == "secrets" {
+			require.NotEmpty(t, a.GetNamespace(), "Secrets are looked at in tenant namespaces only")
+		}
+	}
+}
+
+func TestRights(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
+	w.run()
+	roles, wide := w.core.RbacV1().RoleBindings("liqo-tenant-milan"), w.core.RbacV1().ClusterRoleBindings()
+	role := func(name string) string {
+		b, err := roles.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return ""
+		}
+		return b.RoleRef.Name + " " + b.Subjects[0].Name
+	}
+	cluster := func() string {
+		b, err := wide.Get(t.Context(), "liqod-peer-cluster:milan", metav1.GetOptions{})
+		if err != nil {
+			return ""
+		}
+		return b.RoleRef.Name + " " + b.Subjects[0].Name
+	}
+	bound := func(user string) func() bool {
+		return func() bool {
+			return role(PeerTenantRole) == PeerTenantRole+" "+user && cluster() == PeerClusterRole+" "+user
+		}
+	}
+	unbound := func() bool { return role(PeerTenantRole) == "" && cluster() == "" }
+	w.eventually("controller", func() bool { return role(ControllerTenantRole) == ControllerTenantRole+" liqod-controller" })
+	w.eventually("peer", bound("liqo.io:peer:milan:1"))
+	w.eventually("consumer", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleConsumer })
+
+	set := func(user string) {
+		fc := w.cluster("milan")
+		fc.Spec.UserName = user
+		_, err := w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	w.settled()
+	set("liqo.io:peer:milan:2")
+	w.eventually("the new user", bound("liqo.io:peer:milan:2"))
+	require.NoError(t, roles.Delete(t.Context(), PeerTenantRole, metav1.DeleteOptions{}))
+	require.NoError(t, wide.Delete(t.Context(), "liqod-peer-cluster:milan", metav1.DeleteOptions{}))
+	w.eventually("drift is repaired", bound("liqo.io:peer:milan:2"))
+	w.settled()
+	set("liqo.io:peer:turin:1")
+	w.eventually("another peer's user has no rights", unbound)
+	w.eventually("and it is told", func() bool {
+		c := meta.FindStatusCondition(w.cluster("milan").Status.Conditions, ready)
+		return c != nil && c.Status == metav1.ConditionFalse && contains(c.Message, "is not this peer's")
+	})
+	w.settled()
+	set("system:serviceaccount:liqo-tenant-milan:peer")
+	w.eventually("a service account", bound("system:serviceaccount:liqo-tenant-milan:peer"))
+	require.NoError(t, w.liqo.CoreV1beta1().ForeignClusters().Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	w.eventually("the peer is gone", unbound)
+	require.NotEmpty(t, role(ControllerTenantRole))
+}
+
+// TestStaleCacheTakesNoRights lets the cache believe that the ForeignCluster is gone.
+func TestStaleCacheTakesNoRights(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
+	w.run()
+	w.eventually("bound", func() bool {
+		_, err := w.core.RbacV1().RoleBindings("liqo-tenant-milan").Get(t.Context(), PeerTenantRole, metav1.GetOptions{})
+		return err == nil
+	})
+	w.settled()
+	require.NoError(t, w.liqoInformers.Core().V1beta1().ForeignClusters().Informer().GetStore().Delete(milan("")))
+	before := w.writes()
+	w.rights.Add(clusterKey(milan(""))[0])
+	require.Equal(t, before, w.settled())
+}
+
+func TestTwoClustersOfOneID(t *testing.T) {
+	t.Parallel()
+	second := milan("liqo.io:peer:milan:9")
+	second.Name = "milan-again"
+	w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"), second)
+	w.run()
+	w.awaits(ready, "False CheckFailed")
+	w.settled()
+	all, err := w.core.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, all.Items)
+}
+
+func TestStatusOfFacts(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	condition := func(kind string, status metav1.ConditionStatus, reason string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: "before", LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
+	}
+	for name, tc := range map[string]struct {
+		facts         facts
+		before        []metav1.Condition
+		server, ready string
+		role          corev1beta1.RoleType
+	}{
+		"nothing known":   {facts{}, nil, "", "Unknown NoCredentials", corev1beta1.RoleUnknown},
+		"a consumer":      {facts{user: "u"}, nil, "", "Unknown NoCredentials", corev1beta1.RoleConsumer},
+		"both":            {facts{user: "u", virtualNode: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleConsumerAndProvider},
+		"probing":         {facts{credentials: true}, nil, "Unknown Probing", "Unknown Probing", corev1beta1.RoleProvider},
+		"taken over up":   {facts{credentials: true}, []metav1.Condition{condition(server, "True", "APIServerReady")}, "True APIServerReady", "True AllChecksPassed", corev1beta1.RoleProvider},
+		"taken over down": {facts{credentials: true}, []metav1.Condition{condition(server, "False", "APIServerNotReady")}, "False APIServerNotReady", "False CheckFailed", corev1beta1.RoleProvider},
+		"mended secret":   {facts{credentials: true}, []metav1.Condition{condition(server, "False", "InvalidCredentials")}, "Unknown Probing", "Unknown Probing", corev1beta1.RoleProvider},
+		"up":              {facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}, nil, "True APIServerReady", "True AllChecksPassed", corev1beta1.RoleProvider},
+		"up, network down": {facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}, []metav1.Condition{condition(corev1beta1.ConditionNetwork, "False", "x")},
+			"True APIServerReady", "False CheckFailed", corev1beta1.RoleProvider},
+		"credentials gone": {facts{virtualNode: true}, []metav1.Condition{condition(server, "True", "APIServerReady")}, "", "Unknown NoCredentials", corev1beta1.RoleProvider},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fc := milan("")
+			fc.Status.Conditions = tc.before
+			tc.facts.clusterID, tc.facts.ownID, tc.facts.now = "milan", "rome", now
+			got := tc.facts.status(fc)
+			is := func(kind string) string {
+				c := meta.FindStatusCondition(got.Conditions, kind)
+				if c == nil {
+					return ""
+				}
+				return string(c.Status) + " " + c.Reason
+			}
+			require.Equal(t, tc.server, is(server))
+			require.Equal(t, tc.ready, is(ready))
+			require.Equal(t, tc.role, got.Role)
+			fc.Status = got
+			tc.facts.now = now.Add(time.Hour)
+			require.Equal(t, got, tc.facts.status(fc), "the same facts give the same status, times included")
+		})
+	}
+}
+
+func TestVirtualNodeMakesAProvider(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenant("milan"), milan(""))
+	w.run()
+	w.awaits(ready, "Unknown NoCredentials")
+	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}
+	_, err := w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), vn, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.eventually("provider", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleProvider })
+}

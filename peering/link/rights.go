@@ -1,0 +1,239 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	rbacinformers "k8s.io/client-go/informers/rbac/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/rbac"
+)
+
+// Names of the ClusterRoles that are bound for a peer. In a tenant namespace the
+// bindings are named as the roles; the one for the whole cluster has the peer's id
+// behind a colon.
+const (
+	// ControllerTenantRole is bound to the controller in each tenant namespace.
+	ControllerTenantRole = "liqod-controller-tenant"
+	// PeerTenantRole is bound to the peer's user in its tenant namespace.
+	PeerTenantRole = "liqod-peer-tenant"
+	// PeerClusterRole is bound to the peer's user in the whole cluster.
+	PeerClusterRole = "liqod-peer-cluster"
+)
+
+const managedByLink = "peering" // value of liqo.io/managed-by
+
+// RightsConfig configures Rights.
+type RightsConfig struct {
+	// OwnNamespace and ServiceAccount are the controller's own.
+	OwnNamespace   string
+	ServiceAccount string
+
+	// Core and Liqo are clients of this cluster.
+	Core kubernetes.Interface
+	Liqo versioned.Interface
+
+	// The informers are of this cluster, of all namespaces and unfiltered.
+	ForeignClusters     informers.ForeignClusterInformer
+	Namespaces          coreinformers.NamespaceInformer
+	RoleBindings        rbacinformers.RoleBindingInformer
+	ClusterRoleBindings rbacinformers.ClusterRoleBindingInformer
+
+	Log *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Rights keeps the bindings in the tenant namespaces: the controller's own, and those
+// of the user that a peer authenticates as. Keys are cluster ids.
+type Rights struct {
+	*loop.Loop
+	cfg        RightsConfig
+	clusters   listers.ForeignClusterLister
+	namespaces corelisters.NamespaceLister
+	bindings   *rbac.Binder
+}
+
+// NewRights registers with the informers and starts nothing.
+func NewRights(cfg RightsConfig) (*Rights, error) {
+	r := &Rights{
+		cfg:        cfg,
+		clusters:   cfg.ForeignClusters.Lister(),
+		namespaces: cfg.Namespaces.Lister(),
+		bindings:   rbac.NewBinder(cfg.Core, cfg.RoleBindings.Lister(), cfg.ClusterRoleBindings.Lister()),
+	}
+	r.Loop = loop.New(loop.Config{Name: "peerrights", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.ForeignClusters.Informer(), clusterKey},
+		{cfg.Namespaces.Informer(), namespaceKey},
+		{cfg.RoleBindings.Informer(), bindingKey},
+		{cfg.ClusterRoleBindings.Informer(), bindingKey},
+	} {
+		if _, err := r.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func clusterKey(obj any) []loop.Key {
+	fc, ok := obj.(*corev1beta1.ForeignCluster)
+	if !ok {
+		return nil
+	}
+	return []loop.Key{{Name: fc.Spec.ClusterID}}
+}
+
+func namespaceKey(obj any) []loop.Key {
+	ns, ok := obj.(*corev1.Namespace)
+	if !ok {
+		return nil
+	}
+	id, tenant := peerOf(ns)
+	if !tenant {
+		return nil
+	}
+	return []loop.Key{{Name: id}}
+}
+
+// bindingKey returns the peer that a binding concerns, by its place or name: labels may
+// have been removed.
+func bindingKey(obj any) []loop.Key {
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return nil
+	}
+	for _, s := range []struct{ in, prefix string }{
+		{o.GetNamespace(), corev1beta1.TenantNamespacePrefix},
+		{o.GetName(), PeerClusterRole + ":"},
+	} {
+		if id, ok := strings.CutPrefix(s.in, s.prefix); ok && id != "" {
+			return []loop.Key{{Name: id}}
+		}
+	}
+	return nil
+}
+
+func (r *Rights) sync(ctx context.Context, key loop.Key) error {
+	id := key.Name
+	namespace := corev1beta1.TenantNamespace(id)
+	fcs, err := clustersOf(r.clusters, id)
+	if err != nil {
+		return err
+	}
+	user, _ := userOf(fcs, id)
+	if len(fcs) == 0 {
+		if user, err = r.confirm(ctx, id); err != nil {
+			return err
+		}
+	}
+	ns, err := r.namespaces.Get(namespace)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading the tenant namespace: %w", err)
+	}
+	tenant := false
+	if err == nil {
+		_, tenant = peerOf(ns)
+	}
+	return r.bind(ctx, id, user, tenant && ns.DeletionTimestamp == nil)
+}
+
+// bind gives and takes the rights that concern one peer. What is taken comes first, and
+// does not wait for anything else to succeed.
+func (r *Rights) bind(ctx context.Context, id, user string, tenant bool) error {
+	namespace, wide := corev1beta1.TenantNamespace(id), PeerClusterRole+":"+id
+	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByLink, corev1beta1.RemoteClusterIDLabel: id}
+	var subjects []rbacv1.Subject
+	if user != "" {
+		subjects = []rbacv1.Subject{rbac.User(user)}
+	}
+	errs := []error{
+		r.bindings.RemoveUnless(ctx, namespace, PeerTenantRole, subjects...),
+		r.bindings.RemoveUnless(ctx, "", wide, subjects...),
+	}
+	if tenant {
+		errs = append(errs, r.bindings.Ensure(ctx, rbac.Binding{Namespace: namespace, Name: ControllerTenantRole, ClusterRole: ControllerTenantRole,
+			Labels: marks, Subjects: []rbacv1.Subject{rbac.ServiceAccount(r.cfg.OwnNamespace, r.cfg.ServiceAccount)}}))
+	}
+	if user != "" && tenant {
+		errs = append(errs, r.bindings.Ensure(ctx, rbac.Binding{Namespace: namespace, Name: PeerTenantRole, ClusterRole: PeerTenantRole,
+			Labels: marks, Subjects: subjects}))
+	}
+	if user != "" {
+		errs = append(errs, r.bindings.Ensure(ctx, rbac.Binding{Name: wide, ClusterRole: PeerClusterRole, Labels: marks, Subjects: subjects}))
+	}
+	return errors.Join(errs...)
+}
+
+// confirm reads the API server when the cache has no ForeignCluster: rights are not
+// taken from a peer because a cache is behind.
+func (r *Rights) confirm(ctx context.Context, id string) (user string, err error) {
+	list, err := r.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("confirming that there is no ForeignCluster of %s: %w", id, err)
+	}
+	var found []*corev1beta1.ForeignCluster
+	for i := range list.Items {
+		if fc := &list.Items[i]; fc.Spec.ClusterID == id && fc.DeletionTimestamp == nil {
+			found = append(found, fc)
+		}
+	}
+	user, _ = userOf(found, id)
+	return user, nil
+}
+
+// clustersOf returns the cached ForeignClusters of a peer that are not being deleted.
+func clustersOf(lister listers.ForeignClusterLister, id string) ([]*corev1beta1.ForeignCluster, error) {
+	all, err := lister.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	var found []*corev1beta1.ForeignCluster
+	for _, fc := range all {
+		if fc.Spec.ClusterID == id && fc.DeletionTimestamp == nil {
+			found = append(found, fc)
+		}
+	}
+	return found, nil
+}
+
+// userOf returns the user that a peer's rights are bound to. It is empty if there is
+// none, or none that may be; in that case the text says why.
+func userOf(fcs []*corev1beta1.ForeignCluster, id string) (user, problem string) {
+	switch {
+	case len(fcs) > 1:
+		return "", fmt.Sprintf("there are %d ForeignClusters with clusterID %s where one is accepted: the cluster has no rights here", len(fcs), id)
+	case len(fcs) == 0 || fcs[0].Spec.UserName == "":
+		return "", ""
+	}
+	user = fcs[0].Spec.UserName
+	// A user of another peer must never be given this one's rights.
+	if !strings.HasPrefix(user, corev1beta1.PeerUserPrefix+id+":") &&
+		!strings.HasPrefix(user, "system:serviceaccount:"+corev1beta1.TenantNamespace(id)+":") {
+		return "", fmt.Sprintf("spec.userName %q is not this peer's: accepted are %s%s:<serial> and system:serviceaccount:%s:<name>",
+			user, corev1beta1.PeerUserPrefix, id, corev1beta1.TenantNamespace(id))
+	}
+	return user, ""
+}

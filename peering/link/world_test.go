@@ -1,0 +1,195 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers"
+	corefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/health/probe"
+)
+
+// peer is a cluster that answers or not.
+type peer struct {
+	core *corefake.Clientset
+
+	mu    sync.Mutex
+	fails error
+}
+
+func newPeer(uid types.UID) *peer {
+	return &peer{core: corefake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: uid}})}
+}
+
+func (p *peer) set(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fails = err
+}
+
+func (p *peer) ready(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fails
+}
+
+type world struct {
+	t             *testing.T
+	core          *corefake.Clientset
+	liqo          *fake.Clientset
+	coreInformers coreinformers.SharedInformerFactory
+	liqoInformers externalversions.SharedInformerFactory
+
+	mu    sync.Mutex
+	peers map[string]*peer // by kubeconfig
+
+	directory  *Directory
+	conditions *Conditions
+	rights     *Rights
+}
+
+func newWorld(t *testing.T, objects ...runtime.Object) *world {
+	t.Helper()
+	var core, liqo []runtime.Object
+	for _, o := range objects {
+		switch o.(type) {
+		case *corev1beta1.ForeignCluster, *offloadingv1beta1.VirtualNode:
+			liqo = append(liqo, o)
+		default:
+			core = append(core, o)
+		}
+	}
+	w := &world{t: t, core: corefake.NewClientset(core...), liqo: fake.NewSimpleClientset(liqo...), peers: map[string]*peer{}}
+	w.coreInformers = coreinformers.NewSharedInformerFactory(w.core, 0)
+	w.liqoInformers = externalversions.NewSharedInformerFactory(w.liqo, 0)
+	var err error
+	w.directory, err = NewDirectory(DirectoryConfig{Core: w.core, Namespaces: w.coreInformers.Core().V1().Namespaces(), Connect: w.connect, Log: zaptest.NewLogger(t)})
+	require.NoError(t, err)
+	w.conditions, err = NewConditions(ConditionsConfig{ClusterID: "rome", Liqo: w.liqo, Directory: w.directory,
+		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), VirtualNodes: w.liqoInformers.Offloading().V1beta1().VirtualNodes(),
+		Namespaces: w.coreInformers.Core().V1().Namespaces(), Window: probe.Window{Size: 5, Failures: 3, Successes: 2},
+		Interval: 10 * time.Millisecond, Timeout: time.Second, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)})
+	require.NoError(t, err)
+	w.rights, err = NewRights(RightsConfig{OwnNamespace: "liqod", ServiceAccount: "liqod-controller", Core: w.core, Liqo: w.liqo,
+		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
+		RoleBindings: w.coreInformers.Rbac().V1().RoleBindings(), ClusterRoleBindings: w.coreInformers.Rbac().V1().ClusterRoleBindings(), Log: zaptest.NewLogger(t)})
+	require.NoError(t, err)
+	w.coreInformers.Start(t.Context().Done())
+	w.liqoInformers.Start(t.Context().Done())
+	w.coreInformers.WaitForCacheSync(t.Context().Done())
+	w.liqoInformers.WaitForCacheSync(t.Context().Done())
+	return w
+}
+
+func (w *world) connect(kubeconfig []byte) (Clients, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.peers[string(kubeconfig)]
+	if p == nil {
+		return Clients{}, errors.New("accepted is a kubeconfig with inline credentials")
+	}
+	return Clients{Host: "https://" + string(kubeconfig), Core: p.core, Ready: p.ready}, nil
+}
+
+func (w *world) addPeer(kubeconfig string, p *peer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.peers[kubeconfig] = p
+}
+
+func (w *world) run() (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = w.directory.Run(ctx) })
+	wg.Go(func() { _ = w.conditions.Run(ctx, 2) })
+	wg.Go(func() { _ = w.rights.Run(ctx, 2) })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) eventually(what string, f func() bool) {
+	w.t.Helper()
+	require.Eventually(w.t, f, 5*time.Second, 5*time.Millisecond, what)
+}
+
+func (w *world) writes() int {
+	n := 0
+	for _, a := range append(w.core.Actions(), w.liqo.Actions()...) {
+		switch a.GetVerb() {
+		case "get", "list", "watch":
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) settled() int {
+	w.t.Helper()
+	last, since := -1, time.Now()
+	w.eventually("writes end", func() bool {
+		if n := w.writes(); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > 200*time.Millisecond
+	})
+	return last
+}
+
+func (w *world) cluster(name string) *corev1beta1.ForeignCluster {
+	fc, err := w.liqo.CoreV1beta1().ForeignClusters().Get(context.Background(), name, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	return fc
+}
+
+// is reports whether a condition has the given status and reason, as "True Reason".
+func (w *world) is(name, kind, want string) bool {
+	c := meta.FindStatusCondition(w.cluster(name).Status.Conditions, kind)
+	return c != nil && string(c.Status)+" "+c.Reason == want
+}
+
+func (w *world) awaits(kind, want string) {
+	w.t.Helper()
+	w.eventually(kind+" "+want, func() bool { return w.is("milan", kind, want) })
+}
+
+func milan(user string) *corev1beta1.ForeignCluster {
+	return &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan", Generation: 1}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan", UserName: user}}
+}
+
+func tenant(id string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1beta1.TenantNamespace(id),
+		Labels: map[string]string{corev1beta1.TenantNamespaceLabel: "true", corev1beta1.RemoteClusterIDLabel: id}}}
+}
+
+func secret(id, name, kubeconfig string) *corev1.Secret {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(id), Name: name,
+		Labels: map[string]string{corev1beta1.IdentityTypeLabel: corev1beta1.IdentityControlPlane}}}
+	if kubeconfig != "" {
+		s.Data = map[string][]byte{corev1beta1.KubeconfigSecretKey: []byte(kubeconfig)}
+	}
+	return s
+}
+
+func contains(s, part string) bool { return strings.Contains(s, part) }

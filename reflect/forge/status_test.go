@@ -1,0 +1,523 @@
+package forge
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// at returns a time, in seconds after one that is long ago.
+func at(seconds int) metav1.Time {
+	return metav1.NewTime(time.Date(2026, 1, 1, 0, 0, seconds, 0, time.UTC))
+}
+
+func condition(t corev1.PodConditionType, s corev1.ConditionStatus, transition int) corev1.PodCondition {
+	return corev1.PodCondition{Type: t, Status: s, LastTransitionTime: at(transition)}
+}
+
+func running(name string, restarts int32) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name, Ready: true, RestartCount: restarts,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(1)}}}
+}
+
+func terminated(name string, restarts, exitCode int32) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name, RestartCount: restarts,
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode}}}
+}
+
+func waiting(name string) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}
+}
+
+// scene is a pod bound to the virtual node, its ShadowPod, and its pod in the
+// provider, which runs and is ready. Nothing has been written home yet.
+func scene() StatusInput {
+	local := localPod()
+	local.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: corev1.PodQOSBurstable,
+		Conditions: []corev1.PodCondition{condition(corev1.PodScheduled, corev1.ConditionTrue, 0)}}
+	shadow, _ := ShadowPod(local, options())
+	start := at(1)
+	remote := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "shop-rome", UID: "remote", Labels: shadow.Labels, Generation: 1},
+		Spec:       shadow.Spec.Pod,
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, QOSClass: corev1.PodQOSGuaranteed, ObservedGeneration: 1, StartTime: &start,
+			HostIP: "192.0.2.9", HostIPs: []corev1.HostIP{{IP: "192.0.2.9"}},
+			PodIP: "10.2.0.7", PodIPs: []corev1.PodIP{{IP: "10.2.0.7"}, {IP: "fd00::7"}},
+			Conditions: []corev1.PodCondition{
+				condition(corev1.PodReadyToStartContainers, corev1.ConditionTrue, 2),
+				condition(corev1.PodInitialized, corev1.ConditionTrue, 3),
+				condition(corev1.PodReady, corev1.ConditionTrue, 4),
+				condition(corev1.ContainersReady, corev1.ConditionTrue, 4),
+				condition(corev1.PodScheduled, corev1.ConditionTrue, 1),
+			},
+			ContainerStatuses:     []corev1.ContainerStatus{running("web", 0)},
+			InitContainerStatuses: []corev1.ContainerStatus{running("mesh", 0)},
+		},
+	}
+	return StatusInput{Local: local, Shadow: shadow, Remote: remote, NodeReady: true,
+		HostIPs: []netip.Addr{netip.MustParseAddr("10.1.0.4")}, Remapper: Identity{}, Now: at(100)}
+}
+
+// published is a scene whose status has been written home.
+func published() StatusInput {
+	in := scene()
+	in.Local.Status = Status(in)
+	in.Now = at(200)
+	return in
+}
+
+func TestStatusOfARunningPod(t *testing.T) {
+	t.Parallel()
+	in := scene()
+	before := in.Remote.DeepCopy()
+	got := Status(in)
+	require.Equal(t, before, in.Remote)
+	start := at(1)
+	withGeneration := func(c corev1.PodCondition) corev1.PodCondition { c.ObservedGeneration = 3; return c }
+	require.Equal(t, corev1.PodStatus{
+		Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable, ObservedGeneration: 3, StartTime: &start,
+		HostIP: "10.1.0.4", HostIPs: []corev1.HostIP{{IP: "10.1.0.4"}},
+		PodIP: "10.2.0.7", PodIPs: []corev1.PodIP{{IP: "10.2.0.7"}, {IP: "fd00::7"}},
+		Conditions: []corev1.PodCondition{
+			withGeneration(condition(corev1.ContainersReady, corev1.ConditionTrue, 4)),
+			withGeneration(condition(corev1.PodInitialized, corev1.ConditionTrue, 3)),
+			withGeneration(condition(corev1.PodReadyToStartContainers, corev1.ConditionTrue, 2)),
+			condition(corev1.PodScheduled, corev1.ConditionTrue, 0),
+			withGeneration(condition(corev1.PodReady, corev1.ConditionTrue, 4)),
+		},
+		ContainerStatuses:     []corev1.ContainerStatus{running("web", 0)},
+		InitContainerStatuses: []corev1.ContainerStatus{running("mesh", 0)},
+	}, got)
+}
+
+// ready returns status and reason of a condition, "" if there is none.
+func ready(s corev1.PodStatus, t corev1.PodConditionType) string {
+	c := findCondition(s.Conditions, t)
+	if c == nil {
+		return ""
+	}
+	if c.Reason == "" {
+		return string(c.Status)
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+func TestReady(t *testing.T) {
+	t.Parallel()
+	deleted := at(150)
+	setReady := func(in *StatusInput, s corev1.ConditionStatus, reason string) {
+		c := findCondition(in.Remote.Status.Conditions, corev1.PodReady)
+		c.Status, c.Reason, c.LastTransitionTime = s, reason, at(160)
+	}
+	gate := func(in *StatusInput, s corev1.ConditionStatus) {
+		in.Local.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "lb.example.org/ready"}}
+		if s != "" {
+			in.Local.Status.Conditions = append(in.Local.Status.Conditions, condition("lb.example.org/ready", s, 1))
+		}
+	}
+	cases := map[string]struct {
+		change     func(*StatusInput)
+		ready      string
+		containers string
+		transition metav1.Time
+	}{
+		"as it was":                {func(*StatusInput) {}, "True", "True", at(4)},
+		"remote not ready":         {func(in *StatusInput) { setReady(in, "False", "ContainersNotReady") }, "False ContainersNotReady", "True", at(160)},
+		"node not ready":           {func(in *StatusInput) { in.NodeReady = false }, "False NodeNotReady", "True", at(200)},
+		"node and pod not ready":   {func(in *StatusInput) { in.NodeReady = false; setReady(in, "False", "ContainersNotReady") }, "False ContainersNotReady", "True", at(160)},
+		"remote being removed":     {func(in *StatusInput) { in.Remote.DeletionTimestamp = &deleted }, "False RemotePodTerminating", "True", at(200)},
+		"removed on both sides":    {func(in *StatusInput) { in.Remote.DeletionTimestamp = &deleted; in.Local.DeletionTimestamp = &deleted }, "True", "True", at(4)},
+		"remote missing":           {func(in *StatusInput) { in.Remote = nil }, "False RemotePodMissing", "False RemotePodMissing", at(200)},
+		"another's remote pod":     {func(in *StatusInput) { in.Remote.Labels = map[string]string{"offloading.liqo.io/local-pod-uid": "x"} }, "False RemotePodMissing", "False RemotePodMissing", at(200)},
+		"remote made again":        {func(in *StatusInput) { in.Remote.Status = corev1.PodStatus{Phase: corev1.PodPending} }, "False", "False", at(200)},
+		"gate without condition":   {func(in *StatusInput) { gate(in, "") }, "False ReadinessGatesNotReady", "True", at(200)},
+		"gate closed":              {func(in *StatusInput) { gate(in, "False") }, "False ReadinessGatesNotReady", "True", at(200)},
+		"gate open":                {func(in *StatusInput) { gate(in, "True") }, "True", "True", at(4)},
+		"gate open, pod not ready": {func(in *StatusInput) { gate(in, "True"); setReady(in, "False", "ContainersNotReady") }, "False ContainersNotReady", "True", at(160)},
+		"marked by the node controller, node ready again": {func(in *StatusInput) {
+			c := findCondition(in.Local.Status.Conditions, corev1.PodReady)
+			c.Status, c.LastTransitionTime = corev1.ConditionFalse, at(180)
+		}, "True", "True", at(200)},
+		"marked by the node controller, node not ready": {func(in *StatusInput) {
+			c := findCondition(in.Local.Status.Conditions, corev1.PodReady)
+			c.Status, c.LastTransitionTime = corev1.ConditionFalse, at(180)
+			in.NodeReady = false
+		}, "False NodeNotReady", "True", at(180)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := published()
+			tc.change(&in)
+			got := Status(in)
+			require.Equal(t, tc.ready, ready(got, corev1.PodReady))
+			require.Equal(t, tc.containers, ready(got, corev1.ContainersReady))
+			require.Equal(t, tc.transition, findCondition(got.Conditions, corev1.PodReady).LastTransitionTime)
+			requireLegal(t, in.Local, got)
+			requireIdempotent(t, in, got)
+		})
+	}
+}
+
+func TestPhaseAndReason(t *testing.T) {
+	t.Parallel()
+	deleted := at(150)
+	enforced := func(in *StatusInput, reason string) {
+		in.Shadow.Status.Conditions = []metav1.Condition{{Type: "Enforced", Status: metav1.ConditionFalse, Reason: reason, Message: "told by the provider"}}
+	}
+	finish := func(in *StatusInput, phase corev1.PodPhase, code int32) {
+		in.Remote.Status.Phase = phase
+		in.Remote.Status.ContainerStatuses = []corev1.ContainerStatus{terminated("web", 0, code)}
+	}
+	cases := map[string]struct {
+		start  func() StatusInput
+		change func(*StatusInput)
+		phase  corev1.PodPhase
+		reason string
+		ready  string
+	}{
+		"nothing in the provider yet":        {scene, func(in *StatusInput) { in.Remote = nil }, corev1.PodPending, "", ""},
+		"created there, nothing known yet":   {scene, func(in *StatusInput) { in.Remote.Status = corev1.PodStatus{Phase: corev1.PodPending} }, corev1.PodPending, "", ""},
+		"refused there":                      {scene, func(in *StatusInput) { in.Remote = nil; enforced(in, "PodRefused") }, corev1.PodPending, "PodRefused", "False PodRefused"},
+		"collision there":                    {scene, func(in *StatusInput) { in.Remote = nil; enforced(in, "PodCollision") }, corev1.PodPending, "PodCollision", "False PodCollision"},
+		"another pod's refusal":              {scene, func(in *StatusInput) { in.Remote = nil; enforced(in, "PodRefused"); in.Shadow.Labels = nil }, corev1.PodPending, "", ""},
+		"replacement refused":                {published, func(in *StatusInput) { in.Remote = nil; enforced(in, "PodRefused") }, corev1.PodPending, "PodRefused", "False PodRefused"},
+		"update refused while it runs":       {published, func(in *StatusInput) { enforced(in, "PodRefused") }, corev1.PodRunning, "", "True"},
+		"missing":                            {published, func(in *StatusInput) { in.Remote, in.Shadow = nil, nil }, corev1.PodRunning, "", "False RemotePodMissing"},
+		"succeeded":                          {published, func(in *StatusInput) { finish(in, corev1.PodSucceeded, 0) }, corev1.PodSucceeded, "", "True"},
+		"evicted by the kubelet there":       {published, func(in *StatusInput) { finish(in, corev1.PodFailed, 137); in.Remote.Status.Reason = "Evicted" }, corev1.PodFailed, "Evicted", "True"},
+		"ending because it is removed there": {published, func(in *StatusInput) { finish(in, corev1.PodFailed, 137); in.Remote.DeletionTimestamp = &deleted }, corev1.PodRunning, "", "False RemotePodTerminating"},
+		"ending because it is removed here": {published, func(in *StatusInput) {
+			finish(in, corev1.PodSucceeded, 0)
+			in.Remote.DeletionTimestamp, in.Local.DeletionTimestamp = &deleted, &deleted
+		}, corev1.PodSucceeded, "", "True"},
+		"end recorded, pod gone": {published, func(in *StatusInput) { in.Shadow.Status.Phase, in.Remote = corev1.PodFailed, nil }, corev1.PodFailed, "", "False"},
+		"end recorded, pod being removed": {published, func(in *StatusInput) {
+			in.Shadow.Status.Phase, in.Remote.DeletionTimestamp = corev1.PodFailed, &deleted
+			in.Shadow.Status.PodStatus = &corev1.PodStatus{Reason: "RemotePodLost"}
+		}, corev1.PodFailed, "RemotePodLost", "False"},
+		"another pod's end": {published, func(in *StatusInput) {
+			in.Shadow.Status.Phase, in.Remote, in.Shadow.Labels = corev1.PodFailed, nil, nil
+		}, corev1.PodRunning, "", "False RemotePodMissing"},
+		"ended here: what runs there is ignored": {published, func(in *StatusInput) {
+			in.Local.Status.Phase, in.Local.Status.Reason = corev1.PodFailed, "DeadlineExceeded"
+		}, corev1.PodFailed, "DeadlineExceeded", "True"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := tc.start()
+			tc.change(&in)
+			got := Status(in)
+			require.Equal(t, tc.phase, got.Phase)
+			require.Equal(t, tc.reason, got.Reason)
+			require.Equal(t, tc.ready, ready(got, corev1.PodReady))
+			requireLegal(t, in.Local, got)
+			requireIdempotent(t, in, got)
+		})
+	}
+}
+
+func TestUnschedulableInTheProvider(t *testing.T) {
+	t.Parallel()
+	in := scene()
+	in.Remote.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available"}}}
+	got := Status(in)
+	require.Equal(t, "False Unschedulable", ready(got, corev1.PodReady))
+	require.Equal(t, "False Unschedulable", ready(got, corev1.ContainersReady))
+	require.Equal(t, "True", ready(got, corev1.PodScheduled), "it is scheduled here")
+	require.Equal(t, "in the provider: 0/3 nodes are available", findCondition(got.Conditions, corev1.PodReady).Message)
+
+	in.Local.Status = got
+	in.Remote.Status.Conditions[0] = condition(corev1.PodScheduled, corev1.ConditionTrue, 5)
+	require.Equal(t, "False", ready(Status(in), corev1.PodReady), "the reason goes with its cause")
+}
+
+func TestRefusalIsForgottenOnceThePodIsThere(t *testing.T) {
+	t.Parallel()
+	in := scene()
+	in.Local.Status = PendingStatus(in.Local, "OffloadingBackOff", "namespace shop is not offloaded", at(50))
+	require.Equal(t, "False OffloadingBackOff", ready(in.Local.Status, corev1.PodReady))
+	remote := in.Remote
+	in.Remote = nil
+	got := Status(in)
+	require.Empty(t, got.Reason)
+	require.Equal(t, "False RemotePodMissing", ready(got, corev1.PodReady))
+	in.Local.Status, in.Remote = got, remote
+	require.Equal(t, "True", ready(Status(in), corev1.PodReady))
+}
+
+func TestConditionsHaveOneOwner(t *testing.T) {
+	t.Parallel()
+	in := published()
+	in.Local.Status.Conditions = append(in.Local.Status.Conditions,
+		condition("home.example.org/x", corev1.ConditionTrue, 9), condition(corev1.PodResizePending, corev1.ConditionTrue, 9))
+	in.Remote.Status.Conditions = append(in.Remote.Status.Conditions,
+		condition("provider.example.org/y", corev1.ConditionTrue, 9), condition(corev1.DisruptionTarget, corev1.ConditionTrue, 9),
+		condition(corev1.PodResizeInProgress, corev1.ConditionTrue, 9))
+	got := Status(in)
+	require.Equal(t, "True", ready(got, "home.example.org/x"))
+	require.Empty(t, ready(got, "provider.example.org/y"))
+	require.Empty(t, ready(got, corev1.DisruptionTarget), "not an end: it may pass")
+	require.Empty(t, ready(got, corev1.PodResizePending), "the provider's kubelet has dropped it")
+	require.Equal(t, "True", ready(got, corev1.PodResizeInProgress))
+
+	in.Remote.Status.Phase = corev1.PodFailed
+	require.Equal(t, "True", ready(Status(in), corev1.DisruptionTarget))
+}
+
+func TestContainerStatuses(t *testing.T) {
+	t.Parallel()
+	deleted := at(150)
+	restarts := func(n int32) []offloadingv1beta1.ContainerRestarts {
+		return []offloadingv1beta1.ContainerRestarts{{Name: "web", Count: n}}
+	}
+	never, onFailure, always := corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure, corev1.RestartPolicyAlways
+	cases := map[string]struct {
+		policy      corev1.RestartPolicy
+		local       corev1.ContainerStatus
+		remote      corev1.ContainerStatus
+		earlier     int32
+		terminating bool
+		want        corev1.ContainerStatus
+	}{
+		"restarted there":                    {always, running("web", 0), running("web", 2), 0, false, running("web", 2)},
+		"earlier pods count":                 {always, running("web", 4), running("web", 1), 5, false, running("web", 6)},
+		"counts never fall":                  {always, running("web", 4), running("web", 0), 0, false, running("web", 4)},
+		"made again, Always":                 {always, terminated("web", 0, 0), waiting("web"), 0, false, waiting("web")},
+		"made again, OnFailure after 1":      {onFailure, terminated("web", 0, 1), waiting("web"), 0, false, waiting("web")},
+		"made again, OnFailure after 0":      {onFailure, terminated("web", 0, 0), waiting("web"), 0, false, terminated("web", 0, 0)},
+		"made again, Never":                  {never, terminated("web", 0, 1), running("web", 0), 1, false, terminated("web", 1, 1)},
+		"ended, Never":                       {never, running("web", 0), terminated("web", 0, 1), 0, false, terminated("web", 0, 1)},
+		"ended again, Never":                 {never, terminated("web", 0, 1), terminated("web", 0, 0), 0, false, terminated("web", 0, 0)},
+		"ending with the pod, Never":         {never, running("web", 0), terminated("web", 0, 143), 0, true, notReadyYet(running("web", 0))},
+		"ending with the pod, Always":        {always, running("web", 0), terminated("web", 0, 143), 0, true, terminated("web", 0, 143)},
+		"ending with the pod, OnFailure 143": {onFailure, running("web", 0), terminated("web", 0, 143), 0, true, terminated("web", 0, 143)},
+		"ending with the pod, OnFailure 0":   {onFailure, running("web", 0), terminated("web", 0, 0), 0, true, notReadyYet(running("web", 0))},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := published()
+			in.Local.Spec.RestartPolicy = tc.policy
+			in.Local.Status.ContainerStatuses = []corev1.ContainerStatus{tc.local}
+			in.Remote.Status.ContainerStatuses = []corev1.ContainerStatus{tc.remote, running("injected-there", 0)}
+			in.Shadow.Status.Restarts = restarts(tc.earlier)
+			if tc.terminating {
+				in.Remote.DeletionTimestamp = &deleted
+			}
+			got := Status(in)
+			require.Equal(t, []corev1.ContainerStatus{tc.want}, got.ContainerStatuses)
+			requireLegal(t, in.Local, got)
+			requireIdempotent(t, in, got)
+		})
+	}
+}
+
+func notReadyYet(s corev1.ContainerStatus) corev1.ContainerStatus {
+	s.Ready = false
+	return s
+}
+
+func TestContainersThatMayRestart(t *testing.T) {
+	t.Parallel()
+	policy := func(p corev1.ContainerRestartPolicy) *corev1.ContainerRestartPolicy { return &p }
+	rule := func(action corev1.ContainerRestartRuleAction, op corev1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) []corev1.ContainerRestartRule {
+		return []corev1.ContainerRestartRule{{Action: action, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}}
+	}
+	restart, in, notIn := corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn
+	cases := map[string]struct {
+		pod       corev1.RestartPolicy
+		container corev1.Container
+		code      int32
+		want      bool
+	}{
+		"pod Always":                    {pod: "Always", code: 0, want: true},
+		"pod Never":                     {pod: "Never", code: 1, want: false},
+		"pod OnFailure 0":               {pod: "OnFailure", code: 0, want: false},
+		"pod OnFailure 1":               {pod: "OnFailure", code: 1, want: true},
+		"sidecar of a Never pod":        {pod: "Never", container: corev1.Container{RestartPolicy: policy("Always")}, want: true},
+		"Never container, Always pod":   {pod: "Always", container: corev1.Container{RestartPolicy: policy("Never")}, code: 1, want: false},
+		"rule for the code":             {pod: "Never", container: corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(restart, in, 42)}, code: 42, want: true},
+		"rule for another code":         {pod: "Never", container: corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(restart, in, 42)}, code: 41, want: false},
+		"rule for all but another code": {pod: "Never", container: corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(restart, notIn, 42)}, code: 41, want: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := &corev1.PodSpec{RestartPolicy: tc.pod, Containers: []corev1.Container{tc.container}}
+			require.Equal(t, tc.want, mayRestart(spec, &tc.container, tc.code))
+			status := terminated("", 0, tc.code)
+			require.Equal(t, !tc.want, stuck(spec, &tc.container, &status))
+		})
+	}
+	all := corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(corev1.ContainerRestartRuleActionRestartAllContainers, in, 1)}
+	status := terminated("", 0, 0)
+	require.False(t, stuck(&corev1.PodSpec{RestartPolicy: "Never", InitContainers: []corev1.Container{all}}, &corev1.Container{}, &status))
+}
+
+func TestDebugContainersStayEnded(t *testing.T) {
+	t.Parallel()
+	in := published()
+	in.Local.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+	in.Local.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{terminated("debug", 0, 1)}
+	in.Remote.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{running("debug", 0), running("theirs", 0)}
+	require.Equal(t, []corev1.ContainerStatus{terminated("debug", 0, 1)}, Status(in).EphemeralContainerStatuses)
+}
+
+// subnet maps 10.2.0.0/16 to 10.72.0.0/16 and knows no other address.
+type subnet struct{}
+
+func (subnet) Remap(a netip.Addr) (netip.Addr, bool) {
+	if !netip.MustParsePrefix("10.2.0.0/16").Contains(a) {
+		return netip.Addr{}, false
+	}
+	b := a.As4()
+	b[1] = 72
+	return netip.AddrFrom4(b), true
+}
+
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	addrs := func(s ...string) []netip.Addr {
+		var out []netip.Addr
+		for _, a := range s {
+			out = append(out, netip.MustParseAddr(a))
+		}
+		return out
+	}
+	cases := map[string]struct {
+		remote []string
+		host   []netip.Addr
+		pods   []string
+		hosts  []string
+	}{
+		"remapped":            {[]string{"10.2.3.4"}, addrs("10.1.0.4"), []string{"10.72.3.4"}, []string{"10.1.0.4"}},
+		"unknown is left out": {[]string{"169.254.169.254", "10.2.3.4"}, addrs("10.1.0.4"), []string{"10.72.3.4"}, []string{"10.1.0.4"}},
+		"nonsense":            {[]string{"x", ""}, addrs("10.1.0.4"), nil, []string{"10.1.0.4"}},
+		"one of each family":  {[]string{"10.2.3.4", "10.2.3.5"}, addrs("10.1.0.4", "10.1.0.5", "fd00::4", "fd00::5"), []string{"10.72.3.4"}, []string{"10.1.0.4", "fd00::4"}},
+		"host unknown":        {[]string{"10.2.3.4"}, nil, []string{"10.72.3.4"}, []string{"192.0.2.1"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := scene()
+			in.Local.Status.HostIP, in.Local.Status.HostIPs = "192.0.2.1", []corev1.HostIP{{IP: "192.0.2.1"}}
+			in.Remapper, in.HostIPs = subnet{}, tc.host
+			in.Remote.Status.PodIPs = nil
+			for _, ip := range tc.remote {
+				in.Remote.Status.PodIPs = append(in.Remote.Status.PodIPs, corev1.PodIP{IP: ip})
+			}
+			got := Status(in)
+			var pods, hosts []string
+			for _, ip := range got.PodIPs {
+				pods = append(pods, ip.IP)
+			}
+			for _, ip := range got.HostIPs {
+				hosts = append(hosts, ip.IP)
+			}
+			require.Equal(t, tc.pods, pods)
+			require.Equal(t, tc.hosts, hosts)
+			requireLegal(t, in.Local, got)
+			requireIdempotent(t, in, got)
+		})
+	}
+	gone := published()
+	gone.Remote = nil
+	require.Empty(t, Status(gone).PodIPs, "the address may be another pod's by now")
+}
+
+func TestObservedGeneration(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		change func(*StatusInput)
+		want   int64
+	}{
+		"nothing new":             {func(*StatusInput) {}, 3},
+		"shadow not yet followed": {func(in *StatusInput) { in.Local.Generation = 4 }, 3},
+		"shadow ahead of the pod": {func(in *StatusInput) {
+			in.Shadow.Spec.LocalGeneration = 4
+			in.Shadow.Spec.Pod.Containers[0].Image = "web:2"
+		}, 3},
+		"pod ahead of the kubelet": {func(in *StatusInput) { in.Shadow.Spec.LocalGeneration = 4; in.Remote.Generation = 2 }, 3},
+		"all caught up": {func(in *StatusInput) {
+			in.Shadow.Spec.LocalGeneration = 4
+			in.Remote.Generation, in.Remote.Status.ObservedGeneration = 2, 2
+		}, 4},
+		"limits added there": {func(in *StatusInput) {
+			in.Shadow.Spec.LocalGeneration = 4
+			in.Remote.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
+		}, 4},
+		"resize not yet applied": {func(in *StatusInput) {
+			in.Shadow.Spec.LocalGeneration = 4
+			in.Shadow.Spec.Pod.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1")}
+		}, 3},
+		"never backwards": {func(in *StatusInput) { in.Shadow.Spec.LocalGeneration = 1 }, 3},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := published()
+			in.Remote = in.Remote.DeepCopy()
+			tc.change(&in)
+			got := Status(in)
+			require.Equal(t, tc.want, got.ObservedGeneration)
+			require.Equal(t, tc.want, findCondition(got.Conditions, corev1.PodReady).ObservedGeneration)
+		})
+	}
+}
+
+func TestFinalStatus(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		local []corev1.ContainerStatus
+		phase corev1.PodPhase
+		code  int32
+	}{
+		"never started":        {nil, corev1.PodFailed, 137},
+		"end not seen":         {[]corev1.ContainerStatus{running("web", 2)}, corev1.PodFailed, 137},
+		"end seen, success":    {[]corev1.ContainerStatus{terminated("web", 2, 0)}, corev1.PodSucceeded, 0},
+		"end seen, no success": {[]corev1.ContainerStatus{terminated("web", 2, 3)}, corev1.PodFailed, 3},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := published()
+			deleted := at(150)
+			in.Local.DeletionTimestamp = &deleted
+			in.Local.Status.ContainerStatuses = tc.local
+			in.Remote, in.Shadow = nil, nil
+			got := FinalStatus(in)
+			require.Equal(t, tc.phase, got.Phase)
+			require.Equal(t, tc.code, got.ContainerStatuses[0].State.Terminated.ExitCode)
+			require.Contains(t, ready(got, corev1.PodReady), "False Pod")
+			requireLegal(t, in.Local, got)
+			in.Local.Status = got
+			require.Equal(t, got, FinalStatus(in))
+			require.Equal(t, got, Status(in))
+		})
+	}
+}
+
+func TestEqualStatus(t *testing.T) {
+	t.Parallel()
+	a := published().Local.Status
+	b := *a.DeepCopy()
+	b.Conditions[0], b.Conditions[1] = b.Conditions[1], b.Conditions[0]
+	require.True(t, EqualStatus(&a, &b, false))
+	b.HostIP = "10.9.9.9"
+	require.False(t, EqualStatus(&a, &b, false))
+	require.True(t, EqualStatus(&a, &b, true))
+	require.Equal(t, "10.9.9.9", b.HostIP, "the argument is not changed")
+	b.Phase = corev1.PodFailed
+	require.False(t, EqualStatus(&a, &b, true))
+}

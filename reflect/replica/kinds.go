@@ -1,0 +1,118 @@
+package replica
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// object is what every replicated kind is.
+type object[T any] interface {
+	metav1.Object
+	DeepCopy() T
+	comparable
+}
+
+// writer is the part of a generated client that replication uses.
+type writer[T any] interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
+	UpdateStatus(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
+// kind says how the objects of one kind are replicated. The functions are pure and
+// change their last argument, which is a copy.
+type kind[T object[T]] struct {
+	name string
+	// ours reports whether a home object is this cluster's own wish, not a peer's.
+	ours func(home T) bool
+	// empty returns a new object.
+	empty func() T
+	// push sets the wish of home in remote.
+	push func(home, remote T)
+	// pull sets the answer of remote in home.
+	pull func(remote, home T)
+	// same reports whether two objects are equal in what push or pull writes.
+	same func(a, b T) bool
+
+	client   func(c versioned.Interface, namespace string) writer[T]
+	informer func(f externalversions.SharedInformerFactory) cache.SharedIndexInformer
+}
+
+// namespaceMaps replicates NamespaceMaps.
+func namespaceMaps(clusterID string) kind[*offloadingv1beta1.NamespaceMap] {
+	type nm = *offloadingv1beta1.NamespaceMap
+	return kind[nm]{
+		name:  "NamespaceMap",
+		ours:  func(home nm) bool { return home.Labels[offloadingv1beta1.ReplicatedLabel] != "true" },
+		empty: func() nm { return &offloadingv1beta1.NamespaceMap{} },
+		push: func(home, remote nm) {
+			if remote.Labels == nil {
+				remote.Labels = map[string]string{}
+			}
+			remote.Labels[offloadingv1beta1.ReplicatedLabel] = "true"
+			remote.Labels[offloadingv1beta1.OriginIDLabel] = clusterID
+			remote.Labels[corev1beta1.RemoteClusterIDLabel] = clusterID
+			remote.Spec = *home.Spec.DeepCopy()
+		},
+		pull: pullNamespaceMap,
+		same: func(a, b nm) bool {
+			return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status, b.Status)
+		},
+		client: func(c versioned.Interface, namespace string) writer[nm] {
+			return c.OffloadingV1beta1().NamespaceMaps(namespace)
+		},
+		informer: func(f externalversions.SharedInformerFactory) cache.SharedIndexInformer {
+			return f.Offloading().V1beta1().NamespaceMaps().Informer()
+		},
+	}
+}
+
+// pullNamespaceMap takes a provider's answer over. The provider is another
+// organisation: an answer to what was not asked is not believed, so that it can neither
+// make a namespace of ours be reflected nor fill our status.
+func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
+	if remote.Status.ObservedGeneration == 0 {
+		return // it has not answered yet: what it said before stands
+	}
+	before := home.Status
+	home.Status = offloadingv1beta1.NamespaceMapStatus{
+		ObservedGeneration: before.ObservedGeneration,
+		Conditions:         slices.Clone(remote.Status.Conditions),
+	}
+	// Generations count differently in the two clusters: an answer to the newest copy is
+	// one to the newest wish if the copy is equal to it.
+	if remote.Status.ObservedGeneration == remote.Generation && maps.Equal(remote.Spec.DesiredMapping, home.Spec.DesiredMapping) {
+		home.Status.ObservedGeneration = home.Generation
+	}
+	for i := range home.Status.Conditions {
+		home.Status.Conditions[i].ObservedGeneration = home.Status.ObservedGeneration
+	}
+	for ns, answer := range remote.Status.CurrentMapping {
+		name, asked := home.Spec.DesiredMapping[ns]
+		_, known := before.CurrentMapping[ns]
+		switch {
+		case asked && answer.RemoteNamespace == name:
+		case asked || known:
+			// A twin that is no longer wanted under this name is on its way out.
+			answer.Phase = offloadingv1beta1.MappingTerminating
+		default:
+			continue
+		}
+		if home.Status.CurrentMapping == nil {
+			home.Status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
+		}
+		home.Status.CurrentMapping[ns] = answer
+	}
+}

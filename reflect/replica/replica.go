@@ -1,0 +1,144 @@
+// Package replica keeps negotiation objects equal between this cluster's tenant
+// namespace of a peer and the peer's tenant namespace of this cluster: what is wanted
+// flows to the peer, what the peer answers flows back. It dials; the peer needs not
+// reach us. A peer that is away changes nothing here, for however long.
+package replica
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// Peer is a way to one peer.
+type Peer struct {
+	// Revision differs between connections with different credentials.
+	Revision string
+	// Liqo is a client of the peer's cluster.
+	Liqo versioned.Interface
+	// Identity fails unless the cluster that answers is the one that is recorded as the
+	// peer. It is asked before the first write of each connection.
+	Identity func(ctx context.Context) error
+}
+
+// Peers gives the ways to the peers.
+type Peers interface {
+	// Peer returns the way to a peer; false while there is none.
+	Peer(clusterID string) (Peer, bool)
+}
+
+// Config configures a Replicator.
+type Config struct {
+	// ClusterID is this cluster's id.
+	ClusterID string
+	// Liqo is a client of this cluster.
+	Liqo versioned.Interface
+	// Maps is of this cluster and of all namespaces.
+	Maps informers.NamespaceMapInformer
+	// Peers gives the ways to the peers. Whoever implements it calls Changed.
+	Peers Peers
+	Log   *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Replicator replicates to and from every peer that there is a way to, each in a loop
+// of its own.
+type Replicator struct {
+	manager *loop.Loop
+	cfg     Config
+
+	mu      sync.Mutex
+	known   map[string]bool // peers that Changed was ever called for
+	running map[string]*connection
+}
+
+// connection is one running replication.
+type connection struct {
+	revision string
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+// New returns a Replicator. It starts nothing.
+func New(cfg Config) *Replicator {
+	r := &Replicator{cfg: cfg, known: map[string]bool{}, running: map[string]*connection{}}
+	r.manager = loop.New(loop.Config{Name: "replica", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
+	return r
+}
+
+// Changed tells that the way to a peer may have come, changed or gone. It returns at
+// once and may be called at any time.
+func (r *Replicator) Changed(clusterID string) {
+	r.mu.Lock()
+	r.known[clusterID] = true
+	r.mu.Unlock()
+	r.manager.Add(loop.Key{Name: clusterID})
+}
+
+// Run replicates until ctx is done, and returns when every loop has returned. It may be
+// called again.
+func (r *Replicator) Run(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), r.cfg.Maps.Informer().HasSynced) {
+		return nil
+	}
+	r.mu.Lock()
+	for id := range r.known {
+		r.manager.Add(loop.Key{Name: id})
+	}
+	r.mu.Unlock()
+	err := r.manager.Run(ctx, 1)
+	for id := range r.running {
+		r.stop(id)
+	}
+	return err
+}
+
+// sync starts, restarts or stops the replication with one peer. There is one worker:
+// running needs no lock.
+func (r *Replicator) sync(ctx context.Context, key loop.Key) error {
+	id := key.Name
+	peer, ok := r.cfg.Peers.Peer(id)
+	have := r.running[id]
+	if have != nil && ok && have.revision == peer.Revision {
+		return nil
+	}
+	if have != nil {
+		r.stop(id)
+	}
+	if !ok {
+		return nil
+	}
+	p := newPair(r.cfg, id, peer)
+	if err := p.wire(); err != nil {
+		return fmt.Errorf("preparing the replication with %s: %w", id, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	c := &connection{revision: peer.Revision, cancel: cancel, done: make(chan struct{})}
+	r.running[id] = c
+	go func() {
+		defer close(c.done)
+		p.run(ctx)
+	}()
+	r.cfg.Log.Info("replication started", zap.String("peer", id))
+	return nil
+}
+
+func (r *Replicator) stop(id string) {
+	c := r.running[id]
+	c.cancel()
+	<-c.done
+	delete(r.running, id)
+	r.cfg.Log.Info("replication stopped", zap.String("peer", id))
+}
+
+// remoteNamespace is the tenant namespace of this cluster in the peer.
+func (c *Config) remoteNamespace() string { return corev1beta1.TenantNamespace(c.ClusterID) }

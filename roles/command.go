@@ -1,0 +1,177 @@
+package roles
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/liqod/liqod/roles/config"
+)
+
+// program is what the commands work on.
+type program struct {
+	roles      []Role
+	configYAML []byte
+	env        []string
+	signals    <-chan os.Signal
+}
+
+const about = `liqod joins several Kubernetes clusters. A cluster sees each of its peers as a virtual
+node; pods that are scheduled there run in the peer, and stay when the connection is lost.
+
+One binary does everything, in roles that meet only through the Kubernetes API. A role
+needs a kubeconfig, or the service account of its pod.
+
+Roles:
+%s
+Configuration, each source above the one before: the defaults (shown with the flags
+below), the YAML file given with --config, LIQOD_* variables (log.level is
+LIQOD_LOG_LEVEL), flags (--log.level). Whatever is not known or not accepted ends the
+program with code 2 and says what would be accepted. A first SIGTERM or SIGINT stops
+everything in order, within shutdownTimeout; a second one ends the process at once.`
+
+const examples = `  liqod --role=controller --clusterID=rome --controller.vkubelet.image=liqod:dev
+  liqod --role=controller,webhook --config=/etc/liqod/config.yaml
+  LIQOD_LOG_LEVEL=debug liqod --role=webhook --kubeconfig=$HOME/.kube/config
+  liqod config --role=vkubelet    # what is in effect, and where each value came from`
+
+func newCommand(p program) (*cobra.Command, error) {
+	settings, err := config.Schema(p.configYAML)
+	if err != nil {
+		return nil, err
+	}
+	root := &cobra.Command{
+		Use:               "liqod --role=NAME[,NAME]",
+		Short:             "Seamless Kubernetes multi-cluster",
+		Long:              fmt.Sprintf(about, roleHelp(p.roles)),
+		Example:           examples,
+		Args:              noArguments,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err) })
+	in := addFlags(root.Flags(), settings)
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return p.start(cmd, in) }
+	root.AddCommand(versionCommand(), configCommand(p, settings))
+	return root, nil
+}
+
+// noArguments is told the arguments that are neither flags nor commands.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usagef("unknown argument %q of %s: the commands are version, config and help; roles are run by --role=NAME", args[0], cmd.CommandPath())
+}
+
+func roleHelp(roles []Role) string {
+	var b strings.Builder
+	for _, r := range roles {
+		short := r.Short
+		if r.Build == nil {
+			short += " (not built yet)"
+		}
+		fmt.Fprintf(&b, "  %-11s %s\n", r.Name, short)
+	}
+	return b.String()
+}
+
+// input is what flags say beyond the settings.
+type input struct {
+	settings []config.Setting
+	roles    []string
+	file     string
+}
+
+func addFlags(flags *pflag.FlagSet, settings []config.Setting) *input {
+	in := &input{settings: settings}
+	flags.SortFlags = false
+	flags.StringSliceVar(&in.roles, "role", nil, "`roles` to run in this process")
+	flags.StringVar(&in.file, "config", "", "`file` with settings, in the form of config.yaml")
+	config.AddFlags(flags, settings)
+	return in
+}
+
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return usageError{err}
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := config.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+		return usagef("unknown flag --%s; did you mean --%s?", unknown.GetSpecifiedName(), near)
+	}
+	return usagef("unknown flag --%s", unknown.GetSpecifiedName())
+}
+
+func (p program) load(cmd *cobra.Command, in *input) (*config.Effective, error) {
+	cfg, err := config.Load(config.Sources{Settings: in.settings, File: in.file, Env: p.env, Flags: cmd.Flags()})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if err := cfg.ValidateFor(in.roles); err != nil {
+		return nil, usageError{err}
+	}
+	return cfg, nil
+}
+
+func (p program) start(cmd *cobra.Command, in *input) error {
+	roles, err := find(p.roles, in.roles)
+	if err != nil {
+		return err
+	}
+	cfg, err := p.load(cmd, in)
+	if err != nil {
+		return err
+	}
+	proc, err := newProcess(cfg.Config, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	if err := proc.bridge(); err != nil {
+		return err
+	}
+	return proc.run(cmd.Context(), roles, p.signals)
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
+			return err
+		},
+	}
+}
+
+func configCommand(p program, settings []config.Setting) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print the effective configuration, and where each value came from",
+		Long: "Config prints what a process started with the same flags, file and environment would use,\n" +
+			"as YAML that --config accepts. With --role it also checks what those roles need.",
+		Args: noArguments,
+	}
+	in := addFlags(cmd.Flags(), settings)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, name := range in.roles {
+			if _, err := find(p.roles, []string{name}); err != nil {
+				return err
+			}
+		}
+		cfg, err := p.load(cmd, in)
+		if err != nil {
+			return err
+		}
+		return cfg.Print(cmd.OutOrStdout())
+	}
+	return cmd
+}

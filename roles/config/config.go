@@ -1,0 +1,120 @@
+// Package config is what liqod can be told: the typed settings, read strictly from
+// defaults, file, environment and flags. It starts nothing and knows no role's work.
+package config
+
+import (
+	"time"
+
+	"github.com/liqod/liqod/health/probe"
+)
+
+// Config holds every setting. The meaning, unit and default of each stand in config.yaml
+// at the root of the repository, and nowhere else.
+type Config struct {
+	ClusterID       string        `mapstructure:"clusterID"`
+	Namespace       string        `mapstructure:"namespace"`
+	Kubeconfig      string        `mapstructure:"kubeconfig"`
+	Log             Log           `mapstructure:"log"`
+	Server          Server        `mapstructure:"server"`
+	Lease           Lease         `mapstructure:"lease"`
+	Probe           Probe         `mapstructure:"probe"`
+	Health          Health        `mapstructure:"health"`
+	ShutdownTimeout time.Duration `mapstructure:"shutdownTimeout"`
+	Reflection      Reflection    `mapstructure:"reflection"`
+	Controller      Controller    `mapstructure:"controller"`
+	VKubelet        VKubelet      `mapstructure:"vkubelet"`
+	Webhook         Webhook       `mapstructure:"webhook"`
+}
+
+// Log configures the process's log.
+type Log struct {
+	Level  string `mapstructure:"level"`
+	Format string `mapstructure:"format"`
+}
+
+// Server configures the health and metrics server.
+type Server struct {
+	Address string `mapstructure:"address"`
+	Pprof   bool   `mapstructure:"pprof"`
+}
+
+// Lease configures leader election.
+type Lease struct {
+	Duration      time.Duration `mapstructure:"duration"`
+	RenewDeadline time.Duration `mapstructure:"renewDeadline"`
+	RetryPeriod   time.Duration `mapstructure:"retryPeriod"`
+}
+
+// Probe configures the probes of peers.
+type Probe struct {
+	Interval  time.Duration `mapstructure:"interval"`
+	Timeout   time.Duration `mapstructure:"timeout"`
+	Size      int           `mapstructure:"window"`
+	Failures  int           `mapstructure:"failures"`
+	Successes int           `mapstructure:"successes"`
+}
+
+// Window returns an empty window with these settings.
+func (p Probe) Window() probe.Window {
+	return probe.Window{Size: p.Size, Failures: p.Failures, Successes: p.Successes}
+}
+
+// Health configures what /livez takes for alive.
+type Health struct {
+	LateAfter time.Duration `mapstructure:"lateAfter"`
+}
+
+// Reflection configures what is carried to a peer.
+type Reflection struct {
+	SkipLabels      []string `mapstructure:"skipLabels"`
+	SkipAnnotations []string `mapstructure:"skipAnnotations"`
+}
+
+// Controller configures role controller.
+type Controller struct {
+	Workers          int              `mapstructure:"workers"`
+	InFlightPerPeer  int              `mapstructure:"inFlightPerPeer"`
+	ServiceAccount   string           `mapstructure:"serviceAccount"`
+	PodSecurityLevel string           `mapstructure:"podSecurityLevel"`
+	RuntimeClasses   []string         `mapstructure:"runtimeClasses"`
+	DrainTimeout     time.Duration    `mapstructure:"drainTimeout"`
+	VKubelet         VKubeletTemplate `mapstructure:"vkubelet"`
+}
+
+// VKubeletTemplate is what role controller makes vkubelet Deployments from.
+type VKubeletTemplate struct {
+	Image           string    `mapstructure:"image"`
+	ImagePullPolicy string    `mapstructure:"imagePullPolicy"`
+	Replicas        int       `mapstructure:"replicas"`
+	ExtraArgs       []string  `mapstructure:"extraArgs"`
+	NodeAddress     string    `mapstructure:"nodeAddress"`
+	Resources       Resources `mapstructure:"resources"`
+}
+
+// Resources are Kubernetes quantities; an empty one is left out.
+type Resources struct {
+	CPURequest    string `mapstructure:"cpuRequest"`
+	MemoryRequest string `mapstructure:"memoryRequest"`
+	CPULimit      string `mapstructure:"cpuLimit"`
+	MemoryLimit   string `mapstructure:"memoryLimit"`
+}
+
+// VKubelet configures role vkubelet.
+type VKubelet struct {
+	VirtualNode   string `mapstructure:"virtualNode"`
+	NodeAddress   string `mapstructure:"nodeAddress"`
+	ListenAddress string `mapstructure:"listenAddress"`
+	// NodeLeaseDuration is in whole seconds.
+	NodeLeaseDuration time.Duration `mapstructure:"nodeLeaseDuration"`
+	Workers           int           `mapstructure:"workers"`
+	InFlight          int           `mapstructure:"inFlight"`
+}
+
+// Webhook configures role webhook.
+type Webhook struct {
+	Address           string   `mapstructure:"address"`
+	Hosts             []string `mapstructure:"hosts"`
+	ServiceName       string   `mapstructure:"serviceName"`
+	SecretName        string   `mapstructure:"secretName"`
+	ConfigurationName string   `mapstructure:"configurationName"`
+}

@@ -1,0 +1,196 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// A kind is what a setting accepts. parse takes what YAML, the environment (a string) or
+// a flag (a string or []string) gave, and returns the value in the type of the field.
+type kind struct {
+	name    string // in --help
+	accepts string // in errors
+	parse   func(raw any) (value any, ok bool)
+}
+
+var (
+	dnsLabel     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	metadataKey  = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
+)
+
+// text accepts strings for which ok says yes.
+func text(name, accepts string, ok func(string) bool) kind {
+	return kind{name, accepts, func(raw any) (any, bool) {
+		s, isText := raw.(string)
+		return s, isText && ok(s)
+	}}
+}
+
+func anyText(what string) kind {
+	return text("string", what, func(string) bool { return true })
+}
+
+func matching(name, accepts string, pattern *regexp.Regexp, most int) kind {
+	return text(name, accepts, func(s string) bool { return len(s) <= most && pattern.MatchString(s) })
+}
+
+func label(most int) kind {
+	return matching("name", fmt.Sprintf("a DNS label of at most %d characters (a-z, 0-9 and -, as in rome-1)", most), dnsLabel, most)
+}
+
+func objectName() kind {
+	return matching("name", "the name of an object (a-z, 0-9, - and ., at most 253 characters)", dnsSubdomain, 253)
+}
+
+// orEmpty also accepts the empty string.
+func (k kind) orEmpty() kind {
+	parse := k.parse
+	return kind{k.name, k.accepts + ", or \"\"", func(raw any) (any, bool) {
+		if raw == "" {
+			return "", true
+		}
+		return parse(raw)
+	}}
+}
+
+func oneOf(words ...string) kind {
+	return text("word", "one of "+strings.Join(words, ", "), func(s string) bool {
+		for _, w := range words {
+			if s == w {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func boolean() kind {
+	return kind{"bool", "true or false", func(raw any) (any, bool) {
+		switch v := raw.(type) {
+		case bool:
+			return v, true
+		case string:
+			return v == "true", v == "true" || v == "false"
+		}
+		return nil, false
+	}}
+}
+
+func integer(least, most int) kind {
+	accepts := fmt.Sprintf("a whole number from %d to %d", least, most)
+	if most == math.MaxInt32 {
+		accepts = fmt.Sprintf("a whole number of at least %d", least)
+	}
+	return kind{"int", accepts, func(raw any) (any, bool) {
+		n, ok := raw.(int)
+		if s, isText := raw.(string); isText {
+			var err error
+			n, err = strconv.Atoi(s)
+			ok = err == nil
+		}
+		return n, ok && n >= least && n <= most
+	}}
+}
+
+func duration(least, most time.Duration) kind {
+	accepts := fmt.Sprintf("a duration with its unit, from %s to %s", short(least), short(most))
+	return kind{"duration", accepts, func(raw any) (any, bool) {
+		s, _ := raw.(string)
+		d, err := time.ParseDuration(s)
+		return d, err == nil && d >= least && d <= most
+	}}
+}
+
+// short prints a duration as people write it: 5m, not 5m0s.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func address() kind {
+	return text("host:port", "host:port or :port", func(s string) bool {
+		host, port, err := net.SplitHostPort(s)
+		if err != nil || strings.ContainsAny(host, " /") {
+			return false
+		}
+		n, err := strconv.ParseUint(port, 10, 16)
+		return err == nil && n <= math.MaxUint16
+	})
+}
+
+func nodeAddress() kind {
+	return text("address", "an IP address or a DNS name", func(s string) bool {
+		return net.ParseIP(s) != nil || len(s) <= 253 && dnsSubdomain.MatchString(s)
+	})
+}
+
+func quantity() kind {
+	return text("quantity", "a Kubernetes quantity such as 50m or 64Mi", func(s string) bool {
+		q, err := resource.ParseQuantity(s)
+		return err == nil && q.Sign() > 0
+	})
+}
+
+func namespacedName() kind {
+	return text("namespace/name", "namespace/name, as in liqo-tenant-milan/milan", func(s string) bool {
+		namespace, name, found := strings.Cut(s, "/")
+		return found && len(namespace) <= 63 && dnsLabel.MatchString(namespace) && len(name) <= 253 && dnsSubdomain.MatchString(name)
+	})
+}
+
+// list accepts a list of what element accepts. In the environment its elements are
+// separated by commas.
+func list(element kind) kind {
+	return kind{"list", "a list, each element " + element.accepts, func(raw any) (any, bool) {
+		values := []string{}
+		for _, one := range elements(raw) {
+			v, ok := element.parse(one)
+			s, isText := v.(string)
+			if !ok || !isText {
+				return nil, false
+			}
+			values = append(values, s)
+		}
+		return values, isList(raw)
+	}}
+}
+
+func isList(raw any) bool {
+	switch raw.(type) {
+	case []any, []string, string:
+		return true
+	}
+	return false
+}
+
+func elements(raw any) (out []any) {
+	switch v := raw.(type) {
+	case []any:
+		return v
+	case []string:
+		for _, s := range v {
+			out = append(out, s)
+		}
+	case string:
+		for s := range strings.SplitSeq(v, ",") {
+			if s = strings.TrimSpace(s); s != "" {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,196 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+	"go.yaml.in/yaml/v3"
+)
+
+// Sources says where to read settings from, beside the defaults.
+type Sources struct {
+	// Settings are those of the embedded config.yaml.
+	Settings []Setting
+	// File is the path of a YAML file of the same form; empty: none.
+	File string
+	// Env is the environment, as os.Environ gives it.
+	Env []string
+	// Flags are those that AddFlags made, parsed.
+	Flags *pflag.FlagSet
+}
+
+// Effective is the configuration in effect, and where each value came from.
+type Effective struct {
+	Config
+
+	settings []Setting
+	viper    *viper.Viper
+	origin   map[string]string
+}
+
+// Load reads all sources, checks every value, and returns an error that names each key
+// that is unknown or whose value is not accepted. What a role needs is checked by
+// ValidateFor.
+func Load(from Sources) (*Effective, error) {
+	e := &Effective{settings: from.Settings, viper: viper.New(), origin: map[string]string{}}
+	for _, s := range from.Settings {
+		e.viper.SetDefault(s.Key, s.Default)
+		e.origin[s.Key] = "default"
+	}
+	unknown := errors.Join(e.readFile(from.File), e.readEnv(from.Env))
+	if from.Flags != nil {
+		e.readFlags(from.Flags)
+	}
+	// Both at once: who mends one mistake sees the next one too.
+	if err := errors.Join(unknown, e.check()); err != nil {
+		return nil, err
+	}
+	if err := e.viper.UnmarshalExact(&e.Config); err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	if err := e.together(); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Effective) value(key string) any { return e.viper.Get(key) }
+
+func (e *Effective) set(key string, value any, origin string) {
+	e.viper.Set(key, value)
+	e.origin[key] = origin
+}
+
+func (e *Effective) keys() []string {
+	keys := make([]string, 0, len(e.settings))
+	for _, s := range e.settings {
+		keys = append(keys, s.Key)
+	}
+	return keys
+}
+
+// isSection reports whether key holds other settings.
+func (e *Effective) isSection(key string) bool {
+	return slices.ContainsFunc(e.settings, func(s Setting) bool { return strings.HasPrefix(s.Key, key+".") })
+}
+
+func (e *Effective) readFile(path string) error {
+	if path == "" {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("reading the configuration file: %w", err)
+	}
+	root, err := document(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	var errs []error
+	_ = leaves(root, "", func(key string, name, value *yaml.Node) error {
+		where := fmt.Sprintf("%s:%d", path, name.Line)
+		if err := e.readLine(key, value, "file "+where); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", where, err))
+		}
+		return nil
+	})
+	return errors.Join(errs...)
+}
+
+func (e *Effective) readLine(key string, value *yaml.Node, origin string) error {
+	known := e.keys()
+	switch {
+	case e.isSection(key):
+		if value.Tag == "!!null" || value.Kind == yaml.MappingNode {
+			return nil // a section with nothing in it
+		}
+		return fmt.Errorf("%s: %q is not accepted: a section, its settings on lines of their own", key, value.Value)
+	case !slices.Contains(known, key):
+		return fmt.Errorf("unknown key %s%s", key, didYouMean(key, known))
+	case e.origin[key] != "default":
+		return fmt.Errorf("%s is given twice", key)
+	}
+	var raw any
+	if err := value.Decode(&raw); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if raw == nil {
+		raw = null{} // to viper, nil is no value at all: the default would stay, unnoticed
+	}
+	e.set(key, raw, origin)
+	return nil
+}
+
+// null is a key without a value in a file. No setting accepts it.
+type null struct{}
+
+// fallbacks are variables of other origin that replace a default, and nothing more: a
+// pod's own namespace and address.
+var fallbacks = map[string]string{"POD_NAMESPACE": "namespace", "POD_IP": "vkubelet.nodeAddress"}
+
+// serviceLink matches the variables that a kubelet makes for a Service whose name begins
+// with liqod: nobody means a setting by them.
+var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+func (e *Effective) readEnv(env []string) error {
+	keyOf := map[string]string{}
+	names := make([]string, 0, len(e.settings))
+	for _, s := range e.settings {
+		keyOf[s.Env] = s.Key
+		names = append(names, s.Env)
+	}
+	var errs []error
+	for _, pair := range slices.Sorted(slices.Values(env)) {
+		name, value, _ := strings.Cut(pair, "=")
+		if key, ok := fallbacks[name]; ok && value != "" && e.origin[key] == "default" {
+			e.set(key, value, "env "+name)
+		}
+		if key, ok := keyOf[name]; ok {
+			e.set(key, value, "env "+name)
+			continue
+		}
+		if !strings.HasPrefix(name, envPrefix) || strings.HasPrefix(name, "LIQOD_E2E_") ||
+			strings.HasPrefix(name, "LIQOD_REQUIRE_") || serviceLink.MatchString(name) {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("unknown environment variable %s%s", name, didYouMean(name, names)))
+	}
+	return errors.Join(errs...)
+}
+
+// check puts every value into its field's type, or says what is accepted instead.
+func (e *Effective) check() error {
+	var errs []error
+	for _, s := range e.settings {
+		raw := e.value(s.Key)
+		k, ok := rules[s.Key]
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: in config.yaml, but not in the configuration's rules", s.Key))
+			continue
+		}
+		value, ok := k.parse(raw)
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: %s is not accepted (from %s): %s", s.Key, quote(raw), e.origin[s.Key], k.accepts))
+			continue
+		}
+		e.viper.Set(s.Key, value)
+	}
+	return errors.Join(errs...)
+}
+
+func quote(raw any) string {
+	switch v := raw.(type) {
+	case null:
+		return "an empty value"
+	case string:
+		return fmt.Sprintf("%q", v)
+	default:
+		return fmt.Sprint(v)
+	}
+}

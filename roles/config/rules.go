@@ -1,0 +1,108 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// rules says what each setting accepts.
+var rules = map[string]kind{
+	"clusterID":       label(51).orEmpty(),
+	"namespace":       label(63),
+	"kubeconfig":      anyText("a path"),
+	"log.level":       oneOf("debug", "info", "warn", "error"),
+	"log.format":      oneOf("json", "console"),
+	"server.address":  address().orEmpty(),
+	"server.pprof":    boolean(),
+	"shutdownTimeout": duration(time.Second, time.Hour),
+
+	"lease.duration":      duration(time.Second, time.Hour),
+	"lease.renewDeadline": duration(time.Second, time.Hour),
+	"lease.retryPeriod":   duration(100*time.Millisecond, time.Hour),
+
+	"probe.interval":   duration(100*time.Millisecond, time.Hour),
+	"probe.timeout":    duration(100*time.Millisecond, time.Hour),
+	"probe.window":     integer(1, 1000),
+	"probe.failures":   integer(1, 1000),
+	"probe.successes":  integer(1, 1000),
+	"health.lateAfter": duration(10*time.Second, 24*time.Hour),
+
+	"reflection.skipLabels":      list(matching("key", "a label key", metadataKey, 317)),
+	"reflection.skipAnnotations": list(matching("key", "an annotation key", metadataKey, 317)),
+
+	"controller.workers":          integer(1, 1000),
+	"controller.inFlightPerPeer":  integer(1, 10000),
+	"controller.serviceAccount":   objectName(),
+	"controller.podSecurityLevel": oneOf("privileged", "baseline", "restricted"),
+	"controller.runtimeClasses":   list(objectName()),
+	"controller.drainTimeout":     duration(0, 24*time.Hour),
+
+	"controller.vkubelet.image":                   anyText("an image reference"),
+	"controller.vkubelet.imagePullPolicy":         oneOf("Always", "IfNotPresent", "Never"),
+	"controller.vkubelet.replicas":                integer(0, math.MaxInt32),
+	"controller.vkubelet.extraArgs":               list(anyText("a command line argument")),
+	"controller.vkubelet.nodeAddress":             nodeAddress().orEmpty(),
+	"controller.vkubelet.resources.cpuRequest":    quantity().orEmpty(),
+	"controller.vkubelet.resources.memoryRequest": quantity().orEmpty(),
+	"controller.vkubelet.resources.cpuLimit":      quantity().orEmpty(),
+	"controller.vkubelet.resources.memoryLimit":   quantity().orEmpty(),
+
+	"vkubelet.virtualNode":       namespacedName().orEmpty(),
+	"vkubelet.nodeAddress":       nodeAddress().orEmpty(),
+	"vkubelet.listenAddress":     address(),
+	"vkubelet.nodeLeaseDuration": duration(time.Second, time.Hour),
+	"vkubelet.workers":           integer(1, 1000),
+	"vkubelet.inFlight":          integer(1, 10000),
+
+	"webhook.address":           address(),
+	"webhook.hosts":             list(nodeAddress()),
+	"webhook.serviceName":       label(63),
+	"webhook.secretName":        objectName(),
+	"webhook.configurationName": objectName(),
+}
+
+// needed lists the settings without a usable default that a role cannot start without.
+var needed = map[string][]string{
+	"controller": {"clusterID", "controller.vkubelet.image"},
+	"vkubelet":   {"clusterID", "vkubelet.virtualNode", "vkubelet.nodeAddress"},
+}
+
+// together checks what settings say of each other.
+func (c *Config) together() error {
+	var errs []error
+	less := func(small string, a time.Duration, large string, b time.Duration) {
+		if a >= b {
+			errs = append(errs, fmt.Errorf("%s: %s is not accepted: less than %s, which is %s", small, short(a), large, short(b)))
+		}
+	}
+	less("lease.renewDeadline", c.Lease.RenewDeadline, "lease.duration", c.Lease.Duration)
+	// client-go spreads retries by this factor, and refuses a deadline within it.
+	less("lease.retryPeriod × 1.2", c.Lease.RetryPeriod*6/5, "lease.renewDeadline", c.Lease.RenewDeadline)
+	for key, n := range map[string]int{"probe.failures": c.Probe.Failures, "probe.successes": c.Probe.Successes} {
+		if n > c.Probe.Size {
+			errs = append(errs, fmt.Errorf("%s: %d is not accepted: at most probe.window, which is %d", key, n, c.Probe.Size))
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// ValidateFor returns an error that names each setting that one of the roles needs and
+// that is empty, and what is accepted there.
+func (e *Effective) ValidateFor(roles []string) error {
+	var errs []error
+	for _, role := range roles {
+		for _, key := range needed[role] {
+			if e.value(key) == "" {
+				accepts := strings.TrimSuffix(rules[key].accepts, ", or \"\"")
+				errs = append(errs, fmt.Errorf("%s: needed by role %s: %s (%s, --%s or a line in the --config file)",
+					key, role, accepts, envName(key), key))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,285 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/reflect/replica"
+	"github.com/liqod/liqod/roles/config"
+	"github.com/liqod/liqod/shadow/harden"
+	"github.com/liqod/liqod/shadow/namespace"
+	"github.com/liqod/liqod/shadow/virtualnode"
+	"github.com/liqod/liqod/shadow/workload"
+)
+
+// controller wires the loops of role controller. Its caches are filled in every
+// replica, so that a standby takes over at once; its loops run under the lease.
+type controller struct {
+	env    Env
+	cfg    config.Controller
+	home   home
+	events record.EventRecorder
+
+	own informers.SharedInformerFactory // objects of Kubernetes, all
+	// vkubelets are what the controller makes for virtual nodes; pods those it makes for peers.
+	vkubelets, pods, requests informers.SharedInformerFactory
+	liqod                     externalversions.SharedInformerFactory
+
+	directory *link.Directory
+	actors    []Actor
+}
+
+func buildController(_ context.Context, env Env) (Parts, error) {
+	c := &controller{env: env, cfg: env.Config.Controller}
+	var err error
+	if c.home, err = newHome(env, env.Config.Namespace, "liqod-controller"); err != nil {
+		return Parts{}, err
+	}
+	c.makeFactories()
+	events, stopEvents := newRecorder(c.home.fenced.core, corev1.EventSource{Component: "liqod-controller"})
+	c.events = events
+	for _, add := range []func() error{c.addPeering, c.addNamespaces, c.addVirtualNodes, c.addWorkload} {
+		if err := add(); err != nil {
+			return Parts{}, err
+		}
+	}
+	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
+		defer stopEvents()
+		return runFactories(c.own, c.vkubelets, c.pods, c.requests, c.liqod)(ctx)
+	}}
+	return Parts{Leader: c.home.lease, Actors: append(c.actors, caches)}, nil
+}
+
+func (c *controller) makeFactories() {
+	labelled := func(selector string) informers.SharedInformerOption {
+		return informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector })
+	}
+	strip := informers.WithTransform(client.StripManagedFields)
+	core := c.home.plain.core
+	c.own = informers.NewSharedInformerFactoryWithOptions(core, 0, strip)
+	c.vkubelets = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, labelled(offloadingv1beta1.VirtualNodeLabel))
+	c.pods = informers.NewSharedInformerFactoryWithOptions(core, 0, strip,
+		labelled(offloadingv1beta1.ManagedByLabel+"="+offloadingv1beta1.ManagedByShadowPod))
+	c.requests = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = "spec.signerName=" + certificatesv1.KubeletServingSignerName
+	}))
+	c.liqod = externalversions.NewSharedInformerFactoryWithOptions(c.home.plain.liqod, 0, externalversions.WithTransform(client.StripManagedFields))
+}
+
+// leased adds an actor that runs while this replica leads.
+func (c *controller) leased(name string, run func(context.Context) error) {
+	c.actors = append(c.actors, Actor{Name: name, Leased: true, Run: run})
+}
+
+// runner is a loop that is told how many workers it has.
+type runner interface {
+	Run(ctx context.Context, workers int) error
+}
+
+func (c *controller) loop(name string, r runner) {
+	c.leased(name, func(ctx context.Context) error { return r.Run(ctx, c.cfg.Workers) })
+}
+
+func (c *controller) addPeering() error {
+	var err error
+	c.directory, err = link.NewDirectory(link.DirectoryConfig{
+		Core: c.home.plain.core, Namespaces: c.own.Core().V1().Namespaces(),
+		Connect: link.Connector(client.Settings{
+			UserAgent: c.env.UserAgent, Observer: c.env.Requests("peers"), Gate: c.home.lease.Fence(),
+			MaxWrites: c.cfg.InFlightPerPeer, Log: c.env.Log,
+		}),
+		Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	conditions, err := link.NewConditions(link.ConditionsConfig{
+		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqod, Directory: c.directory,
+		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), VirtualNodes: c.liqod.Offloading().V1beta1().VirtualNodes(),
+		Namespaces: c.own.Core().V1().Namespaces(),
+		Window:     c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout,
+		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	rights, err := link.NewRights(link.RightsConfig{
+		OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod,
+		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
+		RoleBindings: c.own.Rbac().V1().RoleBindings(), ClusterRoleBindings: c.own.Rbac().V1().ClusterRoleBindings(),
+		Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	replicator := replica.New(replica.Config{
+		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqod, Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
+		Peers: peers{c.directory, conditions}, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	c.directory.Subscribe(replicator.Changed)
+	c.leased("directory", c.directory.Run)
+	c.loop("conditions", conditions)
+	c.loop("rights", rights)
+	c.leased("replica", replicator.Run)
+	return nil
+}
+
+// peers gives the replicator what the directory knows.
+type peers struct {
+	directory  *link.Directory
+	conditions *link.Conditions
+}
+
+// Peer implements replica.Peers.
+func (p peers) Peer(clusterID string) (replica.Peer, bool) {
+	e, ok := p.directory.Endpoint(clusterID)
+	if !ok || e.Problem != "" {
+		return replica.Peer{}, false
+	}
+	return replica.Peer{
+		Revision: e.Revision, Liqo: e.Clients.Liqo,
+		Identity: func(ctx context.Context) error { return p.conditions.Identity(ctx, clusterID, e.Clients.Core) },
+	}, true
+}
+
+func (c *controller) addNamespaces() error {
+	offloading, err := namespace.NewOffloading(namespace.OffloadingConfig{
+		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod,
+		Offloadings: c.liqod.Offloading().V1beta1().NamespaceOffloadings(), Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
+		VirtualNodes: c.liqod.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(),
+		Namespaces: c.own.Core().V1().Namespaces(), Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	maps, err := namespace.NewMaps(namespace.MapsConfig{
+		OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, PodSecurityLevel: c.cfg.PodSecurityLevel,
+		Core: c.home.fenced.core, Liqo: c.home.fenced.liqod, Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
+		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
+		RoleBindings: c.own.Rbac().V1().RoleBindings(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	c.loop("namespace-offloadings", offloading)
+	c.loop("namespace-maps", maps)
+	return nil
+}
+
+func (c *controller) addVirtualNodes() error {
+	lifecycle, err := virtualnode.NewLifecycle(virtualnode.Config{
+		Kube: c.home.fenced.core, Liqo: c.home.fenced.liqod,
+		VirtualNodes: c.liqod.Offloading().V1beta1().VirtualNodes(), NamespaceMaps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
+		Nodes: c.own.Core().V1().Nodes(), Deployments: c.vkubelets.Apps().V1().Deployments(),
+		ServiceAccounts: c.vkubelets.Core().V1().ServiceAccounts(), RoleBindings: c.vkubelets.Rbac().V1().RoleBindings(),
+		ClusterRoleBindings: c.vkubelets.Rbac().V1().ClusterRoleBindings(),
+		VirtualKubelet:      vkubeletDefaults(c.env.Config),
+		Drain:               virtualnode.DrainConfig{Timeout: c.cfg.DrainTimeout},
+		Events:              c.events, Log: c.env.Log, Observer: c.env.Observer, Clock: c.env.Clock,
+	})
+	if err != nil {
+		return err
+	}
+	address, err := optionalAddress(c.cfg.VKubelet.NodeAddress)
+	if err != nil {
+		return err
+	}
+	approver, err := virtualnode.NewApprover(virtualnode.ApproverConfig{
+		Kube: c.home.fenced.core, Requests: c.requests.Certificates().V1().CertificateSigningRequests(),
+		VirtualNodes: c.liqod.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(), NodeAddress: address,
+		Events: c.events, Log: c.env.Log, Observer: c.env.Observer, Clock: c.env.Clock,
+	})
+	if err != nil {
+		return err
+	}
+	c.loop("virtual-nodes", lifecycle)
+	c.loop("certificate-approval", approver)
+	return nil
+}
+
+func optionalAddress(s string) (netip.Addr, error) {
+	if s == "" {
+		return netip.Addr{}, nil
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("controller.vkubelet.nodeAddress %q: an IP address is accepted", s)
+	}
+	return a, nil
+}
+
+func (c *controller) addWorkload() error {
+	rules := harden.Rules{RuntimeClasses: c.cfg.RuntimeClasses}
+	enforcer, err := workload.New(workload.Config{
+		Core: c.home.fenced.core, Liqod: c.home.fenced.liqod,
+		ShadowPods: c.liqod.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
+		Namespaces: c.own.Core().V1().Namespaces().Informer(),
+		Harden:     func(spec *corev1.PodSpec) error { return harden.PodSpec(spec, rules) },
+		Recorder:   c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	c.loop("shadow-pods", enforcer)
+	return nil
+}
+
+// vkubeletDefaults is what vkubelets are deployed with: they share what was configured
+// for this process.
+func vkubeletDefaults(cfg config.Config) virtualnode.VirtualKubeletDefaults {
+	t := cfg.Controller.VKubelet
+	args := []string{"--clusterID=" + cfg.ClusterID, "--log.level=" + cfg.Log.Level, "--log.format=" + cfg.Log.Format}
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{
+		{"lease.duration", cfg.Lease.Duration}, {"lease.renewDeadline", cfg.Lease.RenewDeadline}, {"lease.retryPeriod", cfg.Lease.RetryPeriod},
+		{"probe.interval", cfg.Probe.Interval}, {"probe.timeout", cfg.Probe.Timeout}, {"vkubelet.nodeLeaseDuration", cfg.VKubelet.NodeLeaseDuration},
+	} {
+		args = append(args, fmt.Sprintf("--%s=%s", d.key, d.value))
+	}
+	for _, key := range cfg.Reflection.SkipLabels {
+		args = append(args, "--reflection.skipLabels="+key)
+	}
+	for _, key := range cfg.Reflection.SkipAnnotations {
+		args = append(args, "--reflection.skipAnnotations="+key)
+	}
+	if t.NodeAddress != "" {
+		args = append(args, "--vkubelet.nodeAddress="+t.NodeAddress)
+	}
+	return virtualnode.VirtualKubeletDefaults{
+		Image: t.Image, ImagePullPolicy: corev1.PullPolicy(t.ImagePullPolicy), Replicas: int32(t.Replicas),
+		Resources: resources(t.Resources), Args: append(args, t.ExtraArgs...),
+	}
+}
+
+func resources(r config.Resources) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: quantities(r.CPURequest, r.MemoryRequest),
+		Limits:   quantities(r.CPULimit, r.MemoryLimit),
+	}
+}
+
+// quantities have been checked with the configuration.
+func quantities(cpu, memory string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for name, value := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {
+		if q, err := resource.ParseQuantity(value); value != "" && err == nil {
+			list[name] = q
+		}
+	}
+	return list
+}

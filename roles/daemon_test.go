@@ -1,0 +1,257 @@
+package roles
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// asDaemon makes the test binary be liqod, with its own roles or with those of this test.
+const asDaemon = "TEST_BE_LIQOD"
+
+func TestMain(m *testing.M) {
+	kind := os.Getenv(asDaemon)
+	if kind == "" {
+		os.Exit(m.Run())
+	}
+	configYAML, err := os.ReadFile("../config.yaml")
+	if err != nil {
+		panic(err)
+	}
+	all := All()
+	if kind == "test" {
+		all = append(testRoles(), all...)
+	}
+	os.Exit(run(all, os.Args[1:], configYAML, os.Stdout, os.Stderr))
+}
+
+// always leads at once, until the end.
+type always struct{}
+
+func (always) Run(ctx context.Context, work func(context.Context) error) error { return work(ctx) }
+
+func actor(name string, run func(ctx context.Context) error) func(context.Context, Env) (Parts, error) {
+	return func(context.Context, Env) (Parts, error) {
+		return Parts{Actors: []Actor{{Name: name, Run: run}}}, nil
+	}
+}
+
+func testRoles() []Role {
+	return []Role{
+		{Name: "idle", Build: buildIdle},
+		{Name: "failing", Build: actor("bad", func(context.Context) error { return errors.New("disk on fire") })},
+		{Name: "stubborn", Build: actor("rock", func(context.Context) error { select {} })},
+		{Name: "unbuildable", Build: func(context.Context, Env) (Parts, error) { return Parts{}, errors.New("no kubeconfig") }},
+	}
+}
+
+// buildIdle makes a role that does a little of everything.
+func buildIdle(_ context.Context, env Env) (Parts, error) {
+	env.Ready.Add("idle", func() error { return nil })
+	pods := loop.New(loop.Config{
+		Name: "pods", Log: env.Log, Observer: env.Observer,
+		Sync: func(context.Context, loop.Key) error { return nil },
+	})
+	pods.Add(loop.Key{Namespace: "ns", Name: "a"})
+	env.Requests("home").Request("get", "200", time.Millisecond)
+	klog.InfoS("a line of client-go", "pod", "ns/a")
+	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "named"})
+	queue.Add("x")
+	return Parts{Leader: always{}, Actors: []Actor{
+		{Name: "pods", Leased: true, Run: func(ctx context.Context) error { return pods.Run(ctx, 1) }},
+		{Name: "cleanup", Run: func(ctx context.Context) error { <-ctx.Done(); env.Log.Info("cleaned up"); return nil }},
+	}}, nil
+}
+
+type daemon struct {
+	*exec.Cmd
+	stderr *bufio.Reader
+	lines  []map[string]any
+}
+
+func command(t *testing.T, kind string, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append([]string{asDaemon + "=" + kind, "PATH=" + os.Getenv("PATH")}, env...)
+	return cmd
+}
+
+func start(t *testing.T, args ...string) *daemon {
+	t.Helper()
+	d := &daemon{Cmd: command(t, "test", nil, append([]string{"--server.address=127.0.0.1:0"}, args...)...)}
+	pipe, err := d.StderrPipe()
+	require.NoError(t, err)
+	d.stderr = bufio.NewReader(pipe)
+	require.NoError(t, d.Start())
+	return d
+}
+
+// until reads the log up to the line with this message, and returns that line.
+func (d *daemon) until(t *testing.T, message string) map[string]any {
+	t.Helper()
+	for {
+		text, err := d.stderr.ReadString('\n')
+		require.NoError(t, err, "the log ended before %q", message)
+		var line map[string]any
+		require.NoError(t, json.Unmarshal([]byte(text), &line), text)
+		d.lines = append(d.lines, line)
+		if line["msg"] == message {
+			return line
+		}
+	}
+}
+
+// end reads the rest of the log and returns it with the exit code.
+func (d *daemon) end(t *testing.T) (rest string, code int) {
+	t.Helper()
+	text, err := io.ReadAll(d.stderr)
+	require.NoError(t, err)
+	_ = d.Wait()
+	return string(text), d.ProcessState.ExitCode()
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	response, err := http.Get(url)
+	require.NoError(t, err)
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	return response.StatusCode, string(body)
+}
+
+func TestCommandLine(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	require.NoError(t, os.WriteFile(bad, []byte("log:\n  levle: debug\n"), 0o600))
+	for name, tc := range map[string]struct {
+		kind   string
+		env    []string
+		args   []string
+		code   int
+		stdout string // pattern
+		stderr string // pattern
+	}{
+		"version":             {"main", nil, []string{"version"}, 0, `^liqod \S+ \(go1\.\S+, linux/\w+\)\n$`, `^$`},
+		"help":                {"main", nil, []string{"--help"}, 0, `(?s)Roles:\n  controller .*  ipam .*--role=controller,webhook.*--vkubelet\.nodeAddress`, `^$`},
+		"help of config":      {"main", nil, []string{"config", "--help"}, 0, `where each value came from|as YAML that --config accepts`, `^$`},
+		"no role":             {"main", nil, nil, 2, `^$`, `no role given: --role=NAME, one or more of controller, vkubelet, webhook, gateway, route, ipam`},
+		"gateway":             {"main", nil, []string{"--role=gateway"}, 2, `^$`, `role gateway is not built yet: this version of liqod has`},
+		"route":               {"main", nil, []string{"--role=route"}, 2, `^$`, `role route is not built yet`},
+		"ipam":                {"main", nil, []string{"--role=ipam"}, 2, `^$`, `role ipam is not built yet`},
+		"one of two":          {"test", nil, []string{"--role=idle,gateway"}, 2, `^$`, `role gateway is not built yet: this version of liqod has idle, `},
+		"unknown role":        {"main", nil, []string{"--role=kitchen"}, 2, `^$`, `role "kitchen" is not accepted: one or more of controller, `},
+		"a role twice":        {"test", nil, []string{"--role=idle,idle"}, 2, `^$`, `role idle is given twice`},
+		"unknown command":     {"main", nil, []string{"frobnicate"}, 2, `^$`, `unknown argument "frobnicate" of liqod: the commands are version, config and help`},
+		"unknown flag":        {"test", nil, []string{"--role=idle", "--log.levle=debug"}, 2, `^$`, `unknown flag --log.levle; did you mean --log.level\?`},
+		"bad value":           {"test", nil, []string{"--role=idle", "--log.level=loud"}, 2, `^$`, `log.level: "loud" is not accepted \(from flag --log.level\): one of debug, info, warn, error`},
+		"bad file":            {"test", nil, []string{"--role=idle", "--config=" + bad}, 2, `^$`, `bad.yaml:2: unknown key log.levle; did you mean log.level\?`},
+		"absent file":         {"test", nil, []string{"--role=idle", "--config=/nowhere"}, 2, `^$`, `open /nowhere: no such file or directory`},
+		"unknown variable":    {"test", []string{"LIQOD_LOG_LEVLE=debug"}, []string{"--role=idle"}, 2, `^$`, `unknown environment variable LIQOD_LOG_LEVLE; did you mean LIQOD_LOG_LEVEL\?`},
+		"config":              {"main", []string{"LIQOD_LOG_LEVEL=debug"}, []string{"config", "--clusterID=rome"}, 0, `(?s)^clusterID: "rome" # flag --clusterID\n.*level: "debug" # env LIQOD_LOG_LEVEL\n`, `^$`},
+		"config of no role":   {"main", nil, []string{"config", "--role=kitchen"}, 2, `^$`, `role "kitchen" is not accepted`},
+		"a role that fails":   {"test", nil, []string{"--role=failing", "--server.address="}, 1, `^$`, `liqod: failing/bad: disk on fire\n$`},
+		"a role not to build": {"test", nil, []string{"--role=unbuildable", "--server.address="}, 1, `^$`, `liqod: role unbuildable: no kubeconfig\n$`},
+		"an address in use":   {"test", nil, []string{"--role=idle", "--server.address=192.0.2.1:1"}, 1, `^$`, `liqod: server: serving health and metrics: listen tcp 192.0.2.1:1: `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := command(t, tc.kind, tc.env, tc.args...)
+			var stdout, stderr strings.Builder
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			_ = cmd.Run()
+			require.Equal(t, tc.code, cmd.ProcessState.ExitCode(), stderr.String())
+			require.Regexp(t, regexp.MustCompile(tc.stdout), stdout.String())
+			require.Regexp(t, regexp.MustCompile(tc.stderr), stderr.String())
+		})
+	}
+}
+
+func TestDaemonServesAndStopsInTime(t *testing.T) {
+	for name, sig := range map[string]os.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := start(t, "--role=idle")
+			base := "http://" + d.until(t, "serving health and metrics")["address"].(string)
+			code, body := get(t, base+"/livez")
+			require.Equal(t, 200, code, body)
+			code, body = get(t, base+"/readyz")
+			require.Equal(t, 200, code)
+			require.Equal(t, "[+] process\n[+] idle\nok\n", body)
+			require.Eventually(t, func() bool {
+				_, body = get(t, base+"/metrics")
+				return strings.Contains(body, `liqod_loop_sync_seconds_count{loop="pods",result="ok"} 1`)
+			}, 10*time.Second, 10*time.Millisecond)
+			for _, want := range []string{
+				`liqod_loop_depth{loop="named"} 1`, `liqod_loop_adds_total{loop="pods"} 1`,
+				`liqod_client_requests_total{code="200",server="home",verb="get"} 1`,
+				`liqod_lease_leading{role="idle"} 1`, `liqod_build_info{goversion="go1.`, "go_goroutines", "process_cpu_seconds_total",
+			} {
+				require.Contains(t, body, want)
+			}
+
+			began := time.Now()
+			require.NoError(t, d.Process.Signal(sig))
+			rest, exit := d.end(t)
+			require.Equal(t, 0, exit, rest)
+			require.Less(t, time.Since(began), 5*time.Second)
+			require.Contains(t, rest, `"logger":"idle","msg":"cleaned up"`)
+			require.Contains(t, rest, `"msg":"stopped"`)
+			bridged := d.lines[0]
+			require.Equal(t, "client-go", bridged["logger"])
+			require.Equal(t, "a line of client-go", bridged["msg"])
+			require.Equal(t, "ns/a", bridged["pod"])
+		})
+	}
+}
+
+func TestDaemonThatDoesNotStop(t *testing.T) {
+	t.Run("ends at the deadline", func(t *testing.T) {
+		t.Parallel()
+		d := start(t, "--role=stubborn,idle", "--shutdownTimeout=3s")
+		base := "http://" + d.until(t, "serving health and metrics")["address"].(string)
+		require.NoError(t, d.Process.Signal(syscall.SIGTERM))
+		d.until(t, "stopping")
+		require.Eventually(t, func() bool {
+			code, body := get(t, base+"/readyz")
+			return code == 503 && strings.Contains(body, "[-] process: shutting down")
+		}, 2*time.Second, 5*time.Millisecond)
+		rest, code := d.end(t)
+		require.Equal(t, 1, code)
+		require.Contains(t, rest, "liqod: not stopped within 3s: stubborn/rock\n")
+	})
+	t.Run("ends at the second signal", func(t *testing.T) {
+		t.Parallel()
+		d := start(t, "--role=stubborn")
+		d.until(t, "serving health and metrics")
+		require.NoError(t, d.Process.Signal(syscall.SIGTERM))
+		d.until(t, "stopping")
+		require.NoError(t, d.Process.Signal(syscall.SIGINT))
+		rest, code := d.end(t)
+		require.Equal(t, 130, code)
+		require.Contains(t, rest, `"msg":"second signal; ending at once"`)
+	})
+}
+
+func TestConsoleLog(t *testing.T) {
+	cmd := command(t, "test", nil, "--role=failing", "--log.format=console", "--server.address=")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Regexp(t, regexp.MustCompile(`^\d\d:\d\d:\d\d\.\d{3}\tINFO\tstarted\t\{"roles": \["failing"\]`), string(out))
+}

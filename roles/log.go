@@ -1,0 +1,36 @@
+package roles
+
+import (
+	"io"
+
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/klog/v2"
+
+	"github.com/liqod/liqod/roles/config"
+)
+
+// newLogger returns a logger that writes to w in the configured form.
+func newLogger(cfg config.Log, w io.Writer) (*zap.Logger, error) {
+	level, err := zapcore.ParseLevel(cfg.Level)
+	if err != nil {
+		return nil, err
+	}
+	encoding := zap.NewProductionEncoderConfig()
+	encoding.TimeKey = "time"
+	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	encoding.EncodeDuration = zapcore.StringDurationEncoder
+	encoder := zapcore.NewJSONEncoder(encoding)
+	if cfg.Format == "console" {
+		encoding.EncodeLevel = zapcore.CapitalLevelEncoder
+		encoding.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		encoder = zapcore.NewConsoleEncoder(encoding)
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level)), nil
+}
+
+// bridgeKlog makes client-go's lines look like ours. klog has one logger per process.
+func bridgeKlog(log *zap.Logger) {
+	klog.SetLoggerWithOptions(zapr.NewLogger(log.Named("client-go")), klog.ContextualLogger(true))
+}

@@ -1,0 +1,143 @@
+package roles
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// metrics are those of the whole process: loops, requests and leases.
+type metrics struct {
+	depth      *prometheus.GaugeVec
+	adds       *prometheus.CounterVec
+	retries    *prometheus.CounterVec
+	wait       *prometheus.HistogramVec
+	unfinished *prometheus.GaugeVec
+	longest    *prometheus.GaugeVec
+	syncs      *prometheus.HistogramVec
+	requests   *prometheus.CounterVec
+	latency    *prometheus.HistogramVec
+	leading    *prometheus.GaugeVec
+}
+
+// seconds reaches from a cache read to a loop that has stopped for minutes.
+func seconds() []float64 { return prometheus.ExponentialBuckets(0.001, 4, 10) }
+
+func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: seconds()}, labels)
+}
+
+// newMetrics registers the process's metrics, those of Go and of the kernel's view of
+// the process, and the version.
+func newMetrics(registry prometheus.Registerer, version string) (*metrics, error) {
+	m := &metrics{
+		depth:      gauge("liqod_loop_depth", "Keys that wait in a loop's queue.", "loop"),
+		adds:       counter("liqod_loop_adds_total", "Keys added to a loop's queue.", "loop"),
+		retries:    counter("liqod_loop_retries_total", "Keys added again after a delay.", "loop"),
+		wait:       histogram("liqod_loop_wait_seconds", "How long a key waited in the queue.", "loop"),
+		unfinished: gauge("liqod_loop_unfinished_seconds", "Sum of the ages of the syncs under way.", "loop"),
+		longest:    gauge("liqod_loop_longest_running_seconds", "Age of the oldest sync under way.", "loop"),
+		syncs:      histogram("liqod_loop_sync_seconds", "How long a sync took; result is ok or error.", "loop", "result"),
+		requests:   counter("liqod_client_requests_total", "Requests answered by an API server.", "server", "verb", "code"),
+		latency:    histogram("liqod_client_request_seconds", "Time until an API server answered.", "server", "verb"),
+		leading:    gauge("liqod_lease_leading", "1 while this process leads.", "role"),
+	}
+	build := gauge("liqod_build_info", "Always 1; the labels say what runs.", "version", "goversion")
+	build.WithLabelValues(version, runtime.Version()).Set(1)
+	var errs []error
+	for _, c := range []prometheus.Collector{
+		m.depth, m.adds, m.retries, m.wait, m.unfinished, m.longest, m.syncs, m.requests, m.latency, m.leading, build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
+		errs = append(errs, registry.Register(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	return m, nil
+}
+
+// queues adapts metrics to what client-go's work queues report.
+type queues struct{ m *metrics }
+
+var _ workqueue.MetricsProvider = queues{}
+
+func (q queues) NewDepthMetric(name string) workqueue.GaugeMetric {
+	return q.m.depth.WithLabelValues(name)
+}
+
+func (q queues) NewAddsMetric(name string) workqueue.CounterMetric {
+	return q.m.adds.WithLabelValues(name)
+}
+
+func (q queues) NewLatencyMetric(name string) workqueue.HistogramMetric {
+	return q.m.wait.WithLabelValues(name)
+}
+
+// NewWorkDurationMetric records nothing: the loops' observer knows the result as well.
+func (queues) NewWorkDurationMetric(string) workqueue.HistogramMetric { return nothing{} }
+
+func (q queues) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return q.m.unfinished.WithLabelValues(name)
+}
+
+func (q queues) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return q.m.longest.WithLabelValues(name)
+}
+
+func (q queues) NewRetriesMetric(name string) workqueue.CounterMetric {
+	return q.m.retries.WithLabelValues(name)
+}
+
+type nothing struct{}
+
+func (nothing) Observe(float64) {}
+
+// loops tells metrics and a tracker what loops do.
+type loops struct {
+	m       *metrics
+	tracker *health.Tracker
+}
+
+var _ loop.Observer = loops{}
+
+func (l loops) Queued(name string, key loop.Key) { l.tracker.Queued(name, key) }
+
+func (l loops) Synced(name string, key loop.Key, d time.Duration, err error) {
+	l.tracker.Synced(name, key, d, err)
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	l.m.syncs.WithLabelValues(name, result).Observe(d.Seconds())
+}
+
+// requests tells metrics what one API server answers.
+type requests struct {
+	m      *metrics
+	server string
+}
+
+var _ client.Observer = requests{}
+
+func (r requests) Request(verb, code string, d time.Duration) {
+	r.m.requests.WithLabelValues(r.server, verb, code).Inc()
+	r.m.latency.WithLabelValues(r.server, verb).Observe(d.Seconds())
+}

@@ -1,0 +1,180 @@
+package roles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/health/serve"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/roles/config"
+)
+
+// process runs roles beside each other in one process.
+type process struct {
+	cfg      config.Config
+	log      *zap.Logger
+	registry *prometheus.Registry
+	metrics  *metrics
+	ready    serve.Checks
+	trackers []namedTracker
+}
+
+type namedTracker struct {
+	role string
+	*health.Tracker
+}
+
+func newProcess(cfg config.Config, stderr io.Writer) (*process, error) {
+	log, err := newLogger(cfg.Log, stderr)
+	if err != nil {
+		return nil, fmt.Errorf("making the logger: %w", err)
+	}
+	p := &process{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
+	if p.metrics, err = newMetrics(p.registry, version()); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// bridge joins what client-go has once per process to this one. It comes before the
+// first client and the first queue.
+func (p *process) bridge() error {
+	bridgeKlog(p.log)
+	workqueue.SetProvider(queues{p.metrics})
+	return client.SetHTTP2Pings()
+}
+
+// run builds the roles and runs them until a signal comes or an actor fails. A second
+// signal, or shutdownTimeout after the first, ends it with actors still at work.
+func (p *process) run(ctx context.Context, roles []Role, signals <-chan os.Signal) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := newSupervisor(p.log)
+	p.ready.Add("process", func() error {
+		if s.isStopping() {
+			return errors.New("shutting down")
+		}
+		return nil
+	})
+	for _, role := range roles {
+		if err := p.add(ctx, s, role); err != nil {
+			return fmt.Errorf("role %s: %w", role.Name, err)
+		}
+	}
+	p.log.Info("started", zap.Strings("roles", roleNames(roles)), zap.String("version", version()))
+	stopServing := p.serve(ctx, s)
+	defer stopServing()
+	return p.wait(ctx, cancel, s, signals)
+}
+
+func (p *process) add(ctx context.Context, s *supervisor, role Role) error {
+	tracker := health.NewTracker(p.cfg.Health.LateAfter, clock.RealClock{})
+	p.trackers = append(p.trackers, namedTracker{role.Name, tracker})
+	parts, err := role.Build(ctx, Env{
+		Config:    p.cfg,
+		Log:       p.log.Named(role.Name),
+		Registry:  p.registry,
+		Observer:  loops{p.metrics, tracker},
+		Tracker:   tracker,
+		Requests:  func(server string) client.Observer { return requests{p.metrics, server} },
+		Ready:     &p.ready,
+		Clock:     clock.RealClock{},
+		Version:   version(),
+		UserAgent: client.UserAgent("liqod", version(), role.Name),
+	})
+	if err != nil {
+		return err
+	}
+	leading := p.metrics.leading.WithLabelValues(role.Name)
+	return s.add(role.Name, parts, func(leads bool) {
+		if leads {
+			leading.Set(1)
+			tracker.Resume()
+			return
+		}
+		leading.Set(0)
+		tracker.Pause()
+	})
+}
+
+// serve starts the health server, if it is wanted, and adds an actor that fails if the
+// server does. The function that it returns stops the server: after the actors, so that
+// /readyz can say that they are stopping.
+func (p *process) serve(ctx context.Context, s *supervisor) (stop func()) {
+	if p.cfg.Server.Address == "" {
+		return func() {}
+	}
+	server := serve.New(serve.Config{
+		Address: p.cfg.Server.Address, Live: p.live, Ready: &p.ready,
+		Metrics: p.registry, Profiles: p.cfg.Server.Pprof, Log: p.log.Named("server"),
+	})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	failed, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Run(ctx); err != nil {
+			failed <- err
+		}
+	}()
+	s.actors = append(s.actors, Actor{Name: "server", Run: func(ctx context.Context) error {
+		select {
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}})
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+func (p *process) live() error {
+	var errs []error
+	for _, t := range p.trackers {
+		if err := t.Check(); err != nil {
+			errs = append(errs, fmt.Errorf("role %s: %w", t.role, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *process) wait(ctx context.Context, cancel func(), s *supervisor, signals <-chan os.Signal) error {
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx) }()
+	var deadline <-chan time.Time
+	stopping := s.stopping
+	for {
+		select {
+		case err := <-done:
+			p.log.Info("stopped")
+			return err
+		case sig := <-signals:
+			if ctx.Err() != nil || s.isStopping() {
+				p.log.Warn("second signal; ending at once", zap.Strings("running", s.running()))
+				return errKilled
+			}
+			p.log.Info("stopping", zap.Stringer("signal", sig))
+			cancel()
+		case <-stopping:
+			stopping = nil
+			timer := time.NewTimer(p.cfg.ShutdownTimeout)
+			defer timer.Stop()
+			deadline = timer.C
+		case <-deadline:
+			return fmt.Errorf("not stopped within %s: %s", p.cfg.ShutdownTimeout, strings.Join(s.running(), ", "))
+		}
+	}
+}

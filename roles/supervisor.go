@@ -1,0 +1,130 @@
+package roles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+)
+
+// supervisor runs actors until its context ends or the first one fails.
+type supervisor struct {
+	log      *zap.Logger
+	actors   []Actor
+	stopping chan struct{} // closed when the actors have been told to stop
+
+	mu    sync.Mutex
+	alive []string
+}
+
+func newSupervisor(log *zap.Logger) *supervisor {
+	return &supervisor{log: log, stopping: make(chan struct{})}
+}
+
+// add takes over the actors of a role. The leased ones become one actor that stands for
+// election; onLead is called around each term, and once with false before the first.
+func (s *supervisor) add(role string, parts Parts, onLead func(leads bool)) error {
+	var leased []Actor
+	for _, a := range parts.Actors {
+		a.Name = role + "/" + a.Name
+		if a.Leased {
+			leased = append(leased, a)
+			continue
+		}
+		s.actors = append(s.actors, a)
+	}
+	if len(leased) == 0 {
+		return nil
+	}
+	if parts.Leader == nil {
+		return fmt.Errorf("actor %s is leased, but the role has no leader", leased[0].Name)
+	}
+	onLead(false)
+	s.actors = append(s.actors, Actor{Name: role + "/lease", Run: func(ctx context.Context) error {
+		return parts.Leader.Run(ctx, func(ctx context.Context) error {
+			s.log.Info("leading", zap.String("role", role))
+			onLead(true)
+			defer onLead(false)
+			err := s.together(ctx, leased)
+			s.log.Info("not leading any more", zap.String("role", role))
+			return err
+		})
+	}})
+	return nil
+}
+
+// run blocks until every actor has returned.
+func (s *supervisor) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	stop := context.AfterFunc(ctx, func() { close(s.stopping) })
+	for _, a := range s.actors {
+		group.Go(func() error { return s.one(ctx, a) })
+	}
+	err := group.Wait()
+	if stop() {
+		close(s.stopping)
+	}
+	return err
+}
+
+func (s *supervisor) together(ctx context.Context, actors []Actor) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, a := range actors {
+		group.Go(func() error { return s.one(ctx, a) })
+	}
+	return group.Wait()
+}
+
+// one runs an actor. An error of one that has been told to stop is not why the process
+// ends: it is logged.
+func (s *supervisor) one(ctx context.Context, a Actor) error {
+	s.started(a.Name)
+	defer s.ended(a.Name)
+	err := a.Run(ctx)
+	switch {
+	case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)):
+		return nil
+	case ctx.Err() != nil:
+		s.log.Warn("actor stopped with an error", zap.String("actor", a.Name), zap.Error(err))
+		return nil
+	case err == nil:
+		err = errors.New("ended by itself")
+	}
+	// Logged here too: what the others do until the deadline may hide why it began.
+	s.log.Error("actor failed; stopping", zap.String("actor", a.Name), zap.Error(err))
+	return fmt.Errorf("%s: %w", a.Name, err)
+}
+
+func (s *supervisor) isStopping() bool {
+	select {
+	case <-s.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *supervisor) started(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alive = append(s.alive, name)
+}
+
+func (s *supervisor) ended(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.alive, name); i >= 0 {
+		s.alive = slices.Delete(s.alive, i, i+1)
+	}
+}
+
+// running returns the names of the actors that have not returned, sorted.
+func (s *supervisor) running() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(slices.Values(s.alive))
+}

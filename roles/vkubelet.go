@@ -1,0 +1,314 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/peering/session"
+	"github.com/liqod/liqod/reflect/forge"
+	"github.com/liqod/liqod/reflect/kinds"
+	"github.com/liqod/liqod/shadow/kubelet"
+	"github.com/liqod/liqod/shadow/node"
+)
+
+// vkubelet wires one virtual node.
+type vkubelet struct {
+	env             Env
+	home            home
+	namespace, name string
+	addresses       []netip.Addr
+	port            int32
+
+	// tenant and nodes hold the VirtualNode, its NamespaceMap and Secrets, and the Node,
+	// in every replica; pods belong to the active one.
+	tenant      externalversions.SharedInformerFactory
+	core        informers.SharedInformerFactory
+	nodes       informers.SharedInformerFactory
+	credentials *session.Credentials
+	keeper      *node.Keeper
+	serving     *certs.KubeletServing
+}
+
+func buildVKubelet(_ context.Context, env Env) (Parts, error) {
+	v := &vkubelet{env: env}
+	v.namespace, v.name, _ = strings.Cut(env.Config.VKubelet.VirtualNode, "/")
+	var err error
+	if v.home, err = newHome(env, v.namespace, "vk-"+v.name); err != nil {
+		return Parts{}, err
+	}
+	if err = v.findAddress(); err != nil {
+		return Parts{}, err
+	}
+	if err = v.watch(); err != nil {
+		return Parts{}, err
+	}
+	server, err := v.server()
+	if err != nil {
+		return Parts{}, err
+	}
+	return Parts{Leader: v.home.lease, Actors: []Actor{
+		{Name: "caches", Run: v.runCaches},
+		{Name: "certificate", Run: v.serving.Run},
+		{Name: "kubelet-api", Run: server.Run},
+		{Name: "node", Leased: true, Run: v.keeper.Run},
+		{Name: "pods", Leased: true, Run: v.runPods},
+	}}, nil
+}
+
+// findAddress reads where the API server reaches this vkubelet: a literal address, for
+// it is also the host IP of the pods.
+func (v *vkubelet) findAddress() error {
+	cfg := v.env.Config.VKubelet
+	address, err := netip.ParseAddr(cfg.NodeAddress)
+	if err != nil {
+		return fmt.Errorf("vkubelet.nodeAddress %q: an IP address is accepted, or POD_IP in the environment", cfg.NodeAddress)
+	}
+	v.addresses = []netip.Addr{address}
+	_, port, err := net.SplitHostPort(cfg.ListenAddress)
+	if err != nil {
+		return fmt.Errorf("vkubelet.listenAddress %q: HOST:PORT is accepted: %w", cfg.ListenAddress, err)
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return fmt.Errorf("vkubelet.listenAddress %q: the port must be a number from 1 to 65535", cfg.ListenAddress)
+	}
+	v.port = int32(number)
+	return nil
+}
+
+// watch registers for what every replica follows.
+func (v *vkubelet) watch() error {
+	v.tenant = externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqod, 0,
+		externalversions.WithNamespace(v.namespace), externalversions.WithTransform(client.StripManagedFields))
+	v.core = informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
+		informers.WithNamespace(v.namespace), informers.WithTransform(client.StripManagedFields))
+	v.nodes = informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
+		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, v.name).String()
+		}))
+	v.credentials = &session.Credentials{
+		VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Secrets: v.core.Core().V1().Secrets(),
+		Namespace: v.namespace, Name: v.name, Log: v.env.Log,
+	}
+	if err := v.credentials.Watch(); err != nil {
+		return err
+	}
+	var addresses []string
+	for _, a := range v.addresses {
+		addresses = append(addresses, a.String())
+	}
+	var err error
+	v.keeper, err = node.NewKeeper(node.Config{
+		Client: v.home.fenced.core, VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Nodes: v.nodes.Core().V1().Nodes(),
+		Namespace: v.namespace, Name: v.name, Addresses: addresses, Port: v.port,
+		LeaseDuration: v.env.Config.VKubelet.NodeLeaseDuration, Identity: v.home.identity,
+		Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer,
+	})
+	return err
+}
+
+func (v *vkubelet) server() (*kubelet.Server, error) {
+	var err error
+	v.serving, err = certs.NewKubeletServing(certs.KubeletConfig{
+		Client: v.home.plain.core.CertificatesV1(), NodeName: v.name,
+		DNSNames: []string{v.name}, Addresses: v.addresses, Log: v.env.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return kubelet.New(kubelet.Config{
+		NodeName: v.name, Address: v.env.Config.VKubelet.ListenAddress, GetCertificate: v.serving.GetCertificate,
+		Client: v.home.plain.core, Remote: v.remoteConfig, Pods: podLookup{v}, Log: v.env.Log.Named("kubelet-api"),
+	})
+}
+
+func (v *vkubelet) remoteConfig() (*rest.Config, error) {
+	config, _, err := v.credentials.Current()
+	if err != nil {
+		return nil, err
+	}
+	return client.Harden(config, client.Settings{UserAgent: v.env.UserAgent, Log: v.env.Log}), nil
+}
+
+func (v *vkubelet) runCaches(ctx context.Context) error {
+	// The maps are used by the active replica and by the kubelet API of every one.
+	v.tenant.Offloading().V1beta1().NamespaceMaps().Informer()
+	v.tenant.Start(ctx.Done())
+	v.core.Start(ctx.Done())
+	v.nodes.Start(ctx.Done())
+	<-ctx.Done()
+	v.tenant.Shutdown()
+	v.core.Shutdown()
+	v.nodes.Shutdown()
+	return nil
+}
+
+// runPods offloads pods while this replica leads, with the credentials of the time.
+func (v *vkubelet) runPods(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), v.credentials.VirtualNodes.Informer().HasSynced, v.credentials.Secrets.Informer().HasSynced) {
+		return nil
+	}
+	return v.credentials.Use(ctx, v.offload, func(reason error) {
+		v.env.Log.Warn("no credentials for the provider", zap.Error(reason))
+		v.tell(session.State{Ready: new(bool), Reason: "InvalidCredentials", Message: reason.Error()})
+	})
+}
+
+func (v *vkubelet) tell(s session.State) {
+	v.keeper.SetRemote(func(r *node.Remote) {
+		r.Ready, r.Reason, r.Message = s.Ready, s.Reason, s.Message
+		if s.Version.GitVersion != "" {
+			r.Version = s.Version
+		}
+	})
+}
+
+// offload runs the pod reflector and the provider's check until ctx ends.
+func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
+	vn, err := v.credentials.VirtualNodes.Lister().VirtualNodes(v.namespace).Get(v.name)
+	if apierrors.IsNotFound(err) {
+		<-ctx.Done() // it went a moment ago, and so will this vkubelet
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the VirtualNode: %w", err)
+	}
+	provider, err := v.home.peer(v.env, vn.Spec.ClusterID, config, v.env.Config.VKubelet.InFlight)
+	if err != nil {
+		return err
+	}
+	// The factories live as long as the term: a standby holds no pods.
+	local := informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
+		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", v.name).String()
+		}))
+	maps := externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqod, 0, externalversions.WithNamespace(v.namespace))
+	nodes := informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
+		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, v.name).String()
+		}))
+	recorder, stopEvents := newRecorder(v.home.fenced.core, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
+	defer stopEvents()
+	var pods *kinds.Pods
+	check := session.NewCheck(session.CheckConfig{
+		Provider: provider.core, RecordedUID: func(ctx context.Context) (types.UID, error) { return v.recordedUID(ctx, vn.Spec.ClusterID) },
+		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
+		OnState: v.tell, OnOpen: func() { pods.Resync() }, Log: v.env.Log,
+	})
+	pods, err = kinds.NewPods(kinds.PodsConfig{
+		Home: v.home.fenced.core, HomeLiqod: v.home.fenced.liqod, Remote: kinds.Remote{Core: provider.core, Liqod: provider.liqod},
+		Pods: local.Core().V1().Pods(), Nodes: nodes.Core().V1().Nodes(),
+		NamespaceMaps: maps.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
+		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
+		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
+		HostIPs: v.addresses, Remapper: forge.Identity{}, Gate: check.Gate, Transform: client.StripManagedFields,
+		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.VKubelet.Workers,
+	})
+	if err != nil {
+		return err
+	}
+	return v.runTerm(ctx, check, pods, local, maps, nodes)
+}
+
+// factory is what the two kinds of informer factories have in common.
+type factory interface {
+	Start(stop <-chan struct{})
+	Shutdown()
+}
+
+func (v *vkubelet) runTerm(ctx context.Context, check *session.Check, pods *kinds.Pods, factories ...factory) error {
+	ctx, cancel := context.WithCancel(ctx)
+	for _, f := range factories {
+		f.Start(ctx.Done())
+		defer f.Shutdown()
+	}
+	checked := make(chan struct{})
+	go func() {
+		defer close(checked)
+		check.Run(ctx)
+	}()
+	err := pods.Run(ctx)
+	cancel()
+	<-checked
+	return err
+}
+
+// recordedUID reads which cluster was peered with.
+func (v *vkubelet) recordedUID(ctx context.Context, clusterID string) (types.UID, error) {
+	list, err := v.home.plain.liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	for _, fc := range list.Items {
+		if fc.Spec.ClusterID == clusterID {
+			return fc.Status.ClusterUID, nil
+		}
+	}
+	return "", nil
+}
+
+// podLookup finds pods for the kubelet API by live reads: people ask seldom, and every
+// replica answers without a cache of its own.
+type podLookup struct{ *vkubelet }
+
+const lookupTimeout = 5 * time.Second
+
+// Get implements kubelet.Pods.
+func (l podLookup) Get(namespace, name string) (*corev1.Pod, string, string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	pod, err := l.home.plain.core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, "", "", err
+	}
+	if pod.Spec.NodeName != l.name {
+		return nil, "", "", apierrors.NewNotFound(corev1.Resource("pods"), namespace+"/"+name)
+	}
+	vn, err := l.credentials.VirtualNodes.Lister().VirtualNodes(l.namespace).Get(l.name)
+	if err != nil {
+		return nil, "", "", fmt.Errorf("reading the VirtualNode: %w", err)
+	}
+	m, err := l.tenant.Offloading().V1beta1().NamespaceMaps().Lister().NamespaceMaps(l.namespace).Get(vn.Spec.ClusterID)
+	if err != nil {
+		return nil, "", "", fmt.Errorf("reading the NamespaceMap: %w", err)
+	}
+	twin := m.Status.CurrentMapping[namespace].RemoteNamespace
+	if twin == "" {
+		return nil, "", "", fmt.Errorf("namespace %s is not offloaded to cluster %s", namespace, vn.Spec.ClusterID)
+	}
+	return pod, twin, name, nil
+}
+
+// List implements kubelet.Pods.
+func (l podLookup) List() ([]*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	list, err := l.home.plain.core.CoreV1().Pods(corev1.NamespaceAll).List(ctx,
+		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", l.name).String()})
+	if err != nil {
+		return nil, err
+	}
+	pods := make([]*corev1.Pod, 0, len(list.Items))
+	for i := range list.Items {
+		pods = append(pods, &list.Items[i])
+	}
+	return pods, nil
+}

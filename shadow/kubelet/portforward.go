@@ -1,0 +1,125 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"k8s.io/client-go/rest"
+	clientportforward "k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+	"k8s.io/cri-streaming/pkg/streaming/portforward"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
+	opts, err := portforward.NewV4Options(r)
+	if err != nil {
+		s.fail(w, r, badRequest("%v: port must be numbers from 1 to 65535", err))
+		return
+	}
+	target, err := s.target(r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	config, client, err := s.remote()
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w, r, end := tied(w, r)
+	defer end()
+	f := &forwarder{
+		config: config,
+		url:    client.Post().Namespace(target.namespace).Resource("pods").Name(target.pod).SubResource("portforward").URL(),
+		done:   r.Context().Done(),
+	}
+	portforward.ServePortForward(w, r, f, target.pod, "", opts, sessionIdle, sessionCreation, portforward.SupportedProtocols)
+}
+
+// forwarder carries the connections of one port-forward to the provider, each over a
+// connection of its own, so that one that stalls does not hold up the others.
+type forwarder struct {
+	config *rest.Config
+	url    *url.URL
+	done   <-chan struct{}
+}
+
+// PortForward copies between stream and a port of the pod until either ends.
+func (f *forwarder) PortForward(ctx context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
+	conn, err := f.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // what matters was said in the streams
+	headers := http.Header{}
+	headers.Set(portforward.PortHeader, strconv.Itoa(int(port)))
+	headers.Set(portforward.PortForwardRequestIDHeader, "0")
+	headers.Set(portforward.StreamType, portforward.StreamTypeError)
+	errorStream, err := conn.CreateStream(headers)
+	if err != nil {
+		return fmt.Errorf("opening the error stream: %w", err)
+	}
+	_ = errorStream.Close() // our half: nothing is written to it
+	headers.Set(portforward.StreamType, portforward.StreamTypeData)
+	data, err := conn.CreateStream(headers)
+	if err != nil {
+		return fmt.Errorf("opening the data stream: %w", err)
+	}
+	return f.copy(ctx, conn, data, errorStream, stream)
+}
+
+func (f *forwarder) copy(ctx context.Context, conn httpstream.Connection, data, errorStream httpstream.Stream, local io.ReadWriteCloser) error {
+	received := make(chan struct{})
+	refused := make(chan string, 1)
+	go func() {
+		_, _ = io.Copy(local, data) // an end is an end, whoever made it
+		close(received)
+	}()
+	go func() {
+		_, _ = io.Copy(data, local)
+		_ = data.Close() // the provider learns that no more comes
+	}()
+	go func() {
+		message, _ := io.ReadAll(errorStream)
+		refused <- string(message)
+	}()
+	for {
+		select {
+		case message := <-refused:
+			if message != "" {
+				return fmt.Errorf("the provider says: %s", message)
+			}
+			refused = nil // it will say nothing; data may still come
+		case <-received:
+			return nil
+		case <-conn.CloseChan():
+			return nil
+		case <-f.done:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (f *forwarder) dial() (httpstream.Connection, error) {
+	transport, upgrader, err := spdy.RoundTripperFor(f.config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the connection: %w", err)
+	}
+	plain := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, f.url)
+	tunnel, err := clientportforward.NewSPDYOverWebsocketDialerForStreaming(f.url, f.config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the connection: %w", err)
+	}
+	conn, _, err := clientportforward.NewFallbackDialerForStreaming(tunnel, plain, notCarried).Dial(portforward.ProtocolV1Name)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the provider: %w", err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,168 @@
+// Package kubelet serves the kubelet's HTTPS API of a virtual node: logs, exec,
+// attach and port-forward of its pods, carried to the provider's API server. Every
+// request is authenticated and authorised as a kubelet does it, by the home API server.
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Pods knows the pods of the node. Its methods are safe for concurrent use; what they
+// return is not changed.
+type Pods interface {
+	// Get returns a pod of this node and where it runs in the provider. Its error is a
+	// NotFound of the API for a pod that is not on this node, and any other while it is
+	// not known where (or whether) the pod runs there.
+	Get(namespace, name string) (local *corev1.Pod, remoteNamespace, remoteName string, err error)
+	// List returns every pod of this node.
+	List() ([]*corev1.Pod, error)
+}
+
+// Config configures a Server. Every field is needed.
+type Config struct {
+	// NodeName is the name of the virtual node: rights are asked for it.
+	NodeName string
+	// Address to listen at, as host:port.
+	Address string
+	// GetCertificate returns the serving certificate. While it fails, connections do.
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Client reaches the home API server: client CA, TokenReviews, SubjectAccessReviews.
+	Client kubernetes.Interface
+	// Remote returns what reaches the provider's API server at this moment. The
+	// configuration must have no Timeout, since it would end streams.
+	Remote func() (*rest.Config, error)
+	// Pods of this node.
+	Pods Pods
+	// Log receives refused and failed requests.
+	Log *zap.Logger
+}
+
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 90 * time.Second
+	// shutdownGrace is for short requests; streams are cut when it ends.
+	shutdownGrace = 2 * time.Second
+)
+
+// Server is the kubelet API of one virtual node.
+type Server struct {
+	cfg    Config
+	guard  *guard
+	routes http.Handler
+}
+
+// New returns a Server. It starts nothing and asks nothing of any API server.
+func New(cfg Config) (*Server, error) {
+	g, err := newGuard(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return newServer(cfg, g), nil
+}
+
+func newServer(cfg Config, g *guard) *Server {
+	s := &Server{cfg: cfg, guard: g}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /pods", s.pods)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.logs)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		mux.HandleFunc(method+" /exec/{namespace}/{pod}/{container}", s.exec)
+		mux.HandleFunc(method+" /exec/{namespace}/{pod}/{uid}/{container}", s.exec)
+		mux.HandleFunc(method+" /attach/{namespace}/{pod}/{container}", s.attach)
+		mux.HandleFunc(method+" /attach/{namespace}/{pod}/{uid}/{container}", s.attach)
+		mux.HandleFunc(method+" /portForward/{namespace}/{pod}", s.portForward)
+		mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", s.portForward)
+	}
+	s.routes = mux
+	return s
+}
+
+// ServeHTTP authenticates and authorises the request before anything else looks at it.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.guard.admit(w, r) {
+		s.routes.ServeHTTP(w, r)
+	}
+}
+
+// Run listens and serves until ctx is done. It returns when every request has ended,
+// streams included. It fails only when it cannot listen. It may be called once.
+func (s *Server) Run(ctx context.Context) error {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", s.cfg.Address)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("listening at %s: %w", s.cfg.Address, err)
+	}
+	return s.serve(ctx, listener)
+}
+
+func (s *Server) serve(ctx context.Context, listener net.Listener) error {
+	// Requests outlive ctx by the grace.
+	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	var running, background sync.WaitGroup
+	server, err := s.httpServer(requests, &running)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	caCtx, stop := context.WithCancel(ctx)
+	background.Go(func() { s.guard.run(caCtx) })
+	defer background.Wait()
+	defer stop()
+
+	served := make(chan error, 1)
+	go func() { served <- server.ServeTLS(listener, "", "") }()
+	select {
+	case err = <-served:
+		err = fmt.Errorf("serving at %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+		stopping, cancel := context.WithTimeout(requests, shutdownGrace)
+		_ = server.Shutdown(stopping) // what is left is cut below
+		cancel()
+		<-served
+	}
+	cut()
+	_ = server.Close()
+	running.Wait()
+	return err
+}
+
+func (s *Server) httpServer(requests context.Context, running *sync.WaitGroup) (*http.Server, error) {
+	errorLog, err := zap.NewStdLogAt(s.cfg.Log, zap.DebugLevel)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the log: %w", err)
+	}
+	return &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			running.Add(1)
+			defer running.Done()
+			s.ServeHTTP(w, r)
+		}),
+		TLSConfig: &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: s.cfg.GetCertificate,
+			// Asked for, and verified by the guard, whose CA may come and change later.
+			ClientAuth: tls.RequestClientCert,
+			NextProtos: []string{"h2", "http/1.1"},
+		},
+		BaseContext:       func(net.Listener) context.Context { return requests },
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          errorLog,
+	}, nil
+}

@@ -1,0 +1,134 @@
+package kubelet
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// httpError is an answer that is no success.
+type httpError struct {
+	code    int
+	message string
+}
+
+func (e httpError) Error() string { return e.message }
+
+func badRequest(format string, args ...any) error {
+	return httpError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
+}
+
+// fail answers with err.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	code := http.StatusInternalServerError
+	var answer httpError
+	if errors.As(err, &answer) {
+		code = answer.code
+	}
+	s.cfg.Log.Debug("request failed", zap.String("path", r.URL.Path), zap.Int("code", code), zap.Error(err))
+	http.Error(w, err.Error(), code)
+}
+
+// target is a pod, and perhaps a container of it, in the provider.
+type target struct {
+	namespace, pod, container string
+}
+
+// target finds what the request's path names.
+func (s *Server) target(r *http.Request) (target, error) {
+	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
+	local, remoteNamespace, remoteName, err := s.cfg.Pods.Get(namespace, name)
+	if apierrors.IsNotFound(err) {
+		return target{}, httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not on node %s", namespace, name, s.cfg.NodeName)}
+	}
+	if err != nil {
+		return target{}, httpError{http.StatusServiceUnavailable, fmt.Sprintf("pod %s/%s cannot be reached in the provider: %v", namespace, name, err)}
+	}
+	if uid := r.PathValue("uid"); uid != "" && uid != string(local.UID) {
+		return target{}, httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s has UID %s, not %s: it is another pod of that name", namespace, name, local.UID, uid)}
+	}
+	container := r.PathValue("container")
+	if container != "" && !hasContainer(local, container) {
+		return target{}, httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s has no container %q", namespace, name, container)}
+	}
+	return target{remoteNamespace, remoteName, container}, nil
+}
+
+func hasContainer(pod *corev1.Pod, name string) bool {
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == name {
+			return true
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == name {
+			return true
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// remote returns the provider's configuration and a client of its core API.
+func (s *Server) remote() (*rest.Config, *rest.RESTClient, error) {
+	base, err := s.cfg.Remote()
+	if err != nil {
+		return nil, nil, httpError{http.StatusBadGateway, fmt.Sprintf("the provider cannot be reached: %v", err)}
+	}
+	config := rest.CopyConfig(base)
+	config.APIPath = "/api"
+	config.GroupVersion = &corev1.SchemeGroupVersion
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	config.QPS = -1
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, nil, httpError{http.StatusBadGateway, fmt.Sprintf("the provider cannot be reached: %v", err)}
+	}
+	return config, client, nil
+}
+
+// remoteError turns what the provider's API server said into an answer. That it does
+// not take our credentials is not the caller's fault.
+func remoteError(err error) error {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return httpError{http.StatusBadGateway, fmt.Sprintf("asking the provider: %v", err)}
+	}
+	code := int(status.Status().Code)
+	if code < http.StatusBadRequest || code == http.StatusUnauthorized || code == http.StatusForbidden {
+		return httpError{http.StatusBadGateway, fmt.Sprintf("the provider refuses: %v", err)}
+	}
+	return httpError{code, err.Error()}
+}
+
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	_, _ = w.Write([]byte("ok"))
+}
+
+func (s *Server) pods(w http.ResponseWriter, r *http.Request) {
+	local, err := s.cfg.Pods.List()
+	if err != nil {
+		s.fail(w, r, httpError{http.StatusServiceUnavailable, fmt.Sprintf("listing the pods of node %s: %v", s.cfg.NodeName, err)})
+		return
+	}
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: make([]corev1.Pod, 0, len(local))}
+	for _, pod := range local {
+		list.Items = append(list.Items, *pod)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(list); err != nil {
+		s.cfg.Log.Debug("writing the pods failed", zap.Error(err))
+	}
+}

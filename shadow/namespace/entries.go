@@ -1,0 +1,160 @@
+package namespace
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// entries reads and writes single entries of this cluster's own NamespaceMaps.
+type entries struct {
+	client versioned.Interface
+	lister listers.NamespaceMapLister
+
+	// Many namespaces share one map. Writing it one at a time, each from a fresh read,
+	// spares the conflicts that a cache behind its own writes would give.
+	mu sync.Mutex
+}
+
+// isHome reports whether a map is this cluster's own, not one that a peer put here.
+func isHome(m *offloadingv1beta1.NamespaceMap) bool {
+	return m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" && m.Namespace == corev1beta1.TenantNamespace(m.Name)
+}
+
+// home returns the cached own map for a provider, or nil.
+func (e *entries) home(provider string) *offloadingv1beta1.NamespaceMap {
+	m, err := e.lister.NamespaceMaps(corev1beta1.TenantNamespace(provider)).Get(provider)
+	if err != nil || !isHome(m) {
+		return nil
+	}
+	return m
+}
+
+// providers returns the providers whose cached own map has an entry for a namespace.
+func (e *entries) providers(namespace string) ([]string, error) {
+	all, err := e.lister.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing NamespaceMaps: %w", err)
+	}
+	var out []string
+	for _, m := range all {
+		if _, ok := m.Spec.DesiredMapping[namespace]; ok && isHome(m) {
+			out = append(out, m.Name)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// set makes the map of a provider ask for a twin. The text says why the provider cannot
+// be asked, for the author of the NamespaceOffloading.
+func (e *entries) set(ctx context.Context, provider, namespace, name string) (string, error) {
+	if m := e.home(provider); m != nil && m.Spec.DesiredMapping[namespace] == name {
+		return "", nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m, err := e.client.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", e.create(ctx, provider, namespace, name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the NamespaceMap of %s: %w", provider, err)
+	}
+	if !isHome(m) {
+		return fmt.Sprintf("NamespaceMap %s/%s was put there by cluster %s and does not ask it for namespaces", m.Namespace, m.Name, provider), nil
+	}
+	for _, other := range slices.Sorted(maps.Keys(m.Spec.DesiredMapping)) {
+		if other != namespace && m.Spec.DesiredMapping[other] == name {
+			return fmt.Sprintf("namespace %s is already offloaded to cluster %s as %s: choose another name with namespaceMappingStrategy SelectedName",
+				other, provider, name), nil
+		}
+	}
+	if m.Spec.DesiredMapping[namespace] == name {
+		return "", nil
+	}
+	if err := e.patch(ctx, m, namespace, &name); apierrors.IsInvalid(err) {
+		return fmt.Sprintf("the NamespaceMap of cluster %s takes no more namespaces: %v", provider, err), nil
+	} else if err != nil {
+		return "", err
+	}
+	return "", nil
+}
+
+// unset makes the map of a provider no longer ask for a twin.
+func (e *entries) unset(ctx context.Context, provider, namespace string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m, err := e.client.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the NamespaceMap of %s: %w", provider, err)
+	}
+	if _, ok := m.Spec.DesiredMapping[namespace]; !ok || !isHome(m) {
+		return nil
+	}
+	return e.patch(ctx, m, namespace, nil)
+}
+
+func (e *entries) create(ctx context.Context, provider, namespace, name string) error {
+	m := &offloadingv1beta1.NamespaceMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: corev1beta1.TenantNamespace(provider),
+			Name:      provider,
+			Labels:    map[string]string{corev1beta1.RemoteClusterIDLabel: provider},
+		},
+		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{namespace: name}},
+	}
+	if _, err := e.client.OffloadingV1beta1().NamespaceMaps(m.Namespace).Create(ctx, m, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating NamespaceMap %s/%s: %w", m.Namespace, m.Name, err)
+	}
+	return nil
+}
+
+// patch sets one entry, or removes it when name is nil; the other entries are neither
+// sent nor touched, and a map that has changed since it was read is not written.
+func (e *entries) patch(ctx context.Context, m *offloadingv1beta1.NamespaceMap, namespace string, name *string) error {
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": m.UID, "resourceVersion": m.ResourceVersion},
+		"spec":     map[string]any{"desiredMapping": map[string]any{namespace: name}},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding an entry for %s: %w", namespace, err)
+	}
+	_, err = e.client.OffloadingV1beta1().NamespaceMaps(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if err != nil && (name != nil || !apierrors.IsNotFound(err)) {
+		return fmt.Errorf("writing the entry of %s to NamespaceMap %s/%s: %w", namespace, m.Namespace, m.Name, err)
+	}
+	return nil
+}
+
+// finalizersPatch is a merge patch that sets the finalizers of an object unless the
+// object has changed.
+func finalizersPatch(m metav1.Object, finalizers []string) ([]byte, error) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": m.GetUID(), "resourceVersion": m.GetResourceVersion(), "finalizers": finalizers,
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding finalizers: %w", err)
+	}
+	return body, nil
+}
+
+func without(list []string, s string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(x string) bool { return x == s })
+}

@@ -1,0 +1,146 @@
+package namespace
+
+import (
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// cacheDelay is how long a cache is given to catch up with what a live read has shown.
+const cacheDelay = time.Second
+
+func (o *Offloading) watch() error {
+	if _, err := o.Watch(o.cfg.Offloadings.Informer(), loop.Self); err != nil {
+		return err
+	}
+	if _, err := o.Watch(o.cfg.Namespaces.Informer(), func(obj any) []loop.Key {
+		ns, ok := obj.(*corev1.Namespace)
+		if !ok {
+			return nil
+		}
+		return []loop.Key{offloadingKey(ns.Name)}
+	}); err != nil {
+		return err
+	}
+	// Of these only some changes matter, and then to many: the loop waits for their
+	// caches, and the handlers choose.
+	for inf, handler := range map[cache.SharedIndexInformer]func(before, after any){
+		o.cfg.Maps.Informer():         o.mapChanged,
+		o.cfg.VirtualNodes.Informer(): o.virtualNodeChanged,
+		o.cfg.Nodes.Informer():        o.nodeChanged,
+	} {
+		if _, err := o.Watch(inf, func(any) []loop.Key { return nil }); err != nil {
+			return err
+		}
+		if _, err := inf.AddEventHandler(onChange(handler)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onChange calls f with the object before and after; one of them is nil for an object
+// that has come or gone.
+func onChange(f func(before, after any)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { f(nil, obj) },
+		UpdateFunc: f,
+		DeleteFunc: func(obj any) {
+			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = t.Obj
+			}
+			f(obj, nil)
+		},
+	}
+}
+
+func offloadingKey(namespace string) loop.Key {
+	return loop.Key{Namespace: namespace, Name: offloadingv1beta1.NamespaceOffloadingName}
+}
+
+func (o *Offloading) addAll(namespaces []string) {
+	for _, ns := range namespaces {
+		o.Add(offloadingKey(ns))
+	}
+}
+
+// everyone wakes all offloadings.
+func (o *Offloading) everyone() {
+	for _, key := range o.cfg.Offloadings.Informer().GetStore().ListKeys() {
+		name, err := cache.ParseObjectName(key)
+		if err == nil {
+			o.Add(name)
+		}
+	}
+}
+
+func (o *Offloading) mapChanged(before, after any) {
+	namespaces, freed := changedEntries(asMap(before), asMap(after))
+	o.addAll(namespaces)
+	if freed {
+		o.everyone() // one of them may have waited for the name
+	}
+}
+
+func asMap(obj any) *offloadingv1beta1.NamespaceMap {
+	m, ok := obj.(*offloadingv1beta1.NamespaceMap)
+	if !ok || !isHome(m) {
+		return &offloadingv1beta1.NamespaceMap{}
+	}
+	return m
+}
+
+// changedEntries returns the namespaces whose wish or answer differs between two
+// versions of a map, and whether a name has become free.
+func changedEntries(before, after *offloadingv1beta1.NamespaceMap) (namespaces []string, freed bool) {
+	changed := map[string]bool{}
+	for ns, name := range before.Spec.DesiredMapping {
+		if now, ok := after.Spec.DesiredMapping[ns]; !ok || now != name {
+			changed[ns], freed = true, true
+		}
+	}
+	for ns := range after.Spec.DesiredMapping {
+		if _, ok := before.Spec.DesiredMapping[ns]; !ok {
+			changed[ns] = true
+		}
+	}
+	for ns, answer := range before.Status.CurrentMapping {
+		if now, ok := after.Status.CurrentMapping[ns]; !ok || now != answer {
+			changed[ns] = true
+		}
+	}
+	for ns := range after.Status.CurrentMapping {
+		if _, ok := before.Status.CurrentMapping[ns]; !ok {
+			changed[ns] = true
+		}
+	}
+	for ns := range changed {
+		namespaces = append(namespaces, ns)
+	}
+	return namespaces, freed
+}
+
+func (o *Offloading) virtualNodeChanged(before, after any) {
+	b, _ := before.(*offloadingv1beta1.VirtualNode)
+	a, _ := after.(*offloadingv1beta1.VirtualNode)
+	if a != nil && b != nil && a.Spec.ClusterID == b.Spec.ClusterID && equality.Semantic.DeepEqual(a.Spec.Labels, b.Spec.Labels) {
+		return
+	}
+	o.everyone()
+}
+
+func (o *Offloading) nodeChanged(before, after any) {
+	b, _ := before.(*corev1.Node)
+	a, _ := after.(*corev1.Node)
+	virtual := (b != nil && isVirtual(b)) || (a != nil && isVirtual(a))
+	if !virtual || (a != nil && b != nil && maps.Equal(a.Labels, b.Labels)) {
+		return
+	}
+	o.everyone()
+}

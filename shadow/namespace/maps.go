@@ -1,0 +1,365 @@
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	rbacinformers "k8s.io/client-go/informers/rbac/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	foreigninformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	foreignlisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
+	listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/rbac"
+)
+
+// MapsConfig configures Maps.
+type MapsConfig struct {
+	// OwnNamespace is the namespace that liqod runs in.
+	OwnNamespace string
+	// ServiceAccount is the controller's own, in OwnNamespace: it is given the rights of
+	// ControllerTwinRole in every twin namespace.
+	ServiceAccount string
+	// PodSecurityLevel is enforced in twin namespaces: privileged, baseline or restricted.
+	PodSecurityLevel string
+
+	// Core and Liqo are clients of this cluster.
+	Core kubernetes.Interface
+	Liqo versioned.Interface
+
+	// The informers are of this cluster and of all namespaces.
+	Maps            informers.NamespaceMapInformer
+	ForeignClusters foreigninformers.ForeignClusterInformer
+	Namespaces      coreinformers.NamespaceInformer
+	RoleBindings    rbacinformers.RoleBindingInformer
+
+	// Events tells the map's readers of twins that cannot be made.
+	Events record.EventRecorder
+	Clock  clock.PassiveClock
+	Log    *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Maps makes the NamespaceMaps true that peers have put into their tenant namespaces:
+// a twin namespace for each entry, with the peer's rights and our own in it, and
+// nothing for what is no longer an entry. It never touches a namespace that the same
+// map has not made.
+type Maps struct {
+	*loop.Loop
+	cfg        MapsConfig
+	maps       listers.NamespaceMapLister
+	clusters   foreignlisters.ForeignClusterLister
+	namespaces corelisters.NamespaceLister
+	bindings   *rbac.Binder
+}
+
+// NewMaps registers with the informers and starts nothing.
+func NewMaps(cfg MapsConfig) (*Maps, error) {
+	m := &Maps{
+		cfg:        cfg,
+		maps:       cfg.Maps.Lister(),
+		clusters:   cfg.ForeignClusters.Lister(),
+		namespaces: cfg.Namespaces.Lister(),
+		bindings:   rbac.NewBinder(cfg.Core, cfg.RoleBindings.Lister(), nil),
+	}
+	m.Loop = loop.New(loop.Config{Name: "namespacemap", Sync: m.sync, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.Maps.Informer(), loop.Self},
+		{cfg.Namespaces.Informer(), m.namespaceKeys},
+		{cfg.RoleBindings.Informer(), m.bindingKeys},
+		{cfg.ForeignClusters.Informer(), m.clusterKeys},
+	} {
+		if _, err := m.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// namespaceKeys returns the maps that a namespace concerns: the one that it was made
+// for, those that want its name, and those that stand in it.
+func (m *Maps) namespaceKeys(obj any) []loop.Key {
+	ns, ok := obj.(*corev1.Namespace)
+	if !ok {
+		return nil
+	}
+	var keys []loop.Key
+	if owner := ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation]; owner != "" {
+		if key, err := cache.ParseObjectName(owner); err == nil {
+			keys = append(keys, key)
+		}
+	}
+	all, err := m.maps.List(labels.Everything())
+	if err != nil {
+		return keys
+	}
+	for _, nm := range all {
+		if nm.Namespace == ns.Name || (isReplica(nm) && wants(nm, ns.Name)) {
+			keys = append(keys, cache.MetaObjectToName(nm))
+		}
+	}
+	return keys
+}
+
+func wants(nm *offloadingv1beta1.NamespaceMap, twin string) bool {
+	for _, name := range nm.Spec.DesiredMapping {
+		if name == twin {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Maps) bindingKeys(obj any) []loop.Key {
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return nil
+	}
+	ns, err := m.namespaces.Get(o.GetNamespace())
+	if err != nil {
+		return nil
+	}
+	key, err := cache.ParseObjectName(ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation])
+	if err != nil || key.Name == "" {
+		return nil
+	}
+	return []loop.Key{key}
+}
+
+func (m *Maps) clusterKeys(obj any) []loop.Key {
+	fc, ok := obj.(*corev1beta1.ForeignCluster)
+	if !ok {
+		return nil
+	}
+	// The contract gives the map of a peer its name: it needs not be looked for.
+	return []loop.Key{{Namespace: corev1beta1.TenantNamespace(fc.Spec.ClusterID), Name: fc.Spec.ClusterID}}
+}
+
+func isReplica(nm *offloadingv1beta1.NamespaceMap) bool {
+	return nm.Labels[offloadingv1beta1.ReplicatedLabel] == "true"
+}
+
+func (m *Maps) sync(ctx context.Context, key loop.Key) error {
+	nm, err := m.maps.NamespaceMaps(key.Namespace).Get(key.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return m.sweep(ctx, key)
+	case err != nil:
+		return fmt.Errorf("reading the NamespaceMap: %w", err)
+	case nm.DeletionTimestamp != nil:
+		return m.end(ctx, nm, key)
+	case !isReplica(nm):
+		return nil // our own wish towards a provider
+	}
+	peer, problem, err := m.origin(nm)
+	if err != nil {
+		return err
+	}
+	if problem != "" {
+		status := *nm.Status.DeepCopy()
+		status.ObservedGeneration = nm.Generation
+		m.ready(&status, nm, offloadingv1beta1.ReasonInvalid, problem)
+		return m.report(ctx, nm, status)
+	}
+	if nm, err = m.hold(ctx, nm); err != nil {
+		return err
+	}
+	return m.enforce(ctx, nm, peer)
+}
+
+// origin returns the peer that a map comes from, or what is wrong with the map. A peer
+// speaks for itself only: in its own tenant namespace, under its own name.
+func (m *Maps) origin(nm *offloadingv1beta1.NamespaceMap) (peer, problem string, err error) {
+	ns, err := m.namespaces.Get(nm.Namespace)
+	if err != nil {
+		return "", "", fmt.Errorf("reading the tenant namespace: %w", err)
+	}
+	peer = ns.Labels[corev1beta1.RemoteClusterIDLabel]
+	switch origin := nm.Labels[offloadingv1beta1.OriginIDLabel]; {
+	case ns.Labels[corev1beta1.TenantNamespaceLabel] != "true" || peer == "":
+		return "", fmt.Sprintf("namespace %s is no tenant namespace: a replicated NamespaceMap is accepted where the labels %s=true and %s are",
+			nm.Namespace, corev1beta1.TenantNamespaceLabel, corev1beta1.RemoteClusterIDLabel), nil
+	case origin != peer:
+		return "", fmt.Sprintf("label %s is %q: in the tenant namespace of cluster %s only %s is accepted", offloadingv1beta1.OriginIDLabel, origin, peer, peer), nil
+	case nm.Name != peer:
+		return "", fmt.Sprintf("a NamespaceMap of cluster %s must be named %s", peer, peer), nil
+	}
+	return peer, "", nil
+}
+
+// end removes every twin of a map that is being deleted, and lets it go when none is
+// left.
+func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key loop.Key) error {
+	if !slices.Contains(nm.Finalizers, offloadingv1beta1.NamespaceMapFinalizer) {
+		return nil
+	}
+	twins, err := m.liveTwins(ctx, key)
+	if err != nil {
+		return err
+	}
+	if len(twins) > 0 {
+		user, _, err := m.user(nm.Name)
+		if err != nil {
+			return err
+		}
+		status := *nm.Status.DeepCopy()
+		status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
+		for _, ns := range twins {
+			status.CurrentMapping[originalOf(ns)] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns.Name, Phase: offloadingv1beta1.MappingTerminating}
+			if err := errors.Join(m.revoke(ctx, ns.Name, user), m.remove(ctx, ns)); err != nil {
+				return err
+			}
+		}
+		m.ready(&status, nm, offloadingv1beta1.ReasonTerminating, fmt.Sprintf("%d twin namespaces are being removed", len(twins)))
+		return m.report(ctx, nm, status) // the last twin's deletion wakes the key again
+	}
+	body, err := finalizersPatch(nm, without(nm.Finalizers, offloadingv1beta1.NamespaceMapFinalizer))
+	if err != nil {
+		return err
+	}
+	_, err = m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(nm.Namespace).Patch(ctx, nm.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing the finalizer: %w", err)
+	}
+	return nil
+}
+
+// sweep removes the twins of a map that went without its finalizer.
+func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
+	twins, err := m.twins(key)
+	if err != nil || len(twins) == 0 {
+		return err
+	}
+	_, err = m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return loop.After(cacheDelay)
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("confirming that the NamespaceMap is gone: %w", err)
+	}
+	for _, ns := range twins {
+		if err := m.remove(ctx, ns); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// twins returns the cached namespaces that a map has made, by name.
+func (m *Maps) twins(key loop.Key) (map[string]*corev1.Namespace, error) {
+	all, err := m.namespaces.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing namespaces: %w", err)
+	}
+	out := map[string]*corev1.Namespace{}
+	for _, ns := range all {
+		if madeFor(ns, key) {
+			out[ns.Name] = ns
+		}
+	}
+	return out, nil
+}
+
+// liveTwins is twins, from the API server: a cache may lack the last one made.
+func (m *Maps) liveTwins(ctx context.Context, key loop.Key) (map[string]*corev1.Namespace, error) {
+	out, err := m.twins(key)
+	if err != nil || len(out) > 0 {
+		return out, err
+	}
+	list, err := m.cfg.Core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{
+		LabelSelector: corev1beta1.RemoteClusterIDLabel + "=" + strings.TrimPrefix(key.Namespace, corev1beta1.TenantNamespacePrefix)})
+	if err != nil {
+		return nil, fmt.Errorf("confirming that no twin namespace is left: %w", err)
+	}
+	for i := range list.Items {
+		if madeFor(&list.Items[i], key) {
+			out[list.Items[i].Name] = &list.Items[i]
+		}
+	}
+	return out, nil
+}
+
+// remove deletes a twin, unless it has changed since it was judged ours.
+func (m *Maps) remove(ctx context.Context, ns *corev1.Namespace) error {
+	if ns.DeletionTimestamp != nil {
+		return nil
+	}
+	err := m.cfg.Core.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting the twin namespace %s: %w", ns.Name, err)
+	}
+	m.cfg.Log.Info("twin namespace deleted", zap.String("namespace", ns.Name),
+		zap.String("map", ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation]))
+	return nil
+}
+
+func (m *Maps) hold(ctx context.Context, nm *offloadingv1beta1.NamespaceMap) (*offloadingv1beta1.NamespaceMap, error) {
+	if slices.Contains(nm.Finalizers, offloadingv1beta1.NamespaceMapFinalizer) {
+		return nm, nil
+	}
+	body, err := finalizersPatch(nm, append(slices.Clone(nm.Finalizers), offloadingv1beta1.NamespaceMapFinalizer))
+	if err != nil {
+		return nil, err
+	}
+	held, err := m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(nm.Namespace).Patch(ctx, nm.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("adding the finalizer: %w", err)
+	}
+	return held, nil
+}
+
+func (m *Maps) ready(status *offloadingv1beta1.NamespaceMapStatus, nm *offloadingv1beta1.NamespaceMap, reason, message string) {
+	status.Conditions = slices.Clone(status.Conditions)
+	meta.SetStatusCondition(&status.Conditions, condition(offloadingv1beta1.RemoteNamespaceReady,
+		reason == offloadingv1beta1.ReasonNamespaceCreated, reason, message, nm.Generation, m.cfg.Clock.Now()))
+}
+
+// report writes the status if it has changed, and an event for each twin that has come
+// to fail.
+func (m *Maps) report(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, status offloadingv1beta1.NamespaceMapStatus) error {
+	if equality.Semantic.DeepEqual(status, nm.Status) {
+		return nil
+	}
+	next := nm.DeepCopy()
+	next.Status = status
+	if _, err := m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(nm.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("writing the status: %w", err)
+	}
+	for _, original := range slices.Sorted(maps.Keys(status.CurrentMapping)) {
+		now, before := status.CurrentMapping[original], nm.Status.CurrentMapping[original]
+		if now.Phase == offloadingv1beta1.MappingCreationLoopBackOff && now != before {
+			m.cfg.Events.Event(next, corev1.EventTypeWarning, offloadingv1beta1.ReasonCreationLoopBackOff, now.Message)
+		}
+	}
+	return nil
+}

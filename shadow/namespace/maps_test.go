@@ -1,0 +1,358 @@
+package namespace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+const romeUser = "liqo.io:peer:rome:1"
+
+func romeCluster(user string) *corev1beta1.ForeignCluster {
+	return &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", UserName: user}}
+}
+
+func replica(desired map[string]string, change ...func(*offloadingv1beta1.NamespaceMap)) *offloadingv1beta1.NamespaceMap {
+	m := &offloadingv1beta1.NamespaceMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "rome", Generation: 1,
+			Labels: map[string]string{offloadingv1beta1.ReplicatedLabel: "true", offloadingv1beta1.OriginIDLabel: "rome"}},
+		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: desired},
+	}
+	for _, f := range change {
+		f(m)
+	}
+	return m
+}
+
+func (w *world) setDesired(desired map[string]string) {
+	// A fake's status update writes the spec, too: none may be under way.
+	w.settled()
+	m := w.namespaceMap("rome")
+	m.Spec.DesiredMapping = desired
+	m.Generation++
+	_, err := w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Update(context.Background(), m, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+}
+
+func (w *world) current(original string) offloadingv1beta1.RemoteNamespaceStatus {
+	return w.namespaceMap("rome").Status.CurrentMapping[original]
+}
+
+func (w *world) accepted(originals ...string) {
+	w.t.Helper()
+	for _, o := range originals {
+		w.eventually(o+" accepted", func() bool { return w.current(o).Phase == offloadingv1beta1.MappingAccepted })
+	}
+}
+
+func (w *world) backsOff(original, why string) {
+	w.t.Helper()
+	w.eventually(original+" backs off: "+why, func() bool {
+		s := w.current(original)
+		return s.Phase == offloadingv1beta1.MappingCreationLoopBackOff && strings.Contains(s.Message, why)
+	})
+}
+
+// bound returns the users of a binding, or nil if it does not exist.
+func (w *world) bound(namespace, name string) []string {
+	b, err := w.core.RbacV1().RoleBindings(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	out := []string{}
+	for _, s := range b.Subjects {
+		out = append(out, s.Kind+":"+s.Name)
+	}
+	return out
+}
+
+func TestTwins(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome", "shop": "shop"})).provider()
+	w.accepted("web", "shop")
+	ns := w.namespace("web-rome")
+	require.Equal(t, map[string]string{corev1beta1.RemoteClusterIDLabel: "rome", "pod-security.kubernetes.io/enforce": "baseline"}, ns.Labels)
+	require.Equal(t, map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/rome", offloadingv1beta1.OriginalNameAnnotation: "web"}, ns.Annotations)
+	require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+	require.Equal(t, []string{"ServiceAccount:liqod-controller"}, w.bound("web-rome", ControllerTwinRole))
+	require.Contains(t, w.namespaceMap("rome").Finalizers, offloadingv1beta1.NamespaceMapFinalizer)
+	require.True(t, meta.IsStatusConditionTrue(w.namespaceMap("rome").Status.Conditions, "Ready"))
+	require.EqualValues(t, 1, w.namespaceMap("rome").Status.ObservedGeneration)
+	w.settled()
+
+	w.setDesired(map[string]string{"shop": "shop"})
+	w.eventually("unmapped twin goes", func() bool { return w.namespace("web-rome") == nil })
+	w.eventually("its answer goes", func() bool { return w.current("web").Phase == "" })
+	require.NotNil(t, w.namespace("shop"))
+
+	require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
+	w.eventually("made again behind whoever deleted it", func() bool { return w.namespace("shop") != nil })
+	w.accepted("shop")
+}
+
+func TestProviderRestartWritesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"})).provider()
+	w.accepted("web")
+	w.settled()
+	objects := []runtime.Object{w.namespace("liqo-tenant-rome"), w.namespace("web-rome"), romeCluster(romeUser), w.namespaceMap("rome")}
+	for _, name := range []string{PeerTwinRole, ControllerTwinRole} {
+		b, err := w.core.RbacV1().RoleBindings("web-rome").Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		objects = append(objects, b)
+	}
+	require.Zero(t, newWorld(t, objects...).provider().settled())
+}
+
+func TestForeignNamespaceIsNotTakenOver(t *testing.T) {
+	t.Parallel()
+	foreign := plainNamespace("shop")
+	foreign.Labels = map[string]string{"team": "a"}
+	w := newWorld(t, tenantNamespace("rome"), foreign, romeCluster(romeUser), replica(map[string]string{"shop": "shop", "web": "web"})).provider()
+	w.backsOff("shop", "exists already")
+	w.accepted("web")
+	require.Contains(t, <-w.events.Events, "exists already")
+	w.settled()
+	require.Equal(t, map[string]string{"team": "a"}, w.namespace("shop").Labels)
+	require.Nil(t, w.bound("shop", PeerTwinRole))
+
+	// Unmapping does not delete what is not ours.
+	w.setDesired(map[string]string{"web": "web"})
+	w.settled()
+	require.NotNil(t, w.namespace("shop"))
+	w.setDesired(map[string]string{"web": "web", "shop": "shop"})
+	w.backsOff("shop", "exists already")
+
+	require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
+	w.accepted("shop")
+	require.NotNil(t, w.bound("shop", PeerTwinRole))
+}
+
+func TestReservedNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{
+		"a": "kube-system", "b": "default", "c": "liqod", "d": "liqo-tenant-oslo", "e": "kube-x", "f": "Not A Name", "g": "same", "h": "same"})).provider()
+	for original, why := range map[string]string{"a": "reserved", "b": "reserved", "c": "reserved", "d": "reserved", "e": "reserved", "f": "not the name", "h": "asked for twice"} {
+		w.backsOff(original, why)
+	}
+	w.accepted("g")
+	all, err := w.core.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, all.Items, 2, "the tenant namespace and one twin")
+}
+
+func TestMapsThatAreNotAccepted(t *testing.T) {
+	t.Parallel()
+	other := plainNamespace("liqo-tenant-rome")
+	for name, tc := range map[string]struct {
+		tenant *corev1.Namespace
+		change func(*offloadingv1beta1.NamespaceMap)
+		want   string // empty: left alone
+	}{
+		"not replicated": {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { m.Labels = nil }, ""},
+		"another origin": {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { m.Labels[offloadingv1beta1.OriginIDLabel] = "oslo" }, "only rome is accepted"},
+		"no origin":      {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { delete(m.Labels, offloadingv1beta1.OriginIDLabel) }, "only rome is accepted"},
+		"another name":   {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { m.Name = "oslo" }, "must be named rome"},
+		"no tenant":      {other, func(*offloadingv1beta1.NamespaceMap) {}, "is no tenant namespace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := replica(map[string]string{"web": "web"}, tc.change)
+			w := newWorld(t, tc.tenant.DeepCopy(), romeCluster(romeUser), m).provider()
+			get := func() *offloadingv1beta1.NamespaceMap {
+				got, err := w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Get(t.Context(), m.Name, metav1.GetOptions{})
+				require.NoError(t, err)
+				return got
+			}
+			if tc.want == "" {
+				require.Zero(t, w.settled())
+				return
+			}
+			w.eventually("a condition", func() bool { return len(get().Status.Conditions) == 1 })
+			require.Contains(t, get().Status.Conditions[0].Message, tc.want)
+			require.Equal(t, 1, w.settled(), "nothing else is written")
+		})
+	}
+}
+
+func TestUserOfThePeer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), replica(map[string]string{"web": "web"})).provider()
+	w.backsOff("web", "no ForeignCluster")
+	require.NotNil(t, w.bound("web", ControllerTwinRole))
+	require.Nil(t, w.bound("web", PeerTwinRole))
+	fcs := w.liqo.CoreV1beta1().ForeignClusters()
+
+	fc, err := fcs.Create(t.Context(), romeCluster(romeUser), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.accepted("web")
+
+	for _, user := range []string{"liqo.io:peer:rome:2", "system:serviceaccount:liqo-tenant-rome:peer"} {
+		fc.Spec.UserName = user
+		fc, err = fcs.Update(t.Context(), fc, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.eventually("rights follow the user", func() bool { return slices.Equal(w.bound("web", PeerTwinRole), []string{"User:" + user}) })
+	}
+	for _, user := range []string{"liqo.io:peer:oslo:1", "liqo.io:peer:rome", "system:serviceaccount:liqo-tenant-romea:x", "system:admin", ""} {
+		fc.Spec.UserName = user
+		fc, err = fcs.Update(t.Context(), fc, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.eventually("no rights for "+user, func() bool { return w.bound("web", PeerTwinRole) == nil })
+		w.backsOff("web", "userName")
+	}
+	require.NotNil(t, w.namespace("web"), "the twin and its pods stay")
+}
+
+func TestDriftIsRepaired(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
+	w.accepted("web")
+	w.settled()
+	ns := w.namespace("web")
+	ns.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "privileged", "mine": "stays"}
+	delete(ns.Annotations, offloadingv1beta1.OriginalNameAnnotation)
+	_, err := w.core.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.eventually("labels and annotation are back", func() bool {
+		ns := w.namespace("web")
+		return ns.Labels["pod-security.kubernetes.io/enforce"] == "baseline" && ns.Labels[corev1beta1.RemoteClusterIDLabel] == "rome" &&
+			ns.Labels["mine"] == "stays" && originalOf(ns) == "web"
+	})
+
+	bindings := w.core.RbacV1().RoleBindings("web")
+	require.NoError(t, bindings.Delete(t.Context(), ControllerTwinRole, metav1.DeleteOptions{}))
+	w.eventually("a binding is back", func() bool { return w.bound("web", ControllerTwinRole) != nil })
+	b, err := bindings.Get(t.Context(), PeerTwinRole, metav1.GetOptions{})
+	require.NoError(t, err)
+	b.RoleRef.Name = "cluster-admin"
+	b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: "mallory"})
+	_, err = bindings.Update(t.Context(), b, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.eventually("and says what it said", func() bool {
+		b, err := bindings.Get(t.Context(), PeerTwinRole, metav1.GetOptions{})
+		return err == nil && b.RoleRef.Name == PeerTwinRole && len(b.Subjects) == 1
+	})
+}
+
+func TestMapDeletion(t *testing.T) {
+	t.Parallel()
+	gone := plainNamespace("theirs")
+	w := newWorld(t, tenantNamespace("rome"), gone, romeCluster(romeUser), replica(map[string]string{"web": "web", "shop": "shop", "x": "theirs"})).provider()
+	w.accepted("web", "shop")
+	w.settled()
+	m := w.namespaceMap("rome")
+	now := metav1.Now()
+	m.DeletionTimestamp = &now
+	_, err := w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Update(t.Context(), m, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.eventually("the map may go", func() bool { return len(w.namespaceMap("rome").Finalizers) == 0 })
+	require.Nil(t, w.namespace("web"))
+	require.Nil(t, w.namespace("shop"))
+	require.NotNil(t, w.namespace("theirs"))
+}
+
+func TestMapThatWentWithoutFinalizer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
+	w.accepted("web")
+	w.settled()
+	require.NoError(t, w.liqo.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+	w.eventually("its twin goes", func() bool { return w.namespace("web") == nil })
+}
+
+// TestStaleCacheDeletesNoTwin lets the cache believe that a map, or an entry, is gone.
+func TestStaleCacheDeletesNoTwin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
+	w.accepted("web")
+	w.settled()
+	key := loop.Key{Namespace: "liqo-tenant-rome", Name: "rome"}
+	store := w.liqoInformers.Offloading().V1beta1().NamespaceMaps().Informer().GetStore()
+	m := w.namespaceMap("rome")
+	m.Spec.DesiredMapping = nil
+	require.NoError(t, store.Update(m))
+	w.maps.Add(key)
+	w.settled()
+	require.NotNil(t, w.namespace("web"))
+	require.NoError(t, store.Delete(m))
+	w.maps.Add(key)
+	w.settled()
+	require.NotNil(t, w.namespace("web"))
+	for _, a := range w.core.Actions() {
+		require.NotEqual(t, "delete", a.GetVerb())
+	}
+}
+
+func TestTwinPassesToAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"a": "shop"})).provider()
+	w.accepted("a")
+	before := w.namespace("shop").UID
+	w.setDesired(map[string]string{"b": "shop"})
+	w.accepted("b")
+	require.NotEqual(t, before, w.namespace("shop").UID, "what a left there is not given to b")
+	require.Equal(t, "b", originalOf(w.namespace("shop")))
+}
+
+func TestTerminatingTwin(t *testing.T) {
+	t.Parallel()
+	now := metav1.Now()
+	twin := plainNamespace("web")
+	twin.DeletionTimestamp, twin.Finalizers = &now, []string{"test/hold"}
+	twin.Annotations = map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/rome", offloadingv1beta1.OriginalNameAnnotation: "web"}
+	old := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: PeerTwinRole, Namespace: "web"},
+		RoleRef: rbacv1.RoleRef{Name: PeerTwinRole}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "liqo.io:peer:rome:0"}}}
+	w := newWorld(t, tenantNamespace("rome"), twin, old, romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
+	w.eventually("told", func() bool { return w.current("web").Phase == offloadingv1beta1.MappingTerminating })
+	require.Nil(t, w.bound("web", PeerTwinRole), "an old user has no rights, here either")
+	require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	w.accepted("web")
+}
+
+// TestCreationThatFails lets the API server refuse, then relent.
+func TestCreationThatFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web", "shop": "shop"}))
+	refused := 0
+	w.core.PrependReactor("create", "namespaces", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		ns, ok := a.(clienttesting.CreateAction).GetObject().(*corev1.Namespace)
+		if !ok || ns.Name != "web" {
+			return false, nil, nil
+		}
+		if refused++; refused <= 3 {
+			return true, nil, apierrors.NewForbidden(corev1.Resource("namespaces"), "web", fmt.Errorf("too many"))
+		}
+		return false, nil, nil
+	})
+	w.provider()
+	w.backsOff("web", "too many")
+	w.accepted("shop")
+	w.accepted("web")
+}
+
+func TestBothSidesInOneCluster(t *testing.T) {
+	t.Parallel()
+	// What rome has put here is not reflected on to milan.
+	w := newWorld(t, tenantNamespace("rome"), tenantNamespace("milan"), romeCluster(romeUser), virtualNode("milan", "milan", nil),
+		replica(map[string]string{"web": "web"})).provider()
+	w.accepted("web")
+	_, err := w.liqo.OffloadingV1beta1().NamespaceOffloadings("web").Create(t.Context(), offload("web"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.consumer()
+	w.eventually("refused", func() bool { return strings.Contains(w.message("web"), "not reflected again") })
+	require.Nil(t, w.namespaceMap("milan"))
+}

@@ -1,0 +1,270 @@
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// OffloadingConfig configures an Offloading.
+type OffloadingConfig struct {
+	// ClusterID is this cluster's id.
+	ClusterID string
+	// OwnNamespace is the namespace that liqod runs in.
+	OwnNamespace string
+
+	// Core and Liqo are clients of this cluster.
+	Core kubernetes.Interface
+	Liqo versioned.Interface
+
+	// The informers are of this cluster and of all namespaces.
+	Offloadings  informers.NamespaceOffloadingInformer
+	Maps         informers.NamespaceMapInformer
+	VirtualNodes informers.VirtualNodeInformer
+	// Nodes may be restricted to those labelled liqo.io/type=virtual-node.
+	Nodes      coreinformers.NodeInformer
+	Namespaces coreinformers.NamespaceInformer
+
+	Clock clock.PassiveClock
+	Log   *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Offloading makes NamespaceOffloadings true, as far as this cluster goes: it writes
+// the wish into the NamespaceMap of every selected provider, labels the namespace for
+// the webhook, and tells in the status what the providers have answered. It never
+// waits for a provider: not even when an offloading or its namespace is deleted.
+type Offloading struct {
+	*loop.Loop
+	cfg          OffloadingConfig
+	offloadings  listers.NamespaceOffloadingLister
+	virtualNodes listers.VirtualNodeLister
+	nodes        corelisters.NodeLister
+	namespaces   corelisters.NamespaceLister
+	entries      *entries
+}
+
+// NewOffloading registers with the informers and starts nothing.
+func NewOffloading(cfg OffloadingConfig) (*Offloading, error) {
+	o := &Offloading{
+		cfg:          cfg,
+		offloadings:  cfg.Offloadings.Lister(),
+		virtualNodes: cfg.VirtualNodes.Lister(),
+		nodes:        cfg.Nodes.Lister(),
+		namespaces:   cfg.Namespaces.Lister(),
+		entries:      &entries{client: cfg.Liqo, lister: cfg.Maps.Lister()},
+	}
+	o.Loop = loop.New(loop.Config{Name: "namespaceoffloading", Sync: o.sync, Log: cfg.Log, Observer: cfg.Observer})
+	return o, o.watch()
+}
+
+// Run works until ctx is done and returns when every worker has returned.
+func (o *Offloading) Run(ctx context.Context, workers int) error {
+	// A map may have entries whose offloading is gone: nothing else reminds of them
+	// when a standby takes over.
+	for _, obj := range o.cfg.Maps.Informer().GetStore().List() {
+		if m, ok := obj.(*offloadingv1beta1.NamespaceMap); ok && isHome(m) {
+			o.addAll(slices.Collect(maps.Keys(m.Spec.DesiredMapping)))
+		}
+	}
+	return o.Loop.Run(ctx, workers)
+}
+
+func (o *Offloading) sync(ctx context.Context, key loop.Key) error {
+	if key.Name != offloadingv1beta1.NamespaceOffloadingName {
+		return nil
+	}
+	nso, err := o.offloadings.NamespaceOffloadings(key.Namespace).Get(key.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return o.sweep(ctx, key.Namespace)
+	case err != nil:
+		return fmt.Errorf("reading the NamespaceOffloading: %w", err)
+	case nso.DeletionTimestamp != nil:
+		return o.end(ctx, nso)
+	}
+	ns, err := o.namespaces.Get(key.Namespace)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil // comes again when the cache has it
+	case err != nil:
+		return fmt.Errorf("reading the namespace: %w", err)
+	case ns.DeletionTimestamp != nil:
+		return nil // its NamespaceOffloading is deleted next
+	}
+	return o.offload(ctx, nso, ns)
+}
+
+// offload makes one NamespaceOffloading true.
+func (o *Offloading) offload(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, ns *corev1.Namespace) error {
+	name, choices, err := o.plan(nso, ns)
+	if err != nil {
+		return o.report(ctx, nso, summary{invalid: err.Error(), now: o.cfg.Clock.Now()})
+	}
+	if nso, err = o.hold(ctx, nso); err != nil {
+		return err
+	}
+	if err := o.mark(ctx, ns); err != nil {
+		return err
+	}
+	providers, err := o.entries.providers(ns.Name)
+	if err != nil {
+		return err
+	}
+	for _, id := range providers {
+		choices[id] = max(choices[id], notSelected)
+	}
+	s := summary{name: name, outcomes: map[string]outcome{}, now: o.cfg.Clock.Now()}
+	var errs []error
+	for id, c := range choices {
+		out := outcome{choice: c}
+		switch c {
+		case selected:
+			out.problem, err = o.entries.set(ctx, id, ns.Name, name)
+		case notSelected:
+			out.choice, err = o.withdraw(ctx, nso, id, slices.Contains(providers, id))
+		default:
+			err = nil // undecided: what stands stays
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if m := o.entries.home(id); m != nil {
+			if answer, ok := m.Status.CurrentMapping[ns.Name]; ok {
+				out.answer = &answer
+			}
+			if _, asked := m.Spec.DesiredMapping[ns.Name]; !asked && out.choice == undecided {
+				out.choice = notSelected
+			}
+		} else if out.choice == undecided {
+			out.choice = notSelected
+		}
+		s.outcomes[id] = out
+	}
+	return errors.Join(append(errs, o.report(ctx, nso, s))...)
+}
+
+// plan says what the twins are named and which clusters are selected. The error is for
+// the author of the NamespaceOffloading.
+func (o *Offloading) plan(nso *offloadingv1beta1.NamespaceOffloading, ns *corev1.Namespace) (string, map[string]choice, error) {
+	if why := refusal(ns, o.cfg.OwnNamespace); why != "" {
+		return "", nil, errors.New(why)
+	}
+	name, err := remoteName(&nso.Spec, ns.Name, o.cfg.ClusterID)
+	if err != nil {
+		return "", nil, err
+	}
+	vns, err := o.virtualNodes.List(labels.Everything())
+	if err != nil {
+		return "", nil, fmt.Errorf("listing VirtualNodes: %w", err)
+	}
+	choices, err := choose(&nso.Spec.ClusterSelector, vns, func(name string) *corev1.Node {
+		n, err := o.nodes.Get(name)
+		if err != nil || !isVirtual(n) {
+			return nil
+		}
+		return n
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	if nso.Status.ObservedGeneration != nso.Generation {
+		// The author has just written the selector: a Node that is away is judged by what
+		// is known of it.
+		for id, c := range choices {
+			if c == undecided {
+				choices[id] = notSelected
+			}
+		}
+	}
+	return name, choices, nil
+}
+
+// withdraw removes the entry for a cluster that is no longer selected, if it has one,
+// once a live read agrees: the twin goes with it.
+func (o *Offloading) withdraw(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, id string, has bool) (choice, error) {
+	if !has {
+		return notSelected, nil
+	}
+	live, err := o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace).Get(ctx, nso.Name, metav1.GetOptions{})
+	if err != nil {
+		return undecided, fmt.Errorf("confirming the selector: %w", err)
+	}
+	vns, err := o.cfg.Liqo.OffloadingV1beta1().VirtualNodes(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return undecided, fmt.Errorf("confirming that no virtual node matches: %w", err)
+	}
+	nodes, err := o.cfg.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{
+		LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode})
+	if err != nil {
+		return undecided, fmt.Errorf("confirming that no virtual node matches: %w", err)
+	}
+	byName := map[string]*corev1.Node{}
+	for i := range nodes.Items {
+		byName[nodes.Items[i].Name] = &nodes.Items[i]
+	}
+	list := make([]*offloadingv1beta1.VirtualNode, len(vns.Items))
+	for i := range vns.Items {
+		list[i] = &vns.Items[i]
+	}
+	choices, err := choose(&live.Spec.ClusterSelector, list, func(name string) *corev1.Node { return byName[name] })
+	stale := err != nil || live.UID != nso.UID || live.Generation != nso.Generation
+	fresh := nso.Status.ObservedGeneration != nso.Generation && choices[id] == undecided
+	if stale || (choices[id] != notSelected && !fresh) {
+		o.cfg.Log.Info("cache disagrees with the API server; twin kept for now", zap.String("namespace", nso.Namespace), zap.String("peer", id))
+		return undecided, nil // the event that the cache lacks wakes this key again
+	}
+	return notSelected, o.entries.unset(ctx, id, nso.Namespace)
+}
+
+// hold puts the finalizer on.
+func (o *Offloading) hold(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading) (*offloadingv1beta1.NamespaceOffloading, error) {
+	if slices.Contains(nso.Finalizers, offloadingv1beta1.NamespaceOffloadingFinalizer) {
+		return nso, nil
+	}
+	body, err := finalizersPatch(nso, append(slices.Clone(nso.Finalizers), offloadingv1beta1.NamespaceOffloadingFinalizer))
+	if err != nil {
+		return nil, err
+	}
+	held, err := o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace).Patch(ctx, nso.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("adding the finalizer: %w", err)
+	}
+	return held, nil
+}
+
+// report writes the status if it has changed.
+func (o *Offloading) report(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, s summary) error {
+	status := s.status(nso)
+	if equality.Semantic.DeepEqual(status, nso.Status) {
+		return nil
+	}
+	next := nso.DeepCopy()
+	next.Status = status
+	_, err := o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing the status: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package namespace
+
+import (
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// choice says whether a namespace is offloaded to a cluster.
+type choice int
+
+const (
+	// notSelected: no virtual node of the cluster matches.
+	notSelected choice = iota
+	// undecided: none is known to match, but the Node of one of them is away and may
+	// carry labels that nobody else knows. What stands stays.
+	undecided
+	// selected: at least one matches.
+	selected
+)
+
+// choose matches a cluster selector on the virtual nodes of every cluster, by their
+// Nodes' labels; while a Node does not exist, by those that it will have. node returns
+// nil for a Node that does not exist. The error says what is wrong with the selector.
+func choose(selector *corev1.NodeSelector, nodes []*offloadingv1beta1.VirtualNode, node func(name string) *corev1.Node) (map[string]choice, error) {
+	matches := func(*corev1.Node) bool { return true }
+	if len(selector.NodeSelectorTerms) > 0 {
+		parsed, err := nodeaffinity.NewNodeSelector(selector)
+		if err != nil {
+			return nil, fmt.Errorf("spec.clusterSelector: %w", err)
+		}
+		matches = parsed.Match
+	}
+	out := map[string]choice{}
+	for _, vn := range nodes {
+		found := notSelected
+		n := node(vn.Name)
+		switch {
+		case n != nil && matches(n), n == nil && matches(forgeNode(vn)):
+			found = selected
+		case n == nil:
+			found = undecided
+		}
+		out[vn.Spec.ClusterID] = max(out[vn.Spec.ClusterID], found)
+	}
+	return out, nil
+}
+
+// forgeNode returns the Node that a virtual node is going to have, as far as selectors
+// can see it.
+func forgeNode(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
+	labels := maps.Clone(vn.Spec.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[offloadingv1beta1.TypeLabel] = offloadingv1beta1.TypeVirtualNode
+	labels[corev1beta1.RemoteClusterIDLabel] = vn.Spec.ClusterID
+	labels[corev1.LabelHostname] = vn.Name
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vn.Name, Labels: labels}}
+}
+
+func isVirtual(n *corev1.Node) bool {
+	return n.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode
+}

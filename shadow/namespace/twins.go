@@ -1,0 +1,328 @@
+package namespace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/rbac"
+)
+
+// Names of the ClusterRoles that are bound in twin namespaces. The bindings are named
+// as the roles.
+const (
+	// PeerTwinRole is bound to the user of the peer.
+	PeerTwinRole = "liqod-peer-twin"
+	// ControllerTwinRole is bound to the controller's own service account.
+	ControllerTwinRole = "liqod-controller-twin"
+)
+
+const (
+	managedByNamespaceMap   = "namespacemap" // value of liqo.io/managed-by
+	podSecurityEnforceLabel = "pod-security.kubernetes.io/enforce"
+	// parallelTwins bounds the requests under way for one map.
+	parallelTwins = 8
+)
+
+// errStale says that the cache is behind: nothing is decided by it.
+var errStale = errors.New("the cache is behind the API server")
+
+// madeFor reports whether a namespace was made for a map.
+func madeFor(ns *corev1.Namespace, key loop.Key) bool {
+	return ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == key.String()
+}
+
+func originalOf(ns *corev1.Namespace) string {
+	return ns.Annotations[offloadingv1beta1.OriginalNameAnnotation]
+}
+
+// wish is one twin that a map asks for.
+type wish struct {
+	key      loop.Key // of the map
+	peer     string
+	original string
+	name     string
+	user     string // of the peer; empty when it has none
+	noUser   string // why it has none
+}
+
+// enforce makes the twins of one map be as wanted, and reports.
+func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, peer string) error {
+	key := cache.MetaObjectToName(nm)
+	user, noUser, err := m.user(peer)
+	if err != nil {
+		return err
+	}
+	twins, err := m.twins(key)
+	if err != nil {
+		return err
+	}
+	status := offloadingv1beta1.NamespaceMapStatus{ObservedGeneration: nm.Generation, Conditions: nm.Status.Conditions,
+		CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{}}
+	err = m.unmap(ctx, nm, user, twins, status.CurrentMapping)
+	if errors.Is(err, errStale) {
+		return loop.After(cacheDelay)
+	}
+	errs := []error{err}
+
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(parallelTwins)
+	taken := map[string]string{}
+	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
+		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser}
+		if other, ok := taken[w.name]; ok {
+			mu.Lock()
+			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is asked for twice: it is the twin of %s", w.name, other))
+			mu.Unlock()
+			continue
+		}
+		taken[w.name] = original
+		group.Go(func() error {
+			answer, err := m.twin(ctx, w, twins[w.name])
+			mu.Lock()
+			defer mu.Unlock()
+			status.CurrentMapping[w.original] = answer
+			errs = append(errs, err)
+			return nil
+		})
+	}
+	errs = append(errs, group.Wait())
+	reason, message := sumUp(status.CurrentMapping, noUser)
+	m.ready(&status, nm, reason, message)
+	if len(status.CurrentMapping) == 0 {
+		status.CurrentMapping = nil
+	}
+	return errors.Join(append(errs, m.report(ctx, nm, status))...)
+}
+
+func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser string) (reason, message string) {
+	var failed []string
+	ready, terminating := 0, 0
+	for _, original := range slices.Sorted(maps.Keys(current)) {
+		switch s := current[original]; s.Phase {
+		case offloadingv1beta1.MappingAccepted:
+			ready++
+		case offloadingv1beta1.MappingTerminating:
+			terminating++
+		default:
+			failed = append(failed, original+": "+s.Message)
+		}
+	}
+	switch {
+	case noUser != "":
+		return offloadingv1beta1.ReasonInvalid, noUser
+	case len(failed) > 0:
+		return offloadingv1beta1.ReasonCreationLoopBackOff, strings.Join(failed, "; ")
+	case terminating > 0:
+		return offloadingv1beta1.ReasonTerminating, fmt.Sprintf("%d twin namespaces stand, %d are being removed", ready, terminating)
+	}
+	return offloadingv1beta1.ReasonNamespaceCreated, fmt.Sprintf("%d twin namespaces stand", ready)
+}
+
+// user returns the user that a peer's rights are bound to, or why there is none.
+func (m *Maps) user(peer string) (user, none string, err error) {
+	all, err := m.clusters.List(labels.Everything())
+	if err != nil {
+		return "", "", fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	var found []*corev1beta1.ForeignCluster
+	for _, fc := range all {
+		if fc.Spec.ClusterID == peer && fc.DeletionTimestamp == nil {
+			found = append(found, fc)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return "", fmt.Sprintf("there is no ForeignCluster with clusterID %s: the cluster has no rights here", peer), nil
+	case len(found) > 1:
+		return "", fmt.Sprintf("there are %d ForeignClusters with clusterID %s where one is accepted: the cluster has no rights here", len(found), peer), nil
+	case found[0].Spec.UserName == "":
+		return "", fmt.Sprintf("ForeignCluster %s has no spec.userName: the cluster has no rights here", found[0].Name), nil
+	}
+	user = found[0].Spec.UserName
+	// A user of another peer must never be given this one's rights.
+	if !strings.HasPrefix(user, corev1beta1.PeerUserPrefix+peer+":") &&
+		!strings.HasPrefix(user, "system:serviceaccount:"+corev1beta1.TenantNamespace(peer)+":") {
+		return "", fmt.Sprintf("spec.userName of ForeignCluster %s is %q: accepted are %s%s:<serial> and system:serviceaccount:%s:<name>",
+			found[0].Name, user, corev1beta1.PeerUserPrefix, peer, corev1beta1.TenantNamespace(peer)), nil
+	}
+	return user, "", nil
+}
+
+// unmap removes the twins that a map no longer asks for, once a live read agrees, and
+// answers for them.
+func (m *Maps) unmap(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, user string, twins map[string]*corev1.Namespace, current map[string]offloadingv1beta1.RemoteNamespaceStatus) error {
+	var gone []*corev1.Namespace
+	for _, ns := range twins {
+		if !wanted(nm, ns) {
+			gone = append(gone, ns)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	live, err := m.cfg.Liqo.OffloadingV1beta1().NamespaceMaps(nm.Namespace).Get(ctx, nm.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("confirming that twins are no longer wanted: %w", err)
+	}
+	for _, ns := range gone {
+		original := originalOf(ns)
+		if live.UID != nm.UID || wanted(live, ns) {
+			return errStale
+		}
+		if _, again := nm.Spec.DesiredMapping[original]; !again && original != "" {
+			current[original] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns.Name, Phase: offloadingv1beta1.MappingTerminating}
+		}
+		if err := errors.Join(m.revoke(ctx, ns.Name, user), m.remove(ctx, ns)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wanted reports whether a map asks for a twin that it has made.
+func wanted(nm *offloadingv1beta1.NamespaceMap, ns *corev1.Namespace) bool {
+	if original := originalOf(ns); original != "" {
+		return nm.Spec.DesiredMapping[original] == ns.Name
+	}
+	return wants(nm, ns.Name) // somebody removed the annotation: it is written again
+}
+
+func (w wish) failed(message string) offloadingv1beta1.RemoteNamespaceStatus {
+	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingCreationLoopBackOff, Message: message}
+}
+
+func (w wish) terminating(message string) offloadingv1beta1.RemoteNamespaceStatus {
+	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingTerminating, Message: message}
+}
+
+// twin makes one twin be as wanted and returns the answer for it. have is the cached
+// namespace if this map has made it.
+func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloadingv1beta1.RemoteNamespaceStatus, error) {
+	if why := twinRefusal(w.name, m.cfg.OwnNamespace); why != "" {
+		return w.failed(why), nil
+	}
+	if have == nil {
+		var err error
+		if have, err = m.create(ctx, w); err != nil {
+			return w.failed(fmt.Sprintf("namespace %s cannot be made: %v", w.name, err)), err
+		}
+	}
+	switch {
+	case !madeFor(have, w.key):
+		return w.failed(fmt.Sprintf("namespace %s exists already and was not made for cluster %s: choose another name, or remove it", w.name, w.peer)), nil
+	case have.DeletionTimestamp != nil:
+		return w.terminating(fmt.Sprintf("namespace %s is being removed, and is made again when it is gone", w.name)), m.revoke(ctx, w.name, w.user)
+	case originalOf(have) != "" && originalOf(have) != w.original:
+		return w.terminating(fmt.Sprintf("namespace %s was the twin of %s and is being removed", w.name, originalOf(have))), nil
+	}
+	if err := m.correct(ctx, w, have); err != nil {
+		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
+	}
+	if err := m.bind(ctx, w); err != nil {
+		return w.failed(fmt.Sprintf("rights in namespace %s cannot be given: %v", w.name, err)), err
+	}
+	if w.user == "" {
+		return w.failed(w.noUser), nil
+	}
+	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingAccepted}, nil
+}
+
+func (m *Maps) twinLabels(w wish) map[string]string {
+	return map[string]string{
+		corev1beta1.RemoteClusterIDLabel: w.peer,
+		podSecurityEnforceLabel:          m.cfg.PodSecurityLevel,
+	}
+}
+
+// create makes a twin, or returns the namespace that has its name.
+func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
+	if ns, err := m.namespaces.Get(w.name); err == nil {
+		return ns, nil
+	}
+	ns, err := m.cfg.Core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   w.name,
+		Labels: m.twinLabels(w),
+		Annotations: map[string]string{
+			offloadingv1beta1.ManagedByNamespaceMapAnnotation: w.key.String(),
+			offloadingv1beta1.OriginalNameAnnotation:          w.original,
+		},
+	}}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		ns, err = m.cfg.Core.CoreV1().Namespaces().Get(ctx, w.name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating the twin namespace %s: %w", w.name, err)
+	}
+	if madeFor(ns, w.key) {
+		m.cfg.Log.Info("twin namespace created", zap.String("namespace", ns.Name), zap.String("peer", w.peer))
+	}
+	return ns, nil
+}
+
+// correct restores the labels and annotations that a twin must have.
+func (m *Maps) correct(ctx context.Context, w wish, ns *corev1.Namespace) error {
+	want := m.twinLabels(w)
+	right := originalOf(ns) == w.original
+	for k, v := range want {
+		right = right && ns.Labels[k] == v
+	}
+	if right {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "labels": want,
+		"annotations": map[string]string{offloadingv1beta1.OriginalNameAnnotation: w.original},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the labels of %s: %w", ns.Name, err)
+	}
+	if _, err := m.cfg.Core.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("restoring the labels of the twin namespace %s: %w", ns.Name, err)
+	}
+	return nil
+}
+
+// bind gives and takes the rights in a twin.
+func (m *Maps) bind(ctx context.Context, w wish) error {
+	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: w.peer}
+	own := rbac.Binding{Namespace: w.name, Name: ControllerTwinRole, ClusterRole: ControllerTwinRole, Labels: marks,
+		Subjects: []rbacv1.Subject{rbac.ServiceAccount(m.cfg.OwnNamespace, m.cfg.ServiceAccount)}}
+	// Taking comes first: a right that has ended must not stay because another write fails.
+	if err := m.revoke(ctx, w.name, w.user); err != nil {
+		return err
+	}
+	if err := m.bindings.Ensure(ctx, own); err != nil || w.user == "" {
+		return err
+	}
+	return m.bindings.Ensure(ctx, rbac.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: PeerTwinRole, Labels: marks,
+		Subjects: []rbacv1.Subject{rbac.User(w.user)}})
+}
+
+// revoke takes a peer's rights in a twin from every user but the given one. Twins that
+// are being removed may stay for long: there, too.
+func (m *Maps) revoke(ctx context.Context, twin, user string) error {
+	if user == "" {
+		return m.bindings.Remove(ctx, twin, PeerTwinRole)
+	}
+	return m.bindings.RemoveUnless(ctx, twin, PeerTwinRole, rbac.User(user))
+}

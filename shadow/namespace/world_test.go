@@ -1,0 +1,200 @@
+package namespace
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers"
+	corefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	patient = 5 * time.Second
+	often   = 5 * time.Millisecond
+)
+
+// world is one cluster with the controllers of this package.
+type world struct {
+	t    *testing.T
+	core *corefake.Clientset
+	liqo *fake.Clientset
+
+	coreInformers coreinformers.SharedInformerFactory
+	liqoInformers externalversions.SharedInformerFactory
+	events        *record.FakeRecorder
+	offloading    *Offloading
+	maps          *Maps
+}
+
+// newWorld fills a cluster; objects of both kinds of clients may be mixed.
+func newWorld(t *testing.T, objects ...runtime.Object) *world {
+	t.Helper()
+	var core, liqo []runtime.Object
+	for _, o := range objects {
+		switch o.(type) {
+		case *corev1beta1.ForeignCluster, *offloadingv1beta1.NamespaceMap, *offloadingv1beta1.NamespaceOffloading, *offloadingv1beta1.VirtualNode:
+			liqo = append(liqo, o)
+		default:
+			core = append(core, o)
+		}
+		m, err := meta.Accessor(o)
+		require.NoError(t, err)
+		if m.GetUID() == "" {
+			m.SetUID(types.UID("uid-" + m.GetNamespace() + "-" + m.GetName()))
+		}
+	}
+	w := &world{t: t, core: corefake.NewClientset(core...), liqo: fake.NewSimpleClientset(liqo...), events: record.NewFakeRecorder(100)}
+	giveUIDs(&w.core.Fake)
+	giveUIDs(&w.liqo.Fake)
+	w.coreInformers = coreinformers.NewSharedInformerFactory(w.core, 0)
+	w.liqoInformers = externalversions.NewSharedInformerFactory(w.liqo, 0)
+	return w
+}
+
+func giveUIDs(f *clienttesting.Fake) {
+	var n atomic.Int64
+	f.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if m, err := meta.Accessor(a.(clienttesting.CreateAction).GetObject()); err == nil && m.GetUID() == "" {
+			m.SetUID(types.UID(fmt.Sprintf("made-%d", n.Add(1))))
+		}
+		return false, nil, nil
+	})
+}
+
+func (w *world) consumer() *world {
+	w.t.Helper()
+	var err error
+	off := w.liqoInformers.Offloading().V1beta1()
+	w.offloading, err = NewOffloading(OffloadingConfig{
+		ClusterID: "rome", OwnNamespace: "liqod", Core: w.core, Liqo: w.liqo,
+		Offloadings: off.NamespaceOffloadings(), Maps: off.NamespaceMaps(), VirtualNodes: off.VirtualNodes(),
+		Nodes: w.coreInformers.Core().V1().Nodes(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
+		Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t),
+	})
+	require.NoError(w.t, err)
+	w.start(w.offloading.Run)
+	return w
+}
+
+func (w *world) provider() *world {
+	w.t.Helper()
+	var err error
+	w.maps, err = NewMaps(MapsConfig{
+		OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", Core: w.core, Liqo: w.liqo,
+		Maps:            w.liqoInformers.Offloading().V1beta1().NamespaceMaps(),
+		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(),
+		Namespaces:      w.coreInformers.Core().V1().Namespaces(), RoleBindings: w.coreInformers.Rbac().V1().RoleBindings(),
+		Events: w.events, Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t),
+	})
+	require.NoError(w.t, err)
+	w.start(w.maps.Run)
+	return w
+}
+
+func (w *world) start(run func(context.Context, int) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.coreInformers.Start(ctx.Done())
+	w.liqoInformers.Start(ctx.Done())
+	// A fake's watch misses what happens between its list and its start.
+	w.coreInformers.WaitForCacheSync(ctx.Done())
+	w.liqoInformers.WaitForCacheSync(ctx.Done())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, 4) }()
+	w.t.Cleanup(func() {
+		cancel()
+		require.NoError(w.t, <-done)
+	})
+}
+
+func (w *world) eventually(what string, f func() bool) {
+	w.t.Helper()
+	require.Eventually(w.t, f, patient, often, what)
+}
+
+// settled waits until nothing is written any more and returns the number of writes.
+func (w *world) settled() int {
+	w.t.Helper()
+	last, since := -1, time.Now()
+	w.eventually("writes end", func() bool {
+		if n := w.writes(); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > 150*time.Millisecond
+	})
+	return last
+}
+
+func (w *world) writes() int {
+	n := 0
+	for _, f := range []*clienttesting.Fake{&w.core.Fake, &w.liqo.Fake} {
+		for _, a := range f.Actions() {
+			switch a.GetVerb() {
+			case "get", "list", "watch":
+			default:
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (w *world) namespaceMap(peer string) *offloadingv1beta1.NamespaceMap {
+	m, err := w.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(peer)).Get(context.Background(), peer, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(w.t, err)
+	return m
+}
+
+func (w *world) desired(peer string) map[string]string {
+	m := w.namespaceMap(peer)
+	if m == nil {
+		return nil
+	}
+	return m.Spec.DesiredMapping
+}
+
+func (w *world) nso(namespace string) *offloadingv1beta1.NamespaceOffloading {
+	n, err := w.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(context.Background(), "offloading", metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return n
+}
+
+func (w *world) namespace(name string) *corev1.Namespace {
+	n, err := w.core.CoreV1().Namespaces().Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return n
+}
+
+func plainNamespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+func tenantNamespace(peer string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1beta1.TenantNamespace(peer),
+		Labels: map[string]string{corev1beta1.TenantNamespaceLabel: "true", corev1beta1.RemoteClusterIDLabel: peer}}}
+}

@@ -1,0 +1,263 @@
+package virtualnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	certificatesinformers "k8s.io/client-go/informers/certificates/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	certificateslisters "k8s.io/client-go/listers/certificates/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+const (
+	// ReasonApproved is the reason of the approval condition of a certificate request.
+	ReasonApproved = "VirtualNodeServing"
+	// ReasonCertificateRefused is the reason of the event on a VirtualNode whose vkubelet
+	// asks for a certificate that it may not have.
+	ReasonCertificateRefused = "CertificateRefused"
+
+	// An address may not have reached the pod's status when its vkubelet asks.
+	approveRetry = 5 * time.Second
+	approveUntil = time.Hour
+)
+
+// ApproverConfig configures an Approver. Every field is needed unless it says otherwise.
+type ApproverConfig struct {
+	// Kube approves, and reads the vkubelets' pods.
+	Kube kubernetes.Interface
+	// Requests may be restricted to spec.signerName=kubernetes.io/kubelet-serving.
+	Requests certificatesinformers.CertificateSigningRequestInformer
+	// VirtualNodes of all namespaces, and all Nodes.
+	VirtualNodes offloadinginformers.VirtualNodeInformer
+	Nodes        coreinformers.NodeInformer
+	// NodeAddress is the address that every vkubelet may serve at beside its own, where
+	// one is configured; the zero value is none.
+	NodeAddress netip.Addr
+	// Events receives refusals, on VirtualNodes.
+	Events record.EventRecorder
+	// Log receives decisions and the errors of the loop.
+	Log *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+	// Clock is the real one when nil.
+	Clock clock.PassiveClock
+}
+
+// Approver approves the serving certificates of vkubelets and leaves every other
+// request alone.
+type Approver struct {
+	*loop.Loop
+
+	kube         kubernetes.Interface
+	requests     certificateslisters.CertificateSigningRequestLister
+	virtualNodes offloadinglisters.VirtualNodeLister
+	nodes        corelisters.NodeLister
+	nodeAddress  netip.Addr
+	events       record.EventRecorder
+	log          *zap.Logger
+	clock        clock.PassiveClock
+
+	mu   sync.Mutex
+	told map[string]string // request name -> the refusal that was told
+}
+
+// NewApprover returns the loop. It starts nothing; the informers must be started after
+// it. It fails when an informer takes no handler.
+func NewApprover(cfg ApproverConfig) (*Approver, error) {
+	a := &Approver{
+		kube:         cfg.Kube,
+		requests:     cfg.Requests.Lister(),
+		virtualNodes: cfg.VirtualNodes.Lister(),
+		nodes:        cfg.Nodes.Lister(),
+		nodeAddress:  cfg.NodeAddress,
+		events:       cfg.Events,
+		log:          cfg.Log,
+		clock:        cfg.Clock,
+		told:         map[string]string{},
+	}
+	if a.clock == nil {
+		a.clock = clock.RealClock{}
+	}
+	a.Loop = loop.New(loop.Config{Name: "servingcertificate", Sync: a.sync, Log: cfg.Log, Observer: cfg.Observer})
+	if _, err := a.Watch(cfg.Requests.Informer(), requestKeys); err != nil {
+		return nil, err
+	}
+	none := func(any) []loop.Key { return nil }
+	if _, err := a.Watch(cfg.VirtualNodes.Informer(), none); err != nil { // only its cache is needed
+		return nil, err
+	}
+	_, err := a.Watch(cfg.Nodes.Informer(), none)
+	return a, err
+}
+
+// requestKeys leaves out the requests that are not for us to look at.
+func requestKeys(obj any) []loop.Key {
+	csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
+	if !ok || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName {
+		return nil
+	}
+	if _, ours := Requestor(csr.Spec.Username); !ours {
+		return nil
+	}
+	return loop.Self(obj)
+}
+
+func (a *Approver) sync(ctx context.Context, key loop.Key) error {
+	csr, err := a.requests.Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		a.forget(key.Name)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading CertificateSigningRequest: %w", err)
+	}
+	if decided(csr) || len(requestKeys(csr)) == 0 {
+		a.forget(key.Name)
+		return nil
+	}
+	facts, err := a.facts(ctx, csr)
+	if err != nil {
+		return err
+	}
+	ok, reason := Approve(csr, facts)
+	if !ok {
+		return a.refuse(csr, facts.VirtualNode, reason)
+	}
+	return a.approve(ctx, csr, facts.VirtualNode)
+}
+
+func decided(csr *certificatesv1.CertificateSigningRequest) bool {
+	return len(csr.Status.Certificate) > 0 || slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == certificatesv1.CertificateApproved || c.Type == certificatesv1.CertificateDenied
+	})
+}
+
+func (a *Approver) facts(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) (Facts, error) {
+	key, _ := Requestor(csr.Spec.Username)
+	vn, err := a.virtualNodes.VirtualNodes(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return Facts{}, nil
+	}
+	if err != nil {
+		return Facts{}, fmt.Errorf("reading VirtualNode: %w", err)
+	}
+	facts := Facts{VirtualNode: vn}
+	others, err := namesakes(a.virtualNodes, vn.Name)
+	if err != nil {
+		return Facts{}, err
+	}
+	node, err := a.nodes.Get(vn.Name)
+	if apierrors.IsNotFound(err) {
+		node, err = nil, nil
+	}
+	if err != nil {
+		return Facts{}, fmt.Errorf("reading Node: %w", err)
+	}
+	facts.Refused = refuse(vn, others, node).message
+	facts.Addresses, err = a.addresses(ctx, vn)
+	return facts, err
+}
+
+// addresses are those of vn's vkubelet. Its pods are read live: a certificate for an
+// address that has passed to another pod would be that pod's to misuse.
+func (a *Approver) addresses(ctx context.Context, vn *offloadingv1beta1.VirtualNode) ([]netip.Addr, error) {
+	list, err := a.kube.CoreV1().Pods(vn.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: labels.SelectorFromSet(ownLabels(vn)).String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the vkubelet's pods: %w", err)
+	}
+	var addresses []netip.Addr
+	for i := range list.Items {
+		addresses = append(addresses, podAddresses(&list.Items[i], VirtualKubeletName(vn.Name))...)
+	}
+	if addr, err := netip.ParseAddr(vn.Spec.VirtualKubelet.NodeAddress); err == nil {
+		addresses = append(addresses, addr.Unmap())
+	}
+	if a.nodeAddress.IsValid() {
+		addresses = append(addresses, a.nodeAddress.Unmap())
+	}
+	return addresses, nil
+}
+
+// podAddresses are the addresses of a pod that runs as account and has not ended.
+func podAddresses(pod *corev1.Pod, account string) []netip.Addr {
+	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	if over || pod.Spec.ServiceAccountName != account {
+		return nil
+	}
+	var addresses []netip.Addr
+	for _, ip := range pod.Status.PodIPs {
+		if addr, err := netip.ParseAddr(ip.IP); err == nil {
+			addresses = append(addresses, addr.Unmap())
+		}
+	}
+	return addresses
+}
+
+func (a *Approver) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, vn *offloadingv1beta1.VirtualNode) error {
+	approved := csr.DeepCopy()
+	approved.Status.Conditions = append(approved.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type:               certificatesv1.CertificateApproved,
+		Status:             corev1.ConditionTrue,
+		Reason:             ReasonApproved,
+		Message:            fmt.Sprintf("the vkubelet of VirtualNode %s/%s serves this node at these addresses", vn.Namespace, vn.Name),
+		LastUpdateTime:     metav1.NewTime(a.clock.Now()),
+		LastTransitionTime: metav1.NewTime(a.clock.Now()),
+	})
+	_, err := a.kube.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, approved, metav1.UpdateOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("approving CertificateSigningRequest %s: %w", csr.Name, err)
+	}
+	a.forget(csr.Name)
+	a.log.Info("serving certificate approved", zap.String("request", csr.Name), zap.String("virtualNode", vn.Namespace+"/"+vn.Name))
+	return nil
+}
+
+// refuse tells once why, leaves the request alone, and looks again for a while: the
+// facts may still come. vn may be nil.
+func (a *Approver) refuse(csr *certificatesv1.CertificateSigningRequest, vn *offloadingv1beta1.VirtualNode, reason string) error {
+	a.mu.Lock()
+	known := a.told[csr.Name] == reason
+	a.told[csr.Name] = reason
+	a.mu.Unlock()
+	if !known {
+		a.log.Warn("serving certificate not approved", zap.String("request", csr.Name), zap.String("requestor", csr.Spec.Username), zap.Error(errors.New(reason)))
+		if vn != nil {
+			a.events.Eventf(vn, corev1.EventTypeWarning, ReasonCertificateRefused, "CertificateSigningRequest %s is not approved: %s", csr.Name, reason)
+		}
+	}
+	if a.clock.Since(csr.CreationTimestamp.Time) > approveUntil {
+		return nil
+	}
+	return loop.After(approveRetry)
+}
+
+func (a *Approver) forget(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.told, name)
+}

@@ -1,0 +1,171 @@
+package virtualnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// evictionsAtOnce bounds the requests in flight of one drain.
+const evictionsAtOnce = 16
+
+// step is how hard pods are pressed to leave.
+type step int
+
+const (
+	stepEvict  step = iota // ask, respecting disruption budgets
+	stepDelete             // delete with grace
+	stepForce              // delete without waiting for the provider
+)
+
+// plan says which pods of a node are to be pressed, and how; left counts the pods that
+// must be gone before the drain is over.
+type plan struct {
+	step step
+	pods []*corev1.Pod
+	left int
+}
+
+// planDrain looks at the pods of a node that is drained since start. Pods of
+// DaemonSets and mirror pods go last; those made after start are not waited for, since
+// their DaemonSet makes another for each that goes while the Node stands.
+func planDrain(pods []*corev1.Pod, start, now time.Time, cfg DrainConfig) plan {
+	p := plan{step: stepAt(start, now, cfg)}
+	var ordinary, daemons []*corev1.Pod
+	for _, pod := range pods {
+		switch {
+		case ended(pod):
+		case !stays(pod):
+			ordinary = append(ordinary, pod)
+		case !pod.CreationTimestamp.After(start):
+			daemons = append(daemons, pod)
+		}
+	}
+	p.left = len(ordinary) + len(daemons)
+	candidates := ordinary
+	if len(ordinary) == 0 || p.step == stepForce {
+		candidates = append(candidates, daemons...)
+	}
+	for _, pod := range candidates {
+		if pod.DeletionTimestamp.IsZero() || p.step == stepForce {
+			p.pods = append(p.pods, pod)
+		}
+	}
+	return p
+}
+
+// ended reports whether nothing but finalizers keeps pod: there is nothing to press.
+func ended(pod *corev1.Pod) bool {
+	return !pod.DeletionTimestamp.IsZero() && ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0
+}
+
+func stepAt(start, now time.Time, cfg DrainConfig) step {
+	switch deadline := start.Add(cfg.Timeout); {
+	case now.Before(deadline):
+		return stepEvict
+	case now.Before(deadline.Add(cfg.ForceAfter)):
+		return stepDelete
+	default:
+		return stepForce
+	}
+}
+
+// stays reports whether eviction makes no sense for pod: its owner puts it back, or it
+// is no object of the API server's.
+func stays(pod *corev1.Pod) bool {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return true
+	}
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "DaemonSet"
+}
+
+// podsOn reads the pods bound to the node called name.
+func (l *Lifecycle) podsOn(ctx context.Context, name string) ([]*corev1.Pod, error) {
+	list, err := l.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of Node %s: %w", name, err)
+	}
+	pods := make([]*corev1.Pod, 0, len(list.Items))
+	for i := range list.Items {
+		pods = append(pods, &list.Items[i])
+	}
+	return pods, nil
+}
+
+// drainOnce presses the pods of vn's Node once, and returns how many are left. The
+// deadlines run from vn's deletion, so that a restart of ours does not restart them.
+func (l *Lifecycle) drainOnce(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (plan, error) {
+	pods, err := l.podsOn(ctx, vn.Name)
+	if err != nil {
+		return plan{}, err
+	}
+	p := planDrain(pods, vn.DeletionTimestamp.Time, l.clock.Now(), l.drain)
+	if p.step == stepForce && len(p.pods) > 0 {
+		l.events.Eventf(vn, corev1.EventTypeWarning, ReasonForcedDeletion,
+			"%d pods did not end in %s and are removed without waiting for cluster %s: what runs of them there, for example %s/%s, is removed when that cluster is reached again",
+			len(p.pods), l.drain.Timeout+l.drain.ForceAfter, vn.Spec.ClusterID, p.pods[0].Namespace, p.pods[0].Name)
+	}
+	errs := make([]error, len(p.pods))
+	var group errgroup.Group
+	group.SetLimit(evictionsAtOnce)
+	for i, pod := range p.pods {
+		group.Go(func() error {
+			errs[i] = l.press(ctx, pod, p.step)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs: one pod's does not stop the others
+	return p, errors.Join(errs...)
+}
+
+// press makes one pod leave. A refusal that time will lift is not an error.
+func (l *Lifecycle) press(ctx context.Context, pod *corev1.Pod, s step) error {
+	opts := byUID(pod)
+	var err error
+	switch {
+	case s == stepForce:
+		opts.GracePeriodSeconds = ptr.To[int64](0)
+		err = l.kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
+	case s == stepDelete || stays(pod):
+		opts.GracePeriodSeconds = l.boundedGrace(pod)
+		err = l.kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts)
+	default:
+		err = l.kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+			DeleteOptions: &opts,
+		})
+	}
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		return nil // gone, or its successor has the name
+	case apierrors.IsTooManyRequests(err):
+		return nil // a disruption budget: asked again at the next poll
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil // its namespace removes it
+	}
+	return wrap(err, "removing pod %s/%s", pod.Namespace, pod.Name)
+}
+
+// boundedGrace is the pod's own grace period, or nil for that, but never longer than
+// the time until pods are removed anyway.
+func (l *Lifecycle) boundedGrace(pod *corev1.Pod) *int64 {
+	limit := int64(l.drain.ForceAfter / time.Second)
+	if own := pod.Spec.TerminationGracePeriodSeconds; own == nil || *own <= limit {
+		return nil
+	}
+	return &limit
+}

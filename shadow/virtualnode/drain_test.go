@@ -1,0 +1,314 @@
+package virtualnode
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func podOn(node, name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "uid-" + "1", CreationTimestamp: metav1.NewTime(start.Add(-time.Minute))},
+		Spec:       corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](30)},
+	}
+	for _, c := range change {
+		c(pod)
+	}
+	return pod
+}
+
+func daemon(pod *corev1.Pod) {
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", UID: "d", Controller: ptr.To(true)}}
+}
+
+func late(pod *corev1.Pod) { pod.CreationTimestamp = metav1.NewTime(start.Add(time.Second)) }
+
+func leaving(grace int64) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		now := metav1.NewTime(start)
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &now, &grace
+		pod.Finalizers = []string{"example.com/kept"}
+	}
+}
+
+func TestPlanDrain(t *testing.T) {
+	cfg := DrainConfig{}.withDefaults()
+	mirror := func(pod *corev1.Pod) { pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }
+	for name, tc := range map[string]struct {
+		pods  []*corev1.Pod
+		after time.Duration
+		step  step
+		press []string
+		left  int
+	}{
+		"nothing there":                 {},
+		"pods are evicted":              {pods: []*corev1.Pod{podOn("milan", "a"), podOn("milan", "b")}, press: []string{"a", "b"}, left: 2},
+		"those that leave are awaited":  {pods: []*corev1.Pod{podOn("milan", "a", leaving(30))}, left: 1},
+		"finalizers are not ours":       {pods: []*corev1.Pod{podOn("milan", "a", leaving(0))}},
+		"daemons go last":               {pods: []*corev1.Pod{podOn("milan", "a"), podOn("milan", "d", daemon), podOn("milan", "m", mirror)}, press: []string{"a"}, left: 3},
+		"daemons alone":                 {pods: []*corev1.Pod{podOn("milan", "d", daemon), podOn("milan", "m", mirror)}, press: []string{"d", "m"}, left: 2},
+		"daemons that come again":       {pods: []*corev1.Pod{podOn("milan", "d", daemon, late)}},
+		"after the timeout":             {pods: []*corev1.Pod{podOn("milan", "a"), podOn("milan", "b", leaving(30))}, after: 5 * time.Minute, step: stepDelete, press: []string{"a"}, left: 2},
+		"after the bound, all":          {pods: []*corev1.Pod{podOn("milan", "a"), podOn("milan", "b", leaving(30)), podOn("milan", "d", daemon)}, after: 7 * time.Minute, step: stepForce, press: []string{"a", "b", "d"}, left: 3},
+		"after the bound, only waiting": {pods: []*corev1.Pod{podOn("milan", "a", leaving(0))}, after: time.Hour, step: stepForce},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := planDrain(tc.pods, start, start.Add(tc.after), cfg)
+			var press []string
+			for _, pod := range p.pods {
+				press = append(press, pod.Name)
+			}
+			require.Equal(t, tc.press, press)
+			require.Equal(t, tc.left, p.left)
+			require.Equal(t, tc.step, p.step)
+		})
+	}
+}
+
+// serveEvictions removes evicted pods, save those that a budget guards.
+func (r *rig) serveEvictions(guarded ...string) {
+	r.kube.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		eviction, ok := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
+		if !ok {
+			return false, nil, nil
+		}
+		if slices.Contains(guarded, eviction.Name) {
+			return true, nil, apierrors.NewTooManyRequests("the disruption budget", 10)
+		}
+		return true, nil, r.kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), a.GetNamespace(), eviction.Name)
+	})
+}
+
+// standing is a VirtualNode with all that belongs to it, deleted at start.
+func standing(t *testing.T, kube ...runtime.Object) *rig {
+	t.Helper()
+	r := newRig(t, objects(virtualNode(held), namespaceMap("shop")), append(kube, ourNode(corev1.ConditionTrue))...)
+	_, _, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.NoError(t, r.liqo.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("virtualnodes"), virtualNode(deleted), milan.Namespace))
+	return r
+}
+
+// finish turns until nothing is left to do, and checks that nothing is left.
+func (r *rig) finish(t *testing.T) {
+	t.Helper()
+	for range 10 {
+		_, again, err := r.turn(t, milan)
+		require.NoError(t, err)
+		if !again {
+			break
+		}
+	}
+	r.requireGone(t)
+}
+
+func (r *rig) requireGone(t *testing.T) {
+	t.Helper()
+	ctx, all := t.Context(), metav1.ListOptions{}
+	nodes, err := r.kube.CoreV1().Nodes().List(ctx, all)
+	require.NoError(t, err)
+	require.Empty(t, nodes.Items)
+	accounts, err := r.kube.CoreV1().ServiceAccounts("").List(ctx, all)
+	require.NoError(t, err)
+	require.Empty(t, accounts.Items)
+	bindings, err := r.kube.RbacV1().RoleBindings("").List(ctx, all)
+	require.NoError(t, err)
+	require.Empty(t, bindings.Items)
+	clusterBindings, err := r.kube.RbacV1().ClusterRoleBindings().List(ctx, all)
+	require.NoError(t, err)
+	require.Empty(t, clusterBindings.Items)
+	deployments, err := r.kube.AppsV1().Deployments("").List(ctx, all)
+	require.NoError(t, err)
+	require.Empty(t, deployments.Items)
+	vn, err := r.liqo.OffloadingV1beta1().VirtualNodes(milan.Namespace).Get(ctx, milan.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Empty(t, vn.Finalizers)
+}
+
+func TestDeletion(t *testing.T) {
+	r := standing(t, podOn("milan", "a"), podOn("milan", "b"), podOn("worker-1", "elsewhere"))
+	r.serveEvictions()
+	writes, again, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.True(t, again)
+	slices.Sort(writes[1:3])
+	require.Equal(t, []string{
+		"patch nodes milan",
+		"create pods/eviction shop/a",
+		"create pods/eviction shop/b",
+		"update virtualnodes/status liqo-tenant-milano/milan",
+	}, writes)
+	require.Equal(t, ReasonDraining, r.condition(t, "Ready").Reason)
+	require.Equal(t, "2 pods are left; they are evicted until 12:05:00 UTC and deleted then", r.condition(t, "Ready").Message)
+	node, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.True(t, node.Spec.Unschedulable)
+
+	writes, again, err = r.turn(t, milan)
+	require.NoError(t, err)
+	require.True(t, again)
+	require.Equal(t, []string{"delete deployments liqo-tenant-milano/vk-milan", "update virtualnodes/status liqo-tenant-milano/milan"}, writes)
+	require.Equal(t, ReasonDeleting, r.condition(t, "Ready").Reason)
+
+	writes, again, err = r.turn(t, milan)
+	require.NoError(t, err)
+	require.False(t, again)
+	require.Equal(t, []string{
+		"delete nodes milan",
+		"delete rolebindings kube-system/liqod-vkubelet-authentication-reader:liqo-tenant-milano:milan",
+		"delete rolebindings liqo-tenant-milano/liqod-vkubelet-tenant:milan",
+		"delete rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
+		"delete clusterrolebindings liqod-vkubelet-cluster:liqo-tenant-milano:milan",
+		"delete serviceaccounts liqo-tenant-milano/vk-milan",
+		"delete leases liqo-tenant-milano/vk-milan",
+		"update virtualnodes liqo-tenant-milano/milan",
+	}, writes)
+	r.requireGone(t)
+	_, err = r.kube.CoreV1().Pods("shop").Get(t.Context(), "elsewhere", metav1.GetOptions{})
+	require.NoError(t, err, "a pod of another node is left alone")
+}
+
+func TestBudgetDelaysUntilTheDeadline(t *testing.T) {
+	r := standing(t, podOn("milan", "a"), podOn("milan", "b", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3600) }))
+	r.serveEvictions("a", "b")
+	for range 3 { // refused each time, with nothing lost
+		_, again, err := r.turn(t, milan)
+		require.NoError(t, err)
+		require.True(t, again)
+	}
+	r.clock.SetTime(start.Add(5 * time.Minute))
+	_, again, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.True(t, again)
+	graces := map[string]*int64{}
+	for _, a := range r.kube.Actions() {
+		if d, ok := a.(clienttesting.DeleteActionImpl); ok {
+			require.Equal(t, "uid-1", string(*d.DeleteOptions.Preconditions.UID))
+			graces[d.Name] = d.DeleteOptions.GracePeriodSeconds
+		}
+	}
+	require.Equal(t, map[string]*int64{"a": nil, "b": ptr.To[int64](120)}, graces)
+	r.finish(t)
+}
+
+func TestProviderAway(t *testing.T) {
+	r := standing(t, podOn("milan", "a", leaving(30)))
+	r.clock.SetTime(start.Add(6 * time.Minute))
+	writes, again, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.True(t, again)
+	require.NotContains(t, writes, "delete pods shop/a", "it was deleted before")
+	r.clock.SetTime(start.Add(7 * time.Minute))
+	writes, _, err = r.turn(t, milan)
+	require.NoError(t, err)
+	require.Contains(t, writes, "delete pods shop/a")
+	event := <-r.events.Events
+	require.Contains(t, event, ReasonForcedDeletion)
+	require.Contains(t, event, "shop/a")
+	require.Contains(t, event, "cluster milano")
+	r.finish(t)
+}
+
+func TestEvictionTroubleIsShownAndRetried(t *testing.T) {
+	r := standing(t, podOn("milan", "a"))
+	r.kube.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewInternalError(fmt.Errorf("two budgets"))
+	})
+	_, _, err := r.turn(t, milan)
+	require.ErrorContains(t, err, "two budgets")
+	require.Equal(t, ReasonDraining, r.condition(t, "Ready").Reason)
+	r.clock.SetTime(start.Add(5 * time.Minute))
+	r.finish(t)
+}
+
+func TestForeignNodeIsLeftAlone(t *testing.T) {
+	r := standing(t, podOn("milan", "a"))
+	foreign := ourNode(corev1.ConditionTrue)
+	foreign.Spec.ProviderID = "aws:///i-1"
+	require.NoError(t, r.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), foreign, ""))
+	for range 5 {
+		_, again, err := r.turn(t, milan)
+		require.NoError(t, err)
+		if !again {
+			break
+		}
+	}
+	require.Empty(t, r.virtualNode(t).Finalizers)
+	node, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.False(t, node.Spec.Unschedulable)
+	_, err = r.kube.CoreV1().Pods("shop").Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+}
+
+func TestVkubeletPodsAreAwaitedWithinBounds(t *testing.T) {
+	vkubelet := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: milan.Namespace, Name: "vk-milan-x", UID: "x", Labels: ownLabels(virtualNode())}}
+	leaving(30)(vkubelet)
+	r := standing(t, vkubelet)
+	for range 4 {
+		_, again, err := r.turn(t, milan)
+		require.NoError(t, err)
+		require.True(t, again)
+	}
+	_, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err, "the Node outlives its vkubelet")
+	r.clock.SetTime(start.Add(3 * time.Minute))
+	r.finish(t)
+}
+
+func TestNodeMadeAgainIsRemovedAgain(t *testing.T) {
+	r := standing(t)
+	again := 0
+	r.kube.PrependReactor("delete", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		again++
+		return again == 1, nil, nil // the first delete is undone by a vkubelet that still ran
+	})
+	r.finish(t)
+	require.Equal(t, 2, again)
+}
+
+func TestLateDaemonPodsGoWithTheNode(t *testing.T) {
+	r := standing(t, podOn("milan", "d", daemon, late))
+	r.finish(t)
+	_, err := r.kube.CoreV1().Pods("shop").Get(t.Context(), "d", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
+}
+
+func TestForegroundDeletionOfTheDeployment(t *testing.T) {
+	r := standing(t)
+	gvr := appsv1.SchemeGroupVersion.WithResource("deployments")
+	d, err := r.kube.AppsV1().Deployments(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	now := metav1.NewTime(start)
+	d.DeletionTimestamp, d.Finalizers = &now, []string{metav1.FinalizerDeleteDependents}
+	require.NoError(t, r.kube.Tracker().Update(gvr, d, d.Namespace))
+	writes, again, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.True(t, again)
+	require.NotContains(t, writes, "delete nodes milan")
+	require.NoError(t, r.kube.Tracker().Delete(gvr, d.Namespace, d.Name))
+	r.finish(t)
+}
+
+func TestNothingHeldNothingRemoved(t *testing.T) {
+	vn := virtualNode(deleted)
+	vn.Finalizers = []string{"example.com/other"}
+	r := newRig(t, objects(vn), ourNode(corev1.ConditionTrue))
+	writes, again, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.False(t, again)
+	require.Empty(t, writes)
+}

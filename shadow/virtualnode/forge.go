@@ -1,0 +1,176 @@
+package virtualnode
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	containerName = "vkubelet"
+	healthPort    = 8080
+	kubeletPort   = 10250
+	// unprivilegedID is the conventional id of a user that owns nothing.
+	unprivilegedID = 65532
+)
+
+func forgeServiceAccount(vn *offloadingv1beta1.VirtualNode) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
+		Namespace: vn.Namespace, Name: VirtualKubeletName(vn.Name), Labels: ownLabels(vn),
+	}}
+}
+
+// forgeRoleBindings are the bindings that the vkubelet needs whatever is offloaded,
+// and one for each offloaded namespace.
+func forgeRoleBindings(vn *offloadingv1beta1.VirtualNode, namespaces []string) []*rbacv1.RoleBinding {
+	bindings := []*rbacv1.RoleBinding{
+		roleBinding(vn, vn.Namespace, tenantBindingName(vn), "ClusterRole", tenantClusterRole),
+		roleBinding(vn, metav1.NamespaceSystem, authReaderBindingName(vn), "Role", authReaderRole),
+	}
+	for _, namespace := range namespaces {
+		bindings = append(bindings, roleBinding(vn, namespace, namespaceBindingName(vn), "ClusterRole", namespaceClusterRole))
+	}
+	return bindings
+}
+
+func roleBinding(vn *offloadingv1beta1.VirtualNode, namespace, name, kind, role string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: ownLabels(vn)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
+		Subjects:   subjects(vn),
+	}
+}
+
+func forgeClusterRoleBinding(vn *offloadingv1beta1.VirtualNode) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: clusterBindingName(vn), Labels: ownLabels(vn)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterClusterRole},
+		Subjects:   subjects(vn),
+	}
+}
+
+func subjects(vn *offloadingv1beta1.VirtualNode) []rbacv1.Subject {
+	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: vn.Namespace, Name: VirtualKubeletName(vn.Name)}}
+}
+
+// forgeDeployment is the Deployment of vn's vkubelet. Equal inputs give equal bytes.
+func forgeDeployment(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults) (*appsv1.Deployment, error) {
+	replicas := defaults.Replicas
+	if r := vn.Spec.VirtualKubelet.Replicas; r != nil {
+		replicas = *r
+	}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: VirtualKubeletName(vn.Name), Labels: ownLabels(vn)},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{offloadingv1beta1.VirtualNodeLabel: vn.Name}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: ownLabels(vn)},
+				Spec:       podSpec(vn, defaults),
+			},
+		},
+	}
+	raw, err := json.Marshal(d.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the Deployment of VirtualNode %s: %w", vn.Name, err)
+	}
+	sum := sha256.Sum256(raw)
+	d.Annotations = map[string]string{hashAnnotation: hex.EncodeToString(sum[:8])}
+	return d, nil
+}
+
+func podSpec(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults) corev1.PodSpec {
+	return corev1.PodSpec{
+		ServiceAccountName: VirtualKubeletName(vn.Name),
+		ImagePullSecrets:   defaults.ImagePullSecrets,
+		Containers:         []corev1.Container{container(vn, defaults)},
+		Affinity:           affinity(vn),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot:   ptr.To(true),
+			RunAsUser:      ptr.To[int64](unprivilegedID),
+			RunAsGroup:     ptr.To[int64](unprivilegedID),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}}},
+	}
+}
+
+func container(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults) corev1.Container {
+	spec := vn.Spec.VirtualKubelet
+	image, resources := defaults.Image, defaults.Resources
+	if spec.Image != "" {
+		image = spec.Image
+	}
+	if spec.Resources != nil {
+		resources = *spec.Resources
+	}
+	args := []string{"--role=vkubelet", "--vkubelet.virtualNode=" + vn.Namespace + "/" + vn.Name}
+	args = append(args, defaults.Args...)
+	args = append(args, spec.ExtraArgs...)
+	return corev1.Container{
+		Name:            containerName,
+		Image:           image,
+		ImagePullPolicy: defaults.ImagePullPolicy,
+		Args:            args,
+		Env: []corev1.EnvVar{
+			fieldEnv("POD_NAME", "metadata.name"), fieldEnv("POD_NAMESPACE", "metadata.namespace"), fieldEnv("POD_IP", "status.podIP"),
+		},
+		Ports: []corev1.ContainerPort{
+			{Name: "kubelet", ContainerPort: kubeletPort, Protocol: corev1.ProtocolTCP},
+			{Name: "health", ContainerPort: healthPort, Protocol: corev1.ProtocolTCP},
+		},
+		LivenessProbe:  probe("/livez", 6),
+		ReadinessProbe: probe("/readyz", 3),
+		Resources:      resources,
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false),
+			ReadOnlyRootFilesystem:   ptr.To(true),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+		VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}},
+	}
+}
+
+func fieldEnv(name, path string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{
+		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
+}
+
+func probe(path string, failures int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:     corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("health"), Scheme: corev1.URISchemeHTTP}},
+		PeriodSeconds:    10,
+		TimeoutSeconds:   5,
+		FailureThreshold: failures,
+	}
+}
+
+// affinity keeps vkubelets off virtual nodes (a vkubelet in another cluster could
+// keep its own node alive there) and prefers another host for each replica.
+func affinity(vn *offloadingv1beta1.VirtualNode) *corev1.Affinity {
+	return &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: offloadingv1beta1.TypeLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{offloadingv1beta1.TypeVirtualNode},
+			}}}},
+		}},
+		PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+			Weight: 100,
+			PodAffinityTerm: corev1.PodAffinityTerm{
+				TopologyKey:   corev1.LabelHostname,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{offloadingv1beta1.VirtualNodeLabel: vn.Name}},
+			},
+		}}},
+	}
+}

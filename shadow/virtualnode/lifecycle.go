@@ -1,0 +1,230 @@
+package virtualnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	rbaclisters "k8s.io/client-go/listers/rbac/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// takenRetry is how soon a name that somebody else has is tried again: nothing that is
+// watched says when it becomes free.
+const takenRetry = time.Minute
+
+// Lifecycle gives every VirtualNode its vkubelet and takes it down again.
+type Lifecycle struct {
+	*loop.Loop
+
+	kube kubernetes.Interface
+	liqo versioned.Interface
+
+	virtualNodes        offloadinglisters.VirtualNodeLister
+	namespaceMaps       offloadinglisters.NamespaceMapLister
+	nodes               corelisters.NodeLister
+	deployments         appslisters.DeploymentLister
+	serviceAccounts     corelisters.ServiceAccountLister
+	roleBindings        rbaclisters.RoleBindingLister
+	clusterRoleBindings rbaclisters.ClusterRoleBindingLister
+
+	defaults VirtualKubeletDefaults
+	drain    DrainConfig
+	events   record.EventRecorder
+	log      *zap.Logger
+	clock    clock.PassiveClock
+}
+
+// NewLifecycle returns the loop. It starts nothing; the informers must be started
+// after it. It fails when cfg names no image or an informer takes no handler.
+func NewLifecycle(cfg Config) (*Lifecycle, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	l := &Lifecycle{
+		kube:                cfg.Kube,
+		liqo:                cfg.Liqo,
+		virtualNodes:        cfg.VirtualNodes.Lister(),
+		namespaceMaps:       cfg.NamespaceMaps.Lister(),
+		nodes:               cfg.Nodes.Lister(),
+		deployments:         cfg.Deployments.Lister(),
+		serviceAccounts:     cfg.ServiceAccounts.Lister(),
+		roleBindings:        cfg.RoleBindings.Lister(),
+		clusterRoleBindings: cfg.ClusterRoleBindings.Lister(),
+		defaults:            cfg.VirtualKubelet,
+		drain:               cfg.Drain.withDefaults(),
+		events:              cfg.Events,
+		log:                 cfg.Log,
+		clock:               cfg.Clock,
+	}
+	if l.clock == nil {
+		l.clock = clock.RealClock{}
+	}
+	l.Loop = loop.New(loop.Config{Name: "virtualnode", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
+	return l, l.watch(cfg)
+}
+
+func (l *Lifecycle) watch(cfg Config) error {
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.VirtualNodes.Informer(), l.namesakeKeys},
+		{cfg.NamespaceMaps.Informer(), l.tenantKeys},
+		{cfg.Nodes.Informer(), l.namesakeKeys},
+		{cfg.Deployments.Informer(), ownerKeys},
+		{cfg.ServiceAccounts.Informer(), ownerKeys},
+		{cfg.RoleBindings.Informer(), ownerKeys},
+		{cfg.ClusterRoleBindings.Informer(), ownerKeys},
+	} {
+		if _, err := l.Watch(w.informer, w.keys); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namesakeKeys maps a Node or VirtualNode to the VirtualNodes of its name: the object
+// itself, where it is one, and those that wait for the name.
+func (l *Lifecycle) namesakeKeys(obj any) []loop.Key {
+	var keys []loop.Key
+	m, ok := obj.(metav1.Object)
+	if !ok {
+		return nil
+	}
+	if _, ok := obj.(*offloadingv1beta1.VirtualNode); ok {
+		keys = loop.Self(obj)
+	}
+	namesakes, err := namesakes(l.virtualNodes, m.GetName())
+	if err != nil {
+		return keys
+	}
+	for _, vn := range namesakes {
+		if key := (loop.Key{Namespace: vn.Namespace, Name: vn.Name}); !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// tenantKeys maps a NamespaceMap to the VirtualNodes of its namespace.
+func (l *Lifecycle) tenantKeys(obj any) []loop.Key {
+	m, ok := obj.(metav1.Object)
+	if !ok {
+		return nil
+	}
+	all, err := l.virtualNodes.VirtualNodes(m.GetNamespace()).List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	var keys []loop.Key
+	for _, vn := range all {
+		keys = append(keys, loop.Key{Namespace: vn.Namespace, Name: vn.Name})
+	}
+	return keys
+}
+
+// namesakes are the VirtualNodes called name, in every namespace.
+func namesakes(lister offloadinglisters.VirtualNodeLister, name string) ([]*offloadingv1beta1.VirtualNode, error) {
+	all, err := lister.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing VirtualNodes: %w", err)
+	}
+	return slices.DeleteFunc(all, func(vn *offloadingv1beta1.VirtualNode) bool { return vn.Name != name }), nil
+}
+
+func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
+	vn, err := l.virtualNodes.VirtualNodes(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading VirtualNode: %w", err)
+	}
+	if !vn.DeletionTimestamp.IsZero() {
+		return l.remove(ctx, vn)
+	}
+	others, err := namesakes(l.virtualNodes, vn.Name)
+	if err != nil {
+		return err
+	}
+	node, err := l.cachedNode(vn.Name)
+	if err != nil {
+		return err
+	}
+	if r := refuse(vn, others, node); r.refused() {
+		return l.writeStatus(ctx, vn, refusedConditions(r))
+	}
+	if vn, err = l.hold(ctx, vn); err != nil {
+		return err
+	}
+	applyErr := l.apply(ctx, vn)
+	var taken takenError
+	if errors.As(applyErr, &taken) {
+		if err := l.writeStatus(ctx, vn, refusedConditions(refusal{ReasonNameTaken, taken.message})); err != nil {
+			return err
+		}
+		return loop.After(takenRetry)
+	}
+	deployment, err := l.deployments.Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading Deployment: %w", err)
+	}
+	return errors.Join(applyErr, l.writeStatus(ctx, vn, liveConditions(deployment, node)))
+}
+
+func (l *Lifecycle) cachedNode(name string) (*corev1.Node, error) {
+	node, err := l.nodes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Node: %w", err)
+	}
+	return node, nil
+}
+
+// hold puts our finalizer on vn before anything is made for it.
+func (l *Lifecycle) hold(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNode, error) {
+	if slices.Contains(vn.Finalizers, offloadingv1beta1.VirtualNodeFinalizer) {
+		return vn, nil
+	}
+	held := vn.DeepCopy()
+	held.Finalizers = append(held.Finalizers, offloadingv1beta1.VirtualNodeFinalizer)
+	held, err := l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Update(ctx, held, metav1.UpdateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("adding the finalizer: %w", err)
+	}
+	return held, nil
+}
+
+// apply makes what the vkubelet needs, its rights before itself.
+func (l *Lifecycle) apply(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
+	if err := l.putServiceAccount(ctx, vn); err != nil {
+		return err
+	}
+	if err := l.putClusterRoleBinding(ctx, vn); err != nil {
+		return err
+	}
+	if err := l.putBindings(ctx, vn); err != nil {
+		return err
+	}
+	return l.putDeployment(ctx, vn)
+}

@@ -1,0 +1,338 @@
+package virtualnode
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+func objects(objs ...runtime.Object) []runtime.Object { return objs }
+
+func (r *rig) virtualNode(t *testing.T) *offloadingv1beta1.VirtualNode {
+	t.Helper()
+	vn, err := r.liqo.OffloadingV1beta1().VirtualNodes(milan.Namespace).Get(t.Context(), milan.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return vn
+}
+
+func (r *rig) condition(t *testing.T, kind string) metav1.Condition {
+	t.Helper()
+	c := meta.FindStatusCondition(r.virtualNode(t).Status.Conditions, kind)
+	require.NotNil(t, c, kind)
+	require.EqualValues(t, 3, c.ObservedGeneration)
+	return *c
+}
+
+func TestCreation(t *testing.T) {
+	r := newRig(t, objects(virtualNode(), namespaceMap("shop", "bank")))
+	writes, again, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.False(t, again)
+	require.Equal(t, []string{
+		"create serviceaccounts liqo-tenant-milano/vk-milan",
+		"create clusterrolebindings liqod-vkubelet-cluster:liqo-tenant-milano:milan",
+		"create rolebindings liqo-tenant-milano/liqod-vkubelet-tenant:milan",
+		"create rolebindings kube-system/liqod-vkubelet-authentication-reader:liqo-tenant-milano:milan",
+		"create rolebindings bank/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
+		"create rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
+		"create deployments liqo-tenant-milano/vk-milan",
+		"update virtualnodes liqo-tenant-milano/milan",
+		"update virtualnodes/status liqo-tenant-milano/milan",
+	}, writes)
+	require.Equal(t, []string{offloadingv1beta1.VirtualNodeFinalizer}, r.virtualNode(t).Finalizers)
+	require.Equal(t, ReasonCreating, r.condition(t, "Ready").Reason)
+
+	_, _, err = r.turn(t, milan) // the Deployment is now in the cache
+	require.NoError(t, err)
+	require.Equal(t, ReasonNotAvailable, r.condition(t, "VirtualKubelet").Reason)
+	writes, again, err = r.turn(t, milan)
+	require.NoError(t, err)
+	require.False(t, again)
+	require.Empty(t, writes, "a steady state writes nothing")
+}
+
+func TestConditionsFollow(t *testing.T) {
+	r := newRig(t, objects(virtualNode(held), namespaceMap()))
+	_, _, err := r.turn(t, milan)
+	require.NoError(t, err)
+	d, err := r.kube.AppsV1().Deployments(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	d.Status.AvailableReplicas = 1
+	require.NoError(t, r.kube.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), d, d.Namespace))
+	require.NoError(t, r.kube.Tracker().Add(ourNode(corev1.ConditionTrue)))
+	_, _, err = r.turn(t, milan)
+	require.NoError(t, err)
+	for _, kind := range []string{"Ready", "Node"} {
+		c := r.condition(t, kind)
+		require.Equal(t, metav1.ConditionTrue, c.Status)
+		require.Equal(t, "ProviderReady", c.Reason)
+		require.Equal(t, "milano answers", c.Message)
+	}
+	require.Equal(t, "1 of 2 vkubelet replicas are available", r.condition(t, "VirtualKubelet").Message)
+
+	since := r.condition(t, "VirtualKubelet").LastTransitionTime
+	r.clock.SetTime(start.Add(time.Minute))
+	node := ourNode(corev1.ConditionUnknown)
+	require.NoError(t, r.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), node, ""))
+	_, _, err = r.turn(t, milan)
+	require.NoError(t, err)
+	require.Equal(t, metav1.ConditionUnknown, r.condition(t, "Ready").Status)
+	require.True(t, r.condition(t, "Ready").LastTransitionTime.Time.Equal(start.Add(time.Minute)))
+	require.True(t, since.Equal(ptr.To(r.condition(t, "VirtualKubelet").LastTransitionTime)))
+}
+
+func TestRefusals(t *testing.T) {
+	foreign := ourNode(corev1.ConditionTrue)
+	foreign.Spec.ProviderID = "aws:///i-1"
+	for name, tc := range map[string]struct {
+		vn     *offloadingv1beta1.VirtualNode
+		others []runtime.Object
+		node   []runtime.Object
+		reason string
+		says   string
+	}{
+		"outside its tenant namespace": {
+			vn:     virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.ClusterID = "torino" }),
+			reason: ReasonInvalid, says: "it must be in the tenant namespace liqo-tenant-torino",
+		},
+		"a Node of that name": {vn: virtualNode(), node: objects(foreign), reason: ReasonNameTaken, says: `"aws:///i-1"`},
+		"an older VirtualNode of that name": {
+			vn: virtualNode(), others: objects(virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+				vn.Namespace, vn.Spec.ClusterID, vn.CreationTimestamp = "liqo-tenant-torino", "torino", metav1.NewTime(start.Add(-2*time.Hour))
+			})),
+			reason: ReasonNameTaken, says: "liqo-tenant-torino/milan",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, append(tc.others, tc.vn), tc.node...)
+			writes, _, err := r.turn(t, milan)
+			require.NoError(t, err)
+			require.Equal(t, []string{"update virtualnodes/status liqo-tenant-milano/milan"}, writes)
+			c := r.condition(t, "Ready")
+			require.Equal(t, tc.reason, c.Reason)
+			require.Contains(t, c.Message, tc.says)
+			writes, _, err = r.turn(t, milan)
+			require.NoError(t, err)
+			require.Empty(t, writes)
+		})
+	}
+}
+
+func TestOlder(t *testing.T) {
+	early, late := metav1.NewTime(start), metav1.NewTime(start.Add(time.Second))
+	at := func(namespace string, when metav1.Time) *offloadingv1beta1.VirtualNode {
+		return &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "milan", CreationTimestamp: when}}
+	}
+	for name, tc := range map[string]struct {
+		a, b *offloadingv1beta1.VirtualNode
+		want bool
+	}{
+		"older":             {at("b", early), at("a", late), true},
+		"younger":           {at("a", late), at("b", early), false},
+		"of one second":     {at("a", early), at("b", early), true},
+		"the other way":     {at("b", early), at("a", early), false},
+		"never than itself": {at("a", early), at("a", late), false},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, tc.want, older(tc.a, tc.b)) })
+	}
+}
+
+func TestNamesTakenByOthers(t *testing.T) {
+	r := newRig(t, objects(virtualNode(held), namespaceMap()),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: milan.Namespace, Name: "vk-milan"}})
+	writes, again, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.True(t, again, "nothing tells when the name becomes free")
+	require.Equal(t, []string{"update virtualnodes/status liqo-tenant-milano/milan"}, writes)
+	require.Equal(t, ReasonNameTaken, r.condition(t, "Ready").Reason)
+	require.Contains(t, r.condition(t, "Ready").Message, "ServiceAccount liqo-tenant-milano/vk-milan")
+}
+
+func TestBindingsFollowTheMap(t *testing.T) {
+	replicated := namespaceMap("theirs")
+	replicated.Name, replicated.Labels = "other", map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}
+	r := newRig(t, objects(virtualNode(held), namespaceMap("shop", "bank"), replicated))
+	_, _, err := r.turn(t, milan)
+	require.NoError(t, err)
+	update := func(m *offloadingv1beta1.NamespaceMap) {
+		_, err := r.liqo.OffloadingV1beta1().NamespaceMaps(milan.Namespace).Update(t.Context(), m, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	update(namespaceMap("shop", "lab"))
+	writes, _, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.Contains(t, writes, "create rolebindings lab/liqod-vkubelet-namespace:liqo-tenant-milano:milan")
+	require.Contains(t, writes, "delete rolebindings bank/liqod-vkubelet-namespace:liqo-tenant-milano:milan")
+	_, err = r.kube.RbacV1().RoleBindings("theirs").Get(t.Context(), "liqod-vkubelet-namespace:liqo-tenant-milano:milan", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
+
+	// A cache that has lost the map is not believed.
+	r.settle(t)
+	require.NoError(t, r.liqos.Offloading().V1beta1().NamespaceMaps().Informer().GetIndexer().Replace(nil, ""))
+	r.kube.ClearActions()
+	require.NoError(t, r.sync(t.Context(), milan))
+	for _, a := range r.kube.Actions() {
+		require.NotEqual(t, "delete", a.GetVerb(), describe(a))
+	}
+}
+
+func TestNamespaceOnItsWayOut(t *testing.T) {
+	r := newRig(t, objects(virtualNode(held), namespaceMap("bank", "shop")))
+	r.kube.PrependReactor("create", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetNamespace() != "bank" {
+			return false, nil, nil
+		}
+		err := apierrors.NewForbidden(schema.GroupResource{Resource: "rolebindings"}, "x", nil)
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+		return true, nil, err
+	})
+	writes, _, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.Contains(t, writes, "create deployments liqo-tenant-milano/vk-milan", "one namespace does not hold up the node")
+}
+
+func TestDriftIsMended(t *testing.T) {
+	for name, tc := range map[string]struct {
+		drift func(t *testing.T, r *rig)
+		want  []string
+	}{
+		"another image": {func(t *testing.T, r *rig) {
+			d, err := r.kube.AppsV1().Deployments(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
+			require.NoError(t, err)
+			d.Spec.Template.Spec.Containers[0].Image = "other"
+			_, err = r.kube.AppsV1().Deployments(milan.Namespace).Update(t.Context(), d, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}, []string{"update deployments liqo-tenant-milano/vk-milan"}},
+		"defaults of the API server": {func(t *testing.T, r *rig) {
+			d, err := r.kube.AppsV1().Deployments(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
+			require.NoError(t, err)
+			d.Spec.RevisionHistoryLimit = ptr.To[int32](10)
+			d.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+			d.Spec.Template.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
+			_, err = r.kube.AppsV1().Deployments(milan.Namespace).Update(t.Context(), d, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}, nil},
+		"another subject": {func(t *testing.T, r *rig) {
+			b, err := r.kube.RbacV1().ClusterRoleBindings().Get(t.Context(), "liqod-vkubelet-cluster:liqo-tenant-milano:milan", metav1.GetOptions{})
+			require.NoError(t, err)
+			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: "mallory"})
+			_, err = r.kube.RbacV1().ClusterRoleBindings().Update(t.Context(), b, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}, []string{"update clusterrolebindings liqod-vkubelet-cluster:liqo-tenant-milano:milan"}},
+		"another role": {func(t *testing.T, r *rig) {
+			b, err := r.kube.RbacV1().RoleBindings("shop").Get(t.Context(), "liqod-vkubelet-namespace:liqo-tenant-milano:milan", metav1.GetOptions{})
+			require.NoError(t, err)
+			b.RoleRef.Name = "admin"
+			_, err = r.kube.RbacV1().RoleBindings("shop").Update(t.Context(), b, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}, []string{
+			"delete rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
+			"create rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
+		}},
+		"more extra arguments": {func(t *testing.T, r *rig) {
+			vn := r.virtualNode(t)
+			vn.Spec.VirtualKubelet.ExtraArgs = []string{"--log.level=debug"}
+			_, err := r.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Update(t.Context(), vn, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}, []string{"update deployments liqo-tenant-milano/vk-milan"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, objects(virtualNode(held), namespaceMap("shop")))
+			for range 2 {
+				_, _, err := r.turn(t, milan)
+				require.NoError(t, err)
+			}
+			tc.drift(t, r)
+			writes, _, err := r.turn(t, milan)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, writes)
+			writes, _, err = r.turn(t, milan)
+			require.NoError(t, err)
+			require.Empty(t, writes)
+		})
+	}
+}
+
+func TestForgeDeployment(t *testing.T) {
+	limits := corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}
+	vn := virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.VirtualKubelet = offloadingv1beta1.VirtualKubeletSpec{
+			Replicas: ptr.To[int32](3), Image: "liqod:v2", Resources: &limits, ExtraArgs: []string{"--extra"}}
+	})
+	defaults := VirtualKubeletDefaults{Image: "liqod:v1", Replicas: 1, Args: []string{"--clusterID=rome"}}
+	d, err := forgeDeployment(vn, defaults)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, *d.Spec.Replicas)
+	require.Equal(t, "milan", d.Spec.Template.Labels[offloadingv1beta1.VirtualNodeLabel])
+	c := d.Spec.Template.Spec.Containers[0]
+	require.Equal(t, "liqod:v2", c.Image)
+	require.Equal(t, []string{"--role=vkubelet", "--vkubelet.virtualNode=liqo-tenant-milano/milan", "--clusterID=rome", "--extra"}, c.Args)
+	require.Equal(t, limits, c.Resources)
+	require.True(t, *c.SecurityContext.ReadOnlyRootFilesystem)
+	again, err := forgeDeployment(vn, defaults)
+	require.NoError(t, err)
+	require.Equal(t, d, again)
+
+	plain, err := forgeDeployment(virtualNode(), defaults)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, *plain.Spec.Replicas)
+	require.Equal(t, "liqod:v1", plain.Spec.Template.Spec.Containers[0].Image)
+	require.NotEqual(t, d.Annotations[hashAnnotation], plain.Annotations[hashAnnotation])
+}
+
+func TestKeys(t *testing.T) {
+	twin := virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Namespace, vn.Spec.ClusterID = "liqo-tenant-torino", "torino"
+	})
+	r := newRig(t, objects(virtualNode(), twin))
+	r.settle(t)
+	other := loop.Key{Namespace: "liqo-tenant-torino", Name: "milan"}
+	require.ElementsMatch(t, []loop.Key{milan, other}, r.namesakeKeys(twin))
+	require.ElementsMatch(t, []loop.Key{milan, other}, r.namesakeKeys(ourNode(corev1.ConditionTrue)))
+	require.Empty(t, r.namesakeKeys(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-1"}}))
+	require.Equal(t, []loop.Key{milan}, r.tenantKeys(namespaceMap()))
+	require.Equal(t, []loop.Key{milan}, ownerKeys(forgeServiceAccount(virtualNode())))
+	require.Empty(t, ownerKeys(&corev1.ServiceAccount{}))
+}
+
+func TestNoImage(t *testing.T) {
+	_, err := NewLifecycle(Config{})
+	require.ErrorIs(t, err, errNoImage)
+}
+
+func TestRunStopAndRunAgain(t *testing.T) {
+	r := newRig(t, objects(virtualNode(), namespaceMap("shop")))
+	all, end := context.WithCancel(t.Context())
+	defer func() { end(); r.kubes.Shutdown(); r.liqos.Shutdown() }()
+	r.kubes.Start(all.Done())
+	r.liqos.Start(all.Done())
+	deployments := r.kube.AppsV1().Deployments(milan.Namespace)
+	for range 2 { // leadership comes, goes, and comes again
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx, 2) }()
+		require.Eventually(t, func() bool {
+			_, err := deployments.Get(t.Context(), "vk-milan", metav1.GetOptions{})
+			return err == nil
+		}, 10*time.Second, 5*time.Millisecond)
+		cancel()
+		require.NoError(t, <-done)
+		require.NoError(t, deployments.Delete(t.Context(), "vk-milan", metav1.DeleteOptions{}))
+	}
+}

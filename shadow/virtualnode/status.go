@@ -1,0 +1,118 @@
+package virtualnode
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// refusedConditions show why a VirtualNode gets no vkubelet. What is known of a
+// vkubelet or Node that was there before is left as it was.
+func refusedConditions(r refusal) []metav1.Condition {
+	return []metav1.Condition{{
+		Type: offloadingv1beta1.VirtualNodeReady, Status: metav1.ConditionFalse, Reason: r.reason, Message: r.message,
+	}}
+}
+
+// liveConditions show how the vkubelet and the Node are. Either may be nil.
+func liveConditions(deployment *appsv1.Deployment, node *corev1.Node) []metav1.Condition {
+	kubelet, nodeCondition := kubeletCondition(deployment), nodeCondition(node)
+	ready := nodeCondition
+	if node == nil && kubelet.Status != metav1.ConditionTrue {
+		ready = kubelet // why there is no Node
+	}
+	ready.Type = offloadingv1beta1.VirtualNodeReady
+	return []metav1.Condition{ready, kubelet, nodeCondition}
+}
+
+func kubeletCondition(d *appsv1.Deployment) metav1.Condition {
+	c := metav1.Condition{Type: offloadingv1beta1.VirtualNodeVirtualKubelet, Status: metav1.ConditionFalse}
+	if d == nil {
+		c.Reason, c.Message = ReasonCreating, "the vkubelet's Deployment is being created"
+		return c
+	}
+	var want int32 = 1
+	if d.Spec.Replicas != nil {
+		want = *d.Spec.Replicas
+	}
+	switch {
+	case d.Status.AvailableReplicas > 0:
+		c.Status, c.Reason = metav1.ConditionTrue, ReasonAvailable
+		c.Message = fmt.Sprintf("%d of %d vkubelet replicas are available", d.Status.AvailableReplicas, want)
+	case want == 0:
+		c.Reason, c.Message = ReasonScaledToZero, "no vkubelet is wanted: replicas is 0"
+	default:
+		c.Reason = ReasonNotAvailable
+		c.Message = fmt.Sprintf("none of %d vkubelet replicas is available%s", want, trouble(d))
+	}
+	return c
+}
+
+// trouble is what the Deployment says of itself, beyond not being available.
+func trouble(d *appsv1.Deployment) string {
+	for _, c := range d.Status.Conditions {
+		failing := c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
+			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse
+		if failing {
+			return ": " + c.Message
+		}
+	}
+	return ""
+}
+
+func nodeCondition(node *corev1.Node) metav1.Condition {
+	c := metav1.Condition{Type: offloadingv1beta1.VirtualNodeNode, Status: metav1.ConditionFalse}
+	if node == nil {
+		c.Reason, c.Message = ReasonCreating, "the vkubelet has not made the Node yet"
+		return c
+	}
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	if i < 0 {
+		c.Reason, c.Message = ReasonCreating, "the Node does not say whether it is ready"
+		return c
+	}
+	ready := node.Status.Conditions[i]
+	c.Status, c.Reason, c.Message = metav1.ConditionStatus(ready.Status), ready.Reason, ready.Message
+	if c.Reason == "" {
+		c.Reason = "Node" + string(ready.Status) // a condition's reason may not be empty
+	}
+	return c
+}
+
+// goingConditions show how far the deletion is.
+func goingConditions(reason, message string) []metav1.Condition {
+	return []metav1.Condition{{
+		Type: offloadingv1beta1.VirtualNodeReady, Status: metav1.ConditionFalse, Reason: reason, Message: message,
+	}}
+}
+
+// writeStatus writes vn's status if conditions change it.
+func (l *Lifecycle) writeStatus(ctx context.Context, vn *offloadingv1beta1.VirtualNode, conditions []metav1.Condition) error {
+	want := vn.DeepCopy()
+	want.Status.ObservedGeneration = vn.Generation
+	for _, c := range conditions {
+		c.ObservedGeneration = vn.Generation
+		c.LastTransitionTime = metav1.NewTime(l.clock.Now())
+		if have := meta.FindStatusCondition(vn.Status.Conditions, c.Type); have != nil && have.Status == c.Status {
+			c.LastTransitionTime = have.LastTransitionTime
+		}
+		meta.SetStatusCondition(&want.Status.Conditions, c)
+	}
+	if apiequality.Semantic.DeepEqual(vn.Status, want.Status) {
+		return nil
+	}
+	_, err := l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).UpdateStatus(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) {
+		return nil // it went meanwhile
+	}
+	return wrap(err, "writing the status")
+}

@@ -1,0 +1,245 @@
+package virtualnode
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// remove takes a VirtualNode down: pods, vkubelet, Node, rights, finalizer, each only
+// when what is before it is gone. Every step looks at the world and not at a memory, so
+// that the work goes on where another instance left it.
+func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
+	if !slices.Contains(vn.Finalizers, offloadingv1beta1.VirtualNodeFinalizer) {
+		return nil
+	}
+	node, err := l.liveNode(ctx, vn.Name)
+	if err != nil {
+		return err
+	}
+	// A Node that is not ours keeps its pods: only what was made for vn is removed.
+	foreign := node != nil && !isNodeOf(vn, node)
+	if !foreign {
+		if done, err := l.drainNode(ctx, vn, node); !done {
+			return err
+		}
+	}
+	gone, err := l.removeDeployment(ctx, vn)
+	if err != nil {
+		return err
+	}
+	if !gone {
+		return l.going(ctx, vn, ReasonDeleting, "the vkubelet is being removed")
+	}
+	if node != nil && !foreign {
+		if err := l.kube.CoreV1().Nodes().Delete(ctx, node.Name, byUID(node)); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting Node %s: %w", node.Name, err)
+		}
+	}
+	if err := l.removeRights(ctx, vn); err != nil {
+		return err
+	}
+	again, err := l.leftovers(ctx, vn)
+	if err != nil {
+		return err
+	}
+	if again {
+		return l.going(ctx, vn, ReasonDeleting, "the Node is being removed")
+	}
+	return l.release(ctx, vn)
+}
+
+func (l *Lifecycle) liveNode(ctx context.Context, name string) (*corev1.Node, error) {
+	node, err := l.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Node %s: %w", name, err)
+	}
+	return node, nil
+}
+
+// going shows the progress, and asks to be called again.
+func (l *Lifecycle) going(ctx context.Context, vn *offloadingv1beta1.VirtualNode, reason, message string) error {
+	if err := l.writeStatus(ctx, vn, goingConditions(reason, message)); err != nil {
+		return err
+	}
+	return loop.After(l.drain.Poll)
+}
+
+// drainNode reports whether no pod that counts is left. node may be nil: pods may
+// outlive their Node.
+func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.VirtualNode, node *corev1.Node) (bool, error) {
+	if node != nil && !node.Spec.Unschedulable {
+		if err := l.cordon(ctx, node); err != nil {
+			return false, err
+		}
+	}
+	p, drainErr := l.drainOnce(ctx, vn)
+	if p.left == 0 {
+		return drainErr == nil, drainErr
+	}
+	err := l.going(ctx, vn, ReasonDraining, l.progress(vn, p))
+	if drainErr != nil {
+		return false, drainErr // tried again sooner, and logged
+	}
+	return false, err
+}
+
+// progress tells people what a drain waits for and when that ends.
+func (l *Lifecycle) progress(vn *offloadingv1beta1.VirtualNode, p plan) string {
+	deadline := vn.DeletionTimestamp.Add(l.drain.Timeout)
+	switch p.step {
+	case stepEvict:
+		return fmt.Sprintf("%d pods are left; they are evicted until %s and deleted then", p.left, clockTime(deadline))
+	case stepDelete:
+		return fmt.Sprintf("%d pods are left; they are being deleted, and removed without waiting for cluster %s at %s",
+			p.left, vn.Spec.ClusterID, clockTime(deadline.Add(l.drain.ForceAfter)))
+	default:
+		return fmt.Sprintf("%d pods are left; they are removed without waiting for cluster %s", p.left, vn.Spec.ClusterID)
+	}
+}
+
+func clockTime(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
+
+func (l *Lifecycle) cordon(ctx context.Context, node *corev1.Node) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": node.UID},
+		"spec":     map[string]any{"unschedulable": true},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the cordon of Node %s: %w", node.Name, err)
+	}
+	_, err = l.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return wrap(err, "cordoning Node %s", node.Name)
+}
+
+// removeDeployment reports whether the vkubelet is gone, its pods too: one that still
+// runs would make the Node again. Pods that cannot end (their own node is lost) are
+// waited for until the bound: their rights go next.
+func (l *Lifecycle) removeDeployment(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (bool, error) {
+	deployments := l.kube.AppsV1().Deployments(vn.Namespace)
+	d, err := deployments.Get(ctx, VirtualKubeletName(vn.Name), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return l.kubeletPodsGone(ctx, vn)
+	case err != nil:
+		return false, fmt.Errorf("reading Deployment: %w", err)
+	case !owned(vn, d):
+		return true, nil
+	case d.DeletionTimestamp.IsZero():
+		opts := byUID(d)
+		foreground := metav1.DeletePropagationForeground
+		opts.PropagationPolicy = &foreground
+		if err := deployments.Delete(ctx, d.Name, opts); err != nil && !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("deleting Deployment %s: %w", d.Name, err)
+		}
+		return false, nil
+	}
+	return l.clock.Since(d.DeletionTimestamp.Time) > l.drain.ForceAfter, nil
+}
+
+func (l *Lifecycle) kubeletPodsGone(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (bool, error) {
+	list, err := l.kube.CoreV1().Pods(vn.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: labels.SelectorFromSet(ownLabels(vn)).String(),
+	})
+	if err != nil {
+		return false, fmt.Errorf("listing the vkubelet's pods: %w", err)
+	}
+	for i := range list.Items {
+		deleted := list.Items[i].DeletionTimestamp
+		if deleted.IsZero() || l.clock.Since(deleted.Time) <= l.drain.ForceAfter {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// removeRights removes the bindings and the ServiceAccount. The bindings are listed
+// live: one that the cache does not have yet would stay for ever.
+func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
+	selector := metav1.ListOptions{LabelSelector: labels.SelectorFromSet(ownLabels(vn)).String()}
+	bindings, err := l.kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, selector)
+	if err != nil {
+		return fmt.Errorf("listing RoleBindings: %w", err)
+	}
+	var errs []error
+	for i := range bindings.Items {
+		b := &bindings.Items[i]
+		errs = append(errs, absent(l.kube.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name, byUID(b)), "RoleBinding", b))
+	}
+	clusterBindings, err := l.kube.RbacV1().ClusterRoleBindings().List(ctx, selector)
+	if err != nil {
+		return fmt.Errorf("listing ClusterRoleBindings: %w", err)
+	}
+	for i := range clusterBindings.Items {
+		b := &clusterBindings.Items[i]
+		errs = append(errs, absent(l.kube.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, byUID(b)), "ClusterRoleBinding", b))
+	}
+	accounts, err := l.kube.CoreV1().ServiceAccounts(vn.Namespace).List(ctx, selector)
+	if err != nil {
+		return fmt.Errorf("listing ServiceAccounts: %w", err)
+	}
+	for i := range accounts.Items {
+		a := &accounts.Items[i]
+		errs = append(errs, absent(l.kube.CoreV1().ServiceAccounts(a.Namespace).Delete(ctx, a.Name, byUID(a)), "ServiceAccount", a))
+	}
+	lease := &metav1.ObjectMeta{Namespace: vn.Namespace, Name: VirtualKubeletName(vn.Name)}
+	errs = append(errs, absent(l.kube.CoordinationV1().Leases(vn.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{}), "Lease", lease))
+	return errors.Join(errs...)
+}
+
+func absent(err error, kind string, obj metav1.Object) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return wrap(err, "deleting %s %s", kind, qualified(obj))
+}
+
+// leftovers reports whether vn's Node is there (again), and removes the pods that came
+// to it after the drain, which nothing else would end before the garbage collector.
+func (l *Lifecycle) leftovers(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (bool, error) {
+	node, err := l.liveNode(ctx, vn.Name)
+	if err != nil {
+		return false, err
+	}
+	if node != nil {
+		return isNodeOf(vn, node), nil
+	}
+	pods, err := l.podsOn(ctx, vn.Name)
+	if err != nil {
+		return false, err
+	}
+	var errs []error
+	for _, pod := range pods {
+		errs = append(errs, l.press(ctx, pod, stepForce))
+	}
+	return false, errors.Join(errs...)
+}
+
+// release lets the VirtualNode go.
+func (l *Lifecycle) release(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
+	free := vn.DeepCopy()
+	free.Finalizers = slices.DeleteFunc(free.Finalizers, func(f string) bool { return f == offloadingv1beta1.VirtualNodeFinalizer })
+	_, err := l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Update(ctx, free, metav1.UpdateOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return wrap(err, "removing the finalizer")
+}

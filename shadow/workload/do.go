@@ -1,0 +1,177 @@
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// do carries out a decision. It contains none of its own, but for what answers mean.
+func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) error {
+	if f.pod != nil && f.shadow != nil && owns(f.shadow, f.pod) {
+		e.settle(key, f)
+	}
+	switch a.verb {
+	case wait:
+		return loop.After(a.after)
+	case startLeaving:
+		e.memory.leave(f.pod.UID, f.now)
+		return loop.After(a.after)
+	case createPod:
+		return e.create(ctx, key, f)
+	case updatePod:
+		return e.update(ctx, f)
+	case deletePod:
+		return e.delete(ctx, f.pod)
+	case releasePod:
+		return e.release(ctx, f.pod)
+	case recordEnd:
+		return e.recordEnd(ctx, f, a)
+	case recordLoss:
+		return e.recordLoss(ctx, f.shadow, a.lost)
+	case setCondition:
+		return e.deny(ctx, f, a)
+	case removeCondition:
+		return e.removeCondition(ctx, f.shadow)
+	default:
+		return nil
+	}
+}
+
+// settle forgets what memory holds against a pod that is there and wanted.
+func (e *Enforcer) settle(key loop.Key, f facts) {
+	e.memory.arrived(f.pod.UID)
+	if f.lost != nil && f.lost.UID != f.pod.UID {
+		e.memory.forget(key, f.lost)
+	}
+}
+
+func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
+	_, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
+	switch {
+	case err == nil:
+		e.memory.forget(key, f.lost)
+		e.memory.succeeded(f.shadow.UID)
+		e.cfg.Log.Debug("remote pod created", zap.Stringer("key", key))
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		return e.afterCollision(ctx, key)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		a := deny(f, ReasonNamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", key.Namespace))
+		a.retry = true
+		return e.deny(ctx, f, a)
+	case refusal(err):
+		a := deny(f, offloadingv1beta1.ReasonPodRefused, err.Error())
+		a.retry = true
+		return e.deny(ctx, f, a)
+	default:
+		return fmt.Errorf("creating the pod of ShadowPod %s: %w", key, err)
+	}
+}
+
+// afterCollision looks at the pod that has the name: ours, of which the answer or the
+// event was lost; a predecessor; or somebody else's.
+func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
+	f, err := e.live(ctx, key)
+	if err != nil {
+		return err
+	}
+	a := decide(f)
+	if a.verb == createPod {
+		return loop.After(firstRetry) // it went away in between
+	}
+	return e.do(ctx, key, f, a)
+}
+
+// refusal reports whether err says that the request itself is at fault, as far as the
+// API server can tell: what it refuses today it may accept under another quota or policy.
+func refusal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+	}
+}
+
+// update sends a resize, and then everything else: a refused resize keeps nothing back.
+func (e *Enforcer) update(ctx context.Context, f facts) error {
+	resources := readApplied(f.want).Resources
+	refused := e.patch(ctx, f.pod, resourceChanges(f.want, f.pod), "resize")
+	if refused != nil && !refusal(refused) {
+		return fmt.Errorf("resizing pod %s/%s: %w", f.pod.Namespace, f.pod.Name, refused)
+	}
+	if refused != nil {
+		resources = readApplied(f.pod).Resources
+	}
+	if err := e.patch(ctx, f.pod, changes(f.want, f.pod, resources)); err != nil {
+		if !refusal(err) {
+			return fmt.Errorf("updating pod %s/%s: %w", f.pod.Namespace, f.pod.Name, err)
+		}
+		refused = errors.Join(refused, err)
+	}
+	if refused == nil {
+		e.memory.succeeded(f.shadow.UID)
+		return nil
+	}
+	a := deny(f, ReasonUpdateRefused, refused.Error())
+	a.retry = true
+	return e.deny(ctx, f, a)
+}
+
+func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch object, subresource ...string) error {
+	if len(patch) == 0 {
+		return nil
+	}
+	data, err := encode(patch, pod)
+	if err != nil {
+		return err
+	}
+	_, err = e.cfg.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, data,
+		metav1.PatchOptions{FieldManager: FieldManager}, subresource...)
+	if apierrors.IsNotFound(err) {
+		return nil // its going is an event of its own
+	}
+	return err
+}
+
+func (e *Enforcer) delete(ctx context.Context, pod *corev1.Pod) error {
+	err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting pod %s/%s, which no ShadowPod asks for: %w", pod.Namespace, pod.Name, err)
+	}
+	e.cfg.Log.Info("remote pod without ShadowPod deleted", zap.String("key", pod.Namespace+"/"+pod.Name))
+	return nil
+}
+
+// release removes our finalizer, and only that; a pod that changed since is read again.
+func (e *Enforcer) release(ctx context.Context, pod *corev1.Pod) error {
+	rest := slices.DeleteFunc(slices.Clone(pod.Finalizers), func(f string) bool { return f == offloadingv1beta1.RemotePodFinalizer })
+	data, err := json.Marshal(object{"metadata": object{
+		"uid": string(pod.UID), "resourceVersion": pod.ResourceVersion, "finalizers": rest,
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the finalizers of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	_, err = e.cfg.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("releasing pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// Config is what an Enforcer needs. Every field but Observer is required.
+type Config struct {
+	// Core writes pods; it is also asked for one pod or ShadowPod before anything is
+	// decided by absence.
+	Core kubernetes.Interface
+	// Liqod reads one ShadowPod and writes ShadowPods' status.
+	Liqod versioned.Interface
+	// ShadowPods is the informer of all ShadowPods, indexed by namespace.
+	ShadowPods cache.SharedIndexInformer
+	// Pods is the informer of the pods labelled ManagedByLabel=ManagedByShadowPod.
+	Pods cache.SharedIndexInformer
+	// Namespaces is the informer of the namespaces, twins at least.
+	Namespaces cache.SharedIndexInformer
+	// Harden forces upon a pod's spec what its author may not choose. It returns an error
+	// with a message for the author if the spec cannot be made acceptable.
+	Harden func(*corev1.PodSpec) error
+	// Recorder records the events of what is exceptional, on ShadowPods.
+	Recorder record.EventRecorder
+	// Clock tells the time.
+	Clock clock.PassiveClock
+	// Log receives what changes.
+	Log *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Enforcer makes the provider's pods match their ShadowPods. It runs under a lease; every
+// write is harmless if done twice.
+type Enforcer struct {
+	cfg        Config
+	loop       *loop.Loop
+	memory     *memory
+	shadows    offloadingv1beta1listers.ShadowPodLister
+	pods       corev1listers.PodLister
+	namespaces corev1listers.NamespaceLister
+	podsSynced cache.InformerSynced
+}
+
+// New returns an Enforcer that listens to the informers. It starts nothing.
+func New(cfg Config) (*Enforcer, error) {
+	e := &Enforcer{
+		cfg:        cfg,
+		memory:     newMemory(),
+		shadows:    offloadingv1beta1listers.NewShadowPodLister(cfg.ShadowPods.GetIndexer()),
+		pods:       corev1listers.NewPodLister(cfg.Pods.GetIndexer()),
+		namespaces: corev1listers.NewNamespaceLister(cfg.Namespaces.GetIndexer()),
+	}
+	e.loop = loop.New(loop.Config{Name: "shadowpod", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
+	if _, err := e.loop.Watch(cfg.ShadowPods, loop.Self); err != nil {
+		return nil, err
+	}
+	if _, err := e.loop.Watch(cfg.Namespaces, e.shadowsIn); err != nil {
+		return nil, err
+	}
+	if _, err := cfg.ShadowPods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: e.shadowGone}); err != nil {
+		return nil, fmt.Errorf("listening to ShadowPods: %w", err)
+	}
+	// Not by Watch: the last state of a pod must be remembered before its key is queued.
+	reg, err := cfg.Pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    e.podSeen,
+		UpdateFunc: func(_, after any) { e.podSeen(after) },
+		DeleteFunc: e.podGone,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listening to remote pods: %w", err)
+	}
+	e.podsSynced = reg.HasSynced
+	return e, nil
+}
+
+// Run works until ctx is done, and returns when every worker has returned. It may be
+// called again after it has returned.
+func (e *Enforcer) Run(ctx context.Context, workers int) error {
+	if !cache.WaitForCacheSync(ctx.Done(), e.podsSynced, e.cfg.Pods.HasSynced) {
+		return nil
+	}
+	// Pods without a ShadowPod are known to nobody else, also when leadership comes back.
+	for _, obj := range e.cfg.Pods.GetIndexer().List() {
+		e.podSeen(obj)
+	}
+	return e.loop.Run(ctx, workers)
+}
+
+func (e *Enforcer) podSeen(obj any) {
+	if pod, ok := obj.(*corev1.Pod); ok {
+		e.loop.Add(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
+	}
+}
+
+func (e *Enforcer) podGone(obj any) {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = t.Obj
+	}
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	e.memory.arrived(pod.UID)
+	shadow, err := e.shadows.ShadowPods(pod.Namespace).Get(pod.Name)
+	// Only what a decision can still rest on is kept, or a standby would keep everything.
+	if err == nil && owns(shadow, pod) && shadow.DeletionTimestamp == nil && shadow.Status.Phase == "" {
+		e.memory.lose(loop.Key{Namespace: pod.Namespace, Name: pod.Name}, pod)
+	}
+	e.podSeen(pod)
+}
+
+func (e *Enforcer) shadowGone(obj any) {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = t.Obj
+	}
+	if shadow, ok := obj.(*offloadingv1beta1.ShadowPod); ok {
+		e.memory.close(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}, shadow.UID)
+	}
+}
+
+// shadowsIn returns the keys of the ShadowPods of a namespace.
+func (e *Enforcer) shadowsIn(obj any) []loop.Key {
+	ns, ok := obj.(*corev1.Namespace)
+	if !ok {
+		return nil
+	}
+	shadows, err := e.shadows.ShadowPods(ns.Name).List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	keys := make([]loop.Key, 0, len(shadows))
+	for _, s := range shadows {
+		keys = append(keys, loop.Key{Namespace: s.Namespace, Name: s.Name})
+	}
+	return keys
+}
+
+func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
+	f, err := e.cached(key)
+	if err != nil {
+		return err
+	}
+	a := decide(f)
+	if a.confirm {
+		if f, err = e.live(ctx, key); err != nil {
+			return err
+		}
+		a = decide(f)
+	}
+	return e.do(ctx, key, f, a)
+}
+
+// cached gathers the facts about key from the caches.
+func (e *Enforcer) cached(key loop.Key) (facts, error) {
+	shadow, err := e.shadows.ShadowPods(key.Namespace).Get(key.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return facts{}, fmt.Errorf("looking up ShadowPod %s: %w", key, err)
+	}
+	pod, err := e.pods.Pods(key.Namespace).Get(key.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return facts{}, fmt.Errorf("looking up pod %s: %w", key, err)
+	}
+	return e.gather(key, shadow, pod)
+}
+
+// live gathers the facts about key from the API server: two requests.
+func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
+	shadow, err := e.cfg.Liqod.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		shadow, err = nil, nil
+	}
+	if err != nil {
+		return facts{}, fmt.Errorf("reading ShadowPod %s: %w", key, err)
+	}
+	pod, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		pod, err = nil, nil
+	}
+	if err != nil {
+		return facts{}, fmt.Errorf("reading pod %s: %w", key, err)
+	}
+	f, err := e.gather(key, shadow, pod)
+	f.live = true
+	return f, err
+}
+
+func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) (facts, error) {
+	f := facts{shadow: shadow, pod: pod, now: e.cfg.Clock.Now()}
+	ns, err := e.namespaces.Get(key.Namespace)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return facts{}, fmt.Errorf("looking up namespace %s: %w", key.Namespace, err)
+	}
+	if err == nil {
+		f.namespace = ns
+	}
+	if pod != nil {
+		f.leavingSince = e.memory.leavingSince(pod.UID)
+	}
+	if shadow == nil {
+		return f, nil
+	}
+	if lost := e.memory.lostPod(key); lost != nil && owns(shadow, lost) {
+		f.lost = lost
+	}
+	f.notBefore = e.memory.notBefore(shadow.UID, shadow.Generation)
+	if f.namespace != nil && shadow.Status.Phase == "" {
+		f.want, f.refused = forge(shadow, ns, e.cfg.Harden)
+	}
+	return f, nil
+}

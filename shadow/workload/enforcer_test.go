@@ -1,0 +1,330 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	createWrite = "create pods"
+	patchWrite  = "patch pods"
+	resizeWrite = "patch pods/resize"
+	deleteWrite = "delete pods"
+	statusWrite = "update shadowpods/status"
+)
+
+func (r *rig) enforced() *metav1.Condition {
+	return meta.FindStatusCondition(r.shadow().Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
+}
+
+func TestOneWritePerPodAndNoneWhileItRuns(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	r.settle()
+	require.Equal(t, []string{createWrite}, r.writes)
+	for _, mod := range []podMod{pending, running, func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount++ }} {
+		r.change(mod)
+		r.settle()
+	}
+	r.restart()
+	r.settle()
+	require.Equal(t, []string{createWrite}, r.writes, "a running pod costs nothing, a restart neither")
+	require.Zero(t, r.reads, "nothing is read that the caches have")
+	require.Len(t, r.events.Events, 0)
+}
+
+// TestCrashAnywhere kills the process at every write, before and after the API server has
+// done it, in the life of a pod that is lost, and in that of one that ends.
+func TestCrashAnywhere(t *testing.T) {
+	for _, policy := range []corev1.RestartPolicy{always, onFailure, never} {
+		for at := range 7 {
+			for _, late := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s lost, crash at %d, done %t", policy, at, late), func(t *testing.T) {
+					r := newRig(t, newShadow(policy))
+					r.crashAt, r.lateFor = at, late
+					r.settle()
+					r.change(running)
+					first := r.pod().UID
+					r.settle()
+					r.deletePod(30)
+					r.settle()
+					r.change(exited(143, -5*time.Second))
+					r.settle()
+					r.somebody(func() { _ = r.remove(metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}) })
+					r.settle()
+
+					s := r.shadow()
+					if policy == never {
+						require.Nil(t, r.pod())
+						require.Equal(t, corev1.PodFailed, s.Status.Phase)
+						require.Equal(t, offloadingv1beta1.ReasonRemotePodLost, s.Status.PodStatus.Reason)
+						return
+					}
+					require.NotNil(t, r.pod())
+					require.NotEqual(t, first, r.pod().UID)
+					require.Equal(t, first, s.Status.Replaced)
+					require.Equal(t, []offloadingv1beta1.ContainerRestarts{{Name: "main", Count: 3}}, s.Status.Restarts)
+					require.Empty(t, s.Status.Phase)
+				})
+				t.Run(fmt.Sprintf("%s ends, crash at %d, done %t", policy, at, late), func(t *testing.T) {
+					r := newRig(t, newShadow(policy))
+					r.crashAt, r.lateFor = at, late
+					r.settle()
+					r.change(running, exited(0, 0))
+					r.settle()
+					require.Equal(t, corev1.PodSucceeded, r.shadow().Status.Phase)
+					require.Equal(t, "c://1", r.shadow().Status.PodStatus.ContainerStatuses[0].ContainerID)
+					require.Empty(t, r.pod().Finalizers)
+					r.deletePod(0)
+					r.restart()
+					r.settle()
+					require.Nil(t, r.pod(), "an ended pod stays ended")
+				})
+			}
+		}
+	}
+}
+
+func TestAnAlwaysPodThatVanishesIsMadeAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		restart bool
+		want    []offloadingv1beta1.ContainerRestarts
+	}{
+		"its last state was seen":     {false, []offloadingv1beta1.ContainerRestarts{{Name: "main", Count: 3}}},
+		"nobody saw it, a new leader": {true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow(always, old))
+			r.settle()
+			r.change(running)
+			first := r.pod().UID
+			r.settle()
+			r.deletePod(0)
+			if tc.restart {
+				r.restart()
+			}
+			r.settle()
+			require.NotNil(t, r.pod())
+			require.NotEqual(t, first, r.pod().UID)
+			require.Equal(t, tc.want, r.shadow().Status.Restarts)
+			count := len(r.writes)
+			r.restart()
+			r.settle()
+			require.Len(t, r.writes, count)
+		})
+	}
+}
+
+func TestEachLossIsCountedOnce(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	for i := range 3 {
+		r.settle()
+		r.change(running)
+		r.settle()
+		r.deletePod(0)
+		r.settle()
+		require.Equal(t, int32(3*(i+1)), r.shadow().Status.Restarts[0].Count)
+	}
+	require.Len(t, r.events.Events, 3)
+}
+
+func TestStaleCaches(t *testing.T) {
+	t.Run("the pod exists, its event has not come", func(t *testing.T) {
+		r := newRig(t, newShadow(always))
+		require.NoError(t, r.e.sync(t.Context(), r.key()))
+		made := r.pod().UID
+		require.NoError(t, r.e.sync(t.Context(), r.key()), "the cache has no pod yet")
+		require.Equal(t, made, r.pod().UID)
+		require.Equal(t, []string{createWrite, createWrite}, r.writes)
+		require.Nil(t, r.enforced())
+	})
+	t.Run("the end is recorded, the cache has it not, the pod is gone", func(t *testing.T) {
+		r := newRig(t, newShadow(never, old))
+		r.somebody(func() { r.changeShadow(ended(corev1.PodSucceeded)) })
+		require.NoError(t, r.e.sync(t.Context(), r.key()))
+		require.Nil(t, r.pod())
+		require.Empty(t, r.writes)
+	})
+	t.Run("the ShadowPod is gone, the cache has it still", func(t *testing.T) {
+		r := newRig(t, newShadow(always, old))
+		r.deleteShadow()
+		require.NoError(t, r.e.sync(t.Context(), r.key()))
+		require.Empty(t, r.writes)
+	})
+	t.Run("the ShadowPod exists, the cache has it not", func(t *testing.T) {
+		s := newShadow(always)
+		r := newRig(t, s, podOf(s))
+		require.NoError(t, r.shadows.GetIndexer().Delete(s))
+		require.Error(t, r.e.sync(t.Context(), r.key()), "it is looked at again")
+		r.clock.SetTime(testTime().Add(time.Hour))
+		require.NoError(t, r.e.sync(t.Context(), r.key()))
+		require.Empty(t, r.writes)
+		require.NotNil(t, r.pod())
+	})
+	t.Run("the status was written by another", func(t *testing.T) {
+		s := newShadow(never)
+		r := newRig(t, s, podOf(s, exited(0, 0)))
+		r.changeShadow(replaced("x"))
+		require.True(t, apierrors.IsConflict(r.e.sync(t.Context(), r.key())))
+		require.Empty(t, r.shadow().Status.Phase)
+	})
+	t.Run("the pod changed before it is released", func(t *testing.T) {
+		s := newShadow(never, ended(corev1.PodSucceeded))
+		r := newRig(t, s, podOf(s, exited(0, 0)))
+		r.change(func(p *corev1.Pod) { p.Finalizers = append(p.Finalizers, "other.io/x") })
+		require.True(t, apierrors.IsConflict(r.e.sync(t.Context(), r.key())))
+		r.settle()
+		require.Equal(t, []string{"other.io/x"}, r.pod().Finalizers)
+	})
+}
+
+func TestALabelTornOffIsNotALoss(t *testing.T) {
+	for _, policy := range []corev1.RestartPolicy{always, never} {
+		r := newRig(t, newShadow(policy))
+		r.settle()
+		r.change(running)
+		r.settle()
+		uid := r.pod().UID
+		r.change(func(p *corev1.Pod) { delete(p.Labels, offloadingv1beta1.ManagedByLabel) })
+		// An informer with a selector tells it as a deletion.
+		for _, obj := range r.pods.GetIndexer().List() {
+			require.NoError(t, r.pods.GetIndexer().Delete(obj))
+			r.e.podGone(obj)
+		}
+		r.settle()
+		require.Equal(t, uid, r.pod().UID)
+		require.Equal(t, offloadingv1beta1.ManagedByShadowPod, r.pod().Labels[offloadingv1beta1.ManagedByLabel])
+		require.Equal(t, offloadingv1beta1.ShadowPodStatus{}, r.shadow().Status)
+		require.Equal(t, []string{createWrite, patchWrite}, r.writes)
+	}
+}
+
+func TestASuccessorWaitsForItsPredecessor(t *testing.T) {
+	for _, policy := range []corev1.RestartPolicy{always, never} {
+		before := newShadow(policy, func(s *offloadingv1beta1.ShadowPod) {
+			s.UID = "shadow-0"
+			s.Labels[offloadingv1beta1.LocalPodUIDLabel] = "local-0"
+		})
+		r := newRig(t, newShadow(policy), podOf(before))
+		require.Error(t, r.e.sync(t.Context(), r.key()), "the vkubelet may delete it first")
+		require.Empty(t, r.writes)
+		r.clock.SetTime(testTime().Add(leaveDelay))
+		require.NoError(t, r.e.sync(t.Context(), r.key()))
+		require.Equal(t, []string{deleteWrite}, r.writes)
+		require.NotNil(t, r.pod().DeletionTimestamp)
+		require.Equal(t, int64(30), *r.pod().DeletionGracePeriodSeconds, "with its own grace")
+
+		r.settle()
+		require.Equal(t, []string{deleteWrite}, r.writes, "it runs on to its end")
+		r.change(exited(0, -time.Second))
+		r.settle()
+		r.somebody(func() { _ = r.remove(metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}) })
+		r.settle()
+		require.Equal(t, "local-1", r.pod().Labels[offloadingv1beta1.LocalPodUIDLabel])
+		require.Equal(t, offloadingv1beta1.ShadowPodStatus{}, r.shadow().Status, "the predecessor's end is not ours")
+	}
+}
+
+func TestPodsWithoutShadowPodGo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy corev1.RestartPolicy
+		pod    []podMod
+		gone   bool
+	}{
+		"Always, running":   {always, nil, false},
+		"Never, running":    {never, nil, false},
+		"Never, ended":      {never, []podMod{exited(0, 0)}, true},
+		"Never, not placed": {never, []podMod{unscheduled}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil, podOf(newShadow(tc.policy), tc.pod...))
+			r.settle()
+			require.Equal(t, 1, countOf(r.writes, deleteWrite))
+			if tc.gone {
+				require.Nil(t, r.pod())
+				return
+			}
+			r.change(exited(143, 0))
+			r.settle()
+			require.NotNil(t, r.pod(), "the kubelet has the last word")
+			r.somebody(func() { _ = r.remove(metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}) })
+			require.Nil(t, r.pod())
+		})
+	}
+}
+
+func countOf(list []string, want string) int {
+	n := 0
+	for _, s := range list {
+		if s == want {
+			n++
+		}
+	}
+	return n
+}
+
+func TestTheVkubeletDeletesFirst(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	r.settle()
+	r.change(running)
+	r.deleteShadow()
+	r.refresh()
+	require.Error(t, r.e.sync(t.Context(), r.key()))
+	r.deletePod(300)
+	r.settle()
+	require.Equal(t, []string{createWrite}, r.writes)
+	require.Equal(t, int64(300), *r.pod().DeletionGracePeriodSeconds)
+	r.deletePod(0)
+	r.settle()
+	require.Nil(t, r.pod())
+	require.Empty(t, r.e.memory.lost)
+	require.Empty(t, r.e.memory.leaving)
+	require.Empty(t, r.e.memory.tries)
+}
+
+func TestChangesFollow(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	r.settle()
+	r.change(running, func(p *corev1.Pod) { p.Annotations["cni"] = "10.0.0.1" })
+	r.changeShadow(image("img:2"), func(s *offloadingv1beta1.ShadowPod) {
+		s.Labels["app"] = "web2"
+		delete(s.Annotations, "note")
+		s.Spec.Pod.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+	})
+	r.settle()
+	pod := r.pod()
+	require.Equal(t, "img:2", pod.Spec.Containers[0].Image)
+	require.Equal(t, "2", pod.Spec.Containers[0].Resources.Requests.Cpu().String())
+	require.Equal(t, "web2", pod.Labels["app"])
+	require.NotContains(t, pod.Annotations, "note")
+	require.Equal(t, "10.0.0.1", pod.Annotations["cni"])
+	require.Equal(t, []string{createWrite, resizeWrite, patchWrite}, r.writes)
+}
+
+func TestARefusedResizeKeepsNothingBack(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	r.settle()
+	r.change(running)
+	r.refuse[resizeWrite] = apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New("exceeded quota"))
+	r.changeShadow(image("img:2"), func(s *offloadingv1beta1.ShadowPod) {
+		s.Spec.Pod.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+	})
+	r.settle()
+	require.Equal(t, "img:2", r.pod().Spec.Containers[0].Image)
+	require.Equal(t, ReasonUpdateRefused, r.enforced().Reason)
+	require.Equal(t, 1, countOf(r.writes, patchWrite), "what was taken is not sent again")
+	delete(r.refuse, resizeWrite)
+	r.settle()
+	require.Equal(t, "2", r.pod().Spec.Containers[0].Resources.Requests.Cpu().String())
+	require.Nil(t, r.enforced())
+}

@@ -1,0 +1,174 @@
+package workload
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+)
+
+// object is a part of a strategic merge patch; a nil value removes its key.
+type object = map[string]any
+
+// differs reports whether have is not as want: want is what forge returns.
+func differs(want, have *corev1.Pod) bool {
+	return len(changes(want, have, readApplied(want).Resources)) > 0
+}
+
+// changes returns the patch that makes have as want but for the resources, or nothing if
+// it is so. It records that the resources follow the given generation.
+func changes(want, have *corev1.Pod, resources int64) object {
+	mine, done := readApplied(want), readApplied(have)
+	if done.Spec > mine.Spec {
+		return nil // want is made from a ShadowPod older than the one that was applied
+	}
+	mine.Resources = resources
+	labels := mapChanges(want.Labels, have.Labels, done.Labels)
+	annotations := mapChanges(want.Annotations, have.Annotations, done.Annotations)
+	delete(annotations, AppliedAnnotation)
+	if record := mine.String(); have.Annotations[AppliedAnnotation] != record {
+		annotations[AppliedAnnotation] = record
+	}
+	patch, metadata := object{}, object{}
+	put(metadata, "labels", labels)
+	put(metadata, "annotations", annotations)
+	put(patch, "metadata", metadata)
+	if done.Spec < mine.Spec {
+		put(patch, "spec", specChanges(&want.Spec, &have.Spec))
+	}
+	return patch
+}
+
+func put(into object, key string, part object) {
+	if len(part) > 0 {
+		into[key] = part
+	}
+}
+
+// mapChanges returns what makes have contain want, without what came from us before and
+// is no longer wanted. What others added stays.
+func mapChanges(want, have map[string]string, ours []string) object {
+	patch := object{}
+	for key, value := range want {
+		if old, ok := have[key]; !ok || old != value {
+			patch[key] = value
+		}
+	}
+	for _, key := range ours {
+		_, wanted := want[key]
+		if _, ok := have[key]; ok && !wanted {
+			patch[key] = nil
+		}
+	}
+	return patch
+}
+
+// specChanges covers what an API server lets change in a pod, resources apart.
+func specChanges(want, have *corev1.PodSpec) object {
+	patch := object{}
+	if list := imageChanges(want.Containers, have.Containers); len(list) > 0 {
+		patch["containers"] = list
+	}
+	if list := imageChanges(want.InitContainers, have.InitContainers); len(list) > 0 {
+		patch["initContainers"] = list
+	}
+	if list, changed := addTolerations(want.Tolerations, have.Tolerations); changed {
+		patch["tolerations"] = list
+	}
+	if d, old := want.ActiveDeadlineSeconds, have.ActiveDeadlineSeconds; d != nil && (old == nil || *d < *old) {
+		patch["activeDeadlineSeconds"] = *d
+	}
+	// The one change that is allowed repairs a negative value.
+	if g, old := want.TerminationGracePeriodSeconds, have.TerminationGracePeriodSeconds; g != nil && *g == 1 && old != nil && *old < 0 {
+		patch["terminationGracePeriodSeconds"] = *g
+	}
+	return patch
+}
+
+func imageChanges(want, have []corev1.Container) []object {
+	var list []object
+	for _, h := range have {
+		i := slices.IndexFunc(want, func(c corev1.Container) bool { return c.Name == h.Name })
+		if i >= 0 && want[i].Image != h.Image {
+			list = append(list, object{"name": h.Name, "image": want[i].Image})
+		}
+	}
+	return list
+}
+
+// addTolerations returns have with what want adds; tolerations are never removed from a pod.
+func addTolerations(want, have []corev1.Toleration) ([]corev1.Toleration, bool) {
+	list, changed := slices.Clone(have), false
+	for _, w := range want {
+		i := slices.IndexFunc(list, func(t corev1.Toleration) bool { return t.MatchToleration(&w) })
+		switch {
+		case i < 0:
+			list, changed = append(list, w), true
+		case !apiequality.Semantic.DeepEqual(list[i].TolerationSeconds, w.TolerationSeconds):
+			list[i], changed = w, true
+		}
+	}
+	return list, changed
+}
+
+// resourceChanges returns the patch for the resize subresource, or nothing. Quantities
+// that the provider added stay: no resize may remove one.
+func resourceChanges(want, have *corev1.Pod) object {
+	if readApplied(have).Resources >= readApplied(want).Resources {
+		return nil
+	}
+	spec := object{}
+	if list := quantityChanges(want.Spec.Containers, have.Spec.Containers); len(list) > 0 {
+		spec["containers"] = list
+	}
+	if list := quantityChanges(want.Spec.InitContainers, have.Spec.InitContainers); len(list) > 0 {
+		spec["initContainers"] = list
+	}
+	patch := object{}
+	put(patch, "spec", spec)
+	return patch
+}
+
+func quantityChanges(want, have []corev1.Container) []object {
+	var list []object
+	for _, h := range have {
+		i := slices.IndexFunc(want, func(c corev1.Container) bool { return c.Name == h.Name })
+		if i < 0 {
+			continue
+		}
+		resources := object{}
+		put(resources, "requests", listChanges(want[i].Resources.Requests, h.Resources.Requests))
+		put(resources, "limits", listChanges(want[i].Resources.Limits, h.Resources.Limits))
+		if len(resources) > 0 {
+			list = append(list, object{"name": h.Name, "resources": resources})
+		}
+	}
+	return list
+}
+
+func listChanges(want, have corev1.ResourceList) object {
+	patch := object{}
+	for name, quantity := range want {
+		if old, ok := have[name]; !ok || old.Cmp(quantity) != 0 {
+			patch[string(name)] = quantity.String()
+		}
+	}
+	return patch
+}
+
+// encode makes a patch that only the pod it was made for accepts.
+func encode(patch object, pod *corev1.Pod) ([]byte, error) {
+	metadata, ok := patch["metadata"].(object)
+	if !ok {
+		metadata = object{}
+		patch["metadata"] = metadata
+	}
+	metadata["uid"] = string(pod.UID)
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return data, nil
+}

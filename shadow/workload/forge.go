@@ -1,0 +1,100 @@
+package workload
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	// FieldManager is the name under which this package writes.
+	FieldManager = "liqod-shadowpod"
+	// AppliedAnnotation on a provider's pod says, as JSON, which generation of the ShadowPod
+	// its spec and its resources follow, and which labels and annotations came from it.
+	AppliedAnnotation = "offloading.liqo.io/applied"
+	// kubeletAnnotations begins the annotations by which kubelets know their static pods: a
+	// kubelet would take a pod that has them for a mirror of such a one.
+	kubeletAnnotations = "kubernetes.io/config."
+)
+
+// applied is the content of AppliedAnnotation.
+type applied struct {
+	Spec        int64    `json:"spec"`
+	Resources   int64    `json:"resources"`
+	Labels      []string `json:"labels,omitempty"`
+	Annotations []string `json:"annotations,omitempty"`
+}
+
+// readApplied returns the record on pod; a lost or broken one reads as nothing applied.
+func readApplied(pod *corev1.Pod) applied {
+	var a applied
+	if json.Unmarshal([]byte(pod.Annotations[AppliedAnnotation]), &a) != nil {
+		return applied{}
+	}
+	return a
+}
+
+func (a applied) String() string {
+	text, err := json.Marshal(a)
+	if err != nil {
+		panic(fmt.Sprintf("encoding a struct of numbers and strings: %v", err))
+	}
+	return string(text)
+}
+
+// forge returns the pod that shadow asks for in the twin namespace ns. The error, if any,
+// is a message for the author.
+func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, harden func(*corev1.PodSpec) error) (*corev1.Pod, error) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        shadow.Name,
+			Namespace:   shadow.Namespace,
+			Labels:      map[string]string{},
+			Annotations: map[string]string{},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: offloadingv1beta1.SchemeGroupVersion.String(),
+				Kind:       shadowKind,
+				Name:       shadow.Name,
+				UID:        shadow.UID,
+				Controller: new(true),
+			}},
+		},
+		Spec: *shadow.Spec.Pod.DeepCopy(),
+	}
+	maps.Copy(pod.Labels, shadow.Labels)
+	pod.Labels[offloadingv1beta1.ManagedByLabel] = offloadingv1beta1.ManagedByShadowPod
+	pod.Labels[offloadingv1beta1.OriginLabel] = ns.Labels[corev1beta1.RemoteClusterIDLabel]
+	for key, value := range shadow.Annotations {
+		if !strings.HasPrefix(key, kubeletAnnotations) {
+			pod.Annotations[key] = value
+		}
+	}
+	delete(pod.Annotations, AppliedAnnotation)
+	pod.Annotations[AppliedAnnotation] = applied{
+		Spec:        shadow.Generation,
+		Resources:   shadow.Generation,
+		Labels:      slices.Sorted(maps.Keys(shadow.Labels)),
+		Annotations: authored(pod.Annotations),
+	}.String()
+	if err := harden(&pod.Spec); err != nil {
+		return nil, err
+	}
+	if pod.Spec.RestartPolicy != "" && pod.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		pod.Finalizers = []string{offloadingv1beta1.RemotePodFinalizer}
+	}
+	return pod, nil
+}
+
+// authored returns the keys of a pod's annotations, without the record of them.
+func authored(annotations map[string]string) []string {
+	keys := slices.Sorted(maps.Keys(annotations))
+	return slices.DeleteFunc(keys, func(k string) bool { return k == AppliedAnnotation })
+}

@@ -1,0 +1,92 @@
+package workload
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func TestRefusal(t *testing.T) {
+	quota := apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New("exceeded quota: count"))
+	r := newRig(t, newShadow(always))
+	r.refuse[createWrite] = quota
+	r.settle()
+	require.Equal(t, offloadingv1beta1.ReasonPodRefused, r.enforced().Reason)
+	require.Equal(t, quota.Error(), r.enforced().Message)
+	require.Equal(t, []string{createWrite, statusWrite, createWrite, createWrite}, r.writes[:4], "tried again, told once")
+	require.Len(t, r.events.Events, 1)
+	require.Contains(t, <-r.events.Events, "Warning PodRefused")
+
+	delete(r.refuse, createWrite)
+	r.settle()
+	require.NotNil(t, r.pod())
+	require.Nil(t, r.enforced(), "cleared when it succeeds")
+}
+
+func TestRefusalIsNotRetriedBeforeItsTime(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	r.refuse[createWrite] = apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), testName, nil)
+	require.Error(t, r.e.sync(t.Context(), r.key()))
+	r.refresh()
+	require.Error(t, r.e.sync(t.Context(), r.key()))
+	require.Equal(t, []string{createWrite, statusWrite}, r.writes, "our own status write wakes us: no reason to ask again")
+	r.changeShadow(image("img:2"))
+	r.refresh()
+	require.Error(t, r.e.sync(t.Context(), r.key()))
+	require.Equal(t, createWrite, r.writes[2], "a new spec is tried at once")
+}
+
+func TestRefusedByHarden(t *testing.T) {
+	r := newRig(t, newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.HostNetwork = true }))
+	r.harden = noHostNetwork
+	r.settle()
+	require.Equal(t, offloadingv1beta1.ReasonPodRefused, r.enforced().Reason)
+	require.Equal(t, []string{statusWrite}, r.writes)
+	r.changeShadow(func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.HostNetwork = false; s.Generation++ })
+	r.settle()
+	require.NotNil(t, r.pod())
+	require.Nil(t, r.enforced())
+}
+
+func TestNamespaceTerminating(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	going := apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New("it is being terminated"))
+	going.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	r.refuse[createWrite] = going
+	r.settle()
+	require.Equal(t, ReasonNamespaceTerminating, r.enforced().Reason)
+}
+
+func TestServerErrorsAreRetriedAndNotShown(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	for _, err := range []error{
+		apierrors.NewInternalError(errors.New("x")), apierrors.NewTooManyRequests("x", 1), apierrors.NewUnauthorized("x"),
+		apierrors.NewNotFound(corev1.Resource("namespaces"), testNamespace),
+	} {
+		r.refuse[createWrite] = err
+		require.ErrorIs(t, r.e.sync(t.Context(), r.key()), err)
+		require.Nil(t, r.enforced())
+	}
+}
+
+func TestCollision(t *testing.T) {
+	other := podOf(newShadow(always), foreign, func(p *corev1.Pod) { p.Labels = nil })
+	r := newRig(t, newShadow(always), other)
+	r.settle()
+	require.Equal(t, offloadingv1beta1.ReasonPodCollision, r.enforced().Reason)
+	require.Equal(t, other.UID, r.pod().UID)
+	require.Len(t, r.events.Events, 1)
+	require.NotContains(t, r.writes, patchWrite)
+	require.NotContains(t, r.writes, deleteWrite)
+
+	r.deletePod(0)
+	r.settle()
+	require.NotEqual(t, other.UID, r.pod().UID)
+	require.Nil(t, r.enforced())
+}

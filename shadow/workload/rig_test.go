@@ -1,0 +1,334 @@
+package workload
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+var errCrash = errors.New("crash") // a sentinel of the tests: the process died at this request
+
+// rig is an Enforcer whose caches are moved by hand, before an API server that knows
+// UIDs, resource versions, grace and finalizers. It starts no goroutine.
+type rig struct {
+	t       *testing.T
+	core    *fake.Clientset
+	liqod   *liqodfake.Clientset
+	clock   *clocktesting.FakePassiveClock
+	events  *record.FakeRecorder
+	shadows cache.SharedIndexInformer
+	pods    cache.SharedIndexInformer
+	spaces  cache.SharedIndexInformer
+	e       *Enforcer
+	harden  func(*corev1.PodSpec) error
+
+	serial  int
+	writes  []string // verb and resource of what the Enforcer wrote
+	done    int      // writes that were accepted
+	reads   int
+	outside bool // somebody else acts: not counted, never failed
+	crashAt int  // number of the write at which the process dies; 0: never
+	lateFor bool // the write is done before the process dies
+	refuse  map[string]error
+}
+
+func newRig(t *testing.T, shadow *offloadingv1beta1.ShadowPod, pods ...*corev1.Pod) *rig {
+	r := &rig{
+		t: t, core: fake.NewClientset(), liqod: liqodfake.NewSimpleClientset(), refuse: map[string]error{},
+		clock: clocktesting.NewFakePassiveClock(testTime()), harden: noHarden,
+	}
+	r.core.PrependReactor("*", "pods", r.reactPods)
+	r.liqod.PrependReactor("*", "shadowpods", r.reactShadows)
+	require.NoError(t, r.core.Tracker().Add(twin()))
+	if shadow != nil {
+		shadow.ResourceVersion = r.next()
+		require.NoError(t, r.liqod.Tracker().Add(shadow))
+	}
+	for _, pod := range pods {
+		require.NoError(t, r.core.Tracker().Add(pod))
+	}
+	r.restart()
+	return r
+}
+
+func (r *rig) next() string { r.serial++; return strconv.Itoa(1000 + r.serial) }
+
+// restart replaces the Enforcer by a new process, which knows what it lists.
+func (r *rig) restart() {
+	r.events = record.NewFakeRecorder(100)
+	own := externalversions.NewSharedInformerFactory(r.liqod, 0)
+	core := informers.NewSharedInformerFactory(r.core, 0)
+	r.shadows, r.pods, r.spaces = own.Offloading().V1beta1().ShadowPods().Informer(), core.Core().V1().Pods().Informer(), core.Core().V1().Namespaces().Informer()
+	e, err := New(Config{
+		Core: r.core, Liqod: r.liqod, ShadowPods: r.shadows, Pods: r.pods, Namespaces: r.spaces,
+		Harden: func(s *corev1.PodSpec) error { return r.harden(s) }, Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),
+	})
+	require.NoError(r.t, err)
+	r.e = e
+	require.NoError(r.t, r.spaces.GetIndexer().Add(twin()))
+	r.refresh()
+}
+
+func (r *rig) key() loop.Key { return loop.Key{Namespace: testNamespace, Name: testName} }
+
+func (r *rig) pod() *corev1.Pod {
+	obj, err := r.core.Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), testNamespace, testName)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(r.t, err)
+	return obj.(*corev1.Pod).DeepCopy()
+}
+
+func (r *rig) shadow() *offloadingv1beta1.ShadowPod {
+	obj, err := r.liqod.Tracker().Get(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"), testNamespace, testName)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(r.t, err)
+	return obj.(*offloadingv1beta1.ShadowPod).DeepCopy()
+}
+
+// refresh brings the caches up to date, and tells the Enforcer what is gone.
+func (r *rig) refresh() { r.refreshShadow(); r.refreshPod() }
+
+func (r *rig) refreshShadow() {
+	if s := r.shadow(); s != nil {
+		require.NoError(r.t, r.shadows.GetIndexer().Add(s))
+		return
+	}
+	for _, obj := range r.shadows.GetIndexer().List() {
+		require.NoError(r.t, r.shadows.GetIndexer().Delete(obj))
+		r.e.shadowGone(obj)
+	}
+}
+
+func (r *rig) refreshPod() {
+	have := r.pod()
+	for _, obj := range r.pods.GetIndexer().List() {
+		if have == nil || have.UID != obj.(*corev1.Pod).UID {
+			require.NoError(r.t, r.pods.GetIndexer().Delete(obj))
+			r.e.podGone(cache.DeletedFinalStateUnknown{Key: r.key().String(), Obj: obj})
+		}
+	}
+	if have != nil && have.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod {
+		require.NoError(r.t, r.pods.GetIndexer().Add(have))
+	}
+}
+
+// settle syncs until nothing more happens; refused requests are tried again twice.
+func (r *rig) settle() {
+	r.t.Helper()
+	idle := 0
+	for range 60 {
+		r.refresh()
+		before := r.done
+		err := r.e.sync(r.t.Context(), r.key())
+		if errors.Is(err, errCrash) {
+			r.crashAt = 0
+			r.restart()
+			continue
+		}
+		switch {
+		case r.done > before:
+			idle = 0
+		case err == nil || idle == 2:
+			return
+		default:
+			idle++
+			r.clock.SetTime(r.clock.Now().Add(lastRetry))
+		}
+	}
+	r.t.Fatal("it does not come to rest")
+}
+
+// somebody acts on the API server as somebody else.
+func (r *rig) somebody(act func()) {
+	r.outside = true
+	defer func() { r.outside = false }()
+	act()
+}
+
+func (r *rig) deletePod(grace int64) {
+	r.t.Helper()
+	r.somebody(func() {
+		require.NoError(r.t, r.core.CoreV1().Pods(testNamespace).Delete(r.t.Context(), testName, metav1.DeleteOptions{GracePeriodSeconds: &grace}))
+	})
+}
+
+// change edits the live pod, as a kubelet or a user here does.
+func (r *rig) change(mods ...podMod) {
+	pod := r.pod()
+	for _, mod := range mods {
+		mod(pod)
+	}
+	r.store(pod)
+}
+
+func (r *rig) changeShadow(mods ...shadowMod) {
+	s := r.shadow()
+	for _, mod := range mods {
+		mod(s)
+	}
+	s.ResourceVersion = r.next()
+	require.NoError(r.t, r.liqod.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"), s, testNamespace))
+}
+
+func (r *rig) deleteShadow() {
+	require.NoError(r.t, r.liqod.Tracker().Delete(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"), testNamespace, testName))
+}
+
+func running(p *corev1.Pod) {
+	p.Spec.NodeName = "node-1"
+	p.Status = podOf(newShadow(always)).Status
+	p.Status.ObservedGeneration = p.Generation
+}
+
+func (r *rig) store(pod *corev1.Pod) {
+	gvr := corev1.SchemeGroupVersion.WithResource("pods")
+	if pod.DeletionTimestamp != nil && *pod.DeletionGracePeriodSeconds == 0 && len(pod.Finalizers) == 0 {
+		require.NoError(r.t, r.core.Tracker().Delete(gvr, pod.Namespace, pod.Name))
+		return
+	}
+	pod.ResourceVersion = r.next()
+	require.NoError(r.t, r.core.Tracker().Update(gvr, pod, pod.Namespace))
+}
+
+// note counts a request of the Enforcer and lets the process die where it shall.
+func (r *rig) note(a clienttesting.Action, act func() (runtime.Object, error)) (bool, runtime.Object, error) {
+	if r.outside {
+		obj, err := act()
+		return true, obj, err
+	}
+	what := a.GetVerb() + " " + a.GetResource().Resource
+	if a.GetSubresource() != "" {
+		what += "/" + a.GetSubresource()
+	}
+	r.writes = append(r.writes, what)
+	crash := r.crashAt == len(r.writes)
+	if crash && !r.lateFor {
+		return true, nil, errCrash
+	}
+	if err := r.refuse[what]; err != nil {
+		return true, nil, err
+	}
+	obj, err := act()
+	if err == nil {
+		r.done++
+	}
+	if crash {
+		return true, nil, errCrash
+	}
+	return true, obj, err
+}
+
+func (r *rig) reactPods(a clienttesting.Action) (bool, runtime.Object, error) {
+	switch a := a.(type) {
+	case clienttesting.CreateActionImpl:
+		return r.note(a, func() (runtime.Object, error) { return r.create(a) })
+	case clienttesting.DeleteActionImpl:
+		return r.note(a, func() (runtime.Object, error) { return nil, r.remove(a.GetDeleteOptions()) })
+	case clienttesting.PatchActionImpl:
+		return r.note(a, func() (runtime.Object, error) { return r.patch(a) })
+	}
+	r.reads++
+	return false, nil, nil
+}
+
+func (r *rig) create(a clienttesting.CreateActionImpl) (runtime.Object, error) {
+	pod := a.GetObject().(*corev1.Pod).DeepCopy()
+	pod.UID, pod.ResourceVersion, pod.Generation = types.UID("made-"+r.next()), r.next(), 1
+	pod.Status.Phase = corev1.PodPending
+	return pod, r.core.Tracker().Create(a.GetResource(), pod, pod.Namespace)
+}
+
+// remove does what an API server does to a pod that is to be deleted.
+func (r *rig) remove(o metav1.DeleteOptions) error {
+	pod := r.pod()
+	if pod == nil {
+		return apierrors.NewNotFound(corev1.Resource("pods"), testName)
+	}
+	if o.Preconditions != nil && *o.Preconditions.UID != pod.UID {
+		return apierrors.NewConflict(corev1.Resource("pods"), testName, errors.New("UID"))
+	}
+	grace := int64(30)
+	if o.GracePeriodSeconds != nil {
+		grace = *o.GracePeriodSeconds
+	}
+	if pod.Spec.NodeName == "" || terminal(pod) {
+		grace = 0
+	}
+	now := metav1.NewTime(r.clock.Now())
+	if pod.DeletionTimestamp == nil {
+		pod.Generation++
+	} else if grace >= *pod.DeletionGracePeriodSeconds {
+		return nil
+	}
+	at := metav1.NewTime(now.Add(time.Duration(grace) * time.Second))
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &at, &grace
+	r.store(pod)
+	return nil
+}
+
+func (r *rig) patch(a clienttesting.PatchActionImpl) (runtime.Object, error) {
+	var given struct {
+		Metadata struct{ UID, ResourceVersion string }
+	}
+	require.NoError(r.t, json.Unmarshal(a.GetPatch(), &given))
+	have := r.pod()
+	if have == nil {
+		return nil, apierrors.NewNotFound(corev1.Resource("pods"), testName)
+	}
+	require.NotEmpty(r.t, given.Metadata.UID, "every patch names the pod that it is for")
+	if given.Metadata.UID != string(have.UID) || given.Metadata.ResourceVersion != "" && given.Metadata.ResourceVersion != have.ResourceVersion {
+		return nil, apierrors.NewConflict(corev1.Resource("pods"), testName, errors.New("precondition"))
+	}
+	_, obj, err := clienttesting.ObjectReaction(r.core.Tracker())(a)
+	if err != nil {
+		return nil, fmt.Errorf("patching: %w", err)
+	}
+	r.store(obj.(*corev1.Pod))
+	return obj, nil
+}
+
+func (r *rig) reactShadows(a clienttesting.Action) (bool, runtime.Object, error) {
+	update, ok := a.(clienttesting.UpdateActionImpl)
+	if !ok {
+		r.reads++
+		return false, nil, nil
+	}
+	return r.note(a, func() (runtime.Object, error) {
+		next, have := update.GetObject().(*offloadingv1beta1.ShadowPod).DeepCopy(), r.shadow()
+		if have == nil {
+			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "shadowpods"}, testName)
+		}
+		if next.ResourceVersion != have.ResourceVersion {
+			return nil, apierrors.NewConflict(schema.GroupResource{Resource: "shadowpods"}, testName, errors.New("stale"))
+		}
+		have.Status, have.ResourceVersion = next.Status, r.next()
+		return have, r.liqod.Tracker().Update(a.GetResource(), have, testNamespace)
+	})
+}

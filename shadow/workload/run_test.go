@@ -1,0 +1,107 @@
+package workload
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// TestRun drives the Enforcer by its informers: creation, a namespace that becomes a
+// twin, a loss, leadership that goes and comes back.
+func TestRun(t *testing.T) {
+	notYet := twin(func(ns *corev1.Namespace) { ns.Labels = nil })
+	shadow := newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.CreationTimestamp = metav1.Now() })
+	core, liqod := fake.NewClientset(notYet), liqodfake.NewSimpleClientset(shadow)
+	var made atomic.Int64
+	core.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		pod := a.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
+		pod.UID = types.UID("made-" + string(rune('0'+made.Add(1))))
+		return false, nil, nil
+	})
+	ctx := t.Context()
+	own := externalversions.NewSharedInformerFactory(liqod, 0)
+	shared := informers.NewSharedInformerFactory(core, 0)
+	e, err := New(Config{
+		Core: core, Liqod: liqod, Harden: noHarden, Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
+		Namespaces: shared.Core().V1().Namespaces().Informer(),
+	})
+	require.NoError(t, err)
+	require.Zero(t, len(core.Actions())+len(liqod.Actions()), "New starts nothing")
+	own.Start(ctx.Done())
+	shared.Start(ctx.Done())
+
+	lead := func() (stop func()) {
+		leading, cancel := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- e.Run(leading, 2) }()
+		return func() { cancel(); require.NoError(t, <-done) }
+	}
+	uid := func() types.UID {
+		pod, err := core.CoreV1().Pods(testNamespace).Get(ctx, testName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		require.NoError(t, err)
+		return pod.UID
+	}
+	becomes := func(want types.UID) {
+		t.Helper()
+		require.Eventually(t, func() bool { return uid() == want }, 10*time.Second, 5*time.Millisecond)
+	}
+
+	stop := lead()
+	require.Eventually(t, func() bool {
+		s, err := liqod.OffloadingV1beta1().ShadowPods(testNamespace).Get(ctx, testName, metav1.GetOptions{})
+		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == ReasonNotTwinNamespace
+	}, 10*time.Second, 5*time.Millisecond)
+	_, err = core.CoreV1().Namespaces().Update(ctx, twin(), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	becomes("made-1")
+	require.NoError(t, core.CoreV1().Pods(testNamespace).Delete(ctx, testName, metav1.DeleteOptions{}))
+	becomes("made-2")
+	stop()
+
+	require.NoError(t, core.CoreV1().Pods(testNamespace).Delete(ctx, testName, metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool { return len(e.cfg.Pods.GetIndexer().List()) == 0 }, 10*time.Second, 5*time.Millisecond)
+	require.Empty(t, uid(), "who does not lead writes nothing")
+	stop = lead()
+	becomes("made-3")
+	s, err := liqod.OffloadingV1beta1().ShadowPods(testNamespace).Get(ctx, testName, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, types.UID("made-2"), s.Status.Replaced)
+	require.Equal(t, []offloadingv1beta1.ContainerRestarts{{Name: "main", Count: 2}}, s.Status.Restarts)
+	stop()
+}
+
+func TestMemoryDelaysGrowToAMinute(t *testing.T) {
+	m := newMemory()
+	var got []time.Duration
+	for range 8 {
+		got = append(got, m.failed("s", 1, testTime()))
+	}
+	require.Equal(t, []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9, 32e9, 60e9, 60e9}, got)
+	require.Equal(t, testTime().Add(time.Minute), m.notBefore("s", 1))
+	require.Zero(t, m.notBefore("s", 2))
+	require.Equal(t, time.Second, m.failed("s", 2, testTime()))
+	m.succeeded("s")
+	require.Zero(t, m.notBefore("s", 2))
+}

@@ -1,0 +1,89 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// recordEnd writes what must outlive the pod. From then on nothing is created.
+func (e *Enforcer) recordEnd(ctx context.Context, f facts, a action) error {
+	shadow := f.shadow
+	next := shadow.DeepCopy()
+	next.Status.Phase = a.end.Phase
+	next.Status.PodStatus = a.end
+	meta.RemoveStatusCondition(&next.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
+	if err := e.writeStatus(ctx, next); err != nil {
+		return err
+	}
+	e.memory.forget(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}, f.lost)
+	if a.lost != nil {
+		e.cfg.Recorder.Event(shadow, corev1.EventTypeWarning, offloadingv1beta1.ReasonRemotePodLost, a.end.Message)
+		e.cfg.Log.Info("remote pod lost for good", zap.String("key", shadow.Namespace+"/"+shadow.Name), zap.String("uid", string(a.lost.UID)))
+	}
+	return nil
+}
+
+// recordLoss writes what the lost pod adds to its successor's restart counts: once for
+// each pod, before it is let go or replaced.
+func (e *Enforcer) recordLoss(ctx context.Context, shadow *offloadingv1beta1.ShadowPod, lost *corev1.Pod) error {
+	next := shadow.DeepCopy()
+	next.Status.Replaced = lost.UID
+	next.Status.Restarts = addRestarts(shadow.Status.Restarts, lost)
+	meta.RemoveStatusCondition(&next.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
+	if err := e.writeStatus(ctx, next); err != nil {
+		return err
+	}
+	e.cfg.Recorder.Eventf(shadow, corev1.EventTypeWarning, ReasonPodReplaced,
+		"the pod (UID %s) was deleted in this cluster; it is created again", lost.UID)
+	e.cfg.Log.Info("remote pod lost; it will be replaced",
+		zap.String("key", shadow.Namespace+"/"+shadow.Name), zap.String("uid", string(lost.UID)))
+	return nil
+}
+
+// deny shows why the ShadowPod is not enforced: written and told once, tried again later
+// each time if the action says so.
+func (e *Enforcer) deny(ctx context.Context, f facts, a action) error {
+	var again error
+	if a.retry {
+		again = loop.After(e.memory.failed(f.shadow.UID, f.shadow.Generation, f.now))
+	}
+	have := meta.FindStatusCondition(f.shadow.Status.Conditions, a.condition.Type)
+	if have != nil && have.Reason == a.condition.Reason && have.Message == a.condition.Message &&
+		have.ObservedGeneration == a.condition.ObservedGeneration {
+		return again
+	}
+	next := f.shadow.DeepCopy()
+	meta.SetStatusCondition(&next.Status.Conditions, a.condition)
+	if err := e.writeStatus(ctx, next); err != nil {
+		return err
+	}
+	e.cfg.Recorder.Event(f.shadow, corev1.EventTypeWarning, a.condition.Reason, a.condition.Message)
+	e.cfg.Log.Warn("ShadowPod not enforced", zap.String("key", f.shadow.Namespace+"/"+f.shadow.Name),
+		zap.String("reason", a.condition.Reason), zap.String("message", a.condition.Message))
+	return again
+}
+
+func (e *Enforcer) removeCondition(ctx context.Context, shadow *offloadingv1beta1.ShadowPod) error {
+	next := shadow.DeepCopy()
+	meta.RemoveStatusCondition(&next.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
+	return e.writeStatus(ctx, next)
+}
+
+// writeStatus fails with a conflict if next was made from a ShadowPod that has changed
+// since: then the decision may be another.
+func (e *Enforcer) writeStatus(ctx context.Context, next *offloadingv1beta1.ShadowPod) error {
+	_, err := e.cfg.Liqod.OffloadingV1beta1().ShadowPods(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing the status of ShadowPod %s/%s: %w", next.Namespace, next.Name, err)
+	}
+	return nil
+}
