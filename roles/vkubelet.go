@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -45,6 +46,9 @@ type vkubelet struct {
 	credentials *session.Credentials
 	keeper      *node.Keeper
 	serving     *certs.KubeletServing
+
+	mu            sync.Mutex
+	raw, hardened *rest.Config
 }
 
 func buildVKubelet(_ context.Context, env Env) (Parts, error) {
@@ -140,12 +144,19 @@ func (v *vkubelet) server() (*kubelet.Server, error) {
 	})
 }
 
+// remoteConfig returns the same hardened configuration for as long as the credentials
+// are the same: client-go keeps a transport for each.
 func (v *vkubelet) remoteConfig() (*rest.Config, error) {
 	config, _, err := v.credentials.Current()
-	if err != nil {
+	if config == nil {
 		return nil, err
 	}
-	return client.Harden(config, client.Settings{UserAgent: v.env.UserAgent, Log: v.env.Log}), nil
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.raw != config {
+		v.raw, v.hardened = config, client.Harden(config, client.Settings{UserAgent: v.env.UserAgent, Log: v.env.Log})
+	}
+	return v.hardened, nil
 }
 
 func (v *vkubelet) runCaches(ctx context.Context) error {
@@ -284,11 +295,11 @@ func (l podLookup) Get(namespace, name string) (*corev1.Pod, string, string, err
 	}
 	vn, err := l.credentials.VirtualNodes.Lister().VirtualNodes(l.namespace).Get(l.name)
 	if err != nil {
-		return nil, "", "", fmt.Errorf("reading the VirtualNode: %w", err)
+		return nil, "", "", fmt.Errorf("reading the VirtualNode: %v", err) // its absence is not the pod's
 	}
 	m, err := l.tenant.Offloading().V1beta1().NamespaceMaps().Lister().NamespaceMaps(l.namespace).Get(vn.Spec.ClusterID)
 	if err != nil {
-		return nil, "", "", fmt.Errorf("reading the NamespaceMap: %w", err)
+		return nil, "", "", fmt.Errorf("reading the NamespaceMap: %v", err)
 	}
 	twin := m.Status.CurrentMapping[namespace].RemoteNamespace
 	if twin == "" {

@@ -85,4 +85,3 @@ func TestLabFullNetwork(t *testing.T) {
 		})
 	}
 }
-

@@ -47,6 +47,9 @@ type Process struct {
 	// PID of the process.
 	PID int
 
+	// Options that it was started with: Lab.Process starts it again with them.
+	Options ProcessOptions
+
 	cmd      *exec.Cmd
 	done     chan struct{}
 	mu       sync.Mutex
@@ -57,7 +60,7 @@ type Process struct {
 // Process starts a program. An end that nobody asked for is reported to
 // Options.Exited. The output goes to a log file, which a second start appends to.
 func (l *Lab) Process(opts ProcessOptions) (*Process, error) {
-	p := &Process{Name: opts.Name, Log: filepath.Join(l.run.dir, opts.Name+".log"), done: make(chan struct{}), expected: opts.MayExit}
+	p := &Process{Name: opts.Name, Log: filepath.Join(l.run.dir, opts.Name+".log"), Options: opts, done: make(chan struct{}), expected: opts.MayExit}
 	if err := os.MkdirAll(filepath.Dir(p.Log), 0o755); err != nil {
 		return nil, fmt.Errorf("making the log directory of %s: %w", p.Name, err)
 	}

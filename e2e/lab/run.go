@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	markVariable = "LIQOD_LAB_RUN"
+	markVariable = "CLUSTERLAB_RUN"
 	lockFile     = "lock"
 	undoFile     = "undo"
 	runPrefix    = "run-"

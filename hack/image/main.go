@@ -46,7 +46,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.StringVar(&o.binary, "binary", "", "use this static binary instead of building one")
 	fs.StringVar(&o.out, "out", "bin/liqod-image.tar", "file to write")
 	fs.StringVar(&o.name, "name", "", "image name with tag (default liqod.io/liqod:VERSION)")
-	fs.StringVar(&o.version, "version", "", "version (default: from git, else dev)")
+	fs.StringVar(&o.version, "version", "", "version in the image's tag and label (default: from git, else dev)")
 	fs.StringVar(&o.arch, "arch", "", "architecture, as Go names it (default: this machine's)")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -79,8 +79,8 @@ func run(ctx context.Context, o options, out io.Writer) error {
 }
 
 func build(ctx context.Context, o options) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath",
-		"-ldflags", "-s -w -X github.com/liqod/liqod/roles.Version="+o.version, "-o", o.binary, ".")
+	// The version that the program tells is the one that the Go command finds in git.
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=auto", "-ldflags", "-s -w", "-o", o.binary, ".")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = o.dir, os.Stderr, os.Stderr
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if o.arch != "" {

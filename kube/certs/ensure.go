@@ -31,14 +31,14 @@ const (
 )
 
 // Ensure returns what a Secret's data should be, given what it is, and whether that is
-// a change. It keeps an authority (10 years) and a serving certificate for dnsNames
+// a change. It keeps an authority (10 years) and a serving certificate for hosts
 // (1 year), each renewed after two thirds of its life. A new authority is trusted a day
 // before it signs, and the old one until the certificates that it signed have expired.
 // What cannot be read is made anew; keys of others in the data are kept. Call it at
 // least daily; it does no I/O.
-func Ensure(have map[string][]byte, dnsNames []string, now time.Time) (map[string][]byte, bool, error) {
+func Ensure(have map[string][]byte, hosts []string, now time.Time) (map[string][]byte, bool, error) {
 	s := parseState(have, now)
-	if err := s.advance(dnsNames, now); err != nil {
+	if err := s.advance(hosts, now); err != nil {
 		return nil, false, err
 	}
 	want := maps.Clone(have)
@@ -77,7 +77,7 @@ func parseCA(cert, key []byte, now time.Time) *Pair {
 	return pair
 }
 
-func (s *state) advance(dnsNames []string, now time.Time) error {
+func (s *state) advance(hosts []string, now time.Time) error {
 	var err error
 	if s.ca == nil {
 		s.next = nil
@@ -94,10 +94,10 @@ func (s *state) advance(dnsNames []string, now time.Time) error {
 		s.ca, s.next = s.next, nil
 	}
 	s.bundle = s.trusted(now)
-	if s.servingIsGood(dnsNames, now) {
+	if s.servingIsGood(hosts, now) {
 		return nil
 	}
-	s.serving, err = NewServing(s.ca, dnsNames, now, servingLifetime)
+	s.serving, err = NewServing(s.ca, hosts, now, servingLifetime)
 	return err
 }
 
@@ -121,13 +121,13 @@ func (s *state) trusted(now time.Time) []*x509.Certificate {
 	return trusted
 }
 
-func (s *state) servingIsGood(dnsNames []string, now time.Time) bool {
+func (s *state) servingIsGood(hosts []string, now time.Time) bool {
 	if s.serving == nil {
 		return false
 	}
 	cert := s.serving.Cert
 	return cert.CheckSignatureFrom(s.ca.Cert) == nil && now.Before(renewAt(cert)) &&
-		slices.Equal(slices.Sorted(slices.Values(cert.DNSNames)), slices.Sorted(slices.Values(dnsNames)))
+		slices.Equal(slices.Sorted(slices.Values(hostsOf(cert))), slices.Sorted(slices.Values(hosts)))
 }
 
 func (s *state) encode(data map[string][]byte) error {

@@ -134,3 +134,17 @@ func TestSourceKeepsTheLastGoodCertificate(t *testing.T) {
 	require.Same(t, before, after)
 	require.True(t, bytes.Contains(data[CertKey], []byte("CERTIFICATE")))
 }
+
+func TestEnsureServesAddresses(t *testing.T) {
+	hosts := []string{"webhook.liqod.svc", "127.0.0.1", "fd00::1"}
+	data, changed, err := Ensure(nil, hosts, time.Now())
+	require.NoError(t, err)
+	require.True(t, changed)
+	pair, err := ParsePair(data[CertKey], data[KeyKey])
+	require.NoError(t, err)
+	require.NoError(t, pair.Cert.VerifyHostname("127.0.0.1"))
+	require.NoError(t, pair.Cert.VerifyHostname("webhook.liqod.svc"))
+	_, changed, err = Ensure(data, hosts, time.Now())
+	require.NoError(t, err)
+	require.False(t, changed, "the same hosts are the same certificate")
+}

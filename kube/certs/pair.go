@@ -16,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
+	"slices"
 	"time"
 )
 
@@ -44,15 +46,18 @@ func NewCA(name string, now time.Time, lifetime time.Duration) (*Pair, error) {
 	return sign(template, nil)
 }
 
-// NewServing returns a serving certificate for dnsNames that ca has signed, valid for
-// lifetime from now on but never longer than ca. A nil ca gives a self-signed one.
-func NewServing(ca *Pair, dnsNames []string, now time.Time, lifetime time.Duration) (*Pair, error) {
-	if len(dnsNames) == 0 {
+// NewServing returns a serving certificate for hosts (DNS names and IP addresses) that
+// ca has signed, valid for lifetime from now on but never longer than ca. A nil ca gives
+// a self-signed one.
+func NewServing(ca *Pair, hosts []string, now time.Time, lifetime time.Duration) (*Pair, error) {
+	if len(hosts) == 0 {
 		return nil, errors.New("a serving certificate needs a name")
 	}
+	names, addresses := splitHosts(hosts)
 	template := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: dnsNames[0]},
-		DNSNames:    dnsNames,
+		Subject:     pkix.Name{CommonName: hosts[0]},
+		DNSNames:    names,
+		IPAddresses: addresses,
 		NotBefore:   now.Add(-backdate),
 		NotAfter:    now.Add(lifetime),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -62,6 +67,27 @@ func NewServing(ca *Pair, dnsNames []string, now time.Time, lifetime time.Durati
 		template.NotAfter = ca.Cert.NotAfter
 	}
 	return sign(template, ca)
+}
+
+// splitHosts tells addresses from names: a certificate keeps them apart.
+func splitHosts(hosts []string) (names []string, addresses []net.IP) {
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			addresses = append(addresses, ip)
+		} else {
+			names = append(names, host)
+		}
+	}
+	return names, addresses
+}
+
+// hostsOf is what splitHosts was given.
+func hostsOf(cert *x509.Certificate) []string {
+	hosts := slices.Clone(cert.DNSNames)
+	for _, ip := range cert.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	return hosts
 }
 
 func sign(template *x509.Certificate, ca *Pair) (*Pair, error) {

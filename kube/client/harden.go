@@ -77,7 +77,7 @@ func Core(cfg *rest.Config) *rest.Config {
 	return out
 }
 
-// SetHTTP2Pings makes client-go find a dead connection within 10 seconds rather than 45,
+// SetHTTP2Pings makes client-go find a dead connection within 8 seconds rather than 45,
 // unless the user has set other times. client-go reads them from the environment of
 // the process and offers no other way: call it before the first client is made.
 func SetHTTP2Pings() error {
@@ -85,7 +85,7 @@ func SetHTTP2Pings() error {
 		if os.Getenv(name) != "" {
 			continue
 		}
-		if err := os.Setenv(name, "5"); err != nil {
+		if err := os.Setenv(name, "4"); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)
 		}
 	}

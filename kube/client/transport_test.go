@@ -385,7 +385,7 @@ func TestHTTP2PingsLeaveTheUsersChoice(t *testing.T) {
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "")
 	require.NoError(t, SetHTTP2Pings())
 	require.Equal(t, "7", os.Getenv("HTTP2_PING_TIMEOUT_SECONDS"))
-	require.Equal(t, "5", os.Getenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS"))
+	require.Equal(t, "4", os.Getenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS"))
 }
 
 func TestStripManagedFields(t *testing.T) {

@@ -176,6 +176,8 @@ func (c *Conditions) gather(f *facts) error {
 	ns, err := c.namespaces.Get(corev1beta1.TenantNamespace(f.clusterID))
 	if err == nil {
 		_, f.tenant = peerOf(ns)
+		// Rights are not kept in a namespace that is on its way out.
+		f.tenant = f.tenant && ns.DeletionTimestamp == nil
 	}
 	return nil
 }

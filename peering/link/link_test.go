@@ -184,6 +184,7 @@ func TestRights(t *testing.T) {
 	w.eventually("controller", func() bool { return role(ControllerTenantRole) == ControllerTenantRole+" liqod-controller" })
 	w.eventually("peer", bound("liqo.io:peer:milan:1"))
 	w.eventually("consumer", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleConsumer })
+	w.awaits(ready, "True AllChecksPassed")
 
 	set := func(user string) {
 		fc := w.cluster("milan")
@@ -254,8 +255,10 @@ func TestStatusOfFacts(t *testing.T) {
 		role          corev1beta1.RoleType
 	}{
 		"nothing known":   {facts{}, nil, "", "Unknown NoCredentials", corev1beta1.RoleUnknown},
-		"a consumer":      {facts{user: "u"}, nil, "", "Unknown NoCredentials", corev1beta1.RoleConsumer},
-		"both":            {facts{user: "u", virtualNode: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleConsumerAndProvider},
+		"a consumer":      {facts{user: "u", tenant: true}, nil, "", "True AllChecksPassed", corev1beta1.RoleConsumer},
+		"no tenant yet":   {facts{user: "u"}, nil, "", "Unknown NoCredentials", corev1beta1.RoleConsumer},
+		"nothing but one": {facts{tenant: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleUnknown},
+		"both":            {facts{user: "u", tenant: true, virtualNode: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleConsumerAndProvider},
 		"probing":         {facts{credentials: true}, nil, "Unknown Probing", "Unknown Probing", corev1beta1.RoleProvider},
 		"taken over up":   {facts{credentials: true}, []metav1.Condition{condition(server, "True", "APIServerReady")}, "True APIServerReady", "True AllChecksPassed", corev1beta1.RoleProvider},
 		"taken over down": {facts{credentials: true}, []metav1.Condition{condition(server, "False", "APIServerNotReady")}, "False APIServerNotReady", "False CheckFailed", corev1beta1.RoleProvider},
@@ -285,6 +288,21 @@ func TestStatusOfFacts(t *testing.T) {
 			require.Equal(t, got, tc.facts.status(fc), "the same facts give the same status, times included")
 		})
 	}
+}
+
+func TestConsumerWithoutTenantNamespace(t *testing.T) {
+	t.Parallel()
+	going, now := tenant("milan"), metav1.Now()
+	going.DeletionTimestamp, going.Finalizers = &now, []string{"test/hold"}
+	w := newWorld(t, going, milan("liqo.io:peer:milan:1"))
+	w.run()
+	w.awaits(ready, "Unknown NoCredentials")
+	require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, ready).Message, "namespace liqo-tenant-milan")
+	w.settled()
+	require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "liqo-tenant-milan", metav1.DeleteOptions{}))
+	_, err := w.core.CoreV1().Namespaces().Create(t.Context(), tenant("milan"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.awaits(ready, "True AllChecksPassed")
 }
 
 func TestVirtualNodeMakesAProvider(t *testing.T) {

@@ -229,9 +229,7 @@ func userOf(fcs []*corev1beta1.ForeignCluster, id string) (user, problem string)
 		return "", ""
 	}
 	user = fcs[0].Spec.UserName
-	// A user of another peer must never be given this one's rights.
-	if !strings.HasPrefix(user, corev1beta1.PeerUserPrefix+id+":") &&
-		!strings.HasPrefix(user, "system:serviceaccount:"+corev1beta1.TenantNamespace(id)+":") {
+	if !corev1beta1.ValidPeerUser(id, user) {
 		return "", fmt.Sprintf("spec.userName %q is not this peer's: accepted are %s%s:<serial> and system:serviceaccount:%s:<name>",
 			user, corev1beta1.PeerUserPrefix, id, corev1beta1.TenantNamespace(id))
 	}

@@ -137,15 +137,27 @@ func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 	}
 	switch {
 	case !checked:
-		out.Status, out.Reason = metav1.ConditionUnknown, corev1beta1.ReasonNoCredentials
-		out.Message = fmt.Sprintf("nothing can be checked from here: namespace %s has no Secret with the label %s=%s",
-			corev1beta1.TenantNamespace(f.clusterID), corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
+		out.Status, out.Reason, out.Message = f.unchecked()
 	case pending != nil:
 		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, corev1beta1.ReasonProbing, pending.Type+": "+pending.Message
 	default:
 		out.Status, out.Reason, out.Message = metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed, "all checks pass"
 	}
 	return out
+}
+
+// unchecked is the verdict on a peer that no check applies to.
+func (f facts) unchecked() (status metav1.ConditionStatus, reason, message string) {
+	namespace := corev1beta1.TenantNamespace(f.clusterID)
+	switch {
+	case f.role() != corev1beta1.RoleConsumer:
+		return metav1.ConditionUnknown, corev1beta1.ReasonNoCredentials, fmt.Sprintf("nothing can be checked from here: namespace %s has no Secret with the label %s=%s",
+			namespace, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
+	case !f.tenant:
+		return metav1.ConditionUnknown, corev1beta1.ReasonNoCredentials, fmt.Sprintf("the rights of the cluster are kept in namespace %s, which is awaited with the labels %s=true and %s=%s",
+			namespace, corev1beta1.TenantNamespaceLabel, corev1beta1.RemoteClusterIDLabel, f.clusterID)
+	}
+	return metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed, "the cluster may use this one; it reaches us, and nothing can be checked from this side"
 }
 
 func (f facts) set(conditions *[]metav1.Condition, fc *corev1beta1.ForeignCluster, c metav1.Condition) {

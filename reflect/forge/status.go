@@ -112,9 +112,16 @@ func (in *StatusInput) source() (*corev1.PodStatus, bool) {
 	return &in.Remote.Status, ended(in.Remote.Status.Phase) && !in.losing()
 }
 
-// losing tells whether the remote pod is being removed while it is wanted here.
+// losing tells whether the remote pod is being removed while it is wanted here. What
+// the provider's pod collector has marked as failed is about to be removed by it: its
+// node is gone, and nobody saw the pod end.
 func (in *StatusInput) losing() bool {
-	return in.Remote != nil && in.Remote.DeletionTimestamp != nil && in.Local.DeletionTimestamp == nil
+	if in.Remote == nil || in.Local.DeletionTimestamp != nil {
+		return false
+	}
+	target := findCondition(in.Remote.Status.Conditions, corev1.DisruptionTarget)
+	return in.Remote.DeletionTimestamp != nil ||
+		(target != nil && target.Status == corev1.ConditionTrue && target.Reason == "DeletionByPodGC")
 }
 
 // translate turns the provider's status into the local one.

@@ -24,7 +24,9 @@ const (
 )
 
 // pair replicates one kind between this cluster and one peer, for as long as one
-// connection lasts. Its loop knows an object by its home name.
+// connection lasts. What is asked of the peer has the peer's id for a name, here and
+// there, so that the copy stands beside what the peer asks of this cluster. An object
+// of another name is not this cluster's wish.
 type pair[T object[T]] struct {
 	*loop.Loop
 	kind  kind[T]
@@ -70,7 +72,7 @@ func (p *pair[T]) wire() error {
 		if !ok || m.GetNamespace() != p.local {
 			return nil
 		}
-		return []loop.Key{p.key(m.GetName())}
+		return p.keys(m)
 	})
 	if err != nil {
 		return err
@@ -81,7 +83,7 @@ func (p *pair[T]) wire() error {
 		if !ok {
 			return nil
 		}
-		return []loop.Key{p.key(p.homeName(m.GetName()))}
+		return p.keys(m)
 	})
 	return err
 }
@@ -96,22 +98,12 @@ func (p *pair[T]) run(ctx context.Context) {
 	}
 }
 
-func (p *pair[T]) key(name string) loop.Key { return loop.Key{Namespace: p.local, Name: name} }
-
-// An object that is named as the peer here is named as this cluster there.
-
-func (p *pair[T]) remoteName(name string) string {
-	if name == p.peer {
-		return p.cfg.ClusterID
+// keys returns the key of an object of either side.
+func (p *pair[T]) keys(m metav1.Object) []loop.Key {
+	if m.GetName() != p.peer {
+		return nil
 	}
-	return name
-}
-
-func (p *pair[T]) homeName(name string) string {
-	if name == p.cfg.ClusterID {
-		return p.peer
-	}
-	return name
+	return []loop.Key{{Namespace: p.local, Name: p.peer}}
 }
 
 func (p *pair[T]) get(inf cache.SharedIndexInformer, namespace, name string) (T, error) {
@@ -136,7 +128,7 @@ func (p *pair[T]) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return err
 	}
-	remote, err := p.get(p.remote, p.cfg.remoteNamespace(), p.remoteName(key.Name))
+	remote, err := p.get(p.remote, p.cfg.remoteNamespace(), key.Name)
 	if err != nil {
 		return err
 	}
@@ -197,7 +189,7 @@ func (p *pair[T]) create(ctx context.Context, home T) error {
 	}
 	remote := p.kind.empty()
 	remote.SetNamespace(p.cfg.remoteNamespace())
-	remote.SetName(p.remoteName(home.GetName()))
+	remote.SetName(home.GetName())
 	p.kind.push(home, remote)
 	_, err := p.kind.client(p.way.Liqo, remote.GetNamespace()).Create(ctx, remote, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -213,7 +205,7 @@ func (p *pair[T]) create(ctx context.Context, home T) error {
 // makes the copy ours was removed. An object that never was our copy is left alone.
 func (p *pair[T]) adopt(ctx context.Context, home T) error {
 	c := p.kind.client(p.way.Liqo, p.cfg.remoteNamespace())
-	remote, err := c.Get(ctx, p.remoteName(home.GetName()), metav1.GetOptions{})
+	remote, err := c.Get(ctx, home.GetName(), metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("reading the copy of %s %s: %w", p.kind.name, home.GetName(), err)
 	}

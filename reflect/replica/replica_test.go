@@ -28,7 +28,7 @@ func homeMap(desired map[string]string) *nm {
 }
 
 func remoteMap(desired map[string]string) *nm {
-	return &nm{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "rome", UID: "copy", Generation: 2, Labels: map[string]string{
+	return &nm{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "milan", UID: "copy", Generation: 2, Labels: map[string]string{
 		offloadingv1beta1.ReplicatedLabel: "true", offloadingv1beta1.OriginIDLabel: "rome", corev1beta1.RemoteClusterIDLabel: "rome"}},
 		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: desired}}
 }
@@ -129,7 +129,7 @@ func (w *world) eventually(what string, f func() bool) {
 	require.Eventually(w.t, f, 5*time.Second, 5*time.Millisecond, what)
 }
 
-func (w *world) copied() *nm { return get(w.t, w.remote, "liqo-tenant-rome", "rome") }
+func (w *world) copied() *nm { return get(w.t, w.remote, "liqo-tenant-rome", "milan") }
 func (w *world) own() *nm    { return get(w.t, w.home, "liqo-tenant-milan", "milan") }
 
 func get(t *testing.T, c *fake.Clientset, namespace, name string) *nm {
@@ -191,7 +191,7 @@ func TestThereAndBack(t *testing.T) {
 	w.settled()
 
 	// A copy that somebody deletes or changes over there is made right.
-	require.NoError(t, w.remote.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+	require.NoError(t, w.remote.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	w.eventually("made again", func() bool { return w.copied() != nil })
 	require.NotEmpty(t, w.own().Status.CurrentMapping, "an answer stands until there is another")
 
@@ -308,11 +308,14 @@ func TestPeersOwnMapIsLeftAlone(t *testing.T) {
 	replicated := homeMap(map[string]string{"a": "b"})
 	replicated.Name = "other"
 	replicated.Labels = map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}
-	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"}), replicated}, []runtime.Object{theirs})
+	stray := homeMap(map[string]string{"a": "b"})
+	stray.Name = "stray"
+	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"}), replicated, stray}, []runtime.Object{theirs})
 	w.run()
 	w.eventually("tried", func() bool { return writes(w.remote) > 0 })
 	require.Equal(t, map[string]string{"x": "y"}, w.copied().Spec.DesiredMapping)
 	require.Nil(t, get(t, w.remote, "liqo-tenant-rome", "other"))
+	require.Nil(t, get(t, w.remote, "liqo-tenant-rome", "stray"))
 }
 
 func TestLostLabelsAreRestored(t *testing.T) {
@@ -322,4 +325,47 @@ func TestLostLabelsAreRestored(t *testing.T) {
 	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, []runtime.Object{remote})
 	w.run()
 	w.eventually("restored", func() bool { return w.copied().Labels[offloadingv1beta1.OriginIDLabel] == "rome" })
+}
+
+// onePeer is a directory that knows nothing but one peer.
+type onePeer struct {
+	id  string
+	way Peer
+}
+
+func (p onePeer) Peer(id string) (Peer, bool) { return p.way, id == p.id }
+
+// TestBothDirections has rome ask milan, and milan ask rome.
+func TestBothDirections(t *testing.T) {
+	t.Parallel()
+	ofMilan := homeMap(map[string]string{"shop": "shop-milan"})
+	ofMilan.Namespace, ofMilan.Name, ofMilan.UID = "liqo-tenant-rome", "rome", "milans"
+	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, []runtime.Object{ofMilan})
+	informers := externalversions.NewSharedInformerFactory(w.remote, 0)
+	maps := informers.Offloading().V1beta1().NamespaceMaps()
+	maps.Informer()
+	informers.Start(t.Context().Done())
+	informers.WaitForCacheSync(t.Context().Done())
+	back := New(Config{ClusterID: "milan", Liqo: w.remote, Maps: maps, Log: zaptest.NewLogger(t),
+		Peers: onePeer{"rome", Peer{Revision: "1", Liqo: w.home, Identity: func(context.Context) error { return nil }}}})
+	back.Changed("rome")
+	w.run()
+	(&world{t: t, r: back}).run()
+
+	theirs := func() *nm { return get(t, w.home, "liqo-tenant-milan", "rome") }
+	w.eventually("copied to milan", func() bool { return w.copied() != nil })
+	w.eventually("copied to rome", func() bool { return theirs() != nil })
+	home, remote := w.settled()
+	require.Equal(t, []int{1, 1}, []int{home, remote}, "one copy is made in each")
+	require.Equal(t, "rome", w.copied().Labels[offloadingv1beta1.OriginIDLabel])
+	require.Equal(t, "milan", theirs().Labels[offloadingv1beta1.OriginIDLabel])
+	require.Equal(t, map[string]string{"web": "web-rome"}, w.copied().Spec.DesiredMapping)
+	require.Equal(t, map[string]string{"shop": "shop-milan"}, theirs().Spec.DesiredMapping)
+
+	// The end of one direction leaves the other alone.
+	require.NoError(t, w.home.OffloadingV1beta1().NamespaceMaps("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	w.eventually("withdrawn from milan", func() bool { return w.copied() == nil })
+	w.settled()
+	require.NotNil(t, theirs())
+	require.NotNil(t, get(t, w.remote, "liqo-tenant-rome", "rome"))
 }

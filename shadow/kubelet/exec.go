@@ -85,13 +85,13 @@ func (s *Server) sessionTarget(r *http.Request) (target, *remotecommand.Options,
 }
 
 func (s *Server) session(t target, opts *remotecommand.Options, subresource string, params runtime.Object) (*session, error) {
-	config, client, err := s.remote()
+	remote, err := s.remote()
 	if err != nil {
 		return nil, err
 	}
-	request := client.Post().Namespace(t.namespace).Resource("pods").Name(t.pod).SubResource(subresource).
+	request := remote.client.Post().Namespace(t.namespace).Resource("pods").Name(t.pod).SubResource(subresource).
 		VersionedParams(params, scheme.ParameterCodec)
-	return &session{config, request.URL(), opts}, nil
+	return &session{remote.config, request.URL(), opts}, nil
 }
 
 // ExecInContainer runs the command. The names are in the session's URL already.

@@ -196,11 +196,12 @@ func newRig(t *testing.T, provider http.Handler, setup ...func(*home)) *rig {
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: homeServer.URL, QPS: -1})
 	require.NoError(t, err)
 	serving := ca.issue(t, "system:node:milan", "system:nodes")
+	remote := &rest.Config{Host: remoteServer.URL}
 	server, err := New(Config{
 		NodeName:       "milan",
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
 		Client:         client,
-		Remote:         func() (*rest.Config, error) { return &rest.Config{Host: remoteServer.URL}, nil },
+		Remote:         func() (*rest.Config, error) { return remote, nil },
 		Pods:           onePod(),
 		Log:            zap.NewNop(),
 	})

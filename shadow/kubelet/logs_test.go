@@ -2,12 +2,14 @@ package kubelet
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 )
 
 func TestLogsStream(t *testing.T) {
@@ -102,4 +104,24 @@ func TestLogRequestsThatFail(t *testing.T) {
 			require.Contains(t, body, tc.says)
 		})
 	}
+}
+
+func TestTheWayToTheProviderIsKept(t *testing.T) {
+	one, two := &rest.Config{Host: "https://192.0.2.1"}, &rest.Config{Host: "https://192.0.2.2"}
+	current, away := one, error(nil)
+	s := &Server{cfg: Config{Remote: func() (*rest.Config, error) { return current, away }}}
+	first, err := s.remote()
+	require.NoError(t, err)
+	again, err := s.remote()
+	require.NoError(t, err)
+	require.Same(t, first.client, again.client)
+	current = two
+	other, err := s.remote()
+	require.NoError(t, err)
+	require.NotSame(t, first.client, other.client)
+	require.Equal(t, two.Host, other.config.Host)
+	require.Empty(t, two.APIPath, "the caller's configuration is not changed")
+	away = errors.New("no kubeconfig")
+	_, err = s.remote()
+	require.ErrorContains(t, err, "no kubeconfig")
 }

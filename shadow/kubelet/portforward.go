@@ -26,7 +26,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	config, client, err := s.remote()
+	remote, err := s.remote()
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -34,8 +34,8 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	w, r, end := tied(w, r)
 	defer end()
 	f := &forwarder{
-		config: config,
-		url:    client.Post().Namespace(target.namespace).Resource("pods").Name(target.pod).SubResource("portforward").URL(),
+		config: remote.config,
+		url:    remote.client.Post().Namespace(target.namespace).Resource("pods").Name(target.pod).SubResource("portforward").URL(),
 		done:   r.Context().Done(),
 	}
 	portforward.ServePortForward(w, r, f, target.pod, "", opts, sessionIdle, sessionCreation, portforward.SupportedProtocols)

@@ -41,7 +41,8 @@ type Config struct {
 	// Client reaches the home API server: client CA, TokenReviews, SubjectAccessReviews.
 	Client kubernetes.Interface
 	// Remote returns what reaches the provider's API server at this moment. The
-	// configuration must have no Timeout, since it would end streams.
+	// configuration must have no Timeout, since it would end streams, and is not changed
+	// afterwards: as long as the pointer is the same, so are the connections.
 	Remote func() (*rest.Config, error)
 	// Pods of this node.
 	Pods Pods
@@ -61,6 +62,10 @@ type Server struct {
 	cfg    Config
 	guard  *guard
 	routes http.Handler
+
+	mu     sync.Mutex
+	source *rest.Config // what remote was made from
+	reach  reach
 }
 
 // New returns a Server. It starts nothing and asks nothing of any API server.

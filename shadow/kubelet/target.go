@@ -81,22 +81,38 @@ func hasContainer(pod *corev1.Pod, name string) bool {
 	return false
 }
 
-// remote returns the provider's configuration and a client of its core API.
-func (s *Server) remote() (*rest.Config, *rest.RESTClient, error) {
-	base, err := s.cfg.Remote()
+// reach is how the provider's API server is reached.
+type reach struct {
+	config *rest.Config
+	client *rest.RESTClient // of the core API
+}
+
+// remote returns how the provider is reached. It is made anew only when the
+// configuration is another: client-go keeps what it makes of one for ever.
+func (s *Server) remote() (reach, error) {
+	source, err := s.cfg.Remote()
 	if err != nil {
-		return nil, nil, httpError{http.StatusBadGateway, fmt.Sprintf("the provider cannot be reached: %v", err)}
+		return reach{}, httpError{http.StatusBadGateway, fmt.Sprintf("the provider cannot be reached: %v", err)}
 	}
-	config := rest.CopyConfig(base)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.source == source && s.source != nil {
+		return s.reach, nil
+	}
+	config := rest.CopyConfig(source)
 	config.APIPath = "/api"
 	config.GroupVersion = &corev1.SchemeGroupVersion
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	config.QPS = -1
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
-		return nil, nil, httpError{http.StatusBadGateway, fmt.Sprintf("the provider cannot be reached: %v", err)}
+		return reach{}, httpError{http.StatusBadGateway, fmt.Sprintf("the provider cannot be reached: %v", err)}
 	}
-	return config, client, nil
+	if s.reach.client != nil {
+		s.reach.client.Client.CloseIdleConnections()
+	}
+	s.source, s.reach = source, reach{config, client}
+	return s.reach, nil
 }
 
 // remoteError turns what the provider's API server said into an answer. That it does

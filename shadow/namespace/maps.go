@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +36,8 @@ import (
 
 // MapsConfig configures Maps.
 type MapsConfig struct {
+	// ClusterID is this cluster's id: what peers ask of it is named by it.
+	ClusterID string
 	// OwnNamespace is the namespace that liqod runs in.
 	OwnNamespace string
 	// ServiceAccount is the controller's own, in OwnNamespace: it is given the rights of
@@ -158,7 +159,7 @@ func (m *Maps) clusterKeys(obj any) []loop.Key {
 		return nil
 	}
 	// The contract gives the map of a peer its name: it needs not be looked for.
-	return []loop.Key{{Namespace: corev1beta1.TenantNamespace(fc.Spec.ClusterID), Name: fc.Spec.ClusterID}}
+	return []loop.Key{{Namespace: corev1beta1.TenantNamespace(fc.Spec.ClusterID), Name: m.cfg.ClusterID}}
 }
 
 func isReplica(nm *offloadingv1beta1.NamespaceMap) bool {
@@ -194,7 +195,8 @@ func (m *Maps) sync(ctx context.Context, key loop.Key) error {
 }
 
 // origin returns the peer that a map comes from, or what is wrong with the map. A peer
-// speaks for itself only: in its own tenant namespace, under its own name.
+// speaks for itself only, in its own tenant namespace. A map has the name of the cluster
+// that is asked: so what a peer asks of us stands beside what we ask of it.
 func (m *Maps) origin(nm *offloadingv1beta1.NamespaceMap) (peer, problem string, err error) {
 	ns, err := m.namespaces.Get(nm.Namespace)
 	if err != nil {
@@ -202,13 +204,13 @@ func (m *Maps) origin(nm *offloadingv1beta1.NamespaceMap) (peer, problem string,
 	}
 	peer = ns.Labels[corev1beta1.RemoteClusterIDLabel]
 	switch origin := nm.Labels[offloadingv1beta1.OriginIDLabel]; {
-	case ns.Labels[corev1beta1.TenantNamespaceLabel] != "true" || peer == "":
-		return "", fmt.Sprintf("namespace %s is no tenant namespace: a replicated NamespaceMap is accepted where the labels %s=true and %s are",
-			nm.Namespace, corev1beta1.TenantNamespaceLabel, corev1beta1.RemoteClusterIDLabel), nil
+	case ns.Labels[corev1beta1.TenantNamespaceLabel] != "true" || peer == "" || ns.Name != corev1beta1.TenantNamespace(peer):
+		return "", fmt.Sprintf("namespace %s is no tenant namespace: a replicated NamespaceMap is accepted where the labels %s=true and %s=<id> are, in the namespace %s<id>",
+			nm.Namespace, corev1beta1.TenantNamespaceLabel, corev1beta1.RemoteClusterIDLabel, corev1beta1.TenantNamespacePrefix), nil
 	case origin != peer:
 		return "", fmt.Sprintf("label %s is %q: in the tenant namespace of cluster %s only %s is accepted", offloadingv1beta1.OriginIDLabel, origin, peer, peer), nil
-	case nm.Name != peer:
-		return "", fmt.Sprintf("a NamespaceMap of cluster %s must be named %s", peer, peer), nil
+	case nm.Name != m.cfg.ClusterID:
+		return "", fmt.Sprintf("what cluster %s asks of this cluster is accepted in the NamespaceMap %s only", peer, m.cfg.ClusterID), nil
 	}
 	return peer, "", nil
 }
@@ -224,7 +226,7 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 		return err
 	}
 	if len(twins) > 0 {
-		user, _, err := m.user(nm.Name)
+		user, _, err := m.user(peerOf(key))
 		if err != nil {
 			return err
 		}
@@ -279,7 +281,7 @@ func (m *Maps) twins(key loop.Key) (map[string]*corev1.Namespace, error) {
 	}
 	out := map[string]*corev1.Namespace{}
 	for _, ns := range all {
-		if madeFor(ns, key) {
+		if m.madeFor(ns, key) {
 			out[ns.Name] = ns
 		}
 	}
@@ -289,16 +291,16 @@ func (m *Maps) twins(key loop.Key) (map[string]*corev1.Namespace, error) {
 // liveTwins is twins, from the API server: a cache may lack the last one made.
 func (m *Maps) liveTwins(ctx context.Context, key loop.Key) (map[string]*corev1.Namespace, error) {
 	out, err := m.twins(key)
-	if err != nil || len(out) > 0 {
-		return out, err
+	if err != nil || len(out) > 0 || peerOf(key) == "" {
+		return out, err // twins are made for maps in tenant namespaces only
 	}
 	list, err := m.cfg.Core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{
-		LabelSelector: corev1beta1.RemoteClusterIDLabel + "=" + strings.TrimPrefix(key.Namespace, corev1beta1.TenantNamespacePrefix)})
+		LabelSelector: corev1beta1.RemoteClusterIDLabel + "=" + peerOf(key)})
 	if err != nil {
 		return nil, fmt.Errorf("confirming that no twin namespace is left: %w", err)
 	}
 	for i := range list.Items {
-		if madeFor(&list.Items[i], key) {
+		if m.madeFor(&list.Items[i], key) {
 			out[list.Items[i].Name] = &list.Items[i]
 		}
 	}

@@ -27,9 +27,10 @@ func romeCluster(user string) *corev1beta1.ForeignCluster {
 	return &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", UserName: user}}
 }
 
+// replica is what rome asks of milan.
 func replica(desired map[string]string, change ...func(*offloadingv1beta1.NamespaceMap)) *offloadingv1beta1.NamespaceMap {
 	m := &offloadingv1beta1.NamespaceMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "rome", Generation: 1,
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "milan", Generation: 1,
 			Labels: map[string]string{offloadingv1beta1.ReplicatedLabel: "true", offloadingv1beta1.OriginIDLabel: "rome"}},
 		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: desired},
 	}
@@ -40,9 +41,7 @@ func replica(desired map[string]string, change ...func(*offloadingv1beta1.Namesp
 }
 
 func (w *world) setDesired(desired map[string]string) {
-	// A fake's status update writes the spec, too: none may be under way.
-	w.settled()
-	m := w.namespaceMap("rome")
+	m := w.asked()
 	m.Spec.DesiredMapping = desired
 	m.Generation++
 	_, err := w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Update(context.Background(), m, metav1.UpdateOptions{})
@@ -50,7 +49,7 @@ func (w *world) setDesired(desired map[string]string) {
 }
 
 func (w *world) current(original string) offloadingv1beta1.RemoteNamespaceStatus {
-	return w.namespaceMap("rome").Status.CurrentMapping[original]
+	return w.asked().Status.CurrentMapping[original]
 }
 
 func (w *world) accepted(originals ...string) {
@@ -87,12 +86,12 @@ func TestTwins(t *testing.T) {
 	w.accepted("web", "shop")
 	ns := w.namespace("web-rome")
 	require.Equal(t, map[string]string{corev1beta1.RemoteClusterIDLabel: "rome", "pod-security.kubernetes.io/enforce": "baseline"}, ns.Labels)
-	require.Equal(t, map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/rome", offloadingv1beta1.OriginalNameAnnotation: "web"}, ns.Annotations)
+	require.Equal(t, map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/milan", offloadingv1beta1.OriginalNameAnnotation: "web"}, ns.Annotations)
 	require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
 	require.Equal(t, []string{"ServiceAccount:liqod-controller"}, w.bound("web-rome", ControllerTwinRole))
-	require.Contains(t, w.namespaceMap("rome").Finalizers, offloadingv1beta1.NamespaceMapFinalizer)
-	require.True(t, meta.IsStatusConditionTrue(w.namespaceMap("rome").Status.Conditions, "Ready"))
-	require.EqualValues(t, 1, w.namespaceMap("rome").Status.ObservedGeneration)
+	require.Contains(t, w.asked().Finalizers, offloadingv1beta1.NamespaceMapFinalizer)
+	require.True(t, meta.IsStatusConditionTrue(w.asked().Status.Conditions, "Ready"))
+	require.EqualValues(t, 1, w.asked().Status.ObservedGeneration)
 	w.settled()
 
 	w.setDesired(map[string]string{"shop": "shop"})
@@ -110,7 +109,7 @@ func TestProviderRestartWritesNothing(t *testing.T) {
 	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"})).provider()
 	w.accepted("web")
 	w.settled()
-	objects := []runtime.Object{w.namespace("liqo-tenant-rome"), w.namespace("web-rome"), romeCluster(romeUser), w.namespaceMap("rome")}
+	objects := []runtime.Object{w.namespace("liqo-tenant-rome"), w.namespace("web-rome"), romeCluster(romeUser), w.asked()}
 	for _, name := range []string{PeerTwinRole, ControllerTwinRole} {
 		b, err := w.core.RbacV1().RoleBindings("web-rome").Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
@@ -158,7 +157,8 @@ func TestReservedNames(t *testing.T) {
 
 func TestMapsThatAreNotAccepted(t *testing.T) {
 	t.Parallel()
-	other := plainNamespace("liqo-tenant-rome")
+	other, oslos := plainNamespace("liqo-tenant-rome"), tenantNamespace("oslo")
+	oslos.Name = "liqo-tenant-rome"
 	for name, tc := range map[string]struct {
 		tenant *corev1.Namespace
 		change func(*offloadingv1beta1.NamespaceMap)
@@ -167,7 +167,8 @@ func TestMapsThatAreNotAccepted(t *testing.T) {
 		"not replicated": {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { m.Labels = nil }, ""},
 		"another origin": {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { m.Labels[offloadingv1beta1.OriginIDLabel] = "oslo" }, "only rome is accepted"},
 		"no origin":      {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { delete(m.Labels, offloadingv1beta1.OriginIDLabel) }, "only rome is accepted"},
-		"another name":   {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { m.Name = "oslo" }, "must be named rome"},
+		"named as peer":  {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { m.Name = "rome" }, "in the NamespaceMap milan only"},
+		"another tenant": {oslos, func(m *offloadingv1beta1.NamespaceMap) { m.Labels[offloadingv1beta1.OriginIDLabel] = "oslo" }, "is no tenant namespace"},
 		"no tenant":      {other, func(*offloadingv1beta1.NamespaceMap) {}, "is no tenant namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,12 +255,12 @@ func TestMapDeletion(t *testing.T) {
 	w := newWorld(t, tenantNamespace("rome"), gone, romeCluster(romeUser), replica(map[string]string{"web": "web", "shop": "shop", "x": "theirs"})).provider()
 	w.accepted("web", "shop")
 	w.settled()
-	m := w.namespaceMap("rome")
+	m := w.asked()
 	now := metav1.Now()
 	m.DeletionTimestamp = &now
 	_, err := w.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Update(t.Context(), m, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	w.eventually("the map may go", func() bool { return len(w.namespaceMap("rome").Finalizers) == 0 })
+	w.eventually("the map may go", func() bool { return len(w.asked().Finalizers) == 0 })
 	require.Nil(t, w.namespace("web"))
 	require.Nil(t, w.namespace("shop"))
 	require.NotNil(t, w.namespace("theirs"))
@@ -270,8 +271,19 @@ func TestMapThatWentWithoutFinalizer(t *testing.T) {
 	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
 	w.accepted("web")
 	w.settled()
-	require.NoError(t, w.liqo.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+	require.NoError(t, w.liqo.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	w.eventually("its twin goes", func() bool { return w.namespace("web") == nil })
+}
+
+func TestStrangeAnnotationDeletesNothing(t *testing.T) {
+	t.Parallel()
+	objects := []runtime.Object{}
+	for i, owner := range []string{"milan", "a/milan", "/", "liqo-tenant-a/a", "liqo-tenant-/milan", "a/b/c"} {
+		ns := plainNamespace(fmt.Sprintf("ns%d", i))
+		ns.Annotations = map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: owner}
+		objects = append(objects, ns)
+	}
+	require.Zero(t, newWorld(t, objects...).provider().settled())
 }
 
 // TestStaleCacheDeletesNoTwin lets the cache believe that a map, or an entry, is gone.
@@ -280,9 +292,9 @@ func TestStaleCacheDeletesNoTwin(t *testing.T) {
 	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
 	w.accepted("web")
 	w.settled()
-	key := loop.Key{Namespace: "liqo-tenant-rome", Name: "rome"}
+	key := loop.Key{Namespace: "liqo-tenant-rome", Name: "milan"}
 	store := w.liqoInformers.Offloading().V1beta1().NamespaceMaps().Informer().GetStore()
-	m := w.namespaceMap("rome")
+	m := w.asked()
 	m.Spec.DesiredMapping = nil
 	require.NoError(t, store.Update(m))
 	w.maps.Add(key)
@@ -313,7 +325,7 @@ func TestTerminatingTwin(t *testing.T) {
 	now := metav1.Now()
 	twin := plainNamespace("web")
 	twin.DeletionTimestamp, twin.Finalizers = &now, []string{"test/hold"}
-	twin.Annotations = map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/rome", offloadingv1beta1.OriginalNameAnnotation: "web"}
+	twin.Annotations = map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/milan", offloadingv1beta1.OriginalNameAnnotation: "web"}
 	old := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: PeerTwinRole, Namespace: "web"},
 		RoleRef: rbacv1.RoleRef{Name: PeerTwinRole}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "liqo.io:peer:rome:0"}}}
 	w := newWorld(t, tenantNamespace("rome"), twin, old, romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
@@ -355,4 +367,30 @@ func TestBothSidesInOneCluster(t *testing.T) {
 	w.consumer()
 	w.eventually("refused", func() bool { return strings.Contains(w.message("web"), "not reflected again") })
 	require.Nil(t, w.namespaceMap("milan"))
+}
+
+// TestBothDirections has milan ask rome, and rome ask milan.
+func TestBothDirections(t *testing.T) {
+	t.Parallel()
+	milan := romeCluster("liqo.io:peer:milan:1")
+	milan.Name, milan.Spec.ClusterID = "milan", "milan"
+	fromMilan := replica(map[string]string{"shop": "shop-milan"}, func(m *offloadingv1beta1.NamespaceMap) {
+		m.Namespace, m.Name = "liqo-tenant-milan", "rome"
+		m.Labels[offloadingv1beta1.OriginIDLabel] = "milan"
+	})
+	w := newWorld(t, tenantNamespace("milan"), milan, fromMilan, plainNamespace("web"), offload("web"), virtualNode("milan", "milan", nil)).providerAs("rome").consumer()
+	theirs := func() *offloadingv1beta1.NamespaceMap { return w.mapOf("milan", "rome") }
+	w.eventually("rome asks", func() bool { return w.desired("milan")["web"] == "web-rome" })
+	w.eventually("rome answers", func() bool { return theirs().Status.CurrentMapping["shop"].Phase == offloadingv1beta1.MappingAccepted })
+	w.settled()
+	require.Equal(t, "liqo-tenant-milan/rome", w.namespace("shop-milan").Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation])
+	require.Equal(t, []string{"User:liqo.io:peer:milan:1"}, w.bound("shop-milan", PeerTwinRole))
+	require.Equal(t, map[string]string{"shop": "shop-milan"}, theirs().Spec.DesiredMapping)
+	require.Empty(t, w.namespaceMap("milan").Finalizers, "rome's own wish is not enforced at rome")
+	require.Empty(t, w.namespaceMap("milan").Status)
+
+	require.NoError(t, w.liqo.OffloadingV1beta1().NamespaceMaps("liqo-tenant-milan").Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+	w.eventually("milan asks no more", func() bool { return w.namespace("shop-milan") == nil })
+	w.settled()
+	require.Equal(t, map[string]string{"web": "web-rome"}, w.desired("milan"))
 }

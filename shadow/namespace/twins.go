@@ -45,9 +45,21 @@ const (
 // errStale says that the cache is behind: nothing is decided by it.
 var errStale = errors.New("the cache is behind the API server")
 
-// madeFor reports whether a namespace was made for a map.
-func madeFor(ns *corev1.Namespace, key loop.Key) bool {
-	return ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == key.String()
+// madeFor reports whether a namespace was made for a map. Twins are made for maps of
+// the contract's name only: what a namespace says of any other is not ours to delete.
+func (m *Maps) madeFor(ns *corev1.Namespace, key loop.Key) bool {
+	return key.Name == m.cfg.ClusterID && peerOf(key) != "" &&
+		ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == key.String()
+}
+
+// peerOf returns the peer whose tenant namespace a map stands in; it is empty if that
+// is no tenant namespace's name.
+func peerOf(key loop.Key) string {
+	peer, ok := strings.CutPrefix(key.Namespace, corev1beta1.TenantNamespacePrefix)
+	if !ok {
+		return ""
+	}
+	return peer
 }
 
 func originalOf(ns *corev1.Namespace) string {
@@ -159,9 +171,7 @@ func (m *Maps) user(peer string) (user, none string, err error) {
 		return "", fmt.Sprintf("ForeignCluster %s has no spec.userName: the cluster has no rights here", found[0].Name), nil
 	}
 	user = found[0].Spec.UserName
-	// A user of another peer must never be given this one's rights.
-	if !strings.HasPrefix(user, corev1beta1.PeerUserPrefix+peer+":") &&
-		!strings.HasPrefix(user, "system:serviceaccount:"+corev1beta1.TenantNamespace(peer)+":") {
+	if !corev1beta1.ValidPeerUser(peer, user) {
 		return "", fmt.Sprintf("spec.userName of ForeignCluster %s is %q: accepted are %s%s:<serial> and system:serviceaccount:%s:<name>",
 			found[0].Name, user, corev1beta1.PeerUserPrefix, peer, corev1beta1.TenantNamespace(peer)), nil
 	}
@@ -228,7 +238,7 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 		}
 	}
 	switch {
-	case !madeFor(have, w.key):
+	case !m.madeFor(have, w.key):
 		return w.failed(fmt.Sprintf("namespace %s exists already and was not made for cluster %s: choose another name, or remove it", w.name, w.peer)), nil
 	case have.DeletionTimestamp != nil:
 		return w.terminating(fmt.Sprintf("namespace %s is being removed, and is made again when it is gone", w.name)), m.revoke(ctx, w.name, w.user)
@@ -273,7 +283,7 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating the twin namespace %s: %w", w.name, err)
 	}
-	if madeFor(ns, w.key) {
+	if m.madeFor(ns, w.key) {
 		m.cfg.Log.Info("twin namespace created", zap.String("namespace", ns.Name), zap.String("peer", w.peer))
 	}
 	return ns, nil

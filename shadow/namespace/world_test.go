@@ -3,6 +3,7 @@ package namespace
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,6 +66,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	w := &world{t: t, core: corefake.NewClientset(core...), liqo: fake.NewSimpleClientset(liqo...), events: record.NewFakeRecorder(100)}
 	giveUIDs(&w.core.Fake)
 	giveUIDs(&w.liqo.Fake)
+	splitStatus(w.liqo)
 	w.coreInformers = coreinformers.NewSharedInformerFactory(w.core, 0)
 	w.liqoInformers = externalversions.NewSharedInformerFactory(w.liqo, 0)
 	return w
@@ -77,6 +79,43 @@ func giveUIDs(f *clienttesting.Fake) {
 			m.SetUID(types.UID(fmt.Sprintf("made-%d", n.Add(1))))
 		}
 		return false, nil, nil
+	})
+}
+
+// splitStatus makes the status a subresource, as it is in an API server: writes of it
+// leave the rest alone, and the reverse.
+func splitStatus(c *fake.Clientset) {
+	var mu sync.Mutex
+	c.PrependReactor("update", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		next := a.(clienttesting.UpdateAction).GetObject().DeepCopyObject()
+		m, err := meta.Accessor(next)
+		if err != nil {
+			return true, nil, err
+		}
+		have, err := c.Tracker().Get(a.GetResource(), a.GetNamespace(), m.GetName())
+		if err != nil {
+			return true, nil, err
+		}
+		status := a.GetSubresource() == "status"
+		switch n := next.(type) {
+		case *offloadingv1beta1.NamespaceMap:
+			h := have.(*offloadingv1beta1.NamespaceMap).DeepCopy()
+			if status {
+				h.Status, next = n.Status, h
+			} else {
+				n.Status = h.Status
+			}
+		case *offloadingv1beta1.NamespaceOffloading:
+			h := have.(*offloadingv1beta1.NamespaceOffloading).DeepCopy()
+			if status {
+				h.Status, next = n.Status, h
+			} else {
+				n.Status = h.Status
+			}
+		}
+		return true, next, c.Tracker().Update(a.GetResource(), next, a.GetNamespace())
 	})
 }
 
@@ -97,9 +136,14 @@ func (w *world) consumer() *world {
 
 func (w *world) provider() *world {
 	w.t.Helper()
+	return w.providerAs("milan")
+}
+
+func (w *world) providerAs(id string) *world {
+	w.t.Helper()
 	var err error
 	w.maps, err = NewMaps(MapsConfig{
-		OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", Core: w.core, Liqo: w.liqo,
+		ClusterID: id, OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", Core: w.core, Liqo: w.liqo,
 		Maps:            w.liqoInformers.Offloading().V1beta1().NamespaceMaps(),
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(),
 		Namespaces:      w.coreInformers.Core().V1().Namespaces(), RoleBindings: w.coreInformers.Rbac().V1().RoleBindings(),
@@ -157,8 +201,16 @@ func (w *world) writes() int {
 	return n
 }
 
+// namespaceMap is what this cluster asks of a peer.
 func (w *world) namespaceMap(peer string) *offloadingv1beta1.NamespaceMap {
-	m, err := w.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(peer)).Get(context.Background(), peer, metav1.GetOptions{})
+	return w.mapOf(peer, peer)
+}
+
+// asked is what rome asks of milan, at milan.
+func (w *world) asked() *offloadingv1beta1.NamespaceMap { return w.mapOf("rome", "milan") }
+
+func (w *world) mapOf(peer, name string) *offloadingv1beta1.NamespaceMap {
+	m, err := w.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(peer)).Get(context.Background(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

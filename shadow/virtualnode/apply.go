@@ -169,25 +169,22 @@ func (l *Lifecycle) putDeployment(ctx context.Context, vn *offloadingv1beta1.Vir
 	return put(ctx, k, vn, want, have, err)
 }
 
-// offloadedNamespaces are the namespaces that are mapped to vn's provider, sorted.
-func offloadedNamespaces(maps []*offloadingv1beta1.NamespaceMap) []string {
-	var namespaces []string
-	for _, m := range maps {
-		if m.Labels[offloadingv1beta1.ReplicatedLabel] == "true" {
-			continue // what the peer offloads to us, not what we offload to it
-		}
-		for namespace := range m.Spec.DesiredMapping {
-			namespaces = append(namespaces, namespace)
-		}
+// offloadedNamespaces are the namespaces that are mapped to the provider, sorted. m is
+// the map that has the provider's name, or nil.
+func offloadedNamespaces(m *offloadingv1beta1.NamespaceMap) []string {
+	if m == nil || m.Labels[offloadingv1beta1.ReplicatedLabel] == "true" {
+		return nil // what a peer asks of us is not what we ask of it
 	}
-	slices.Sort(namespaces)
-	return slices.Compact(namespaces)
+	return slices.Sorted(maps.Keys(m.Spec.DesiredMapping))
 }
 
 func (l *Lifecycle) putBindings(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	cached, err := l.namespaceMaps.NamespaceMaps(vn.Namespace).List(labels.Everything())
+	cached, err := l.namespaceMaps.NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID)
+	if apierrors.IsNotFound(err) {
+		cached, err = nil, nil
+	}
 	if err != nil {
-		return fmt.Errorf("listing NamespaceMaps: %w", err)
+		return fmt.Errorf("reading the NamespaceMap of %s: %w", vn.Spec.ClusterID, err)
 	}
 	for _, want := range forgeRoleBindings(vn, offloadedNamespaces(cached)) {
 		err := l.putRoleBinding(ctx, vn, want)
@@ -218,15 +215,14 @@ func (l *Lifecycle) removeUnmapped(ctx context.Context, vn *offloadingv1beta1.Vi
 	if len(surplus) == 0 {
 		return nil
 	}
-	live, err := l.liqo.OffloadingV1beta1().NamespaceMaps(vn.Namespace).List(ctx, metav1.ListOptions{})
+	live, err := l.liqo.OffloadingV1beta1().NamespaceMaps(vn.Namespace).Get(ctx, vn.Spec.ClusterID, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		live, err = nil, nil
+	}
 	if err != nil {
-		return fmt.Errorf("listing NamespaceMaps of %s: %w", vn.Namespace, err)
+		return fmt.Errorf("reading the NamespaceMap of %s again: %w", vn.Spec.ClusterID, err)
 	}
-	current := make([]*offloadingv1beta1.NamespaceMap, 0, len(live.Items))
-	for i := range live.Items {
-		current = append(current, &live.Items[i])
-	}
-	mapped = offloadedNamespaces(current)
+	mapped = offloadedNamespaces(live)
 	for _, b := range surplus {
 		if slices.Contains(mapped, b.Namespace) {
 			continue

@@ -21,7 +21,7 @@ import (
 
 func podOn(node, name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "uid-" + "1", CreationTimestamp: metav1.NewTime(start.Add(-time.Minute))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "uid-1", CreationTimestamp: metav1.NewTime(start.Add(-time.Minute))},
 		Spec:       corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](30)},
 	}
 	for _, c := range change {
@@ -300,6 +300,48 @@ func TestForegroundDeletionOfTheDeployment(t *testing.T) {
 	require.True(t, again)
 	require.NotContains(t, writes, "delete nodes milan")
 	require.NoError(t, r.kube.Tracker().Delete(gvr, d.Namespace, d.Name))
+	r.finish(t)
+}
+
+func TestTenantNamespaceGoingToo(t *testing.T) {
+	for name, going := range map[string]bool{"a namespace that goes": true, "a namespace that stays": false} {
+		t.Run(name, func(t *testing.T) {
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: milan.Namespace}}
+			if going {
+				now := metav1.NewTime(start)
+				namespace.DeletionTimestamp, namespace.Finalizers = &now, []string{"kubernetes"}
+			}
+			r := standing(t, namespace)
+			require.NoError(t, r.kube.Tracker().Delete(appsv1.SchemeGroupVersion.WithResource("deployments"), milan.Namespace, "vk-milan"))
+			for _, resource := range []string{"serviceaccounts", "leases"} {
+				r.kube.PrependReactor("delete", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewForbidden(corev1.Resource(resource), "vk-milan", fmt.Errorf("no right"))
+				})
+			}
+			_, again, err := r.turn(t, milan)
+			require.False(t, again)
+			if going {
+				require.NoError(t, err)
+				require.Empty(t, r.virtualNode(t).Finalizers)
+				return
+			}
+			require.True(t, apierrors.IsForbidden(err))
+			require.NotEmpty(t, r.virtualNode(t).Finalizers)
+		})
+	}
+}
+
+func TestLostTypeLabelIsPutBack(t *testing.T) {
+	r := standing(t)
+	bare := ourNode(corev1.ConditionTrue)
+	bare.Labels, bare.Spec.Unschedulable = nil, true
+	require.NoError(t, r.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), bare, ""))
+	writes, _, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.Contains(t, writes, "patch nodes milan")
+	node, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, offloadingv1beta1.TypeVirtualNode, node.Labels[offloadingv1beta1.TypeLabel])
 	r.finish(t)
 }
 

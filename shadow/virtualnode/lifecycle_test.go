@@ -166,8 +166,10 @@ func TestNamesTakenByOthers(t *testing.T) {
 
 func TestBindingsFollowTheMap(t *testing.T) {
 	replicated := namespaceMap("theirs")
-	replicated.Name, replicated.Labels = "other", map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}
-	r := newRig(t, objects(virtualNode(held), namespaceMap("shop", "bank"), replicated))
+	replicated.Name, replicated.Labels = "rome", map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}
+	stray := namespaceMap("theirs")
+	stray.Name = "other"
+	r := newRig(t, objects(virtualNode(held), namespaceMap("shop", "bank"), replicated, stray))
 	_, _, err := r.turn(t, milan)
 	require.NoError(t, err)
 	update := func(m *offloadingv1beta1.NamespaceMap) {
@@ -190,6 +192,14 @@ func TestBindingsFollowTheMap(t *testing.T) {
 	for _, a := range r.kube.Actions() {
 		require.NotEqual(t, "delete", a.GetVerb(), describe(a))
 	}
+}
+
+func TestOffloadedNamespaces(t *testing.T) {
+	replicated := namespaceMap("theirs")
+	replicated.Labels = map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}
+	require.Empty(t, offloadedNamespaces(nil))
+	require.Empty(t, offloadedNamespaces(replicated))
+	require.Equal(t, []string{"bank", "shop"}, offloadedNamespaces(namespaceMap("shop", "bank")))
 }
 
 func TestNamespaceOnItsWayOut(t *testing.T) {
@@ -280,6 +290,7 @@ func TestForgeDeployment(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 3, *d.Spec.Replicas)
 	require.Equal(t, "milan", d.Spec.Template.Labels[offloadingv1beta1.VirtualNodeLabel])
+	require.False(t, *d.Spec.Template.Spec.EnableServiceLinks)
 	c := d.Spec.Template.Spec.Containers[0]
 	require.Equal(t, "liqod:v2", c.Image)
 	require.Equal(t, []string{"--role=vkubelet", "--vkubelet.virtualNode=liqo-tenant-milano/milan", "--clusterID=rome", "--extra"}, c.Args)

@@ -83,7 +83,7 @@ func (l *Lifecycle) going(ctx context.Context, vn *offloadingv1beta1.VirtualNode
 // drainNode reports whether no pod that counts is left. node may be nil: pods may
 // outlive their Node.
 func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.VirtualNode, node *corev1.Node) (bool, error) {
-	if node != nil && !node.Spec.Unschedulable {
+	if node != nil && (!node.Spec.Unschedulable || node.Labels[offloadingv1beta1.TypeLabel] != offloadingv1beta1.TypeVirtualNode) {
 		if err := l.cordon(ctx, node); err != nil {
 			return false, err
 		}
@@ -115,10 +115,15 @@ func (l *Lifecycle) progress(vn *offloadingv1beta1.VirtualNode, p plan) string {
 
 func clockTime(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
 
+// cordon keeps new pods away. It puts the type label back where somebody took it off:
+// an admission policy lets us delete Nodes with that label only.
 func (l *Lifecycle) cordon(ctx context.Context, node *corev1.Node) error {
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": node.UID},
-		"spec":     map[string]any{"unschedulable": true},
+		"metadata": map[string]any{
+			"uid":    node.UID,
+			"labels": map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode},
+		},
+		"spec": map[string]any{"unschedulable": true},
 	})
 	if err != nil {
 		return fmt.Errorf("encoding the cordon of Node %s: %w", node.Name, err)
@@ -147,10 +152,8 @@ func (l *Lifecycle) removeDeployment(ctx context.Context, vn *offloadingv1beta1.
 		opts := byUID(d)
 		foreground := metav1.DeletePropagationForeground
 		opts.PropagationPolicy = &foreground
-		if err := deployments.Delete(ctx, d.Name, opts); err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("deleting Deployment %s: %w", d.Name, err)
-		}
-		return false, nil
+		err := deployments.Delete(ctx, d.Name, opts)
+		return false, l.excuse(ctx, vn, absent(err, "Deployment", d))
 	}
 	return l.clock.Since(d.DeletionTimestamp.Time) > l.drain.ForceAfter, nil
 }
@@ -198,11 +201,27 @@ func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.Virt
 	}
 	for i := range accounts.Items {
 		a := &accounts.Items[i]
-		errs = append(errs, absent(l.kube.CoreV1().ServiceAccounts(a.Namespace).Delete(ctx, a.Name, byUID(a)), "ServiceAccount", a))
+		err := l.kube.CoreV1().ServiceAccounts(a.Namespace).Delete(ctx, a.Name, byUID(a))
+		errs = append(errs, l.excuse(ctx, vn, absent(err, "ServiceAccount", a)))
 	}
 	lease := &metav1.ObjectMeta{Namespace: vn.Namespace, Name: VirtualKubeletName(vn.Name)}
-	errs = append(errs, absent(l.kube.CoordinationV1().Leases(vn.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{}), "Lease", lease))
+	err = l.kube.CoordinationV1().Leases(vn.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{})
+	errs = append(errs, l.excuse(ctx, vn, absent(err, "Lease", lease)))
 	return errors.Join(errs...)
+}
+
+// excuse drops a refusal in a tenant namespace that is itself being deleted: our rights
+// there may have gone before the rest, and all in it goes without us. Holding the
+// VirtualNode for it would hold the namespace for ever.
+func (l *Lifecycle) excuse(ctx context.Context, vn *offloadingv1beta1.VirtualNode, err error) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	namespace, getErr := l.kube.CoreV1().Namespaces().Get(ctx, vn.Namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(getErr) || getErr == nil && !namespace.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	return err
 }
 
 func absent(err error, kind string, obj metav1.Object) error {

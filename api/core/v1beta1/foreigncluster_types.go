@@ -46,7 +46,7 @@ type ForeignClusterSpec struct {
 	// rights here.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self == '' || self.startsWith('liqo.io:peer:') || self.startsWith('system:serviceaccount:liqo-tenant-')",message="userName must be liqo.io:peer:<id>:<serial> or system:serviceaccount:liqo-tenant-<id>:<name>: rights of a peer are never bound to another user"
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.startsWith('liqo.io:peer:') || self.startsWith('system:serviceaccount:liqo-tenant-')",message="userName must be liqo.io:peer:<id>:<serial> or system:serviceaccount:liqo-tenant-<id>:<name>: rights of a peer are never bound to another user"
 	UserName string `json:"userName,omitempty"`
 }
 

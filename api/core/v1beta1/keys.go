@@ -1,5 +1,7 @@
 package v1beta1
 
+import "strings"
+
 // Labels that say which peer an object concerns.
 const (
 	// RemoteClusterIDLabel carries the id of the peer that an object concerns: on
@@ -46,9 +48,25 @@ const (
 	// ReasonAllChecksPassed and ReasonCheckFailed explain ConditionReady.
 	ReasonAllChecksPassed = "AllChecksPassed"
 	ReasonCheckFailed     = "CheckFailed"
-	// ReasonNoCredentials says that nothing can be checked from this side.
+	// ReasonNoCredentials says that nothing can be checked from this side, and that the
+	// peer has no rights here that would do without.
 	ReasonNoCredentials = "NoCredentials"
 )
 
 // TenantNamespace returns the name of the namespace that holds what concerns a peer.
 func TenantNamespace(clusterID string) string { return TenantNamespacePrefix + clusterID }
+
+// ValidPeerUser reports whether a peer's rights may be bound to a user: to that of one of
+// its certificates (PeerUserPrefix, its id, a colon and a serial) or to a ServiceAccount
+// of its tenant namespace. The user of another peer must never be given this one's rights.
+func ValidPeerUser(clusterID, userName string) bool {
+	if clusterID == "" {
+		return false
+	}
+	for _, prefix := range []string{PeerUserPrefix + clusterID + ":", "system:serviceaccount:" + TenantNamespace(clusterID) + ":"} {
+		if rest, ok := strings.CutPrefix(userName, prefix); ok && rest != "" {
+			return true
+		}
+	}
+	return false
+}

@@ -59,10 +59,10 @@ const (
 
 // NamespaceOffloadingSpec is what is wanted of an offloaded namespace.
 //
-// +kubebuilder:validation:XValidation:rule="self.namespaceMappingStrategy != 'SelectedName' || (has(self.remoteNamespaceName) && self.remoteNamespaceName != ”)",message="namespaceMappingStrategy SelectedName needs remoteNamespaceName"
-// +kubebuilder:validation:XValidation:rule="self.namespaceMappingStrategy == 'SelectedName' || !has(self.remoteNamespaceName) || self.remoteNamespaceName == ”",message="remoteNamespaceName is used with namespaceMappingStrategy SelectedName only"
-// +kubebuilder:validation:XValidation:rule="self.namespaceMappingStrategy == oldSelf.namespaceMappingStrategy",message="namespaceMappingStrategy is immutable: delete the NamespaceOffloading and create another"
-// +kubebuilder:validation:XValidation:rule="(has(self.remoteNamespaceName) ? self.remoteNamespaceName : ”) == (has(oldSelf.remoteNamespaceName) ? oldSelf.remoteNamespaceName : ”)",message="remoteNamespaceName is immutable: delete the NamespaceOffloading and create another"
+// +kubebuilder:validation:XValidation:rule="!has(self.namespaceMappingStrategy) || self.namespaceMappingStrategy != 'SelectedName' || (has(self.remoteNamespaceName) && size(self.remoteNamespaceName) > 0)",message="namespaceMappingStrategy SelectedName needs remoteNamespaceName"
+// +kubebuilder:validation:XValidation:rule="(has(self.namespaceMappingStrategy) && self.namespaceMappingStrategy == 'SelectedName') || !has(self.remoteNamespaceName) || size(self.remoteNamespaceName) == 0",message="remoteNamespaceName is used with namespaceMappingStrategy SelectedName only"
+// +kubebuilder:validation:XValidation:rule="(has(self.namespaceMappingStrategy) ? self.namespaceMappingStrategy : 'DefaultName') == (has(oldSelf.namespaceMappingStrategy) ? oldSelf.namespaceMappingStrategy : 'DefaultName')",message="namespaceMappingStrategy is immutable: delete the NamespaceOffloading and create another"
+// +kubebuilder:validation:XValidation:rule="has(self.remoteNamespaceName) == has(oldSelf.remoteNamespaceName) && (!has(self.remoteNamespaceName) || self.remoteNamespaceName == oldSelf.remoteNamespaceName)",message="remoteNamespaceName is immutable: delete the NamespaceOffloading and create another"
 type NamespaceOffloadingSpec struct {
 	// NamespaceMappingStrategy says how twin namespaces are named. Immutable.
 	// +optional
@@ -79,7 +79,7 @@ type NamespaceOffloadingSpec struct {
 	PodOffloadingStrategy PodOffloadingStrategy `json:"podOffloadingStrategy,omitempty"`
 	// ClusterSelector selects virtual nodes by their labels. Empty selects all.
 	// +optional
-	ClusterSelector corev1.NodeSelector `json:"clusterSelector,omitempty"`
+	ClusterSelector corev1.NodeSelector `json:"clusterSelector,omitzero"`
 }
 
 // OffloadingPhase sums the state of a namespace's twins up.

@@ -18,7 +18,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if $v.controllerManager.config.enableNodeFailureController }}{{ fail "controllerManager.config.enableNodeFailureController: not built yet; leave it false" }}{{ end -}}
 {{- $skip := $v.offloading.reflection.skip -}}
 {{- $earlier := dict -}}
-{{- with $v.reflection }}{{ $earlier = .skip | default dict }}{{ end -}}
+{{- with get $v "reflection" }}{{ $earlier = .skip | default dict }}{{ end -}}
 {{- $vk := $v.virtualKubelet -}}
 {{- $vkubelet := dict
   "image" ($vk.image | default (include "liqod.image" .))
@@ -37,8 +37,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "clusterID" $id
   "namespace" .Release.Namespace
   "reflection" (dict
-    "skipLabels" (concat $skip.labels ($earlier.labels | default list) | uniq)
-    "skipAnnotations" (concat $skip.annotations ($earlier.annotations | default list) | uniq))
+    "skipLabels" (concat $skip.labels (get $earlier "labels" | default list) | uniq)
+    "skipAnnotations" (concat $skip.annotations (get $earlier "annotations" | default list) | uniq))
   "controller" $controller
   "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod") -}}
 {{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}

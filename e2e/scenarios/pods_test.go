@@ -1,0 +1,102 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func podSpec(image string) corev1.PodSpec {
+	return corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](1), Containers: []corev1.Container{{Name: "c", Image: image}}}
+}
+
+func deployment(name string, replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec("sim/web:1")},
+		},
+	}
+}
+
+// offload offloads a fresh namespace, with all pods remote unless spec says otherwise.
+func (w *world) offload(t *testing.T, namespace string, spec offloadingv1beta1.NamespaceOffloadingSpec) {
+	t.Helper()
+	if spec.PodOffloadingStrategy == "" {
+		spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, w.rome.Offload(ctx, namespace, spec))
+}
+
+func (w *world) available(name, namespace string, want int32) func(context.Context) error {
+	return func(ctx context.Context) error {
+		d, err := w.rome.Client().AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if d.Status.ObservedGeneration != d.Generation || d.Status.UpdatedReplicas != want || d.Status.AvailableReplicas != want || d.Status.Replicas != want {
+			return fmt.Errorf("deployment %s: %+v", name, d.Status)
+		}
+		return nil
+	}
+}
+
+// gone waits until nothing of a namespace's pods is left in either cluster.
+func (w *world) gone(namespace, twin string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		local, err := w.rome.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		remote, err := w.milan.Client().CoreV1().Pods(twin).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		shadows, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods(twin).List(ctx, metav1.ListOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if n := len(local.Items) + len(remote.Items) + len(shadows.Items); n > 0 {
+			return fmt.Errorf("%d pods at home, %d in the provider, %d ShadowPods are left", len(local.Items), len(remote.Items), len(shadows.Items))
+		}
+		return nil
+	}
+}
+
+func TestPods(t *testing.T) {
+	w := newWorld(t)
+	t.Run("Deployment", func(t *testing.T) { testDeployment(t, w) })
+}
+
+func testDeployment(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{})
+	deployments := w.rome.Client().AppsV1().Deployments("shop")
+	_, err := deployments.Create(ctx, deployment("web", 10), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, time.Minute, "10 pods run in the provider", w.available("web", "shop", 10))
+
+	d, err := deployments.Get(ctx, "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	d.Spec.Template.Spec.Containers[0].Image = "sim/web:2"
+	_, err = deployments.Update(ctx, d, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	within(t, time.Minute, "rollout", w.available("web", "shop", 10))
+
+	require.NoError(t, deployments.Delete(ctx, "web", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
+	within(t, time.Minute, "everything is gone", w.gone("shop", "shop-rome"))
+}

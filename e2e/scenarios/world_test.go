@@ -1,0 +1,107 @@
+// Package scenarios tests liqod from outside: real control planes, the liqod binary as
+// separate processes with the rights of the chart, and nothing but the Kubernetes API
+// to look through.
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// world is a consumer, rome, that uses a provider, milan.
+type world struct {
+	sites       *site.Sites
+	rome, milan *site.Site
+}
+
+// newWorld starts two simulated clusters, installs liqod and connects them.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts clusters: not with -short")
+	}
+	l, err := lab.New(t.Context(), lab.Options{Log: t.Logf, Exited: func(p *lab.Process) {
+		t.Errorf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(4000))
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			keepLogs(t, l)
+		}
+		require.NoError(t, l.Close())
+	})
+	sites, err := site.New(t.Context(), l, nil)
+	require.NoError(t, err)
+	w := &world{sites: sites}
+	begin := time.Now()
+	w.start(t)
+	t.Logf("two clusters with liqod: %s", time.Since(begin).Round(time.Millisecond))
+	begin = time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{Labels: map[string]string{"region": "north"}}))
+	t.Logf("virtual node Ready: %s", time.Since(begin).Round(time.Millisecond))
+	return w
+}
+
+func (w *world) start(t *testing.T) {
+	t.Helper()
+	var wg sync.WaitGroup
+	errs := make([]error, 2)
+	for i, target := range []**site.Site{&w.rome, &w.milan} {
+		wg.Go(func() {
+			var c *lab.Cluster
+			c, errs[i] = w.sites.Lab.Start(t.Context(), lab.ClusterOptions{
+				Name: []string{"rome", "milan"}[i], SimulatedNodes: 2, Audit: true,
+				PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 110+i),
+			})
+			if errs[i] == nil {
+				*target, errs[i] = w.sites.Install(t.Context(), c)
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+}
+
+// keepLogs copies the logs of the roles to where they outlive the lab.
+func keepLogs(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "liqod-e2e-")
+	if err != nil {
+		t.Logf("keeping logs: %v", err)
+		return
+	}
+	logs, err := filepath.Glob(filepath.Join(l.Dir(), "*.log"))
+	require.NoError(t, err)
+	for _, path := range logs {
+		if data, err := os.ReadFile(path); err == nil {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(path)), data, 0o600))
+		}
+	}
+	t.Logf("the logs of the roles are in %s", dir)
+}
+
+// within waits for a condition with a deadline, and logs how long it took.
+func within(t *testing.T, patience time.Duration, what string, cond func(context.Context) error) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	begin := time.Now()
+	require.NoError(t, lab.Eventually(ctx, cond), what)
+	took := time.Since(begin)
+	t.Logf("%s: %s", what, took.Round(time.Millisecond))
+	return took
+}

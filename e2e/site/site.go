@@ -1,0 +1,370 @@
+// Package site puts liqod on the lab's clusters and connects them, as the documents
+// tell people to: by the chart, and by docs/manual-peering.md. In the full tier the roles
+// run as pods of the real image; in the simulated tier they are processes with tokens of
+// the chart's service accounts. They never have an administrator's rights.
+package site
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+const (
+	// Namespace that liqod is installed in.
+	Namespace = "liqod"
+	// Image is the name of the image in the full tier.
+	Image      = imageRepository + ":" + imageTag
+	imageTag   = "lab"
+	peerUser   = "peer-1"
+	loopback   = "127.0.0.1"
+	configName = "config.yaml"
+
+	imageRepository = "liqod.io/liqod"
+)
+
+// Site is a cluster with liqod on it.
+type Site struct {
+	*lab.Cluster
+	// Controller and Webhook are the processes of the simulated tier; nil in the full one.
+	Controller, Webhook *lab.Process
+
+	sites *Sites
+
+	mu        sync.Mutex
+	vkubelets map[string]**lab.Process
+}
+
+// Sites makes sites in one lab.
+type Sites struct {
+	Lab *lab.Lab
+	// Full is the full tier; nil in the simulated one.
+	Full *lab.Full
+	// Settings are added to the chart's `config` value: settings of config.yaml.
+	Settings map[string]any
+
+	binary, image string
+}
+
+// New builds liqod for a lab: its binary, and in the full tier its image.
+func New(ctx context.Context, l *lab.Lab, full *lab.Full) (*Sites, error) {
+	s := &Sites{Lab: l, Full: full, binary: filepath.Join(l.Dir(), "liqod")}
+	root, err := repository(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := run(ctx, root, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", s.binary, "."); err != nil {
+		return nil, fmt.Errorf("building liqod: %w", err)
+	}
+	if full == nil {
+		return s, nil
+	}
+	s.image = filepath.Join(l.Dir(), "liqod-image.tar")
+	if err := run(ctx, root, "go", "run", "./hack/image", "-binary", s.binary, "-name", Image, "-out", s.image); err != nil {
+		return nil, fmt.Errorf("making the image: %w", err)
+	}
+	return s, nil
+}
+
+func repository(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/liqod/liqod").Output()
+	if err != nil {
+		return "", fmt.Errorf("finding the repository: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func run(ctx context.Context, dir, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
+
+// Install puts liqod on a cluster, whose name becomes its id.
+func (s *Sites) Install(ctx context.Context, c *lab.Cluster) (*Site, error) {
+	site := &Site{Cluster: c, sites: s, vkubelets: map[string]**lab.Process{}}
+	if s.Full != nil {
+		return site, site.installFull(ctx)
+	}
+	return site, site.installSimulated(ctx)
+}
+
+func (s *Site) values(more map[string]any) map[string]any {
+	settings := map[string]any{
+		// Take-over and node loss within seconds, as the lab's control planes are set.
+		"lease":    map[string]any{"duration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
+		"vkubelet": map[string]any{"nodeLeaseDuration": "4s"},
+		"log":      map[string]any{"level": "debug"},
+	}
+	for k, v := range s.sites.Settings {
+		settings[k] = v
+	}
+	values := map[string]any{
+		"discovery": map[string]any{"config": map[string]any{"clusterID": s.Name}},
+		"image":     map[string]any{"repository": imageRepository, "tag": imageTag, "pullPolicy": "Never"},
+		"config":    settings,
+	}
+	for k, v := range more {
+		values[k] = v
+	}
+	return values
+}
+
+func (s *Site) installFull(ctx context.Context) error {
+	if err := s.sites.Full.LoadImage(ctx, s.Cluster, s.sites.image); err != nil {
+		return err
+	}
+	if err := s.Cluster.Install(ctx, lab.ChartOptions{Values: s.values(nil)}); err != nil {
+		return fmt.Errorf("installing liqod in %s: %w", s.Name, err)
+	}
+	for _, role := range []string{"controller", "webhook"} {
+		if err := lab.Eventually(ctx, func(ctx context.Context) error { return s.available(ctx, Namespace, "liqod-"+role) }); err != nil {
+			return fmt.Errorf("role %s in %s: %w", role, s.Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *Site) available(ctx context.Context, namespace, deployment string) error {
+	d, err := s.Client().AppsV1().Deployments(namespace).Get(ctx, deployment, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if d.Status.AvailableReplicas == 0 {
+		return fmt.Errorf("deployment %s has no available replica", deployment)
+	}
+	return nil
+}
+
+func (s *Site) installSimulated(ctx context.Context) error {
+	ports, err := s.sites.Lab.TakePorts(1)
+	if err != nil {
+		return err
+	}
+	address := fmt.Sprintf("%s:%d", loopback, ports[0])
+	values := s.values(map[string]any{
+		"webhook":        map[string]any{"url": "https://" + address},
+		"virtualKubelet": map[string]any{"nodeAddress": loopback},
+	})
+	values["config"].(map[string]any)["webhook"] = map[string]any{"hosts": []string{loopback}}
+	if err := s.Cluster.Install(ctx, lab.ChartOptions{Values: values}); err != nil {
+		return fmt.Errorf("installing liqod in %s: %w", s.Name, err)
+	}
+	if s.Controller, err = s.role(ctx, "controller"); err != nil {
+		return err
+	}
+	s.Webhook, err = s.role(ctx, "webhook", "--webhook.address="+address)
+	return err
+}
+
+// role starts a role as the process that its pod would be.
+func (s *Site) role(ctx context.Context, name string, args ...string) (*lab.Process, error) {
+	cm, err := s.Client().CoreV1().ConfigMaps(Namespace).Get(ctx, "liqod", metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration that the chart made: %w", err)
+	}
+	path := filepath.Join(s.Dir, configName)
+	if err := os.WriteFile(path, []byte(cm.Data[configName]), 0o600); err != nil {
+		return nil, err
+	}
+	return s.start(ctx, name, Namespace, "liqod-"+name, append([]string{"--role=" + name, "--config=" + path}, args...))
+}
+
+func (s *Site) start(ctx context.Context, name, namespace, account string, args []string) (*lab.Process, error) {
+	options, err := s.options(ctx, name, namespace, account, args)
+	if err != nil {
+		return nil, err
+	}
+	return s.sites.Lab.Process(options)
+}
+
+// options say how a role runs as a process: with the token of its service account,
+// through the front of the API server.
+func (s *Site) options(ctx context.Context, name, namespace, account string, args []string) (lab.ProcessOptions, error) {
+	var kubeconfig string
+	err := lab.Eventually(ctx, func(ctx context.Context) (err error) {
+		kubeconfig, err = s.KubeconfigFor(ctx, lab.Access{Namespace: namespace, ServiceAccount: account, Proxied: true})
+		return err
+	})
+	if err != nil {
+		return lab.ProcessOptions{}, err
+	}
+	ports, err := s.sites.Lab.TakePorts(1)
+	if err != nil {
+		return lab.ProcessOptions{}, err
+	}
+	return lab.ProcessOptions{
+		Name: s.Name + "-" + name, Path: s.sites.binary,
+		Args: append(args, "--kubeconfig="+kubeconfig, fmt.Sprintf("--server.address=%s:%d", loopback, ports[0])),
+	}, nil
+}
+
+// Restart starts a process of a role again after it has been killed, as a crash does
+// if it still runs.
+func (s *Sites) Restart(p **lab.Process) error {
+	(*p).Kill()
+	<-(*p).Exited()
+	again, err := s.Lab.Process((*p).Options)
+	if err != nil {
+		return err
+	}
+	*p = again
+	return nil
+}
+
+// VKubelet returns the process of a virtual node of the simulated tier, for Restart.
+func (s *Site) VKubelet(node string) **lab.Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.vkubelets[node]
+}
+
+// PeerOptions say how a consumer uses a provider.
+type PeerOptions struct {
+	// Node is the name of the virtual node. Default: the provider's name.
+	Node string
+	// Labels of the virtual node.
+	Labels map[string]string
+	// Resources of the virtual node. Default: room for 1000 pods.
+	Resources corev1.ResourceList
+}
+
+// Peer lets s use provider through a virtual node, by the steps of
+// docs/manual-peering.md, and waits until the node is Ready.
+func (s *Site) Peer(ctx context.Context, provider *Site, opts PeerOptions) error {
+	if opts.Node == "" {
+		opts.Node = provider.Name
+	}
+	if err := provider.Cluster.Apply(ctx, []byte(fmt.Sprintf(providerManifests, s.Name, peerUser))); err != nil {
+		return fmt.Errorf("describing %s in %s: %w", s.Name, provider.Name, err)
+	}
+	kubeconfig, err := provider.KubeconfigData(ctx, lab.Access{
+		Namespace: corev1beta1.TenantNamespace(s.Name), ServiceAccount: peerUser, Proxied: s.sites.Full == nil,
+	})
+	if err != nil {
+		return err
+	}
+	manifests := fmt.Sprintf(consumerManifests, provider.Name, indent(string(kubeconfig)))
+	if err := s.Cluster.Apply(ctx, []byte(manifests)); err != nil {
+		return fmt.Errorf("describing %s in %s: %w", provider.Name, s.Name, err)
+	}
+	return s.AddVirtualNode(ctx, provider, opts)
+}
+
+func indent(s string) string {
+	return "    " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n    ")
+}
+
+const providerManifests = `
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: liqo-tenant-%[1]s
+  labels: {liqo.io/remote-cluster-id: %[1]s, liqo.io/tenant-namespace: "true"}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: %[2]s, namespace: liqo-tenant-%[1]s}
+---
+apiVersion: core.liqo.io/v1beta1
+kind: ForeignCluster
+metadata: {name: %[1]s}
+spec:
+  clusterID: %[1]s
+  userName: system:serviceaccount:liqo-tenant-%[1]s:%[2]s
+`
+
+const consumerManifests = `
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: liqo-tenant-%[1]s
+  labels: {liqo.io/remote-cluster-id: %[1]s, liqo.io/tenant-namespace: "true"}
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: %[1]s
+  namespace: liqo-tenant-%[1]s
+  labels: {liqo.io/identity-type: ControlPlane, liqo.io/remote-cluster-id: %[1]s}
+stringData:
+  kubeconfig: |
+%[2]s
+---
+apiVersion: core.liqo.io/v1beta1
+kind: ForeignCluster
+metadata: {name: %[1]s}
+spec: {clusterID: %[1]s}
+`
+
+// AddVirtualNode adds a virtual node for a provider that is described already, and
+// waits until it is Ready.
+func (s *Site) AddVirtualNode(ctx context.Context, provider *Site, opts PeerOptions) error {
+	tenant := corev1beta1.TenantNamespace(provider.Name)
+	if opts.Resources == nil {
+		opts.Resources = defaultResources()
+	}
+	vn := &offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: opts.Node},
+		Spec: offloadingv1beta1.VirtualNodeSpec{
+			ClusterID: provider.Name, KubeconfigSecretRef: corev1.LocalObjectReference{Name: provider.Name},
+			Labels: opts.Labels, ResourceQuota: corev1.ResourceQuotaSpec{Hard: opts.Resources},
+		},
+	}
+	if _, err := s.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Create(ctx, vn, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating virtual node %s: %w", opts.Node, err)
+	}
+	if s.sites.Full == nil {
+		if err := s.startVKubelet(ctx, tenant, opts.Node); err != nil {
+			return err
+		}
+	}
+	return s.WaitVirtualNode(ctx, opts.Node, corev1.ConditionTrue)
+}
+
+// startVKubelet starts, as a process, what the Deployment of the controller asks for.
+func (s *Site) startVKubelet(ctx context.Context, tenant, node string) error {
+	name := "vk-" + node
+	var args []string
+	err := lab.Eventually(ctx, func(ctx context.Context) error {
+		d, err := s.Client().AppsV1().Deployments(tenant).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		args = d.Spec.Template.Spec.Containers[0].Args
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the Deployment of virtual node %s: %w", node, err)
+	}
+	ports, err := s.sites.Lab.TakePorts(1)
+	if err != nil {
+		return err
+	}
+	options, err := s.options(ctx, name, tenant, name, append(args, fmt.Sprintf("--vkubelet.listenAddress=%s:%d", loopback, ports[0])))
+	if err != nil {
+		return err
+	}
+	p, err := s.sites.Lab.Process(options)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vkubelets[node] = &p
+	return nil
+}

@@ -1,0 +1,109 @@
+package forge
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func TestContainerStatuses(t *testing.T) {
+	t.Parallel()
+	deleted := at(150)
+	restarts := func(n int32) []offloadingv1beta1.ContainerRestarts {
+		return []offloadingv1beta1.ContainerRestarts{{Name: "web", Count: n}}
+	}
+	never, onFailure, always := corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure, corev1.RestartPolicyAlways
+	cases := map[string]struct {
+		policy      corev1.RestartPolicy
+		local       corev1.ContainerStatus
+		remote      corev1.ContainerStatus
+		earlier     int32
+		terminating bool
+		want        corev1.ContainerStatus
+	}{
+		"restarted there":                    {always, running("web", 0), running("web", 2), 0, false, running("web", 2)},
+		"earlier pods count":                 {always, running("web", 4), running("web", 1), 5, false, running("web", 6)},
+		"counts never fall":                  {always, running("web", 4), running("web", 0), 0, false, running("web", 4)},
+		"made again, Always":                 {always, terminated("web", 0, 0), waiting("web"), 0, false, waiting("web")},
+		"made again, OnFailure after 1":      {onFailure, terminated("web", 0, 1), waiting("web"), 0, false, waiting("web")},
+		"made again, OnFailure after 0":      {onFailure, terminated("web", 0, 0), waiting("web"), 0, false, terminated("web", 0, 0)},
+		"made again, Never":                  {never, terminated("web", 0, 1), running("web", 0), 1, false, terminated("web", 1, 1)},
+		"ended, Never":                       {never, running("web", 0), terminated("web", 0, 1), 0, false, terminated("web", 0, 1)},
+		"ended again, Never":                 {never, terminated("web", 0, 1), terminated("web", 0, 0), 0, false, terminated("web", 0, 0)},
+		"ending with the pod, Never":         {never, running("web", 0), terminated("web", 0, 143), 0, true, notReadyYet(running("web", 0))},
+		"ending with the pod, Always":        {always, running("web", 0), terminated("web", 0, 143), 0, true, terminated("web", 0, 143)},
+		"ending with the pod, OnFailure 143": {onFailure, running("web", 0), terminated("web", 0, 143), 0, true, terminated("web", 0, 143)},
+		"ending with the pod, OnFailure 0":   {onFailure, running("web", 0), terminated("web", 0, 0), 0, true, notReadyYet(running("web", 0))},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := published()
+			in.Local.Spec.RestartPolicy = tc.policy
+			in.Local.Status.ContainerStatuses = []corev1.ContainerStatus{tc.local}
+			in.Remote.Status.ContainerStatuses = []corev1.ContainerStatus{tc.remote, running("injected-there", 0)}
+			in.Shadow.Status.Restarts = restarts(tc.earlier)
+			if tc.terminating {
+				in.Remote.DeletionTimestamp = &deleted
+			}
+			got := Status(in)
+			require.Equal(t, []corev1.ContainerStatus{tc.want}, got.ContainerStatuses)
+			requireLegal(t, in.Local, got)
+			requireIdempotent(t, in, got)
+		})
+	}
+}
+
+func notReadyYet(s corev1.ContainerStatus) corev1.ContainerStatus {
+	s.Ready = false
+	return s
+}
+
+func TestContainersThatMayRestart(t *testing.T) {
+	t.Parallel()
+	policy := func(p corev1.ContainerRestartPolicy) *corev1.ContainerRestartPolicy { return &p }
+	rule := func(action corev1.ContainerRestartRuleAction, op corev1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) []corev1.ContainerRestartRule {
+		return []corev1.ContainerRestartRule{{Action: action, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}}
+	}
+	restart, in, notIn := corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn
+	cases := map[string]struct {
+		pod       corev1.RestartPolicy
+		container corev1.Container
+		code      int32
+		want      bool
+	}{
+		"pod Always":                    {pod: "Always", code: 0, want: true},
+		"pod Never":                     {pod: "Never", code: 1, want: false},
+		"pod OnFailure 0":               {pod: "OnFailure", code: 0, want: false},
+		"pod OnFailure 1":               {pod: "OnFailure", code: 1, want: true},
+		"sidecar of a Never pod":        {pod: "Never", container: corev1.Container{RestartPolicy: policy("Always")}, want: true},
+		"Never container, Always pod":   {pod: "Always", container: corev1.Container{RestartPolicy: policy("Never")}, code: 1, want: false},
+		"rule for the code":             {pod: "Never", container: corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(restart, in, 42)}, code: 42, want: true},
+		"rule for another code":         {pod: "Never", container: corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(restart, in, 42)}, code: 41, want: false},
+		"rule for all but another code": {pod: "Never", container: corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(restart, notIn, 42)}, code: 41, want: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := &corev1.PodSpec{RestartPolicy: tc.pod, Containers: []corev1.Container{tc.container}}
+			require.Equal(t, tc.want, mayRestart(spec, &tc.container, tc.code))
+			status := terminated("", 0, tc.code)
+			require.Equal(t, !tc.want, stuck(spec, &tc.container, &status))
+		})
+	}
+	all := corev1.Container{RestartPolicy: policy("Never"), RestartPolicyRules: rule(corev1.ContainerRestartRuleActionRestartAllContainers, in, 1)}
+	status := terminated("", 0, 0)
+	require.False(t, stuck(&corev1.PodSpec{RestartPolicy: "Never", InitContainers: []corev1.Container{all}}, &corev1.Container{}, &status))
+}
+
+func TestDebugContainersStayEnded(t *testing.T) {
+	t.Parallel()
+	in := published()
+	in.Local.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+	in.Local.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{terminated("debug", 0, 1)}
+	in.Remote.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{running("debug", 0), running("theirs", 0)}
+	require.Equal(t, []corev1.ContainerStatus{terminated("debug", 0, 1)}, Status(in).EphemeralContainerStatuses)
+}
