@@ -93,8 +93,8 @@ func podSpec(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults)
 	return corev1.PodSpec{
 		ServiceAccountName: VirtualKubeletName(vn.Name),
 		ImagePullSecrets:   defaults.ImagePullSecrets,
-		// A Service named liqod-* would come as variables named LIQOD_*, which are read as
-		// settings: those that are not known end the process.
+		// Services named liqod-* would become variables LIQOD_*, which look like settings
+		// that are not known.
 		EnableServiceLinks: ptr.To(false),
 		Containers:         []corev1.Container{container(vn, defaults)},
 		Affinity:           affinity(vn),
