@@ -147,6 +147,12 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 		return nil, fmt.Errorf("watching pods: %w", err)
 	}
 	nodes, err := p.cfg.Nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		// A Node that somebody deleted is back: while it was away no pod counted as ready.
+		AddFunc: func(obj any) {
+			if n, ok := obj.(*corev1.Node); ok && n.Name == p.cfg.Node {
+				p.enqueueAll()
+			}
+		},
 		UpdateFunc: func(before, after any) {
 			if b, ok := before.(*corev1.Node); ok && b.Name == p.cfg.Node && nodeReady(b) != nodeReady(after.(*corev1.Node)) {
 				p.enqueueAll()
@@ -198,9 +204,10 @@ func (p *Pods) openTwins(ctx context.Context) {
 	}
 	want := map[string]string{}
 	if m := p.namespaceMap(); m != nil {
-		for local := range m.Spec.DesiredMapping {
-			if s, ok := m.Status.CurrentMapping[local]; ok && s.Phase == offloadingv1beta1.MappingAccepted {
-				want[local] = s.RemoteNamespace
+		for local, desired := range m.Spec.DesiredMapping {
+			// The answer may be to an older wish: the provider may be away.
+			if s := m.Status.CurrentMapping[local]; s.Phase == offloadingv1beta1.MappingAccepted && s.RemoteNamespace == desired {
+				want[local] = desired
 			}
 		}
 	}
@@ -351,7 +358,7 @@ func nodeReady(n *corev1.Node) bool {
 // provider's pod says.
 func (p *Pods) reflect(ctx context.Context, v view) error {
 	if want, differs := forge.UpdateShadowPod(v.shadow, v.local, p.options(v)); differs {
-		written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, updateOptions)
+		written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
 		if err != nil {
 			return fmt.Errorf("updating the ShadowPod: %w", err)
 		}
@@ -366,10 +373,18 @@ func (p *Pods) options(v view) forge.PodOptions {
 		NodeName: p.cfg.Node, RemoteNamespace: v.twin.remote,
 		SkipLabels: p.cfg.SkipLabels, SkipAnnotations: p.cfg.SkipAnnotations,
 	}
-	if vn, err := p.cfg.VirtualNodes.Lister().VirtualNodes(p.cfg.TenantNamespace).Get(p.cfg.Node); err == nil {
+	if vn := p.virtualNode(); vn != nil {
 		o.Patch = vn.Spec.OffloadingPatch
 	}
 	return o
+}
+
+func (p *Pods) virtualNode() *offloadingv1beta1.VirtualNode {
+	vn, err := p.cfg.VirtualNodes.Lister().VirtualNodes(p.cfg.TenantNamespace).Get(p.cfg.Node)
+	if err != nil {
+		return nil // a lister's only error is that there is none
+	}
+	return vn
 }
 
 func (p *Pods) now() metav1.Time { return metav1.NewTime(p.cfg.Clock.Now()) }

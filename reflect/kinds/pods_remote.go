@@ -16,7 +16,8 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-var updateOptions = metav1.UpdateOptions{FieldManager: "liqod-vkubelet"}
+// fieldManager is the name under which this package writes.
+const fieldManager = "liqod-vkubelet"
 
 // offload asks the provider for the pod: one write.
 func (p *Pods) offload(ctx context.Context, v view) error {
@@ -31,6 +32,9 @@ func (p *Pods) offload(ctx context.Context, v view) error {
 }
 
 func (p *Pods) create(ctx context.Context, v view) error {
+	if vn := p.virtualNode(); vn == nil || vn.DeletionTimestamp != nil {
+		return nil // the node is being drained: what comes now would have to go at once
+	}
 	want, err := forge.ShadowPod(v.local, p.options(v))
 	var refused *forge.Refused
 	if errors.As(err, &refused) {
@@ -39,7 +43,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	if err != nil {
 		return fmt.Errorf("forging the ShadowPod: %w", err)
 	}
-	written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: "liqod-vkubelet"})
+	written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
 		p.shadows.Wrote(written)
