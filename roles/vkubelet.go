@@ -17,10 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/peering/session"
@@ -49,6 +51,7 @@ type vkubelet struct {
 
 	mu            sync.Mutex
 	raw, hardened *rest.Config
+	provider      kubernetes.Interface
 }
 
 func buildVKubelet(_ context.Context, env Env) (Parts, error) {
@@ -147,16 +150,26 @@ func (v *vkubelet) server() (*kubelet.Server, error) {
 // remoteConfig returns the same hardened configuration for as long as the credentials
 // are the same: client-go keeps a transport for each.
 func (v *vkubelet) remoteConfig() (*rest.Config, error) {
+	config, _, err := v.remote()
+	return config, err
+}
+
+func (v *vkubelet) remote() (*rest.Config, kubernetes.Interface, error) {
 	config, _, err := v.credentials.Current()
 	if config == nil {
-		return nil, err
+		return nil, nil, err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.raw != config {
-		v.raw, v.hardened = config, client.Harden(config, client.Settings{UserAgent: v.env.UserAgent, Log: v.env.Log})
+		hardened := client.Harden(config, client.Settings{UserAgent: v.env.UserAgent, Log: v.env.Log})
+		provider, err := kubernetes.NewForConfig(client.Core(hardened))
+		if err != nil {
+			return nil, nil, fmt.Errorf("making a client of the provider: %w", err)
+		}
+		v.raw, v.hardened, v.provider = config, hardened, provider
 	}
-	return v.hardened, nil
+	return v.hardened, v.provider, nil
 }
 
 func (v *vkubelet) runCaches(ctx context.Context) error {
@@ -230,7 +243,7 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		NamespaceMaps: maps.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
-		HostIPs: v.addresses, Remapper: forge.Identity{}, Gate: check.Gate, Transform: client.StripManagedFields,
+		HostIPs: v.addresses, Remapper: forge.Identity{}, Gate: check.Gate, Verify: check.Verify, Transform: client.StripManagedFields,
 		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.VKubelet.Workers,
 	})
 	if err != nil {
@@ -293,19 +306,45 @@ func (l podLookup) Get(namespace, name string) (*corev1.Pod, string, string, err
 	if pod.Spec.NodeName != l.name {
 		return nil, "", "", apierrors.NewNotFound(corev1.Resource("pods"), namespace+"/"+name)
 	}
+	twin, err := l.twin(namespace)
+	if err != nil {
+		return nil, "", "", err
+	}
+	return pod, twin, name, l.confirm(ctx, pod, twin)
+}
+
+// twin returns the name of a namespace's twin. Its errors are not about the pod.
+func (l podLookup) twin(namespace string) (string, error) {
 	vn, err := l.credentials.VirtualNodes.Lister().VirtualNodes(l.namespace).Get(l.name)
 	if err != nil {
-		return nil, "", "", fmt.Errorf("reading the VirtualNode: %v", err) // its absence is not the pod's
+		return "", fmt.Errorf("reading the VirtualNode: %v", err)
 	}
 	m, err := l.tenant.Offloading().V1beta1().NamespaceMaps().Lister().NamespaceMaps(l.namespace).Get(vn.Spec.ClusterID)
 	if err != nil {
-		return nil, "", "", fmt.Errorf("reading the NamespaceMap: %v", err)
+		return "", fmt.Errorf("reading the NamespaceMap: %v", err)
 	}
-	twin := m.Status.CurrentMapping[namespace].RemoteNamespace
-	if twin == "" {
-		return nil, "", "", fmt.Errorf("namespace %s is not offloaded to cluster %s", namespace, vn.Spec.ClusterID)
+	s := m.Status.CurrentMapping[namespace]
+	if s.Phase != offloadingv1beta1.MappingAccepted || s.RemoteNamespace != m.Spec.DesiredMapping[namespace] {
+		return "", fmt.Errorf("namespace %s is not offloaded to cluster %s", namespace, vn.Spec.ClusterID)
 	}
-	return pod, twin, name, nil
+	return s.RemoteNamespace, nil
+}
+
+// confirm refuses a pod of the same name in the provider that is another's: a
+// predecessor's that has not ended yet.
+func (l podLookup) confirm(ctx context.Context, pod *corev1.Pod, twin string) error {
+	_, provider, err := l.remote()
+	if err != nil {
+		return err
+	}
+	there, err := provider.CoreV1().Pods(twin).Get(ctx, pod.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("looking for the pod in the provider: %w", err)
+	}
+	if there.Labels[offloadingv1beta1.LocalPodUIDLabel] != string(pod.UID) {
+		return fmt.Errorf("the pod is not in the provider yet: a predecessor of the same name has not ended")
+	}
+	return nil
 }
 
 // List implements kubelet.Pods.

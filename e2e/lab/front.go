@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,7 @@ type Front struct {
 	proxy    *httputil.ReverseProxy
 	failing  atomic.Bool
 	every    atomic.Int64
+	turns    sync.Map // what is counted to n, by client
 	requests atomic.Int64
 	failed   atomic.Int64
 }
@@ -109,13 +111,25 @@ func (t *frontTransport) RoundTrip(request *http.Request) (*http.Response, error
 
 // ServeHTTP forwards a request or fails it, as the mode says.
 func (f *Front) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	number, every := f.requests.Add(1), f.every.Load()
-	if f.failing.Load() || every > 0 && number%every == 0 {
+	f.requests.Add(1)
+	if f.failing.Load() || f.nth(request) {
 		f.failed.Add(1)
 		refuse(w)
 		return
 	}
 	f.proxy.ServeHTTP(w, request)
+}
+
+// nth says whether it is a request's turn to fail. The turns of a client's probes are
+// counted apart: who asks every n-th time in step with others would always be hit.
+func (f *Front) nth(request *http.Request) bool {
+	every := f.every.Load()
+	if every <= 0 {
+		return false
+	}
+	client := fmt.Sprint(request.UserAgent(), request.URL.Path == "/readyz")
+	count, _ := f.turns.LoadOrStore(client, new(atomic.Int64))
+	return count.(*atomic.Int64).Add(1)%every == 0
 }
 
 func refuse(w http.ResponseWriter) {
@@ -141,7 +155,8 @@ func (f *Front) Drop() { f.listener.shut() }
 // Fail answers every new request with 500. Running watches go on; Cut ends them.
 func (f *Front) Fail() { f.failing.Store(true) }
 
-// FailEvery answers every n-th request with 500, none with n = 0.
+// FailEvery answers every n-th request of each client with 500, and every n-th of its
+// probes of /readyz; none with n = 0.
 func (f *Front) FailEvery(n int) { f.every.Store(int64(n)) }
 
 // Cut closes all connections at once; new ones are taken.

@@ -5,6 +5,7 @@ package loop
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -55,11 +56,12 @@ type Config struct {
 type Loop struct {
 	cfg Config
 
-	mu     sync.Mutex
-	queue  workqueue.TypedRateLimitingInterface[Key]
-	synced []cache.InformerSynced
-	stores []cache.Store
-	keysOf []func(any) []Key
+	mu      sync.Mutex
+	running bool
+	queue   workqueue.TypedRateLimitingInterface[Key]
+	synced  []cache.InformerSynced
+	stores  []cache.Store
+	keysOf  []func(any) []Key
 }
 
 const (
@@ -101,9 +103,13 @@ func (l *Loop) Watch(inf cache.SharedIndexInformer, keys func(obj any) []Key) (c
 }
 
 // Handler returns an event handler that enqueues keys(obj), for informers that come
-// and go while the loop runs. Run does not wait for them.
+// and go while the loop runs. Run does not wait for them. What happens while the loop
+// does not run is not remembered: Run looks at everything.
 func (l *Loop) Handler(keys func(obj any) []Key) cache.ResourceEventHandler {
 	enqueue := func(obj any) {
+		if !l.isRunning() {
+			return
+		}
 		if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = t.Obj
 		}
@@ -148,21 +154,27 @@ func (l *Loop) AddAfter(key Key, d time.Duration) { l.current().AddAfter(key, d)
 // Len is the number of keys that wait.
 func (l *Loop) Len() int { return l.current().Len() }
 
+func (l *Loop) isRunning() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running
+}
+
 func (l *Loop) current() workqueue.TypedRateLimitingInterface[Key] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.queue
 }
 
-// Run waits for the caches, works until ctx is done, and returns when every worker
-// has returned. It may be called again after it has returned: every known object is
-// then enqueued anew.
+// Run waits for the caches, enqueues every object that is watched, works until ctx is
+// done, and returns when every worker has returned. It may be called again then.
 func (l *Loop) Run(ctx context.Context, workers int) error {
-	queue := l.current()
-	defer l.renew()
+	queue := l.begin()
+	defer l.end()
 	if !cache.WaitForCacheSync(ctx.Done(), l.hasSynced()...) {
 		return nil
 	}
+	l.addAll()
 	var wg sync.WaitGroup
 	for range max(workers, 1) {
 		wg.Go(func() {
@@ -182,17 +194,32 @@ func (l *Loop) hasSynced() []cache.InformerSynced {
 	return append([]cache.InformerSynced(nil), l.synced...)
 }
 
-// renew replaces the queue that Run has shut down, and fills it with all that is known.
-func (l *Loop) renew() {
+// begin makes the handlers enqueue from now on: nothing that comes after the stores
+// are read is missed.
+func (l *Loop) begin() workqueue.TypedRateLimitingInterface[Key] {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running = true
+	return l.queue
+}
+
+// end replaces the queue that Run has shut down.
+func (l *Loop) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running = false
 	l.queue.ShutDown()
 	l.queue = newQueue(l.cfg.Name)
-	queue, stores, keysOf := l.queue, l.stores, l.keysOf
+}
+
+func (l *Loop) addAll() {
+	l.mu.Lock()
+	stores, keysOf := l.stores, l.keysOf
 	l.mu.Unlock()
 	for i, store := range stores {
 		for _, obj := range store.List() {
 			for _, k := range keysOf[i](obj) {
-				queue.Add(k)
+				l.Add(k)
 			}
 		}
 	}
@@ -269,6 +296,12 @@ func Unavailable(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) ||
 		utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) {
 		return true
+	}
+	// An unknown certificate authority is somebody's mistake, not an outage: it is logged.
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	if errors.As(err, &unknown) || errors.As(err, &host) {
+		return false
 	}
 	var netErr net.Error
 	if errors.As(err, &netErr) {

@@ -129,7 +129,14 @@ func TestWatchUnwrapsTombstonesAndRunsAgain(t *testing.T) {
 		require.NoError(t, <-done)
 	}
 
+	l.Handler(Self).OnAdd(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "while-standing-by"}}, false)
+	require.Zero(t, l.Len(), "a standby remembers nothing")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _ = l.Run(ctx, 1) }()
+	require.Equal(t, key, <-seen)
 	gone := cache.DeletedFinalStateUnknown{Key: "ns/b", Obj: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}}
 	l.Handler(Self).OnDelete(gone)
-	require.Equal(t, 2, l.Len(), "the object after the restart, and the tombstone's")
+	require.Equal(t, Key{Namespace: "ns", Name: "b"}, <-seen, "tombstones are unwrapped")
 }

@@ -64,11 +64,11 @@ func (w *Writes[T]) WasDeleted(uid types.UID) bool {
 	return ok && !w.old(at)
 }
 
-// Gone forgets an object: the watch has shown that it is no more.
+// Gone forgets what was written of an object: the watch has shown that it is no more. Its
+// deletion stays known: a worker may still hold an older copy of it.
 func (w *Writes[T]) Gone(obj T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.deleted, obj.GetUID())
 	if m, ok := w.written[cache.MetaObjectToName(obj)]; ok && m.obj.GetUID() == obj.GetUID() {
 		delete(w.written, cache.MetaObjectToName(obj))
 	}

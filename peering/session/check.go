@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -138,17 +139,18 @@ func (c *Check) judge(ctx context.Context, verdicts <-chan probe.State) {
 // identify opens the gate if the provider is the cluster that was peered with. It
 // reports whether there is an answer.
 func (c *Check) identify(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, 4*c.cfg.Timeout)
+	// Short: the verdicts wait behind it.
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	info, err := c.cfg.Provider.Discovery().ServerVersion()
+	info, err := c.version(ctx)
 	if err == nil {
-		err = c.compare(ctx)
+		err = c.Verify(ctx)
 	}
 	var replaced *replacedError
 	switch {
 	case errors.As(err, &replaced):
 		c.set(err)
-		c.cfg.OnState(State{Ready: new(bool), Reason: corev1beta1.ReasonClusterReplaced, Message: err.Error(), Version: *info})
+		c.cfg.OnState(State{Ready: new(bool), Reason: corev1beta1.ReasonClusterReplaced, Message: err.Error(), Version: info})
 		return false // the record may be mended
 	case err != nil:
 		c.set(err)
@@ -158,7 +160,7 @@ func (c *Check) identify(ctx context.Context) bool {
 	}
 	c.set(nil)
 	ready := true
-	c.cfg.OnState(State{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: *info})
+	c.cfg.OnState(State{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info})
 	c.cfg.OnOpen()
 	return true
 }
@@ -169,7 +171,20 @@ func (e *replacedError) Error() string {
 	return fmt.Sprintf("another cluster answers at the provider's address: its kube-system namespace has UID %s, not %s; nothing is written to it", e.have, e.want)
 }
 
-func (c *Check) compare(ctx context.Context) error {
+func (c *Check) version(ctx context.Context) (info version.Info, err error) {
+	body, err := c.cfg.Provider.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	if err != nil {
+		return info, fmt.Errorf("asking the provider for its version: %w", err)
+	}
+	if err := json.Unmarshal(body, &info); err != nil {
+		return info, fmt.Errorf("reading the provider's version: %w", err)
+	}
+	return info, nil
+}
+
+// Verify asks the provider whether it is the cluster that was peered with, now. What
+// follows from something's absence there is done only after it. Safe for concurrent use.
+func (c *Check) Verify(ctx context.Context) error {
 	want, err := c.cfg.RecordedUID(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the recorded identity of the provider: %w", err)
@@ -182,7 +197,9 @@ func (c *Check) compare(ctx context.Context) error {
 		want = c.seen(ns.UID)
 	}
 	if want != ns.UID {
-		return &replacedError{want, ns.UID}
+		err := &replacedError{want, ns.UID}
+		c.set(err)
+		return err
 	}
 	return nil
 }

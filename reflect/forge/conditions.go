@@ -48,6 +48,8 @@ func fromProvider(t corev1.PodConditionType, final bool) bool {
 	return kubelets(t) || (final && t == corev1.DisruptionTarget)
 }
 
+const nodeNotReady = "the virtual node is not ready"
+
 // ready returns the Ready condition: the provider's, unless something here forbids it.
 func (in *StatusInput) ready(source *corev1.PodStatus) corev1.PodCondition {
 	c := remoteReady(source, corev1.PodReady)
@@ -59,13 +61,24 @@ func (in *StatusInput) ready(source *corev1.PodStatus) corev1.PodCondition {
 	case in.losing():
 		reason, message = ReasonRemotePodTerminating, "the provider is removing the pod"
 	case !in.NodeReady:
-		reason, message = ReasonNodeNotReady, "the virtual node is not ready"
+		reason, message = ReasonNodeNotReady, nodeNotReady
 	case len(gates) > 0:
 		reason, message = ReasonReadinessGates, "not true: "+strings.Join(gates, ", ")
 	default:
 		return c
 	}
 	return corev1.PodCondition{Type: c.Type, Status: corev1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// UnreadyStatus returns the pod's own status without the claim that it is Ready, which
+// falls with its node.
+func UnreadyStatus(local *corev1.Pod, now metav1.Time) corev1.PodStatus {
+	status := *local.Status.DeepCopy()
+	if c := findCondition(status.Conditions, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
+		c.Status, c.LastTransitionTime = corev1.ConditionFalse, now.Rfc3339Copy()
+		c.Reason, c.Message = ReasonNodeNotReady, nodeNotReady
+	}
+	return status
 }
 
 // closedGates returns the readiness gates whose condition is not true here.

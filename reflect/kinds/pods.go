@@ -51,6 +51,9 @@ type PodsConfig struct {
 	// Gate returns an error while the provider may not be acted upon: it is not known to
 	// be the cluster that was peered with.
 	Gate func() error
+	// Verify asks the provider, now, whether it is that cluster. It is called before
+	// anything follows from an absence there.
+	Verify func(context.Context) error
 	// Transform is applied to what the caches hold.
 	Transform cache.TransformFunc
 	Recorder  record.EventRecorder
@@ -72,7 +75,11 @@ type Pods struct {
 	shadows *recent.Writes[*offloadingv1beta1.ShadowPod]
 	remotes *recent.Writes[*corev1.Pod]
 
+	opening sync.Mutex
+
 	mu sync.Mutex
+	// moved has the pods whose status is to be written though only its host IP differs.
+	moved map[types.UID]bool
 	// gone has the last state of the provider's pod of a local pod, by the local UID, from
 	// the pod's disappearance until the local pod is gone too.
 	gone map[types.UID]*corev1.Pod
@@ -81,7 +88,7 @@ type Pods struct {
 // NewPods returns a Pods that watches; it starts nothing.
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
-		cfg: cfg, gone: map[types.UID]*corev1.Pod{},
+		cfg: cfg, gone: map[types.UID]*corev1.Pod{}, moved: map[types.UID]bool{},
 		locals:  recent.New[*corev1.Pod](cfg.Clock),
 		shadows: recent.New[*offloadingv1beta1.ShadowPod](cfg.Clock),
 		remotes: recent.New[*corev1.Pod](cfg.Clock),
@@ -199,6 +206,8 @@ func onChange(f func(obj any)) cache.ResourceEventHandler {
 func (p *Pods) Resync() { p.enqueueAll() }
 
 func (p *Pods) openTwins(ctx context.Context) {
+	p.opening.Lock() // what was read last is applied last
+	defer p.opening.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
@@ -227,6 +236,9 @@ func (p *Pods) enqueueAll() { p.enqueueNamespace(corev1.NamespaceAll) }
 func (p *Pods) enqueueNamespace(namespace string) {
 	for _, pod := range p.localPods(namespace) {
 		p.loop.Add(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
+	}
+	for _, key := range p.twins.keys(namespace) { // what has no local pod is told of by nobody else
+		p.loop.Add(key)
 	}
 }
 
@@ -260,6 +272,7 @@ func (p *Pods) forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.gone, uid)
+	delete(p.moved, uid)
 }
 
 // view is all that is known of one pod: nil where there is none.
@@ -276,12 +289,12 @@ func (p *Pods) sync(ctx context.Context, key loop.Key) error {
 	if v.twin == nil {
 		return p.notOffloaded(ctx, v.local)
 	}
-	if !v.twin.synced() {
-		return nil // looked at again as soon as it is
-	}
 	if err := p.cfg.Gate(); err != nil {
 		p.cfg.Log.Debug("the provider may not be acted upon", zap.Error(err))
-		return nil // Resync follows
+		return p.holdUnready(ctx, v.local) // Resync follows
+	}
+	if !v.twin.synced() {
+		return p.holdUnready(ctx, v.local) // looked at again as soon as it is
 	}
 	p.look(&v)
 	return p.syncTwin(ctx, v)

@@ -24,6 +24,8 @@ const (
 	staleRetry     = 500 * time.Millisecond
 	// hostIPInterval spaces the writes that only carry a changed host IP: 20 a second.
 	hostIPInterval = 50 * time.Millisecond
+	// hostIPPass is when it is tried again for pods whose twin was not known.
+	hostIPPass = 10 * time.Second
 )
 
 // status is what the local pod's status should be.
@@ -49,7 +51,7 @@ func (p *Pods) nodeReady() bool {
 
 // writeStatus writes the status if it says anything new.
 func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
-	if forge.EqualStatus(&local.Status, &want, true) {
+	if forge.EqualStatus(&local.Status, &want, !p.takeMoved(local.UID)) {
 		return nil
 	}
 	if reason, message := symptom(want); reason != "" {
@@ -90,11 +92,23 @@ func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
 	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
 }
 
+// holdUnready takes back that a pod is Ready while its node is not, and nothing else
+// can be said of it: the node controller does so only for a node that has fallen silent.
+func (p *Pods) holdUnready(ctx context.Context, local *corev1.Pod) error {
+	if local == nil || ended(local) || p.nodeReady() {
+		return nil
+	}
+	return p.writeStatus(ctx, local, forge.UnreadyStatus(local, p.now()))
+}
+
 // terminate sees a pod that is being deleted at home to its end: the ShadowPod and
 // the provider's pod go, the final status is written, and the local pod is released.
 func (p *Pods) terminate(ctx context.Context, v view) error {
+	if p.locals.WasDeleted(v.local.UID) {
+		return nil // released already: the cache is about to show it
+	}
 	if v.shadow != nil || v.remote != nil {
-		if err := p.withdraw(ctx, v, remainingGrace(v.local, p.now().Unix())); err != nil {
+		if err := p.withdraw(ctx, v, v.local.UID, remainingGrace(v.local, p.now().Unix())); err != nil {
 			return err
 		}
 		if v.remote != nil && !ended(v.local) {
@@ -114,6 +128,9 @@ func (p *Pods) terminate(ctx context.Context, v view) error {
 // stillThere confirms by live reads that the provider holds nothing of the pod. When
 // it does, the caches are behind and it asks to be called again.
 func (p *Pods) stillThere(ctx context.Context, v view) (bool, error) {
+	if err := p.cfg.Verify(ctx); err != nil {
+		return true, fmt.Errorf("verifying the provider before believing that the pod is gone: %w", err)
+	}
 	_, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	if err == nil {
 		return true, loop.After(staleRetry)
@@ -160,7 +177,7 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 	wanted, why := p.wanted(local.Namespace)
 	switch {
 	case wanted && started(local):
-		return nil // the twin is on its way (back): what runs is not touched
+		return p.withoutTwin(ctx, local, why)
 	case local.DeletionTimestamp != nil:
 		return p.release(ctx, local, p.lastSeen(local.UID))
 	case started(local):
@@ -168,6 +185,21 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 	default:
 		return p.backOff(ctx, local, why)
 	}
+}
+
+// withoutTwin handles a pod that has run, while the provider shows no usable twin: what
+// runs there is not touched, and goes on unless the provider says that the twin goes.
+func (p *Pods) withoutTwin(ctx context.Context, local *corev1.Pod, why string) error {
+	m := p.namespaceMap()
+	if local.DeletionTimestamp != nil {
+		want := forge.UnreadyStatus(local, p.now())
+		want.Reason, want.Message = "TwinNamespaceNotReady", "the pod ends when its twin namespace can be reached: "+why
+		return p.writeStatus(ctx, local, want)
+	}
+	if m == nil || ended(local) || m.Status.CurrentMapping[local.Namespace].Phase != offloadingv1beta1.MappingTerminating {
+		return nil
+	}
+	return p.writeStatus(ctx, local, p.status(local, nil, nil))
 }
 
 // wanted reports whether a namespace is to be offloaded, and why it is not yet.
@@ -217,43 +249,48 @@ func (p *Pods) patchIfNew(ctx context.Context, local *corev1.Pod, want corev1.Po
 	return p.patchStatus(ctx, local, want)
 }
 
-// refreshHostIPs writes, slowly, the host IP of pods that show another: after a
-// vkubelet has moved.
+// refreshHostIPs has the host IP of pods that show another written, slowly: after a
+// vkubelet has moved. It ends when none is left.
 func (p *Pods) refreshHostIPs(ctx context.Context) {
 	tick := time.NewTicker(hostIPInterval)
 	defer tick.Stop()
-	for _, pod := range p.localPods(corev1.NamespaceAll) {
-		if ended(pod) || pod.Status.HostIP == "" || len(p.cfg.HostIPs) == 0 || pod.Status.HostIP == p.cfg.HostIPs[0].String() {
-			continue
+	for {
+		var stale []*corev1.Pod
+		for _, pod := range p.localPods(corev1.NamespaceAll) {
+			if !ended(pod) && pod.Status.HostIP != "" && len(p.cfg.HostIPs) > 0 && pod.Status.HostIP != p.cfg.HostIPs[0].String() {
+				stale = append(stale, pod)
+			}
+		}
+		if len(stale) == 0 {
+			return
+		}
+		for _, pod := range stale {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			p.markMoved(pod.UID)
+			p.loop.Add(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
-		}
-		if err := p.refreshHostIP(ctx, loop.Key{Namespace: pod.Namespace, Name: pod.Name}); err != nil {
-			p.cfg.Log.Debug("host IP not refreshed; the next change carries it", zap.Error(err))
+		case <-time.After(hostIPPass):
 		}
 	}
 }
 
-func (p *Pods) refreshHostIP(ctx context.Context, key loop.Key) error {
-	local, err := p.cfg.Pods.Lister().Pods(key.Namespace).Get(key.Name)
-	tw := p.twins.get(key.Namespace)
-	if err != nil || tw == nil || !tw.synced() || ended(local) {
-		return nil
-	}
-	remote, err := tw.pods.Get(key.Name)
-	if err != nil {
-		return nil // it shows no host of ours then
-	}
-	shadow, err := tw.shadows.Get(key.Name)
-	if err != nil {
-		return nil
-	}
-	want := p.status(local, shadow, remote)
-	if forge.EqualStatus(&local.Status, &want, false) {
-		return nil
-	}
-	return p.patchStatus(ctx, local, want)
+func (p *Pods) markMoved(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.moved[uid] = true
+}
+
+func (p *Pods) takeMoved(uid types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	moved := p.moved[uid]
+	delete(p.moved, uid)
+	return moved
 }

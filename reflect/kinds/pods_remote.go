@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -72,6 +73,9 @@ func (p *Pods) offloadAgain(ctx context.Context, v view) error {
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
 	}
+	if err := p.cfg.Verify(ctx); err != nil {
+		return fmt.Errorf("verifying the provider before believing that the pod is lost: %w", err)
+	}
 	if mayRunAgain(v.local) {
 		return p.create(ctx, v)
 	}
@@ -84,12 +88,12 @@ func (p *Pods) offloadAgain(ctx context.Context, v view) error {
 // withdrawOrphan removes from the provider what belongs to no local pod, or to a
 // predecessor of the same name. The local pod's absence is confirmed by a live read.
 func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
-	uid := ""
+	var uid types.UID
 	switch {
 	case v.shadow != nil:
-		uid = v.shadow.Labels[offloadingv1beta1.LocalPodUIDLabel]
+		uid = localUID(v.shadow)
 	case v.remote != nil:
-		uid = v.remote.Labels[offloadingv1beta1.LocalPodUIDLabel]
+		uid = localUID(v.remote)
 	default:
 		return nil
 	}
@@ -97,16 +101,20 @@ func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("confirming that the pod is gone: %w", err)
 	}
-	if err == nil && string(live.UID) == uid {
+	if err == nil && live.UID == uid {
 		return loop.After(staleRetry) // the cache is behind
 	}
-	return p.withdraw(ctx, v, nil)
+	return p.withdraw(ctx, v, uid, nil)
 }
 
-// withdraw deletes the ShadowPod, then the provider's pod, each by UID. The pod gets
-// the grace in seconds, its own when nil.
-func (p *Pods) withdraw(ctx context.Context, v view, grace *int64) error {
-	if v.shadow != nil && v.shadow.DeletionTimestamp == nil && !p.shadows.WasDeleted(v.shadow.UID) {
+func localUID(obj metav1.Object) types.UID {
+	return types.UID(obj.GetLabels()[offloadingv1beta1.LocalPodUIDLabel])
+}
+
+// withdraw deletes the ShadowPod, then the provider's pod, of the local pod with that
+// UID, each by its own UID. The pod gets the grace in seconds, its own when nil.
+func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int64) error {
+	if v.shadow != nil && localUID(v.shadow) == local && v.shadow.DeletionTimestamp == nil && !p.shadows.WasDeleted(v.shadow.UID) {
 		err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
 			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.shadow.UID))})
 		if ignoreGone(err) != nil {
@@ -114,7 +122,7 @@ func (p *Pods) withdraw(ctx context.Context, v view, grace *int64) error {
 		}
 		p.shadows.Deleted(v.shadow.UID)
 	}
-	if v.remote == nil || !shortens(v.remote, grace, p.now().Unix()) || (v.remote.DeletionTimestamp == nil && p.remotes.WasDeleted(v.remote.UID)) {
+	if v.remote == nil || localUID(v.remote) != local || !shortens(v.remote, grace, p.now().Unix()) || (v.remote.DeletionTimestamp == nil && p.remotes.WasDeleted(v.remote.UID)) {
 		return nil
 	}
 	err := p.cfg.Remote.Core.CoreV1().Pods(v.twin.remote).Delete(ctx, v.remote.Name,

@@ -86,7 +86,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: forge.Identity{},
-		Gate: func() error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
+		Gate: func() error { return s.gate }, Verify: func(context.Context) error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 4,
 	})
 	require.NoError(t, err)
@@ -270,6 +270,36 @@ func TestUnoffloadedRunningPodIsAborted(t *testing.T) {
 	s.start(t)
 	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodFailed }, "the pod ends")
 	require.Equal(t, "OffloadingAborted", s.local(t).Status.Reason)
+}
+
+func TestPodsOfATwinThatGoesAreNotReady(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	pod := localPod(running)
+	s.add(s.home.Tracker(), pod)
+	s.there(pod, true, running)
+	s.start(t)
+	s.idle(t, "shop")
+	phase := func(phase offloadingv1beta1.MappingPhase) {
+		maps := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
+		m, err := maps.Get(t.Context(), "milan", metav1.GetOptions{})
+		require.NoError(t, err)
+		m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: phase}
+		_, err = maps.Update(t.Context(), m, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	ready := func(want corev1.ConditionStatus) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(s.local(t).Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodReady && c.Status == want
+			})
+		}
+	}
+	phase(offloadingv1beta1.MappingTerminating)
+	eventually(t, ready(corev1.ConditionFalse), "the pod is not Ready while its twin namespace goes")
+	require.Equal(t, corev1.PodRunning, s.local(t).Status.Phase)
+	phase(offloadingv1beta1.MappingAccepted)
+	eventually(t, ready(corev1.ConditionTrue), "and Ready when the provider shows it again")
 }
 
 func TestMissingNamespaceMapAbortsNothing(t *testing.T) {

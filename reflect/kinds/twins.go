@@ -20,6 +20,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // Remote are the clients of the provider.
@@ -64,6 +65,29 @@ func (t *twins) get(namespace string) *twin {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.byLocal[namespace]
+}
+
+// keys returns the local names of all that the provider is known to hold for a local
+// namespace, or for every one.
+func (t *twins) keys(namespace string) []loop.Key {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var found []loop.Key
+	for local, tw := range t.byLocal {
+		if namespace != corev1.NamespaceAll && namespace != local {
+			continue
+		}
+		// A lister without a broken index does not fail.
+		shadows, _ := tw.shadows.List(labels.Everything())
+		for _, s := range shadows {
+			found = append(found, loop.Key{Namespace: local, Name: s.Name})
+		}
+		pods, _ := tw.pods.List(labels.Everything())
+		for _, pod := range pods {
+			found = append(found, loop.Key{Namespace: local, Name: pod.Name})
+		}
+	}
+	return found
 }
 
 // set opens and closes watches until they match want, local to remote names. It

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/wait"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-helpers/apimachinery/lease"
@@ -23,6 +25,9 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 )
+
+// nodePoll is how often it is looked whether the Node is there, before the heartbeat.
+const nodePoll = 100 * time.Millisecond
 
 // Config configures a Keeper.
 type Config struct {
@@ -60,7 +65,7 @@ func NewKeeper(cfg Config) (*Keeper, error) {
 	k := &Keeper{
 		cfg:    cfg,
 		key:    loop.Key{Name: cfg.Name},
-		remote: Remote{Reason: "RemoteNotContacted", Message: "the provider's API server has not answered yet"},
+		remote: notContacted(),
 	}
 	k.loop = loop.New(loop.Config{Name: "node", Sync: k.sync, Log: cfg.Log, Observer: cfg.Observer})
 	own := func(namespace string) func(any) []loop.Key {
@@ -82,6 +87,10 @@ func NewKeeper(cfg Config) (*Keeper, error) {
 	return k, nil
 }
 
+func notContacted() Remote {
+	return Remote{Reason: "RemoteNotContacted", Message: "the provider's API server has not answered yet"}
+}
+
 // SetRemote tells what is known of the provider. Safe for concurrent use.
 func (k *Keeper) SetRemote(update func(*Remote)) {
 	k.mu.Lock()
@@ -94,15 +103,43 @@ func (k *Keeper) SetRemote(update func(*Remote)) {
 	}
 }
 
-// Run keeps the Node and renews its Lease until ctx ends.
+// Run keeps the Node and renews its Lease until ctx ends. It may be called again: what
+// was known of the provider then no longer counts.
 func (k *Keeper) Run(ctx context.Context) error {
+	defer k.SetRemote(func(r *Remote) { *r = notContacted() })
 	heartbeat := lease.NewController(k.cfg.Clock, k.cfg.Client, k.cfg.Identity, int32(k.cfg.LeaseDuration.Seconds()),
-		nil, k.cfg.LeaseDuration/4, k.cfg.Name, corev1.NamespaceNodeLease, nil)
+		nil, k.cfg.LeaseDuration/4, k.cfg.Name, corev1.NamespaceNodeLease, k.bindLease)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { heartbeat.Run(ctx) })
+	wg.Go(func() {
+		// Without its Node the Lease would not be written, and not be tried again soon.
+		known := func(context.Context) (bool, error) { return k.bindLease(&coordinationv1.Lease{}) == nil, nil }
+		if wait.PollUntilContextCancel(ctx, nodePoll, true, known) == nil {
+			heartbeat.Run(ctx)
+		}
+	})
 	k.loop.Add(k.key)
 	return k.loop.Run(ctx, 1)
+}
+
+// bindLease makes the heartbeat Lease go with the Node. The error keeps the Lease of a
+// Node that is not ours from being written.
+func (k *Keeper) bindLease(l *coordinationv1.Lease) error {
+	vn, err := k.cfg.VirtualNodes.Lister().VirtualNodes(k.cfg.Namespace).Get(k.cfg.Name)
+	if err != nil {
+		return fmt.Errorf("reading the VirtualNode: %w", err)
+	}
+	node, err := k.cfg.Nodes.Lister().Get(k.cfg.Name)
+	if err != nil {
+		return fmt.Errorf("reading the Node: %w", err)
+	}
+	if !Ours(node, vn) {
+		return fmt.Errorf("node %s is not ours: its Lease is left alone", node.Name)
+	}
+	l.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Node", Name: node.Name, UID: node.UID,
+	}}
+	return nil
 }
 
 func (k *Keeper) sync(ctx context.Context, _ loop.Key) error {
@@ -172,7 +209,15 @@ func (k *Keeper) update(ctx context.Context, have, want *corev1.Node) error {
 	return nil
 }
 
+// patch names the Node's UID, so that a successor is never written, and, where it is
+// not about the status, its resource version: taints are replaced as a whole, and the
+// node controller writes them too.
 func (k *Keeper) patch(ctx context.Context, have, want *corev1.Node, subresources ...string) error {
+	have, want = have.DeepCopy(), want.DeepCopy()
+	have.UID, want.ResourceVersion = "", have.ResourceVersion
+	if len(subresources) == 0 {
+		have.ResourceVersion = ""
+	}
 	before, err := json.Marshal(have)
 	if err != nil {
 		return err

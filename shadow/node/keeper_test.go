@@ -80,8 +80,8 @@ func TestKeeperCreatesRepairsAndReports(t *testing.T) {
 	eventually(t, func() bool { return b.node(t) != nil }, "a deleted Node is made again")
 	eventually(t, func() bool {
 		l, err := b.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), "milan", metav1.GetOptions{})
-		return err == nil && *l.Spec.HolderIdentity == "me"
-	}, "the heartbeat Lease is held")
+		return err == nil && *l.Spec.HolderIdentity == "me" && l.OwnerReferences[0].UID == b.node(t).UID
+	}, "the heartbeat Lease is held, and goes with the Node")
 }
 
 func TestKeeperLeavesForeignNodesAlone(t *testing.T) {
@@ -94,6 +94,9 @@ func TestKeeperLeavesForeignNodesAlone(t *testing.T) {
 		if a.GetResource().Resource == "nodes" {
 			require.Contains(t, []string{"get", "list", "watch"}, a.GetVerb(), "a foreign Node was written")
 		}
+		if a.GetResource().Resource == "leases" {
+			require.Equal(t, "get", a.GetVerb(), "the Lease of a foreign Node was written")
+		}
 	}
 }
 
@@ -103,9 +106,6 @@ func TestKeeperDoesNotReviveANodeThatIsTakenDown(t *testing.T) {
 	})
 	b := start(t, vn)
 	b.keeper.SetRemote(func(r *Remote) { r.Ready = ptr.To(true) })
-	eventually(t, func() bool {
-		_, err := b.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), "milan", metav1.GetOptions{})
-		return err == nil
-	}, "the keeper is at work")
+	eventually(t, func() bool { return b.keeper.loop.Len() == 0 }, "the keeper has looked")
 	require.Nil(t, b.node(t))
 }
