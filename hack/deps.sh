@@ -16,6 +16,7 @@ need nft nftables
 need ip iproute2
 need conntrack conntrack
 need nsenter util-linux
+need unshare util-linux
 need hostname hostname
 cni=missing
 for dir in /usr/lib/cni /opt/cni/bin /usr/libexec/cni; do
@@ -28,17 +29,22 @@ if [ -z "$packages" ]; then
 	exit 0
 fi
 if [ "$(id -u)" != 0 ]; then
-	echo "The full tier of the lab needs root and these packages: $packages" >&2
-	echo "Install them as root, or use the simulated tier, which needs neither." >&2
-	exit 1
+	echo "The full tier of the lab needs root, and these packages, which are missing here: $packages" >&2
+	echo "Become root and run it again: it then installs them. The simulated tier needs neither." >&2
+	exit 2
 fi
 if ! command -v apt-get >/dev/null 2>&1; then
 	echo "The full tier of the lab needs what Debian calls: $packages" >&2
 	echo "There is no apt-get here: install them by this system's own means." >&2
-	exit 1
+	exit 2
 fi
 echo "Installing for the lab: $packages"
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 # shellcheck disable=SC2086
-exec apt-get install -y -qq --no-install-recommends $packages
+if ! { apt-get update -q && apt-get install -y -q --no-install-recommends $packages; } >"$log" 2>&1; then
+	cat "$log" >&2
+	echo "These packages could not be installed: $packages" >&2
+	exit 2
+fi

@@ -130,7 +130,7 @@ func (p program) start(cmd *cobra.Command, in *input) error {
 	if err != nil {
 		return err
 	}
-	proc, err := newProcess(cfg.Config, cmd.ErrOrStderr())
+	proc, err := newProcess(cfg, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

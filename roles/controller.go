@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -126,8 +125,8 @@ func (c *controller) addPeering() error {
 		return err
 	}
 	replicator := replica.New(replica.Config{
-		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqod, Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
-		Peers: peers{c.directory, conditions}, Log: c.env.Log, Observer: c.env.Observer,
+		ClusterID: c.env.Config.ClusterID, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod, Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
+		Peers: peers{c.directory, conditions}, Log: c.env.Log, Observer: c.env.Observer, Forget: c.env.Tracker.Forget, Clock: c.env.Clock,
 	})
 	c.directory.Subscribe(replicator.Changed)
 	c.leased("directory", c.directory.Run)
@@ -187,7 +186,7 @@ func (c *controller) addVirtualNodes() error {
 		ServiceAccounts: c.vkubelets.Core().V1().ServiceAccounts(), RoleBindings: c.vkubelets.Rbac().V1().RoleBindings(),
 		ClusterRoleBindings: c.vkubelets.Rbac().V1().ClusterRoleBindings(),
 		VirtualKubelet:      vkubeletDefaults(c.env.Config),
-		Drain:               virtualnode.DrainConfig{Timeout: c.cfg.DrainTimeout},
+		Drain:               virtualnode.DrainConfig{Timeout: c.cfg.DrainTimeout, ForceAfter: c.cfg.DrainForceAfter},
 		Events:              c.events, Log: c.env.Log, Observer: c.env.Observer, Clock: c.env.Clock,
 	})
 	if err != nil {
@@ -239,30 +238,19 @@ func (c *controller) addWorkload() error {
 
 // vkubeletDefaults is what vkubelets are deployed with: they share what was configured
 // for this process.
-func vkubeletDefaults(cfg config.Config) virtualnode.VirtualKubeletDefaults {
+func vkubeletDefaults(cfg *config.Effective) virtualnode.VirtualKubeletDefaults {
 	t := cfg.Controller.VKubelet
-	args := []string{"--clusterID=" + cfg.ClusterID, "--log.level=" + cfg.Log.Level, "--log.format=" + cfg.Log.Format}
-	for _, d := range []struct {
-		key   string
-		value time.Duration
-	}{
-		{"lease.duration", cfg.Lease.Duration}, {"lease.renewDeadline", cfg.Lease.RenewDeadline}, {"lease.retryPeriod", cfg.Lease.RetryPeriod},
-		{"probe.interval", cfg.Probe.Interval}, {"probe.timeout", cfg.Probe.Timeout}, {"vkubelet.nodeLeaseDuration", cfg.VKubelet.NodeLeaseDuration},
-	} {
-		args = append(args, fmt.Sprintf("--%s=%s", d.key, d.value))
-	}
-	for _, key := range cfg.Reflection.SkipLabels {
-		args = append(args, "--reflection.skipLabels="+key)
-	}
-	for _, key := range cfg.Reflection.SkipAnnotations {
-		args = append(args, "--reflection.skipAnnotations="+key)
-	}
+	args := cfg.VKubeletArgs()
 	if t.NodeAddress != "" {
 		args = append(args, "--vkubelet.nodeAddress="+t.NodeAddress)
 	}
+	var secrets []corev1.LocalObjectReference
+	for _, name := range t.ImagePullSecrets {
+		secrets = append(secrets, corev1.LocalObjectReference{Name: name})
+	}
 	return virtualnode.VirtualKubeletDefaults{
-		Image: t.Image, ImagePullPolicy: corev1.PullPolicy(t.ImagePullPolicy), Replicas: int32(t.Replicas),
-		Resources: resources(t.Resources), Args: append(args, t.ExtraArgs...),
+		Image: t.Image, ImagePullPolicy: corev1.PullPolicy(t.ImagePullPolicy), ImagePullSecrets: secrets,
+		Replicas: int32(t.Replicas), Resources: resources(t.Resources), Args: append(args, t.ExtraArgs...),
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 
 // process runs roles beside each other in one process.
 type process struct {
-	cfg      config.Config
+	cfg      *config.Effective
 	log      *zap.Logger
 	registry *prometheus.Registry
 	metrics  *metrics
@@ -35,7 +35,7 @@ type namedTracker struct {
 	*health.Tracker
 }
 
-func newProcess(cfg config.Config, stderr io.Writer) (*process, error) {
+func newProcess(cfg *config.Effective, stderr io.Writer) (*process, error) {
 	log, err := newLogger(cfg.Log, stderr)
 	if err != nil {
 		return nil, fmt.Errorf("making the logger: %w", err)

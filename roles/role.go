@@ -59,7 +59,7 @@ type Leader interface {
 // Env is what a role is given to build itself from.
 type Env struct {
 	// Config is the effective configuration, checked for this role.
-	Config config.Config
+	Config *config.Effective
 	// Log is named after the role.
 	Log *zap.Logger
 	// Registry takes metrics, named liqod_<subsystem>_<what>_<unit>.

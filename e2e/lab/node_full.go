@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -70,6 +71,9 @@ func NewFull(ctx context.Context, l *Lab, opts FullOptions) (*Full, error) {
 			}
 		}
 	}
+	if err := raiseInotify(inotifyLimit, l.Logf); err != nil {
+		return nil, err
+	}
 	config, err := containerdConfig(ctx)
 	if err != nil {
 		return nil, err
@@ -83,6 +87,35 @@ func NewFull(ctx context.Context, l *Lab, opts FullOptions) (*Full, error) {
 		return nil, fmt.Errorf("making the network: %w", err)
 	}
 	return &Full{lab: l, network: network, testImage: image, containerdConfig: config, clusters: map[*Cluster]*fullCluster{}}, nil
+}
+
+const (
+	inotifyLimit = "/proc/sys/fs/inotify/max_user_instances"
+	// Every containerd, kubelet and API server takes a few; all are root's together, with
+	// what else root runs. A containerd that gets none runs no pods.
+	inotifyNeeded = 1024
+)
+
+// raiseInotify raises a limit of this machine that a few nodes reach. It stays raised:
+// another lab may have come to rely on it.
+func raiseInotify(file string, log func(string, ...any)) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading the limit of inotify instances: %w", err)
+	}
+	have, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return fmt.Errorf("reading the limit of inotify instances in %s: %w", file, err)
+	}
+	if have >= inotifyNeeded {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte(strconv.Itoa(inotifyNeeded)), 0o644); err != nil {
+		log("the limit of inotify instances stays %d, which several clusters may reach: %v", have, err)
+		return nil
+	}
+	log("raised fs.inotify.max_user_instances from %d to %d, until the machine restarts", have, inotifyNeeded)
+	return nil
 }
 
 // Lab that this is a tier of.

@@ -3,6 +3,8 @@ package lab
 import (
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,4 +86,16 @@ func TestLabFullNetwork(t *testing.T) {
 			require.ErrorContains(t, err, "exists already")
 		})
 	}
+}
+
+func TestRaiseInotify(t *testing.T) {
+	for have, want := range map[string]string{"128\n": "1024", "1024\n": "1024\n", "8192\n": "8192\n"} {
+		file := filepath.Join(t.TempDir(), "limit")
+		require.NoError(t, os.WriteFile(file, []byte(have), 0o600))
+		require.NoError(t, raiseInotify(file, t.Logf))
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, want, string(data))
+	}
+	require.Error(t, raiseInotify(filepath.Join(t.TempDir(), "none"), t.Logf))
 }

@@ -79,24 +79,21 @@ func (w *world) gone(namespace, twin string) func(context.Context) error {
 
 func TestPods(t *testing.T) {
 	w := newWorld(t)
-	t.Run("Deployment", func(t *testing.T) { testDeployment(t, w) })
-}
-
-func testDeployment(t *testing.T, w *world) {
-	ctx := t.Context()
-	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{})
-	deployments := w.rome.Client().AppsV1().Deployments("shop")
-	_, err := deployments.Create(ctx, deployment("web", 10), metav1.CreateOptions{})
-	require.NoError(t, err)
-	within(t, time.Minute, "10 pods run in the provider", w.available("web", "shop", 10))
-
-	d, err := deployments.Get(ctx, "web", metav1.GetOptions{})
-	require.NoError(t, err)
-	d.Spec.Template.Spec.Containers[0].Image = "sim/web:2"
-	_, err = deployments.Update(ctx, d, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	within(t, time.Minute, "rollout", w.available("web", "shop", 10))
-
-	require.NoError(t, deployments.Delete(ctx, "web", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
-	within(t, time.Minute, "everything is gone", w.gone("shop", "shop-rome"))
+	// These share the world without disturbing each other.
+	t.Run("Together", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T, *world){
+			"Deployment": testDeployment, "StatefulSet": testStatefulSet, "JobCompletes": testJobCompletes,
+			"JobFails": testJobFails, "JobReplacement": testJobReplacement, "JobEvicted": testJobEvicted, "Endings": testEndings, "Deletion": testDeletion,
+			"Grace": testGrace, "Successor": testSuccessor, "Sidecar": testSidecar, "NeverRun": testNeverRun, "Refused": testRefused, "RemoteDeleted": testRemoteDeleted,
+			"Evicted": testEvicted, "Changes": testChanges, "NotOffloaded": testNotOffloaded, "DaemonSet": testDaemonSet,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, w)
+			})
+		}
+	})
+	t.Run("VKubeletDown", func(t *testing.T) { testVKubeletDown(t, w) })
+	t.Run("ControllerDown", func(t *testing.T) { testControllerDown(t, w) })
+	t.Run("Many", func(t *testing.T) { testMany(t, w) })
 }

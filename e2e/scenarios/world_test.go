@@ -6,6 +6,7 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,8 +25,15 @@ type world struct {
 	rome, milan *site.Site
 }
 
-// newWorld starts two simulated clusters, installs liqod and connects them.
-func newWorld(t *testing.T) *world {
+// newWorld starts two simulated clusters, installs liqod, with settings beside the
+// lab's, and connects them.
+func newWorld(t *testing.T, settings ...map[string]any) *world {
+	t.Helper()
+	return newAdjustedWorld(t, func(*lab.ClusterOptions) {}, settings...)
+}
+
+// newAdjustedWorld is newWorld with clusters made otherwise.
+func newAdjustedWorld(t *testing.T, adjust func(*lab.ClusterOptions), settings ...map[string]any) *world {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts clusters: not with -short")
@@ -42,9 +50,13 @@ func newWorld(t *testing.T) *world {
 	})
 	sites, err := site.New(t.Context(), l, nil)
 	require.NoError(t, err)
+	sites.Settings = map[string]any{}
+	for _, s := range settings {
+		maps.Copy(sites.Settings, s)
+	}
 	w := &world{sites: sites}
 	begin := time.Now()
-	w.start(t)
+	w.start(t, adjust)
 	t.Logf("two clusters with liqod: %s", time.Since(begin).Round(time.Millisecond))
 	begin = time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -54,17 +66,19 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) start(t *testing.T) {
+func (w *world) start(t *testing.T, adjust func(*lab.ClusterOptions)) {
 	t.Helper()
 	var wg sync.WaitGroup
 	errs := make([]error, 2)
 	for i, target := range []**site.Site{&w.rome, &w.milan} {
 		wg.Go(func() {
 			var c *lab.Cluster
-			c, errs[i] = w.sites.Lab.Start(t.Context(), lab.ClusterOptions{
+			options := lab.ClusterOptions{
 				Name: []string{"rome", "milan"}[i], SimulatedNodes: 2, Audit: true,
 				PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 110+i),
-			})
+			}
+			adjust(&options)
+			c, errs[i] = w.sites.Lab.Start(t.Context(), options)
 			if errs[i] == nil {
 				*target, errs[i] = w.sites.Install(t.Context(), c)
 			}

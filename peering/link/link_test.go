@@ -115,7 +115,8 @@ func TestUnknownIdentity(t *testing.T) {
 	})
 	w.addPeer("k", p)
 	w.run()
-	w.awaits(server, "True APIServerReady")
+	w.awaits(server, "Unknown IdentityUnknown")
+	w.awaits(ready, "Unknown IdentityUnknown")
 	require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, "no right")
 	require.Empty(t, w.cluster("milan").Status.ClusterUID)
 }

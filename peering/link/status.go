@@ -97,7 +97,7 @@ func (f facts) server(status *corev1beta1.ForeignClusterStatus, replaced bool) *
 			"the kube-system namespace of the cluster at %s has UID %s, recorded is %s: it is not written to; if it is meant to be the peer, clear status.clusterUID or make the ForeignCluster anew",
 			f.endpoint.Clients.Host, f.uid, status.ClusterUID))
 	case f.unknown != nil:
-		return is(metav1.ConditionTrue, corev1beta1.ReasonAPIServerReady,
+		return is(metav1.ConditionUnknown, corev1beta1.ReasonIdentityUnknown,
 			"the API server answers, but does not tell which cluster it is: "+stable(f.unknown))
 	}
 	return is(metav1.ConditionTrue, corev1beta1.ReasonAPIServerReady, "the API server answers")
@@ -139,7 +139,7 @@ func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 	case !checked:
 		out.Status, out.Reason, out.Message = f.unchecked()
 	case pending != nil:
-		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, corev1beta1.ReasonProbing, pending.Type+": "+pending.Message
+		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, pending.Reason, pending.Type+": "+pending.Message
 	default:
 		out.Status, out.Reason, out.Message = metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed, "all checks pass"
 	}

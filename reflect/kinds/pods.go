@@ -83,12 +83,14 @@ type Pods struct {
 	// gone has the last state of the provider's pod of a local pod, by the local UID, from
 	// the pod's disappearance until the local pod is gone too.
 	gone map[types.UID]*corev1.Pod
+	// told has the refused change that an event has told of, by the local UID.
+	told map[types.UID]string
 }
 
 // NewPods returns a Pods that watches; it starts nothing.
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
-		cfg: cfg, gone: map[types.UID]*corev1.Pod{}, moved: map[types.UID]bool{},
+		cfg: cfg, gone: map[types.UID]*corev1.Pod{}, told: map[types.UID]string{}, moved: map[types.UID]bool{},
 		locals:  recent.New[*corev1.Pod](cfg.Clock),
 		shadows: recent.New[*offloadingv1beta1.ShadowPod](cfg.Clock),
 		remotes: recent.New[*corev1.Pod](cfg.Clock),
@@ -272,6 +274,7 @@ func (p *Pods) forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.gone, uid)
+	delete(p.told, uid)
 	delete(p.moved, uid)
 }
 
@@ -365,31 +368,6 @@ func nodeReady(n *corev1.Node) bool {
 		}
 	}
 	return false
-}
-
-// reflect keeps the ShadowPod as the local pod asks, and the local status as the
-// provider's pod says.
-func (p *Pods) reflect(ctx context.Context, v view) error {
-	if want, differs := forge.UpdateShadowPod(v.shadow, v.local, p.options(v)); differs {
-		written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
-		if err != nil {
-			return fmt.Errorf("updating the ShadowPod: %w", err)
-		}
-		p.shadows.Wrote(written)
-	}
-	return p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote))
-}
-
-func (p *Pods) options(v view) forge.PodOptions {
-	o := forge.PodOptions{
-		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination,
-		NodeName: p.cfg.Node, RemoteNamespace: v.twin.remote,
-		SkipLabels: p.cfg.SkipLabels, SkipAnnotations: p.cfg.SkipAnnotations,
-	}
-	if vn := p.virtualNode(); vn != nil {
-		o.Patch = vn.Spec.OffloadingPatch
-	}
-	return o
 }
 
 func (p *Pods) virtualNode() *offloadingv1beta1.VirtualNode {

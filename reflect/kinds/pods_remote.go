@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -19,6 +20,53 @@ import (
 
 // fieldManager is the name under which this package writes.
 const fieldManager = "liqod-vkubelet"
+
+// reflect keeps the ShadowPod as the local pod asks, and the local status as the
+// provider's pod says.
+func (p *Pods) reflect(ctx context.Context, v view) error {
+	if want, differs := forge.UpdateShadowPod(v.shadow, v.local, p.options(v)); differs {
+		written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+		if err != nil {
+			return fmt.Errorf("updating the ShadowPod: %w", err)
+		}
+		p.shadows.Wrote(written)
+	}
+	p.tellRefusedChange(v)
+	return p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote))
+}
+
+// tellRefusedChange tells, once, that the provider refuses a change of a pod that it
+// runs. One that it does not run says so in its status.
+func (p *Pods) tellRefusedChange(v view) {
+	c := meta.FindStatusCondition(v.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
+	what := ""
+	if v.remote != nil && c != nil && c.Status == metav1.ConditionFalse {
+		what = c.Message
+	}
+	p.mu.Lock()
+	news := p.told[v.local.UID] != what
+	if what == "" {
+		delete(p.told, v.local.UID)
+	} else {
+		p.told[v.local.UID] = what
+	}
+	p.mu.Unlock()
+	if news && what != "" {
+		p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, c.Reason, fmt.Sprintf("in cluster %s: %s", p.cfg.Destination, what))
+	}
+}
+
+func (p *Pods) options(v view) forge.PodOptions {
+	o := forge.PodOptions{
+		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination,
+		NodeName: p.cfg.Node, RemoteNamespace: v.twin.remote,
+		SkipLabels: p.cfg.SkipLabels, SkipAnnotations: p.cfg.SkipAnnotations,
+	}
+	if vn := p.virtualNode(); vn != nil {
+		o.Patch = vn.Spec.OffloadingPatch
+	}
+	return o
+}
 
 // offload asks the provider for the pod: one write.
 func (p *Pods) offload(ctx context.Context, v view) error {

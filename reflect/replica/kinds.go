@@ -2,10 +2,14 @@ package replica
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -31,8 +35,8 @@ type writer[T any] interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// kind says how the objects of one kind are replicated. The functions are pure and
-// change their last argument, which is a copy.
+// kind says how the objects of one kind are replicated. The functions that take no client
+// are pure, and change their last argument, which is a copy.
 type kind[T object[T]] struct {
 	name string
 	// ours reports whether a home object is this cluster's own wish, not a peer's.
@@ -43,8 +47,14 @@ type kind[T object[T]] struct {
 	push func(home, remote T)
 	// pull sets the answer of remote in home.
 	pull func(remote, home T)
-	// same reports whether two objects are equal in what push or pull writes.
+	// fail says in home why it is not replicated; mend takes that back.
+	fail func(message string, now time.Time, home T)
+	mend func(home T)
+	// same reports whether two objects are equal in what these functions write.
 	same func(a, b T) bool
+	// wanted reports, by a live read, whether somebody will make the home object for a
+	// peer again when it is gone.
+	wanted func(ctx context.Context, c versioned.Interface, peer string) (bool, error)
 
 	client   func(c versioned.Interface, namespace string) writer[T]
 	informer func(f externalversions.SharedInformerFactory) cache.SharedIndexInformer
@@ -66,7 +76,10 @@ func namespaceMaps(clusterID string) kind[*offloadingv1beta1.NamespaceMap] {
 			remote.Labels[corev1beta1.RemoteClusterIDLabel] = clusterID
 			remote.Spec = *home.Spec.DeepCopy()
 		},
-		pull: pullNamespaceMap,
+		pull:   pullNamespaceMap,
+		fail:   failNamespaceMap,
+		mend:   mendNamespaceMap,
+		wanted: namespaceMapWanted,
 		same: func(a, b nm) bool {
 			return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status, b.Status)
 		},
@@ -115,4 +128,36 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 		}
 		home.Status.CurrentMapping[ns] = answer
 	}
+}
+
+// maxMessage bounds what is shown of a peer's error.
+const maxMessage = 2048
+
+func failNamespaceMap(message string, now time.Time, home *offloadingv1beta1.NamespaceMap) {
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "")
+	}
+	home.Status.Conditions = slices.Clone(home.Status.Conditions)
+	meta.SetStatusCondition(&home.Status.Conditions, metav1.Condition{
+		Type: offloadingv1beta1.RemoteNamespaceReady, Status: metav1.ConditionFalse, Reason: offloadingv1beta1.ReasonReplicationFailed,
+		Message: message, ObservedGeneration: home.Generation, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+func mendNamespaceMap(home *offloadingv1beta1.NamespaceMap) {
+	home.Status.Conditions = slices.DeleteFunc(slices.Clone(home.Status.Conditions), func(c metav1.Condition) bool {
+		return c.Type == offloadingv1beta1.RemoteNamespaceReady && c.Reason == offloadingv1beta1.ReasonReplicationFailed
+	})
+}
+
+// namespaceMapWanted looks for NamespaceOffloadings that have selected the peer.
+func namespaceMapWanted(ctx context.Context, c versioned.Interface, peer string) (bool, error) {
+	list, err := c.OffloadingV1beta1().NamespaceOffloadings(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("listing NamespaceOffloadings: %w", err)
+	}
+	return slices.ContainsFunc(list.Items, func(o offloadingv1beta1.NamespaceOffloading) bool {
+		return o.DeletionTimestamp == nil &&
+			meta.IsStatusConditionTrue(o.Status.RemoteNamespacesConditions[peer], offloadingv1beta1.RemoteNamespaceOffloadingRequired)
+	}), nil
 }

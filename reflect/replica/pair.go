@@ -2,7 +2,9 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,10 +40,14 @@ type pair[T object[T]] struct {
 
 	factory externalversions.SharedInformerFactory
 	remote  cache.SharedIndexInformer
-	watches []cache.ResourceEventHandlerRegistration
+	watches []cache.ResourceEventHandlerRegistration // of both
 
-	mu       sync.Mutex
-	verified bool
+	// absent is when the home object was first missed; zero while it is there. There is
+	// one key, so there is one sync at a time.
+	absent time.Time
+
+	mu        sync.Mutex
+	unwatched time.Time // when the peer last refused to be watched, after it had not
 }
 
 func newPair(cfg Config, peer string, way Peer) *pair[*offloadingv1beta1.NamespaceMap] {
@@ -49,8 +55,31 @@ func newPair(cfg Config, peer string, way Peer) *pair[*offloadingv1beta1.Namespa
 		kind: namespaceMaps(cfg.ClusterID), cfg: cfg, peer: peer, way: way,
 		local: corev1beta1.TenantNamespace(peer), home: cfg.Maps.Informer(),
 	}
-	p.Loop = loop.New(loop.Config{Name: "replica-" + p.kind.name, Sync: p.sync, Log: cfg.Log.With(zap.String("peer", peer)), Observer: cfg.Observer})
+	observer := cfg.Observer
+	if observer != nil {
+		observer = awake{observer, p.synced}
+	}
+	// The name is the peer's own: who is at work with one peer may wait for another.
+	p.Loop = loop.New(loop.Config{Name: "replica-" + p.kind.name + "-" + peer, Sync: p.sync, Log: cfg.Log.With(zap.String("peer", peer)), Observer: observer})
 	return p
+}
+
+// awake tells an observer of no key that waits for caches: while a peer is away, nothing
+// here is late.
+type awake struct {
+	loop.Observer
+	synced func() bool
+}
+
+// Queued implements loop.Observer.
+func (a awake) Queued(name string, key loop.Key) {
+	if a.synced() {
+		a.Observer.Queued(name, key)
+	}
+}
+
+func (p *pair[T]) synced() bool {
+	return !slices.ContainsFunc(p.watches, func(r cache.ResourceEventHandlerRegistration) bool { return !r.HasSynced() })
 }
 
 // wire registers with the informers of both sides.
@@ -78,13 +107,17 @@ func (p *pair[T]) wire() error {
 		return err
 	}
 	p.watches = append(p.watches, reg)
-	_, err = p.Watch(p.remote, func(obj any) []loop.Key {
+	if err := p.remote.SetWatchErrorHandlerWithContext(p.onWatchError); err != nil {
+		return fmt.Errorf("watching the copies of %s: %w", p.kind.name, err)
+	}
+	reg, err = p.Watch(p.remote, func(obj any) []loop.Key {
 		m, ok := obj.(metav1.Object)
 		if !ok {
 			return nil
 		}
 		return p.keys(m)
 	})
+	p.watches = append(p.watches, reg)
 	return err
 }
 
@@ -93,8 +126,9 @@ func (p *pair[T]) run(ctx context.Context) {
 	p.factory.Start(ctx.Done())
 	_ = p.Run(ctx, pairWorkers) // a loop's Run has no error to give
 	p.factory.Shutdown()
-	for _, reg := range p.watches {
-		_ = p.home.RemoveEventHandler(reg) // fails only for an informer that has ended
+	_ = p.home.RemoveEventHandler(p.watches[0]) // fails only for an informer that has ended
+	if p.cfg.Forget != nil {
+		p.cfg.Forget(p.Name())
 	}
 }
 
@@ -132,11 +166,26 @@ func (p *pair[T]) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case home != none && !p.kind.ours(home):
+	if home != none && !p.kind.ours(home) {
 		return nil
-	case home == none || home.GetDeletionTimestamp() != nil:
+	}
+	if home == none || home.GetDeletionTimestamp() != nil {
 		return p.withdraw(ctx, key.Name, remote)
+	}
+	p.absent = time.Time{}
+	err = p.replicate(ctx, home, remote)
+	if lasting(err) {
+		return errors.Join(err, p.show(ctx, home, err))
+	}
+	if err == nil && p.refused() {
+		return loop.After(unwatchedFor)
+	}
+	return err
+}
+
+func (p *pair[T]) replicate(ctx context.Context, home, remote T) error {
+	var none T
+	switch {
 	case remote == none:
 		return p.create(ctx, home)
 	case remote.GetDeletionTimestamp() != nil:
@@ -145,40 +194,10 @@ func (p *pair[T]) sync(ctx context.Context, key loop.Key) error {
 	return p.equal(ctx, home, remote)
 }
 
-// verify makes sure, once per connection, that the peer is who it was.
+// verify makes sure that the peer is who it was.
 func (p *pair[T]) verify(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.verified {
-		return nil
-	}
 	if err := p.way.Identity(ctx); err != nil {
-		return fmt.Errorf("verifying the cluster that answers for %s: %w", p.peer, err)
-	}
-	p.verified = true
-	return nil
-}
-
-// withdraw deletes the copy of an object that is gone, once a live read agrees.
-func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
-	var none T
-	if remote == none || remote.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	live, err := p.kind.client(p.cfg.Liqo, p.local).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case err == nil && live.GetDeletionTimestamp() == nil && p.kind.ours(live):
-		return loop.After(cacheDelay)
-	case err != nil && !apierrors.IsNotFound(err):
-		return fmt.Errorf("confirming that %s %s is gone: %w", p.kind.name, name, err)
-	}
-	if err := p.verify(ctx); err != nil {
-		return err
-	}
-	err = p.kind.client(p.way.Liqo, remote.GetNamespace()).Delete(ctx, remote.GetName(),
-		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(remote.GetUID()))})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting the copy of %s %s: %w", p.kind.name, name, err)
+		return peerError{fmt.Errorf("verifying the cluster that answers for %s: %w", p.peer, err)}
 	}
 	return nil
 }
@@ -196,7 +215,7 @@ func (p *pair[T]) create(ctx context.Context, home T) error {
 		return p.adopt(ctx, home)
 	}
 	if err != nil {
-		return fmt.Errorf("creating the copy of %s %s: %w", p.kind.name, home.GetName(), err)
+		return peerError{fmt.Errorf("creating the copy of %s %s: %w", p.kind.name, home.GetName(), err)}
 	}
 	return nil
 }
@@ -206,12 +225,15 @@ func (p *pair[T]) create(ctx context.Context, home T) error {
 func (p *pair[T]) adopt(ctx context.Context, home T) error {
 	c := p.kind.client(p.way.Liqo, p.cfg.remoteNamespace())
 	remote, err := c.Get(ctx, home.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return loop.After(cacheDelay)
+	}
 	if err != nil {
-		return fmt.Errorf("reading the copy of %s %s: %w", p.kind.name, home.GetName(), err)
+		return peerError{fmt.Errorf("reading the copy of %s %s: %w", p.kind.name, home.GetName(), err)}
 	}
 	if labels := remote.GetLabels(); labels[offloadingv1beta1.ReplicatedLabel] != "true" {
-		return fmt.Errorf("the peer has a %s %s/%s of its own where the copy of %s/%s belongs",
-			p.kind.name, remote.GetNamespace(), remote.GetName(), home.GetNamespace(), home.GetName())
+		return peerError{fmt.Errorf("the peer has a %s %s/%s of its own where the copy of %s/%s belongs",
+			p.kind.name, remote.GetNamespace(), remote.GetName(), home.GetNamespace(), home.GetName())}
 	}
 	return p.equal(ctx, home, remote)
 }
@@ -224,11 +246,18 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 		if err := p.verify(ctx); err != nil {
 			return err
 		}
-		if _, err := p.kind.client(p.way.Liqo, remote.GetNamespace()).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("updating the copy of %s %s: %w", p.kind.name, home.GetName(), err)
+		_, err := p.kind.client(p.way.Liqo, remote.GetNamespace()).Update(ctx, next, metav1.UpdateOptions{})
+		if apierrors.IsNotFound(err) {
+			return loop.After(cacheDelay)
+		}
+		if err != nil {
+			return peerError{fmt.Errorf("updating the copy of %s %s: %w", p.kind.name, home.GetName(), err)}
 		}
 	}
 	answered := home.DeepCopy()
+	if !p.refused() {
+		p.kind.mend(answered)
+	}
 	p.kind.pull(remote, answered)
 	if p.kind.same(answered, home) {
 		return nil

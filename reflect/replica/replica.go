@@ -10,7 +10,9 @@ import (
 	"sync"
 
 	"go.uber.org/zap"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -25,7 +27,7 @@ type Peer struct {
 	// Liqo is a client of the peer's cluster.
 	Liqo versioned.Interface
 	// Identity fails unless the cluster that answers is the one that is recorded as the
-	// peer. It is asked before the first write of each connection.
+	// peer. It is asked before each write: the cluster behind an address may change.
 	Identity func(ctx context.Context) error
 }
 
@@ -39,7 +41,8 @@ type Peers interface {
 type Config struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
-	// Liqo is a client of this cluster.
+	// Core and Liqo are clients of this cluster.
+	Core kubernetes.Interface
 	Liqo versioned.Interface
 	// Maps is of this cluster and of all namespaces.
 	Maps informers.NamespaceMapInformer
@@ -48,6 +51,10 @@ type Config struct {
 	Log   *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
+	// Forget is called with the name of a peer's loop when that has ended; may be nil.
+	Forget func(loop string)
+	// Clock is the real one when nil.
+	Clock clock.PassiveClock
 }
 
 // Replicator replicates to and from every peer that there is a way to, each in a loop
@@ -70,6 +77,9 @@ type connection struct {
 
 // New returns a Replicator. It starts nothing.
 func New(cfg Config) *Replicator {
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
 	r := &Replicator{cfg: cfg, known: map[string]bool{}, running: map[string]*connection{}}
 	r.manager = loop.New(loop.Config{Name: "replica", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return r

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	corefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -91,6 +92,7 @@ func (p *peers) set(peer *Peer) {
 type world struct {
 	t            *testing.T
 	home, remote *fake.Clientset
+	core         *corefake.Clientset
 	informers    externalversions.SharedInformerFactory
 	peers        *peers
 	r            *Replicator
@@ -99,7 +101,8 @@ type world struct {
 func newWorld(t *testing.T, home, remote []runtime.Object) *world {
 	w := &world{t: t, home: fake.NewSimpleClientset(home...), remote: fake.NewSimpleClientset(remote...), peers: &peers{}}
 	w.informers = externalversions.NewSharedInformerFactory(w.home, 0)
-	w.r = New(Config{ClusterID: "rome", Liqo: w.home, Maps: w.informers.Offloading().V1beta1().NamespaceMaps(), Peers: w.peers, Log: zaptest.NewLogger(t)})
+	w.core = corefake.NewClientset()
+	w.r = New(Config{ClusterID: "rome", Core: w.core, Liqo: w.home, Maps: w.informers.Offloading().V1beta1().NamespaceMaps(), Peers: w.peers, Log: zaptest.NewLogger(t)})
 	w.informers.Offloading().V1beta1().NamespaceMaps().Informer()
 	w.informers.Start(t.Context().Done())
 	w.informers.WaitForCacheSync(t.Context().Done())

@@ -78,17 +78,20 @@ type Controller struct {
 	PodSecurityLevel string           `mapstructure:"podSecurityLevel"`
 	RuntimeClasses   []string         `mapstructure:"runtimeClasses"`
 	DrainTimeout     time.Duration    `mapstructure:"drainTimeout"`
+	DrainForceAfter  time.Duration    `mapstructure:"drainForceAfter"`
 	VKubelet         VKubeletTemplate `mapstructure:"vkubelet"`
 }
 
 // VKubeletTemplate is what role controller makes vkubelet Deployments from.
 type VKubeletTemplate struct {
-	Image           string    `mapstructure:"image"`
-	ImagePullPolicy string    `mapstructure:"imagePullPolicy"`
-	Replicas        int       `mapstructure:"replicas"`
-	ExtraArgs       []string  `mapstructure:"extraArgs"`
-	NodeAddress     string    `mapstructure:"nodeAddress"`
-	Resources       Resources `mapstructure:"resources"`
+	Image           string `mapstructure:"image"`
+	ImagePullPolicy string `mapstructure:"imagePullPolicy"`
+	// ImagePullSecrets are names of Secrets in each tenant namespace.
+	ImagePullSecrets []string  `mapstructure:"imagePullSecrets"`
+	Replicas         int       `mapstructure:"replicas"`
+	ExtraArgs        []string  `mapstructure:"extraArgs"`
+	NodeAddress      string    `mapstructure:"nodeAddress"`
+	Resources        Resources `mapstructure:"resources"`
 }
 
 // Resources are Kubernetes quantities; an empty one is left out.

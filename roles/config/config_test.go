@@ -189,6 +189,8 @@ func TestEnvironmentAndFlags(t *testing.T) {
 		"unknown, nothing like it":  {[]string{"LIQOD_FROBNICATE_EVERYTHING_THERE_IS=1"}, nil, "unknown environment variable LIQOD_FROBNICATE_EVERYTHING_THERE_IS"},
 		"wrong type in environment": {[]string{"LIQOD_CONTROLLER_WORKERS=many"}, nil, `controller.workers: "many" is not accepted (from env LIQOD_CONTROLLER_WORKERS): a whole number from 1 to 1000`},
 		"wrong type in a flag":      {nil, []string{"--probe.interval=1"}, `probe.interval: "1" is not accepted (from flag --probe.interval): a duration with its unit, from 100ms to 1h`},
+		"a name for an address":     {nil, []string{"--controller.vkubelet.nodeAddress=vk.example.com"}, `controller.vkubelet.nodeAddress: "vk.example.com" is not accepted (from flag --controller.vkubelet.nodeAddress): an IP address, or ""`},
+		"names and addresses":       {nil, []string{"--webhook.hosts=hooks.example.com,10.0.0.1,fd00::1", "--vkubelet.nodeAddress=fd00::1"}, ""},
 		"wrong element of a list":   {nil, []string{"--controller.runtimeClasses=gvisor,A B"}, `controller.runtimeClasses: [gvisor A B] is not accepted (from flag --controller.runtimeClasses): a list, each element the name of an object (a-z, 0-9, - and ., at most 253 characters)`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +228,7 @@ func TestValidateFor(t *testing.T) {
 		"vkubelet": {[]string{"webhook", "vkubelet"}, []string{
 			"clusterID: needed by role vkubelet: a DNS label of at most 51 characters (a-z, 0-9 and -, as in rome-1) (LIQOD_CLUSTERID, --clusterID or a line in the --config file)",
 			"vkubelet.virtualNode: needed by role vkubelet: namespace/name, as in liqo-tenant-milan/milan (LIQOD_VKUBELET_VIRTUALNODE, --vkubelet.virtualNode or a line in the --config file)",
-			"vkubelet.nodeAddress: needed by role vkubelet: an IP address or a DNS name (LIQOD_VKUBELET_NODEADDRESS, --vkubelet.nodeAddress or a line in the --config file)",
+			"vkubelet.nodeAddress: needed by role vkubelet: an IP address (LIQOD_VKUBELET_NODEADDRESS, --vkubelet.nodeAddress or a line in the --config file)",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -132,10 +133,17 @@ func address() kind {
 	})
 }
 
-func nodeAddress() kind {
-	return text("address", "an IP address or a DNS name", func(s string) bool {
-		return net.ParseIP(s) != nil || len(s) <= 253 && dnsSubdomain.MatchString(s)
+func ipAddress() kind { return text("address", "an IP address", isIP) }
+
+func host() kind {
+	return text("host", "an IP address or a DNS name", func(s string) bool {
+		return isIP(s) || len(s) <= 253 && dnsSubdomain.MatchString(s)
 	})
+}
+
+func isIP(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Zone() == ""
 }
 
 func quantity() kind {

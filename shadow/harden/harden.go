@@ -23,6 +23,10 @@ const (
 	ReasonPodCertificate = "PodCertificateRefused"
 )
 
+// maxGrace, in seconds, is the longest time that a peer's pod may take to end: a pod that
+// asks for years would hold its namespace, and what is taken down with it, for as long.
+const maxGrace = 3600
+
 // Refused says that a peer's pod may not run here as it is written.
 type Refused struct {
 	// Reason is a CamelCase word for conditions and events.
@@ -65,7 +69,11 @@ func PodSpec(spec *corev1.PodSpec, rules Rules) error {
 	spec.DeprecatedServiceAccount = ""
 	spec.AutomountServiceAccountToken = new(bool)
 	spec.EphemeralContainers = nil
+	if g := spec.TerminationGracePeriodSeconds; g != nil && *g > maxGrace {
+		spec.TerminationGracePeriodSeconds = new(int64(maxGrace))
+	}
 	spec.Tolerations = tolerations(spec.Tolerations)
+	placement(spec)
 	for i := range spec.Volumes {
 		dropTokens(&spec.Volumes[i])
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,8 +22,9 @@ import (
 
 // entries reads and writes single entries of this cluster's own NamespaceMaps.
 type entries struct {
-	client versioned.Interface
-	lister listers.NamespaceMapLister
+	client      versioned.Interface
+	lister      listers.NamespaceMapLister
+	offloadings listers.NamespaceOffloadingLister
 
 	// Many namespaces share one map. Writing it one at a time, each from a fresh read,
 	// spares the conflicts that a cache behind its own writes would give.
@@ -69,7 +71,7 @@ func (e *entries) set(ctx context.Context, provider, namespace, name string) (st
 	defer e.mu.Unlock()
 	m, err := e.client.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return "", e.create(ctx, provider, namespace, name)
+		return e.create(ctx, provider, namespace, name)
 	}
 	if err != nil {
 		return "", fmt.Errorf("reading the NamespaceMap of %s: %w", provider, err)
@@ -77,11 +79,8 @@ func (e *entries) set(ctx context.Context, provider, namespace, name string) (st
 	if !isHome(m) {
 		return fmt.Sprintf("NamespaceMap %s/%s was put there by cluster %s and does not ask it for namespaces", m.Namespace, m.Name, provider), nil
 	}
-	for _, other := range slices.Sorted(maps.Keys(m.Spec.DesiredMapping)) {
-		if other != namespace && m.Spec.DesiredMapping[other] == name {
-			return fmt.Sprintf("namespace %s is already offloaded to cluster %s as %s: choose another name with namespaceMappingStrategy SelectedName",
-				other, provider, name), nil
-		}
+	if problem := taken(m, namespace, name); problem != "" {
+		return problem, nil
 	}
 	if m.Spec.DesiredMapping[namespace] == name {
 		return "", nil
@@ -92,6 +91,17 @@ func (e *entries) set(ctx context.Context, provider, namespace, name string) (st
 		return "", err
 	}
 	return "", nil
+}
+
+// taken says that another namespace has the name of the twin; it is empty if none has.
+func taken(m *offloadingv1beta1.NamespaceMap, namespace, name string) string {
+	for _, other := range slices.Sorted(maps.Keys(m.Spec.DesiredMapping)) {
+		if other != namespace && m.Spec.DesiredMapping[other] == name {
+			return fmt.Sprintf("namespace %s is already offloaded to cluster %s as %s: choose another name with namespaceMappingStrategy SelectedName",
+				other, m.Name, name)
+		}
+	}
+	return ""
 }
 
 // unset makes the map of a provider no longer ask for a twin.
@@ -111,19 +121,50 @@ func (e *entries) unset(ctx context.Context, provider, namespace string) error {
 	return e.patch(ctx, m, namespace, nil)
 }
 
-func (e *entries) create(ctx context.Context, provider, namespace, name string) error {
+// create makes the map of a provider. If somebody has deleted it, all that was asked for
+// is asked for again at once: a twin that is missing from it would be removed.
+func (e *entries) create(ctx context.Context, provider, namespace, name string) (string, error) {
+	desired, err := e.asked(provider)
+	if err != nil {
+		return "", err
+	}
 	m := &offloadingv1beta1.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: corev1beta1.TenantNamespace(provider),
 			Name:      provider,
 			Labels:    map[string]string{corev1beta1.RemoteClusterIDLabel: provider},
 		},
-		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{namespace: name}},
+		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: desired},
+	}
+	problem := taken(m, namespace, name)
+	if problem == "" {
+		desired[namespace] = name
 	}
 	if _, err := e.client.OffloadingV1beta1().NamespaceMaps(m.Namespace).Create(ctx, m, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("creating NamespaceMap %s/%s: %w", m.Namespace, m.Name, err)
+		return "", fmt.Errorf("creating NamespaceMap %s/%s: %w", m.Namespace, m.Name, err)
 	}
-	return nil
+	return problem, nil
+}
+
+// asked returns what the NamespaceOffloadings say was asked of a provider.
+func (e *entries) asked(provider string) (map[string]string, error) {
+	all, err := e.offloadings.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing NamespaceOffloadings: %w", err)
+	}
+	out := map[string]string{}
+	for _, nso := range all {
+		conditions := nso.Status.RemoteNamespacesConditions[provider]
+		ready := meta.FindStatusCondition(conditions, offloadingv1beta1.RemoteNamespaceReady)
+		switch {
+		case nso.DeletionTimestamp != nil, nso.Name != offloadingv1beta1.NamespaceOffloadingName, nso.Status.RemoteNamespaceName == "":
+		case !meta.IsStatusConditionTrue(conditions, offloadingv1beta1.RemoteNamespaceOffloadingRequired):
+		case ready != nil && ready.Reason == offloadingv1beta1.ReasonInvalid: // it could not be asked
+		default:
+			out[nso.Namespace] = nso.Status.RemoteNamespaceName
+		}
+	}
+	return out, nil
 }
 
 // patch sets one entry, or removes it when name is nil; the other entries are neither

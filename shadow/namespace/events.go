@@ -96,7 +96,7 @@ func asMap(obj any) *offloadingv1beta1.NamespaceMap {
 	return m
 }
 
-// changedEntries returns the namespaces whose wish or answer differs between two
+// changedEntries returns the namespaces whose wish, answer or trouble differs between two
 // versions of a map, and whether a name has become free.
 func changedEntries(before, after *offloadingv1beta1.NamespaceMap) (namespaces []string, freed bool) {
 	changed := map[string]bool{}
@@ -117,6 +117,11 @@ func changedEntries(before, after *offloadingv1beta1.NamespaceMap) (namespaces [
 	}
 	for ns := range after.Status.CurrentMapping {
 		if _, ok := before.Status.CurrentMapping[ns]; !ok {
+			changed[ns] = true
+		}
+	}
+	if trouble(before) != trouble(after) {
+		for ns := range after.Spec.DesiredMapping {
 			changed[ns] = true
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -153,6 +154,15 @@ func TestReservedNames(t *testing.T) {
 	all, err := w.core.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, all.Items, 2, "the tenant namespace and one twin")
+}
+
+func TestASecondWishDoesNotShakeATwin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop-rome"})).provider()
+	w.accepted("shop")
+	w.setDesired(map[string]string{"a": "shop-rome", "shop": "shop-rome"})
+	w.backsOff("a", "it is the twin of shop")
+	w.accepted("shop")
 }
 
 func TestMapsThatAreNotAccepted(t *testing.T) {
@@ -339,19 +349,17 @@ func TestTerminatingTwin(t *testing.T) {
 func TestCreationThatFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web", "shop": "shop"}))
-	refused := 0
+	relents := &atomic.Bool{}
 	w.core.PrependReactor("create", "namespaces", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		ns, ok := a.(clienttesting.CreateAction).GetObject().(*corev1.Namespace)
 		if !ok || ns.Name != "web" {
 			return false, nil, nil
 		}
-		if refused++; refused <= 3 {
-			return true, nil, apierrors.NewForbidden(corev1.Resource("namespaces"), "web", fmt.Errorf("too many"))
-		}
-		return false, nil, nil
+		return !relents.Load(), nil, apierrors.NewForbidden(corev1.Resource("namespaces"), "web", fmt.Errorf("too many"))
 	})
 	w.provider()
 	w.backsOff("web", "too many")
+	relents.Store(true)
 	w.accepted("shop")
 	w.accepted("web")
 }

@@ -73,7 +73,7 @@ func NewOffloading(cfg OffloadingConfig) (*Offloading, error) {
 		virtualNodes: cfg.VirtualNodes.Lister(),
 		nodes:        cfg.Nodes.Lister(),
 		namespaces:   cfg.Namespaces.Lister(),
-		entries:      &entries{client: cfg.Liqo, lister: cfg.Maps.Lister()},
+		entries:      &entries{client: cfg.Liqo, lister: cfg.Maps.Lister(), offloadings: cfg.Offloadings.Lister()},
 	}
 	o.Loop = loop.New(loop.Config{Name: "namespaceoffloading", Sync: o.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return o, o.watch()
@@ -111,7 +111,7 @@ func (o *Offloading) sync(ctx context.Context, key loop.Key) error {
 	case err != nil:
 		return fmt.Errorf("reading the namespace: %w", err)
 	case ns.DeletionTimestamp != nil:
-		return nil // its NamespaceOffloading is deleted next
+		return o.endWith(ctx, nso, ns)
 	}
 	return o.offload(ctx, nso, ns)
 }
@@ -151,6 +151,7 @@ func (o *Offloading) offload(ctx context.Context, nso *offloadingv1beta1.Namespa
 			errs = append(errs, err)
 		}
 		if m := o.entries.home(id); m != nil {
+			out.trouble = trouble(m)
 			if answer, ok := m.Status.CurrentMapping[ns.Name]; ok {
 				out.answer = &answer
 			}

@@ -254,6 +254,22 @@ func TestConflictIsTriedAgain(t *testing.T) {
 	w.eventually("asked", func() bool { return w.desired("milan")["web"] == "web-rome" })
 }
 
+// Kubernetes deletes the pods of a namespace first, and the NamespaceOffloading only
+// when they are gone.
+func TestDeletedNamespaceIsUnmappedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
+	w.eventually("the provider is asked", func() bool { return w.desired("milan")["web"] == "web-rome" })
+	w.settled()
+	ns := w.namespace("web")
+	now := metav1.Now()
+	ns.DeletionTimestamp, ns.Finalizers = &now, []string{"test/hold"}
+	_, err := w.core.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.eventually("the provider is asked no longer", func() bool { return w.desired("milan")["web"] == "" })
+	w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
+}
+
 func TestTerminatingNamespaceIsNotOffloaded(t *testing.T) {
 	t.Parallel()
 	ns := plainNamespace("web")

@@ -18,6 +18,8 @@ type outcome struct {
 	choice choice
 	// problem says what keeps the cluster from being asked; empty when it was asked.
 	problem string
+	// trouble says why the cluster does not answer, if that is known.
+	trouble string
 	// answer is what the cluster says; nil while it has said nothing.
 	answer *offloadingv1beta1.RemoteNamespaceStatus
 }
@@ -40,6 +42,7 @@ func (s summary) status(nso *offloadingv1beta1.NamespaceOffloading) offloadingv1
 	}
 	if s.invalid != "" {
 		out.OffloadingPhase = offloadingv1beta1.PhaseAllFailed
+		out.RemoteNamespaceName = nso.Status.RemoteNamespaceName // what was asked before stands
 		out.RemoteNamespacesConditions = nso.Status.RemoteNamespacesConditions
 		s.set(&out.Conditions, nso, offloadingv1beta1.RemoteNamespaceReady, false, offloadingv1beta1.ReasonInvalid, s.invalid)
 		return out
@@ -110,6 +113,8 @@ func (s summary) judge(id string, o outcome) (ready bool, reason, message string
 	switch {
 	case o.problem != "":
 		return false, offloadingv1beta1.ReasonInvalid, o.problem
+	case o.trouble != "" && (o.answer == nil || o.answer.RemoteNamespace != s.name):
+		return false, offloadingv1beta1.ReasonReplicationFailed, fmt.Sprintf("cluster %s cannot be asked for namespace %s: %s", id, s.name, o.trouble)
 	case o.answer == nil || o.answer.RemoteNamespace != s.name:
 		return false, offloadingv1beta1.ReasonCreating, fmt.Sprintf("cluster %s has been asked for namespace %s and has not answered yet", id, s.name)
 	case o.answer.Phase == offloadingv1beta1.MappingAccepted:
@@ -118,6 +123,19 @@ func (s summary) judge(id string, o outcome) (ready bool, reason, message string
 		return false, offloadingv1beta1.ReasonTerminating, orElse(o.answer.Message, fmt.Sprintf("namespace %s is being removed from cluster %s", s.name, id))
 	}
 	return false, offloadingv1beta1.ReasonCreationLoopBackOff, orElse(o.answer.Message, fmt.Sprintf("cluster %s cannot make namespace %s", id, s.name))
+}
+
+// trouble returns why the provider of an own map gives no answers; empty if it is not
+// known that it will not. It could not be written to, or does not accept the map.
+func trouble(m *offloadingv1beta1.NamespaceMap) string {
+	c := meta.FindStatusCondition(m.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
+	if c == nil || c.Status == metav1.ConditionTrue {
+		return ""
+	}
+	if c.Reason == offloadingv1beta1.ReasonReplicationFailed || c.Reason == offloadingv1beta1.ReasonInvalid {
+		return c.Message
+	}
+	return ""
 }
 
 func orElse(s, other string) string {

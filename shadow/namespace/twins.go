@@ -98,10 +98,10 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(parallelTwins)
-	taken := map[string]string{}
+	taken := standing(nm, twins)
 	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
 		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser}
-		if other, ok := taken[w.name]; ok {
+		if other, ok := taken[w.name]; ok && other != original {
 			mu.Lock()
 			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is asked for twice: it is the twin of %s", w.name, other))
 			mu.Unlock()
@@ -124,6 +124,18 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 		status.CurrentMapping = nil
 	}
 	return errors.Join(append(errs, m.report(ctx, nm, status))...)
+}
+
+// standing returns, by name, whose twins the wanted ones are that stand already: a
+// second wish for the same name does not shake them.
+func standing(nm *offloadingv1beta1.NamespaceMap, twins map[string]*corev1.Namespace) map[string]string {
+	out := map[string]string{}
+	for name, ns := range twins {
+		if original := originalOf(ns); original != "" && wanted(nm, ns) {
+			out[name] = original
+		}
+	}
+	return out
 }
 
 func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser string) (reason, message string) {

@@ -58,6 +58,23 @@ func (o *Offloading) end(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 	return nil
 }
 
+// endWith is end for an offloading whose namespace is being deleted. Kubernetes deletes
+// a namespace's pods before anything else in it, and those that run at a provider that
+// is away leave only once the namespace is no longer offloaded.
+func (o *Offloading) endWith(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, ns *corev1.Namespace) error {
+	live, err := o.cfg.Core.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil // the NamespaceOffloading went with it
+	}
+	if err != nil {
+		return fmt.Errorf("confirming that the namespace is being deleted: %w", err)
+	}
+	if live.DeletionTimestamp == nil {
+		return loop.After(cacheDelay) // a successor of the same name
+	}
+	return o.end(ctx, nso)
+}
+
 // sweep removes what an offloading has left that went without its finalizer.
 func (o *Offloading) sweep(ctx context.Context, namespace string) error {
 	providers, err := o.entries.providers(namespace)

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -154,5 +155,13 @@ func TestRequestor(t *testing.T) {
 		if ok {
 			require.Equal(t, want, key.String())
 		}
+	}
+}
+
+func TestApproveDelay(t *testing.T) {
+	for age, want := range map[time.Duration]time.Duration{
+		-time.Second: approveFirst, 0: approveFirst, 3 * time.Second: 1500 * time.Millisecond, time.Minute: approveRetry,
+	} {
+		require.Equal(t, want, approveDelay(age), age)
 	}
 }

@@ -37,6 +37,7 @@ const (
 	ReasonCertificateRefused = "CertificateRefused"
 
 	// An address may not have reached the pod's status when its vkubelet asks.
+	approveFirst = 250 * time.Millisecond
 	approveRetry = 5 * time.Second
 	approveUntil = time.Hour
 )
@@ -253,7 +254,12 @@ func (a *Approver) refuse(csr *certificatesv1.CertificateSigningRequest, vn *off
 	if a.clock.Since(csr.CreationTimestamp.Time) > approveUntil {
 		return nil
 	}
-	return loop.After(approveRetry)
+	return loop.After(approveDelay(a.clock.Since(csr.CreationTimestamp.Time)))
+}
+
+// approveDelay is when a request of that age is looked at again: soon at first.
+func approveDelay(age time.Duration) time.Duration {
+	return min(max(age/2, approveFirst), approveRetry)
 }
 
 func (a *Approver) forget(name string) {

@@ -106,19 +106,18 @@ func (l *Lifecycle) podsOn(ctx context.Context, name string) ([]*corev1.Pod, err
 	return pods, nil
 }
 
-// drainOnce presses the pods of vn's Node once, and returns how many are left. The
-// deadlines run from vn's deletion, so that a restart of ours does not restart them.
-func (l *Lifecycle) drainOnce(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (plan, error) {
+// planNow looks at the pods of vn's Node. The deadlines run from vn's deletion, so that a
+// restart of ours does not restart them.
+func (l *Lifecycle) planNow(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (plan, error) {
 	pods, err := l.podsOn(ctx, vn.Name)
 	if err != nil {
 		return plan{}, err
 	}
-	p := planDrain(pods, vn.DeletionTimestamp.Time, l.clock.Now(), l.drain)
-	if p.step == stepForce && len(p.pods) > 0 {
-		l.events.Eventf(vn, corev1.EventTypeWarning, ReasonForcedDeletion,
-			"%d pods did not end in %s and are removed without waiting for cluster %s: what runs of them there, for example %s/%s, is removed when that cluster is reached again",
-			len(p.pods), l.drain.Timeout+l.drain.ForceAfter, vn.Spec.ClusterID, p.pods[0].Namespace, p.pods[0].Name)
-	}
+	return planDrain(pods, vn.DeletionTimestamp.Time, l.clock.Now(), l.drain), nil
+}
+
+// pressAll presses the pods of a plan once.
+func (l *Lifecycle) pressAll(ctx context.Context, p plan) error {
 	errs := make([]error, len(p.pods))
 	var group errgroup.Group
 	group.SetLimit(evictionsAtOnce)
@@ -129,7 +128,7 @@ func (l *Lifecycle) drainOnce(ctx context.Context, vn *offloadingv1beta1.Virtual
 		})
 	}
 	_ = group.Wait() // the errors are in errs: one pod's does not stop the others
-	return p, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // press makes one pod leave. A refusal that time will lift is not an error.

@@ -3,11 +3,13 @@ package virtualnode
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -139,7 +141,8 @@ func (r *rig) requireGone(t *testing.T) {
 }
 
 func TestDeletion(t *testing.T) {
-	r := standing(t, podOn("milan", "a"), podOn("milan", "b"), podOn("worker-1", "elsewhere"))
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: milan.Namespace, Name: "vk-milan", UID: "lease-uid"}}
+	r := standing(t, podOn("milan", "a"), podOn("milan", "b"), podOn("worker-1", "elsewhere"), lease)
 	r.serveEvictions()
 	writes, again, err := r.turn(t, milan)
 	require.NoError(t, err)
@@ -176,6 +179,12 @@ func TestDeletion(t *testing.T) {
 		"delete leases liqo-tenant-milano/vk-milan",
 		"update virtualnodes liqo-tenant-milano/milan",
 	}, writes)
+	for _, a := range r.kube.Actions() {
+		if d, ok := a.(clienttesting.DeleteActionImpl); ok {
+			require.NotNil(t, d.DeleteOptions.Preconditions, describe(a))
+			require.NotNil(t, d.DeleteOptions.Preconditions.UID, describe(a))
+		}
+	}
 	r.requireGone(t)
 	_, err = r.kube.CoreV1().Pods("shop").Get(t.Context(), "elsewhere", metav1.GetOptions{})
 	require.NoError(t, err, "a pod of another node is left alone")
@@ -212,14 +221,44 @@ func TestProviderAway(t *testing.T) {
 	require.True(t, again)
 	require.NotContains(t, writes, "delete pods shop/a", "it was deleted before")
 	r.clock.SetTime(start.Add(7 * time.Minute))
+	writes, again, err = r.turn(t, milan)
+	require.NoError(t, err)
+	require.True(t, again)
+	require.Equal(t, []string{"update virtualnodes/status liqo-tenant-milano/milan"}, writes, "first it is put on record")
+	owed := r.condition(t, ConditionDrained)
+	require.Equal(t, "pods did not end in 7m0s and are removed without waiting for cluster milano; their ShadowPods with the label "+
+		"offloading.liqo.io/nodename=milan may stay there, until a VirtualNode milan is made again or their namespace is no longer "+
+		"offloaded to the cluster. Namespaces there: shop-rome", owed.Message)
+	require.Equal(t, "Warning "+ReasonForcedDeletion+" "+owed.Message, <-r.events.Events)
 	writes, _, err = r.turn(t, milan)
 	require.NoError(t, err)
 	require.Contains(t, writes, "delete pods shop/a")
-	event := <-r.events.Events
-	require.Contains(t, event, ReasonForcedDeletion)
-	require.Contains(t, event, "shop/a")
-	require.Contains(t, event, "cluster milano")
 	r.finish(t)
+	require.Equal(t, owed.Message, r.condition(t, ConditionDrained).Message)
+	require.Empty(t, r.events.Events, "told once")
+}
+
+func TestForcedMessage(t *testing.T) {
+	r := newRig(t, objects(virtualNode()))
+	vn := virtualNode()
+	said := func(twins ...string) string {
+		message := r.forcedMessage(vn, twins)
+		vn.Status.Conditions = []metav1.Condition{{Type: ConditionDrained, Message: message}}
+		_, list, _ := strings.Cut(message, owedList)
+		return list
+	}
+	require.Empty(t, said(), "pods of namespaces that are not offloaded leave nothing there")
+	require.Equal(t, "b-rome", said("b-rome", "b-rome"))
+	require.Equal(t, "a-rome, b-rome", said("a-rome"), "what was named before stays named")
+	require.Equal(t, "a-rome, b-rome", said())
+	var many []string
+	for i := range 1000 {
+		many = append(many, fmt.Sprintf("%063d", i))
+	}
+	list := said(many...)
+	require.Less(t, len(list), 32000)
+	require.True(t, strings.HasSuffix(list, ", …"))
+	require.Equal(t, list, said(many...), "the same pods give the same message")
 }
 
 func TestEvictionTroubleIsShownAndRetried(t *testing.T) {
@@ -314,7 +353,8 @@ func TestTenantNamespaceGoingToo(t *testing.T) {
 			r := standing(t, namespace)
 			require.NoError(t, r.kube.Tracker().Delete(appsv1.SchemeGroupVersion.WithResource("deployments"), milan.Namespace, "vk-milan"))
 			for _, resource := range []string{"serviceaccounts", "leases"} {
-				r.kube.PrependReactor("delete", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				verb := map[string]string{"serviceaccounts": "delete", "leases": "get"}[resource]
+				r.kube.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, nil, apierrors.NewForbidden(corev1.Resource(resource), "vk-milan", fmt.Errorf("no right"))
 				})
 			}

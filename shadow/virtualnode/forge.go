@@ -22,6 +22,9 @@ const (
 	kubeletPort   = 10250
 	// unprivilegedID is the conventional id of a user that owns nothing.
 	unprivilegedID = 65532
+	// gracePeriod, in seconds, is longer than a vkubelet takes to end (shutdownTimeout,
+	// 30 s): killed before, it would keep its Lease until that runs out.
+	gracePeriod = 40
 )
 
 func forgeServiceAccount(vn *offloadingv1beta1.VirtualNode) *corev1.ServiceAccount {
@@ -104,6 +107,7 @@ func podSpec(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults)
 			RunAsGroup:     ptr.To[int64](unprivilegedID),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
+		TerminationGracePeriodSeconds: ptr.To[int64](gracePeriod),
 		Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{
 			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}}},
 	}
@@ -120,6 +124,9 @@ func container(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefault
 	}
 	args := []string{"--role=vkubelet", "--vkubelet.virtualNode=" + vn.Namespace + "/" + vn.Name}
 	args = append(args, defaults.Args...)
+	if spec.NodeAddress != "" {
+		args = append(args, "--vkubelet.nodeAddress="+spec.NodeAddress) // the last of a flag counts
+	}
 	args = append(args, spec.ExtraArgs...)
 	return corev1.Container{
 		Name:            containerName,

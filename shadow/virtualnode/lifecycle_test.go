@@ -283,9 +283,9 @@ func TestForgeDeployment(t *testing.T) {
 	limits := corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}
 	vn := virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Spec.VirtualKubelet = offloadingv1beta1.VirtualKubeletSpec{
-			Replicas: ptr.To[int32](3), Image: "liqod:v2", Resources: &limits, ExtraArgs: []string{"--extra"}}
+			Replicas: ptr.To[int32](3), Image: "liqod:v2", Resources: &limits, NodeAddress: "203.0.113.7", ExtraArgs: []string{"--extra"}}
 	})
-	defaults := VirtualKubeletDefaults{Image: "liqod:v1", Replicas: 1, Args: []string{"--clusterID=rome"}}
+	defaults := VirtualKubeletDefaults{Image: "liqod:v1", Replicas: 1, Args: []string{"--clusterID=rome", "--vkubelet.nodeAddress=203.0.113.1"}}
 	d, err := forgeDeployment(vn, defaults)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, *d.Spec.Replicas)
@@ -293,7 +293,9 @@ func TestForgeDeployment(t *testing.T) {
 	require.False(t, *d.Spec.Template.Spec.EnableServiceLinks)
 	c := d.Spec.Template.Spec.Containers[0]
 	require.Equal(t, "liqod:v2", c.Image)
-	require.Equal(t, []string{"--role=vkubelet", "--vkubelet.virtualNode=liqo-tenant-milano/milan", "--clusterID=rome", "--extra"}, c.Args)
+	require.Equal(t, []string{"--role=vkubelet", "--vkubelet.virtualNode=liqo-tenant-milano/milan", "--clusterID=rome",
+		"--vkubelet.nodeAddress=203.0.113.1", "--vkubelet.nodeAddress=203.0.113.7", "--extra"}, c.Args)
+	require.Greater(t, *d.Spec.Template.Spec.TerminationGracePeriodSeconds, int64(30), "a vkubelet has 30 seconds to end")
 	require.Equal(t, limits, c.Resources)
 	require.True(t, *c.SecurityContext.ReadOnlyRootFilesystem)
 	again, err := forgeDeployment(vn, defaults)

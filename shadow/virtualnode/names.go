@@ -23,7 +23,7 @@ const (
 	// authReaderRole is the Role of Kubernetes itself that reads the client CA.
 	authReaderRole = "extension-apiserver-authentication-reader"
 
-	vkubeletPrefix = "vk-"
+	vkubeletPrefix = corev1beta1.VirtualKubeletPrefix
 	providerScheme = "liqod://"
 )
 

@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,11 +89,18 @@ func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.Virtual
 			return false, err
 		}
 	}
-	p, drainErr := l.drainOnce(ctx, vn)
+	p, err := l.planNow(ctx, vn)
+	if err != nil {
+		return false, err
+	}
+	if told, err := l.tellForced(ctx, vn, p); told || err != nil {
+		return false, cmp.Or(err, loop.After(l.drain.Poll))
+	}
+	drainErr := l.pressAll(ctx, p)
 	if p.left == 0 {
 		return drainErr == nil, drainErr
 	}
-	err := l.going(ctx, vn, ReasonDraining, l.progress(vn, p))
+	err = l.going(ctx, vn, ReasonDraining, l.progress(vn, p))
 	if drainErr != nil {
 		return false, drainErr // tried again sooner, and logged
 	}
@@ -204,10 +212,21 @@ func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.Virt
 		err := l.kube.CoreV1().ServiceAccounts(a.Namespace).Delete(ctx, a.Name, byUID(a))
 		errs = append(errs, l.excuse(ctx, vn, absent(err, "ServiceAccount", a)))
 	}
-	lease := &metav1.ObjectMeta{Namespace: vn.Namespace, Name: VirtualKubeletName(vn.Name)}
-	err = l.kube.CoordinationV1().Leases(vn.Namespace).Delete(ctx, lease.Name, metav1.DeleteOptions{})
-	errs = append(errs, l.excuse(ctx, vn, absent(err, "Lease", lease)))
+	errs = append(errs, l.excuse(ctx, vn, l.removeLease(ctx, vn)))
 	return errors.Join(errs...)
+}
+
+// removeLease removes the Lease by which the replicas of the vkubelet take turns.
+func (l *Lifecycle) removeLease(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
+	leases := l.kube.CoordinationV1().Leases(vn.Namespace)
+	lease, err := leases.Get(ctx, VirtualKubeletName(vn.Name), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the Lease of the vkubelet: %w", err)
+	}
+	return absent(leases.Delete(ctx, lease.Name, byUID(lease)), "Lease", lease)
 }
 
 // excuse drops a refusal in a tenant namespace that is itself being deleted: our rights

@@ -18,6 +18,9 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
+// errPodResourcesKept says that a resize was accepted and not done.
+var errPodResourcesKept = errors.New("spec.resources: this cluster's API server does not change the resources of a running pod as a whole")
+
 // do carries out a decision. It contains none of its own, but for what answers mean.
 func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) error {
 	if f.pod != nil && f.shadow != nil && owns(f.shadow, f.pod) {
@@ -113,14 +116,14 @@ func refusal(err error) bool {
 // update sends a resize, and then everything else: a refused resize keeps nothing back.
 func (e *Enforcer) update(ctx context.Context, f facts) error {
 	resources := readApplied(f.want).Resources
-	refused := e.patch(ctx, f.pod, resourceChanges(f.want, f.pod), "resize")
-	if refused != nil && !refusal(refused) {
+	refused := e.resize(ctx, f)
+	if refused != nil && !refusal(refused) && !errors.Is(refused, errPodResourcesKept) {
 		return fmt.Errorf("resizing pod %s/%s: %w", f.pod.Namespace, f.pod.Name, refused)
 	}
 	if refused != nil {
 		resources = readApplied(f.pod).Resources
 	}
-	if err := e.patch(ctx, f.pod, changes(f.want, f.pod, resources)); err != nil {
+	if _, err := e.patch(ctx, f.pod, changes(f.want, f.pod, resources)); err != nil {
 		if !refusal(err) {
 			return fmt.Errorf("updating pod %s/%s: %w", f.pod.Namespace, f.pod.Name, err)
 		}
@@ -135,20 +138,37 @@ func (e *Enforcer) update(ctx context.Context, f facts) error {
 	return e.deny(ctx, f, a)
 }
 
-func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch object, subresource ...string) error {
+func (e *Enforcer) resize(ctx context.Context, f facts) error {
+	pod, err := e.patch(ctx, f.pod, resourceChanges(f.want, f.pod), "resize")
+	if err != nil || pod == nil || readApplied(f.pod).Resources >= readApplied(f.want).Resources {
+		return err
+	}
+	// An API server that cannot resize a pod as a whole may accept that and do nothing.
+	if len(podQuantityChanges(&f.want.Spec, &pod.Spec)) > 0 {
+		return errPodResourcesKept
+	}
+	return nil
+}
+
+// patch returns the pod as it is after the patch, or nil for one that is gone: its going
+// is an event of its own.
+func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch object, subresource ...string) (*corev1.Pod, error) {
 	if len(patch) == 0 {
-		return nil
+		return pod, nil
 	}
 	data, err := encode(patch, pod)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = e.cfg.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, data,
+	next, err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, data,
 		metav1.PatchOptions{FieldManager: FieldManager}, subresource...)
-	if apierrors.IsNotFound(err) {
-		return nil // its going is an event of its own
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	return err
+	return next, nil
 }
 
 func (e *Enforcer) delete(ctx context.Context, pod *corev1.Pod) error {

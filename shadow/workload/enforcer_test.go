@@ -311,6 +311,39 @@ func TestChangesFollow(t *testing.T) {
 	require.Equal(t, []string{createWrite, resizeWrite, patchWrite}, r.writes)
 }
 
+func TestResizeOfTheWholePod(t *testing.T) {
+	cpu := func(q string) *corev1.ResourceRequirements {
+		return &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(q)}}
+	}
+	whole := func(q string) shadowMod {
+		return func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.Resources = cpu(q); s.Generation++ }
+	}
+	r := newRig(t, newShadow(always, whole("1")))
+	r.settle()
+	r.change(running)
+	r.changeShadow(whole("2"))
+	r.settle()
+	require.Equal(t, "2", r.pod().Spec.Resources.Requests.Cpu().String())
+	require.Equal(t, []string{createWrite, resizeWrite, patchWrite}, r.writes)
+
+	r.resized = func(p *corev1.Pod) { p.Spec.Resources = cpu("2") } // as before 1.36
+	applied := readApplied(r.pod()).Resources
+	r.changeShadow(whole("3"))
+	for range 3 {
+		r.refresh()
+		require.ErrorContains(t, r.e.sync(t.Context(), r.key()), "again in")
+	}
+	require.Equal(t, 2, countOf(r.writes, resizeWrite), "not asked again before its time")
+	require.Equal(t, ReasonUpdateRefused, r.enforced().Reason)
+	require.Contains(t, r.enforced().Message, "spec.resources")
+	require.Equal(t, applied, readApplied(r.pod()).Resources, "it is not taken for applied")
+	r.resized = nil
+	r.clock.SetTime(r.clock.Now().Add(lastRetry))
+	r.settle()
+	require.Equal(t, "3", r.pod().Spec.Resources.Requests.Cpu().String())
+	require.Nil(t, r.enforced())
+}
+
 func TestARefusedResizeKeepsNothingBack(t *testing.T) {
 	r := newRig(t, newShadow(always))
 	r.settle()

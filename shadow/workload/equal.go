@@ -126,9 +126,29 @@ func resourceChanges(want, have *corev1.Pod) object {
 	if list := quantityChanges(want.Spec.InitContainers, have.Spec.InitContainers); len(list) > 0 {
 		spec["initContainers"] = list
 	}
+	put(spec, "resources", podQuantityChanges(&want.Spec, &have.Spec))
 	patch := object{}
 	put(patch, "spec", spec)
 	return patch
+}
+
+// podQuantityChanges is about the resources of a pod as a whole.
+func podQuantityChanges(want, have *corev1.PodSpec) object {
+	if want.Resources == nil {
+		return nil
+	}
+	var old corev1.ResourceRequirements
+	if have.Resources != nil {
+		old = *have.Resources
+	}
+	return requirementChanges(want.Resources, &old)
+}
+
+func requirementChanges(want, have *corev1.ResourceRequirements) object {
+	resources := object{}
+	put(resources, "requests", listChanges(want.Requests, have.Requests))
+	put(resources, "limits", listChanges(want.Limits, have.Limits))
+	return resources
 }
 
 func quantityChanges(want, have []corev1.Container) []object {
@@ -138,10 +158,7 @@ func quantityChanges(want, have []corev1.Container) []object {
 		if i < 0 {
 			continue
 		}
-		resources := object{}
-		put(resources, "requests", listChanges(want[i].Resources.Requests, h.Resources.Requests))
-		put(resources, "limits", listChanges(want[i].Resources.Limits, h.Resources.Limits))
-		if len(resources) > 0 {
+		if resources := requirementChanges(&want[i].Resources, &h.Resources); len(resources) > 0 {
 			list = append(list, object{"name": h.Name, "resources": resources})
 		}
 	}

@@ -15,6 +15,7 @@ func TestForge(t *testing.T) {
 		s.Labels[offloadingv1beta1.ManagedByLabel] = "somebody"
 		s.Annotations[AppliedAnnotation] = "forged"
 		s.Annotations["kubernetes.io/config.mirror"] = "x"
+		s.Annotations["cni.projectcalico.org/ipAddrs"] = "x"
 		s.Spec.Pod.ServiceAccountName = "root"
 	})
 	before := shadow.DeepCopy()
@@ -29,6 +30,7 @@ func TestForge(t *testing.T) {
 	require.Equal(t, "local-1", pod.Labels[offloadingv1beta1.LocalPodUIDLabel])
 	require.Equal(t, "web", pod.Labels["app"])
 	require.NotContains(t, pod.Annotations, "kubernetes.io/config.mirror")
+	require.NotContains(t, pod.Annotations, "cni.projectcalico.org/ipAddrs")
 	require.Equal(t, []string{"note"}, readApplied(pod).Annotations)
 	require.Equal(t, int64(1), readApplied(pod).Spec)
 	require.Equal(t, []string{offloadingv1beta1.RemotePodFinalizer}, pod.Finalizers)
@@ -103,6 +105,10 @@ func changeRows() map[string]changeRow {
 		"a grace that may not change": {now: at(spec(func(s *corev1.PodSpec) { s.TerminationGracePeriodSeconds = new(int64(1)) })), then: at(),
 			have: func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(30)) }},
 		"more resources": {now: at(spec(func(s *corev1.PodSpec) { s.Containers[0].Resources = cpu("2") })), then: at(), resize: true},
+		"more resources of the whole pod": {now: at(spec(func(s *corev1.PodSpec) { s.Resources = new(cpu("2")) })), then: at(spec(func(s *corev1.PodSpec) { s.Resources = new(cpu("1")) })),
+			have: func(p *corev1.Pod) { p.Annotations[AppliedAnnotation] = "{}" }, resize: true},
+		"the first resources of the whole pod": {now: at(spec(func(s *corev1.PodSpec) { s.Resources = new(cpu("2")) })), then: at(), resize: true},
+		"no more resources of the whole pod":   {now: at(spec(func(*corev1.PodSpec) {})), then: at(), have: func(p *corev1.Pod) { p.Spec.Resources = new(cpu("1")) }},
 		"equal resources in other words": {now: at(spec(func(s *corev1.PodSpec) { s.Containers[0].Resources = cpu("1000m") })), then: at(),
 			have: func(p *corev1.Pod) { p.Spec.Containers[0].Resources = cpu("1") }},
 	}

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/shadow/harden"
 )
 
 const (
@@ -20,9 +20,6 @@ const (
 	// AppliedAnnotation on a provider's pod says, as JSON, which generation of the ShadowPod
 	// its spec and its resources follow, and which labels and annotations came from it.
 	AppliedAnnotation = "offloading.liqo.io/applied"
-	// kubeletAnnotations begins the annotations by which kubelets know their static pods: a
-	// kubelet would take a pod that has them for a mirror of such a one.
-	kubeletAnnotations = "kubernetes.io/config."
 )
 
 // applied is the content of AppliedAnnotation.
@@ -52,7 +49,7 @@ func (a applied) String() string {
 
 // forge returns the pod that shadow asks for in the twin namespace ns. The error, if any,
 // is a message for the author.
-func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, harden func(*corev1.PodSpec) error) (*corev1.Pod, error) {
+func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, force func(*corev1.PodSpec) error) (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        shadow.Name,
@@ -73,7 +70,7 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, harden fun
 	pod.Labels[offloadingv1beta1.ManagedByLabel] = offloadingv1beta1.ManagedByShadowPod
 	pod.Labels[offloadingv1beta1.OriginLabel] = ns.Labels[corev1beta1.RemoteClusterIDLabel]
 	for key, value := range shadow.Annotations {
-		if !strings.HasPrefix(key, kubeletAnnotations) {
+		if harden.Annotation(key) {
 			pod.Annotations[key] = value
 		}
 	}
@@ -84,7 +81,7 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, harden fun
 		Labels:      slices.Sorted(maps.Keys(shadow.Labels)),
 		Annotations: authored(pod.Annotations),
 	}.String()
-	if err := harden(&pod.Spec); err != nil {
+	if err := force(&pod.Spec); err != nil {
 		return nil, err
 	}
 	if pod.Spec.RestartPolicy != "" && pod.Spec.RestartPolicy != corev1.RestartPolicyAlways {

@@ -53,6 +53,7 @@ type rig struct {
 	crashAt int  // number of the write at which the process dies; 0: never
 	lateFor bool // the write is done before the process dies
 	refuse  map[string]error
+	resized podMod // what the API server makes of a resize; nil: what was asked
 }
 
 func newRig(t *testing.T, shadow *offloadingv1beta1.ShadowPod, pods ...*corev1.Pod) *rig {
@@ -310,8 +311,12 @@ func (r *rig) patch(a clienttesting.PatchActionImpl) (runtime.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("patching: %w", err)
 	}
-	r.store(obj.(*corev1.Pod))
-	return obj, nil
+	pod := obj.(*corev1.Pod)
+	if a.GetSubresource() == "resize" && r.resized != nil {
+		r.resized(pod)
+	}
+	r.store(pod)
+	return pod, nil
 }
 
 func (r *rig) reactShadows(a clienttesting.Action) (bool, runtime.Object, error) {

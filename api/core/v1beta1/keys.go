@@ -21,6 +21,9 @@ const (
 	// PeerUserPrefix begins the user name of a peer's certificate; the peer's id and a
 	// serial unique to the enrolment follow, separated by colons.
 	PeerUserPrefix = "liqo.io:peer:"
+	// VirtualKubeletPrefix followed by the name of a virtual node is the name of its
+	// vkubelet's ServiceAccount, in the provider's tenant namespace.
+	VirtualKubeletPrefix = "vk-"
 )
 
 // Condition types and reasons of a ForeignCluster.
@@ -41,6 +44,9 @@ const (
 	// ReasonClusterReplaced says that another cluster answers at the peer's address: its
 	// kube-system namespace has another UID than the recorded one. It is not written to.
 	ReasonClusterReplaced = "ClusterReplaced"
+	// ReasonIdentityUnknown says that the API server answers, and that it cannot be read
+	// which cluster it is.
+	ReasonIdentityUnknown = "IdentityUnknown"
 	// ReasonProbing says that no verdict has been reached yet.
 	ReasonProbing = "Probing"
 	// ReasonInvalidCredentials says that the Secret with the peer's kubeconfig cannot be used.
@@ -58,15 +64,15 @@ func TenantNamespace(clusterID string) string { return TenantNamespacePrefix + c
 
 // ValidPeerUser reports whether a peer's rights may be bound to a user: to that of one of
 // its certificates (PeerUserPrefix, its id, a colon and a serial) or to a ServiceAccount
-// of its tenant namespace. The user of another peer must never be given this one's rights.
+// of its tenant namespace, but not to that of a vkubelet there, which is this cluster's
+// own. The user of another peer must never be given this one's rights.
 func ValidPeerUser(clusterID, userName string) bool {
 	if clusterID == "" {
 		return false
 	}
-	for _, prefix := range []string{PeerUserPrefix + clusterID + ":", "system:serviceaccount:" + TenantNamespace(clusterID) + ":"} {
-		if rest, ok := strings.CutPrefix(userName, prefix); ok && rest != "" {
-			return true
-		}
+	if serial, ok := strings.CutPrefix(userName, PeerUserPrefix+clusterID+":"); ok {
+		return serial != ""
 	}
-	return false
+	account, ok := strings.CutPrefix(userName, "system:serviceaccount:"+TenantNamespace(clusterID)+":")
+	return ok && account != "" && !strings.HasPrefix(account, VirtualKubeletPrefix)
 }

@@ -14,6 +14,8 @@ func TestValidPeerUser(t *testing.T) {
 	}{
 		"certificate":               {"rome", "liqo.io:peer:rome:1", true},
 		"service account":           {"rome", "system:serviceaccount:liqo-tenant-rome:peer-1", true},
+		"a vkubelet":                {"rome", "system:serviceaccount:liqo-tenant-rome:vk-rome", false},
+		"a certificate called so":   {"rome", "liqo.io:peer:rome:vk-1", true},
 		"another peer's":            {"rome", "liqo.io:peer:oslo:1", false},
 		"another, longer id":        {"rome", "liqo.io:peer:rome2:1", false},
 		"another tenant namespace":  {"rome", "system:serviceaccount:liqo-tenant-rome2:peer", false},

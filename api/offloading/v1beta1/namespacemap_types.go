@@ -4,10 +4,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NamespaceMap asks one provider for twin namespaces. In the consumer it is named
-// as the provider and stands in the provider's tenant namespace; its copy in the
-// provider is named as the consumer and stands in the consumer's tenant namespace.
-// The consumer writes the spec, the provider the status.
+// NamespaceMap asks one provider for twin namespaces. It is named as the provider, in
+// both clusters: in the consumer it stands in the provider's tenant namespace, and its
+// copy in the provider stands in the consumer's tenant namespace. The consumer writes
+// the spec, the provider the status.
 //
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -46,6 +46,11 @@ const (
 	// MappingTerminating says that the twin is being removed.
 	MappingTerminating MappingPhase = "Terminating"
 )
+
+// ReasonReplicationFailed is the reason of a NamespaceMap's condition Ready, in the
+// consumer, while the provider refuses the copy or may not be written to. The message
+// says why.
+const ReasonReplicationFailed = "ReplicationFailed"
 
 // RemoteNamespaceStatus is the state of one twin namespace.
 type RemoteNamespaceStatus struct {

@@ -16,6 +16,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $id := required "discovery.config.clusterID is needed: the name of this cluster among its peers, a DNS label of at most 51 characters" $v.discovery.config.clusterID -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,49}[a-z0-9])?$" $id) }}{{ fail (printf "discovery.config.clusterID %q: a DNS label of at most 51 characters is accepted" $id) }}{{ end -}}
 {{- if $v.controllerManager.config.enableNodeFailureController }}{{ fail "controllerManager.config.enableNodeFailureController: not built yet; leave it false" }}{{ end -}}
+{{- include "liqod.misplaced" (dict "given" $v.config) -}}
 {{- $skip := $v.offloading.reflection.skip -}}
 {{- $earlier := dict -}}
 {{- with get $v "reflection" }}{{ $earlier = .skip | default dict }}{{ end -}}
@@ -23,6 +24,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $vkubelet := dict
   "image" ($vk.image | default (include "liqod.image" .))
   "imagePullPolicy" $v.image.pullPolicy
+  "imagePullSecrets" $v.image.pullSecrets
   "replicas" (int $vk.replicas)
   "extraArgs" $vk.extra.args
   "nodeAddress" $vk.nodeAddress
@@ -32,6 +34,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "podSecurityLevel" $v.controllerManager.config.podSecurityLevel
   "runtimeClasses" $v.controllerManager.config.runtimeClasses
   "drainTimeout" $v.controllerManager.config.drainTimeout
+  "drainForceAfter" $v.controllerManager.config.drainForceAfter
   "vkubelet" $vkubelet -}}
 {{- $config := dict
   "clusterID" $id
@@ -42,6 +45,29 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "controller" $controller
   "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod") -}}
 {{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}
+{{- end }}
+
+{{- /* Settings that the rest of the chart depends on: each has a place of its own. */ -}}
+{{- define "liqod.misplaced" -}}
+{{- $given := .given -}}
+{{- $places := dict
+  "clusterID" "use discovery.config.clusterID"
+  "namespace" "it is the release's namespace (helm --namespace)"
+  "kubeconfig" "leave it out: the roles use their service accounts"
+  "server.address" "leave it out: the probes of the pods ask port 8080"
+  "controller.serviceAccount" "leave it out: the rights of the chart are those of service account liqod-controller"
+  "vkubelet.virtualNode" "leave it out: each vkubelet is told its own"
+  "vkubelet.nodeAddress" "use virtualKubelet.nodeAddress, or spec.virtualKubelet.nodeAddress of a VirtualNode"
+  "webhook.address" "use webhook.port"
+  "webhook.serviceName" "leave it out: it is the chart's Service liqod-webhook"
+  "webhook.secretName" "leave it out: the rights of the chart are for Secret liqod-webhook-certs"
+  "webhook.configurationName" "leave it out: it is the chart's MutatingWebhookConfiguration liqod" -}}
+{{- range $key, $place := $places -}}
+{{- $path := splitList "." $key -}}
+{{- $section := $given -}}
+{{- range initial $path }}{{ $section = get $section . | default dict }}{{ end -}}
+{{- if and (kindIs "map" $section) (hasKey $section (last $path)) }}{{ fail (printf "config.%s is not accepted: %s" $key $place) }}{{ end -}}
+{{- end -}}
 {{- end }}
 
 {{- /* A Deployment of one role. Takes a dict: root, role, replicas, resources, args, ports. */ -}}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+var (
+	//go:embed offloading.yaml
+	offloadingManifests string
+	//go:embed shop.yaml
+	shopManifests string
+)
+
+const (
+	webPods    = 4
+	workerPods = 2
+	port       = 8080
+	tailLines  = 3
+)
+
+func (d *demo) connect(ctx context.Context) error {
+	d.console.say("The steps of docs/manual-peering.md: milan makes an identity for rome; rome gets its kubeconfig and a VirtualNode.")
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	begin := time.Now()
+	if err := d.rome.Peer(ctx, d.milan, site.PeerOptions{}); err != nil {
+		return err
+	}
+	took := rounded(time.Since(begin))
+	if err := d.show(ctx, d.rome, get{namespace: "liqo-tenant-milan", resource: "virtualnodes"}); err != nil {
+		return err
+	}
+	if err := d.show(ctx, d.rome, get{resource: "nodes"}); err != nil {
+		return err
+	}
+	d.proven("milan is a node of rome, Ready %s after the first step", took)
+	return nil
+}
+
+func (d *demo) offload(ctx context.Context) error {
+	d.console.say("%s", strings.TrimSpace(offloadingManifests))
+	d.console.command("kubectl --context rome apply -f e2e/demo/offloading.yaml")
+	if err := d.rome.Apply(ctx, []byte(offloadingManifests)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := d.rome.WaitOffloaded(ctx, local, offloadingv1beta1.PhaseReady); err != nil {
+		return err
+	}
+	if err := d.show(ctx, d.rome, get{namespace: local, resource: "namespaceoffloadings", wide: true}); err != nil {
+		return err
+	}
+	d.console.good("its twin in milan is the namespace %s", twin)
+	return nil
+}
+
+func (d *demo) deploy(ctx context.Context) error {
+	d.console.say("e2e/demo/shop.yaml: plain Deployments. `web` spreads over both clusters, `worker` asks for milan (runtimeClassName: liqo).")
+	d.console.command("kubectl --context rome apply -f e2e/demo/shop.yaml")
+	begin := time.Now()
+	if err := d.rome.Apply(ctx, []byte(shopManifests)); err != nil {
+		return err
+	}
+	if err := d.until(ctx, d.allAvailable); err != nil {
+		return err
+	}
+	took := rounded(time.Since(begin))
+	if err := d.show(ctx, d.rome, get{namespace: local, resource: "pods", wide: true}); err != nil {
+		return err
+	}
+	if err := d.show(ctx, d.milan, get{namespace: twin, resource: "pods", wide: true}); err != nil {
+		return err
+	}
+	remote, err := d.remotePods(ctx)
+	if err != nil {
+		return err
+	}
+	d.proven("%d pods run, %d of them in milan, available %s after the apply", webPods+workerPods, len(remote), took)
+	return nil
+}
+
+// allAvailable says whether both Deployments are as rome wants them.
+func (d *demo) allAvailable(ctx context.Context) error {
+	for name, want := range map[string]int32{"web": webPods, "worker": workerPods} {
+		have, err := d.rome.Client().AppsV1().Deployments(local).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if s := have.Status; s.ObservedGeneration != have.Generation || s.AvailableReplicas != want || s.Replicas != want {
+			return fmt.Errorf("deployment %s has %d pods, %d available, of %d", name, s.Replicas, s.AvailableReplicas, want)
+		}
+	}
+	return nil
+}
+
+// remotePods are the pods of the application that run in milan, as rome sees them.
+func (d *demo) remotePods(ctx context.Context) ([]corev1.Pod, error) {
+	return list(ctx, d.rome, local, "spec.nodeName=milan")
+}
+
+func list(ctx context.Context, s *site.Site, namespace, fields string) ([]corev1.Pod, error) {
+	pods, err := s.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: fields})
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of %s in %s: %w", namespace, s.Name, err)
+	}
+	if len(pods.Items) == 0 {
+		return nil, fmt.Errorf("there is no pod in namespace %s of %s (%s)", namespace, s.Name, fields)
+	}
+	return pods.Items, nil
+}
+
+// ends returns a pod on rome's own node, and one on milan.
+func (d *demo) ends(ctx context.Context) (here, there corev1.Pod, err error) {
+	local, err := list(ctx, d.rome, local, "spec.nodeName=rome-1")
+	if err != nil {
+		return here, there, err
+	}
+	remote, err := d.remotePods(ctx)
+	if err != nil {
+		return here, there, err
+	}
+	return local[0], remote[0], nil
+}
+
+func (d *demo) call(ctx context.Context) error {
+	here, there, err := d.ends(ctx)
+	if err != nil {
+		return err
+	}
+	d.console.say("The clusters of this lab have distinct pod ranges and routes between them.")
+	out, err := d.exec(ctx, d.rome, here, "get", url(there))
+	if err != nil {
+		return err
+	}
+	if out != there.Name {
+		return fmt.Errorf("the pod at %s answered %q instead of its name, %s", there.Status.PodIP, out, there.Name)
+	}
+	d.proven("a pod of rome reaches a pod in milan by the address that `kubectl get pods` shows in rome")
+	return nil
+}
+
+func url(pod corev1.Pod) string { return fmt.Sprintf("http://%s:%d/", pod.Status.PodIP, port) }
+
+// exec runs a command in a pod and shows the line and what it printed.
+func (d *demo) exec(ctx context.Context, s *site.Site, pod corev1.Pod, args ...string) (string, error) {
+	d.console.command(fmt.Sprintf("kubectl --context %s -n %s exec %s -- %s", s.Name, pod.Namespace, pod.Name, strings.Join(args, " ")))
+	var out string
+	err := d.until(ctx, func(ctx context.Context) (err error) {
+		out, err = s.Exec(ctx, pod.Namespace, pod.Name, args...)
+		return err
+	})
+	out = strings.TrimSpace(out)
+	d.console.say("%s", out)
+	return out, err
+}
+
+func (d *demo) logsAndExec(ctx context.Context) error {
+	_, there, err := d.ends(ctx)
+	if err != nil {
+		return err
+	}
+	d.console.command(fmt.Sprintf("kubectl --context rome -n %s logs %s --tail=%d", local, there.Name, tailLines))
+	var data []byte
+	err = d.until(ctx, func(ctx context.Context) (err error) {
+		data, err = d.rome.Client().CoreV1().Pods(local).GetLogs(there.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](tailLines)}).DoRaw(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reading the log of pod %s through rome: %w", there.Name, err)
+	}
+	d.console.say("%s", strings.TrimSpace(string(data)))
+	host, err := d.exec(ctx, d.rome, there, "hostname")
+	if err != nil {
+		return err
+	}
+	if host != there.Name {
+		return fmt.Errorf("the host name in pod %s is %q", there.Name, host)
+	}
+	d.proven("kubectl logs and exec in rome work for pods in milan; rome's API server verified the certificate")
+	return nil
+}
+
+func (d *demo) remove(ctx context.Context) error {
+	if d.keep {
+		d.console.say("Left out: KEEP=1 leaves everything running.")
+		return nil
+	}
+	d.console.command("kubectl --context rome delete namespace " + local)
+	begin := time.Now()
+	if err := d.rome.Client().CoreV1().Namespaces().Delete(ctx, local, metav1.DeleteOptions{}); err != nil {
+		return fmt.Errorf("deleting namespace %s: %w", local, err)
+	}
+	err := d.until(ctx, func(ctx context.Context) error {
+		for s, namespace := range map[*site.Site]string{d.rome: local, d.milan: twin} {
+			if _, err := s.Client().CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("namespace %s is still in %s (%v)", namespace, s.Name, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d.proven("nothing of it is left in either cluster %s later", rounded(time.Since(begin)))
+	return nil
+}

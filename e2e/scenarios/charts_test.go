@@ -1,0 +1,305 @@
+package scenarios
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+// values are a tree of the chart's values.
+type values = map[string]any
+
+// rendered is what the chart makes: objects by the file of the template.
+type rendered map[string][]*unstructured.Unstructured
+
+func (r rendered) ofKind(kinds ...string) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for _, file := range slices.Sorted(maps.Keys(r)) {
+		for _, obj := range r[file] {
+			if slices.Contains(kinds, obj.GetKind()) {
+				out = append(out, obj)
+			}
+		}
+	}
+	return out
+}
+
+// chart renders the chart, and reads what it made with liqod itself.
+type chart struct {
+	lab    *lab.Lab
+	binary string
+}
+
+func newChart(t *testing.T) chart {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("builds the lab's tools: not with -short")
+	}
+	l, err := lab.New(t.Context(), lab.Options{Log: t.Logf})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	c := chart{lab: l, binary: filepath.Join(t.TempDir(), "liqod")}
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", c.binary, "github.com/liqod/liqod")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return c
+}
+
+// render renders the chart for cluster rome with more values.
+func (c chart) render(t *testing.T, more values) (rendered, error) {
+	t.Helper()
+	all := values{"discovery": values{"config": values{"clusterID": "rome"}}}
+	maps.Copy(all, more)
+	out, err := c.lab.Render(t.Context(), lab.ChartOptions{Values: all})
+	if err != nil {
+		return nil, err
+	}
+	objects := rendered{}
+	for _, document := range strings.Split("\n"+string(out), "\n---\n") {
+		_, document, found := strings.Cut(document, "# Source: ")
+		if !found {
+			continue
+		}
+		source, content, _ := strings.Cut(document, "\n")
+		obj := &unstructured.Unstructured{}
+		require.NoError(t, yaml.Unmarshal([]byte(content), &obj.Object), source)
+		if len(obj.Object) > 0 {
+			file := strings.TrimPrefix(source, "liqod/templates/")
+			objects[file] = append(objects[file], obj)
+		}
+	}
+	return objects, nil
+}
+
+func (c chart) mustRender(t *testing.T, more values) rendered {
+	t.Helper()
+	objects, err := c.render(t, more)
+	require.NoError(t, err)
+	return objects
+}
+
+// config returns the effective configuration of the roles that read a file, flattened:
+// values by their path.
+func (c chart) config(t *testing.T, args ...string) (map[string]string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), c.binary, append([]string{"config"}, args...)...)
+	cmd.Env = []string{}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", cmd, err, stderr.String())
+	}
+	tree := values{}
+	require.NoError(t, yaml.Unmarshal(out, &tree))
+	flat := map[string]string{}
+	flatten(flat, "", tree)
+	return flat, nil
+}
+
+func flatten(into map[string]string, prefix string, tree values) {
+	for key, value := range tree {
+		if sub, ok := value.(values); ok {
+			flatten(into, prefix+key+".", sub)
+		} else {
+			into[prefix+key] = fmt.Sprint(value)
+		}
+	}
+}
+
+// configMap writes the configuration that the chart made to a file.
+func configMap(t *testing.T, objects rendered) string {
+	t.Helper()
+	found := objects.ofKind("ConfigMap")
+	require.Len(t, found, 1)
+	var cm corev1.ConfigMap
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(found[0].Object, &cm))
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(cm.Data["config.yaml"]), 0o600))
+	return file
+}
+
+func TestChart(t *testing.T) {
+	c := newChart(t)
+	plain := c.mustRender(t, nil)
+	t.Run("definitions are kept", func(t *testing.T) {
+		crds := plain.ofKind("CustomResourceDefinition")
+		require.Len(t, crds, 5)
+		for _, crd := range crds {
+			require.Equal(t, "keep", crd.GetAnnotations()["helm.sh/resource-policy"], crd.GetName())
+		}
+	})
+	t.Run("rights", func(t *testing.T) { chartRights(t, plain) })
+	t.Run("defaults", func(t *testing.T) { chartDefaults(t, c, plain) })
+	t.Run("values", func(t *testing.T) { chartValues(t, c) })
+	t.Run("refused", func(t *testing.T) { chartRefused(t, c) })
+}
+
+// chartRights checks that each role's rights stand in a file of their own, and say what
+// they mean.
+func chartRights(t *testing.T, objects rendered) {
+	var files []string
+	for file, of := range objects {
+		for _, obj := range of {
+			switch obj.GetKind() {
+			case "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "ServiceAccount":
+				require.Regexp(t, `^rbac-[a-z]+\.yaml$`, path.Base(file), obj.GetName())
+				require.Contains(t, obj.GetName(), "liqod-"+strings.TrimSuffix(strings.TrimPrefix(file, "rbac-"), ".yaml"), "in %s", file)
+				files = append(files, file)
+			}
+		}
+	}
+	slices.Sort(files)
+	require.Equal(t, []string{"rbac-controller.yaml", "rbac-peer.yaml", "rbac-vkubelet.yaml", "rbac-webhook.yaml"}, slices.Compact(files))
+	for _, obj := range objects.ofKind("ClusterRole", "Role") {
+		var role rbacv1.ClusterRole
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &role))
+		for _, rule := range role.Rules {
+			for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs) {
+				require.NotContains(t, word, "*", "%s: %+v", role.Name, rule)
+			}
+			for _, verb := range []string{"escalate", "impersonate"} {
+				require.NotContains(t, rule.Verbs, verb, "%s: %+v", role.Name, rule)
+			}
+			for _, verb := range []string{"bind", "approve"} {
+				require.False(t, slices.Contains(rule.Verbs, verb) && len(rule.ResourceNames) == 0, "%s: %+v", role.Name, rule)
+			}
+		}
+	}
+	for _, obj := range objects.ofKind("ClusterRoleBinding", "RoleBinding") {
+		role, _, err := unstructured.NestedString(obj.Object, "roleRef", "name")
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(role, "liqod-"), "%s binds %s", obj.GetName(), role)
+	}
+}
+
+// chartDefaults checks that a default is written in config.yaml, and nothing else in
+// the chart.
+func chartDefaults(t *testing.T, c chart, objects rendered) {
+	want, err := c.config(t)
+	require.NoError(t, err)
+	have, err := c.config(t, "--role=controller,webhook", "--config="+configMap(t, objects))
+	require.NoError(t, err)
+	want["clusterID"] = "rome"
+	version := objects.ofKind("Deployment")[0].GetLabels()["app.kubernetes.io/version"]
+	want["controller.vkubelet.image"] = "ghcr.io/liqod/liqod:" + version
+	require.Equal(t, want, have)
+}
+
+// chartValues checks what becomes of the values that documents name.
+func chartValues(t *testing.T, c chart) {
+	skip := values{"skip": values{"labels": []string{"a.example/x"}, "annotations": []string{"a.example/y"}}}
+	cases := map[string]struct {
+		values values
+		config map[string]string
+		counts map[string]int64 // replicas of deployments
+	}{
+		"virtualKubelet": {
+			values: values{"virtualKubelet": values{"replicas": 2, "nodeAddress": "192.0.2.1", "extra": values{"args": []string{"--log.level=debug"}},
+				"resources": values{"cpuLimit": "2"}}},
+			config: map[string]string{"controller.vkubelet.replicas": "2", "controller.vkubelet.extraArgs": "[--log.level=debug]",
+				"controller.vkubelet.nodeAddress": "192.0.2.1", "controller.vkubelet.resources.cpuLimit": "2", "controller.vkubelet.resources.cpuRequest": "50m"},
+		},
+		"replicas": {
+			values: values{"controllerManager": values{"replicas": 2}, "webhook": values{"replicas": 3}},
+			counts: map[string]int64{"liqod-controller": 2, "liqod-webhook": 3},
+		},
+		"reflection.skip": {
+			values: values{"offloading": values{"reflection": skip}},
+			config: map[string]string{"reflection.skipLabels": "[a.example/x]", "reflection.skipAnnotations": "[a.example/y]"},
+		},
+		"reflection.skip, earlier name": {
+			values: values{"reflection": skip, "offloading": values{"reflection": values{"skip": values{"labels": []string{"b.example/z"}, "annotations": []string{}}}}},
+			config: map[string]string{"reflection.skipLabels": "[b.example/z a.example/x]", "reflection.skipAnnotations": "[a.example/y]"},
+		},
+		"the network's, not built yet": {
+			values: values{"gateway": values{"replicas": 2}, "networking": values{"gatewayTemplates": values{"replicas": 2}}, "ipam": values{"internal": values{"replicas": 2}}},
+			counts: map[string]int64{"liqod-controller": 1, "liqod-webhook": 1},
+		},
+		"config": {
+			values: values{"config": values{"log": values{"level": "debug"}, "controller": values{"workers": 3}}},
+			config: map[string]string{"log.level": "debug", "controller.workers": "3", "controller.drainTimeout": "5m"},
+		},
+		"nothing optional": {
+			values: values{"admissionPolicies": values{"enabled": false}, "networkPolicy": values{"enabled": true}, "offloading": values{"runtimeClass": values{"enabled": false}}},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := c.mustRender(t, tc.values)
+			have, err := c.config(t, "--role=controller,webhook", "--config="+configMap(t, objects))
+			require.NoError(t, err)
+			for key, want := range tc.config {
+				require.Equal(t, want, have[key], key)
+			}
+			for _, d := range objects.ofKind("Deployment") {
+				if want, ok := tc.counts[d.GetName()]; ok {
+					replicas, _, err := unstructured.NestedInt64(roundTrip(t, d.Object), "spec", "replicas")
+					require.NoError(t, err)
+					require.Equal(t, want, replicas, d.GetName())
+				}
+			}
+		})
+	}
+}
+
+// roundTrip makes numbers those that unstructured helpers expect.
+func roundTrip(t *testing.T, object map[string]any) map[string]any {
+	t.Helper()
+	data, err := (&unstructured.Unstructured{Object: object}).MarshalJSON()
+	require.NoError(t, err)
+	out := &unstructured.Unstructured{}
+	require.NoError(t, out.UnmarshalJSON(data))
+	return out.Object
+}
+
+// chartRefused checks that what is not known, or not built, is said.
+func chartRefused(t *testing.T, c chart) {
+	cases := map[string]struct {
+		values values
+		says   []string
+	}{
+		"unknown":         {values{"virtualKubelets": values{}}, []string{"virtualKubelets"}},
+		"unknown, deeper": {values{"virtualKubelet": values{"extra": values{"arguments": []string{"x"}}}}, []string{"arguments", "virtualKubelet"}},
+		"not built":       {values{"controllerManager": values{"config": values{"enableNodeFailureController": true}}}, []string{"enableNodeFailureController", "not built yet"}},
+		"reflection of a resource, not built": {values{"offloading": values{"reflection": values{"secret": values{"type": "AllowList"}}}},
+			[]string{"secret", "offloading"}},
+		"no cluster id":    {values{"discovery": values{"config": values{"clusterID": ""}}}, []string{"discovery.config.clusterID"}},
+		"wrong cluster id": {values{"discovery": values{"config": values{"clusterID": "Rome!"}}}, []string{"Rome!", "DNS label"}},
+		"wrong type":       {values{"webhook": values{"replicas": "two"}}, []string{"replicas", "webhook"}},
+		"wrong level":      {values{"controllerManager": values{"config": values{"podSecurityLevel": "none"}}}, []string{"podSecurityLevel", "baseline"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := c.render(t, tc.values)
+			require.Error(t, err)
+			for _, word := range tc.says {
+				require.ErrorContains(t, err, word)
+			}
+		})
+	}
+	t.Run("unknown setting", func(t *testing.T) {
+		t.Parallel()
+		objects := c.mustRender(t, values{"config": values{"controller": values{"wrokers": 3}}})
+		_, err := c.config(t, "--role=controller,webhook", "--config="+configMap(t, objects))
+		require.ErrorContains(t, err, "controller.wrokers")
+	})
+}

@@ -1,0 +1,319 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+const (
+	// promptly is what is granted between a fault, or its end, and what follows from it.
+	promptly   = 5 * time.Second
+	outage     = 20 * time.Second
+	longOutage = time.Minute
+	// tellHowLate is how long a late answer is waited for, to tell how late it was.
+	tellHowLate = time.Minute
+	peer        = "system:serviceaccount:liqo-tenant-rome:peer-1"
+	vkubelet    = "system:serviceaccount:liqo-tenant-milan:vk-milan"
+)
+
+// fault is a way in which an API server can be away.
+type fault struct {
+	name   string
+	strike func(*lab.Cluster)
+	heal   func(context.Context, *lab.Cluster) error
+	// aside says that only those who come through the front notice.
+	aside bool
+	// nodesLate says that the cluster's simulated nodes take their time afterwards.
+	nodesLate bool
+}
+
+func faults() []fault {
+	pass := func(_ context.Context, c *lab.Cluster) error {
+		c.Proxied().Pass()
+		return nil
+	}
+	return []fault{
+		{
+			name: "paused", strike: (*lab.Cluster).PauseAPIServer,
+			heal: func(ctx context.Context, c *lab.Cluster) error {
+				c.ResumeAPIServer()
+				return c.WaitReady(ctx)
+			},
+		},
+		{name: "cut off", strike: func(c *lab.Cluster) { c.Proxied().Drop() }, heal: pass, aside: true},
+		{
+			name: "answering 500", heal: pass, aside: true,
+			strike: func(c *lab.Cluster) {
+				c.Proxied().Fail()
+				c.Proxied().Cut()
+			},
+		},
+		{name: "stopped", strike: stopPlane, heal: startPlane, nodesLate: true},
+	}
+}
+
+// stopPlane takes the controller manager and the scheduler with it: they would come
+// back later than what is under test.
+func stopPlane(c *lab.Cluster) {
+	c.KillAPIServer()
+	c.Component(lab.ControllerManager).Kill()
+	c.Component(lab.Scheduler).Kill()
+}
+
+func startPlane(ctx context.Context, c *lab.Cluster) error {
+	if err := c.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if err := c.StartComponent(lab.ControllerManager); err != nil {
+		return err
+	}
+	return c.StartComponent(lab.Scheduler)
+}
+
+// steadyNodes lets a cluster's own nodes outlive an outage of its API server: their
+// heartbeats stop with it, and that is not what is under test.
+func steadyNodes(name string) func(*lab.ClusterOptions) {
+	return func(o *lab.ClusterOptions) {
+		if o.Name == name {
+			o.NodeGrace = 5 * time.Minute
+		}
+	}
+}
+
+// by waits for a condition, counts from begin, and fails the test if it took longer
+// than limit; the test goes on.
+func by(t *testing.T, begin time.Time, limit time.Duration, what string, cond func(context.Context) error) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithDeadline(t.Context(), begin.Add(limit+tellHowLate))
+	defer cancel()
+	require.NoError(t, lab.Eventually(ctx, cond), what)
+	took := time.Since(begin)
+	t.Logf("%s: after %s (granted: %s)", what, took.Round(time.Millisecond), limit)
+	if took > limit {
+		t.Errorf("%s: after %s, and %s is granted", what, took.Round(time.Millisecond), limit)
+	}
+	return took
+}
+
+// holds requires that a condition is true all the time until end.
+func holds(t *testing.T, end time.Time, what string, cond func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithDeadline(t.Context(), end)
+	defer cancel()
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if err := cond(ctx); ctx.Err() == nil {
+			require.NoError(t, err, what)
+		}
+		select {
+		case <-ctx.Done():
+			require.NoError(t, t.Context().Err())
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// node looks for the Ready condition of the virtual node, which must have a reason.
+func (w *world) node(name string, want corev1.ConditionStatus, reasons ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		n, err := w.rome.Client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		c := readyOf(n)
+		if c.Status != want || c.Reason == "" || c.Message == "" {
+			return fmt.Errorf("node %s is Ready=%s: %s: %s", name, c.Status, c.Reason, c.Message)
+		}
+		for _, reason := range reasons {
+			if c.Reason != reason {
+				return fmt.Errorf("node %s has reason %s: %s", name, c.Reason, c.Message)
+			}
+		}
+		return nil
+	}
+}
+
+func readyOf(n *corev1.Node) corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+// ready looks for the Ready condition of every pod of a namespace at home that stays.
+func (w *world) ready(namespace string, want corev1.ConditionStatus) func(context.Context) error {
+	return func(ctx context.Context) error {
+		pods, err := w.rome.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		wrong := 0
+		for _, pod := range pods.Items {
+			if pod.DeletionTimestamp == nil && pod.Spec.NodeName != "" && podReady(&pod) != want {
+				wrong++
+			}
+		}
+		if wrong > 0 {
+			return fmt.Errorf("%d of %d pods are not Ready=%s", wrong, len(pods.Items), want)
+		}
+		return nil
+	}
+}
+
+// bound counts the pods of a namespace, those with a node only if scheduled is true.
+func (w *world) bound(c *lab.Cluster, namespace string, want int, scheduled bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		pods, err := c.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		have := 0
+		for _, pod := range pods.Items {
+			if pod.Spec.NodeName != "" || !scheduled {
+				have++
+			}
+		}
+		if have != want {
+			return fmt.Errorf("%d pods of %d in %s", have, want, c.Name)
+		}
+		return nil
+	}
+}
+
+func podReady(pod *corev1.Pod) corev1.ConditionStatus {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status
+		}
+	}
+	return corev1.ConditionFalse
+}
+
+// life is what must not change while a pod only runs on.
+type life struct {
+	UID      types.UID
+	Started  time.Time
+	Restarts int32
+}
+
+// lives returns the lives of the pods of a namespace, by name.
+func lives(t *testing.T, c *lab.Cluster, namespace string) map[string]life {
+	t.Helper()
+	pods, err := c.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	out := map[string]life{}
+	for _, pod := range pods.Items {
+		l := life{UID: pod.UID}
+		for _, status := range pod.Status.ContainerStatuses {
+			l.Restarts += status.RestartCount
+			if status.State.Running != nil {
+				l.Started = status.State.Running.StartedAt.UTC()
+			}
+		}
+		out[pod.Name] = l
+	}
+	return out
+}
+
+// requireLiving requires that each pod of before lives on in after.
+func requireLiving(t *testing.T, before, after map[string]life) {
+	t.Helper()
+	for name, want := range before {
+		require.Equal(t, want, after[name], "pod %s", name)
+	}
+}
+
+func (w *world) scale(t *testing.T, namespace, name string, replicas int32) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	_, err := w.rome.Client().AppsV1().Deployments(namespace).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// deploy offloads a namespace and runs pods there.
+func (w *world) deploy(t *testing.T, namespace string, replicas int32) {
+	t.Helper()
+	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
+	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), deployment("web", replicas), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, time.Minute, fmt.Sprintf("%d pods run in the provider", replicas), w.available("web", namespace, replicas))
+}
+
+// boundPod is a pod that needs no scheduler to get to the virtual node.
+func boundPod(name string) *corev1.Pod {
+	spec := podSpec("sim/bare:1")
+	spec.NodeName = "milan"
+	spec.Tolerations = []corev1.Toleration{{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+}
+
+func (w *world) podReady(namespace, name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		pod, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if podReady(pod) != corev1.ConditionTrue {
+			return fmt.Errorf("pod %s is not Ready: %+v", name, pod.Status)
+		}
+		return nil
+	}
+}
+
+// transitions collects each status that the Ready condition of a Node takes, until the
+// returned function is called.
+func (w *world) transitions(t *testing.T, node string) func() []corev1.ConditionStatus {
+	t.Helper()
+	stream, err := w.rome.Client().CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, node).String(), TimeoutSeconds: ptr.To[int64](600),
+	})
+	require.NoError(t, err)
+	seen := make(chan []corev1.ConditionStatus)
+	go func() {
+		var all []corev1.ConditionStatus
+		for event := range stream.ResultChan() {
+			n, ok := event.Object.(*corev1.Node)
+			if !ok {
+				continue
+			}
+			if s := readyOf(n).Status; len(all) == 0 || all[len(all)-1] != s {
+				all = append(all, s)
+			}
+		}
+		seen <- all
+	}()
+	return func() []corev1.ConditionStatus {
+		stream.Stop()
+		return <-seen
+	}
+}
+
+// writes returns what a user asked a cluster to change since begin, leases aside.
+func writes(t *testing.T, c *lab.Cluster, user string, begin time.Time) []string {
+	t.Helper()
+	records, err := c.Audited(func(r lab.AuditRecord) bool {
+		return r.Write() && r.User.Username == user && r.ObjectRef.Resource != "leases" && r.RequestReceivedTimestamp.After(begin)
+	})
+	require.NoError(t, err)
+	out := make([]string, 0, len(records))
+	for _, r := range records {
+		out = append(out, fmt.Sprintf("%s %s %s/%s: %d", r.Verb, r.Resource(), r.ObjectRef.Namespace, r.ObjectRef.Name, r.ResponseStatus.Code))
+	}
+	return out
+}

@@ -1,0 +1,221 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// containers are the UIDs and containers of a namespace's pods, by name: what changes
+// if one is made or started again.
+func containers(ctx context.Context, s *site.Site, namespace string) (map[string]string, error) {
+	list, err := s.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, p := range list.Items {
+		id := string(p.UID)
+		for _, c := range p.Status.ContainerStatuses {
+			id += fmt.Sprintf(" %s %d", c.ContainerID, c.RestartCount)
+		}
+		out[p.Name] = id
+	}
+	return out, nil
+}
+
+func fullVKubeletDeleted(t *testing.T, w *fullWorld) {
+	ctx := t.Context()
+	w.offload(t, "vk", offloadingv1beta1.NamespaceOffloadingSpec{})
+	_, err := w.rome.Client().AppsV1().Deployments("vk").Create(ctx, webDeployment("web", 3), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, time.Minute, "3 pods run", w.available("web", "vk", 3))
+	here, err := containers(ctx, w.rome, "vk")
+	require.NoError(t, err)
+	there, err := containers(ctx, w.milan, "vk-rome")
+	require.NoError(t, err)
+	node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+
+	vkubelets := w.rome.Client().CoreV1().Pods("liqo-tenant-milan")
+	list, err := vkubelets.List(ctx, metav1.ListOptions{LabelSelector: "liqo.io/virtual-node=milan"})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	begin := metav1.NewMicroTime(time.Now())
+	require.NoError(t, vkubelets.Delete(ctx, list.Items[0].Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+	within(t, 30*time.Second, "another vkubelet keeps the node", func(ctx context.Context) error {
+		lease, err := w.rome.Client().CoordinationV1().Leases("liqo-tenant-milan").Get(ctx, "vk-milan", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if lease.Spec.AcquireTime == nil || lease.Spec.AcquireTime.Before(&begin) {
+			return fmt.Errorf("the Lease is still the old one's: %+v", lease.Spec)
+		}
+		return w.available("web", "vk", 3)(ctx)
+	})
+	within(t, 20*time.Second, "its kubelet API serves", func(ctx context.Context) error {
+		for name := range here {
+			if _, err := w.rome.Exec(ctx, "vk", name, "hostname"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	again, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, node.UID, again.UID, "the Node stays")
+	w.same(t, w.rome, "vk", here)
+	w.same(t, w.milan, "vk-rome", there)
+}
+
+func (w *fullWorld) same(t *testing.T, s *site.Site, namespace string, want map[string]string) {
+	t.Helper()
+	have, err := containers(t.Context(), s, namespace)
+	require.NoError(t, err)
+	require.Equal(t, want, have, "nothing in %s was made or started again", s.Name)
+}
+
+// fullNodeDies follows seed 000: pods on a dead node of the provider stay Terminating and
+// are not replaced; home keeps its pods. When the node returns all is well.
+func fullNodeDies(t *testing.T, w *fullWorld) {
+	ctx := t.Context()
+	w.offload(t, "node", offloadingv1beta1.NamespaceOffloadingSpec{})
+	victim := w.placeOnVictim(t)
+	here, err := w.pods(ctx, "node")
+	require.NoError(t, err)
+	there, err := containers(ctx, w.milan, "node-rome")
+	require.NoError(t, err)
+	require.NoError(t, victim.Kill(ctx))
+	within(t, 40*time.Second, "the pods there are Terminating, not Ready at home", func(ctx context.Context) error {
+		return w.terminating(ctx, there, len(here))
+	})
+	// Nothing may change for longer than any take-over or retry.
+	hold(t, 10*time.Second, "they stay so", func(ctx context.Context) error { return w.terminating(ctx, there, len(here)) })
+	require.NoError(t, victim.Start(ctx))
+	within(t, 90*time.Second, "all is well again", w.available("web", "node", int32(len(here))))
+	after, err := w.pods(ctx, "node")
+	require.NoError(t, err)
+	require.Len(t, after, len(here))
+	for _, p := range here {
+		q := byName(after, p.Name)
+		require.NotNil(t, q, "pod %s is still home's", p.Name)
+		require.Equal(t, p.UID, q.UID)
+		require.Positive(t, q.Status.ContainerStatuses[0].RestartCount, "the loss is counted as a restart")
+	}
+}
+
+// placeOnVictim runs a Deployment on the node of milan without liqod's controller.
+func (w *fullWorld) placeOnVictim(t *testing.T) *lab.Node {
+	t.Helper()
+	ctx := t.Context()
+	pods, err := w.milan.Client().CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	keep := ""
+	for _, p := range pods.Items {
+		if p.Labels["app.kubernetes.io/component"] == "controller" {
+			keep = p.Spec.NodeName
+		}
+	}
+	require.Contains(t, []string{"milan-1", "milan-2"}, keep)
+	w.cordon(t, keep, true)
+	d := webDeployment("web", 2)
+	for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
+		d.Spec.Template.Spec.Tolerations = append(d.Spec.Template.Spec.Tolerations, corev1.Toleration{
+			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](1),
+		})
+	}
+	_, err = w.rome.Client().AppsV1().Deployments("node").Create(ctx, d, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, time.Minute, "2 pods run", w.available("web", "node", 2))
+	w.cordon(t, keep, false)
+	if keep == "milan-1" {
+		return w.full.Node(w.milan.Cluster, "milan-2")
+	}
+	return w.full.Node(w.milan.Cluster, "milan-1")
+}
+
+func (w *fullWorld) cordon(t *testing.T, name string, unschedulable bool) {
+	t.Helper()
+	within(t, 10*time.Second, "cordon", func(ctx context.Context) error {
+		n, err := w.milan.Client().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		n.Spec.Unschedulable = unschedulable
+		_, err = w.milan.Client().CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// terminating says whether the pods of namespace node are the same as before, being
+// deleted in the provider and not Ready at home, where none is deleted.
+func (w *fullWorld) terminating(ctx context.Context, before map[string]string, want int) error {
+	there, err := w.milan.Client().CoreV1().Pods("node-rome").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	if len(there.Items) != want {
+		return fmt.Errorf("%d pods in the provider, not %d", len(there.Items), want)
+	}
+	for _, p := range there.Items {
+		if _, known := before[p.Name]; !known || p.DeletionTimestamp == nil {
+			return fmt.Errorf("pod %s in the provider: deleted %v", p.Name, p.DeletionTimestamp)
+		}
+	}
+	here, err := w.pods(ctx, "node")
+	if err != nil {
+		return err
+	}
+	if len(here) != want {
+		return fmt.Errorf("%d pods at home, not %d", len(here), want)
+	}
+	for _, p := range here {
+		if p.DeletionTimestamp != nil {
+			return fmt.Errorf("pod %s at home is being deleted", p.Name)
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return fmt.Errorf("pod %s is Ready at home", p.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// hold says that a condition stays true for a time.
+func hold(t *testing.T, period time.Duration, what string, cond func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), period)
+	defer cancel()
+	ticker := time.NewTicker(250 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := cond(ctx); ctx.Err() == nil {
+			require.NoError(t, err, what)
+		}
+	}
+}
+
+func byName(pods []corev1.Pod, name string) *corev1.Pod {
+	for i := range pods {
+		if pods[i].Name == name {
+			return &pods[i]
+		}
+	}
+	return nil
+}

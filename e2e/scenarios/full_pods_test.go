@@ -1,0 +1,274 @@
+package scenarios
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// run makes a pod at home.
+func (w *fullWorld) run(t *testing.T, namespace, name string, spec corev1.PodSpec) {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	_, err := w.rome.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// ready says whether a pod is Ready at home.
+func (w *fullWorld) ready(namespace, name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		p, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("pod %s is not Ready: %+v", name, p.Status)
+	}
+}
+
+// pods of a namespace at home.
+func (w *fullWorld) pods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
+	list, err := w.rome.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+func fullDeployment(t *testing.T, w *fullWorld) {
+	ctx := t.Context()
+	w.offload(t, "across", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
+	d := webDeployment("web", 4)
+	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
+	}}
+	_, err := w.rome.Client().AppsV1().Deployments("across").Create(ctx, d, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, time.Minute, "4 pods run across both clusters", w.available("web", "across", 4))
+	pods, err := w.pods(ctx, "across")
+	require.NoError(t, err)
+	on, here := map[string]int{}, ""
+	for _, p := range pods {
+		on[p.Spec.NodeName]++
+		if p.Spec.NodeName == "rome-1" {
+			here = p.Name
+		}
+	}
+	require.Equal(t, map[string]int{"rome-1": 2, "milan": 2}, on)
+	for _, p := range pods {
+		within(t, 20*time.Second, p.Spec.NodeName+" answers at "+p.Status.PodIP, func(ctx context.Context) error {
+			out, err := w.rome.Exec(ctx, "across", here, "get", "http://"+p.Status.PodIP+":8080/")
+			if err == nil && strings.TrimSpace(out) != p.Name {
+				err = fmt.Errorf("%q answered instead of %s", out, p.Name)
+			}
+			return err
+		})
+	}
+}
+
+func fullLogsAndExec(t *testing.T, w *fullWorld) {
+	w.offload(t, "logs", offloadingv1beta1.NamespaceOffloadingSpec{})
+	w.run(t, "logs", "lines", testSpec(1, "lines", "600", "100ms"))
+	within(t, time.Minute, "the pod is Ready", w.ready("logs", "lines"))
+	t.Run("follow", func(t *testing.T) { fullFollow(t, w) })
+	t.Run("tail", func(t *testing.T) {
+		data, err := w.rome.Client().CoreV1().Pods("logs").GetLogs("lines", &corev1.PodLogOptions{TailLines: ptr.To[int64](2), Timestamps: true}).DoRaw(t.Context())
+		require.NoError(t, err)
+		require.Regexp(t, `^2\S+Z line \d+\n2\S+Z line \d+\n$`, string(data))
+	})
+	t.Run("exec, its output and codes", func(t *testing.T) {
+		out, err := w.rome.Exec(t.Context(), "logs", "lines", "hostname")
+		require.NoError(t, err)
+		require.Equal(t, "lines\n", out)
+		_, err = w.rome.Exec(t.Context(), "logs", "lines", "exit", "7")
+		var code exec.CodeExitError
+		require.ErrorAs(t, err, &code)
+		require.Equal(t, 7, code.Code)
+		_, err = w.rome.Exec(t.Context(), "logs", "lines", "cat", "/missing")
+		require.ErrorContains(t, err, "no such file", "standard error arrives")
+	})
+	t.Run("exec, its input", func(t *testing.T) {
+		text := strings.Repeat("across the border\n", 10000)
+		require.Equal(t, text, fullInput(t, w, text))
+	})
+	t.Run("no such container", func(t *testing.T) {
+		_, err := w.rome.Client().CoreV1().Pods("logs").GetLogs("lines", &corev1.PodLogOptions{Container: "none"}).DoRaw(t.Context())
+		require.True(t, apierrors.IsBadRequest(err), "%v", err)
+	})
+}
+
+// fullFollow reads lines as they are printed.
+func fullFollow(t *testing.T, w *fullWorld) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	stream, err := w.rome.Client().CoreV1().Pods("logs").GetLogs("lines", &corev1.PodLogOptions{Follow: true, TailLines: ptr.To[int64](1)}).Stream(ctx)
+	require.NoError(t, err)
+	defer stream.Close()
+	first, last := 0, 0
+	begin := time.Now()
+	scanner := bufio.NewScanner(stream)
+	for n := 0; n < 15 && scanner.Scan(); n++ {
+		_, err := fmt.Sscanf(scanner.Text(), "line %d", &last)
+		require.NoError(t, err, scanner.Text())
+		if n == 0 {
+			first = last
+		}
+	}
+	require.NoError(t, scanner.Err())
+	require.Equal(t, first+14, last, "no line is missing, none comes twice")
+	require.Greater(t, time.Since(begin), time.Second, "15 lines are printed in 1.5 s")
+}
+
+// fullInput sends text through a pod's cat, with kubectl's older protocol, SPDY.
+func fullInput(t *testing.T, w *fullWorld, text string) string {
+	request := w.rome.Client().CoreV1().RESTClient().Post().Resource("pods").Namespace("logs").Name("lines").SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true}, scheme.ParameterCodec)
+	executor, err := remotecommand.NewSPDYExecutor(w.rome.Config(), "POST", request.URL())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	require.NoError(t, executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader(text), Stdout: &out}))
+	return out.String()
+}
+
+func fullJobs(t *testing.T, w *fullWorld) {
+	w.offload(t, "jobs", offloadingv1beta1.NamespaceOffloadingSpec{})
+	sidecar := testSpec(10, "exit", "0", "500ms")
+	sidecar.RestartPolicy = corev1.RestartPolicyNever
+	sidecar.InitContainers = []corev1.Container{{
+		Name: "sidecar", Image: sidecar.Containers[0].Image, ImagePullPolicy: corev1.PullNever, Command: []string{"serve"},
+		RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
+		StartupProbe:  &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"get", "http://127.0.0.1:8080/healthz"}}}},
+	}}
+	good, bad := testSpec(1, "exit", "0"), testSpec(1, "exit", "3")
+	good.RestartPolicy, bad.RestartPolicy = corev1.RestartPolicyNever, corev1.RestartPolicyNever
+	for name, test := range map[string]struct {
+		spec corev1.PodSpec
+		want batchv1.JobConditionType
+		code int32
+	}{
+		"good":    {good, batchv1.JobComplete, 0},
+		"bad":     {bad, batchv1.JobFailed, 3},
+		"sidecar": {sidecar, batchv1.JobComplete, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := &batchv1.Job{
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec:       batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), Template: corev1.PodTemplateSpec{Spec: test.spec}},
+			}
+			_, err := w.rome.Client().BatchV1().Jobs("jobs").Create(t.Context(), job, metav1.CreateOptions{})
+			require.NoError(t, err)
+			within(t, time.Minute, "Job is "+string(test.want), func(ctx context.Context) error { return jobIs(ctx, w, name, test.want) })
+			pods, err := w.rome.Client().CoreV1().Pods("jobs").List(t.Context(), metav1.ListOptions{LabelSelector: "job-name=" + name})
+			require.NoError(t, err)
+			require.Len(t, pods.Items, 1, "it ran once")
+			require.Equal(t, test.code, pods.Items[0].Status.ContainerStatuses[0].State.Terminated.ExitCode)
+		})
+	}
+}
+
+func jobIs(ctx context.Context, w *fullWorld, name string, want batchv1.JobConditionType) error {
+	job, err := w.rome.Client().BatchV1().Jobs("jobs").Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, c := range job.Status.Conditions {
+		if c.Type == want && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	return fmt.Errorf("job %s: %+v", name, job.Status)
+}
+
+func fullRestarts(t *testing.T, w *fullWorld) {
+	w.offload(t, "restarts", offloadingv1beta1.NamespaceOffloadingSpec{})
+	w.run(t, "restarts", "crash", testSpec(1, "exit", "5", "200ms"))
+	within(t, time.Minute, "two restarts are counted", func(ctx context.Context) error {
+		p, err := w.rome.Client().CoreV1().Pods("restarts").Get(ctx, "crash", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount < 2 {
+			return fmt.Errorf("%+v", p.Status.ContainerStatuses)
+		}
+		status := p.Status.ContainerStatuses[0]
+		last := status.LastTerminationState.Terminated
+		if last == nil || last.ExitCode != 5 {
+			return fmt.Errorf("the last end is not told: %+v", status)
+		}
+		return nil
+	})
+	within(t, 10*time.Second, "the counts are those of the provider", func(ctx context.Context) error {
+		here, err := w.rome.Client().CoreV1().Pods("restarts").Get(ctx, "crash", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		there, err := w.milan.Client().CoreV1().Pods("restarts-rome").Get(ctx, "crash", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if a, b := here.Status.ContainerStatuses[0].RestartCount, there.Status.ContainerStatuses[0].RestartCount; a != b {
+			return fmt.Errorf("%d at home, %d in the provider", a, b)
+		}
+		return nil
+	})
+	_, err := w.rome.Client().CoreV1().Pods("restarts").GetLogs("crash", &corev1.PodLogOptions{Previous: true}).DoRaw(t.Context())
+	require.NoError(t, err, "the log of the container before")
+}
+
+// fullGrace deletes a pod that ends when it is asked to, and one that does not.
+func fullGrace(t *testing.T, w *fullWorld) {
+	w.offload(t, "grace", offloadingv1beta1.NamespaceOffloadingSpec{})
+	for name, test := range map[string]struct {
+		grace             int64
+		command           string
+		code              int32
+		atLeast, atMostly time.Duration
+	}{
+		"polite":   {30, "sleep", 143, 0, 10 * time.Second},
+		"stubborn": {4, "ignore", 137, 4 * time.Second, 14 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.run(t, "grace", name, testSpec(test.grace, test.command))
+			within(t, time.Minute, "the pod is Ready", w.ready("grace", name))
+			pods := w.rome.Client().CoreV1().Pods("grace")
+			require.NoError(t, pods.Delete(t.Context(), name, metav1.DeleteOptions{}))
+			var last *corev1.Pod
+			took := within(t, time.Minute, "the pod is gone", func(ctx context.Context) error {
+				p, err := pods.Get(ctx, name, metav1.GetOptions{})
+				if apierrors.IsNotFound(err) {
+					return nil
+				}
+				if err == nil {
+					last, err = p, errors.New("the pod is still there")
+				}
+				return err
+			})
+			require.GreaterOrEqual(t, took, test.atLeast)
+			require.LessOrEqual(t, took, test.atMostly)
+			require.NotNil(t, last)
+		})
+	}
+}

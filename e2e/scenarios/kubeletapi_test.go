@@ -1,0 +1,214 @@
+package scenarios
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+const vkMilan = "system:serviceaccount:liqo-tenant-milan:vk-milan"
+
+// as returns a client of rome with the token of a service account, and the token.
+func (w *world) as(t *testing.T, namespace, account string) (kubernetes.Interface, string) {
+	t.Helper()
+	data, err := w.rome.KubeconfigData(t.Context(), lab.Access{Namespace: namespace, ServiceAccount: account})
+	require.NoError(t, err)
+	config, err := clientcmd.RESTConfigFromKubeConfig(data)
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	return client, config.BearerToken
+}
+
+func serving(t *testing.T, name, common string, organizations, hosts []string) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	request := &x509.CertificateRequest{Subject: pkix.Name{CommonName: common, Organization: organizations}}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			request.IPAddresses = append(request.IPAddresses, ip)
+		} else {
+			request.DNSNames = append(request.DNSNames, host)
+		}
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, request, key)
+	require.NoError(t, err)
+	return &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName: certificatesv1.KubeletServingSignerName,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
+		},
+	}
+}
+
+// testCertificates looks at the vkubelet's own request, and makes others in its name.
+func testCertificates(t *testing.T, w *world) {
+	ctx := t.Context()
+	requests := w.rome.Client().CertificatesV1().CertificateSigningRequests()
+	all, err := requests.List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	issued := 0
+	for _, r := range all.Items {
+		if r.Spec.Username == vkMilan && len(r.Status.Certificate) > 0 {
+			issued++
+		}
+	}
+	require.Equal(t, 1, issued, "the vkubelet has one certificate")
+
+	vk, _ := w.as(t, tenant, "vk-milan")
+	nodes := []string{"system:nodes"}
+	forged := map[string]*certificatesv1.CertificateSigningRequest{
+		"another node":         serving(t, "forged-node", "system:node:rome-sim-1", nodes, []string{"rome-sim-1"}),
+		"another node's name":  serving(t, "forged-name", "system:node:milan", nodes, []string{"rome-sim-1"}),
+		"an address elsewhere": serving(t, "forged-address", "system:node:milan", nodes, []string{"milan", "10.9.8.7"}),
+	}
+	for name, r := range forged {
+		_, err := vk.CertificatesV1().CertificateSigningRequests().Create(ctx, r, metav1.CreateOptions{})
+		require.NoError(t, err)
+		within(t, soon, name+" is refused with an event", w.told(tenant, "CertificateSigningRequest "+r.Name+" is not approved"))
+	}
+	nobody, err := w.rome.Client().CoreV1().ServiceAccounts(tenant).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nobody"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	foreign := serving(t, "forged-by-another", "system:node:milan", nodes, []string{"milan"})
+	other, _ := w.as(t, tenant, nobody.Name)
+	_, err = other.CertificatesV1().CertificateSigningRequests().Create(ctx, foreign, metav1.CreateOptions{})
+	require.ErrorContains(t, err, "forbidden")
+	right := serving(t, "right", "system:node:milan", nodes, []string{"milan", "127.0.0.1"})
+	_, err = vk.CertificatesV1().CertificateSigningRequests().Create(ctx, right, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, soon, "its own is approved", func(ctx context.Context) error {
+		r, err := requests.Get(ctx, right.Name, metav1.GetOptions{})
+		if err == nil && len(r.Status.Certificate) == 0 {
+			err = fmt.Errorf("status %+v", r.Status)
+		}
+		return err
+	})
+	for name, r := range forged {
+		r, err := requests.Get(ctx, r.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Empty(t, r.Status.Conditions, name)
+		require.Empty(t, r.Status.Certificate, name)
+	}
+}
+
+// told returns a condition: an event of a namespace says a text.
+func (w *world) told(namespace, text string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		events, err := w.rome.Client().CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if strings.Contains(e.Message, text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d events, none says %q", len(events.Items), text)
+	}
+}
+
+// account makes a service account in default that may do some verbs with nodes/proxy.
+func (w *world) account(t *testing.T, name string, verbs ...string) (token string) {
+	t.Helper()
+	ctx := t.Context()
+	_, err := w.rome.Client().CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	if len(verbs) > 0 {
+		_, err = w.rome.Client().RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: verbs}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = w.rome.Client().RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: name}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, token = w.as(t, "default", name)
+	return token
+}
+
+// testKubeletAPI asks the vkubelet of milan itself, past the API server.
+func testKubeletAPI(t *testing.T, w *world) {
+	node, err := w.rome.Client().CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(w.rome.CA))
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	base := "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)))
+	powerless, reader := w.account(t, "powerless"), w.account(t, "reader", "get")
+	pods, err := w.podsAt(t.Context(), "milan", "web")
+	require.NoError(t, err)
+	// The API server does not proxy to loopback addresses, but asks there for logs. It
+	// verifies the certificate; the simulated node behind the vkubelet has no logs.
+	_, err = w.rome.Client().CoreV1().Pods("nodes").GetLogs(pods[0].Name, &corev1.PodLogOptions{}).DoRaw(t.Context())
+	require.NotContains(t, fmt.Sprintf("%+v", err), "x509")
+	require.ErrorContains(t, err, "on the server")
+	execPath := "/exec/nodes/" + pods[0].Name + "/c?command=id&output=1"
+	logsPath := "/containerLogs/nodes/" + pods[0].Name + "/c"
+	for name, c := range map[string]struct {
+		token, path string
+		upgrade     string
+		want        int
+	}{
+		"no credential":               {"", "/healthz", "", http.StatusUnauthorized},
+		"no credential, pods":         {"", "/pods", "", http.StatusUnauthorized},
+		"no credential, exec":         {"", execPath, "websocket", http.StatusUnauthorized},
+		"unknown token":               {"not-a-token", "/healthz", "", http.StatusUnauthorized},
+		"user without rights":         {powerless, "/healthz", "", http.StatusForbidden},
+		"user without rights, pods":   {powerless, "/pods", "", http.StatusForbidden},
+		"user without rights, logs":   {powerless, logsPath, "", http.StatusForbidden},
+		"reader":                      {reader, "/healthz", "", http.StatusOK},
+		"reader, pods":                {reader, "/pods", "", http.StatusOK},
+		"reader, exec by WebSocket":   {reader, execPath, "websocket", http.StatusForbidden},
+		"reader, exec by SPDY":        {reader, execPath, "SPDY/3.1", http.StatusForbidden},
+		"reader, port-forward":        {reader, "/portForward/nodes/" + pods[0].Name, "websocket", http.StatusForbidden},
+		"reader, exec in disguise":    {reader, "//exec/nodes/" + pods[0].Name + "/c", "websocket", http.StatusNotFound},
+		"reader, something unknown":   {reader, "/run/nodes/" + pods[0].Name + "/c", "", http.StatusForbidden},
+		"reader, pods of other nodes": {reader, "/containerLogs/kube-system/none/c", "", http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+c.path, nil)
+			require.NoError(t, err)
+			if c.token != "" {
+				request.Header.Set("Authorization", "Bearer "+c.token)
+			}
+			if c.upgrade != "" {
+				request.Header.Set("Connection", "Upgrade")
+				request.Header.Set("Upgrade", c.upgrade)
+				request.Header.Set("Sec-WebSocket-Version", "13")
+				request.Header.Set("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+			}
+			response, err := client.Do(request)
+			require.NoError(t, err)
+			defer func() { _ = response.Body.Close() }()
+			text, err := io.ReadAll(io.LimitReader(response.Body, 1000))
+			require.NoError(t, err)
+			require.Equal(t, c.want, response.StatusCode, string(text))
+		})
+	}
+}

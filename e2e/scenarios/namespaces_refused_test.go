@@ -1,0 +1,283 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// testMessages makes every mistake that the schema catches: the answer names the field
+// and what is accepted.
+func testMessages(t *testing.T, w *world) {
+	w.offload(t, "messages", offloadingv1beta1.NamespaceOffloadingSpec{
+		NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "messages-elsewhere"})
+	client := w.rome.Liqod().OffloadingV1beta1()
+	create := func(name string, spec offloadingv1beta1.NamespaceOffloadingSpec) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := client.NamespaceOffloadings("default").Create(ctx, offloading(name, spec), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}
+	}
+	patch := func(body string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := client.NamespaceOffloadings("messages").Patch(ctx, "offloading", types.MergePatchType, []byte(body), metav1.PatchOptions{})
+			return err
+		}
+	}
+	node := func(body string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := client.VirtualNodes("liqo-tenant-milan").Patch(ctx, "milan", types.MergePatchType, []byte(body), metav1.PatchOptions{})
+			return err
+		}
+	}
+	for name, c := range map[string]struct {
+		do   func(context.Context) error
+		says []string
+	}{
+		"another name": {create("other", offloadingv1beta1.NamespaceOffloadingSpec{}), []string{"must be named offloading"}},
+		"SelectedName without a name": {create("offloading", offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName}),
+			[]string{"SelectedName needs remoteNamespaceName"}},
+		"a name without SelectedName": {create("offloading", offloadingv1beta1.NamespaceOffloadingSpec{RemoteNamespaceName: "x"}),
+			[]string{"remoteNamespaceName is used with namespaceMappingStrategy SelectedName only"}},
+		"a name that is none": {create("offloading", offloadingv1beta1.NamespaceOffloadingSpec{
+			NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "No_Name"}), []string{"spec.remoteNamespaceName", "should match"}},
+		"an unknown mapping": {create("offloading", offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: "Any"}),
+			[]string{"spec.namespaceMappingStrategy", `"EnforceSameName", "DefaultName", "SelectedName"`}},
+		"an unknown strategy": {create("offloading", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: "Everywhere"}),
+			[]string{"spec.podOffloadingStrategy", `"Local", "Remote", "LocalAndRemote"`}},
+		"another mapping":     {patch(`{"spec":{"namespaceMappingStrategy":"DefaultName","remoteNamespaceName":null}}`), []string{"namespaceMappingStrategy is immutable"}},
+		"another remote name": {patch(`{"spec":{"remoteNamespaceName":"other"}}`), []string{"remoteNamespaceName is immutable"}},
+		"another provider":    {node(`{"spec":{"clusterID":"turin"}}`), []string{"spec.clusterID", "immutable"}},
+		"no node":             {node(`{"spec":{"createNode":false}}`), []string{"createNode: false is not supported"}},
+		"a template":          {node(`{"spec":{"template":{"spec":{}}}}`), []string{"template is not supported", "virtualKubelet"}},
+		"replicas":            {node(`{"spec":{"virtualKubelet":{"replicas":11}}}`), []string{"spec.virtualKubelet.replicas", "less than or equal to 10"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.do(t.Context())
+			require.Error(t, err)
+			t.Log(err)
+			for _, text := range c.says {
+				require.Contains(t, err.Error(), text)
+			}
+		})
+	}
+	require.NoError(t, patch(`{"spec":{"podOffloadingStrategy":"LocalAndRemote"}}`)(t.Context()), "the pod strategy may change")
+}
+
+// testReserved offloads what may not be, and asks for twins that may not be.
+func testReserved(t *testing.T, w *world) {
+	for namespace, says := range map[string]string{
+		"kube-system": "belongs to Kubernetes", site.Namespace: "the one that liqod runs in", "liqo-tenant-milan": "is a tenant namespace",
+	} {
+		w.ask(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
+		within(t, soon, namespace+" is refused", w.stands(namespace, offloadingv1beta1.PhaseAllFailed, namespace, says))
+		ns, err := w.rome.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.NotContains(t, ns.Labels, offloadingv1beta1.SchedulingEnabledLabel)
+		require.NoError(t, w.noTwin(namespace+"-rome")(t.Context()))
+		require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(namespace).Delete(t.Context(), "offloading", metav1.DeleteOptions{}))
+	}
+	for _, twin := range []string{"default", "kube-system", "kube-new", site.Namespace, "liqo-tenant-paris"} {
+		namespace := "wants-" + twin
+		w.ask(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: twin})
+		within(t, soon, "twin "+twin+" is refused", w.stands(namespace, offloadingv1beta1.PhaseAllFailed, twin, "reserved"))
+	}
+	long := strings.Repeat("x", 60)
+	w.ask(t, long, offloadingv1beta1.NamespaceOffloadingSpec{})
+	within(t, soon, "a name too long is refused", w.stands(long, offloadingv1beta1.PhaseAllFailed, long+"-rome", "SelectedName"))
+}
+
+// kept returns the namespaces of milan with what says that they were written.
+func kept(t *testing.T, w *world, names ...string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, name := range names {
+		ns, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		bindings, err := w.milan.Client().RbacV1().RoleBindings(name).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		out[name] = fmt.Sprint(ns.UID, ns.ResourceVersion, ns.DeletionTimestamp)
+		for _, b := range bindings.Items {
+			out[name] += fmt.Sprint(b.Name, b.ResourceVersion)
+		}
+	}
+	return out
+}
+
+// testHostileMap writes the NamespaceMap with the peer's own credentials, while the
+// consumer's controller is away and does not put it right.
+func testHostileMap(t *testing.T, w *world) {
+	ctx := t.Context()
+	peer := w.peerClient(t, "rome")
+	paris := w.parisAsks(t, "secret")
+	w.offload(t, "honest", offloadingv1beta1.NamespaceOffloadingSpec{})
+	_, err := w.milan.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "precious"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	w.rome.Controller.Kill()
+	restarted := false
+	restart := func() {
+		if !restarted {
+			restarted = true
+			require.NoError(t, w.sites.Restart(&w.rome.Controller))
+		}
+	}
+	defer restart()
+	names := []string{"default", "kube-system", "liqod", "liqo-tenant-paris", "secret", "precious", "honest-rome"}
+	before := kept(t, w, names...)
+	maps := peer.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome")
+	_, err = maps.Patch(ctx, "milan", types.MergePatchType, []byte(`{"spec":{"desiredMapping":{"a":"kube-system","b":"default","c":"secret","d":"liqod",
+		"e":"liqo-tenant-paris","f":"precious","g":"No_Name","h":"honest-rome","i":"../x","j":"kube-mine"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	within(t, soon, "every hostile entry is refused, the honest one stands", func(ctx context.Context) error {
+		m, err := maps.Get(ctx, "milan", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if m.Status.ObservedGeneration != m.Generation {
+			return fmt.Errorf("not answered yet")
+		}
+		for _, original := range strings.Split("abcdefghij", "") {
+			if got := m.Status.CurrentMapping[original]; got.Phase != offloadingv1beta1.MappingCreationLoopBackOff || got.Message == "" {
+				return fmt.Errorf("entry %s: %+v", original, got)
+			}
+		}
+		if got := m.Status.CurrentMapping["honest"]; got.Phase != offloadingv1beta1.MappingAccepted {
+			return fmt.Errorf("the honest entry: %+v", got)
+		}
+		return nil
+	})
+	m, err := maps.Get(ctx, "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	for original, answer := range m.Status.CurrentMapping {
+		t.Logf("%s: %s %s", original, answer.Phase, answer.Message)
+	}
+	require.Equal(t, before, kept(t, w, names...), "nothing was written")
+	require.NoError(t, w.noTwin("kube-mine")(ctx))
+
+	w.hostileObjects(t, peer)
+	require.Equal(t, before, kept(t, w, names...), "nothing was written")
+
+	restart()
+	within(t, soon, "the consumer's controller puts its wish right", func(ctx context.Context) error {
+		m, err := maps.Get(ctx, "milan", metav1.GetOptions{})
+		if err == nil && m.Spec.DesiredMapping["a"] != "" {
+			err = fmt.Errorf("the hostile entries are still there")
+		}
+		return err
+	})
+	within(t, soon, "the honest namespace stands", w.stands("honest", offloadingv1beta1.PhaseReady))
+	require.Equal(t, before, kept(t, w, names...), "nothing was written")
+	require.NoError(t, paris.OffloadingV1beta1().NamespaceMaps("liqo-tenant-paris").Delete(ctx, "milan", metav1.DeleteOptions{}))
+	within(t, soon, "the twin of paris goes with its map", w.noTwin("secret"))
+}
+
+// hostileObjects writes further maps, each wrong in one way.
+func (w *world) hostileObjects(t *testing.T, peer versioned.Interface) {
+	t.Helper()
+	replica := func(name, origin string, mapping map[string]string) *offloadingv1beta1.NamespaceMap {
+		return &offloadingv1beta1.NamespaceMap{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"liqo.io/replicated": "true", "liqo.io/originID": origin}},
+			Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: mapping},
+		}
+	}
+	maps := peer.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome")
+	for name, m := range map[string]*offloadingv1beta1.NamespaceMap{
+		"another map":     replica("second", "rome", map[string]string{"a": "stolen-1"}),
+		"a map for paris": replica("paris", "paris", map[string]string{"secret": "secret"}),
+	} {
+		_, err := maps.Create(t.Context(), m, metav1.CreateOptions{})
+		require.ErrorContains(t, err, "named as this cluster", name)
+	}
+	origin := func(id string) {
+		t.Helper()
+		_, err := maps.Patch(t.Context(), "milan", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"liqo.io/originID":%q}}}`, id), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	origin("paris")
+	within(t, soon, "a map that speaks for paris is refused", func(ctx context.Context) error {
+		m, err := maps.Get(ctx, "milan", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(m.Status.Conditions, "Ready"); c == nil || c.Reason != offloadingv1beta1.ReasonInvalid {
+			return fmt.Errorf("conditions %+v", m.Status.Conditions)
+		}
+		return nil
+	})
+	origin("rome")
+	require.NoError(t, w.noTwin("stolen-1")(t.Context()))
+	many := map[string]string{}
+	for i := range 2001 {
+		many[fmt.Sprintf("n%d", i)] = fmt.Sprintf("stolen-%d", i)
+	}
+	_, err := maps.Create(t.Context(), replica("milan", "rome", many), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	require.ErrorContains(t, err, "2000")
+	_, err = peer.OffloadingV1beta1().NamespaceMaps("liqo-tenant-paris").Create(t.Context(), replica("milan", "paris", nil), metav1.CreateOptions{})
+	require.ErrorContains(t, err, "forbidden")
+}
+
+// peerClient has the credentials that a peer was given in milan.
+func (w *world) peerClient(t *testing.T, id string) versioned.Interface {
+	t.Helper()
+	kubeconfig, err := w.milan.KubeconfigData(t.Context(), lab.Access{Namespace: "liqo-tenant-" + id, ServiceAccount: "peer-1"})
+	require.NoError(t, err)
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	require.NoError(t, err)
+	client, err := versioned.NewForConfig(config)
+	require.NoError(t, err)
+	return client
+}
+
+const parisInMilan = `
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: liqo-tenant-paris
+  labels: {liqo.io/remote-cluster-id: paris, liqo.io/tenant-namespace: "true"}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: peer-1, namespace: liqo-tenant-paris}
+---
+apiVersion: core.liqo.io/v1beta1
+kind: ForeignCluster
+metadata: {name: paris}
+spec: {clusterID: paris, userName: "system:serviceaccount:liqo-tenant-paris:peer-1"}
+---
+apiVersion: offloading.liqo.io/v1beta1
+kind: NamespaceMap
+metadata:
+  name: milan
+  namespace: liqo-tenant-paris
+  labels: {liqo.io/replicated: "true", liqo.io/originID: paris}
+spec: {desiredMapping: {secret: %s}}
+`
+
+// parisAsks makes a second peer of milan, with one twin.
+func (w *world) parisAsks(t *testing.T, twin string) versioned.Interface {
+	t.Helper()
+	require.NoError(t, w.milan.Apply(t.Context(), fmt.Appendf(nil, parisInMilan, twin)))
+	paris := w.peerClient(t, "paris")
+	within(t, soon, "paris has a twin in milan", func(ctx context.Context) error {
+		m, err := paris.OffloadingV1beta1().NamespaceMaps("liqo-tenant-paris").Get(ctx, "milan", metav1.GetOptions{})
+		if err == nil && m.Status.CurrentMapping["secret"].Phase != offloadingv1beta1.MappingAccepted {
+			err = fmt.Errorf("status %+v", m.Status)
+		}
+		return err
+	})
+	return paris
+}

@@ -1,0 +1,304 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// testConflict asks for a twin whose name a namespace of milan's own has.
+func testConflict(t *testing.T, w *world) {
+	ctx := t.Context()
+	namespaces := w.milan.Client().CoreV1().Namespaces()
+	_, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "taken-rome", Labels: map[string]string{"mine": "yes"}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	before := kept(t, w, "taken-rome")
+	w.ask(t, "taken", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
+	within(t, soon, "the conflict shows", w.stands("taken", offloadingv1beta1.PhaseAllFailed, "milan", "taken-rome exists already"))
+	within(t, soon, "the conflict is an event in milan", func(ctx context.Context) error {
+		events, err := w.milan.Client().CoreV1().Events("liqo-tenant-rome").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if e.Reason == "CreationLoopBackOff" && e.InvolvedObject.Kind == "NamespaceMap" && strings.Contains(e.Message, "taken-rome") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d events, none of them says so", len(events.Items))
+	})
+	w.bare(t, "taken", "pod", nil)
+	within(t, soon, "a pod waits", func(ctx context.Context) error {
+		pod, err := w.rome.Client().CoreV1().Pods("taken").Get(ctx, "pod", metav1.GetOptions{})
+		if err == nil && pod.Status.Reason != offloadingv1beta1.ReasonOffloadingBackOff {
+			err = fmt.Errorf("status %+v", pod.Status)
+		}
+		return err
+	})
+	require.Equal(t, before, kept(t, w, "taken-rome"), "the namespace is untouched")
+
+	require.NoError(t, namespaces.Delete(ctx, "taken-rome", metav1.DeleteOptions{}))
+	within(t, soon, "it recovers when the namespace goes", w.stands("taken", offloadingv1beta1.PhaseReady))
+	within(t, soon, "the pod runs", w.placed("taken", "pod", "milan"))
+}
+
+// testSameTwin has two namespaces that want one twin.
+func testSameTwin(t *testing.T, w *world) {
+	spec := offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "one-for-two"}
+	w.offload(t, "first", spec)
+	w.ask(t, "second", spec)
+	within(t, soon, "the second is told", w.stands("second", offloadingv1beta1.PhaseAllFailed, "namespace first is already offloaded", "one-for-two"))
+	twin, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), "one-for-two", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "first", twin.Annotations[offloadingv1beta1.OriginalNameAnnotation])
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("first").Delete(t.Context(), "offloading", metav1.DeleteOptions{}))
+	within(t, soon, "the second gets it when the first goes", w.stands("second", offloadingv1beta1.PhaseReady))
+	again, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), "one-for-two", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NotEqual(t, twin.UID, again.UID, "nothing of the first is left in it")
+}
+
+// testTwinDeleted has somebody in milan delete a twin.
+func testTwinDeleted(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "lost", offloadingv1beta1.NamespaceOffloadingSpec{})
+	policies := map[string]corev1.RestartPolicy{"always": corev1.RestartPolicyAlways, "onfailure": corev1.RestartPolicyOnFailure, "never": corev1.RestartPolicyNever}
+	uids := map[string]string{}
+	for name, policy := range policies {
+		uids[name] = string(w.bare(t, "lost", name, func(s *corev1.PodSpec) { s.RestartPolicy = policy }).UID)
+	}
+	_, err := w.rome.Client().AppsV1().Deployments("lost").Create(ctx, deployment("web", 3), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, soon, "the Deployment runs", w.available("web", "lost", 3))
+	for name := range policies {
+		within(t, soon, name+" runs", w.placed("lost", name, "milan"))
+	}
+	twin, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, "lost-rome", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, w.milan.Client().CoreV1().Namespaces().Delete(ctx, "lost-rome", metav1.DeleteOptions{}))
+	within(t, soon, "what was lost is not Ready", func(ctx context.Context) error {
+		return w.unready(ctx, "lost")
+	})
+	within(t, time.Minute, "the twin is made again", func(ctx context.Context) error {
+		again, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, "lost-rome", metav1.GetOptions{})
+		if err == nil && again.UID == twin.UID {
+			err = fmt.Errorf("the old one still goes")
+		}
+		return err
+	})
+	within(t, soon, "the namespace is Ready", w.stands("lost", offloadingv1beta1.PhaseReady))
+	within(t, soon, "the Deployment is back", w.available("web", "lost", 3))
+	for _, name := range []string{"always", "onfailure"} {
+		within(t, soon, name+" runs again", w.runsThere("lost", name, "lost-rome", uids[name]))
+	}
+	within(t, soon, "the pod that may not run again has failed", func(ctx context.Context) error {
+		pod, err := w.rome.Client().CoreV1().Pods("lost").Get(ctx, "never", metav1.GetOptions{})
+		if err == nil && (pod.Status.Phase != corev1.PodFailed || pod.Status.Reason != offloadingv1beta1.ReasonRemotePodLost) {
+			err = fmt.Errorf("status %+v", pod.Status)
+		}
+		return err
+	})
+	never, err := w.milan.Client().CoreV1().Pods("lost-rome").List(ctx, metav1.ListOptions{LabelSelector: "offloading.liqo.io/local-pod-uid=" + uids["never"]})
+	require.NoError(t, err)
+	require.Empty(t, never.Items, "it did not run again")
+}
+
+// unready wants no Ready pod in a namespace of rome.
+func (w *world) unready(ctx context.Context, namespace string) error {
+	pods, err := w.rome.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, p := range pods.Items {
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return fmt.Errorf("pod %s is Ready", p.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// runsThere returns a condition: the local pod, still of that UID, and its remote one run.
+func (w *world) runsThere(namespace, name, twin, uid string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := w.placed(namespace, name, "milan")(ctx); err != nil {
+			return err
+		}
+		local, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if string(local.UID) != uid {
+			return fmt.Errorf("the local pod was replaced")
+		}
+		remote, err := w.milan.Client().CoreV1().Pods(twin).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && (remote.Status.Phase != corev1.PodRunning || remote.Labels[offloadingv1beta1.LocalPodUIDLabel] != uid) {
+			err = fmt.Errorf("the remote pod is %s: %v", remote.Status.Phase, remote.Labels)
+		}
+		return err
+	}
+}
+
+// testUnoffload takes a namespace back while pods run.
+func testUnoffload(t *testing.T, w *world) {
+	ctx := t.Context()
+	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "back", Labels: map[string]string{offloadingv1beta1.SchedulingEnabledLabel: "false", "mine": "yes"}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.offload(t, "back", offloadingv1beta1.NamespaceOffloadingSpec{})
+	_, err = w.rome.Client().AppsV1().Deployments("back").Create(ctx, deployment("web", 2), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.bare(t, "back", "alone", nil)
+	within(t, soon, "the Deployment runs in milan", w.available("web", "back", 2))
+	within(t, soon, "the pod runs in milan", w.placed("back", "alone", "milan"))
+	require.NotEmpty(t, w.vkubeletBindings(t, "back"))
+
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("back").Delete(ctx, "offloading", metav1.DeleteOptions{}))
+	within(t, soon, "the offloading is gone", func(ctx context.Context) error {
+		return absent(w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("back").Get(ctx, "offloading", metav1.GetOptions{}))
+	})
+	ns, err := w.rome.Client().CoreV1().Namespaces().Get(ctx, "back", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "false", ns.Labels[offloadingv1beta1.SchedulingEnabledLabel], "the user's label is back")
+	within(t, soon, "the twin is gone", w.noTwin("back-rome"))
+	within(t, soon, "the vkubelet's binding is gone", func(context.Context) error {
+		if left := w.vkubeletBindings(t, "back"); len(left) > 0 {
+			return fmt.Errorf("bindings %v are left", left)
+		}
+		return nil
+	})
+	within(t, soon, "the Deployment runs at home", func(ctx context.Context) error {
+		pods, err := w.rome.Client().CoreV1().Pods("back").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
+		if err != nil {
+			return err
+		}
+		running := 0
+		for _, p := range pods.Items {
+			if p.Status.Phase == corev1.PodRunning && strings.HasPrefix(p.Spec.NodeName, "rome-sim-") {
+				running++
+			}
+		}
+		if running != 2 {
+			return fmt.Errorf("%d pods run at home, of %d", running, len(pods.Items))
+		}
+		return nil
+	})
+	alone, err := w.rome.Client().CoreV1().Pods("back").Get(ctx, "alone", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, corev1.PodFailed, alone.Status.Phase)
+	require.Equal(t, "OffloadingAborted", alone.Status.Reason)
+}
+
+func (w *world) vkubeletBindings(t *testing.T, namespace string) []string {
+	t.Helper()
+	list, err := w.rome.Client().RbacV1().RoleBindings(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
+	require.NoError(t, err)
+	var out []string
+	for _, b := range list.Items {
+		out = append(out, b.Name)
+	}
+	return out
+}
+
+// bounded is how long the deletion of a namespace may take while the provider is away.
+const bounded = 30 * time.Second
+
+// testDeletedWhileAway deletes namespaces while milan does not answer.
+func testDeletedWhileAway(t *testing.T, w *world) {
+	for name, fault := range map[string]struct{ away, back func(context.Context) error }{
+		"dropped": {func(context.Context) error { w.milan.Proxied().Drop(); return nil },
+			func(context.Context) error { w.milan.Proxied().Pass(); return nil }},
+		"killed": {func(context.Context) error { w.milan.KillAPIServer(); return nil }, w.milan.StartControlPlane},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			namespace, twin := "away-"+name, "away-"+name+"-rome"
+			w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
+			_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(ctx, deployment("web", 3), metav1.CreateOptions{})
+			require.NoError(t, err)
+			within(t, soon, "the Deployment runs", w.available("web", namespace, 3))
+			require.NoError(t, fault.away(ctx))
+			t.Cleanup(func() {
+				if t.Failed() {
+					_ = fault.back(context.WithoutCancel(ctx))
+				}
+			})
+			within(t, soon, "milan is NotReady", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionFalse) })
+			require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}))
+			within(t, bounded, "the namespace is gone with milan "+name, w.homeGone(namespace))
+			require.NoError(t, fault.back(ctx))
+			within(t, soon, "milan is Ready", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue) })
+			within(t, soon, "the twin is being removed", func(ctx context.Context) error {
+				ns, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, twin, metav1.GetOptions{})
+				if err != nil || ns.DeletionTimestamp != nil {
+					return absentOrGoing(err)
+				}
+				return fmt.Errorf("namespace %s stands", twin)
+			})
+			within(t, time.Minute, "the twin is gone", w.noTwin(twin))
+		})
+	}
+}
+
+// testRecreatedWhileAway deletes a namespace while milan does not answer, and makes it
+// again under its name: milan never sees it gone, and the first one's pods go nevertheless.
+func testRecreatedWhileAway(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "again", offloadingv1beta1.NamespaceOffloadingSpec{})
+	deployments := w.rome.Client().AppsV1().Deployments("again")
+	_, err := deployments.Create(ctx, deployment("web", 3), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.bare(t, "again", "same", nil)
+	within(t, soon, "the first runs", w.available("web", "again", 3))
+	within(t, soon, "its pod runs", w.placed("again", "same", "milan"))
+	before := w.remotes(t, "again-rome")
+	w.milan.Proxied().Drop()
+	defer w.milan.Proxied().Pass()
+	within(t, soon, "milan is NotReady", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionFalse) })
+	require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(ctx, "again", metav1.DeleteOptions{}))
+	within(t, bounded, "the namespace is gone", w.homeGone("again"))
+	w.ask(t, "again", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
+	within(t, soon, "the second is asked for", func(ctx context.Context) error {
+		m, err := w.rome.Liqod().OffloadingV1beta1().NamespaceMaps(tenant).Get(ctx, "milan", metav1.GetOptions{})
+		if err == nil && m.Spec.DesiredMapping["again"] != "again-rome" {
+			err = fmt.Errorf("not yet")
+		}
+		return err
+	})
+	require.Len(t, w.remotes(t, "again-rome"), len(before), "milan knows nothing of it")
+	w.milan.Proxied().Pass()
+	within(t, soon, "milan is Ready", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue) })
+	_, err = deployments.Create(ctx, deployment("web", 2), metav1.CreateOptions{})
+	require.NoError(t, err)
+	uid := string(w.bare(t, "again", "same", nil).UID)
+	within(t, soon, "the second runs", w.available("web", "again", 2))
+	within(t, soon, "its pod runs", w.runsThere("again", "same", "again-rome", uid))
+	within(t, soon, "nothing of the first is left", func(context.Context) error {
+		now := w.remotes(t, "again-rome")
+		for name, was := range before {
+			if strings.Split(now[name], "@")[0] == strings.Split(was, "@")[0] {
+				return fmt.Errorf("pod %s is left", name)
+			}
+		}
+		if len(now) != 3 {
+			return fmt.Errorf("%d pods", len(now))
+		}
+		return nil
+	})
+}
+
+func absentOrGoing(err error) error {
+	if err == nil {
+		return nil
+	}
+	return absent(&corev1.Namespace{}, err)
+}

@@ -1,0 +1,176 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// testChanges: what may change in a pod changes in the provider's pod too, in place.
+func testChanges(t *testing.T, w *world) {
+	c := w.corner(t, "changes")
+	pod := bare("web", corev1.RestartPolicyAlways, "note", "first")
+	pod.Labels = map[string]string{"tier": "silver", "old": "yes"}
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")}
+	c.create(t, pod)
+	c.untilLocal(t, 30*time.Second, "web", "runs", podRunning)
+	remote := c.remote(t, "web")
+	patch := func(data string, subresource ...string) {
+		t.Helper()
+		_, err := w.rome.Client().CoreV1().Pods(c.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType, []byte(data), metav1.PatchOptions{}, subresource...)
+		require.NoError(t, err)
+	}
+
+	patch(`{"metadata":{"labels":{"tier":"gold","old":null},"annotations":{"note":"second","more":"yes"}}}`)
+	c.untilRemote(t, 5*time.Second, "web", "has the labels and annotations", func(p *corev1.Pod) bool {
+		_, old := p.Labels["old"]
+		return p.Labels["tier"] == "gold" && !old && p.Annotations["note"] == "second" && p.Annotations["more"] == "yes"
+	})
+	patch(`{"spec":{"containers":[{"name":"c","image":"sim/web:2"}]}}`)
+	c.untilRemote(t, 5*time.Second, "web", "has the image", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Image == "sim/web:2" })
+	local := c.untilLocal(t, 10*time.Second, "web", "runs the image", func(p *corev1.Pod) bool {
+		return podRunning(p) && p.Status.ContainerStatuses[0].Image == "sim/web:2"
+	})
+	require.EqualValues(t, 1, restarts(local))
+	patch(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"250m","memory":"96Mi"}}}]}}`, "resize")
+	c.untilRemote(t, 5*time.Second, "web", "has the resources", func(p *corev1.Pod) bool {
+		have := p.Spec.Containers[0].Resources.Requests
+		return have.Cpu().String() == "250m" && have.Memory().String() == "96Mi"
+	})
+	c.untilLocal(t, 5*time.Second, "web", "shows the resources that it has", func(p *corev1.Pod) bool {
+		have := p.Status.ContainerStatuses[0].Resources
+		return have != nil && have.Requests.Cpu().String() == "250m" && p.Status.ObservedGeneration == p.Generation
+	})
+	_, err := w.rome.Client().CoreV1().Pods(c.namespace).Patch(t.Context(), "web", types.JSONPatchType, []byte(`[
+		{"op":"add","path":"/spec/activeDeadlineSeconds","value":3000},
+		{"op":"add","path":"/spec/tolerations/-","value":{"key":"example.com/slow","operator":"Exists"}}]`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	c.untilRemote(t, 5*time.Second, "web", "has deadline and toleration", func(p *corev1.Pod) bool {
+		for _, have := range p.Spec.Tolerations {
+			if have.Key == "example.com/slow" {
+				return p.Spec.ActiveDeadlineSeconds != nil && *p.Spec.ActiveDeadlineSeconds == 3000
+			}
+		}
+		return false
+	})
+	c.refusedChange(t)
+	require.Equal(t, remote.UID, c.remote(t, "web").UID, "the same pod")
+	c.deleteAll(t)
+}
+
+// refusedChange: a change that the provider refuses shows at home, and is made when it
+// may be.
+func (c *corner) refusedChange(t *testing.T) {
+	t.Helper()
+	quotas := c.milan.Client().CoreV1().ResourceQuotas(c.twin)
+	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "tight"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("500m")}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 10*time.Second, "the quota counts", func(ctx context.Context) error {
+		q, err := quotas.Get(ctx, "tight", metav1.GetOptions{})
+		if err == nil && len(q.Status.Used) == 0 {
+			err = fmt.Errorf("nothing is counted yet")
+		}
+		return err
+	})
+	_, err = c.rome.Client().CoreV1().Pods(c.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType,
+		[]byte(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"700m"}}}]}}`), metav1.PatchOptions{}, "resize")
+	require.NoError(t, err)
+	c.told(t, c.local(t, "web"), "UpdateRefused")
+	require.True(t, podRunning(c.local(t, "web")), "it runs as it is")
+	require.NoError(t, quotas.Delete(t.Context(), "tight", metav1.DeleteOptions{}))
+	c.untilRemote(t, 10*time.Second, "web", "has the resources", func(p *corev1.Pod) bool {
+		return p.Spec.Containers[0].Resources.Requests.Cpu().String() == "700m"
+	})
+}
+
+// testNotOffloaded: a pod on a virtual node in a namespace that is not offloaded waits,
+// says so, and starts when the namespace becomes offloaded.
+func testNotOffloaded(t *testing.T, w *world) {
+	c := &corner{world: w, namespace: "later", twin: "later-rome"}
+	w.plainNamespace(t, c.namespace)
+	pod := bare("early", corev1.RestartPolicyAlways)
+	pod.Spec.NodeName, pod.Spec.Tolerations = "milan", anyTaint()
+	created := c.create(t, pod)
+	local := c.untilLocal(t, 10*time.Second, "early", "waits", func(p *corev1.Pod) bool {
+		return p.Status.Reason == offloadingv1beta1.ReasonOffloadingBackOff
+	})
+	require.Equal(t, corev1.PodPending, local.Status.Phase)
+	require.Contains(t, local.Status.Message, "later")
+	c.told(t, created, offloadingv1beta1.ReasonOffloadingBackOff)
+	w.offload(t, c.namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
+	local = c.untilLocal(t, 10*time.Second, "early", "runs", podRunning)
+	require.Empty(t, local.Status.Reason)
+	require.Empty(t, local.Status.Message)
+	c.home, c.provider = watchPods(t, w.rome, c.namespace), watchPods(t, w.milan, c.twin)
+	c.deleteAll(t)
+}
+
+func (w *world) plainNamespace(t *testing.T, name string) {
+	t.Helper()
+	_, err := w.rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 10*time.Second, "the namespace has its service account", func(ctx context.Context) error {
+		_, err := w.rome.Client().CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+func anyTaint() []corev1.Toleration {
+	return []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+}
+
+// testDaemonSet: the pods of a DaemonSet that tolerates everything wait on virtual nodes
+// in silence.
+func testDaemonSet(t *testing.T, w *world) {
+	c := &corner{world: w, namespace: "agents", twin: "agents-rome"}
+	w.plainNamespace(t, c.namespace)
+	template := deployment("agent", 1).Spec
+	template.Template.Spec.Tolerations = anyTaint()
+	_, err := w.rome.Client().AppsV1().DaemonSets(c.namespace).Create(t.Context(), &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "agent"},
+		Spec:       appsv1.DaemonSetSpec{Selector: template.Selector, Template: template.Template},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	var waiting corev1.Pod
+	within(t, 30*time.Second, "the pod on the virtual node waits", func(ctx context.Context) error {
+		pods, err := w.rome.Client().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=milan"})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) != 1 || pods.Items[0].Status.Reason != offloadingv1beta1.ReasonOffloadingBackOff {
+			return fmt.Errorf("%d pods on the virtual node", len(pods.Items))
+		}
+		waiting = pods.Items[0]
+		return nil
+	})
+	w.offload(t, c.namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
+	within(t, 30*time.Second, "the DaemonSet runs on every node", func(ctx context.Context) error {
+		d, err := w.rome.Client().AppsV1().DaemonSets(c.namespace).Get(ctx, "agent", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if d.Status.NumberReady != 3 {
+			return fmt.Errorf("status %+v", d.Status)
+		}
+		return nil
+	})
+	require.Equal(t, waiting.UID, c.local(t, waiting.Name).UID, "the pod that waited is the one that runs")
+	events, err := w.rome.Client().CoreV1().Events(c.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + offloadingv1beta1.ReasonOffloadingBackOff})
+	require.NoError(t, err)
+	require.Empty(t, events.Items, "every node gets such a pod: no event")
+	require.NoError(t, w.rome.Client().AppsV1().DaemonSets(c.namespace).Delete(t.Context(), "agent", metav1.DeleteOptions{}))
+	within(t, 30*time.Second, "everything is gone", w.gone(c.namespace, c.twin))
+}

@@ -1,0 +1,334 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// moment is a pod as a watcher saw it.
+type moment struct {
+	kind watch.EventType
+	pod  *corev1.Pod
+	at   time.Time
+}
+
+// history is everything that a watcher sees of the pods of a namespace.
+type history struct {
+	mu      sync.Mutex
+	moments []moment
+	broken  any
+}
+
+// watchPods records until the test ends, from what is there now.
+func watchPods(t *testing.T, s *site.Site, namespace string) *history {
+	t.Helper()
+	pods := s.Client().CoreV1().Pods(namespace)
+	list, err := pods.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	h := &history{}
+	for i := range list.Items {
+		h.add(watch.Event{Type: watch.Added, Object: &list.Items[i]})
+	}
+	// A busy API server ends watches now and then: this one goes on where it stopped.
+	w, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) },
+	})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for event := range w.ResultChan() {
+			h.add(event)
+		}
+	})
+	t.Cleanup(func() {
+		w.Stop()
+		wg.Wait()
+	})
+	return h
+}
+
+func (h *history) add(event watch.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if pod, ok := event.Object.(*corev1.Pod); ok {
+		h.moments = append(h.moments, moment{event.Type, pod, time.Now()})
+	} else if event.Type == watch.Error {
+		h.broken = event.Object
+	}
+}
+
+// requireWhole checks that the history has no gap.
+func (h *history) requireWhole(t *testing.T) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Nil(t, h.broken, "the watch of the pods ended")
+}
+
+func (h *history) all() []moment {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.moments)
+}
+
+// of is what was seen of one pod.
+func (h *history) of(uid types.UID) []moment {
+	return slices.DeleteFunc(h.all(), func(m moment) bool { return m.pod.UID != uid })
+}
+
+// first is the place in the history of the first moment that matches, or -1.
+func (h *history) first(match func(moment) bool) int {
+	return slices.IndexFunc(h.all(), match)
+}
+
+// latency logs how long the pods took from one state to another, as the watcher saw it.
+func (h *history) latency(t *testing.T, what string, from, to func(moment) bool) {
+	t.Helper()
+	begin, took := map[types.UID]time.Time{}, map[types.UID]time.Duration{}
+	for _, m := range h.all() {
+		if _, begun := begin[m.pod.UID]; !begun && from(m) {
+			begin[m.pod.UID] = m.at
+		}
+		if at, begun := begin[m.pod.UID]; begun && took[m.pod.UID] == 0 && to(m) {
+			took[m.pod.UID] = m.at.Sub(at)
+		}
+	}
+	all := slices.Sorted(maps.Values(took))
+	require.NotEmpty(t, all)
+	t.Logf("%s, %d pods: median %s, 99 of 100 within %s, longest %s", what, len(all), all[len(all)/2].Round(time.Millisecond),
+		all[len(all)*99/100].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))
+}
+
+// last is how a deleted pod looked when it went, and when that was seen.
+func (h *history) last(ctx context.Context, t *testing.T, uid types.UID) *corev1.Pod {
+	t.Helper()
+	var pod *corev1.Pod
+	within(t, 30*time.Second, "the pod is gone", func(context.Context) error {
+		if m := h.of(uid); len(m) > 0 && m[len(m)-1].kind == watch.Deleted {
+			pod = m[len(m)-1].pod
+			return nil
+		}
+		return fmt.Errorf("pod %s is still there", uid)
+	})
+	return pod
+}
+
+// requireHome checks what must hold of every pod of the consumer at every moment: its
+// restart counts never fall, an ended pod stays ended, and it ends before it goes unless
+// it was forced to.
+func (h *history) requireHome(t *testing.T, forced ...string) {
+	t.Helper()
+	h.requireWhole(t)
+	byUID := map[types.UID][]moment{}
+	for _, m := range h.all() {
+		byUID[m.pod.UID] = append(byUID[m.pod.UID], m)
+	}
+	for moments := range maps.Values(byUID) {
+		var before *corev1.Pod
+		for _, m := range moments {
+			if before != nil {
+				requireStep(t, before, m.pod)
+			}
+			if m.kind == watch.Deleted && !slices.Contains(forced, m.pod.Name) {
+				require.True(t, endedPod(m.pod), "pod %s went without an end: %s", m.pod.Name, m.pod.Status.Phase)
+			}
+			before = m.pod
+		}
+	}
+}
+
+func requireStep(t *testing.T, before, after *corev1.Pod) {
+	t.Helper()
+	if endedPod(before) {
+		require.Equal(t, before.Status.Phase, after.Status.Phase, "pod %s left its end", after.Name)
+	}
+	for _, b := range before.Status.ContainerStatuses {
+		for _, a := range after.Status.ContainerStatuses {
+			if a.Name == b.Name {
+				require.GreaterOrEqual(t, a.RestartCount, b.RestartCount, "the restart count of pod %s fell", after.Name)
+			}
+		}
+	}
+}
+
+// requireProvider checks that no pod of the consumer ever ran twice at once: the second
+// remote pod of a local one appears after the first is gone.
+func (h *history) requireProvider(t *testing.T) {
+	t.Helper()
+	h.requireWhole(t)
+	alive := map[string]types.UID{}
+	for _, m := range h.all() {
+		local := m.pod.Labels[offloadingv1beta1.LocalPodUIDLabel]
+		if m.kind == watch.Deleted {
+			delete(alive, local)
+			continue
+		}
+		other, there := alive[local]
+		require.True(t, !there || other == m.pod.UID, "pod %s runs twice", m.pod.Name)
+		alive[local] = m.pod.UID
+	}
+}
+
+func endedPod(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return corev1.PodCondition{}
+}
+
+func restarts(pod *corev1.Pod) int32 {
+	var n int32
+	for _, s := range pod.Status.ContainerStatuses {
+		n += s.RestartCount
+	}
+	return n
+}
+
+// exitCode is that of the first container, -1 while it has not ended.
+func exitCode(pod *corev1.Pod) int32 {
+	if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].State.Terminated == nil {
+		return -1
+	}
+	return pod.Status.ContainerStatuses[0].State.Terminated.ExitCode
+}
+
+// corner is one namespace of a world, with its twin, and all that happens to their pods.
+type corner struct {
+	*world
+	namespace, twin string
+	home, provider  *history
+}
+
+// corner offloads a fresh namespace for a subtest and watches it from both sides.
+func (w *world) corner(t *testing.T, namespace string) *corner {
+	t.Helper()
+	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{})
+	c := &corner{world: w, namespace: namespace, twin: namespace + "-rome"}
+	c.home, c.provider = watchPods(t, w.rome, c.namespace), watchPods(t, w.milan, c.twin)
+	return c
+}
+
+// create creates a pod in the consumer.
+func (c *corner) create(t *testing.T, pod *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	created, err := c.rome.Client().CoreV1().Pods(c.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return created
+}
+
+func (c *corner) local(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	pod, err := c.rome.Client().CoreV1().Pods(c.namespace).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return pod
+}
+
+func (c *corner) remote(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	pod, err := c.milan.Client().CoreV1().Pods(c.twin).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return pod
+}
+
+// untilLocal waits for a state of a pod in the consumer.
+func (c *corner) untilLocal(t *testing.T, patience time.Duration, name, what string, is func(*corev1.Pod) bool) *corev1.Pod {
+	t.Helper()
+	return untilPod(t, c.rome, patience, c.namespace, name, what, is)
+}
+
+// untilRemote waits for a state of a pod in the provider.
+func (c *corner) untilRemote(t *testing.T, patience time.Duration, name, what string, is func(*corev1.Pod) bool) *corev1.Pod {
+	t.Helper()
+	return untilPod(t, c.milan, patience, c.twin, name, what, is)
+}
+
+func untilPod(t *testing.T, s *site.Site, patience time.Duration, namespace, name, what string, is func(*corev1.Pod) bool) *corev1.Pod {
+	t.Helper()
+	var seen *corev1.Pod
+	within(t, patience, fmt.Sprintf("%s/%s %s", s.Name, name, what), func(ctx context.Context) error {
+		pod, err := s.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !is(pod) {
+			return fmt.Errorf("pod %s is %+v", name, pod.Status)
+		}
+		seen = pod
+		return nil
+	})
+	return seen
+}
+
+// absent waits until a name is free in a namespace of a cluster.
+func (w *world) absent(t *testing.T, s *site.Site, patience time.Duration, namespace, name string) {
+	t.Helper()
+	within(t, patience, fmt.Sprintf("%s/%s is gone", s.Name, name), func(ctx context.Context) error {
+		list, err := s.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if err != nil {
+			return err
+		}
+		if len(list.Items) > 0 {
+			return fmt.Errorf("pod %s is there: %+v", name, list.Items[0].Status)
+		}
+		return nil
+	})
+}
+
+// told waits for an event on a pod of the consumer.
+func (c *corner) told(t *testing.T, pod *corev1.Pod, reason string) {
+	t.Helper()
+	within(t, 10*time.Second, fmt.Sprintf("event %s on %s", reason, pod.Name), func(ctx context.Context) error {
+		events, err := c.rome.Client().CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)})
+		if err != nil {
+			return err
+		}
+		var have []string
+		for _, e := range events.Items {
+			if e.Reason == reason {
+				return nil
+			}
+			have = append(have, e.Reason)
+		}
+		return fmt.Errorf("pod %s has events %v", pod.Name, have)
+	})
+}
+
+func podRunning(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodRunning && podCondition(pod, corev1.PodReady).Status == corev1.ConditionTrue
+}
+
+func inPhase(want corev1.PodPhase) func(*corev1.Pod) bool {
+	return func(pod *corev1.Pod) bool { return pod.Status.Phase == want }
+}
+
+// bare makes a pod with a restart policy and annotations for the simulator, in pairs.
+func bare(name string, policy corev1.RestartPolicy, annotations ...string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}, Spec: podSpec("sim/web:1")}
+	pod.Spec.RestartPolicy = policy
+	for i := 0; i+1 < len(annotations); i += 2 {
+		pod.Annotations[annotations[i]] = annotations[i+1]
+	}
+	return pod
+}

@@ -1,0 +1,267 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+func testDeployment(t *testing.T, w *world) {
+	ctx := t.Context()
+	c := w.corner(t, "shop")
+	deployments := w.rome.Client().AppsV1().Deployments("shop")
+	d, err := deployments.Create(ctx, deployment("web", 10), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, time.Minute, "10 pods run in the provider", w.available("web", "shop", 10))
+	c.requireImages(t, "sim/web:1", 10)
+	first := d.Spec.Template
+
+	for _, step := range []struct{ what, image string }{{"rollout", "sim/web:2"}, {"rollback", "sim/web:1"}} {
+		d, err = deployments.Get(ctx, "web", metav1.GetOptions{})
+		require.NoError(t, err)
+		d.Spec.Template = *first.DeepCopy()
+		d.Spec.Template.Spec.Containers[0].Image = step.image
+		_, err = deployments.Update(ctx, d, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		within(t, time.Minute, step.what, w.available("web", "shop", 10))
+		within(t, 30*time.Second, step.what+" in the provider", c.images(step.image, 10))
+	}
+	sets, err := w.rome.Client().AppsV1().ReplicaSets("shop").List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, sets.Items, 2, "the rollback uses the first ReplicaSet again")
+
+	require.NoError(t, deployments.Delete(ctx, "web", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
+	within(t, time.Minute, "everything is gone", w.gone(c.namespace, c.twin))
+	c.home.requireHome(t)
+	c.provider.requireProvider(t)
+}
+
+func (c *corner) images(image string, want int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		pods, err := c.milan.Client().CoreV1().Pods(c.twin).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) != want {
+			return fmt.Errorf("the provider has %d pods, not %d", len(pods.Items), want)
+		}
+		for _, pod := range pods.Items {
+			if have := pod.Spec.Containers[0].Image; have != image {
+				return fmt.Errorf("pod %s has image %s, not %s", pod.Name, have, image)
+			}
+		}
+		return nil
+	}
+}
+
+func (c *corner) requireImages(t *testing.T, image string, want int) {
+	t.Helper()
+	require.NoError(t, c.images(image, want)(t.Context()))
+}
+
+func testStatefulSet(t *testing.T, w *world) {
+	ctx := t.Context()
+	c := w.corner(t, "db")
+	template := deployment("db", 3).Spec
+	template.Template.Annotations = map[string]string{lab.SimStopAfter: "1500"}
+	template.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
+	_, err := w.rome.Client().AppsV1().StatefulSets("db").Create(ctx, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3), Selector: template.Selector, Template: template.Template, ServiceName: "db"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	ready := func(ctx context.Context) error {
+		s, err := w.rome.Client().AppsV1().StatefulSets("db").Get(ctx, "db", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if s.Status.ReadyReplicas != 3 || s.Status.CurrentReplicas != 3 {
+			return fmt.Errorf("status %+v", s.Status)
+		}
+		return nil
+	}
+	within(t, time.Minute, "3 pods, one after the other", ready)
+	for i := 1; i < 3; i++ {
+		before, name := fmt.Sprintf("db-%d", i-1), fmt.Sprintf("db-%d", i)
+		readyAt := c.home.first(func(m moment) bool { return m.pod.Name == before && podRunning(m.pod) })
+		require.Greater(t, c.home.first(func(m moment) bool { return m.pod.Name == name }), readyAt, "%s waits for %s", name, before)
+	}
+
+	old, oldRemote := c.local(t, "db-1"), c.remote(t, "db-1")
+	require.NoError(t, w.rome.Client().CoreV1().Pods("db").Delete(ctx, "db-1", metav1.DeleteOptions{}))
+	c.untilLocal(t, time.Minute, "db-1", "has a successor that runs", func(p *corev1.Pod) bool { return p.UID != old.UID && podRunning(p) })
+	within(t, 30*time.Second, "3 pods again", ready)
+	successor := c.remote(t, "db-1")
+	require.Equal(t, string(c.local(t, "db-1").UID), successor.Labels[offloadingv1beta1.LocalPodUIDLabel])
+	goneAt := c.provider.first(func(m moment) bool { return m.pod.UID == oldRemote.UID && m.kind == watch.Deleted })
+	require.GreaterOrEqual(t, goneAt, 0)
+	require.Greater(t, c.provider.first(func(m moment) bool { return m.pod.UID == successor.UID }), goneAt, "the successor waits for the predecessor")
+	require.Zero(t, restarts(c.local(t, "db-1")), "a successor is another pod")
+
+	require.NoError(t, w.rome.Client().AppsV1().StatefulSets("db").Delete(ctx, "db", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
+	within(t, time.Minute, "everything is gone", w.gone(c.namespace, c.twin))
+	c.home.requireHome(t)
+	c.provider.requireProvider(t)
+}
+
+func job(name string, annotations map[string]string) *batchv1.Job {
+	spec := podSpec("sim/task:1")
+	spec.RestartPolicy = corev1.RestartPolicyNever
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: batchv1.JobSpec{
+			Completions: ptr.To[int32](1), Parallelism: ptr.To[int32](1), BackoffLimit: ptr.To[int32](0),
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}, Spec: spec},
+		},
+	}
+}
+
+// runJob creates a job and waits for a condition of it.
+func (c *corner) runJob(t *testing.T, j *batchv1.Job, want batchv1.JobConditionType) *batchv1.Job {
+	t.Helper()
+	jobs := c.rome.Client().BatchV1().Jobs(c.namespace)
+	_, err := jobs.Create(t.Context(), j, metav1.CreateOptions{})
+	require.NoError(t, err)
+	var seen *batchv1.Job
+	within(t, time.Minute, fmt.Sprintf("job %s is %s", j.Name, want), func(ctx context.Context) (err error) {
+		if seen, err = jobs.Get(ctx, j.Name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		for _, have := range seen.Status.Conditions {
+			if have.Type == want && have.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("status %+v", seen.Status)
+	})
+	return seen
+}
+
+func (c *corner) removeJob(t *testing.T, name string) {
+	t.Helper()
+	require.NoError(t, c.rome.Client().BatchV1().Jobs(c.namespace).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
+	within(t, time.Minute, "everything is gone", c.gone(c.namespace, c.twin))
+	c.home.requireHome(t)
+	c.provider.requireProvider(t)
+}
+
+func testJobCompletes(t *testing.T, w *world) {
+	c := w.corner(t, "batch")
+	j := job("sum", map[string]string{lab.SimExitCode: "0", lab.SimRunFor: "500"})
+	j.Spec.Completions, j.Spec.Parallelism = ptr.To[int32](6), ptr.To[int32](3)
+	begin := time.Now()
+	done := c.runJob(t, j, batchv1.JobComplete)
+	require.EqualValues(t, 6, done.Status.Succeeded)
+	require.Zero(t, done.Status.Failed)
+	within(t, 5*time.Second, "the provider has done its part", func(ctx context.Context) error {
+		pods, err := w.milan.Client().CoreV1().Pods(c.twin).List(ctx, metav1.ListOptions{})
+		for _, pod := range pods.Items {
+			if len(pod.Finalizers) > 0 {
+				return fmt.Errorf("pod %s has finalizers %v", pod.Name, pod.Finalizers)
+			}
+		}
+		return err
+	})
+	require.Equal(t, map[string]int{
+		"create shadowpods": 6, "create pods": 6, "update shadowpods/status": 6, "patch pods": 6,
+	}, w.writes(t, w.milan.Audited, c.twin, begin), "beside the two creates, the end and its release")
+	require.Equal(t, map[string]int{"patch pods/status": 12}, w.writes(t, w.rome.Audited, c.namespace, begin), "each runs and ends")
+	c.removeJob(t, "sum")
+}
+
+func testJobFails(t *testing.T, w *world) {
+	c := w.corner(t, "failing")
+	j := job("bad", map[string]string{lab.SimExitCode: "3"})
+	j.Spec.BackoffLimit = ptr.To[int32](1)
+	done := c.runJob(t, j, batchv1.JobFailed)
+	require.EqualValues(t, 2, done.Status.Failed, "the first try and one more")
+	pods, err := w.rome.Client().CoreV1().Pods(c.namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 2)
+	for i := range pods.Items {
+		require.EqualValues(t, 3, exitCode(&pods.Items[i]))
+	}
+	c.removeJob(t, "bad")
+}
+
+// testJobReplacement: with podReplacementPolicy Failed a pod is replaced when it has
+// ended, not when its deletion begins.
+func testJobReplacement(t *testing.T, w *world) {
+	c := w.corner(t, "replaced")
+	j := job("long", map[string]string{lab.SimStopAfter: "2000", lab.SimStopCode: "143"})
+	j.Spec.PodReplacementPolicy, j.Spec.BackoffLimit = ptr.To(batchv1.Failed), ptr.To[int32](3)
+	j.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
+	_, err := w.rome.Client().BatchV1().Jobs(c.namespace).Create(t.Context(), j, metav1.CreateOptions{})
+	require.NoError(t, err)
+	first := c.onlyPod(t, "")
+	require.NoError(t, w.rome.Client().CoreV1().Pods(c.namespace).Delete(t.Context(), first.Name, metav1.DeleteOptions{}))
+	second := c.onlyPod(t, first.Name)
+	endedAt := c.home.first(func(m moment) bool { return m.pod.UID == first.UID && endedPod(m.pod) })
+	require.GreaterOrEqual(t, endedAt, 0, "the first pod ends")
+	require.Greater(t, c.home.first(func(m moment) bool { return m.pod.UID == second.UID }), endedAt, "the second comes after its end")
+	require.EqualValues(t, 143, exitCode(c.home.last(t.Context(), t, first.UID)))
+	c.removeJob(t, "long")
+}
+
+// testJobEvicted: a Job that forgives disruptions replaces a pod that was evicted in the
+// provider without counting a failure.
+func testJobEvicted(t *testing.T, w *world) {
+	c := w.corner(t, "forgiving")
+	j := job("calm", nil)
+	j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+		Action:          batchv1.PodFailurePolicyActionIgnore,
+		OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}},
+	}}}
+	jobs := w.rome.Client().BatchV1().Jobs(c.namespace)
+	_, err := jobs.Create(t.Context(), j, metav1.CreateOptions{})
+	require.NoError(t, err)
+	first := c.onlyPod(t, "")
+	require.NoError(t, w.milan.Client().PolicyV1().Evictions(c.twin).Evict(t.Context(),
+		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: c.twin, Name: first.Name}}))
+	second := c.onlyPod(t, first.Name)
+	c.end(t, second.Name, "0")
+	within(t, 30*time.Second, "the Job is done", func(ctx context.Context) error {
+		have, err := jobs.Get(ctx, "calm", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if have.Status.Succeeded != 1 || have.Status.Failed != 0 {
+			return fmt.Errorf("status %+v", have.Status)
+		}
+		return nil
+	})
+	c.removeJob(t, "calm")
+}
+
+// onlyPod waits for the one pod that runs and has another name.
+func (c *corner) onlyPod(t *testing.T, not string) *corev1.Pod {
+	t.Helper()
+	var seen *corev1.Pod
+	within(t, time.Minute, "a pod other than "+not+" runs", func(ctx context.Context) error {
+		pods, err := c.rome.Client().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			if pod := &pods.Items[i]; pod.Name != not && podRunning(pod) {
+				seen = pod
+				return nil
+			}
+		}
+		return fmt.Errorf("%d pods", len(pods.Items))
+	})
+	return seen
+}

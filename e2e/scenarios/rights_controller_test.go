@@ -1,0 +1,109 @@
+package scenarios
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// controllerRights shows that the controller's identity, the most powerful of ours, does
+// not reach beyond what liqod made.
+func controllerRights(t *testing.T, w *world) {
+	ctx := t.Context()
+	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-controller"}.config(t))
+	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "victim"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	none := metav1.CreateOptions{}
+	ref := func(name string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+	}
+	cluster := func(name, role string) attempt {
+		return func(ctx context.Context) error {
+			_, err := c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref(role)}, none)
+			return err
+		}
+	}
+	allForbidden(t, map[string]attempt{
+		"cluster-admin":                cluster("liqod-evil", "cluster-admin"),
+		"a role that it does not ship": cluster("liqod-evil", "view"),
+		"a binding of another's name":  cluster("evil", "liqod-peer-cluster"),
+		"another's ClusterRoleBinding": func(ctx context.Context) error {
+			return c.RbacV1().ClusterRoleBindings().Delete(ctx, "system:basic-user", metav1.DeleteOptions{})
+		},
+		"a user's namespace's deletion": func(ctx context.Context) error {
+			return c.CoreV1().Namespaces().Delete(ctx, "victim", metav1.DeleteOptions{})
+		},
+		"a real Node's deletion": func(ctx context.Context) error {
+			return c.CoreV1().Nodes().Delete(ctx, w.rome.SimulatedNodeName(1), metav1.DeleteOptions{})
+		},
+		"a RoleBinding of another's name": func(ctx context.Context) error {
+			_, err := c.RbacV1().RoleBindings("victim").Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, RoleRef: ref("liqod-peer-twin")}, none)
+			return err
+		},
+		"a pod": func(ctx context.Context) error {
+			_, err := c.CoreV1().Pods("victim").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: podSpec("sim/web:1")}, none)
+			return err
+		},
+		"Secrets of a namespace": func(ctx context.Context) error {
+			_, err := c.CoreV1().Secrets("victim").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"Secrets of its namespace": func(ctx context.Context) error {
+			_, err := c.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"a token": func(ctx context.Context) error {
+			_, err := c.CoreV1().ServiceAccounts(tenantOfMilan).CreateToken(ctx, "vk-milan", &authenticationv1.TokenRequest{}, none)
+			return err
+		},
+		"a client certificate's approval": func(ctx context.Context) error {
+			csr, err := w.rome.Client().CertificatesV1().CertificateSigningRequests().Get(ctx, "evil-client", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Evil"}}
+			_, err = c.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{})
+			return err
+		},
+	})
+}
+
+// webhookRights shows that the webhook's identity writes its own configuration only.
+func webhookRights(t *testing.T, w *world) {
+	ctx := t.Context()
+	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-webhook"}.config(t))
+	other := &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
+	_, err := w.rome.Client().AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, other, metav1.CreateOptions{})
+	require.NoError(t, err)
+	allForbidden(t, map[string]attempt{
+		"another's configuration": func(ctx context.Context) error {
+			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, other, metav1.UpdateOptions{})
+			return err
+		},
+		"a new configuration": func(ctx context.Context) error {
+			_, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx,
+				&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{})
+			return err
+		},
+		"another Secret": func(ctx context.Context) error {
+			_, err := c.CoreV1().Secrets("liqod").Get(ctx, "other", metav1.GetOptions{})
+			return err
+		},
+		"pods": func(ctx context.Context) error {
+			_, err := c.CoreV1().Pods("shop").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"a namespace": func(ctx context.Context) error {
+			_, err := c.CoreV1().Namespaces().Patch(ctx, "shop", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+			return err
+		},
+	})
+}

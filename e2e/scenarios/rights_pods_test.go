@@ -1,0 +1,312 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// vault is a node of milan that its administrator keeps for something else.
+const vault = "milan-sim-3"
+
+// wished is a ShadowPod as a peer writes it by hand, and what must hold of its pod.
+type wished struct {
+	change func(*offloadingv1beta1.ShadowPod)
+	check  func(*testing.T, *corev1.Pod)
+}
+
+func shadowPod(name string) *offloadingv1beta1.ShadowPod {
+	return &offloadingv1beta1.ShadowPod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: twinOfRome, Labels: map[string]string{
+			offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.DestinationLabel: "milan", offloadingv1beta1.LocalPodUIDLabel: "by-hand-" + name}},
+		Spec: offloadingv1beta1.ShadowPodSpec{Pod: podSpec("sim/web:1")},
+	}
+}
+
+func specOf(change func(*corev1.PodSpec)) func(*offloadingv1beta1.ShadowPod) {
+	return func(s *offloadingv1beta1.ShadowPod) { change(&s.Spec.Pod) }
+}
+
+// nodesBy returns an affinity to nodes by one requirement.
+func nodesBy(field bool, key string, op corev1.NodeSelectorOperator, values ...string) *corev1.Affinity {
+	term := corev1.NodeSelectorTerm{}
+	requirements := []corev1.NodeSelectorRequirement{{Key: key, Operator: op, Values: values}}
+	if field {
+		term.MatchFields = requirements
+	} else {
+		term.MatchExpressions = requirements
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}}}
+}
+
+func elsewhere(t *testing.T, pod *corev1.Pod) { require.NotEqual(t, vault, pod.Spec.NodeName) }
+
+func placed() map[string]wished {
+	tolerant := func(change func(*corev1.PodSpec)) func(*offloadingv1beta1.ShadowPod) {
+		return specOf(func(s *corev1.PodSpec) {
+			s.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}, {Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists}}
+			change(s)
+		})
+	}
+	beside := []corev1.PodAffinityTerm{{TopologyKey: corev1.LabelHostname, Namespaces: []string{"kube-system"},
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "secret-keeper"}}}}
+	return map[string]wished{
+		"node-name":     {tolerant(func(s *corev1.PodSpec) { s.NodeName = vault }), elsewhere},
+		"node-selector": {tolerant(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: vault} }), elsewhere},
+		"node-field": {tolerant(func(s *corev1.PodSpec) {
+			s.Affinity = nodesBy(true, metav1.ObjectNameField, corev1.NodeSelectorOpIn, vault)
+		}), elsewhere},
+		"node-label": {tolerant(func(s *corev1.PodSpec) {
+			s.Affinity = nodesBy(false, corev1.LabelHostname, corev1.NodeSelectorOpIn, vault)
+		}), elsewhere},
+		"node-all-others": {tolerant(func(s *corev1.PodSpec) {
+			s.Affinity = nodesBy(false, corev1.LabelHostname, corev1.NodeSelectorOpNotIn, "milan-sim-1", "milan-sim-2")
+		}), elsewhere},
+		"node-beside-a-pod": {tolerant(func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: beside}}
+		}), elsewhere},
+		"node-against-others": {specOf(func(s *corev1.PodSpec) {
+			s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+				{TopologyKey: corev1.LabelHostname, NamespaceSelector: &metav1.LabelSelector{}, LabelSelector: &metav1.LabelSelector{}}}}}
+		}), func(t *testing.T, pod *corev1.Pod) { require.Nil(t, pod.Spec.Affinity) }},
+		"scheduler": {specOf(func(s *corev1.PodSpec) { s.SchedulerName = "mine" }), func(t *testing.T, pod *corev1.Pod) {
+			require.Equal(t, corev1.DefaultSchedulerName, pod.Spec.SchedulerName)
+		}},
+		"scheduling-gates": {specOf(func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "mine"}} }), func(t *testing.T, pod *corev1.Pod) {
+			require.Empty(t, pod.Spec.SchedulingGates)
+		}},
+		"control-plane": {specOf(func(s *corev1.PodSpec) {
+			s.Tolerations = []corev1.Toleration{
+				{Key: "node-role.kubernetes.io/control-plane", Operator: corev1.TolerationOpExists},
+				{Key: "node-role.kubernetes.io/master", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+				{Operator: corev1.TolerationOpExists},
+			}
+		}), func(t *testing.T, pod *corev1.Pod) {
+			for _, toleration := range pod.Spec.Tolerations {
+				require.Contains(t, []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}, toleration.Key)
+				require.Equal(t, corev1.TaintEffectNoExecute, toleration.Effect)
+			}
+		}},
+	}
+}
+
+func privileged() map[string]wished {
+	always := ptr.To(corev1.PreemptLowerPriority)
+	return map[string]wished{
+		"host-namespaces": {specOf(func(s *corev1.PodSpec) { s.HostNetwork, s.HostPID, s.HostIPC = true, true, true }), func(t *testing.T, pod *corev1.Pod) {
+			require.False(t, pod.Spec.HostNetwork || pod.Spec.HostPID || pod.Spec.HostIPC)
+		}},
+		"priority": {specOf(func(s *corev1.PodSpec) {
+			s.PriorityClassName, s.Priority, s.PreemptionPolicy = "system-node-critical", ptr.To[int32](2000001000), always
+		}), func(t *testing.T, pod *corev1.Pod) {
+			require.Empty(t, pod.Spec.PriorityClassName)
+			require.Zero(t, ptr.Deref(pod.Spec.Priority, 0))
+		}},
+		"service-account": {specOf(func(s *corev1.PodSpec) {
+			s.ServiceAccountName, s.DeprecatedServiceAccount, s.AutomountServiceAccountToken = "admin", "admin", ptr.To(true)
+			s.Volumes = []corev1.Volume{{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+				{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: "https://kubernetes.default.svc"}},
+				{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{Path: "n", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}},
+			}}}}}
+		}), func(t *testing.T, pod *corev1.Pod) {
+			require.Equal(t, "default", pod.Spec.ServiceAccountName)
+			require.Equal(t, ptr.To(false), pod.Spec.AutomountServiceAccountToken)
+			for _, v := range pod.Spec.Volumes {
+				require.Len(t, v.Projected.Sources, 1)
+				require.NotNil(t, v.Projected.Sources[0].DownwardAPI)
+			}
+		}},
+		"ephemeral-containers": {specOf(func(s *corev1.PodSpec) {
+			s.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Image: "sim/web:1"}}}
+		}), func(t *testing.T, pod *corev1.Pod) { require.Empty(t, pod.Spec.EphemeralContainers) }},
+		"overhead": {specOf(func(s *corev1.PodSpec) {
+			s.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+		}), func(t *testing.T, pod *corev1.Pod) { require.Empty(t, pod.Spec.Overhead) }},
+		"labels-that-lie": {func(s *offloadingv1beta1.ShadowPod) {
+			s.Labels[offloadingv1beta1.ManagedByLabel] = "somebody"
+			s.Labels[offloadingv1beta1.LocalPodUIDLabel] = "by-hand-priority"
+		}, func(t *testing.T, pod *corev1.Pod) {
+			require.Equal(t, "rome", pod.Labels[offloadingv1beta1.OriginLabel])
+			require.Equal(t, offloadingv1beta1.ManagedByShadowPod, pod.Labels[offloadingv1beta1.ManagedByLabel])
+			require.Len(t, pod.OwnerReferences, 1)
+			require.Equal(t, pod.Name, pod.OwnerReferences[0].Name, "the pod belongs to its own ShadowPod")
+		}},
+		"mirror-pod": {func(s *offloadingv1beta1.ShadowPod) {
+			s.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x", "kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "x", "kept": "yes"}
+		}, func(t *testing.T, pod *corev1.Pod) {
+			require.Equal(t, "yes", pod.Annotations["kept"])
+			for key := range pod.Annotations {
+				require.False(t, strings.HasPrefix(key, "kubernetes.io/config."), key)
+			}
+		}},
+	}
+}
+
+// forced shows wishes that a peer may write and that its pods run without.
+func forced(t *testing.T, p attacker) {
+	ctx := t.Context()
+	require.NoError(t, p.milan.AddSimulatedNodes(ctx, 1))
+	_, err := p.milan.Client().CoreV1().Pods("kube-system").Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "secret-keeper", Labels: map[string]string{"app": "secret-keeper"}},
+		Spec:       corev1.PodSpec{NodeName: vault, Containers: []corev1.Container{{Name: "c", Image: "sim/web:1"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = p.milan.Client().CoreV1().Nodes().Patch(ctx, vault, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	_, err = p.milan.Client().CoreV1().ServiceAccounts(twinOfRome).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "admin"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 10*time.Second, "the vault is cordoned", func(ctx context.Context) error {
+		n, err := p.milan.Client().CoreV1().Nodes().Get(ctx, vault, metav1.GetOptions{})
+		if err == nil && len(n.Spec.Taints) == 0 {
+			err = fmt.Errorf("no taint yet")
+		}
+		return err
+	})
+	for _, cases := range []map[string]wished{placed(), privileged()} {
+		for name, tc := range cases {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				runsWithout(t, p, name, tc)
+			})
+		}
+	}
+}
+
+func runsWithout(t *testing.T, p attacker, name string, tc wished) {
+	ctx := t.Context()
+	shadow := shadowPod(name)
+	tc.change(shadow)
+	_, err := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Create(ctx, shadow, metav1.CreateOptions{})
+	require.NoError(t, err)
+	var pod *corev1.Pod
+	within(t, 30*time.Second, "the pod runs, without what it may not have", func(ctx context.Context) error {
+		if pod, err = p.core.CoreV1().Pods(twinOfRome).Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if pod.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("pod is %s: %+v", pod.Status.Phase, pod.Status.Conditions)
+		}
+		return nil
+	})
+	tc.check(t, pod)
+	uid := pod.UID
+
+	// The same wish as a change of a plain one's, once the pod runs.
+	later := shadowPod(name + "-later")
+	_, err = p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Create(ctx, later, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "the plain pod is there", func(ctx context.Context) error {
+		_, err := p.core.CoreV1().Pods(twinOfRome).Get(ctx, later.Name, metav1.GetOptions{})
+		return err
+	})
+	changed, err := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Get(ctx, later.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	tc.change(changed)
+	if changed.Annotations == nil {
+		changed.Annotations = map[string]string{}
+	}
+	changed.Annotations["seen"] = "yes"
+	_, err = p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Update(ctx, changed, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "the change has arrived, without what it may not have", func(ctx context.Context) error {
+		if pod, err = p.core.CoreV1().Pods(twinOfRome).Get(ctx, later.Name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if pod.Annotations["seen"] != "yes" {
+			return fmt.Errorf("annotations are %v", pod.Annotations)
+		}
+		return nil
+	})
+	tc.check(t, pod)
+	first, err := p.core.CoreV1().Pods(twinOfRome).Get(ctx, name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, uid, first.UID)
+}
+
+// refused shows ShadowPods that can be written, and that no pod is made for.
+func refused(t *testing.T, p attacker) {
+	cases := map[string]struct {
+		change          func(*offloadingv1beta1.ShadowPod)
+		reason, message string
+	}{
+		"origin": {func(s *offloadingv1beta1.ShadowPod) { s.Labels[offloadingv1beta1.OriginLabel] = "paris" }, "ForeignOrigin", "paris"},
+	}
+	for name, of := range refusedSpecs() {
+		cases[name] = struct {
+			change          func(*offloadingv1beta1.ShadowPod)
+			reason, message string
+		}{specOf(of.change), offloadingv1beta1.ReasonPodRefused, of.message}
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shadow := shadowPod("refused-" + name)
+			tc.change(shadow)
+			_, err := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Create(t.Context(), shadow, metav1.CreateOptions{})
+			require.NoError(t, err)
+			within(t, 30*time.Second, "the refusal shows", func(ctx context.Context) error {
+				s, err := p.liqod.OffloadingV1beta1().ShadowPods(twinOfRome).Get(ctx, shadow.Name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
+				if c == nil || c.Status != metav1.ConditionFalse || c.Reason != tc.reason || !strings.Contains(c.Message, tc.message) {
+					return fmt.Errorf("conditions are %+v, want reason %s and a message about %s", s.Status.Conditions, tc.reason, tc.message)
+				}
+				return nil
+			})
+			_, err = p.core.CoreV1().Pods(twinOfRome).Get(t.Context(), shadow.Name, metav1.GetOptions{})
+			require.True(t, apierrors.IsNotFound(err), "there must be no pod: %v", err)
+		})
+	}
+}
+
+// refusedSpec is a spec that the provider refuses, and what its message tells of.
+type refusedSpec struct {
+	change  func(*corev1.PodSpec)
+	message string
+}
+
+func refusedSpecs() map[string]refusedSpec {
+	container := func(change func(*corev1.Container)) func(*corev1.PodSpec) {
+		return func(s *corev1.PodSpec) { change(&s.Containers[0]) }
+	}
+	volume := func(source corev1.VolumeSource) func(*corev1.PodSpec) {
+		return func(s *corev1.PodSpec) { s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: source}} }
+	}
+	security := func(c corev1.SecurityContext) func(*corev1.PodSpec) {
+		return container(func(it *corev1.Container) { it.SecurityContext = &c })
+	}
+	return map[string]refusedSpec{
+		"runtime-class": {func(s *corev1.PodSpec) { s.RuntimeClassName = ptr.To("liqo") }, "RuntimeClassRefused"},
+		"resource-claims": {func(s *corev1.PodSpec) {
+			s.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("x")}}
+		}, "ResourceClaimsRefused"},
+		"certificate": {volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/x", KeyType: "ED25519", CredentialBundlePath: "c"}}}}}), "PodCertificateRefused"},
+		"host-path":    {volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}), "hostPath"},
+		"privileged":   {security(corev1.SecurityContext{Privileged: ptr.To(true)}), "privileged"},
+		"capabilities": {security(corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}), "capabilities"},
+		"proc-mount":   {security(corev1.SecurityContext{ProcMount: ptr.To(corev1.UnmaskedProcMount)}), "procMount"},
+		"unconfined": {security(corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}}),
+			"seccompProfile"},
+		"host-port": {container(func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} }), "hostPort"},
+		"sysctl": {func(s *corev1.PodSpec) {
+			s.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel.msgmax", Value: "1"}}}
+		}, "sysctl"},
+	}
+}

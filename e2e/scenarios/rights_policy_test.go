@@ -1,0 +1,135 @@
+package scenarios
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// controllerPolicies shows what the controller's rights would allow, and the chart's
+// policies do not.
+func controllerPolicies(t *testing.T, w *world) {
+	ctx := t.Context()
+	const plain = "plain"
+	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: plain, Labels: map[string]string{"team": "x"}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	other := w.rome.SimulatedNodeName(1)
+	for name, tolerations := range map[string][]corev1.Toleration{
+		"other": nil, "elsewhere": {{Key: "example.com/other", Operator: corev1.TolerationOpExists}}, "unbound": {{Operator: corev1.TolerationOpExists}},
+	} {
+		spec := podSpec("sim/web:1")
+		spec.Tolerations, spec.NodeName = tolerations, other
+		if name == "unbound" {
+			spec.NodeName, spec.SchedulerName = "", "nobody"
+		}
+		_, err := w.rome.Client().CoreV1().Pods(plain).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-controller"}.config(t))
+	for _, attempts := range []map[string]attempt{bindings(c, plain), namespacesOf(c, plain), {
+		"a Node": func(ctx context.Context) error {
+			_, err := c.CoreV1().Nodes().Patch(ctx, other, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+			return err
+		},
+		"a Node that is called virtual": func(ctx context.Context) error {
+			patch := []byte(`{"metadata":{"labels":{"liqo.io/type":"virtual-node"}}}`)
+			_, err := c.CoreV1().Nodes().Patch(ctx, other, types.MergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
+		"a pod": func(ctx context.Context) error {
+			return c.CoreV1().Pods(plain).Delete(ctx, "other", metav1.DeleteOptions{})
+		},
+		"a pod that tolerates something else": func(ctx context.Context) error {
+			return c.CoreV1().Pods(plain).Delete(ctx, "elsewhere", metav1.DeleteOptions{})
+		},
+		"a pod on no node": func(ctx context.Context) error {
+			return c.CoreV1().Pods(plain).Delete(ctx, "unbound", metav1.DeleteOptions{})
+		},
+	}} {
+		for name, try := range attempts {
+			t.Run(name, func(t *testing.T) {
+				err := try(t.Context())
+				require.True(t, apierrors.IsForbidden(err), "must be forbidden: %v", err)
+				require.ErrorContains(t, err, "ValidatingAdmissionPolicy 'liqod-controller", "RBAC must not be what forbids it")
+			})
+		}
+	}
+}
+
+// bindings are attempts to bind the chart's ClusterRoles where, or to whom, they are not.
+func bindings(c kubernetes.Interface, plain string) map[string]attempt {
+	ref := func(name string) rbacv1.RoleRef {
+		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
+	}
+	account := func(namespace, name string) rbacv1.Subject {
+		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+	}
+	user := func(name string) rbacv1.Subject {
+		return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
+	}
+	everybody := rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:authenticated"}
+	wide := func(role string, to rbacv1.Subject) attempt {
+		return func(ctx context.Context) error {
+			_, err := c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: role + ":evil"}, RoleRef: ref(role), Subjects: []rbacv1.Subject{to}}, metav1.CreateOptions{})
+			return err
+		}
+	}
+	in := func(namespace, role string, to rbacv1.Subject) attempt {
+		return func(ctx context.Context) error {
+			_, err := c.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: role + ":evil"}, RoleRef: ref(role), Subjects: []rbacv1.Subject{to}}, metav1.CreateOptions{})
+			return err
+		}
+	}
+	own, vkubelet := account("liqod", "liqod-controller"), account(tenantOfMilan, "vk-milan")
+	return map[string]attempt{
+		"Secrets of the cluster for itself":     wide("liqod-controller-tenant", own),
+		"Secrets of the cluster for a vkubelet": wide("liqod-vkubelet-tenant", vkubelet),
+		"the chart's own binding": func(ctx context.Context) error {
+			return c.RbacV1().ClusterRoleBindings().Delete(ctx, "liqod-controller", metav1.DeleteOptions{})
+		},
+		"a vkubelet's rights for everybody":        wide("liqod-vkubelet-cluster", everybody),
+		"a vkubelet's rights for another account":  wide("liqod-vkubelet-cluster", account("default", "default")),
+		"a peer's rights for everybody":            wide("liqod-peer-cluster", everybody),
+		"Secrets of a namespace":                   in(plain, "liqod-controller-tenant", own),
+		"Secrets of kube-system":                   in("kube-system", "liqod-controller-tenant", own),
+		"pods of a namespace that is no twin":      in(plain, "liqod-controller-twin", own),
+		"a peer in a namespace that is no twin":    in(plain, "liqod-peer-twin", user("liqo.io:peer:milan:1")),
+		"a vkubelet in kube-system":                in("kube-system", "liqod-vkubelet-namespace", vkubelet),
+		"another account in a tenant namespace":    in(tenantOfMilan, "liqod-controller-tenant", account("default", "default")),
+		"everybody in a tenant namespace":          in(tenantOfMilan, "liqod-peer-tenant", everybody),
+		"another peer in a tenant namespace":       in(tenantOfMilan, "liqod-peer-tenant", user("liqo.io:peer:milano:1")),
+		"an administrator as a peer":               in(tenantOfMilan, "liqod-peer-tenant", user("admin")),
+		"a vkubelet's rights for a tenant account": in(tenantOfMilan, "liqod-vkubelet-tenant", account(tenantOfMilan, "default")),
+	}
+}
+
+// namespacesOf are attempts on namespaces that are no peer's.
+func namespacesOf(c kubernetes.Interface, plain string) map[string]attempt {
+	patch := func(name, data string) attempt {
+		return func(ctx context.Context) error {
+			_, err := c.CoreV1().Namespaces().Patch(ctx, name, types.MergePatchType, []byte(data), metav1.PatchOptions{})
+			return err
+		}
+	}
+	return map[string]attempt{
+		"a new namespace": func(ctx context.Context) error {
+			_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{})
+			return err
+		},
+		"a tenant namespace's deletion": func(ctx context.Context) error {
+			return c.CoreV1().Namespaces().Delete(ctx, tenantOfMilan, metav1.DeleteOptions{})
+		},
+		"pod security of a namespace": patch("kube-system", `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
+		"a label's removal":           patch(plain, `{"metadata":{"labels":{"team":null}}}`),
+		"a namespace made a twin":     patch(plain, `{"metadata":{"annotations":{"liqo.io/managed-by-namespace-map":"liqo-tenant-milan/rome"}}}`),
+	}
+}

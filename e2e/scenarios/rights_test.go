@@ -1,0 +1,242 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	tenantOfRome  = "liqo-tenant-rome"
+	tenantOfParis = "liqo-tenant-paris"
+	tenantOfMilan = "liqo-tenant-milan"
+	twinOfRome    = "shop-rome"
+	twinOfParis   = "shop-paris"
+)
+
+// paris is another peer of milan, with a twin namespace and a pod in it.
+const paris = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: liqo-tenant-paris, labels: {liqo.io/remote-cluster-id: paris, liqo.io/tenant-namespace: "true"}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: peer-1, namespace: liqo-tenant-paris}
+---
+apiVersion: core.liqo.io/v1beta1
+kind: ForeignCluster
+metadata: {name: paris}
+spec: {clusterID: paris, userName: "system:serviceaccount:liqo-tenant-paris:peer-1"}
+---
+apiVersion: offloading.liqo.io/v1beta1
+kind: NamespaceMap
+metadata:
+  name: milan
+  namespace: liqo-tenant-paris
+  labels: {liqo.io/replicated: "true", liqo.io/originID: paris, liqo.io/remote-cluster-id: paris}
+spec: {desiredMapping: {shop: shop-paris}}
+`
+
+// attacker is whoever has the credentials that the consumer rome holds in milan.
+type attacker struct {
+	*world
+	core  kubernetes.Interface
+	liqod versioned.Interface
+}
+
+func clients(t *testing.T, config *rest.Config) (kubernetes.Interface, versioned.Interface) {
+	t.Helper()
+	core, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	liqod, err := versioned.NewForConfig(config)
+	require.NoError(t, err)
+	return core, liqod
+}
+
+// TestPeerRights shows that the credentials that a peer holds, used past liqod, allow
+// what a peer may do and nothing else; and so for the identities of the roles.
+func TestPeerRights(t *testing.T) {
+	w := newWorld(t)
+	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{})
+	require.NoError(t, w.milan.Apply(t.Context(), []byte(paris)))
+	within(t, time.Minute, "paris has a twin namespace", func(ctx context.Context) error {
+		_, err := w.milan.Client().RbacV1().RoleBindings(twinOfParis).Get(ctx, "liqod-peer-twin", metav1.GetOptions{})
+		return err
+	})
+	rome := holder{in: w.milan, namespace: tenantOfRome, account: "peer-1",
+		scopes: []string{tenantOfRome, twinOfRome, tenantOfParis, twinOfParis, "default", "kube-system", "liqod"}}
+	p := attacker{world: w}
+	p.core, p.liqod = clients(t, rome.config(t))
+
+	t.Run("enumerated", func(t *testing.T) { enumerated(t, w, rome) })
+	t.Run("forced", func(t *testing.T) { forced(t, p) })
+	t.Run("refused", func(t *testing.T) { refused(t, p) })
+	t.Run("forbidden", func(t *testing.T) { forbidden(t, p) })
+	t.Run("twins", func(t *testing.T) { otherTwins(t, w) })
+	t.Run("vkubelet", func(t *testing.T) { vkubeletRights(t, w) })
+	t.Run("controller", func(t *testing.T) { controllerRights(t, w) })
+	t.Run("controller-policies", func(t *testing.T) { controllerPolicies(t, w) })
+	t.Run("webhook", func(t *testing.T) { webhookRights(t, w) })
+	t.Run("revoked", func(t *testing.T) { revoked(t, p) })
+}
+
+func enumerated(t *testing.T, w *world, rome holder) {
+	home := []string{tenantOfMilan, "shop", "default", "kube-system", "kube-node-lease", "liqod"}
+	begin := time.Now()
+	golden(t, "peer-rights.txt", "What a peer (rome) may do in its provider (milan). shop-rome is its twin namespace; paris is another peer.", rome)
+	golden(t, "vkubelet-rights.txt", "What the vkubelet of virtual node milan may do at home (rome). shop is an offloaded namespace.",
+		holder{in: w.rome, namespace: tenantOfMilan, account: "vk-milan", scopes: home})
+	golden(t, "controller-rights.txt", "What the controller may do: in a consumer (rome), where shop is offloaded, and in a provider (milan), where shop-rome is its twin.",
+		holder{in: w.rome, namespace: "liqod", account: "liqod-controller", scopes: home},
+		holder{in: w.milan, namespace: "liqod", account: "liqod-controller", scopes: []string{tenantOfRome, twinOfRome, "default", "kube-system", "liqod"}})
+	golden(t, "webhook-rights.txt", "What the webhook may do at home (rome). shop is an offloaded namespace.",
+		holder{in: w.rome, namespace: "liqod", account: "liqod-webhook", scopes: home})
+	t.Logf("all rights enumerated: %s", time.Since(begin).Round(time.Millisecond))
+}
+
+// otherTwins asks, as paris, for namespaces that are not a peer's to have.
+func otherTwins(t *testing.T, w *world) {
+	ctx := t.Context()
+	_, liqod := clients(t, holder{in: w.milan, namespace: tenantOfParis, account: "peer-1"}.config(t))
+	names := map[string]string{"a": "kube-system", "b": "default", "c": "liqod", "d": tenantOfRome, "e": twinOfRome, "f": tenantOfParis, "g": "Not A Name"}
+	uids := map[string]types.UID{}
+	for _, name := range names {
+		if ns, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); err == nil {
+			uids[name] = ns.UID
+		}
+	}
+	ask := func(desired map[string]string) {
+		body, err := json.Marshal(map[string]any{"spec": map[string]any{"desiredMapping": desired}})
+		require.NoError(t, err)
+		_, err = liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Patch(ctx, "milan", types.MergePatchType, body, metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	ask(names)
+	within(t, 30*time.Second, "every name is refused", func(ctx context.Context) error {
+		nm, err := liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Get(ctx, "milan", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for original := range names {
+			if s := nm.Status.CurrentMapping[original]; s.Phase != offloadingv1beta1.MappingCreationLoopBackOff || s.Message == "" {
+				return fmt.Errorf("%s is %+v", original, s)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Delete(ctx, "milan", metav1.DeleteOptions{}))
+	within(t, 30*time.Second, "the map and its own twin are gone", func(ctx context.Context) error {
+		_, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, twinOfParis, metav1.GetOptions{})
+		if err == nil {
+			_, err = liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Get(ctx, "milan", metav1.GetOptions{})
+		}
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("not yet: %w", err)
+	})
+	for name, uid := range uids {
+		untouched(t, w, name, uid)
+	}
+}
+
+// untouched checks that a namespace is as it was, and gives paris no rights but where
+// its own are.
+func untouched(t *testing.T, w *world, name string, uid types.UID) {
+	ns, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, uid, ns.UID)
+	require.Nil(t, ns.DeletionTimestamp, "namespace %s", name)
+	if name == tenantOfParis {
+		return
+	}
+	require.NotEqual(t, "paris", ns.Labels["liqo.io/remote-cluster-id"], "namespace %s", name)
+	bindings, err := w.milan.Client().RbacV1().RoleBindings(name).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, b := range bindings.Items {
+		for _, s := range b.Subjects {
+			require.NotContains(t, s.Name, "paris", "%s/%s", name, b.Name)
+		}
+	}
+}
+
+// revoked takes the peer's rights away, and gives them to another name.
+func revoked(t *testing.T, p attacker) {
+	ctx := t.Context()
+	try := func(liqod versioned.Interface) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if _, err := liqod.OffloadingV1beta1().ShadowPods(twinOfRome).List(ctx, metav1.ListOptions{}); err != nil {
+				return err
+			}
+			_, err := liqod.OffloadingV1beta1().NamespaceMaps(tenantOfRome).List(ctx, metav1.ListOptions{})
+			return err
+		}
+	}
+	gone := func(core kubernetes.Interface, liqod versioned.Interface) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, twin := liqod.OffloadingV1beta1().ShadowPods(twinOfRome).List(ctx, metav1.ListOptions{})
+			_, pods := core.CoreV1().Pods(twinOfRome).List(ctx, metav1.ListOptions{})
+			_, tenant := liqod.OffloadingV1beta1().NamespaceMaps(tenantOfRome).List(ctx, metav1.ListOptions{})
+			_, cluster := core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
+			for what, err := range map[string]error{"twin": twin, "pods": pods, "tenant": tenant, "cluster": cluster} {
+				if !apierrors.IsForbidden(err) {
+					return fmt.Errorf("%s: not forbidden: %w", what, err)
+				}
+			}
+			return nil
+		}
+	}
+	setUser := func(name string) error {
+		patch := fmt.Appendf(nil, `{"spec":{"userName":%q}}`, name)
+		_, err := p.milan.Liqod().CoreV1beta1().ForeignClusters().Patch(ctx, "rome", types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+	require.NoError(t, try(p.liqod)(ctx))
+
+	require.NoError(t, setUser(""))
+	within(t, 5*time.Second, "an emptied user name takes every right", gone(p.core, p.liqod))
+
+	_, err := p.milan.Client().CoreV1().ServiceAccounts(tenantOfRome).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "peer-2"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, second := clients(t, holder{in: p.milan, namespace: tenantOfRome, account: "peer-2"}.config(t))
+	require.NoError(t, setUser("system:serviceaccount:liqo-tenant-rome:peer-2"))
+	within(t, 5*time.Second, "a new user name has the rights", try(second))
+	require.NoError(t, gone(p.core, p.liqod)(ctx), "the old user name has none")
+
+	// Names that are no peer's are refused; those of another peer take effect as none.
+	for _, name := range []string{"system:authenticated", "system:masters", "system:serviceaccount:liqod:liqod-controller"} {
+		require.True(t, apierrors.IsInvalid(setUser(name)), "%s must be refused", name)
+	}
+	for _, name := range []string{"system:serviceaccount:liqo-tenant-paris:peer-1", "liqo.io:peer:paris:1"} {
+		require.NoError(t, setUser(name))
+		within(t, 5*time.Second, name+" gets no rights", func(ctx context.Context) error {
+			for _, ns := range []string{tenantOfRome, twinOfRome} {
+				bindings, err := p.milan.Client().RbacV1().RoleBindings(ns).List(ctx, metav1.ListOptions{})
+				if err != nil {
+					return err
+				}
+				for _, b := range bindings.Items {
+					if strings.HasPrefix(b.RoleRef.Name, "liqod-peer-") {
+						return fmt.Errorf("RoleBinding %s/%s binds %v", ns, b.Name, b.Subjects)
+					}
+				}
+			}
+			return nil
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package scenarios
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// vkubeletRights shows that a vkubelet's identity is bound to its own node.
+func vkubeletRights(t *testing.T, w *world) {
+	ctx := t.Context()
+	vk, _ := clients(t, holder{in: w.rome, namespace: tenantOfMilan, account: "vk-milan"}.config(t))
+	other := w.rome.SimulatedNodeName(1)
+	_, err := w.rome.Client().CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "local"},
+		Spec: corev1.PodSpec{NodeName: other, Containers: []corev1.Container{{Name: "c", Image: "sim/web:1"}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	requests := certificateRequests(t, vk, other)
+
+	none := metav1.PatchOptions{}
+	merge := types.MergePatchType
+	tries := map[string]attempt{
+		"status of another node's pod": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Pods("default").Patch(ctx, "local", merge, []byte(`{"status":{"phase":"Failed"}}`), none, "status")
+			return err
+		},
+		"deletion of another node's pod": func(ctx context.Context) error {
+			return vk.CoreV1().Pods("default").Delete(ctx, "local", metav1.DeleteOptions{})
+		},
+		"another Node": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Nodes().Patch(ctx, other, merge, []byte(`{"spec":{"unschedulable":true}}`), none)
+			return err
+		},
+		"status of another Node": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Nodes().Patch(ctx, other, merge, []byte(`{"status":{"conditions":[]}}`), none, "status")
+			return err
+		},
+		"deletion of another Node": func(ctx context.Context) error { return vk.CoreV1().Nodes().Delete(ctx, other, metav1.DeleteOptions{}) },
+		"a new Node": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil", Labels: map[string]string{"liqo.io/type": "virtual-node"}}}, metav1.CreateOptions{})
+			return err
+		},
+		"Lease of another Node": func(ctx context.Context) error {
+			_, err := vk.CoordinationV1().Leases("kube-node-lease").Patch(ctx, other, merge, []byte(`{"spec":{"holderIdentity":"evil"}}`), none)
+			return err
+		},
+		"Lease of the controller": func(ctx context.Context) error {
+			_, err := vk.CoordinationV1().Leases("liqod").Patch(ctx, "liqod-controller", merge, []byte(`{"spec":{"holderIdentity":"evil"}}`), none)
+			return err
+		},
+		"Lease of the scheduler": func(ctx context.Context) error {
+			_, err := vk.CoordinationV1().Leases("kube-system").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{})
+			return err
+		},
+		"a pod": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Pods("shop").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
+			return err
+		},
+		"Secrets elsewhere": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"a token": func(ctx context.Context) error {
+			_, err := vk.CoreV1().ServiceAccounts("shop").CreateToken(ctx, "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+			return err
+		},
+	}
+	for _, name := range requests {
+		tries["approval of "+name] = func(ctx context.Context) error {
+			csr, err := vk.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+				Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Evil"})
+			_, err = vk.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, name, csr, metav1.UpdateOptions{})
+			return err
+		}
+	}
+	allForbidden(t, tries)
+	local, err := w.rome.Client().CoreV1().Pods("default").Get(ctx, "local", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Nil(t, local.DeletionTimestamp)
+	t.Cleanup(func() {
+		for _, name := range requests {
+			csr, err := w.rome.Client().CertificatesV1().CertificateSigningRequests().Get(context.WithoutCancel(ctx), name, metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Empty(t, csr.Status.Conditions, "request %s must be left alone", name)
+			require.Empty(t, csr.Status.Certificate)
+		}
+	})
+}
+
+// certificateRequests asks, as the vkubelet may, for certificates that it may not have.
+func certificateRequests(t *testing.T, vk kubernetes.Interface, other string) []string {
+	t.Helper()
+	serving := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
+	client := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
+	nodes := []string{"system:nodes"}
+	cases := map[string]struct {
+		signer  string
+		usages  []certificatesv1.KeyUsage
+		request x509.CertificateRequest
+	}{
+		"another-node": {certificatesv1.KubeletServingSignerName, serving,
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + other, Organization: nodes}, DNSNames: []string{other}}},
+		"another-address": {certificatesv1.KubeletServingSignerName, serving,
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:milan", Organization: nodes}, DNSNames: []string{"milan"}, IPAddresses: []net.IP{{10, 9, 8, 7}}}},
+		"another-name": {certificatesv1.KubeletServingSignerName, serving,
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:milan", Organization: nodes}, DNSNames: []string{"milan", "kubernetes.default.svc"}}},
+		"client-of-its-node": {certificatesv1.KubeAPIServerClientKubeletSignerName, client,
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:milan", Organization: nodes}}},
+		"client": {certificatesv1.KubeAPIServerClientSignerName, client,
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "admin", Organization: []string{"liqod"}}}},
+	}
+	var names []string
+	for name, tc := range cases {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		require.NoError(t, err)
+		der, err := x509.CreateCertificateRequest(rand.Reader, &tc.request, key)
+		require.NoError(t, err)
+		_, err = vk.CertificatesV1().CertificateSigningRequests().Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: "evil-" + name},
+			Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: tc.signer, Usages: tc.usages,
+				Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		names = append(names, "evil-"+name)
+	}
+	return names
+}

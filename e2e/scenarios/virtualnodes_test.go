@@ -1,0 +1,384 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// How long a virtual node that goes away asks its pods to leave, and how long it then
+// waits for their end.
+const (
+	drainTimeout    = 8 * time.Second
+	drainForceAfter = 5 * time.Second
+)
+
+const tenant = "liqo-tenant-milan"
+
+func TestVirtualNodes(t *testing.T) {
+	w := newWorld(t, map[string]any{"controller": map[string]any{
+		"drainTimeout": drainTimeout.String(), "drainForceAfter": drainForceAfter.String()}})
+	w.offload(t, "nodes", offloadingv1beta1.NamespaceOffloadingSpec{})
+	t.Run("NodeDeleted", func(t *testing.T) { testNodeDeleted(t, w) })
+	t.Run("NodeEdited", func(t *testing.T) { testNodeEdited(t, w) })
+	t.Run("ForeignNode", func(t *testing.T) { testForeignNode(t, w) })
+	t.Run("WrongNamespace", func(t *testing.T) { testWrongNamespace(t, w) })
+	t.Run("Certificates", func(t *testing.T) { testCertificates(t, w) })
+	t.Run("KubeletAPI", func(t *testing.T) { testKubeletAPI(t, w) })
+	t.Run("Drained", func(t *testing.T) { testDrained(t, w) })
+	t.Run("DeletedWhileAway", func(t *testing.T) { testNodeDeletedWhileAway(t, w) })
+	t.Run("LastDeleted", func(t *testing.T) { testLastNodeDeleted(t, w) })
+	t.Run("TakenDown", func(t *testing.T) { testPeeringTakenDown(t, w) })
+}
+
+// virtualNode returns a condition: the Ready condition of a VirtualNode has a reason.
+func (w *world) virtualNode(namespace, name, reason string, says ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		vn, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
+		if c == nil || c.Reason != reason {
+			return fmt.Errorf("virtual node %s: %+v", name, vn.Status.Conditions)
+		}
+		for _, text := range says {
+			if !strings.Contains(c.Message, text) {
+				return fmt.Errorf("virtual node %s says %q, not %q", name, c.Message, text)
+			}
+		}
+		return nil
+	}
+}
+
+// remotes returns UID and resource version of the pods of a twin, by name.
+func (w *world) remotes(t *testing.T, twin string) map[string]string {
+	t.Helper()
+	pods, err := w.milan.Client().CoreV1().Pods(twin).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	out := map[string]string{}
+	for _, p := range pods.Items {
+		out[p.Name] = string(p.UID) + "@" + p.ResourceVersion
+	}
+	return out
+}
+
+func testNodeDeleted(t *testing.T, w *world) {
+	ctx := t.Context()
+	_, err := w.rome.Client().AppsV1().Deployments("nodes").Create(ctx, deployment("web", 5), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, soon, "5 pods run", w.available("web", "nodes", 5))
+	before, locals := w.remotes(t, "nodes-rome"), w.localUIDs(t, "nodes")
+	node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	for range 3 {
+		gone, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.NoError(t, w.rome.Client().CoreV1().Nodes().Delete(ctx, "milan", metav1.DeleteOptions{}))
+		took := within(t, soon, "the Node is back", func(ctx context.Context) error {
+			again, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
+			if err == nil && again.UID == gone.UID {
+				err = fmt.Errorf("it is not gone yet")
+			}
+			return err
+		})
+		require.Less(t, took, time.Second)
+	}
+	within(t, soon, "the Node is Ready", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue) })
+	again, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	for k, v := range node.Labels {
+		if !strings.HasPrefix(k, "beta.kubernetes.io/") { // the controller manager's, in its own time
+			require.Equal(t, v, again.Labels[k], k)
+		}
+	}
+	require.Equal(t, node.Spec.ProviderID, again.Spec.ProviderID)
+	require.Equal(t, node.Status.Allocatable, again.Status.Allocatable)
+	within(t, soon, "its Lease is its own", w.leaseOf("milan", again.UID))
+	within(t, soon, "the pods are Ready", w.available("web", "nodes", 5))
+	require.Equal(t, before, w.remotes(t, "nodes-rome"), "nothing was written in the provider")
+	require.Equal(t, locals, w.localUIDs(t, "nodes"))
+}
+
+func (w *world) localUIDs(t *testing.T, namespace string) map[string]types.UID {
+	t.Helper()
+	pods, err := w.rome.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	out := map[string]types.UID{}
+	for _, p := range pods.Items {
+		out[p.Name] = p.UID
+	}
+	return out
+}
+
+func (w *world) leaseOf(node string, uid types.UID) func(context.Context) error {
+	return func(ctx context.Context) error {
+		l, err := w.rome.Client().CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+		if err == nil && (len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != uid) {
+			err = fmt.Errorf("owners %+v", l.OwnerReferences)
+		}
+		return err
+	}
+}
+
+// testNodeEdited takes off the Node what makes it a virtual one, and puts on what others
+// may put on.
+func testNodeEdited(t *testing.T, w *world) {
+	ctx := t.Context()
+	nodes := w.rome.Client().CoreV1().Nodes()
+	_, err := nodes.Patch(ctx, "milan", types.MergePatchType, []byte(`{"metadata":{"labels":{"region":"moon","liqo.io/type":null,
+		"liqo.io/remote-cluster-id":"paris","theirs":"kept"}},"spec":{"taints":[{"key":"theirs","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	within(t, soon, "labels and taint are back", func(ctx context.Context) error {
+		n, err := nodes.Get(ctx, "milan", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if n.Labels["region"] != "north" || n.Labels["liqo.io/type"] != "virtual-node" || n.Labels["liqo.io/remote-cluster-id"] != "milan" {
+			return fmt.Errorf("labels %v", n.Labels)
+		}
+		own := corev1.Taint{Key: offloadingv1beta1.VirtualNodeTaintKey, Effect: corev1.TaintEffectNoExecute}
+		if len(n.Spec.Taints) != 2 || !own.MatchTaint(&n.Spec.Taints[0]) && !own.MatchTaint(&n.Spec.Taints[1]) {
+			return fmt.Errorf("taints %v", n.Spec.Taints)
+		}
+		return nil
+	})
+	n, err := nodes.Get(ctx, "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "kept", n.Labels["theirs"], "what others set stays")
+	_, err = nodes.Patch(ctx, "milan", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":null}},"spec":{"taints":null}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	within(t, soon, "the taint is back", func(ctx context.Context) error {
+		n, err := nodes.Get(ctx, "milan", metav1.GetOptions{})
+		if err == nil && len(n.Spec.Taints) != 1 {
+			err = fmt.Errorf("taints %v", n.Spec.Taints)
+		}
+		return err
+	})
+	within(t, soon, "the pods are well", w.available("web", "nodes", 5))
+}
+
+func (w *world) addNode(t *testing.T, namespace, name string) {
+	t.Helper()
+	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: offloadingv1beta1.VirtualNodeSpec{
+		ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}}}
+	_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(namespace).Create(t.Context(), vn, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// testForeignNode asks for a virtual node of the name of a Node of rome's own.
+func testForeignNode(t *testing.T, w *world) {
+	ctx := t.Context()
+	_, err := w.rome.Client().CoreV1().Nodes().Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "metal", Labels: map[string]string{"mine": "yes"}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.addNode(t, tenant, "metal")
+	within(t, soon, "the name is taken", w.virtualNode(tenant, "metal", "NameTaken", "Node metal exists"))
+	n, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "metal", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Empty(t, n.Spec.ProviderID)
+	require.NotContains(t, n.Labels, offloadingv1beta1.TypeLabel)
+	require.NoError(t, absent(w.rome.Client().AppsV1().Deployments(tenant).Get(ctx, "vk-metal", metav1.GetOptions{})))
+
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "metal", metav1.DeleteOptions{}))
+	within(t, soon, "the virtual node goes", w.virtualNodeGone("metal"))
+	still, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "metal", metav1.GetOptions{})
+	require.NoError(t, err, "the Node stays")
+	require.Equal(t, n.UID, still.UID)
+	require.False(t, still.Spec.Unschedulable)
+
+	w.addNode(t, tenant, "metal")
+	within(t, soon, "the name is taken", w.virtualNode(tenant, "metal", "NameTaken"))
+	require.NoError(t, w.rome.Client().CoreV1().Nodes().Delete(ctx, "metal", metav1.DeleteOptions{}))
+	within(t, soon, "it gets the name when the Node goes", func(ctx context.Context) error {
+		_, err := w.rome.Client().AppsV1().Deployments(tenant).Get(ctx, "vk-metal", metav1.GetOptions{})
+		return err
+	})
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "metal", metav1.DeleteOptions{}))
+	within(t, soon, "a virtual node without a Node goes", w.virtualNodeGone("metal"))
+}
+
+func (w *world) virtualNodeGone(name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return absent(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Get(ctx, name, metav1.GetOptions{}))
+	}
+}
+
+func testWrongNamespace(t *testing.T, w *world) {
+	w.addNode(t, "default", "stray")
+	within(t, soon, "the namespace is wrong", w.virtualNode("default", "stray", "Invalid", "stray", "default", "tenant namespace "+tenant))
+	require.NoError(t, absent(w.rome.Client().AppsV1().Deployments("default").Get(t.Context(), "vk-stray", metav1.GetOptions{})))
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes("default").Delete(t.Context(), "stray", metav1.DeleteOptions{}))
+}
+
+// secondNode adds a virtual node with a Deployment on it.
+func (w *world) secondNode(t *testing.T, node, app string, replicas int32) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: node}))
+	d := deployment(app, replicas)
+	d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	_, err := w.rome.Client().AppsV1().Deployments("nodes").Create(ctx, d, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, soon, fmt.Sprintf("%d pods run on %s", replicas, node), w.available(app, "nodes", replicas))
+}
+
+// podsAt returns the pods of an application that are bound to a node of rome.
+func (w *world) podsAt(ctx context.Context, node, app string) ([]corev1.Pod, error) {
+	list, err := w.rome.Client().CoreV1().Pods("nodes").List(ctx, metav1.ListOptions{LabelSelector: "app=" + app, FieldSelector: "spec.nodeName=" + node})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// testDrained deletes a virtual node with two applications on it: one may leave, the
+// other is held by its budget until the deadline.
+func testDrained(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.secondNode(t, "second", "free", 4)
+	d := deployment("held", 2)
+	d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "second"}
+	_, err := w.rome.Client().AppsV1().Deployments("nodes").Create(ctx, d, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, soon, "2 pods run on second", w.available("held", "nodes", 2))
+	_, err = w.rome.Client().PolicyV1().PodDisruptionBudgets("nodes").Create(ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "held"}, Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &intstr.IntOrString{IntVal: 2}, Selector: d.Spec.Selector}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, soon, "the budget is known", func(ctx context.Context) error {
+		b, err := w.rome.Client().PolicyV1().PodDisruptionBudgets("nodes").Get(ctx, "held", metav1.GetOptions{})
+		if err == nil && b.Status.CurrentHealthy != 2 {
+			err = fmt.Errorf("%d pods are healthy", b.Status.CurrentHealthy)
+		}
+		return err
+	})
+	others := w.remotesOf(t, "web")
+	begin := time.Now()
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "second", metav1.DeleteOptions{}))
+	within(t, soon, "the progress shows", w.virtualNode(tenant, "second", "Draining", "pods are left"))
+	within(t, drainTimeout, "those that may leave have left", func(ctx context.Context) error {
+		pods, err := w.podsAt(ctx, "second", "free")
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("%d pods are left", len(pods))
+		}
+		return err
+	})
+	within(t, drainTimeout+soon, "the budget no longer holds", func(ctx context.Context) error {
+		pods, err := w.podsAt(ctx, "second", "held")
+		if err != nil {
+			return err
+		}
+		for _, p := range pods {
+			if p.DeletionTimestamp == nil {
+				return fmt.Errorf("pod %s stands", p.Name)
+			}
+		}
+		return nil
+	})
+	// The deadline counts from a time that the API server gives in whole seconds.
+	require.Greater(t, time.Since(begin), drainTimeout-time.Second, "it held until the deadline")
+	within(t, 30*time.Second, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
+		return absent(w.rome.Client().AppsV1().Deployments(tenant).Get(ctx, "vk-second", metav1.GetOptions{}))
+	})
+	// The process of the simulated tier goes as the Deployment's pods do.
+	(*w.rome.VKubelet("second")).Kill()
+	within(t, soon, "the virtual node is gone", w.virtualNodeGone("second"))
+	t.Logf("virtual node with a budget that holds, gone after %s; the deadline is %s", time.Since(begin).Round(time.Millisecond), drainTimeout)
+	w.nothingLeft(t, "second")
+	within(t, soon, "nothing is left in milan", func(ctx context.Context) error {
+		pods, err := w.milan.Client().CoreV1().Pods("nodes-rome").List(ctx, metav1.ListOptions{LabelSelector: "offloading.liqo.io/nodename=second"})
+		if err != nil {
+			return err
+		}
+		shadows, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods("nodes-rome").List(ctx, metav1.ListOptions{LabelSelector: "offloading.liqo.io/nodename=second"})
+		if err == nil && len(pods.Items)+len(shadows.Items) > 0 {
+			err = fmt.Errorf("%d pods, %d ShadowPods", len(pods.Items), len(shadows.Items))
+		}
+		return err
+	})
+	require.Equal(t, others, w.remotesOf(t, "web"), "the pods of the other virtual node are untouched")
+	evictions, err := w.rome.Audited(func(r lab.AuditRecord) bool {
+		return r.Resource() == "pods/eviction" && r.ObjectRef.Namespace == "nodes"
+	})
+	require.NoError(t, err)
+	codes := map[int]int{}
+	for _, r := range evictions {
+		codes[r.ResponseStatus.Code]++
+	}
+	t.Logf("evictions by answer: %v", codes)
+	require.Equal(t, 4, codes[201], "the pods without a budget were evicted")
+	require.NotZero(t, codes[429], "the others were asked")
+}
+
+// remotesOf is remotes for one application.
+func (w *world) remotesOf(t *testing.T, app string) map[string]string {
+	t.Helper()
+	all := w.remotes(t, "nodes-rome")
+	for name := range all {
+		if !strings.HasPrefix(name, app+"-") {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+// nothingLeft wants nothing of a virtual node in rome.
+func (w *world) nothingLeft(t *testing.T, node string) {
+	t.Helper()
+	ctx, client := t.Context(), w.rome.Client()
+	mine := metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel + "=" + node}
+	require.NoError(t, absent(client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})))
+	require.NoError(t, absent(client.CoreV1().ServiceAccounts(tenant).Get(ctx, "vk-"+node, metav1.GetOptions{})))
+	require.NoError(t, absent(client.CoordinationV1().Leases(tenant).Get(ctx, "vk-"+node, metav1.GetOptions{})))
+	bindings, err := client.RbacV1().RoleBindings("").List(ctx, mine)
+	require.NoError(t, err)
+	require.Empty(t, bindings.Items)
+	cluster, err := client.RbacV1().ClusterRoleBindings().List(ctx, mine)
+	require.NoError(t, err)
+	require.Empty(t, cluster.Items)
+	kubelets, err := client.CoreV1().Pods(tenant).List(ctx, mine)
+	require.NoError(t, err)
+	require.Empty(t, kubelets.Items)
+	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	require.NoError(t, err)
+	require.Empty(t, pods.Items)
+	within(t, soon, "the Lease of the Node is collected", func(ctx context.Context) error {
+		return absent(client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{}))
+	})
+}
+
+// testNodeDeletedWhileAway deletes a virtual node whose provider swallows all packets.
+func testNodeDeletedWhileAway(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.secondNode(t, "third", "far", 3)
+	w.milan.Proxied().Drop()
+	defer w.milan.Proxied().Pass()
+	within(t, soon, "third is NotReady", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "third", corev1.ConditionFalse) })
+	begin := time.Now()
+	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "third", metav1.DeleteOptions{}))
+	within(t, drainTimeout+drainForceAfter+20*time.Second, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
+		return absent(w.rome.Client().AppsV1().Deployments(tenant).Get(ctx, "vk-third", metav1.GetOptions{}))
+	})
+	(*w.rome.VKubelet("third")).Kill()
+	within(t, soon, "the virtual node is gone", w.virtualNodeGone("third"))
+	t.Logf("virtual node with its provider away, gone after %s; the deadlines are %s and %s", time.Since(begin).Round(time.Millisecond), drainTimeout, drainForceAfter)
+	w.nothingLeft(t, "third")
+	w.milan.Proxied().Pass()
+	within(t, soon, "milan is Ready", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue) })
+}

@@ -1,0 +1,40 @@
+package kinds
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func TestRefusedChangeIsToldOnce(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running))
+	s.there(localPod(), true, running)
+	s.start(t)
+	s.idle(t, "shop")
+	refuse := func(status metav1.ConditionStatus, message string) {
+		shadow := s.shadow(t)
+		meta.SetStatusCondition(&shadow.Status.Conditions, metav1.Condition{
+			Type: offloadingv1beta1.ShadowPodEnforced, Status: status, Reason: "UpdateRefused", Message: message,
+		})
+		_, err := s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome").UpdateStatus(t.Context(), shadow, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	refuse(metav1.ConditionFalse, "the quota is used up")
+	require.Contains(t, <-s.events.Events, "the quota is used up")
+	s.pods.Resync()
+	require.Never(t, func() bool { return len(s.events.Events) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
+	require.Equal(t, corev1.PodRunning, s.local(t).Status.Phase)
+
+	refuse(metav1.ConditionTrue, "")
+	s.idle(t, "shop")
+	refuse(metav1.ConditionFalse, "the image may not run here")
+	require.Contains(t, <-s.events.Events, "the image may not run here")
+}

@@ -1,0 +1,214 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// ways is a directory of several peers.
+type ways struct {
+	mu   sync.Mutex
+	byID map[string]Peer
+}
+
+func (w *ways) Peer(id string) (Peer, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, ok := w.byID[id]
+	return p, ok
+}
+
+func (w *ways) remove(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.byID, id)
+}
+
+// counter is an observer that counts, before it tells a tracker.
+type counter struct {
+	*health.Tracker
+	mu     sync.Mutex
+	queued map[string]int
+}
+
+func (c *counter) Queued(name string, key loop.Key) {
+	c.mu.Lock()
+	c.queued[name]++
+	c.mu.Unlock()
+	c.Tracker.Queued(name, key)
+}
+
+func (c *counter) count(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queued[name]
+}
+
+// TestAPeerThatIsAwayIsNotLate has one peer at work and another away for hours.
+func TestAPeerThatIsAwayIsNotLate(t *testing.T) {
+	t.Parallel()
+	oslos := homeMap(map[string]string{"web": "web-rome"})
+	oslos.Namespace, oslos.Name, oslos.UID = "liqo-tenant-oslo", "oslo", "home-oslo"
+	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"}), oslos}, nil)
+	oslo, away := fake.NewSimpleClientset(), &atomic.Bool{}
+	away.Store(true)
+	oslo.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return away.Load(), nil, apierrors.NewServiceUnavailable("away")
+	})
+	identity := func(context.Context) error { return nil }
+	directory := &ways{byID: map[string]Peer{"milan": *w.way("1"), "oslo": {Revision: "1", Liqo: oslo, Identity: identity}}}
+	clk := clocktesting.NewFakeClock(time.Now())
+	observer := &counter{Tracker: health.NewTracker(5*time.Minute, clk), queued: map[string]int{}}
+	forgotten := make(chan string, 10)
+	cfg := w.r.cfg
+	cfg.Log, cfg.Peers, cfg.Observer, cfg.Forget = zaptest.NewLogger(t), directory, observer, func(name string) { forgotten <- name }
+	w.r = New(cfg)
+	w.r.Changed("milan")
+	w.r.Changed("oslo")
+	w.run()
+	w.eventually("milan is at work", func() bool { return w.copied() != nil && observer.count("replica-NamespaceMap-milan") > 0 })
+	w.settled()
+	oslos.Spec.DesiredMapping = map[string]string{"shop": "shop-rome"}
+	_, err := w.home.OffloadingV1beta1().NamespaceMaps(oslos.Namespace).Update(t.Context(), oslos, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.settled()
+	clk.Step(6 * time.Minute)
+	require.NoError(t, observer.Check())
+	require.Zero(t, observer.count("replica-NamespaceMap-oslo"))
+
+	away.Store(false)
+	require.Eventually(t, func() bool { return get(t, oslo, "liqo-tenant-rome", "oslo") != nil }, 20*time.Second, 5*time.Millisecond)
+	require.NotZero(t, observer.count("replica-NamespaceMap-oslo"), "from the sync on, keys count")
+	directory.remove("oslo")
+	w.r.Changed("oslo")
+	require.Equal(t, "replica-NamespaceMap-oslo", <-forgotten)
+}
+
+func (w *world) trouble() string {
+	c := meta.FindStatusCondition(w.own().Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + " " + c.Reason + ": " + c.Message
+}
+
+// TestTroubleIsShown has the peer refuse in several ways, and then no longer.
+func TestTroubleIsShown(t *testing.T) {
+	t.Parallel()
+	forbidden := func(verb string) error {
+		return apierrors.NewForbidden(offloadingv1beta1.Resource("namespacemaps"), "milan", errors.New("no right to "+verb))
+	}
+	theirs := remoteMap(map[string]string{"x": "y"})
+	theirs.Labels = nil
+	for name, tc := range map[string]struct {
+		remote   []runtime.Object
+		verb     string // refused by the peer
+		identity error
+		want     string
+	}{
+		"no right to create":      {nil, "create", nil, "no right to create"},
+		"no right to watch":       {nil, "list", nil, "no right to list"},
+		"no right to update":      {[]runtime.Object{remoteMap(nil)}, "update", nil, "no right to update"},
+		"another cluster":         {nil, "", errors.New("another cluster answers"), "another cluster answers"},
+		"a map of the peer's own": {[]runtime.Object{theirs}, "", nil, "the peer has a NamespaceMap liqo-tenant-rome/milan of its own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, tc.remote)
+			bad := &atomic.Bool{}
+			bad.Store(true)
+			if tc.verb != "" {
+				w.remote.PrependReactor(tc.verb, "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return bad.Load(), nil, forbidden(tc.verb)
+				})
+			}
+			way := w.way("2")
+			way.Identity = func(context.Context) error {
+				if bad.Load() {
+					return tc.identity
+				}
+				return nil
+			}
+			w.peers.set(way)
+			w.run()
+			w.eventually("it is shown", func() bool { return w.trouble() != "" })
+			require.Contains(t, w.trouble(), "False ReplicationFailed: ")
+			require.Contains(t, w.trouble(), tc.want)
+			home, _ := w.settled()
+			require.Equal(t, 1, home, "it is written once")
+
+			bad.Store(false)
+			if tc.remote != nil && tc.verb == "" {
+				require.NoError(t, w.remote.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+			}
+			require.Eventually(t, func() bool { return w.trouble() == "" }, 20*time.Second, 5*time.Millisecond, "it is taken back")
+			require.Equal(t, map[string]string{"web": "web-rome"}, w.copied().Spec.DesiredMapping)
+		})
+	}
+}
+
+// TestSwappedCluster puts another cluster at the address of a peer that was written to.
+func TestSwappedCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
+	swapped := &atomic.Bool{}
+	way := w.way("2")
+	way.Identity = func(context.Context) error {
+		if swapped.Load() {
+			return errors.New("another cluster answers")
+		}
+		return nil
+	}
+	w.peers.set(way)
+	w.run()
+	w.eventually("copied", func() bool { return w.copied() != nil })
+	_, before := w.settled()
+
+	swapped.Store(true)
+	h := w.own()
+	h.Spec.DesiredMapping = map[string]string{"shop": "shop-rome"}
+	_, err := w.home.OffloadingV1beta1().NamespaceMaps(h.Namespace).Update(t.Context(), h, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.eventually("it is shown", func() bool { return w.trouble() != "" })
+	_, after := w.settled()
+	require.Equal(t, before, after)
+	require.Contains(t, w.copied().Spec.DesiredMapping, "web")
+}
+
+// TestRefusedLater has the peer take the right to watch back while all is in place.
+func TestRefusedLater(t *testing.T) {
+	t.Parallel()
+	desired := map[string]string{"web": "web-rome"}
+	w := newWorld(t, []runtime.Object{homeMap(desired)}, []runtime.Object{remoteMap(desired)})
+	clk := clocktesting.NewFakeClock(time.Now())
+	p := w.pair(clk)
+	p.watchFailed(t.Context(), apierrors.NewForbidden(offloadingv1beta1.Resource("namespacemaps"), "milan", errors.New("no right")))
+	w.eventually("it is shown", func() bool { return w.trouble() != "" })
+	w.eventually("the cache has it", func() bool {
+		h, err := p.get(p.home, "liqo-tenant-milan", "milan")
+		return err == nil && len(h.Status.Conditions) > 0
+	})
+	require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in", "what is cached is equal, and proves nothing")
+	require.NotEmpty(t, w.trouble())
+	clk.Step(unwatchedFor)
+	require.NoError(t, p.sync(t.Context(), milanKey))
+	require.Empty(t, w.trouble(), "it was not refused again for long")
+}

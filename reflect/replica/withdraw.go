@@ -1,0 +1,70 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// moment is how long an object must be gone before its copy goes, while the peering
+// stands: one that somebody has deleted by hand is made again by whoever wants it.
+const moment = 3 * time.Second
+
+// withdraw deletes the copy of an object that is gone for good. All that the peer has
+// made for the copy goes with it.
+func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
+	var none T
+	if p.absent.IsZero() {
+		p.absent = p.cfg.Clock.Now()
+	}
+	if remote == none || remote.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	live, err := p.kind.client(p.cfg.Liqo, p.local).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil && live.GetDeletionTimestamp() == nil && p.kind.ours(live):
+		return loop.After(cacheDelay)
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("confirming that %s %s is gone: %w", p.kind.name, name, err)
+	}
+	final, err := p.final(ctx)
+	if err != nil {
+		return err
+	}
+	if !final {
+		return loop.After(moment)
+	}
+	if err := p.verify(ctx); err != nil {
+		return err
+	}
+	err = p.kind.client(p.way.Liqo, remote.GetNamespace()).Delete(ctx, remote.GetName(),
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(remote.GetUID()))})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting the copy of %s %s: %w", p.kind.name, name, err)
+	}
+	return nil
+}
+
+// final reports whether nobody will make the object again, by live reads: its namespace
+// goes too, or nothing has wanted it for longer than a moment.
+func (p *pair[T]) final(ctx context.Context) (bool, error) {
+	ns, err := p.cfg.Core.CoreV1().Namespaces().Get(ctx, p.local, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && ns.DeletionTimestamp != nil:
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the tenant namespace of %s: %w", p.peer, err)
+	case p.cfg.Clock.Since(p.absent) < moment:
+		return false, nil
+	}
+	wanted, err := p.kind.wanted(ctx, p.cfg.Liqo, p.peer)
+	if err != nil {
+		return false, fmt.Errorf("asking whether a %s for %s is wanted: %w", p.kind.name, p.peer, err)
+	}
+	return !wanted, nil
+}

@@ -1,0 +1,112 @@
+package replica
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+var milanKey = loop.Key{Namespace: "liqo-tenant-milan", Name: "milan"}
+
+// pair returns a pair whose caches follow, and which syncs only when it is told to.
+func (w *world) pair(clk *clocktesting.FakeClock) *pair[*nm] {
+	cfg := w.r.cfg
+	cfg.Clock = clk
+	p := newPair(cfg, "milan", *w.way("1"))
+	require.NoError(w.t, p.wire())
+	p.factory.Start(w.t.Context().Done())
+	p.factory.WaitForCacheSync(w.t.Context().Done())
+	return p
+}
+
+func selecting(id string, change ...func(*offloadingv1beta1.NamespaceOffloading)) *offloadingv1beta1.NamespaceOffloading {
+	o := &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "offloading"}}
+	o.Status.RemoteNamespacesConditions = map[string][]metav1.Condition{id: {{Type: "OffloadingRequired", Status: metav1.ConditionTrue}}}
+	for _, f := range change {
+		f(o)
+	}
+	return o
+}
+
+// TestMapDeletedByHand deletes the home map in different worlds.
+func TestMapDeletedByHand(t *testing.T) {
+	t.Parallel()
+	now := metav1.Now()
+	stays := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}}
+	goes := stays.DeepCopy()
+	goes.DeletionTimestamp, goes.Finalizers = &now, []string{"kubernetes"}
+	for name, tc := range map[string]struct {
+		namespace    *corev1.Namespace
+		offloading   *offloadingv1beta1.NamespaceOffloading
+		atOnce, then bool // the copy is withdrawn
+	}{
+		"an offloading wants it": {stays, selecting("milan"), false, false},
+		"one wants another peer": {stays, selecting("oslo"), false, true},
+		"one is being deleted": {stays, selecting("milan", func(o *offloadingv1beta1.NamespaceOffloading) {
+			o.DeletionTimestamp = &now
+			o.Finalizers = []string{"x"}
+		}), false, true},
+		"one no longer selects": {stays, selecting("milan", func(o *offloadingv1beta1.NamespaceOffloading) {
+			o.Status.RemoteNamespacesConditions["milan"][0].Status = metav1.ConditionFalse
+		}), false, true},
+		"nobody wants it":              {stays, nil, false, true},
+		"the tenant namespace goes":    {goes, selecting("milan"), true, true},
+		"the tenant namespace is gone": {nil, selecting("milan"), true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var home []runtime.Object
+			if tc.offloading != nil {
+				home = append(home, tc.offloading)
+			}
+			w := newWorld(t, home, []runtime.Object{remoteMap(map[string]string{"web": "web-rome"})})
+			if tc.namespace != nil {
+				require.NoError(t, w.core.Tracker().Add(tc.namespace.DeepCopy()))
+			}
+			clk := clocktesting.NewFakeClock(time.Now())
+			p := w.pair(clk)
+			err := p.sync(t.Context(), milanKey)
+			require.Equal(t, tc.atOnce, w.copied() == nil)
+			if !tc.atOnce {
+				require.ErrorContains(t, err, "again in")
+			}
+			clk.Step(time.Hour)
+			err = p.sync(t.Context(), milanKey)
+			require.Equal(t, tc.then, w.copied() == nil)
+			if !tc.then {
+				require.ErrorContains(t, err, "again in")
+			}
+		})
+	}
+}
+
+// TestMapMadeAgain has the map come back in time, more than once.
+func TestMapMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil, []runtime.Object{remoteMap(map[string]string{"web": "web-rome"})})
+	require.NoError(t, w.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}}))
+	clk := clocktesting.NewFakeClock(time.Now())
+	p := w.pair(clk)
+	maps := w.home.OffloadingV1beta1().NamespaceMaps("liqo-tenant-milan")
+	cached := func() bool { h, err := p.get(p.home, milanKey.Namespace, milanKey.Name); return err == nil && h != nil }
+	for range 3 {
+		require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
+		clk.Step(moment / 2)
+		_, err := maps.Create(t.Context(), homeMap(map[string]string{"web": "web-rome"}), metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.eventually("the cache has it", cached)
+		require.NoError(t, p.sync(t.Context(), milanKey))
+		require.NoError(t, maps.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.eventually("the cache has lost it", func() bool { return !cached() })
+		clk.Step(moment / 2)
+	}
+	require.Zero(t, writes(w.remote))
+}

@@ -1,0 +1,64 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// others gives every setting a value that is accepted and not the default.
+var others = map[string]string{
+	"clusterID": "rome", "namespace": "elsewhere", "kubeconfig": "/tmp/k", "log.level": "debug", "log.format": "console",
+	"server.address": ":9999", "server.pprof": "true",
+	"lease.duration": "1m", "lease.renewDeadline": "45s", "lease.retryPeriod": "3s",
+	"probe.interval": "2s", "probe.timeout": "3s", "probe.window": "9", "probe.failures": "4", "probe.successes": "5",
+	"health.lateAfter": "7m", "shutdownTimeout": "25s",
+	"reflection.skipLabels": "example.com/a,b", "reflection.skipAnnotations": "",
+	"controller.workers": "3", "controller.inFlightPerPeer": "5", "controller.serviceAccount": "me", "controller.podSecurityLevel": "restricted",
+	"controller.runtimeClasses": "gvisor", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m",
+	"controller.vkubelet.image": "liqod:v1", "controller.vkubelet.imagePullPolicy": "Never", "controller.vkubelet.imagePullSecrets": "registry",
+	"controller.vkubelet.replicas": "2", "controller.vkubelet.extraArgs": "--log.level=warn", "controller.vkubelet.nodeAddress": "10.0.0.1",
+	"controller.vkubelet.resources.cpuRequest": "1", "controller.vkubelet.resources.memoryRequest": "1Gi",
+	"controller.vkubelet.resources.cpuLimit": "1", "controller.vkubelet.resources.memoryLimit": "1Gi",
+	"vkubelet.virtualNode": "liqo-tenant-milan/milan", "vkubelet.nodeAddress": "10.0.0.2", "vkubelet.listenAddress": ":10260",
+	"vkubelet.nodeLeaseDuration": "20s", "vkubelet.workers": "7", "vkubelet.inFlight": "8",
+	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
+}
+
+func TestVKubeletArgsLeaveOutDefaults(t *testing.T) {
+	settings := schema(t)
+	e, err := Load(Sources{Settings: settings})
+	require.NoError(t, err)
+	require.Empty(t, e.VKubeletArgs())
+	e, err = Load(Sources{Settings: settings, Flags: parse(t, settings, "--probe.interval=1000ms", "--clusterID=rome")})
+	require.NoError(t, err)
+	require.Equal(t, []string{"--clusterID=rome"}, e.VKubeletArgs())
+}
+
+func TestVKubeletArgsForgetNoSetting(t *testing.T) {
+	settings := schema(t)
+	var flags []string
+	for _, s := range settings {
+		require.Contains(t, others, s.Key, "a new setting: say here what else it may be, and in notVKubelets if vkubelets must not have it")
+		flags = append(flags, "--"+s.Key+"="+others[s.Key])
+	}
+	e, err := Load(Sources{Settings: settings, Flags: parse(t, settings, flags...)})
+	require.NoError(t, err)
+	args := e.VKubeletArgs()
+	require.Contains(t, args, "--reflection.skipAnnotations=", "an empty list stays empty")
+	require.Subset(t, args, []string{"--reflection.skipLabels=example.com/a", "--reflection.skipLabels=b", "--server.pprof=true", "--lease.duration=1m"})
+
+	vk, err := Load(Sources{Settings: settings, Flags: parse(t, settings, args...)})
+	require.NoError(t, err)
+	usual, err := Load(Sources{Settings: settings})
+	require.NoError(t, err)
+	want := e.Config
+	want.Namespace, want.Kubeconfig, want.Server.Address = usual.Namespace, usual.Kubeconfig, usual.Server.Address
+	want.Controller, want.Webhook = usual.Controller, usual.Webhook
+	want.VKubelet.VirtualNode, want.VKubelet.NodeAddress = "", ""
+	require.Equal(t, want, vk.Config)
+	for _, arg := range args {
+		require.False(t, strings.HasPrefix(arg, "--controller.") || strings.HasPrefix(arg, "--webhook."), arg)
+	}
+}

@@ -1,0 +1,87 @@
+package virtualnode
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	// ConditionDrained is False on a VirtualNode from whose Node pods were removed without
+	// waiting for the provider. It is absent otherwise.
+	ConditionDrained = "Drained"
+
+	// owedList stands before the names of namespaces, to the end of the message.
+	owedList = ". Namespaces there: "
+	// maxOwed bounds the message: the schema allows 32768 characters.
+	maxOwed = 400
+)
+
+// tellForced puts on record which namespaces of the provider may keep ShadowPods of the
+// pods that p removes without it. It reports whether it has written: the removal is then
+// for the next turn, which finds the record made.
+func (l *Lifecycle) tellForced(ctx context.Context, vn *offloadingv1beta1.VirtualNode, p plan) (bool, error) {
+	if p.step != stepForce || len(p.pods) == 0 {
+		return false, nil
+	}
+	m, err := l.namespaceMaps.NamespaceMaps(vn.Namespace).Get(vn.Spec.ClusterID)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("reading the NamespaceMap of %s: %w", vn.Spec.ClusterID, err)
+	}
+	message := l.forcedMessage(vn, twinsOf(m, p.pods))
+	if have := meta.FindStatusCondition(vn.Status.Conditions, ConditionDrained); have != nil && have.Message == message {
+		return false, nil
+	}
+	conditions := append(goingConditions(ReasonDraining, l.progress(vn, p)), metav1.Condition{
+		Type: ConditionDrained, Status: metav1.ConditionFalse, Reason: ReasonForcedDeletion, Message: message,
+	})
+	if err := l.writeStatus(ctx, vn, conditions); err != nil {
+		return false, err
+	}
+	l.events.Event(vn, corev1.EventTypeWarning, ReasonForcedDeletion, message)
+	return true, nil
+}
+
+// twinsOf returns the namespaces of the provider in which pods run. m may be nil.
+func twinsOf(m *offloadingv1beta1.NamespaceMap, pods []*corev1.Pod) []string {
+	if len(offloadedNamespaces(m)) == 0 {
+		return nil
+	}
+	var twins []string
+	for _, pod := range pods {
+		if twin, ok := m.Spec.DesiredMapping[pod.Namespace]; ok {
+			twins = append(twins, twin)
+		}
+	}
+	return twins
+}
+
+// forcedMessage says what becomes of the pods that are removed. Twins that an earlier
+// turn has named are named again.
+func (l *Lifecycle) forcedMessage(vn *offloadingv1beta1.VirtualNode, twins []string) string {
+	if have := meta.FindStatusCondition(vn.Status.Conditions, ConditionDrained); have != nil {
+		if _, list, ok := strings.Cut(have.Message, owedList); ok {
+			twins = append(twins, strings.Split(list, ", ")...)
+		}
+	}
+	message := fmt.Sprintf("pods did not end in %s and are removed without waiting for cluster %s",
+		l.drain.Timeout+l.drain.ForceAfter, vn.Spec.ClusterID)
+	if len(twins) == 0 {
+		return message
+	}
+	slices.Sort(twins)
+	twins = slices.Compact(twins)
+	if len(twins) > maxOwed {
+		twins = append(twins[:maxOwed], "…") // sorts behind every name
+	}
+	return message + fmt.Sprintf("; their ShadowPods with the label %s=%s may stay there, until a VirtualNode %s is made again or their namespace is no longer offloaded to the cluster",
+		offloadingv1beta1.NodeNameLabel, vn.Name, vn.Name) + owedList + strings.Join(twins, ", ")
+}
