@@ -203,17 +203,23 @@ func (d *demo) remove(ctx context.Context) error {
 	if err := d.rome.Client().CoreV1().Namespaces().Delete(ctx, local, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("deleting namespace %s: %w", local, err)
 	}
-	err := d.until(ctx, func(ctx context.Context) error {
-		for s, namespace := range map[*site.Site]string{d.rome: local, d.milan: twin} {
-			if _, err := s.Client().CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("namespace %s is still in %s (%v)", namespace, s.Name, err)
-			}
+	if err := d.gone(ctx, d.milan, twin); err != nil {
+		return err
+	}
+	d.proven("nothing of it is left in milan %s after its namespace was deleted in rome", rounded(time.Since(begin)))
+	if err := d.gone(ctx, d.rome, local); err != nil {
+		return err
+	}
+	d.console.good("nor in rome after %s: a kubelet takes its time to hear an API server that was away", rounded(time.Since(begin)))
+	return nil
+}
+
+// gone waits until a namespace, and all in it, is gone.
+func (d *demo) gone(ctx context.Context, s *site.Site, namespace string) error {
+	return d.until(ctx, func(ctx context.Context) error {
+		if _, err := s.Client().CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("namespace %s is still in %s (%v)", namespace, s.Name, err)
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	d.proven("nothing of it is left in either cluster %s later", rounded(time.Since(begin)))
-	return nil
 }

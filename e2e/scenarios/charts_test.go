@@ -216,6 +216,22 @@ func chartValues(t *testing.T, c chart) {
 			config: map[string]string{"controller.vkubelet.replicas": "2", "controller.vkubelet.extraArgs": "[--log.level=debug]",
 				"controller.vkubelet.nodeAddress": "192.0.2.1", "controller.vkubelet.resources.cpuLimit": "2", "controller.vkubelet.resources.cpuRequest": "50m"},
 		},
+		"image.pullSecrets": {
+			values: values{"image": values{"pullSecrets": []string{"one", "two"}}},
+			config: map[string]string{"controller.vkubelet.imagePullSecrets": "[one two]"},
+		},
+		"everything optional": {
+			values: values{
+				"image":             values{"pullSecrets": []string{"one"}, "tag": "v1"},
+				"controllerManager": values{"replicas": 2, "extraArgs": []string{"--log.level=debug"}, "resources": values{}},
+				"webhook":           values{"replicas": 2, "url": "https://192.0.2.1:9443/", "port": 9555},
+				"networkPolicy":     values{"enabled": true},
+				"common": values{"podLabels": values{"a": "b"}, "podAnnotations": values{"c": "d"}, "nodeSelector": values{"e": "f"},
+					"tolerations": []values{{"key": "g", "operator": "Exists"}}, "priorityClassName": "high"},
+			},
+			config: map[string]string{"webhook.address": ":9555"},
+			counts: map[string]int64{"liqod-controller": 2, "liqod-webhook": 2},
+		},
 		"replicas": {
 			values: values{"controllerManager": values{"replicas": 2}, "webhook": values{"replicas": 3}},
 			counts: map[string]int64{"liqod-controller": 2, "liqod-webhook": 3},
@@ -281,10 +297,16 @@ func chartRefused(t *testing.T, c chart) {
 		"not built":       {values{"controllerManager": values{"config": values{"enableNodeFailureController": true}}}, []string{"enableNodeFailureController", "not built yet"}},
 		"reflection of a resource, not built": {values{"offloading": values{"reflection": values{"secret": values{"type": "AllowList"}}}},
 			[]string{"secret", "offloading"}},
-		"no cluster id":    {values{"discovery": values{"config": values{"clusterID": ""}}}, []string{"discovery.config.clusterID"}},
-		"wrong cluster id": {values{"discovery": values{"config": values{"clusterID": "Rome!"}}}, []string{"Rome!", "DNS label"}},
-		"wrong type":       {values{"webhook": values{"replicas": "two"}}, []string{"replicas", "webhook"}},
-		"wrong level":      {values{"controllerManager": values{"config": values{"podSecurityLevel": "none"}}}, []string{"podSecurityLevel", "baseline"}},
+		"no cluster id":                {values{"discovery": values{"config": values{"clusterID": ""}}}, []string{"discovery.config.clusterID"}},
+		"wrong cluster id":             {values{"discovery": values{"config": values{"clusterID": "Rome!"}}}, []string{"Rome!", "DNS label"}},
+		"cluster id, misplaced":        {values{"config": values{"clusterID": "milan"}}, []string{"config.clusterID", "discovery.config.clusterID"}},
+		"namespace, misplaced":         {values{"config": values{"namespace": "x"}}, []string{"config.namespace", "--namespace"}},
+		"service account, misplaced":   {values{"config": values{"controller": values{"serviceAccount": "x"}}}, []string{"config.controller.serviceAccount", "liqod-controller"}},
+		"node address, misplaced":      {values{"config": values{"vkubelet": values{"nodeAddress": "192.0.2.1"}}}, []string{"virtualKubelet.nodeAddress"}},
+		"skipped labels, misplaced":    {values{"config": values{"reflection": values{"skipLabels": []string{}}}}, []string{"offloading.reflection.skip.labels"}},
+		"address of health, misplaced": {values{"config": values{"server": values{"address": ""}}}, []string{"config.server.address", "8080"}},
+		"wrong type":                   {values{"webhook": values{"replicas": "two"}}, []string{"replicas", "webhook"}},
+		"wrong level":                  {values{"controllerManager": values{"config": values{"podSecurityLevel": "none"}}}, []string{"podSecurityLevel", "baseline"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

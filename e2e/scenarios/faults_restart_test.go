@@ -224,7 +224,7 @@ func (o *observer) see(ctx context.Context, pod *corev1.Pod, deleted bool) {
 func (o *observer) leaving(ctx context.Context, pod *corev1.Pod, local string) {
 	have, err := o.w.rome.Client().CoreV1().Pods(o.namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err), ctx.Err() != nil:
 	case err != nil:
 		o.say("reading pod %s: %v", pod.Name, err)
 	case string(have.UID) == local && have.DeletionTimestamp == nil:

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
@@ -253,22 +253,32 @@ func fullGrace(t *testing.T, w *fullWorld) {
 		t.Run(name, func(t *testing.T) {
 			w.run(t, "grace", name, testSpec(test.grace, test.command))
 			within(t, time.Minute, "the pod is Ready", w.ready("grace", name))
-			pods := w.rome.Client().CoreV1().Pods("grace")
-			require.NoError(t, pods.Delete(t.Context(), name, metav1.DeleteOptions{}))
-			var last *corev1.Pod
-			took := within(t, time.Minute, "the pod is gone", func(ctx context.Context) error {
-				p, err := pods.Get(ctx, name, metav1.GetOptions{})
-				if apierrors.IsNotFound(err) {
-					return nil
-				}
-				if err == nil {
-					last, err = p, errors.New("the pod is still there")
-				}
-				return err
-			})
+			took, last := w.deleteAndWatch(t, "grace", name)
+			t.Logf("the pod is gone: %s", took.Round(time.Millisecond))
 			require.GreaterOrEqual(t, took, test.atLeast)
 			require.LessOrEqual(t, took, test.atMostly)
-			require.NotNil(t, last)
+			require.NotNil(t, last.Status.ContainerStatuses[0].State.Terminated, "the end is written before the pod goes")
+			require.Equal(t, test.code, last.Status.ContainerStatuses[0].State.Terminated.ExitCode)
 		})
 	}
+}
+
+// deleteAndWatch deletes a pod and returns how long it stayed and its last state.
+func (w *fullWorld) deleteAndWatch(t *testing.T, namespace, name string) (time.Duration, *corev1.Pod) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	pods := w.rome.Client().CoreV1().Pods(namespace)
+	watcher, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	require.NoError(t, err)
+	defer watcher.Stop()
+	begin := time.Now()
+	require.NoError(t, pods.Delete(ctx, name, metav1.DeleteOptions{}))
+	for event := range watcher.ResultChan() {
+		if event.Type == watch.Deleted {
+			return time.Since(begin), event.Object.(*corev1.Pod)
+		}
+	}
+	require.Fail(t, "the pod is still there", name)
+	return 0, nil
 }

@@ -125,9 +125,11 @@ type VirtualKubeletSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	ExtraArgs []string `json:"extraArgs,omitempty"`
-	// NodeAddress is the address at which the API server reaches the vkubelet, where that
-	// is not the vkubelet's own pod address.
+	// NodeAddress is the IP address at which the API server reaches the vkubelet, where
+	// that is not the vkubelet's own pod address.
 	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || isIP(self)",message="nodeAddress must be an IP address"
 	NodeAddress string `json:"nodeAddress,omitempty"`
 }
 

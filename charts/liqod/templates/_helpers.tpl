@@ -55,6 +55,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "namespace" "it is the release's namespace (helm --namespace)"
   "kubeconfig" "leave it out: the roles use their service accounts"
   "server.address" "leave it out: the probes of the pods ask port 8080"
+  "reflection.skipLabels" "use offloading.reflection.skip.labels"
+  "reflection.skipAnnotations" "use offloading.reflection.skip.annotations"
   "controller.serviceAccount" "leave it out: the rights of the chart are those of service account liqod-controller"
   "vkubelet.virtualNode" "leave it out: each vkubelet is told its own"
   "vkubelet.nodeAddress" "use virtualKubelet.nodeAddress, or spec.virtualKubelet.nodeAddress of a VirtualNode"
