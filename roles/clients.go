@@ -65,8 +65,13 @@ func newHome(env Env, namespace, leaseName string) (home, error) {
 	return h, err
 }
 
-// identity names this process among its replicas: no other live one has it.
+// identity names this process among its replicas: no other live one has it. In a pod it
+// is the pod's name, so that a container that is started again is the same candidate and
+// needs not wait for its own old lease.
 func identity() string {
+	if pod := os.Getenv("POD_NAME"); pod != "" {
+		return pod
+	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
