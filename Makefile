@@ -12,7 +12,7 @@ TOOLS := bin/tools
 TEST_FLAGS ?= -shuffle=on -timeout=30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint verify generate image demo
+.PHONY: help build test lint verify generate image demo bench
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ demo: export GOFLAGS := $(GOFLAGS) -trimpath
 demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
 	@hack/deps.sh
 	go run ./e2e/demo
+
+# In the simulated tier: no root needed. BENCH_FLAGS="--pods 3000 --pairs 3" and others.
+bench: ## Measure offloading beside a direct mirror
+	go run ./e2e/bench $(BENCH_FLAGS)
 
 # Made anew when the pinned versions change.
 $(TOOLS)/staticcheck: hack/tools/go.mod

@@ -229,6 +229,7 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, v.name).String()
 		}))
+	defer v.env.Tracker.Forget("pods") // what the ended loop had queued is late for nobody
 	recorder, stopEvents := newRecorder(v.home.fenced.core, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
 	defer stopEvents()
 	var pods *kinds.Pods

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -40,7 +42,7 @@ func (p *patience) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	for {
 		resp, err := p.next.RoundTrip(req)
-		if err == nil && !isAway(resp.StatusCode) || req.Context().Err() != nil {
+		if err == nil && (!isAway(resp.StatusCode) || fromTheFuture(resp)) || req.Context().Err() != nil {
 			return resp, err
 		}
 		wait := retryPeriod/2 + rand.N(retryPeriod)
@@ -68,6 +70,20 @@ func isInformers(req *http.Request) bool {
 
 func isAway(code int) bool {
 	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+}
+
+// fromTheFuture reports whether the server refuses a resource version that it has not
+// reached: its etcd was restored. The informer must hear it, to begin anew.
+func fromTheFuture(resp *http.Response) bool {
+	if resp.StatusCode != http.StatusGatewayTimeout {
+		return false
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, drainLimit))
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), resp.Body), resp.Body}
+	return err == nil && bytes.Contains(body, []byte(metav1.CauseTypeResourceVersionTooLarge))
 }
 
 func retryAfter(resp *http.Response) time.Duration {

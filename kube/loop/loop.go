@@ -107,14 +107,11 @@ func (l *Loop) Watch(inf cache.SharedIndexInformer, keys func(obj any) []Key) (c
 // does not run is not remembered: Run looks at everything.
 func (l *Loop) Handler(keys func(obj any) []Key) cache.ResourceEventHandler {
 	enqueue := func(obj any) {
-		if !l.isRunning() {
-			return
-		}
 		if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = t.Obj
 		}
 		for _, k := range keys(obj) {
-			l.Add(k)
+			l.Wake(k)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -145,6 +142,14 @@ func (l *Loop) Add(key Key) {
 	l.current().Add(key)
 	if l.cfg.Observer != nil {
 		l.cfg.Observer.Queued(l.cfg.Name, key)
+	}
+}
+
+// Wake is Add for event handlers: it does nothing while the loop does not run, so that a
+// standby keeps no queue. Run looks at what is watched when it begins.
+func (l *Loop) Wake(key Key) {
+	if l.isRunning() {
+		l.Add(key)
 	}
 }
 
@@ -265,7 +270,7 @@ func (l *Loop) requeue(queue workqueue.TypedRateLimitingInterface[Key], key Key,
 		// Somebody wrote in between: the cache will have it in a moment.
 		queue.AddRateLimited(key)
 		log.Debug("conflict; will retry")
-	case Unavailable(err):
+	case Unavailable(err) && !failedInside(err):
 		queue.AddAfter(key, jitter(unavailableDelay))
 		log.Debug("server away; will retry", zap.Error(err))
 	default:
@@ -286,6 +291,12 @@ func (e afterError) Error() string { return fmt.Sprintf("again in %s", e.d) }
 // After makes a SyncFunc be called again for the same key once d has passed. It is
 // not a failure.
 func After(d time.Duration) error { return afterError{d} }
+
+// failedInside reports whether the API server itself says what went wrong inside it: an
+// admission webhook that fails, most often. That is not over soon, and is to be seen.
+func failedInside(err error) bool {
+	return apierrors.IsInternalError(err) && !apierrors.IsUnexpectedServerError(err)
+}
 
 // Unavailable reports whether err says that the API server is away or overloaded,
 // rather than that the request was wrong.

@@ -54,6 +54,7 @@ func TestRetryPolicy(t *testing.T) {
 		"an ordinary error comes again soon":   {errors.New("x"), 150 * time.Millisecond, 300 * time.Millisecond},
 		"a refused request comes again soon":   {notFound, 150 * time.Millisecond, 300 * time.Millisecond},
 		"a server that is away is tried later": {unavailable, time.Second, 2 * time.Second},
+		"a webhook that fails in the server":   {apierrors.NewInternalError(errors.New("failed calling webhook")), 150 * time.Millisecond, 300 * time.Millisecond},
 		"a delay that was asked for":           {After(42 * time.Second), 42 * time.Second, 42 * time.Second},
 		"a panic is an error":                  {nil, 150 * time.Millisecond, 300 * time.Millisecond},
 	} {

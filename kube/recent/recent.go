@@ -74,6 +74,17 @@ func (w *Writes[T]) Gone(obj T) {
 	}
 }
 
+// ForgetNamespace forgets what was written in a namespace that is no longer watched.
+func (w *Writes[T]) ForgetNamespace(namespace string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key := range w.written {
+		if key.Namespace == namespace {
+			delete(w.written, key)
+		}
+	}
+}
+
 // Latest returns the newer of what a cache has under key (found tells whether it has
 // anything) and what was written last.
 func (w *Writes[T]) Latest(key cache.ObjectName, cached T, found bool) (T, bool) {

@@ -62,6 +62,9 @@ type Check struct {
 	cfg    CheckConfig
 	prober *probe.Prober
 
+	// again asks for another look at the provider's identity.
+	again chan struct{}
+
 	mu   sync.Mutex
 	gate error
 	uid  types.UID
@@ -69,7 +72,7 @@ type Check struct {
 
 // NewCheck returns a Check with a closed gate. It starts nothing.
 func NewCheck(cfg CheckConfig) *Check {
-	return &Check{cfg: cfg, prober: probe.New(cfg.Window), gate: errClosed}
+	return &Check{cfg: cfg, prober: probe.New(cfg.Window), gate: errClosed, again: make(chan struct{}, 1)}
 }
 
 // Gate returns nil while the provider may be acted upon. Safe for concurrent use.
@@ -127,6 +130,10 @@ func (c *Check) judge(ctx context.Context, verdicts <-chan probe.State) {
 				continue
 			}
 		case <-retry:
+		case <-c.again:
+			if c.prober.State().Verdict != probe.Up {
+				continue
+			}
 		}
 		if c.identify(ctx) {
 			retry = nil
@@ -144,7 +151,7 @@ func (c *Check) identify(ctx context.Context) bool {
 	defer cancel()
 	info, err := c.version(ctx)
 	if err == nil {
-		err = c.Verify(ctx)
+		err = c.compare(ctx)
 	}
 	var replaced *replacedError
 	switch {
@@ -185,6 +192,19 @@ func (c *Check) version(ctx context.Context) (info version.Info, err error) {
 // Verify asks the provider whether it is the cluster that was peered with, now. What
 // follows from something's absence there is done only after it. Safe for concurrent use.
 func (c *Check) Verify(ctx context.Context) error {
+	err := c.compare(ctx)
+	var replaced *replacedError
+	if errors.As(err, &replaced) {
+		select {
+		case c.again <- struct{}{}: // who asks must not be the only one to know
+		default:
+		}
+	}
+	return err
+}
+
+// compare closes the gate of a provider that is another cluster.
+func (c *Check) compare(ctx context.Context) error {
 	want, err := c.cfg.RecordedUID(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the recorded identity of the provider: %w", err)

@@ -64,13 +64,13 @@ func (c *Credentials) Current() (config *rest.Config, changed <-chan struct{}, e
 // refresh reads the caches. Credentials that have gone or are broken replace good ones
 // only in what is said: a Secret that is being rewritten must not stop what runs.
 func (c *Credentials) refresh() {
+	c.mu.Lock() // what was read last is applied last
+	defer c.mu.Unlock()
 	data, err := c.read()
 	var config *rest.Config
 	if err == nil {
 		config, err = client.FromKubeconfig(data)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if err != nil {
 		if c.config != nil {
 			c.Log.Warn("the provider's credentials cannot be used; the former ones stay in use", zap.Error(err))

@@ -142,11 +142,14 @@ func TestCheckRefusesAnotherCluster(t *testing.T) {
 func TestVerifyNoticesASwapWhileUp(t *testing.T) {
 	p := &provider{}
 	p.uid.Store(types.UID("a"))
-	c, _ := startCheck(t, p, known("")) // nothing recorded: the first one met counts
+	c, s := startCheck(t, p, known("")) // nothing recorded: the first one met counts
 	eventually(t, func() bool { return c.Gate() == nil }, "up")
 	p.uid.Store(types.UID("b"))
 	require.Error(t, c.Verify(t.Context()))
 	require.Error(t, c.Gate(), "the gate closes")
+	eventually(t, func() bool { return s.last().Reason == corev1beta1.ReasonClusterReplaced }, "and it is said")
+	p.uid.Store(types.UID("a"))
+	eventually(t, func() bool { return c.Gate() == nil && *s.last().Ready }, "it opens when the right one is back, though no probe failed")
 }
 
 func TestUnreadableRecordKeepsTheGateClosed(t *testing.T) {

@@ -98,9 +98,10 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 	p.loop = loop.New(loop.Config{Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
 	p.twins = &twins{
 		remote: cfg.Remote, node: cfg.Node, transform: cfg.Transform, log: cfg.Log, byLocal: map[string]*twin{},
-		changed:    func(namespace, name string) { p.loop.Add(loop.Key{Namespace: namespace, Name: name}) },
+		changed:    func(namespace, name string) { p.loop.Wake(loop.Key{Namespace: namespace, Name: name}) },
 		gonePod:    p.remember,
 		goneShadow: p.shadows.Gone,
+		closed:     p.shadows.ForgetNamespace,
 		ready:      p.enqueueNamespace,
 	}
 	if _, err := p.loop.Watch(cfg.Pods.Informer(), loop.Self); err != nil {
@@ -135,11 +136,7 @@ func (p *Pods) Run(ctx context.Context) error {
 // follow keeps the twins as the NamespaceMap says, and looks at every pod again when
 // the Node's readiness or the VirtualNode's patch changes.
 func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
-	maps, err := p.cfg.NamespaceMaps.Informer().AddEventHandler(onChange(func(obj any) {
-		if m, ok := obj.(*offloadingv1beta1.NamespaceMap); ok && m.Name == p.cfg.Destination {
-			p.openTwins(ctx)
-		}
-	}))
+	maps, err := p.cfg.NamespaceMaps.Informer().AddEventHandler(p.mapHandler(ctx))
 	if err != nil {
 		return nil, fmt.Errorf("watching NamespaceMaps: %w", err)
 	}
@@ -191,19 +188,6 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 	}, nil
 }
 
-func onChange(f func(obj any)) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    f,
-		UpdateFunc: func(_, obj any) { f(obj) },
-		DeleteFunc: func(obj any) {
-			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = d.Obj
-			}
-			f(obj)
-		},
-	}
-}
-
 // Resync looks at every pod again, after Gate has opened.
 func (p *Pods) Resync() { p.enqueueAll() }
 
@@ -237,10 +221,10 @@ func (p *Pods) enqueueAll() { p.enqueueNamespace(corev1.NamespaceAll) }
 
 func (p *Pods) enqueueNamespace(namespace string) {
 	for _, pod := range p.localPods(namespace) {
-		p.loop.Add(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
+		p.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
 	}
 	for _, key := range p.twins.keys(namespace) { // what has no local pod is told of by nobody else
-		p.loop.Add(key)
+		p.loop.Wake(key)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 const (
 	namespaceRetry = 2 * time.Second
 	staleRetry     = 500 * time.Millisecond
+	takenRetry     = 10 * time.Second
 	// hostIPInterval spaces the writes that only carry a changed host IP: 20 a second.
 	hostIPInterval = 50 * time.Millisecond
 	// hostIPPass is when it is tried again for pods whose twin was not known.
@@ -179,6 +180,9 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 	case wanted && started(local):
 		return p.withoutTwin(ctx, local, why)
 	case local.DeletionTimestamp != nil:
+		if p.namespaceMap() == nil {
+			return loop.After(namespaceRetry) // it will be made again, and say what holds
+		}
 		return p.release(ctx, local, p.lastSeen(local.UID))
 	case started(local):
 		return p.abort(ctx, local)

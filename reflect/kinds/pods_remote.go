@@ -98,7 +98,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 		p.shadows.Wrote(written)
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return loop.After(staleRetry) // the watch is about to show it
+		return p.taken(ctx, v)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, "TwinNamespaceTerminating",
 			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(namespaceRetry))
@@ -109,6 +109,21 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	default:
 		return fmt.Errorf("creating the ShadowPod: %w", err)
 	}
+}
+
+// taken looks at the ShadowPod that has the name already. One of ours is about to be
+// shown by the watch; one that belongs to something else is in the way, and is said.
+func (p *Pods) taken(ctx context.Context, v view) error {
+	have, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || (err == nil && have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node) {
+		return loop.After(staleRetry)
+	}
+	if err != nil {
+		return fmt.Errorf("looking at the ShadowPod that has the name: %w", err)
+	}
+	return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, "ShadowPodTaken", fmt.Sprintf(
+		"a ShadowPod %s/%s of virtual node %q has the name in cluster %s; waiting until it is gone",
+		v.twin.remote, v.key.Name, have.Labels[offloadingv1beta1.NodeNameLabel], p.cfg.Destination))), loop.After(takenRetry))
 }
 
 // offloadAgain handles a pod that runs, as far as is known here, while the provider

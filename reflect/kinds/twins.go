@@ -55,6 +55,8 @@ type twins struct {
 	gonePod    func(namespace string, pod *corev1.Pod)
 	goneShadow func(*offloadingv1beta1.ShadowPod)
 	ready      func(namespace string)
+	// closed is called with the name of a twin namespace that is no longer watched.
+	closed func(remote string)
 
 	mu      sync.RWMutex
 	byLocal map[string]*twin
@@ -110,6 +112,7 @@ func (t *twins) set(ctx context.Context, want map[string]string) {
 	for _, c := range closing {
 		c.stop()
 		t.log.Info("twin namespace closed", zap.String("namespace", c.local), zap.String("remoteNamespace", c.remote))
+		t.closed(c.remote)
 		t.ready(c.local)
 	}
 }

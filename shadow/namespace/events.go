@@ -64,9 +64,9 @@ func offloadingKey(namespace string) loop.Key {
 	return loop.Key{Namespace: namespace, Name: offloadingv1beta1.NamespaceOffloadingName}
 }
 
-func (o *Offloading) addAll(namespaces []string) {
+func (o *Offloading) wakeAll(namespaces []string) {
 	for _, ns := range namespaces {
-		o.Add(offloadingKey(ns))
+		o.Wake(offloadingKey(ns))
 	}
 }
 
@@ -75,14 +75,14 @@ func (o *Offloading) everyone() {
 	for _, key := range o.cfg.Offloadings.Informer().GetStore().ListKeys() {
 		name, err := cache.ParseObjectName(key)
 		if err == nil {
-			o.Add(name)
+			o.Wake(name)
 		}
 	}
 }
 
 func (o *Offloading) mapChanged(before, after any) {
 	namespaces, freed := changedEntries(asMap(before), asMap(after))
-	o.addAll(namespaces)
+	o.wakeAll(namespaces)
 	if freed {
 		o.everyone() // one of them may have waited for the name
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"go.uber.org/zap"
@@ -85,7 +84,9 @@ func (o *Offloading) Run(ctx context.Context, workers int) error {
 	// when a standby takes over.
 	for _, obj := range o.cfg.Maps.Informer().GetStore().List() {
 		if m, ok := obj.(*offloadingv1beta1.NamespaceMap); ok && isHome(m) {
-			o.addAll(slices.Collect(maps.Keys(m.Spec.DesiredMapping)))
+			for ns := range m.Spec.DesiredMapping {
+				o.Add(offloadingKey(ns))
+			}
 		}
 	}
 	return o.Loop.Run(ctx, workers)

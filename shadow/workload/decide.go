@@ -37,6 +37,8 @@ const (
 	// freshFor is the age up to which a ShadowPod without pod is taken for a new one, with no
 	// further question: no lease changes hands so fast, and no pod ends and goes so fast.
 	freshFor = 10 * time.Second
+	// clockSkew is how far this clock may be behind the API server's.
+	clockSkew = 2 * time.Second
 )
 
 // facts are all that a decision rests on. Nothing in them is written to.
@@ -156,7 +158,9 @@ func decideEnded(f facts) action {
 // decideAbsent is about a pod that is not there.
 func decideAbsent(f facts) action {
 	unrecorded := f.lost != nil && f.shadow.Status.Replaced != f.lost.UID
-	fresh := f.now.Sub(f.shadow.CreationTimestamp.Time) < freshFor && f.lost == nil && f.shadow.Status.Replaced == ""
+	age := f.now.Sub(f.shadow.CreationTimestamp.Time)
+	// One that seems to come from the future says that the clocks differ, not how old it is.
+	fresh := age < freshFor && age > -clockSkew && f.lost == nil && f.shadow.Status.Replaced == ""
 	due := !f.now.Before(f.notBefore)
 	switch {
 	case unrecorded && !f.live:

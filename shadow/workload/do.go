@@ -18,6 +18,9 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
+// errNoSubresource says that the API server does not resize pods.
+var errNoSubresource = errors.New("this cluster's API server does not change the resources of a running pod: it has no pods/resize")
+
 // errPodResourcesKept says that a resize was accepted and not done.
 var errPodResourcesKept = errors.New("spec.resources: this cluster's API server does not change the resources of a running pod as a whole")
 
@@ -108,6 +111,9 @@ func refusal(err error) bool {
 	switch code := status.Status().Code; code {
 	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
 		return false
+	case http.StatusInternalServerError:
+		// The server says itself what failed inside it: an admission webhook, most often.
+		return apierrors.IsInternalError(err) && !apierrors.IsUnexpectedServerError(err)
 	default:
 		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
 	}
@@ -117,7 +123,7 @@ func refusal(err error) bool {
 func (e *Enforcer) update(ctx context.Context, f facts) error {
 	resources := readApplied(f.want).Resources
 	refused := e.resize(ctx, f)
-	if refused != nil && !refusal(refused) && !errors.Is(refused, errPodResourcesKept) {
+	if refused != nil && !refusal(refused) && !errors.Is(refused, errPodResourcesKept) && !errors.Is(refused, errNoSubresource) {
 		return fmt.Errorf("resizing pod %s/%s: %w", f.pod.Namespace, f.pod.Name, refused)
 	}
 	if refused != nil {
@@ -163,12 +169,20 @@ func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch object, sub
 	next, err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, data,
 		metav1.PatchOptions{FieldManager: FieldManager}, subresource...)
 	switch {
+	case apierrors.IsNotFound(err) && len(subresource) > 0 && e.has(ctx, pod):
+		return nil, errNoSubresource
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
 	return next, nil
+}
+
+// has reports whether the pod is still there, so that something else was not found.
+func (e *Enforcer) has(ctx context.Context, pod *corev1.Pod) bool {
+	live, err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	return err == nil && live.UID == pod.UID
 }
 
 func (e *Enforcer) delete(ctx context.Context, pod *corev1.Pod) error {

@@ -99,14 +99,16 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	}
 	// Pods without a ShadowPod are known to nobody else, also when leadership comes back.
 	for _, obj := range e.cfg.Pods.GetIndexer().List() {
-		e.podSeen(obj)
+		for _, key := range loop.Self(obj) {
+			e.loop.Add(key)
+		}
 	}
 	return e.loop.Run(ctx, workers)
 }
 
 func (e *Enforcer) podSeen(obj any) {
 	if pod, ok := obj.(*corev1.Pod); ok {
-		e.loop.Add(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
+		e.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
 	}
 }
 

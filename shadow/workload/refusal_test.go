@@ -66,13 +66,21 @@ func TestNamespaceTerminating(t *testing.T) {
 func TestServerErrorsAreRetriedAndNotShown(t *testing.T) {
 	r := newRig(t, newShadow(always))
 	for _, err := range []error{
-		apierrors.NewInternalError(errors.New("x")), apierrors.NewTooManyRequests("x", 1), apierrors.NewUnauthorized("x"),
+		apierrors.NewServiceUnavailable("x"), apierrors.NewTooManyRequests("x", 1), apierrors.NewUnauthorized("x"),
 		apierrors.NewNotFound(corev1.Resource("namespaces"), testNamespace),
 	} {
 		r.refuse[createWrite] = err
 		require.ErrorIs(t, r.e.sync(t.Context(), r.key()), err)
 		require.Nil(t, r.enforced())
 	}
+}
+
+func TestAWebhookThatFailsIsShown(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	r.refuse[createWrite] = apierrors.NewInternalError(errors.New(`failed calling webhook "broken"`))
+	r.settle()
+	require.Equal(t, offloadingv1beta1.ReasonPodRefused, r.enforced().Reason)
+	require.Contains(t, r.enforced().Message, "failed calling webhook")
 }
 
 func TestCollision(t *testing.T) {

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+func TestParse(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"nothing":       {},
+		"pods":          {args: []string{"--pods=100", "--pairs=1"}},
+		"no pods":       {args: []string{"--pods=0"}, want: "--pods is 0 and --pairs is 5: at least 1 is accepted"},
+		"negative pace": {args: []string{"--paced=-1"}, want: "--paced is -1"},
+		"negative time": {args: []string{"--idle=-1s"}, want: "--idle is -1s"},
+		"argument":      {args: []string{"now"}, want: `argument "now" is not understood`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(test.args, io.Discard)
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	values := []float64{4, 1, 3, 2}
+	require.InDelta(t, 2.5, quantile(values, 0.5), 1e-9)
+	require.InDelta(t, 1, quantile(values, 0), 1e-9)
+	require.InDelta(t, 4, quantile(values, 1), 1e-9)
+	require.InDelta(t, 3.97, quantile(values, 0.99), 1e-9)
+	require.Zero(t, quantile(nil, 0.5))
+	require.Equal(t, []float64{4, 1, 3, 2}, values)
+}
+
+func TestProcFiles(t *testing.T) {
+	seconds, err := cpuSeconds("42 (a b) c) S 1 42 42 0 -1 4194560 2050 0 0 0 150 25 0 0 20 0 9 0 1000 1 1")
+	require.NoError(t, err)
+	require.InDelta(t, 1.75, seconds, 1e-9)
+	_, err = cpuSeconds("42 (a) S 1")
+	require.Error(t, err)
+	peak, err := peakMB("Name:\tliqod\nVmPeak:\t 9 kB\nVmHWM:\t   50000 kB\n")
+	require.NoError(t, err)
+	require.InDelta(t, 51.2, peak, 1e-9)
+	_, err = peakMB("Name:\tliqod\n")
+	require.ErrorContains(t, err, "no VmHWM")
+}
+
+func TestWho(t *testing.T) {
+	for name, test := range map[string]struct{ cluster, user, agent, want string }{
+		"controller at home":  {"rome", "system:serviceaccount:liqod:liqod-controller", "liqod/dev controller", "rome controller"},
+		"vkubelet at home":    {"rome", "system:serviceaccount:liqo-tenant-milan:vk-milan", "liqod/dev vkubelet", "rome vkubelet"},
+		"vkubelet away":       {"milan", "system:serviceaccount:liqo-tenant-rome:peer-1", "liqod/dev vkubelet", "rome vkubelet"},
+		"controller of milan": {"milan", "system:serviceaccount:liqod:liqod-controller", "liqod/dev controller", "milan controller"},
+		"controller away":     {"milan", "system:serviceaccount:liqo-tenant-rome:peer-1", "liqod/dev controller", "rome controller"},
+		"mirror":              {"milan", "system:serviceaccount:mirror-rome:bench", "mirror", mirrorName},
+		"bench":               {"milan", "admin", "lab", whoBench},
+		"scheduler":           {"milan", "system:kube-scheduler", "kubelab/v1", whoKubernetes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := lab.AuditRecord{UserAgent: test.agent}
+			r.User.Username = test.user
+			require.Equal(t, test.want, who(test.cluster, r))
+		})
+	}
+}
+
+func TestPerPod(t *testing.T) {
+	vkubelet := request{Cluster: "milan", Who: "rome vkubelet", Verb: "create", Resource: "shadowpods"}
+	other := request{Cluster: "milan", Who: mirrorName, Verb: "create", Resource: "pods"}
+	cluster := request{Cluster: "milan", Who: whoKubernetes, Verb: "patch", Resource: "pods/status"}
+	created := map[request]int{vkubelet: 10, other: 10, cluster: 10}
+	deleted := map[request]int{vkubelet: 5, cluster: 20}
+	require.Equal(t, []requestCount{
+		{Contestant: "liqod", request: cluster, Create: 10, Delete: 20, PerPod: 3},
+		{Contestant: "liqod", request: vkubelet, Create: 10, Delete: 5, PerPod: 1.5},
+	}, perPod(&contestant{name: "liqod", shadows: true}, 10, created, deleted))
+	require.Equal(t, []requestCount{
+		{Contestant: "mirror", request: cluster, Create: 10, Delete: 20, PerPod: 3},
+		{Contestant: "mirror", request: other, Create: 10, PerPod: 1},
+	}, perPod(&contestant{name: "mirror"}, 10, created, deleted))
+}
+
+func TestMetric(t *testing.T) {
+	text := []byte("# HELP a b\nliqod_loop_depth{loop=\"pods\"} 3\nliqod_loop_depth{loop=\"pods2\"} 4\n")
+	require.InDelta(t, 3, metric(text, `liqod_loop_depth{loop="pods"}`), 1e-9)
+	require.Zero(t, metric(text, `liqod_loop_depth{loop="other"}`))
+	require.Equal(t, "b:2", serverAddress([]string{"--server.address=a:1", "--x", "--server.address=b:2"}))
+}
+
+func TestTracker(t *testing.T) {
+	tr := &tracker{news: make(chan struct{}, 1), there: []map[string]bool{{}, {}}, running: map[string]time.Time{}, gone: map[string]time.Time{}}
+	begin := time.Unix(100, 0)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	away := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	tr.see(0, pod, false, begin)
+	tr.see(1, away, false, begin)
+	require.Zero(t, tr.runningNow())
+	running := pod.DeepCopy()
+	running.Status.Phase = corev1.PodRunning
+	tr.see(0, running, false, begin.Add(2*time.Second))
+	tr.see(0, running, false, begin.Add(3*time.Second))
+	require.Equal(t, 1, tr.runningNow())
+	p, err := newPhase(begin, map[string]time.Time{"a": begin.Add(time.Second)}, tr, nil)
+	require.NoError(t, err)
+	require.Equal(t, phase{Seconds: 2, PodsPerSecond: 0.5, P50: 1000, P99: 1000, Max: 1000}, p)
+
+	tr.see(0, running, true, begin.Add(4*time.Second))
+	require.False(t, tr.empty())
+	tr.see(1, away, true, begin.Add(5*time.Second))
+	require.True(t, tr.empty())
+	p, err = newPhase(begin, map[string]time.Time{"a": begin}, tr, nil)
+	require.NoError(t, err)
+	require.Equal(t, phase{Seconds: 5, PodsPerSecond: 0.2, P50: 4000, P99: 4000, Max: 4000}, p)
+}
+
+func TestReport(t *testing.T) {
+	at := func(perSecond float64) round {
+		p := phase{Seconds: 1, PodsPerSecond: perSecond, P50: 1, P99: 2, CPU: map[string]float64{"rome vkubelet": 0.5}}
+		return round{Create: p, Delete: p}
+	}
+	r := report{
+		Pods: 10, Pairs: []pair{{at(6), at(10)}, {at(7), at(10)}, {at(9), at(10)}}, Paced: &pair{at(5), at(5)},
+		Idle: &idleness{Requests: []idleRequest{{request{Who: "rome vkubelet", Verb: "get"}, 60}}}, Restart: &restarted{Pods: 10, Seconds: 1.5},
+		Requests: []requestCount{
+			{Contestant: "liqod", request: request{Who: "rome vkubelet", Verb: "create", Resource: "shadowpods"}, Create: 10, PerPod: 1},
+			{Contestant: "liqod", request: request{Who: whoKubernetes}, PerPod: 4},
+		},
+	}
+	r.summarize()
+	require.Equal(t, spread{Median: 0.7, Min: 0.6, Max: 0.9}, r.Summary.Create.Ratio.PodsPerSecond)
+	require.Equal(t, spread{1, 1, 1}, r.Summary.CPU["liqod"]["rome vkubelet"])
+	require.Equal(t, map[string]float64{"liqod": 1}, r.Summary.RequestsPerPod)
+	var out bytes.Buffer
+	r.print(&out)
+	require.Contains(t, out.String(), "0.70 (0.60 - 0.90)")
+	require.Contains(t, out.String(), "caught up after 1.50 s, 0 writes")
+	path := filepath.Join(t.TempDir(), "new", "bench.json")
+	require.NoError(t, r.write(path))
+	require.FileExists(t, path)
+}

@@ -1,0 +1,142 @@
+// Command bench measures on this machine what offloading costs: many pods through a
+// virtual node, from their creation to their end, beside a program that does nothing but
+// mirror them (e2e/bench/mirror). Both run in the same two clusters, one after the other,
+// with liqod's settings as shipped. It prints a table and writes the figures as JSON.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+type options struct {
+	pods, pairs, paced int
+	idle               time.Duration
+	out, profiles      string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// A second Ctrl-C ends the clean-up too; the next run of the lab then finishes it.
+	context.AfterFunc(ctx, stop)
+	opts, err := parse(os.Args[1:], os.Stderr)
+	if err == nil {
+		err = run(ctx, opts)
+	}
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string, usage io.Writer) (options, error) {
+	o := options{}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(usage)
+	flags.IntVar(&o.pods, "pods", 1000, "pods of each round")
+	flags.IntVar(&o.pairs, "pairs", 5, "timed rounds of each, in turns")
+	flags.IntVar(&o.paced, "paced", 150, "pods of the round with 5 pods a second; 0: no such round")
+	flags.DurationVar(&o.idle, "idle", time.Minute, "how long idleness is measured")
+	flags.StringVar(&o.out, "out", filepath.Join("bin", "bench.json"), "file for the figures")
+	flags.StringVar(&o.profiles, "profiles", "", "directory for profiles of the roles; empty: none. They are taken in the untimed part")
+	if err := flags.Parse(args); err != nil {
+		return options{}, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return options{}, fmt.Errorf("argument %q is not understood: use flags only", flags.Arg(0))
+	case o.pods < 1 || o.pairs < 1:
+		return options{}, fmt.Errorf("--pods is %d and --pairs is %d: at least 1 is accepted", o.pods, o.pairs)
+	case o.paced < 0:
+		return options{}, fmt.Errorf("--paced is %d: 0 or more is accepted", o.paced)
+	case o.idle < 0:
+		return options{}, fmt.Errorf("--idle is %s: 0 or more is accepted", o.idle)
+	}
+	return o, nil
+}
+
+// run measures in clusters without an audit log, then counts in clusters with one.
+func run(ctx context.Context, o options) error {
+	r := report{Pods: o.pods, Machine: thisMachine(), Begin: time.Now()}
+	if err := timed(ctx, o, &r); err != nil {
+		return err
+	}
+	if err := counted(ctx, o, &r); err != nil {
+		return err
+	}
+	r.Took = time.Since(r.Begin).Seconds()
+	r.summarize()
+	r.print(os.Stdout)
+	return r.write(o.out)
+}
+
+// timed runs the pairs; who begins changes from one to the next.
+func timed(ctx context.Context, o options, r *report) (err error) {
+	w, err := newWorld(ctx, worldOptions{pods: max(o.pods, o.paced)})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	for i := range o.pairs {
+		var p pair
+		order := []*contestant{w.offloading, w.mirroring}
+		into := []*round{&p.Offloading, &p.Mirror}
+		if i%2 == 1 {
+			order[0], order[1], into[0], into[1] = order[1], order[0], into[1], into[0]
+		}
+		for j, c := range order {
+			w.lab.Logf("pair %d of %d: %s", i+1, o.pairs, c.name)
+			if *into[j], err = w.round(ctx, c, load{pods: o.pods, name: fmt.Sprintf("pair-%d", i+1)}); err != nil {
+				return err
+			}
+		}
+		r.Pairs = append(r.Pairs, p)
+	}
+	if r.Peaks, err = w.peaks(); err != nil || o.paced == 0 {
+		return err
+	}
+	r.Paced = &pair{}
+	slow := load{pods: o.paced, every: time.Second / pacedRate, name: "paced"}
+	w.lab.Logf("%d pods a second", pacedRate)
+	if r.Paced.Offloading, err = w.round(ctx, w.offloading, slow); err != nil {
+		return err
+	}
+	r.Paced.Mirror, err = w.round(ctx, w.mirroring, slow)
+	return err
+}
+
+// counted counts requests; times are not looked at, but for those of the restart.
+func counted(ctx context.Context, o options, r *report) (err error) {
+	w, err := newWorld(ctx, worldOptions{pods: o.pods, audit: true, profiles: o.profiles})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	l := load{pods: o.pods, name: "counted"}
+	w.lab.Logf("counting requests")
+	mirror, err := w.count(ctx, w.mirroring, l, nil)
+	if err != nil {
+		return err
+	}
+	liqod, err := w.count(ctx, w.offloading, l, func(ctx context.Context) (err error) {
+		if r.Idle, err = w.idle(ctx, o.pods, o.idle); err != nil {
+			return err
+		}
+		r.Restart, err = w.restart(ctx, o.pods)
+		return err
+	})
+	r.Requests = append(liqod, mirror...)
+	return err
+}

@@ -1,0 +1,134 @@
+// Command mirror is what offloading is measured beside: the least that lets the pods of
+// one node run in another cluster. It copies their spec there and their status back, and
+// knows nothing of identities, lost answers, outages or other people's pods. It is left
+// as it is, so that what is measured beside it stays comparable.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	taintKey  = "virtual-node.liqo.io/not-allowed" // tolerated by the pods that are measured
+	heartbeat = 10 * time.Second
+)
+
+type options struct {
+	home, away                   string // kubeconfigs
+	homeNamespace, awayNamespace string
+	node                         string
+	workers                      int
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.home, "home", "", "kubeconfig of the cluster that has the node")
+	flag.StringVar(&o.away, "away", "", "kubeconfig of the cluster that runs the pods")
+	flag.StringVar(&o.homeNamespace, "home-namespace", "", "namespace of the pods at home")
+	flag.StringVar(&o.awayNamespace, "away-namespace", "", "namespace of the pods away")
+	flag.StringVar(&o.node, "node", "mirror", "name of the node")
+	flag.IntVar(&o.workers, "workers", 20, "pods worked on at once")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mirror:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	home, err := client(o.home)
+	if err != nil {
+		return err
+	}
+	away, err := client(o.away)
+	if err != nil {
+		return err
+	}
+	m := newMirror(home, away, o)
+	if err := m.start(ctx); err != nil {
+		return err
+	}
+	if err := createNode(ctx, home, o.node); err != nil {
+		return err
+	}
+	go m.work(ctx, o.workers)
+	return keepReady(ctx, home, o.node)
+}
+
+// client speaks protobuf and is not limited.
+func client(kubeconfig string) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading a kubeconfig: %w", err)
+	}
+	config.QPS, config.UserAgent = -1, "mirror"
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf
+	return kubernetes.NewForConfig(config)
+}
+
+func createNode(ctx context.Context, home kubernetes.Interface, name string) error {
+	now := metav1.Now()
+	room := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("1000Gi"), corev1.ResourcePods: resource.MustParse("10000"),
+	}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: taintKey, Value: "true", Effect: corev1.TaintEffectNoExecute}}},
+		Status: corev1.NodeStatus{Capacity: room, Allocatable: room, Conditions: []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Mirror", LastHeartbeatTime: now, LastTransitionTime: now,
+		}}},
+	}
+	if _, err := home.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating the node: %w", err)
+	}
+	return nil
+}
+
+// keepReady renews the node's lease until ctx ends.
+func keepReady(ctx context.Context, home kubernetes.Interface, name string) error {
+	leases := home.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	lease, err := leases.Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &name, LeaseDurationSeconds: ptr.To(int32(4 * heartbeat / time.Second)), RenewTime: ptr.To(metav1.NowMicro()),
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("creating the node's lease: %w", err)
+	}
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+		next, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "mirror: renewing the node's lease:", err)
+			continue
+		}
+		lease = next
+	}
+}

@@ -1,0 +1,68 @@
+package kinds
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func (s *site) editMap(t *testing.T, edit func(*offloadingv1beta1.NamespaceMap)) {
+	t.Helper()
+	maps := s.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
+	m, err := maps.Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	edit(m)
+	_, err = maps.Update(t.Context(), m, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// TestWithdrawnWhileTheTwinIsClosed: nothing else tells the pods of such a namespace.
+func TestWithdrawnWhileTheTwinIsClosed(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running))
+	s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) {
+		m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingCreationLoopBackOff}
+	})
+	s.start(t)
+	require.Never(t, func() bool { return ended(s.local(t)) }, 200*time.Millisecond, 10*time.Millisecond)
+	s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { delete(m.Spec.DesiredMapping, "shop") })
+	eventually(t, func() bool { return s.local(t).Status.Reason == "OffloadingAborted" }, "the pod ends when the user withdraws the namespace")
+}
+
+func TestALaterReasonOfTheProviderIsShown(t *testing.T) {
+	s := newSite()
+	s.offload("other")
+	s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { m.Spec.DesiredMapping["shop"] = "shop-rome" })
+	s.add(s.home.Tracker(), localPod())
+	s.start(t)
+	eventually(t, func() bool { return s.local(t).Status.Reason == offloadingv1beta1.ReasonOffloadingBackOff }, "the pod waits")
+	s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) {
+		m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{Phase: offloadingv1beta1.MappingCreationLoopBackOff, Message: "the name is taken"}
+	})
+	eventually(t, func() bool { return strings.Contains(s.local(t).Status.Message, "the name is taken") }, "the reason reaches the pod")
+}
+
+func TestAMissingMapReleasesNoPod(t *testing.T) {
+	s := newSite()
+	s.add(s.home.Tracker(), localPod(running, deleting))
+	s.start(t)
+	require.Never(t, func() bool { return len(writes(s.home.Actions())) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
+}
+
+func TestAShadowPodOfAnotherNodeIsInTheWay(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod())
+	s.there(localPod(uid("another")), false)
+	sh := s.shadow(t)
+	sh.Labels[offloadingv1beta1.NodeNameLabel] = "milan-2"
+	require.NoError(t, s.remoteLiqod.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"), sh, "shop-rome"))
+	s.start(t)
+	eventually(t, func() bool { return s.local(t).Status.Reason == "ShadowPodTaken" }, "it is said")
+}
