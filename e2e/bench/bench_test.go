@@ -69,7 +69,7 @@ func TestWho(t *testing.T) {
 		"controller away":     {"milan", "system:serviceaccount:liqo-tenant-rome:peer-1", "liqod/dev controller", "rome controller"},
 		"mirror":              {"milan", "system:serviceaccount:mirror-rome:bench", "mirror", mirrorName},
 		"bench":               {"milan", "admin", "lab", whoBench},
-		"scheduler":           {"milan", "system:kube-scheduler", "kubelab/v1", whoKubernetes},
+		"scheduler":           {"milan", "system:kube-scheduler", "kubelab/v1", "kubernetes kube-scheduler"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := lab.AuditRecord{UserAgent: test.agent}

@@ -17,7 +17,7 @@ import (
 // Who sent a request, where it is not a role.
 const (
 	whoBench      = "bench"
-	whoKubernetes = "kubernetes" // a cluster's own components
+	whoKubernetes = "kubernetes " // begins a cluster's own components
 )
 
 // request is what requests have in common that are counted together.
@@ -88,7 +88,7 @@ func perPod(c *contestant, pods int, created, deleted map[request]int) []request
 	}
 	var out []requestCount
 	for key, n := range all {
-		if (key.Who == mirrorName) == c.shadows && key.Who != whoBench && key.Who != whoKubernetes {
+		if isRole(key.Who) && (key.Who == mirrorName) == c.shadows {
 			continue // the other contestant's, which only idles
 		}
 		out = append(out, requestCount{Contestant: c.name, request: key, Create: created[key], Delete: deleted[key], PerPod: float64(n) / float64(pods)})
@@ -150,9 +150,12 @@ func who(cluster string, r lab.AuditRecord) string {
 	case r.User.Username == "admin":
 		return whoBench
 	default:
-		return whoKubernetes
+		return whoKubernetes + r.User.Username[strings.LastIndex(r.User.Username, ":")+1:]
 	}
 }
+
+// isRole says whether it is one of liqod's roles, or the mirror.
+func isRole(who string) bool { return who != whoBench && !strings.HasPrefix(who, whoKubernetes) }
 
 // idleness is what goes on while nothing happens.
 type idleness struct {
@@ -202,7 +205,7 @@ func (w *world) idle(ctx context.Context, pods int, d time.Duration) (*idleness,
 func ours(counts map[request]int) []idleRequest {
 	var out []idleRequest
 	for key, n := range counts {
-		if key.Who != whoBench && key.Who != whoKubernetes && key.Who != mirrorName {
+		if isRole(key.Who) && key.Who != mirrorName {
 			out = append(out, idleRequest{key, n})
 		}
 	}

@@ -111,7 +111,7 @@ func (r *report) requestRows() [][]string {
 		for _, c := range r.Requests {
 			switch {
 			case c.Contestant != name:
-			case c.Who == whoKubernetes || c.Who == whoBench:
+			case !isRole(c.Who):
 				others[c.Who] += c.PerPod
 			case c.PerPod < rare:
 				rest += c.PerPod
@@ -123,6 +123,9 @@ func (r *report) requestRows() [][]string {
 			[]string{name, "both", "", "", "all that is rarer", "", "", fmt.Sprintf("%.2f", rest)},
 			[]string{name, "both", "", "", "all of these", "", "", fmt.Sprintf("%.2f", r.Summary.RequestsPerPod[name])})
 		for _, who := range slices.Sorted(maps.Keys(others)) {
+			if others[who] < rare {
+				continue
+			}
 			rows = append(rows, []string{name, "both", who, "", "not counted above", "", "", fmt.Sprintf("%.2f", others[who])})
 		}
 	}

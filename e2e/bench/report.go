@@ -100,7 +100,7 @@ func (r *report) summarize() {
 		}
 	}
 	for _, c := range r.Requests {
-		if c.Who != whoBench && c.Who != whoKubernetes {
+		if isRole(c.Who) {
 			r.Summary.RequestsPerPod[c.Contestant] += c.PerPod
 		}
 	}

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -76,28 +76,38 @@ func (w *world) track(ctx context.Context, c *contestant) (*tracker, error) {
 			t.stop()
 			return nil, err
 		}
-		stream, err := s.watch(ctx, metav1.ListOptions{ResourceVersion: version, TimeoutSeconds: ptr.To[int64](watchSeconds)})
-		if err != nil {
-			t.stop()
-			return nil, fmt.Errorf("watching: %w", err)
-		}
-		t.wg.Go(func() { t.follow(ctx, i, stream) })
+		t.wg.Go(func() { t.follow(ctx, i, s, version) })
 	}
 	return t, nil
 }
 
-func (t *tracker) follow(ctx context.Context, source int, stream watch.Interface) {
+// follow watches from a version on. An API server ends the watches of who is slow for a
+// moment: they go on where they were.
+func (t *tracker) follow(ctx context.Context, index int, s source, version string) {
+	for ctx.Err() == nil {
+		stream, err := s.watch(ctx, metav1.ListOptions{ResourceVersion: version, TimeoutSeconds: ptr.To[int64](watchSeconds)})
+		if err == nil {
+			version, err = t.drain(index, stream, version)
+		}
+		if err != nil && ctx.Err() == nil {
+			t.fail(fmt.Errorf("watching: %w", err))
+			return
+		}
+	}
+}
+
+// drain sees what a watch tells until it ends, and returns the version of the last of it.
+func (t *tracker) drain(index int, stream watch.Interface, version string) (string, error) {
 	defer stream.Stop()
 	for event := range stream.ResultChan() {
-		if object, ok := event.Object.(metav1.Object); ok {
-			t.see(source, object, event.Type == watch.Deleted, time.Now())
-			continue
+		object, ok := event.Object.(metav1.Object)
+		if !ok {
+			return version, apierrors.FromObject(event.Object)
 		}
-		break
+		version = object.GetResourceVersion()
+		t.see(index, object, event.Type == watch.Deleted, time.Now())
 	}
-	if ctx.Err() == nil {
-		t.fail(errors.New("a watch of the bench ended early"))
-	}
+	return version, nil
 }
 
 func (t *tracker) see(source int, object metav1.Object, deleted bool, now time.Time) {

@@ -83,7 +83,7 @@ type Pods struct {
 	// gone has the last state of the provider's pod of a local pod, by the local UID, from
 	// the pod's disappearance until the local pod is gone too.
 	gone map[types.UID]*corev1.Pod
-	// told has the refused change that an event has told of, by the local UID.
+	// told has the change that did not arrive and that an event has told of, by the local UID.
 	told map[types.UID]string
 }
 

@@ -31,18 +31,15 @@ func (p *Pods) reflect(ctx context.Context, v view) error {
 		}
 		p.shadows.Wrote(written)
 	}
-	p.tellRefusedChange(v)
+	p.tellNotCarried(v)
 	return p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote))
 }
 
-// tellRefusedChange tells, once, that the provider refuses a change of a pod that it
-// runs. One that it does not run says so in its status.
-func (p *Pods) tellRefusedChange(v view) {
-	c := meta.FindStatusCondition(v.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
-	what := ""
-	if v.remote != nil && c != nil && c.Status == metav1.ConditionFalse {
-		what = c.Message
-	}
+// tellNotCarried tells, once, of a change of a pod that runs which does not reach it:
+// the provider refuses it, or it is not carried. A pod that does not run says so in its
+// status.
+func (p *Pods) tellNotCarried(v view) {
+	reason, what := notCarried(v)
 	p.mu.Lock()
 	news := p.told[v.local.UID] != what
 	if what == "" {
@@ -52,8 +49,21 @@ func (p *Pods) tellRefusedChange(v view) {
 	}
 	p.mu.Unlock()
 	if news && what != "" {
-		p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, c.Reason, fmt.Sprintf("in cluster %s: %s", p.cfg.Destination, what))
+		p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reason, fmt.Sprintf("in cluster %s: %s", p.cfg.Destination, what))
 	}
+}
+
+func notCarried(v view) (reason, what string) {
+	if v.remote == nil {
+		return "", ""
+	}
+	if c := meta.FindStatusCondition(v.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced); c != nil && c.Status == metav1.ConditionFalse {
+		return c.Reason, c.Message
+	}
+	if len(v.local.Spec.EphemeralContainers) > 0 {
+		return "EphemeralContainersNotSupported", "ephemeral containers are not carried to the provider: use kubectl exec"
+	}
+	return "", ""
 }
 
 func (p *Pods) options(v view) forge.PodOptions {

@@ -38,3 +38,15 @@ func TestRefusedChangeIsToldOnce(t *testing.T) {
 	refuse(metav1.ConditionFalse, "the image may not run here")
 	require.Contains(t, <-s.events.Events, "the image may not run here")
 }
+
+func TestEphemeralContainersAreTold(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	debugged := func(p *corev1.Pod) {
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger"}}}
+	}
+	s.add(s.home.Tracker(), localPod(running, debugged))
+	s.there(localPod(), true, running)
+	s.start(t)
+	require.Contains(t, <-s.events.Events, "EphemeralContainersNotSupported")
+}

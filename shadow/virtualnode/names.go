@@ -9,6 +9,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	shadownode "github.com/liqod/liqod/shadow/node"
 )
 
 const (
@@ -24,15 +25,11 @@ const (
 	authReaderRole = "extension-apiserver-authentication-reader"
 
 	vkubeletPrefix = corev1beta1.VirtualKubeletPrefix
-	providerScheme = "liqod://"
 )
 
 // VirtualKubeletName is the name of the Deployment, ServiceAccount and Lease of the
 // vkubelet of the VirtualNode called name.
 func VirtualKubeletName(name string) string { return vkubeletPrefix + name }
-
-// ProviderID is the providerID of the Node of a VirtualNode.
-func ProviderID(clusterID, name string) string { return providerScheme + clusterID + "/" + name }
 
 func tenantBindingName(vn *offloadingv1beta1.VirtualNode) string {
 	return tenantClusterRole + ":" + vn.Name
@@ -72,7 +69,7 @@ func owned(vn *offloadingv1beta1.VirtualNode, obj metav1.Object) bool {
 // isNodeOf reports whether node is the one that vn's vkubelet keeps. Labels do not
 // count: anybody may edit them, and the providerID is immutable.
 func isNodeOf(vn *offloadingv1beta1.VirtualNode, node *corev1.Node) bool {
-	return node.Spec.ProviderID == ProviderID(vn.Spec.ClusterID, vn.Name)
+	return shadownode.Ours(node, vn)
 }
 
 // ownerKeys maps an object that the controller made to its VirtualNode.

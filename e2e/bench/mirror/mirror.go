@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -35,6 +36,8 @@ type mirror struct {
 	locals, remotes              corelisters.PodNamespaceLister
 	informers                    []cache.SharedIndexInformer
 	queue                        workqueue.TypedRateLimitingInterface[string]
+	// deleted has the UIDs of the pods that the caches still show.
+	deleted sync.Map
 }
 
 func newMirror(home, away kubernetes.Interface, o options) *mirror {
@@ -171,15 +174,23 @@ func (m *mirror) copyStatus(ctx context.Context, local, remote *corev1.Pod) erro
 }
 
 func (m *mirror) deleteRemote(ctx context.Context, remote *corev1.Pod, grace *int64) error {
-	return ignoreGone(m.away.CoreV1().Pods(m.awayNamespace).Delete(ctx, remote.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: grace, Preconditions: metav1.NewUIDPreconditions(string(remote.UID)),
-	}))
+	return m.delete(ctx, m.away.CoreV1().Pods(m.awayNamespace), remote, grace)
 }
 
 func (m *mirror) deleteLocal(ctx context.Context, local *corev1.Pod) error {
-	return ignoreGone(m.home.CoreV1().Pods(m.homeNamespace).Delete(ctx, local.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(local.UID)),
-	}))
+	return m.delete(ctx, m.home.CoreV1().Pods(m.homeNamespace), local, ptr.To[int64](0))
+}
+
+// delete asks once.
+func (m *mirror) delete(ctx context.Context, pods corev1client.PodInterface, pod *corev1.Pod, grace *int64) error {
+	if _, done := m.deleted.Load(pod.UID); done {
+		return nil
+	}
+	err := ignoreGone(pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: grace, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}))
+	if err == nil {
+		m.deleted.Store(pod.UID, nil)
+	}
+	return err
 }
 
 // ignoreGone drops the errors that say that the pod of that UID is no more.
