@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,7 +56,14 @@ type vkubelet struct {
 	provider      kubernetes.Interface
 }
 
+// gcPercent trades a little CPU for memory: a consumer with many virtual nodes runs many
+// vkubelets, and what one holds is small beside the garbage of a burst.
+const gcPercent = 50
+
 func buildVKubelet(_ context.Context, env Env) (Parts, error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	v := &vkubelet{env: env}
 	v.namespace, v.name, _ = strings.Cut(env.Config.VKubelet.VirtualNode, "/")
 	var err error
