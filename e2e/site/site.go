@@ -272,13 +272,16 @@ func indent(s string) string {
 	return "    " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n    ")
 }
 
-const providerManifests = `
+// tenantManifest is the same on both sides, named after the other.
+const tenantManifest = `
 apiVersion: v1
 kind: Namespace
 metadata:
   name: liqo-tenant-%[1]s
   labels: {liqo.io/remote-cluster-id: %[1]s, liqo.io/tenant-namespace: "true"}
----
+`
+
+const providerManifests = tenantManifest + `---
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: %[2]s, namespace: liqo-tenant-%[1]s}
@@ -291,13 +294,7 @@ spec:
   userName: system:serviceaccount:liqo-tenant-%[1]s:%[2]s
 `
 
-const consumerManifests = `
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: liqo-tenant-%[1]s
-  labels: {liqo.io/remote-cluster-id: %[1]s, liqo.io/tenant-namespace: "true"}
----
+const consumerManifests = tenantManifest + `---
 apiVersion: v1
 kind: Secret
 metadata:
