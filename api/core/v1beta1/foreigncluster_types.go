@@ -48,6 +48,16 @@ type ForeignClusterSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.startsWith('liqo.io:peer:') || self.startsWith('system:serviceaccount:liqo-tenant-')",message="userName must be liqo.io:peer:<id>:<serial> or system:serviceaccount:liqo-tenant-<id>:<name>: rights of a peer are never bound to another user"
 	UserName string `json:"userName,omitempty"`
+
+	// AddressRanges are the ranges of the peer's own addresses that its endpoints may have
+	// in this cluster, as CIDRs: its pods', most often. Endpoints outside of them are
+	// refused. Empty: all of them are.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="self.all(r, isCIDR(r) && cidr(r).masked() == cidr(r))",message="addressRanges takes CIDRs without host bits, as 10.42.0.0/16"
+	AddressRanges []string `json:"addressRanges,omitempty"`
 }
 
 // RoleType is the role of a peer towards this cluster.

@@ -16,6 +16,9 @@ const (
 	ManagedByLabel = "liqo.io/managed-by"
 	// ManagedByShadowPod is the ManagedByLabel value of pods made from a ShadowPod.
 	ManagedByShadowPod = "shadowpod"
+	// ManagedByShadowEndpointSlice is the value of LabelManagedBy of discovery.k8s.io on
+	// EndpointSlices made from a ShadowEndpointSlice.
+	ManagedByShadowEndpointSlice = "shadowendpointslice.liqo.io"
 	// OriginLabel carries the id of the cluster that a reflected object comes from.
 	OriginLabel = "offloading.liqo.io/origin"
 	// DestinationLabel carries the id of the cluster that an object is reflected to.
@@ -44,6 +47,20 @@ const (
 	AntiAffinityLabelsAnnotation = "liqo.io/anti-affinity-labels"
 	// RemoteRuntimeClassAnnotation on a pod names its runtime class in the provider.
 	RemoteRuntimeClassAnnotation = "liqo.io/remote-runtime-class-name"
+	// SkipReflectionAnnotation, with any value but "false", keeps an object from being
+	// reflected under the policy DenyList. It wins over AllowReflectionAnnotation.
+	SkipReflectionAnnotation = "liqo.io/skip-reflection"
+	// AllowReflectionAnnotation, with any value but "false", has an object reflected under
+	// the policy AllowList.
+	AllowReflectionAnnotation = "liqo.io/allow-reflection"
+	// ForceRemoteNodePortAnnotation, "true" on a Service, carries its node ports too.
+	ForceRemoteNodePortAnnotation = "liqo.io/force-remote-node-port"
+	// APIServerSupportAnnotation, "disabled" on a pod, keeps tokens of its service account
+	// at home.
+	APIServerSupportAnnotation = "liqo.io/api-server-support"
+	// ReflectedAnnotation on a reflected object records, as JSON, which of its labels and
+	// annotations came from the consumer: what others add in the provider stays.
+	ReflectedAnnotation = "offloading.liqo.io/reflected"
 	// ManagedByNamespaceMapAnnotation on a twin namespace names the NamespaceMap that it
 	// was made for, as namespace/name.
 	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"

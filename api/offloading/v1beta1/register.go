@@ -30,6 +30,7 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&NamespaceOffloading{}, &NamespaceOffloadingList{},
 		&NamespaceMap{}, &NamespaceMapList{},
 		&ShadowPod{}, &ShadowPodList{},
+		&ShadowEndpointSlice{}, &ShadowEndpointSliceList{},
 	)
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil

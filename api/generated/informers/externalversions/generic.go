@@ -48,6 +48,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().NamespaceMaps().Informer()}, nil
 	case offloadingv1beta1.SchemeGroupVersion.WithResource("namespaceoffloadings"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().NamespaceOffloadings().Informer()}, nil
+	case offloadingv1beta1.SchemeGroupVersion.WithResource("shadowendpointslices"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().ShadowEndpointSlices().Informer()}, nil
 	case offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().ShadowPods().Informer()}, nil
 	case offloadingv1beta1.SchemeGroupVersion.WithResource("virtualnodes"):

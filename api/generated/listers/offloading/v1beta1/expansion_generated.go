@@ -20,6 +20,14 @@ type NamespaceOffloadingListerExpansion interface{}
 // NamespaceOffloadingNamespaceLister.
 type NamespaceOffloadingNamespaceListerExpansion interface{}
 
+// ShadowEndpointSliceListerExpansion allows custom methods to be added to
+// ShadowEndpointSliceLister.
+type ShadowEndpointSliceListerExpansion interface{}
+
+// ShadowEndpointSliceNamespaceListerExpansion allows custom methods to be added to
+// ShadowEndpointSliceNamespaceLister.
+type ShadowEndpointSliceNamespaceListerExpansion interface{}
+
 // ShadowPodListerExpansion allows custom methods to be added to
 // ShadowPodLister.
 type ShadowPodListerExpansion interface{}

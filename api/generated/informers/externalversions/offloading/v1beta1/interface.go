@@ -14,6 +14,8 @@ type Interface interface {
 	NamespaceMaps() NamespaceMapInformer
 	// NamespaceOffloadings returns a NamespaceOffloadingInformer.
 	NamespaceOffloadings() NamespaceOffloadingInformer
+	// ShadowEndpointSlices returns a ShadowEndpointSliceInformer.
+	ShadowEndpointSlices() ShadowEndpointSliceInformer
 	// ShadowPods returns a ShadowPodInformer.
 	ShadowPods() ShadowPodInformer
 	// VirtualNodes returns a VirtualNodeInformer.
@@ -39,6 +41,11 @@ func (v *version) NamespaceMaps() NamespaceMapInformer {
 // NamespaceOffloadings returns a NamespaceOffloadingInformer.
 func (v *version) NamespaceOffloadings() NamespaceOffloadingInformer {
 	return &namespaceOffloadingInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// ShadowEndpointSlices returns a ShadowEndpointSliceInformer.
+func (v *version) ShadowEndpointSlices() ShadowEndpointSliceInformer {
+	return &shadowEndpointSliceInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }
 
 // ShadowPods returns a ShadowPodInformer.

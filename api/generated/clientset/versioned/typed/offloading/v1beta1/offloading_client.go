@@ -16,6 +16,7 @@ type OffloadingV1beta1Interface interface {
 	RESTClient() rest.Interface
 	NamespaceMapsGetter
 	NamespaceOffloadingsGetter
+	ShadowEndpointSlicesGetter
 	ShadowPodsGetter
 	VirtualNodesGetter
 }
@@ -31,6 +32,10 @@ func (c *OffloadingV1beta1Client) NamespaceMaps(namespace string) NamespaceMapIn
 
 func (c *OffloadingV1beta1Client) NamespaceOffloadings(namespace string) NamespaceOffloadingInterface {
 	return newNamespaceOffloadings(c, namespace)
+}
+
+func (c *OffloadingV1beta1Client) ShadowEndpointSlices(namespace string) ShadowEndpointSliceInterface {
+	return newShadowEndpointSlices(c, namespace)
 }
 
 func (c *OffloadingV1beta1Client) ShadowPods(namespace string) ShadowPodInterface {
