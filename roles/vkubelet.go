@@ -145,7 +145,8 @@ func (v *vkubelet) server() (*kubelet.Server, error) {
 	var err error
 	v.serving, err = certs.NewKubeletServing(certs.KubeletConfig{
 		Client: v.home.plain.core.CertificatesV1(), NodeName: v.name,
-		DNSNames: []string{v.name}, Addresses: v.addresses, Log: v.env.Log,
+		DNSNames: []string{v.name}, Addresses: v.addresses,
+		Directory: v.env.Config.VKubelet.CertificateDirectory, Log: v.env.Log,
 	})
 	if err != nil {
 		return nil, err

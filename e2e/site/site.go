@@ -355,7 +355,8 @@ func (s *Site) startVKubelet(ctx context.Context, tenant, node string) error {
 	if err != nil {
 		return err
 	}
-	options, err := s.options(ctx, name, tenant, name, append(args, fmt.Sprintf("--vkubelet.listenAddress=%s:%d", loopback, ports[0])))
+	options, err := s.options(ctx, name, tenant, name, append(args,
+		fmt.Sprintf("--vkubelet.listenAddress=%s:%d", loopback, ports[0]), "--vkubelet.certificateDirectory="+filepath.Join(s.Dir, "pki-"+name)))
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ const (
 	minLifetime       = 10 * time.Minute
 	selfSignedLife    = 10 * 365 * 24 * time.Hour
 	requestNameLength = 12
+	nodePrefix        = "system:node:" // begins the common name of a node
 )
 
 // errRefused says that a request came to an end without a certificate.
@@ -54,20 +55,24 @@ type KubeletConfig struct {
 	Addresses []netip.Addr
 	// Lifetime asked for, at least 10 minutes; 0 leaves it to the signer.
 	Lifetime time.Duration
+	// Directory holds the certificate and its key for a process that follows in the same
+	// place, which then asks for none; it is made if it is missing. Empty: nowhere.
+	Directory string
 	// Log receives issues and refusals.
 	Log *zap.Logger
 }
 
-// KubeletServing keeps a serving certificate of the signer kubernetes.io/kubelet-serving
-// in memory. Somebody else approves its requests.
+// KubeletServing keeps a serving certificate of the signer kubernetes.io/kubelet-serving.
+// Somebody else approves its requests.
 type KubeletServing struct {
 	cfg     KubeletConfig
 	current atomic.Pointer[tls.Certificate]
 	issued  atomic.Bool
 }
 
-// NewKubeletServing returns a KubeletServing with a self-signed certificate, so that
-// the server can answer from the first moment on. It starts nothing.
+// NewKubeletServing returns a KubeletServing with the certificate kept in its directory,
+// or a self-signed one, so that the server can answer from the first moment on. It starts
+// nothing.
 func NewKubeletServing(cfg KubeletConfig) (*KubeletServing, error) {
 	if cfg.NodeName == "" || len(cfg.DNSNames)+len(cfg.Addresses) == 0 {
 		return nil, errors.New("a kubelet's serving certificate needs a node name and a DNS name or an address")
@@ -81,6 +86,7 @@ func NewKubeletServing(cfg KubeletConfig) (*KubeletServing, error) {
 	}
 	k := &KubeletServing{cfg: cfg}
 	k.current.Store(self.TLS())
+	k.restore(time.Now())
 	return k, nil
 }
 
@@ -97,6 +103,9 @@ func (k *KubeletServing) Issued() bool { return k.issued.Load() }
 // key, until ctx is done. It waits for an API server that is away and for an approver
 // as long as it takes, and always returns nil.
 func (k *KubeletServing) Run(ctx context.Context) error {
+	if k.Issued() { // by an earlier process
+		sleep(ctx, max(time.Until(renewAt(k.current.Load().Leaf)), 0))
+	}
 	delay := retryFirst
 	for ctx.Err() == nil {
 		cert, err := k.obtain(ctx)
@@ -104,6 +113,7 @@ func (k *KubeletServing) Run(ctx context.Context) error {
 		case err == nil:
 			k.current.Store(cert)
 			k.issued.Store(true)
+			k.keep(cert)
 			delay = retryFirst
 			k.cfg.Log.Info("serving certificate issued", zap.String("node", k.cfg.NodeName), zap.Time("notAfter", cert.Leaf.NotAfter))
 			sleep(ctx, max(time.Until(renewAt(cert.Leaf)), retryFirst))
@@ -145,7 +155,7 @@ func (k *KubeletServing) obtain(ctx context.Context) (*tls.Certificate, error) {
 
 func (k *KubeletServing) request(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	template := &x509.CertificateRequest{
-		Subject:  pkix.Name{CommonName: "system:node:" + k.cfg.NodeName, Organization: []string{"system:nodes"}},
+		Subject:  pkix.Name{CommonName: nodePrefix + k.cfg.NodeName, Organization: []string{"system:nodes"}},
 		DNSNames: k.cfg.DNSNames,
 	}
 	for _, addr := range k.cfg.Addresses {

@@ -126,8 +126,10 @@ func newKey() (*ecdsa.PrivateKey, error) {
 func (p *Pair) CertPEM() []byte { return encodeCert(p.Cert) }
 
 // KeyPEM returns the private key in PEM (PKCS #8).
-func (p *Pair) KeyPEM() ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(p.Key)
+func (p *Pair) KeyPEM() ([]byte, error) { return encodeKey(p.Key) }
+
+func encodeKey(key crypto.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the key: %w", err)
 	}

@@ -21,7 +21,7 @@ var others = map[string]string{
 	"controller.vkubelet.replicas": "2", "controller.vkubelet.extraArgs": "--log.level=warn", "controller.vkubelet.nodeAddress": "10.0.0.1",
 	"controller.vkubelet.resources.cpuRequest": "1", "controller.vkubelet.resources.memoryRequest": "1Gi",
 	"controller.vkubelet.resources.cpuLimit": "1", "controller.vkubelet.resources.memoryLimit": "1Gi",
-	"vkubelet.virtualNode": "liqo-tenant-milan/milan", "vkubelet.nodeAddress": "10.0.0.2", "vkubelet.listenAddress": ":10260",
+	"vkubelet.virtualNode": "liqo-tenant-milan/milan", "vkubelet.nodeAddress": "10.0.0.2", "vkubelet.listenAddress": ":10260", "vkubelet.certificateDirectory": "/tmp/pki",
 	"vkubelet.nodeLeaseDuration": "20s", "vkubelet.workers": "7", "vkubelet.inFlight": "8",
 	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
 }
@@ -56,7 +56,7 @@ func TestVKubeletArgsForgetNoSetting(t *testing.T) {
 	want := e.Config
 	want.Namespace, want.Kubeconfig, want.Server.Address = usual.Namespace, usual.Kubeconfig, usual.Server.Address
 	want.Controller, want.Webhook = usual.Controller, usual.Webhook
-	want.VKubelet.VirtualNode, want.VKubelet.NodeAddress = "", ""
+	want.VKubelet.VirtualNode, want.VKubelet.NodeAddress, want.VKubelet.CertificateDirectory = "", "", ""
 	require.Equal(t, want, vk.Config)
 	for _, arg := range args {
 		require.False(t, strings.HasPrefix(arg, "--controller.") || strings.HasPrefix(arg, "--webhook."), arg)

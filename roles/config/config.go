@@ -107,6 +107,8 @@ type VKubelet struct {
 	VirtualNode   string `mapstructure:"virtualNode"`
 	NodeAddress   string `mapstructure:"nodeAddress"`
 	ListenAddress string `mapstructure:"listenAddress"`
+	// CertificateDirectory is empty where the serving certificate is kept in memory only.
+	CertificateDirectory string `mapstructure:"certificateDirectory"`
 	// NodeLeaseDuration is in whole seconds.
 	NodeLeaseDuration time.Duration `mapstructure:"nodeLeaseDuration"`
 	Workers           int           `mapstructure:"workers"`

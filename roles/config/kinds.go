@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -145,6 +146,8 @@ func isIP(s string) bool {
 	a, err := netip.ParseAddr(s)
 	return err == nil && a.Zone() == ""
 }
+
+func directory() kind { return text("directory", "an absolute path", filepath.IsAbs) }
 
 func quantity() kind {
 	return text("quantity", "a Kubernetes quantity such as 50m or 64Mi", func(s string) bool {

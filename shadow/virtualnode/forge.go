@@ -18,8 +18,12 @@ import (
 
 const (
 	containerName = "vkubelet"
-	healthPort    = 8080
-	kubeletPort   = 10250
+	// The volume lasts as long as the pod: a container that is started again has the pod's
+	// address still, and asks for no other certificate.
+	certificatesVolume = "certificates"
+	certificatesPath   = "/var/lib/liqod/pki"
+	healthPort         = 8080
+	kubeletPort        = 10250
 	// unprivilegedID is the conventional id of a user that owns nothing.
 	unprivilegedID = 65532
 	// gracePeriod, in seconds, is longer than a vkubelet takes to end (shutdownTimeout,
@@ -108,9 +112,13 @@ func podSpec(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults)
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		TerminationGracePeriodSeconds: ptr.To[int64](gracePeriod),
-		Volumes: []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{
-			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}}},
+		Volumes:                       []corev1.Volume{inMemory("tmp"), inMemory(certificatesVolume)},
 	}
+}
+
+func inMemory(name string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}}
 }
 
 func container(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults) corev1.Container {
@@ -122,7 +130,7 @@ func container(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefault
 	if spec.Resources != nil {
 		resources = *spec.Resources
 	}
-	args := []string{"--role=vkubelet", "--vkubelet.virtualNode=" + vn.Namespace + "/" + vn.Name}
+	args := []string{"--role=vkubelet", "--vkubelet.virtualNode=" + vn.Namespace + "/" + vn.Name, "--vkubelet.certificateDirectory=" + certificatesPath}
 	args = append(args, defaults.Args...)
 	if spec.NodeAddress != "" {
 		args = append(args, "--vkubelet.nodeAddress="+spec.NodeAddress) // the last of a flag counts
@@ -148,7 +156,7 @@ func container(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefault
 			ReadOnlyRootFilesystem:   ptr.To(true),
 			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
-		VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}},
+		VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}, {Name: certificatesVolume, MountPath: certificatesPath}},
 	}
 }
 

@@ -293,7 +293,7 @@ func TestForgeDeployment(t *testing.T) {
 	require.False(t, *d.Spec.Template.Spec.EnableServiceLinks)
 	c := d.Spec.Template.Spec.Containers[0]
 	require.Equal(t, "liqod:v2", c.Image)
-	require.Equal(t, []string{"--role=vkubelet", "--vkubelet.virtualNode=liqo-tenant-milano/milan", "--clusterID=rome",
+	require.Equal(t, []string{"--role=vkubelet", "--vkubelet.virtualNode=liqo-tenant-milano/milan", "--vkubelet.certificateDirectory=/var/lib/liqod/pki", "--clusterID=rome",
 		"--vkubelet.nodeAddress=203.0.113.1", "--vkubelet.nodeAddress=203.0.113.7", "--extra"}, c.Args)
 	require.Greater(t, *d.Spec.Template.Spec.TerminationGracePeriodSeconds, int64(30), "a vkubelet has 30 seconds to end")
 	require.Equal(t, limits, c.Resources)

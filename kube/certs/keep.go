@@ -1,0 +1,101 @@
+package certs
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// keptFile holds the chain, and then its key: one file, so that they always belong together.
+const keptFile = "kubelet-server.pem"
+
+// restore begins with the certificate of an earlier process, if one was kept that is
+// good for what the server is reached by now.
+func (k *KubeletServing) restore(now time.Time) {
+	if k.cfg.Directory == "" {
+		return
+	}
+	cert, err := k.kept(now)
+	if err != nil {
+		k.cfg.Log.Info("no serving certificate is kept from before", zap.String("node", k.cfg.NodeName), zap.Error(err))
+		return
+	}
+	k.current.Store(cert)
+	k.issued.Store(true)
+}
+
+func (k *KubeletServing) kept(now time.Time) (*tls.Certificate, error) {
+	data, err := os.ReadFile(k.keptPath())
+	if err != nil {
+		return nil, fmt.Errorf("reading the kept certificate: %w", err)
+	}
+	cert, err := tls.X509KeyPair(data, data)
+	if err != nil {
+		return nil, fmt.Errorf("decoding the kept certificate: %w", err)
+	}
+	if now.Before(cert.Leaf.NotBefore) || now.After(cert.Leaf.NotAfter) {
+		return nil, fmt.Errorf("the kept certificate is valid from %s to %s", cert.Leaf.NotBefore, cert.Leaf.NotAfter)
+	}
+	if name := nodePrefix + k.cfg.NodeName; cert.Leaf.Subject.CommonName != name {
+		return nil, fmt.Errorf("the kept certificate is for %s, not for %s", cert.Leaf.Subject.CommonName, name)
+	}
+	hosts := slices.Clone(k.cfg.DNSNames)
+	for _, a := range k.cfg.Addresses {
+		hosts = append(hosts, a.Unmap().String())
+	}
+	for _, host := range hosts {
+		if err := cert.Leaf.VerifyHostname(host); err != nil {
+			return nil, fmt.Errorf("the kept certificate: %w", err)
+		}
+	}
+	return &cert, nil
+}
+
+// keep writes the certificate for the process that comes after this one. Without it that
+// one asks for another.
+func (k *KubeletServing) keep(cert *tls.Certificate) {
+	if k.cfg.Directory == "" {
+		return
+	}
+	if err := k.write(cert); err != nil {
+		k.cfg.Log.Warn("the serving certificate cannot be kept", zap.String("node", k.cfg.NodeName), zap.Error(err))
+	}
+}
+
+func (k *KubeletServing) write(cert *tls.Certificate) error {
+	var data []byte
+	for _, der := range cert.Certificate {
+		data = append(data, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	key, err := encodeKey(cert.PrivateKey)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(k.cfg.Directory, 0o700); err != nil {
+		return fmt.Errorf("making the directory of the certificate: %w", err)
+	}
+	next, err := os.CreateTemp(k.cfg.Directory, keptFile+".*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("making a file for the certificate: %w", err)
+	}
+	_, err = next.Write(append(data, key...))
+	if closing := next.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		err = os.Rename(next.Name(), k.keptPath())
+	}
+	if err != nil {
+		_ = os.Remove(next.Name()) // the first error tells more
+		return fmt.Errorf("writing the certificate: %w", err)
+	}
+	return nil
+}
+
+func (k *KubeletServing) keptPath() string { return filepath.Join(k.cfg.Directory, keptFile) }
