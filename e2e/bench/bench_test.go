@@ -22,6 +22,7 @@ func TestParse(t *testing.T) {
 		"nothing":       {},
 		"pods":          {args: []string{"--pods=100", "--pairs=1"}},
 		"no pods":       {args: []string{"--pods=0"}, want: "--pods is 0 and --pairs is 5: at least 1 is accepted"},
+		"negative many": {args: []string{"--large=-1"}, want: "--large is -1"},
 		"negative pace": {args: []string{"--paced=-1"}, want: "--paced is -1"},
 		"negative time": {args: []string{"--idle=-1s"}, want: "--idle is -1s"},
 		"argument":      {args: []string{"now"}, want: `argument "now" is not understood`},
@@ -139,15 +140,22 @@ func TestReport(t *testing.T) {
 		Requests: []requestCount{
 			{Contestant: "liqod", request: request{Who: "rome vkubelet", Verb: "create", Resource: "shadowpods"}, Create: 10, PerPod: 1},
 			{Contestant: "liqod", request: request{Who: whoKubernetes}, PerPod: 4},
+			{Contestant: "liqod", request: request{Cluster: "rome", Who: "rome vkubelet", Verb: "patch", Resource: "pods/status"}, PerPod: 2},
+			{Contestant: "liqod", request: request{Cluster: "milan", Who: whoKubernetes + "sim", Verb: "patch", Resource: "pods/status"}, PerPod: 1.5},
+			{Contestant: "liqod", request: request{Cluster: "milan", Who: whoKubernetes + "scheduler", Verb: "create", Resource: "pods/binding"}, PerPod: 1},
+			{Contestant: mirrorName, request: request{Cluster: "milan", Who: whoKubernetes + "sim", Verb: "patch", Resource: "pods/status"}, PerPod: 2},
 		},
+		Large: &report{Pods: 30},
 	}
 	r.summarize()
 	require.Equal(t, spread{Median: 0.7, Min: 0.6, Max: 0.9}, r.Summary.Create.Ratio.PodsPerSecond)
 	require.Equal(t, spread{1, 1, 1}, r.Summary.CPU["liqod"]["rome vkubelet"])
-	require.Equal(t, map[string]float64{"liqod": 1}, r.Summary.RequestsPerPod)
+	require.Equal(t, map[string]float64{"liqod": 3}, r.Summary.RequestsPerPod)
+	require.Equal(t, statuses{Remote: 2.5, Home: 2}, r.Summary.Statuses)
 	var out bytes.Buffer
 	r.print(&out)
 	require.Contains(t, out.String(), "0.70 (0.60 - 0.90)")
+	require.Contains(t, out.String(), "30 pods, 0 pairs")
 	require.Contains(t, out.String(), "caught up after 1.50 s, 0 writes")
 	path := filepath.Join(t.TempDir(), "new", "bench.json")
 	require.NoError(t, r.write(path))

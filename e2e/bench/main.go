@@ -19,8 +19,10 @@ import (
 
 type options struct {
 	pods, pairs, paced int
-	idle               time.Duration
-	out, profiles      string
+	// large and largePairs are of the second table.
+	large, largePairs int
+	idle              time.Duration
+	out, profiles     string
 }
 
 func main() {
@@ -47,6 +49,8 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.SetOutput(usage)
 	flags.IntVar(&o.pods, "pods", 1000, "pods of each round")
 	flags.IntVar(&o.pairs, "pairs", 5, "timed rounds of each, in turns")
+	flags.IntVar(&o.large, "large", 3000, "pods of each round of the second table; 0: no such table")
+	flags.IntVar(&o.largePairs, "large-pairs", 2, "timed rounds of each for the second table")
 	flags.IntVar(&o.paced, "paced", 150, "pods of the round with 5 pods a second; 0: no such round")
 	flags.DurationVar(&o.idle, "idle", time.Minute, "how long idleness is measured")
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "bench.json"), "file for the figures")
@@ -59,6 +63,8 @@ func parse(args []string, usage io.Writer) (options, error) {
 		return options{}, fmt.Errorf("argument %q is not understood: use flags only", flags.Arg(0))
 	case o.pods < 1 || o.pairs < 1:
 		return options{}, fmt.Errorf("--pods is %d and --pairs is %d: at least 1 is accepted", o.pods, o.pairs)
+	case o.large < 0 || o.largePairs < 1:
+		return options{}, fmt.Errorf("--large is %d and --large-pairs is %d: at least 0 and 1 are accepted", o.large, o.largePairs)
 	case o.paced < 0:
 		return options{}, fmt.Errorf("--paced is %d: 0 or more is accepted", o.paced)
 	case o.idle < 0:
@@ -67,19 +73,39 @@ func parse(args []string, usage io.Writer) (options, error) {
 	return o, nil
 }
 
-// run measures in clusters without an audit log, then counts in clusters with one.
+// run makes the tables: of the pods that were asked for, and of many.
 func run(ctx context.Context, o options) error {
-	r := report{Pods: o.pods, Machine: thisMachine(), Begin: time.Now()}
-	if err := timed(ctx, o, &r); err != nil {
+	r, err := measure(ctx, o)
+	if err != nil {
 		return err
 	}
-	if err := counted(ctx, o, &r); err != nil {
-		return err
+	if o.large > 0 {
+		more := o
+		more.pods, more.pairs, more.paced = o.large, o.largePairs, 0
+		if o.profiles != "" {
+			more.profiles = filepath.Join(o.profiles, "large")
+		}
+		if r.Large, err = measure(ctx, more); err != nil {
+			return err
+		}
+	}
+	r.print(os.Stdout)
+	return r.write(o.out)
+}
+
+// measure makes one table, in clusters without an audit log, and then counts in clusters
+// with one.
+func measure(ctx context.Context, o options) (*report, error) {
+	r := &report{Pods: o.pods, Machine: thisMachine(), Begin: time.Now()}
+	if err := timed(ctx, o, r); err != nil {
+		return nil, err
+	}
+	if err := counted(ctx, o, r); err != nil {
+		return nil, err
 	}
 	r.Took = time.Since(r.Begin).Seconds()
 	r.summarize()
-	r.print(os.Stdout)
-	return r.write(o.out)
+	return r, nil
 }
 
 // timed runs the pairs; who begins changes from one to the next.

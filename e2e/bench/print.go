@@ -25,8 +25,12 @@ func (r *report) print(out io.Writer) {
 	table(out, numbers(r.Peaks, "%.1f"))
 	fmt.Fprintln(out, "\nRequests per pod, creation to end, at both API servers")
 	table(out, r.requestRows())
+	fmt.Fprintf(out, "\nStatus per pod: written %.2f times at home, changed %.2f times in the provider\n", r.Summary.Statuses.Home, r.Summary.Statuses.Remote)
 	r.printIdle(out)
 	r.printRestart(out)
+	if r.Large != nil {
+		r.Large.print(out)
+	}
 }
 
 func table(out io.Writer, rows [][]string) {

@@ -23,6 +23,8 @@ type report struct {
 	Idle     *idleness          `json:"idle"`
 	Restart  *restarted         `json:"restart"`
 	Requests []requestCount     `json:"requests"`
+	// Large is the same with more pods; nil if it was not asked for.
+	Large *report `json:"large,omitempty"`
 }
 
 // pair is a round of each, one after the other.
@@ -39,6 +41,15 @@ type summary struct {
 	CPU map[string]map[string]spread `json:"cpuSeconds"`
 	// RequestsPerPod are those of the roles at both API servers, by contestant.
 	RequestsPerPod map[string]float64 `json:"requestsPerPod"`
+	Statuses       statuses           `json:"statuses"`
+}
+
+// statuses are how often, per pod, a status came about with liqod.
+type statuses struct {
+	// Remote are the changes of the provider's pod by its scheduler and its kubelet.
+	Remote float64 `json:"remote"`
+	// Home are the writes of the local pod's status.
+	Home float64 `json:"home"`
 }
 
 // comparison is about one phase. A ratio is liqod's figure by the mirror's of the same pair.
@@ -103,6 +114,17 @@ func (r *report) summarize() {
 		if isRole(c.Who) {
 			r.Summary.RequestsPerPod[c.Contestant] += c.PerPod
 		}
+		r.Summary.Statuses.add(c)
+	}
+}
+
+func (s *statuses) add(c requestCount) {
+	switch {
+	case c.Contestant == mirrorName:
+	case c.Cluster == "rome" && c.Resource == "pods/status":
+		s.Home += c.PerPod
+	case c.Cluster == "milan" && !isRole(c.Who) && (c.Resource == "pods/status" || c.Resource == "pods/binding"):
+		s.Remote += c.PerPod
 	}
 }
 
