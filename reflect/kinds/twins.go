@@ -122,7 +122,7 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 	ours := labels.Set{offloadingv1beta1.NodeNameLabel: t.node}.String()
 	tweak := func(o *metav1.ListOptions) { o.LabelSelector = ours }
 	core := informers.NewSharedInformerFactoryWithOptions(t.remote.Core, 0,
-		informers.WithNamespace(remote), informers.WithTweakListOptions(tweak), informers.WithTransform(t.transform))
+		informers.WithNamespace(remote), informers.WithTweakListOptions(tweak), informers.WithTransform(t.slim))
 	own := externalversions.NewSharedInformerFactoryWithOptions(t.remote.Liqod, 0,
 		externalversions.WithNamespace(remote), externalversions.WithTweakListOptions(tweak), externalversions.WithTransform(t.transform))
 	pods, shadows := core.Core().V1().Pods(), own.Offloading().V1beta1().ShadowPods()
@@ -152,6 +152,26 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 		own.Shutdown()
 	}
 	return tw
+}
+
+// slim keeps of a provider's pod what is looked at: the spec is asked only whether a
+// change has arrived, and is the larger part of most pods.
+func (t *twins) slim(obj any) (any, error) {
+	if pod, ok := obj.(*corev1.Pod); ok {
+		pod.Spec = corev1.PodSpec{
+			NodeName: pod.Spec.NodeName, Containers: slimContainers(pod.Spec.Containers), InitContainers: slimContainers(pod.Spec.InitContainers),
+			EphemeralContainers: pod.Spec.EphemeralContainers,
+		}
+	}
+	return t.transform(obj)
+}
+
+func slimContainers(all []corev1.Container) []corev1.Container {
+	slim := make([]corev1.Container, 0, len(all))
+	for i := range all {
+		slim = append(slim, corev1.Container{Name: all[i].Name, Image: all[i].Image, Resources: all[i].Resources})
+	}
+	return slim
 }
 
 func (t *twins) handler(local string) cache.ResourceEventHandler {
