@@ -35,7 +35,8 @@ const (
 	// that its user asked for, after it has deleted the ShadowPod.
 	leaveDelay = 5 * time.Second
 	// freshFor is the age up to which a ShadowPod without pod is taken for a new one, with no
-	// further question: no lease changes hands so fast, and no pod ends and goes so fast.
+	// further question: no lease changes hands so fast, and no pod ends and goes so fast. One
+	// made so long after this process began to lead stays new: nobody else acts meanwhile.
 	freshFor = 10 * time.Second
 	// clockSkew is how far this clock may be behind the API server's.
 	clockSkew = 2 * time.Second
@@ -52,6 +53,8 @@ type facts struct {
 	now       time.Time
 	// notBefore is when a request that was refused may be tried again.
 	notBefore time.Time
+	// leadingSince is when this process began to lead; zero: not known.
+	leadingSince time.Time
 	// leavingSince is when the pod was first seen with no ShadowPod that wants it.
 	leavingSince time.Time
 	// live says that shadow and pod were read from the API server, not from a cache.
@@ -158,9 +161,7 @@ func decideEnded(f facts) action {
 // decideAbsent is about a pod that is not there.
 func decideAbsent(f facts) action {
 	unrecorded := f.lost != nil && f.shadow.Status.Replaced != f.lost.UID
-	age := f.now.Sub(f.shadow.CreationTimestamp.Time)
-	// One that seems to come from the future says that the clocks differ, not how old it is.
-	fresh := age < freshFor && age > -clockSkew && f.lost == nil && f.shadow.Status.Replaced == ""
+	fresh := isNew(f) && f.lost == nil && f.shadow.Status.Replaced == ""
 	due := !f.now.Before(f.notBefore)
 	switch {
 	case unrecorded && !f.live:
@@ -183,6 +184,17 @@ func decideAbsent(f facts) action {
 	default:
 		return action{verb: createPod, confirm: !fresh && !f.live}
 	}
+}
+
+// isNew reports whether nobody can have made a pod for the ShadowPod yet, but this process,
+// which would know.
+func isNew(f facts) bool {
+	age := f.now.Sub(f.shadow.CreationTimestamp.Time)
+	if age <= -clockSkew {
+		return false // the clocks differ: that says nothing of how old it is
+	}
+	led := !f.leadingSince.IsZero() && f.shadow.CreationTimestamp.After(f.leadingSince.Add(freshFor))
+	return age < freshFor || led
 }
 
 // decideLost is about a pod that was taken away while it ran: pod is its last state, and

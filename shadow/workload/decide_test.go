@@ -79,6 +79,10 @@ func TestDecideOnAnAbsentPod(t *testing.T) {
 	checkAll(t, map[string]row{
 		"a new one is created":                          {shadow: a, want: createPod},
 		"an old one is created after a live look":       {shadow: newShadow(always, old), want: createPod, asks: true},
+		"an old one, made while we have led":            {shadow: newShadow(always, old), more: leading(2 * time.Hour), want: createPod},
+		"an old one, made when we began to lead":        {shadow: newShadow(always, old), more: leading(time.Hour + freshFor), want: createPod, asks: true},
+		"a replacement, made while we have led":         {shadow: newShadow(always, old, replaced("pod-1")), more: leading(2 * time.Hour), want: createPod, asks: true},
+		"one from the future, while we have led":        {shadow: newShadow(always, ofTheFuture), more: leading(time.Hour), want: createPod, asks: true},
 		"a replacement is created after a live look":    {shadow: newShadow(always, replaced("pod-1")), want: createPod, asks: true},
 		"live facts are enough":                         {shadow: newShadow(always, old), more: live, want: createPod},
 		"an ended one is not created":                   {shadow: newShadow(always, old, ended(corev1.PodFailed)), want: nothing},
@@ -110,6 +114,13 @@ func TestDecideOnAnAbsentPod(t *testing.T) {
 		"a ShadowPod that goes, old": {shadow: newShadow(always, old, goes), lost: podOf(a), want: nothing},
 	})
 }
+
+// leading says since when this process leads.
+func leading(d time.Duration) func(*facts) {
+	return func(f *facts) { f.leadingSince = testTime().Add(-d) }
+}
+
+func ofTheFuture(s *offloadingv1beta1.ShadowPod) { s.CreationTimestamp = ago(-time.Minute) }
 
 func goes(s *offloadingv1beta1.ShadowPod) { at := ago(0); s.DeletionTimestamp = &at }
 

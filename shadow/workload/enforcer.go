@@ -3,6 +3,8 @@ package workload
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -57,6 +59,8 @@ type Enforcer struct {
 	pods       corev1listers.PodLister
 	namespaces corev1listers.NamespaceLister
 	podsSynced cache.InformerSynced
+	// since is when the present Run began.
+	since atomic.Pointer[time.Time]
 }
 
 // New returns an Enforcer that listens to the informers. It starts nothing.
@@ -97,6 +101,8 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	if !cache.WaitForCacheSync(ctx.Done(), e.podsSynced, e.cfg.Pods.HasSynced) {
 		return nil
 	}
+	now := e.cfg.Clock.Now()
+	e.since.Store(&now)
 	// Pods without a ShadowPod are known to nobody else, also when leadership comes back.
 	for _, obj := range e.cfg.Pods.GetIndexer().List() {
 		for _, key := range loop.Self(obj) {
@@ -206,6 +212,9 @@ func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
 
 func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) (facts, error) {
 	f := facts{shadow: shadow, pod: pod, now: e.cfg.Clock.Now()}
+	if since := e.since.Load(); since != nil {
+		f.leadingSince = *since
+	}
 	ns, err := e.namespaces.Get(key.Namespace)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return facts{}, fmt.Errorf("looking up namespace %s: %w", key.Namespace, err)
