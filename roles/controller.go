@@ -7,6 +7,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -18,6 +19,7 @@ import (
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reflect/replica"
 	"github.com/liqod/liqod/roles/config"
+	"github.com/liqod/liqod/shadow/endpoints"
 	"github.com/liqod/liqod/shadow/harden"
 	"github.com/liqod/liqod/shadow/namespace"
 	"github.com/liqod/liqod/shadow/virtualnode"
@@ -33,9 +35,10 @@ type controller struct {
 	events record.EventRecorder
 
 	own informers.SharedInformerFactory // objects of Kubernetes, all
-	// vkubelets are what the controller makes for virtual nodes; pods those it makes for peers.
-	vkubelets, pods, requests informers.SharedInformerFactory
-	liqod                     externalversions.SharedInformerFactory
+	// vkubelets are what the controller makes for virtual nodes; pods and slices (endpoints)
+	// those it makes for peers.
+	vkubelets, pods, slices, requests informers.SharedInformerFactory
+	liqod                             externalversions.SharedInformerFactory
 
 	directory *link.Directory
 	actors    []Actor
@@ -50,14 +53,14 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	c.makeFactories()
 	events, stopEvents := newRecorder(c.home.fenced.core, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
-	for _, add := range []func() error{c.addPeering, c.addNamespaces, c.addVirtualNodes, c.addWorkload} {
+	for _, add := range []func() error{c.addPeering, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints} {
 		if err := add(); err != nil {
 			return Parts{}, err
 		}
 	}
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
-		return runFactories(c.own, c.vkubelets, c.pods, c.requests, c.liqod)(ctx)
+		return runFactories(c.own, c.vkubelets, c.pods, c.slices, c.requests, c.liqod)(ctx)
 	}}
 	return Parts{Leader: c.home.lease, Actors: append(c.actors, caches)}, nil
 }
@@ -72,6 +75,8 @@ func (c *controller) makeFactories() {
 	c.vkubelets = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, labelled(offloadingv1beta1.VirtualNodeLabel))
 	c.pods = informers.NewSharedInformerFactoryWithOptions(core, 0, strip,
 		labelled(offloadingv1beta1.ManagedByLabel+"="+offloadingv1beta1.ManagedByShadowPod))
+	c.slices = informers.NewSharedInformerFactoryWithOptions(core, 0, strip,
+		labelled(discoveryv1.LabelManagedBy+"="+offloadingv1beta1.ManagedByShadowEndpointSlice))
 	c.requests = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.signerName=" + certificatesv1.KubeletServingSignerName
 	}))
@@ -235,6 +240,27 @@ func (c *controller) addWorkload() error {
 	c.loop("shadow-pods", enforcer)
 	return nil
 }
+
+func (c *controller) addEndpoints() error {
+	enforcer, err := endpoints.New(endpoints.Config{
+		Core: c.home.fenced.core, Liqod: c.home.fenced.liqod,
+		Shadows: c.liqod.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: c.slices.Discovery().V1().EndpointSlices().Informer(),
+		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters().Informer(),
+		Nodes: c.own.Core().V1().Nodes().Informer(), Remap: unmapped{}, Grace: c.env.Config.Health.UnknownGrace,
+		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	c.loop("shadow-endpoint-slices", enforcer)
+	return nil
+}
+
+// unmapped is the translation of addresses between clusters whose ranges are distinct.
+type unmapped struct{}
+
+// Remap implements endpoints.Remapper.
+func (unmapped) Remap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
 
 // vkubeletDefaults is what vkubelets are deployed with: they share what was configured
 // for this process.

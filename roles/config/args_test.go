@@ -13,7 +13,7 @@ var others = map[string]string{
 	"server.address": ":9999", "server.pprof": "true",
 	"lease.duration": "1m", "lease.renewDeadline": "45s", "lease.retryPeriod": "3s",
 	"probe.interval": "2s", "probe.timeout": "3s", "probe.window": "9", "probe.failures": "4", "probe.successes": "5",
-	"health.lateAfter": "7m", "shutdownTimeout": "25s",
+	"health.lateAfter": "7m", "health.unknownGrace": "2m", "shutdownTimeout": "25s",
 	"reflection.skipLabels": "example.com/a,b", "reflection.skipAnnotations": "",
 	"controller.workers": "3", "controller.inFlightPerPeer": "5", "controller.serviceAccount": "me", "controller.podSecurityLevel": "restricted",
 	"controller.runtimeClasses": "gvisor", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m",

@@ -61,7 +61,8 @@ func (p Probe) Window() probe.Window {
 
 // Health configures what /livez takes for alive.
 type Health struct {
-	LateAfter time.Duration `mapstructure:"lateAfter"`
+	LateAfter    time.Duration `mapstructure:"lateAfter"`
+	UnknownGrace time.Duration `mapstructure:"unknownGrace"`
 }
 
 // Reflection configures what is carried to a peer.

@@ -178,7 +178,7 @@ func TestEnvironmentAndFlags(t *testing.T) {
 		want string // error; empty: none
 	}{
 		"types": {
-			[]string{"LIQOD_CONTROLLER_WORKERS=3", "LIQOD_SERVER_PPROF=true", "LIQOD_LEASE_DURATION=1m", "LIQOD_REFLECTION_SKIPLABELS=a, b"},
+			[]string{"LIQOD_CONTROLLER_WORKERS=3", "LIQOD_SERVER_PPROF=true", "LIQOD_LEASE_DURATION=1m", "LIQOD_HEALTH_UNKNOWNGRACE=2m", "LIQOD_REFLECTION_SKIPLABELS=a, b"},
 			[]string{"--controller.runtimeClasses=gvisor,kata", "--controller.runtimeClasses=third", "--server.pprof"},
 			"",
 		},

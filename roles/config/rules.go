@@ -31,6 +31,8 @@ var rules = map[string]kind{
 	"probe.successes":  integer(1, 1000),
 	"health.lateAfter": duration(10*time.Second, 24*time.Hour),
 
+	"health.unknownGrace": duration(time.Second, time.Hour),
+
 	"reflection.skipLabels":      list(matching("key", "a label key", metadataKey, 317)),
 	"reflection.skipAnnotations": list(matching("key", "an annotation key", metadataKey, 317)),
 
@@ -85,6 +87,8 @@ func (c *Config) together() error {
 	less("lease.renewDeadline", c.Lease.RenewDeadline, "lease.duration", c.Lease.Duration)
 	// client-go spreads retries by this factor, and refuses a deadline within it.
 	less("lease.retryPeriod × 1.2", c.Lease.RetryPeriod*6/5, "lease.renewDeadline", c.Lease.RenewDeadline)
+	// A take-over lasts as long as the lease; nothing turns unwell by one.
+	less("lease.duration", c.Lease.Duration, "health.unknownGrace", c.Health.UnknownGrace)
 	for key, n := range map[string]int{"probe.failures": c.Probe.Failures, "probe.successes": c.Probe.Successes} {
 		if n > c.Probe.Size {
 			errs = append(errs, fmt.Errorf("%s: %d is not accepted: at most probe.window, which is %d", key, n, c.Probe.Size))

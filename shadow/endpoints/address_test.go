@@ -1,0 +1,63 @@
+package endpoints
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+func TestTranslate(t *testing.T) {
+	everything := []string{"0.0.0.0/0", "::/0"}
+	for name, tc := range map[string]struct {
+		text    string
+		family  discoveryv1.AddressType
+		ranges  []string
+		mod     func(*rules)
+		want    string
+		refused string
+	}{
+		"in a range":                      {text: "10.100.1.5", want: "10.100.1.5"},
+		"in the second range":             {text: "10.9.0.1", ranges: []string{"10.100.0.0/16", "10.9.0.0/24"}, want: "10.9.0.1"},
+		"outside":                         {text: "10.9.0.1", refused: "10.9.0.1 is not in spec.addressRanges of ForeignCluster rome-fc (10.100.0.0/16)"},
+		"no ForeignCluster":               {text: "10.100.1.5", mod: func(r *rules) { r.problem = "none" }, refused: "none"},
+		"metadata service":                {text: "169.254.169.254", ranges: everything, refused: "169.254.169.254 is a link-local address"},
+		"link-local IPv6":                 {text: "fe80::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "fe80::1 is a link-local address"},
+		"loopback":                        {text: "127.0.0.53", ranges: everything, refused: "127.0.0.53 is a loopback address"},
+		"loopback IPv6":                   {text: "::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "::1 is a loopback address"},
+		"unspecified":                     {text: "0.0.0.0", ranges: everything, refused: "0.0.0.0 is the unspecified address"},
+		"multicast":                       {text: "224.0.0.1", ranges: everything, refused: "224.0.0.1 is a multicast address"},
+		"multicast IPv6":                  {text: "ff02::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "ff02::1 is a multicast address"},
+		"broadcast":                       {text: "255.255.255.255", ranges: everything, refused: "255.255.255.255 is a broadcast address"},
+		"metadata of a cloud":             {text: "168.63.129.16", ranges: everything, refused: "168.63.129.16 is where clouds serve their metadata"},
+		"metadata IPv6":                   {text: "fd00:ec2::254", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "fd00:ec2::254 is where clouds serve their metadata"},
+		"a node's":                        {text: "10.100.200.1", refused: "10.100.200.1 is the address of a node of this cluster"},
+		"IPv6":                            {text: "2001:db8:0:0::5", family: discoveryv1.AddressTypeIPv6, ranges: []string{"2001:db8::/64"}, want: "2001:db8::5"},
+		"IPv6 among IPv4":                 {text: "2001:db8::5", ranges: everything, refused: `"2001:db8::5" is not an address of type IPv4`},
+		"IPv4 among IPv6":                 {text: "10.100.1.5", family: discoveryv1.AddressTypeIPv6, refused: `"10.100.1.5" is not an address of type IPv6`},
+		"IPv4 dressed up":                 {text: "::ffff:169.254.169.254", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: `"::ffff:169.254.169.254" is not an address of type IPv6`},
+		"with a zone":                     {text: "fe80::1%eth0", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: `"fe80::1%eth0" is not an address of type IPv6`},
+		"leading zeros":                   {text: "010.100.001.005", refused: `"010.100.001.005" is not an address of type IPv4`},
+		"a name":                          {text: "evil.example.com", refused: `"evil.example.com" is not an address of type IPv4`},
+		"translated":                      {text: "10.100.1.5", mod: func(r *rules) { r.remap = shifted{} }, want: "10.77.1.5"},
+		"not reached":                     {text: "10.9.0.1", ranges: everything, mod: func(r *rules) { r.remap = shifted{} }, refused: "10.9.0.1 has no address in this cluster"},
+		"a node's number in the consumer": {text: "10.100.200.1", mod: func(r *rules) { r.remap = shifted{} }, want: "10.77.200.1"},
+		"a node's once translated": {text: "10.100.3.1", mod: func(r *rules) {
+			r.remap, r.node = shifted{}, func(a netip.Addr) bool { return a == netip.MustParseAddr("10.77.3.1") }
+		}, refused: "10.100.3.1 is the address of a node of this cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := testRules(tc.ranges...)
+			if tc.mod != nil {
+				tc.mod(&r)
+			}
+			if tc.family == "" {
+				tc.family = discoveryv1.AddressTypeIPv4
+			}
+			address, refused := r.translate(tc.text, tc.family)
+			require.Equal(t, tc.refused, refused)
+			require.Equal(t, tc.want, address)
+		})
+	}
+}

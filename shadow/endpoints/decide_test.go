@@ -1,0 +1,120 @@
+package endpoints
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// given returns facts of a shadow and an EndpointSlice in a twin namespace.
+func given(shadow *offloadingv1beta1.ShadowEndpointSlice, slice *discoveryv1.EndpointSlice, mods ...func(*facts)) facts {
+	f := facts{shadow: shadow, slice: slice, namespace: twin(), now: testTime()}
+	if shadow != nil {
+		f.want, f.refused = forge(shadow, testRules(), true)
+	}
+	for _, mod := range mods {
+		mod(&f)
+	}
+	return f
+}
+
+func TestDecide(t *testing.T) {
+	shadow := newShadow()
+	gone := newShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) { s.DeletionTimestamp = new(ago(0)) })
+	partly := newShadow(endpointsOf(at("10.100.1.5"), at("127.0.0.1")))
+	fqdn := newShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) {
+		s.Spec.Template.AddressType = discoveryv1.AddressTypeFQDN
+	})
+	v6 := func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeIPv6 }
+	edited := func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil }
+	live := func(f *facts) { f.live = true }
+	early := func(f *facts) { f.notBefore = f.now.Add(7 * time.Second) }
+	elsewhere := func(f *facts) { f.namespace = twin(func(ns *corev1.Namespace) { ns.Labels = nil }) }
+	ending := func(f *facts) {
+		f.namespace = twin(func(ns *corev1.Namespace) { ns.DeletionTimestamp = new(ago(0)) })
+	}
+	for name, tc := range map[string]struct {
+		f       facts
+		want    action
+		because string // reason of the condition
+	}{
+		"nothing there":               {given(nil, nil), action{verb: nothing, keep: true}, ""},
+		"new":                         {given(shadow, nil), action{verb: createSlice}, ""},
+		"as wanted":                   {given(shadow, sliceOf(shadow)), action{verb: nothing}, ""},
+		"as wanted, to look at again": {given(shadow, sliceOf(shadow), func(f *facts) { f.again = time.Second }), action{verb: nothing, after: time.Second}, ""},
+		"edited":                      {given(shadow, sliceOf(shadow, edited)), action{verb: updateSlice}, ""},
+		"edited by admission":         {given(shadow, sliceOf(shadow, edited), func(f *facts) { f.kept = true }), action{verb: nothing}, ""},
+		"edited, refused a moment ago": {given(shadow, sliceOf(shadow, edited), early),
+			action{verb: nothing, keep: true, after: 7 * time.Second}, ""},
+		"refused a moment ago":         {given(shadow, nil, early), action{verb: nothing, keep: true, after: 7 * time.Second}, ""},
+		"new, partly refused":          {given(partly, nil), action{verb: createSlice}, offloadingv1beta1.ReasonEndpointsRefused},
+		"as wanted, partly refused":    {given(partly, sliceOf(partly)), action{verb: nothing}, offloadingv1beta1.ReasonEndpointsRefused},
+		"a name":                       {given(fqdn, nil), action{verb: nothing}, offloadingv1beta1.ReasonEndpointsRefused},
+		"became a name":                {given(fqdn, sliceOf(shadow)), action{verb: deleteSlice, confirm: true}, offloadingv1beta1.ReasonEndpointsRefused},
+		"became a name, live":          {given(fqdn, sliceOf(shadow), live), action{verb: deleteSlice}, offloadingv1beta1.ReasonEndpointsRefused},
+		"another address type":         {given(shadow, sliceOf(shadow, v6)), action{verb: deleteSlice, keep: true}, ""},
+		"being deleted":                {given(shadow, sliceOf(shadow, deleting)), action{verb: nothing, keep: true}, ""},
+		"shadow gone":                  {given(nil, sliceOf(shadow)), action{verb: deleteSlice, confirm: true, keep: true}, ""},
+		"shadow gone, live":            {given(nil, sliceOf(shadow), live), action{verb: deleteSlice, keep: true}, ""},
+		"shadow gone, slice going":     {given(nil, sliceOf(shadow, deleting), live), action{verb: nothing, keep: true}, ""},
+		"shadow gone, owner lost":      {given(nil, sliceOf(shadow, func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }), live), action{verb: deleteSlice, keep: true}, ""},
+		"shadow being deleted":         {given(gone, sliceOf(shadow), live), action{verb: deleteSlice, keep: true}, ""},
+		"shadow gone, somebody else's": {given(nil, sliceOf(shadow, foreign), live), action{verb: nothing, keep: true}, ""},
+		"predecessor's":                {given(shadow, sliceOf(shadow, predecessors)), action{verb: deleteSlice, confirm: true, keep: true}, ""},
+		"predecessor's, going":         {given(shadow, sliceOf(shadow, predecessors, deleting)), action{verb: nothing, keep: true}, ""},
+		"somebody else's":              {given(shadow, sliceOf(shadow, foreign)), action{verb: nothing, retry: true}, offloadingv1beta1.ReasonEndpointSliceCollision},
+		"somebody else's, looked at":   {given(shadow, sliceOf(shadow, foreign), early), action{verb: nothing, keep: true, after: 7 * time.Second}, ""},
+		"our label lost":               {given(shadow, sliceOf(shadow, func(s *discoveryv1.EndpointSlice) { s.Labels = nil }), live), action{verb: updateSlice}, ""},
+		"not a twin":                   {given(shadow, nil, elsewhere), action{verb: nothing}, ReasonNotTwinNamespace},
+		"no longer a twin":             {given(shadow, sliceOf(shadow), elsewhere, live), action{verb: deleteSlice}, ReasonNotTwinNamespace},
+		"not a twin, somebody else's":  {given(shadow, sliceOf(shadow, foreign), elsewhere), action{verb: nothing, retry: true}, offloadingv1beta1.ReasonEndpointSliceCollision},
+		"another origin":               {given(newShadow(labelled(offloadingv1beta1.OriginLabel, "paris")), nil), action{verb: nothing}, ReasonForeignOrigin},
+		"another origin, later":        {given(newShadow(labelled(offloadingv1beta1.OriginLabel, "paris")), sliceOf(shadow)), action{verb: deleteSlice, confirm: true}, ReasonForeignOrigin},
+		"namespace not known":          {given(shadow, nil, func(f *facts) { f.namespace = nil }), action{verb: nothing}, ReasonNotTwinNamespace},
+		"namespace not known yet": {given(newShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) { s.CreationTimestamp = ago(4 * time.Second) }), nil,
+			func(f *facts) { f.namespace = nil }), action{verb: nothing, keep: true, after: 6 * time.Second}, ""},
+		"shadow gone with its namespace": {given(nil, sliceOf(shadow), ending), action{verb: nothing, keep: true}, ""},
+		"namespace going":                {given(shadow, nil, ending), action{verb: nothing, keep: true}, ""},
+		"namespace going, still wanted":  {given(shadow, sliceOf(shadow, edited), ending), action{verb: updateSlice}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := decide(tc.f)
+			reason := ""
+			if got.condition != nil {
+				reason = got.condition.Reason
+				require.NotEmpty(t, got.condition.Message)
+				require.EqualValues(t, 1, got.condition.ObservedGeneration)
+				got.condition = nil
+			}
+			require.Equal(t, tc.because, reason)
+			require.Equal(t, tc.want, got)
+		})
+	}
+}
+
+func TestClip(t *testing.T) {
+	require.Equal(t, "short", clip("short"))
+	long := clip(strings.Repeat("ä", 800))
+	require.LessOrEqual(t, len(long), 1024)
+	require.True(t, strings.HasSuffix(long, "ä …"))
+}
+
+func TestMemoryDelaysGrowToAMinute(t *testing.T) {
+	m := newMemory()
+	var got []time.Duration
+	for range 8 {
+		got = append(got, m.failed("s", 1, testTime()))
+	}
+	require.Equal(t, []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9, 32e9, 60e9, 60e9}, got)
+	require.Equal(t, testTime().Add(time.Minute), m.notBefore("s", 1))
+	require.Zero(t, m.notBefore("s", 2))
+	require.Equal(t, time.Second, m.failed("s", 2, testTime()))
+	m.succeeded("s")
+	require.Zero(t, m.notBefore("s", 2))
+}

@@ -1,0 +1,189 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// do carries out a decision. It contains none of its own, but for what answers mean.
+func (e *Enforcer) do(ctx context.Context, f facts, a action) error {
+	var err error
+	switch a.verb {
+	case createSlice:
+		return e.create(ctx, f, a)
+	case updateSlice:
+		return e.update(ctx, f, a)
+	case deleteSlice:
+		err = e.delete(ctx, f.slice)
+	}
+	if err != nil {
+		return err
+	}
+	return e.conclude(ctx, f, a)
+}
+
+// conclude writes the condition, and says when to look again.
+func (e *Enforcer) conclude(ctx context.Context, f facts, a action) error {
+	after := a.after
+	if a.retry {
+		after = e.memory.failed(f.shadow.UID, f.shadow.Generation, f.now)
+	}
+	if !a.keep {
+		if err := e.tell(ctx, f.shadow, a.condition); err != nil {
+			return err
+		}
+	}
+	if after > 0 {
+		return loop.After(after)
+	}
+	return nil
+}
+
+func (e *Enforcer) create(ctx context.Context, f facts, a action) error {
+	made, err := e.cfg.Core.DiscoveryV1().EndpointSlices(f.want.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
+	switch {
+	case err == nil:
+		e.cfg.Log.Debug("EndpointSlice created", zap.String("key", f.want.Namespace+"/"+f.want.Name))
+		return e.wrote(ctx, f, a, made)
+	case apierrors.IsAlreadyExists(err):
+		return e.afterCollision(ctx, loop.Key{Namespace: f.want.Namespace, Name: f.want.Name})
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil // the event of the namespace is on its way
+	case refusal(err):
+		return e.refused(ctx, f, err)
+	default:
+		return fmt.Errorf("creating the EndpointSlice of ShadowEndpointSlice %s/%s: %w", f.want.Namespace, f.want.Name, err)
+	}
+}
+
+// afterCollision looks at the EndpointSlice that has the name: ours, of which the answer
+// or the event was lost, or whose label was taken away; a predecessor's; or somebody else's.
+func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
+	f, err := e.live(ctx, key)
+	if err != nil {
+		return err
+	}
+	a := decide(f)
+	if a.verb == createSlice {
+		return loop.After(firstRetry) // it went away in between
+	}
+	return e.do(ctx, f, a)
+}
+
+func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
+	data, err := encode(changes(f.want, f.slice), f.slice)
+	if err != nil {
+		return err
+	}
+	made, err := e.cfg.Core.DiscoveryV1().EndpointSlices(f.slice.Namespace).Patch(ctx, f.slice.Name, types.MergePatchType, data,
+		metav1.PatchOptions{FieldManager: FieldManager})
+	switch {
+	case err == nil:
+		return e.wrote(ctx, f, a, made)
+	case apierrors.IsNotFound(err):
+		return nil // its going is an event of its own
+	case apierrors.IsInvalid(err):
+		// What stands there is out of date for good, and would not follow the peer's health.
+		if err := e.delete(ctx, f.slice); err != nil {
+			return err
+		}
+		return e.refused(ctx, f, err)
+	case refusal(err):
+		return e.refused(ctx, f, err)
+	default:
+		return fmt.Errorf("updating EndpointSlice %s/%s: %w", f.slice.Namespace, f.slice.Name, err)
+	}
+}
+
+// wrote remembers what the API server made of a request, and concludes.
+func (e *Enforcer) wrote(ctx context.Context, f facts, a action, made *discoveryv1.EndpointSlice) error {
+	e.ownSlices.Wrote(made)
+	e.memory.succeeded(f.shadow.UID)
+	rest, err := remaining(f.want, made)
+	if err != nil {
+		return err
+	}
+	if rest != "" {
+		e.cfg.Log.Debug("EndpointSlice is not kept as written", zap.String("key", made.Namespace+"/"+made.Name))
+	}
+	e.memory.answered(made, rest)
+	return e.conclude(ctx, f, a)
+}
+
+// refused tells that the API server refuses the EndpointSlice, and tries again later.
+func (e *Enforcer) refused(ctx context.Context, f facts, err error) error {
+	return e.conclude(ctx, f, action{retry: true, condition: f.deny(offloadingv1beta1.ReasonEndpointSliceRefused, err.Error())})
+}
+
+func (e *Enforcer) delete(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
+	err := e.cfg.Core.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, *metav1.NewPreconditionDeleteOptions(string(slice.UID)))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting EndpointSlice %s/%s: %w", slice.Namespace, slice.Name, err)
+	}
+	e.ownSlices.Deleted(slice.UID)
+	e.cfg.Log.Debug("EndpointSlice deleted", zap.String("key", slice.Namespace+"/"+slice.Name))
+	return nil
+}
+
+// refusal reports whether err says that the request itself is at fault, as far as the API
+// server can tell: what it refuses today it may accept under another quota or policy.
+func refusal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	case http.StatusInternalServerError:
+		// The server says itself what failed inside it: an admission webhook, most often.
+		return apierrors.IsInternalError(err) && !apierrors.IsUnexpectedServerError(err)
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+	}
+}
+
+// tell makes the condition Enforced of a shadow as wanted; nil: it has none. It writes
+// only what changes, and records an event once for each reason and message.
+func (e *Enforcer) tell(ctx context.Context, shadow *offloadingv1beta1.ShadowEndpointSlice, want *metav1.Condition) error {
+	have := meta.FindStatusCondition(shadow.Status.Conditions, offloadingv1beta1.ShadowEndpointSliceEnforced)
+	if want == nil && have == nil || want != nil && have != nil && have.Reason == want.Reason && have.Message == want.Message &&
+		have.ObservedGeneration == want.ObservedGeneration {
+		return nil
+	}
+	next := shadow.DeepCopy()
+	if want == nil {
+		meta.RemoveStatusCondition(&next.Status.Conditions, offloadingv1beta1.ShadowEndpointSliceEnforced)
+	} else {
+		meta.SetStatusCondition(&next.Status.Conditions, *want)
+	}
+	// A shadow that has changed since is a conflict: the decision may be another.
+	written, err := e.cfg.Liqod.OffloadingV1beta1().ShadowEndpointSlices(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("writing the status of ShadowEndpointSlice %s/%s: %w", next.Namespace, next.Name, err)
+	}
+	e.ownShadows.Wrote(written)
+	if want == nil || have != nil && have.Reason == want.Reason && have.Message == want.Message {
+		return nil
+	}
+	e.cfg.Recorder.Event(shadow, corev1.EventTypeWarning, want.Reason, want.Message)
+	e.cfg.Log.Warn("ShadowEndpointSlice not enforced", zap.String("key", shadow.Namespace+"/"+shadow.Name),
+		zap.String("reason", want.Reason), zap.String("message", want.Message))
+	return nil
+}

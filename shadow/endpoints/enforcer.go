@@ -1,0 +1,283 @@
+package endpoints
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	corev1beta1listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
+	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/recent"
+)
+
+// Config is what an Enforcer needs. Every field but Observer is required. The informers
+// are of this cluster and of all namespaces, and indexed by namespace.
+type Config struct {
+	// Core writes EndpointSlices; it is also asked for one before anything is deleted.
+	Core kubernetes.Interface
+	// Liqod reads one ShadowEndpointSlice, and writes their status.
+	Liqod versioned.Interface
+	// Shadows is the informer of all ShadowEndpointSlices.
+	Shadows cache.SharedIndexInformer
+	// Slices is the informer of the EndpointSlices labelled as managed by
+	// ManagedByShadowEndpointSlice.
+	Slices cache.SharedIndexInformer
+	// Namespaces is the informer of the namespaces, twins at least.
+	Namespaces cache.SharedIndexInformer
+	// ForeignClusters is the informer of all ForeignClusters.
+	ForeignClusters cache.SharedIndexInformer
+	// Nodes is the informer of all Nodes; New adds an index to it.
+	Nodes cache.SharedIndexInformer
+	// Remap translates the consumers' addresses.
+	Remap Remapper
+	// Grace is how long endpoints stay as they are while it is not known whether their
+	// cluster is well.
+	Grace time.Duration
+	// Recorder records the events of what is exceptional, on ShadowEndpointSlices.
+	Recorder record.EventRecorder
+	// Clock tells the time.
+	Clock clock.PassiveClock
+	// Log receives what changes.
+	Log *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Enforcer makes the provider's EndpointSlices match their ShadowEndpointSlices. It runs
+// under a lease; every write is harmless if done twice.
+type Enforcer struct {
+	cfg        Config
+	loop       *loop.Loop
+	memory     *memory
+	shadows    offloadingv1beta1listers.ShadowEndpointSliceLister
+	slices     discoverylisters.EndpointSliceLister
+	namespaces corev1listers.NamespaceLister
+	clusters   corev1beta1listers.ForeignClusterLister
+	synced     []cache.InformerSynced
+
+	ownSlices  *recent.Writes[*discoveryv1.EndpointSlice]
+	ownShadows *recent.Writes[*offloadingv1beta1.ShadowEndpointSlice]
+}
+
+// New returns an Enforcer that listens to the informers. It starts nothing.
+func New(cfg Config) (*Enforcer, error) {
+	e := &Enforcer{
+		cfg:        cfg,
+		memory:     newMemory(),
+		shadows:    offloadingv1beta1listers.NewShadowEndpointSliceLister(cfg.Shadows.GetIndexer()),
+		slices:     discoverylisters.NewEndpointSliceLister(cfg.Slices.GetIndexer()),
+		namespaces: corev1listers.NewNamespaceLister(cfg.Namespaces.GetIndexer()),
+		clusters:   corev1beta1listers.NewForeignClusterLister(cfg.ForeignClusters.GetIndexer()),
+		ownSlices:  recent.New[*discoveryv1.EndpointSlice](cfg.Clock),
+		ownShadows: recent.New[*offloadingv1beta1.ShadowEndpointSlice](cfg.Clock),
+	}
+	if err := cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: nodeAddresses}); err != nil {
+		return nil, fmt.Errorf("indexing Nodes by address: %w", err)
+	}
+	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.Shadows, loop.Self}, {cfg.Namespaces, e.shadowsIn}, {cfg.ForeignClusters, e.shadowsOf},
+	} {
+		if _, err := e.loop.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	return e, e.listen()
+}
+
+// listen registers what Watch does not do.
+func (e *Enforcer) listen() error {
+	// Not by Watch: what was written of an EndpointSlice that is gone must be forgotten before
+	// its key is queued, and Nodes report more often than they change.
+	for _, l := range []struct {
+		informer cache.SharedIndexInformer
+		handler  cache.ResourceEventHandler
+	}{
+		{e.cfg.Shadows, cache.ResourceEventHandlerFuncs{DeleteFunc: e.shadowGone}},
+		{e.cfg.Slices, cache.ResourceEventHandlerFuncs{
+			AddFunc: e.wake, UpdateFunc: func(_, after any) { e.wake(after) }, DeleteFunc: e.sliceGone,
+		}},
+		{e.cfg.Nodes, cache.ResourceEventHandlerDetailedFuncs{
+			AddFunc: func(obj any, initial bool) {
+				if !initial { // Run looks at everything
+					e.nodeChanged(nil, obj)
+				}
+			},
+			UpdateFunc: e.nodeChanged,
+			DeleteFunc: func(obj any) { e.nodeChanged(obj, nil) },
+		}},
+	} {
+		reg, err := l.informer.AddEventHandler(l.handler)
+		if err != nil {
+			return fmt.Errorf("listening for shadowendpointslice: %w", err)
+		}
+		e.synced = append(e.synced, reg.HasSynced)
+	}
+	return nil
+}
+
+// Run works until ctx is done, and returns when every worker has returned. It may be
+// called again after it has returned.
+func (e *Enforcer) Run(ctx context.Context, workers int) error {
+	if !cache.WaitForCacheSync(ctx.Done(), e.synced...) {
+		return nil
+	}
+	// EndpointSlices without a shadow are known to nobody else.
+	for _, obj := range e.cfg.Slices.GetStore().List() {
+		for _, key := range loop.Self(obj) {
+			e.loop.Add(key)
+		}
+	}
+	return e.loop.Run(ctx, workers)
+}
+
+func (e *Enforcer) wake(obj any) {
+	for _, key := range loop.Self(obj) {
+		e.loop.Wake(key)
+	}
+}
+
+func (e *Enforcer) shadowGone(obj any) {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = t.Obj
+	}
+	if shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice); ok {
+		e.ownShadows.Gone(shadow)
+		e.memory.succeeded(shadow.UID)
+	}
+}
+
+func (e *Enforcer) sliceGone(obj any) {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = t.Obj
+	}
+	if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
+		e.ownSlices.Gone(slice)
+		e.memory.forget(slice.UID)
+		e.wake(slice)
+	}
+}
+
+func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
+	f, err := e.cached(key)
+	if err != nil {
+		return err
+	}
+	a := decide(f)
+	if a.confirm {
+		if f, err = e.live(ctx, key); err != nil {
+			return err
+		}
+		a = decide(f)
+	}
+	return e.do(ctx, f, a)
+}
+
+// cached gathers the facts about key from the caches, and from what this process wrote
+// and they do not show yet.
+func (e *Enforcer) cached(key loop.Key) (facts, error) {
+	shadow, err := e.shadows.ShadowEndpointSlices(key.Namespace).Get(key.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return facts{}, fmt.Errorf("looking up ShadowEndpointSlice %s: %w", key, err)
+	}
+	if err == nil {
+		shadow, _ = e.ownShadows.Latest(key, shadow, true)
+	} else {
+		shadow = nil
+	}
+	slice, err := e.slices.EndpointSlices(key.Namespace).Get(key.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return facts{}, fmt.Errorf("looking up EndpointSlice %s: %w", key, err)
+	}
+	slice, found := e.ownSlices.Latest(key, slice, err == nil)
+	if !found || e.ownSlices.WasDeleted(slice.UID) {
+		slice = nil
+	}
+	return e.gather(key, shadow, slice)
+}
+
+// live gathers the facts about key from the API server: two requests.
+func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
+	shadow, err := e.cfg.Liqod.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		shadow, err = nil, nil
+	}
+	if err != nil {
+		return facts{}, fmt.Errorf("reading ShadowEndpointSlice %s: %w", key, err)
+	}
+	slice, err := e.cfg.Core.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		slice, err = nil, nil
+	}
+	if err != nil {
+		return facts{}, fmt.Errorf("reading EndpointSlice %s: %w", key, err)
+	}
+	f, err := e.gather(key, shadow, slice)
+	f.live = true
+	return f, err
+}
+
+func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowEndpointSlice, slice *discoveryv1.EndpointSlice) (facts, error) {
+	f := facts{shadow: shadow, slice: slice, now: e.cfg.Clock.Now()}
+	ns, err := e.namespaces.Get(key.Namespace)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return facts{}, fmt.Errorf("looking up namespace %s: %w", key.Namespace, err)
+	}
+	if err == nil {
+		f.namespace = ns
+	}
+	if shadow == nil || f.namespace == nil {
+		return f, nil
+	}
+	f.notBefore = e.memory.notBefore(shadow.UID, shadow.Generation)
+	return f, e.forge(&f)
+}
+
+// forge adds to the facts what is wanted.
+func (e *Enforcer) forge(f *facts) error {
+	r, conditions, err := e.rules(peerOf(f.namespace))
+	if err != nil {
+		return err
+	}
+	ready, again := well(conditions, readApplied(f.slice).Well, e.cfg.Grace, f.now)
+	f.again = again
+	f.want, f.refused = forge(f.shadow, r, ready)
+	if f.want == nil || f.slice == nil {
+		return nil
+	}
+	if rest, odd := e.memory.odd(f.slice); odd {
+		now, err := remaining(f.want, f.slice)
+		if err != nil {
+			return err
+		}
+		f.kept = now == rest
+	}
+	return nil
+}
+
+// remaining is what is still to be changed in an EndpointSlice, as text; empty: nothing.
+func remaining(want, have *discoveryv1.EndpointSlice) (string, error) {
+	patch := changes(want, have)
+	if len(patch) == 0 {
+		return "", nil
+	}
+	data, err := encode(patch, have)
+	return string(data), err
+}

@@ -1,0 +1,328 @@
+package endpoints
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+func invalid() error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "EndpointSlice"}, testName, field.ErrorList{field.Invalid(field.NewPath("ports"), "x", "too long")})
+}
+
+func TestCreatedOnceAndLeftAlone(t *testing.T) {
+	r := newRig(t, newShadow())
+	require.Equal(t, []string{"create"}, r.settle())
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+	require.Empty(t, r.shadow().Status.Conditions)
+	require.Empty(t, r.events.Events)
+	require.Zero(t, r.reads, "nothing is asked for")
+
+	r.restart()
+	require.Empty(t, r.settle(), "a restart writes nothing")
+	writes, err := r.sync()
+	require.NoError(t, err)
+	require.Empty(t, writes, "a duplicate event writes nothing")
+}
+
+func TestStaleCaches(t *testing.T) {
+	r := newRig(t, newShadow())
+	writes, err := r.sync()
+	require.NoError(t, err)
+	require.Equal(t, []string{"create"}, writes)
+	writes, err = r.sync()
+	require.NoError(t, err)
+	require.Empty(t, writes, "the cache does not show the EndpointSlice yet")
+
+	// A cache that is behind another process's write: the answer tells.
+	r.restart()
+	require.NoError(t, r.e.cfg.Slices.GetIndexer().Replace(nil, ""))
+	writes, err = r.sync()
+	require.NoError(t, err)
+	require.Equal(t, []string{"create"}, writes)
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+
+	// What was read before a condition was written does not write it again.
+	r.refresh()
+	r.changeShadow(endpointsOf(at("127.0.0.1")))
+	r.refresh()
+	writes, err = r.sync()
+	require.NoError(t, err)
+	require.Equal(t, []string{"patch", "status"}, writes)
+	writes, err = r.sync()
+	require.NoError(t, err)
+	require.Empty(t, writes)
+}
+
+func TestConflict(t *testing.T) {
+	r := newRig(t, newShadow(endpointsOf(at("127.0.0.1"))))
+	r.changeShadow(labelled("a", "b")) // the cache does not have this
+	writes, err := r.sync()
+	require.True(t, apierrors.IsConflict(err), "%v", err)
+	require.Equal(t, []string{"create", "status"}, writes)
+	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Equal(t, offloadingv1beta1.ReasonEndpointsRefused, r.reason())
+	require.Len(t, r.events.Events, 1)
+}
+
+func TestLostAnswer(t *testing.T) {
+	r := newRig(t, newShadow())
+	r.lost["create"] = true
+	_, err := r.sync()
+	require.ErrorIs(t, err, errLost)
+	delete(r.lost, "create")
+	require.Empty(t, r.settle(), "it is there")
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+}
+
+func TestDeletedWithItsShadow(t *testing.T) {
+	shadow := newShadow()
+	r := newRig(t, shadow, sliceOf(shadow))
+	require.NoError(t, r.e.cfg.Shadows.GetIndexer().Replace(nil, ""))
+	writes, err := r.sync()
+	require.NoError(t, err)
+	require.Empty(t, writes, "an empty cache deletes nothing")
+	require.Equal(t, 2, r.reads)
+	r.refresh()
+
+	r.deleteShadow()
+	require.Equal(t, []string{"delete"}, r.settle())
+	require.Nil(t, r.slice())
+}
+
+func TestDeletionStopsHalfWay(t *testing.T) {
+	shadow := newShadow()
+	r := newRig(t, shadow, sliceOf(shadow, func(s *discoveryv1.EndpointSlice) { s.Finalizers = []string{"example.com/wait"} }))
+	r.deleteShadow()
+	require.Equal(t, []string{"delete"}, r.settle())
+	r.restart()
+	require.Empty(t, r.settle(), "it is being deleted already")
+
+	// The shadow comes back while the EndpointSlice of the one before is still there.
+	again := newShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) { s.UID = "shadow-2" })
+	again.ResourceVersion = r.next()
+	require.NoError(t, r.liqod.Tracker().Add(again))
+	require.Empty(t, r.settle())
+	r.deleteSlice()
+	require.Equal(t, []string{"create"}, r.settle())
+	require.EqualValues(t, "shadow-2", r.slice().OwnerReferences[0].UID)
+}
+
+func TestLostDeleteAnswer(t *testing.T) {
+	shadow := newShadow()
+	r := newRig(t, shadow, sliceOf(shadow))
+	r.deleteShadow()
+	r.refresh()
+	r.lost["delete"] = true
+	_, err := r.sync()
+	require.ErrorIs(t, err, errLost)
+	r.restart()
+	require.Empty(t, r.settle())
+	require.Nil(t, r.slice())
+}
+
+func TestSuccessorTakesOver(t *testing.T) {
+	r := newRig(t, newShadow(), sliceOf(newShadow(), predecessors))
+	require.Equal(t, []string{"delete", "create"}, r.settle())
+	require.EqualValues(t, "shadow-1", r.slice().OwnerReferences[0].UID)
+}
+
+func TestRepaired(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mod  sliceMod
+		want []string
+	}{
+		"endpoints": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.100.9.9" }, []string{"patch"}},
+		"readiness": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = new(false) }, []string{"patch"}},
+		"ports":     {func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, []string{"patch"}},
+		"label":     {func(s *discoveryv1.EndpointSlice) { delete(s.Labels, discoveryv1.LabelServiceName) }, []string{"patch"}},
+		"owner":     {func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }, []string{"patch"}},
+		"record":    {func(s *discoveryv1.EndpointSlice) { delete(s.Annotations, AppliedAnnotation) }, []string{"patch"}},
+		// It is out of sight then, and found by its name.
+		"managed-by": {func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "me" }, []string{"create", "patch"}},
+		"theirs":     {func(s *discoveryv1.EndpointSlice) { s.Labels["theirs"] = "x" }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow())
+			r.settle()
+			want := r.slice()
+			r.change(tc.mod)
+			require.Equal(t, tc.want, r.settle())
+			have := r.slice()
+			have.ResourceVersion = want.ResourceVersion
+			delete(have.Labels, "theirs")
+			require.Equal(t, want, have)
+		})
+	}
+	r := newRig(t, newShadow())
+	r.settle()
+	r.deleteSlice()
+	require.Equal(t, []string{"create"}, r.settle(), "one that is deleted comes back")
+}
+
+func TestFollowsTheShadow(t *testing.T) {
+	r := newRig(t, newShadow(labelled("old", "x")))
+	r.settle()
+	r.change(func(s *discoveryv1.EndpointSlice) { s.Labels["theirs"] = "y" })
+	r.changeShadow(endpointsOf(at("10.100.1.6"), at("10.100.1.7")), func(s *offloadingv1beta1.ShadowEndpointSlice) { delete(s.Labels, "old") })
+	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"+10.100.1.6", "+10.100.1.7"}, r.ready())
+	require.NotContains(t, r.slice().Labels, "old")
+	require.Contains(t, r.slice().Labels, "theirs")
+
+	r.changeShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) {
+		s.Spec.Template.AddressType, s.Spec.Template.Endpoints = discoveryv1.AddressTypeIPv6, []discoveryv1.Endpoint{at("2001:db8::1")}
+	})
+	require.Equal(t, []string{"delete", "create", "status"}, r.settle())
+	require.Equal(t, offloadingv1beta1.ReasonEndpointsRefused, r.reason())
+	r.changeShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) {
+		s.Spec.Template.AddressType = discoveryv1.AddressTypeFQDN
+	})
+	require.Equal(t, []string{"delete", "status"}, r.settle())
+}
+
+func TestCollisionAndItsEnd(t *testing.T) {
+	theirs := sliceOf(newShadow(), foreign)
+	r := newRig(t, newShadow(), theirs)
+	before := r.slice()
+	require.Equal(t, []string{"create", "status"}, r.settle())
+	require.Equal(t, offloadingv1beta1.ReasonEndpointSliceCollision, r.reason())
+	require.Len(t, r.events.Events, 1)
+	require.Equal(t, before, r.slice(), "it is left alone")
+	_, err := r.sync()
+	require.Equal(t, loop.After(time.Second), err)
+
+	r.clock.SetTime(testTime().Add(time.Second))
+	require.Equal(t, []string{"create"}, r.settle(), "tried again, and said nothing new")
+	r.deleteSlice()
+	r.clock.SetTime(testTime().Add(time.Minute))
+	require.Equal(t, []string{"create", "status"}, r.settle())
+	require.Empty(t, r.shadow().Status.Conditions)
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+}
+
+func TestRefusedByTheAPIServer(t *testing.T) {
+	r := newRig(t, newShadow())
+	r.refuse["create"] = invalid()
+	require.Equal(t, []string{"create", "status"}, r.settle())
+	require.Equal(t, offloadingv1beta1.ReasonEndpointSliceRefused, r.reason())
+	require.Empty(t, r.settle(), "not before a second has passed")
+	r.clock.SetTime(testTime().Add(time.Second))
+	require.Equal(t, []string{"create"}, r.settle())
+	r.changeShadow(labelled("a", "b"))
+	require.Equal(t, []string{"create", "status"}, r.settle(), "a new generation is tried at once")
+	delete(r.refuse, "create")
+	r.clock.SetTime(testTime().Add(time.Hour))
+	require.Equal(t, []string{"create", "status"}, r.settle())
+	require.Empty(t, r.reason())
+
+	r.refuse["patch"] = apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, testName, nil)
+	r.changeShadow(endpointsOf(at("10.100.1.6")))
+	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready(), "a policy may change its mind")
+	r.refuse["patch"], r.refuse["create"] = invalid(), invalid()
+	r.clock.SetTime(testTime().Add(2 * time.Hour))
+	require.Equal(t, []string{"patch", "delete", "status"}, r.settle(), "what is out of date for good does not stay")
+	require.Nil(t, r.slice())
+}
+
+func TestAdmissionIsNotFought(t *testing.T) {
+	r := newRig(t, newShadow(endpointsOf(discoveryv1.Endpoint{Addresses: []string{"10.100.1.5"}, Zone: new("z")})))
+	r.admit = func(s *discoveryv1.EndpointSlice) {
+		for i := range s.Endpoints {
+			s.Endpoints[i].Zone = nil
+		}
+	}
+	require.Equal(t, []string{"create"}, r.settle())
+	r.peer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
+	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"-10.100.1.5"}, r.ready())
+	r.change(func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil })
+	require.Equal(t, []string{"patch"}, r.settle(), "somebody's edit is undone all the same")
+	r.restart()
+	require.Equal(t, []string{"patch"}, r.settle(), "a new process has to find out")
+}
+
+func TestReadyFollowsTheConsumer(t *testing.T) {
+	r := newRig(t, newShadow(endpointsOf(at("10.100.1.5"), discoveryv1.Endpoint{
+		Addresses: []string{"10.100.1.6"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)},
+	})))
+	r.settle()
+	require.Equal(t, []string{"+10.100.1.5", "-10.100.1.6"}, r.ready())
+	server := func(s metav1.ConditionStatus, since time.Duration) {
+		r.peer(check(corev1beta1.ConditionAPIServer, s, metav1.NewTime(r.clock.Now().Add(-since))))
+	}
+	server(metav1.ConditionFalse, 0)
+	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"-10.100.1.5", "-10.100.1.6"}, r.ready())
+	server(metav1.ConditionUnknown, 0)
+	require.Empty(t, r.settle(), "unknown is not up")
+	server(metav1.ConditionTrue, 0)
+	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"+10.100.1.5", "-10.100.1.6"}, r.ready())
+
+	server(metav1.ConditionUnknown, 5*time.Second)
+	_, err := r.sync()
+	require.Equal(t, loop.After(25*time.Second), err, "unknown is not down")
+	r.restart()
+	require.Empty(t, r.settle(), "nor is it after a restart")
+	r.changeShadow(endpointsOf(at("10.100.1.7")))
+	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"+10.100.1.7"}, r.ready(), "what comes meanwhile is as the rest")
+	r.clock.SetTime(testTime().Add(26 * time.Second))
+	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"-10.100.1.7"}, r.ready())
+	require.Empty(t, r.reason())
+}
+
+func TestForeignClusterComesAndGoes(t *testing.T) {
+	r := newRig(t, newShadow())
+	r.settle()
+	r.noPeer()
+	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Empty(t, r.slice().Endpoints)
+	require.Equal(t, offloadingv1beta1.ReasonEndpointsRefused, r.reason())
+	r.peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.AddressRanges = nil })
+	require.Equal(t, []string{"status"}, r.settle())
+	require.Contains(t, r.shadow().Status.Conditions[0].Message, "spec.addressRanges of ForeignCluster rome-fc is empty")
+	require.NoError(t, r.e.cfg.ForeignClusters.GetIndexer().Add(peer(func(fc *corev1beta1.ForeignCluster) { fc.Name = "second" })))
+	require.Equal(t, []string{"status"}, r.settle())
+	require.Contains(t, r.shadow().Status.Conditions[0].Message, "there are 2 ForeignClusters")
+	r.peer()
+	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+	require.Empty(t, r.reason())
+}
+
+func TestNodeAddresses(t *testing.T) {
+	r := newRig(t, newShadow())
+	r.settle()
+	node := r.node("milan-1", "10.100.1.5", "fd00::1")
+	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Empty(t, r.slice().Endpoints)
+	require.Contains(t, r.shadow().Status.Conditions[0].Message, "10.100.1.5 is the address of a node of this cluster")
+	require.NoError(t, r.e.cfg.Nodes.GetIndexer().Delete(node))
+	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+}
+
+func TestNamespaceGoes(t *testing.T) {
+	r := newRig(t, newShadow())
+	r.refuse["create"] = &apierrors.StatusError{ErrStatus: metav1.Status{
+		Code: 403, Reason: metav1.StatusReasonForbidden, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}},
+	}}
+	writes, err := r.sync()
+	require.NoError(t, err)
+	require.Equal(t, []string{"create"}, writes, "nothing is said of what goes anyway")
+}

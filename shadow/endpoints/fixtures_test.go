@@ -1,0 +1,140 @@
+package endpoints
+
+import (
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	testNamespace = "shop-rome"
+	testName      = "web-abcde"
+	origin        = "rome"
+	testGrace     = 30 * time.Second
+)
+
+func testTime() time.Time { return time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC) }
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(testTime().Add(-d)) }
+
+// shifted maps 10.100.x.y to 10.77.x.y, and knows nothing else of IPv4.
+type shifted struct{}
+
+func (shifted) Remap(_ string, addr netip.Addr) (netip.Addr, bool) {
+	if !addr.Is4() {
+		return addr, true
+	}
+	b := addr.As4()
+	if b[1] != 100 {
+		return netip.Addr{}, false
+	}
+	b[1] = 77
+	return netip.AddrFrom4(b), true
+}
+
+type same struct{}
+
+func (same) Remap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
+
+func testRules(ranges ...string) rules {
+	if len(ranges) == 0 {
+		ranges = []string{"10.100.0.0/16"}
+	}
+	return rules{
+		peer: origin, cluster: "rome-fc", remap: same{}, ranges: parseRanges(ranges),
+		node: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.100.200.1") },
+	}
+}
+
+func twin(mods ...func(*corev1.Namespace)) *corev1.Namespace {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:        testNamespace,
+		Labels:      map[string]string{corev1beta1.RemoteClusterIDLabel: origin},
+		Annotations: map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/rome"},
+	}}
+	for _, mod := range mods {
+		mod(ns)
+	}
+	return ns
+}
+
+type clusterMod = func(*corev1beta1.ForeignCluster)
+
+func peer(mods ...clusterMod) *corev1beta1.ForeignCluster {
+	fc := &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "rome-fc"},
+		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: origin, AddressRanges: []string{"10.100.0.0/16"}},
+	}
+	for _, mod := range mods {
+		mod(fc)
+	}
+	return fc
+}
+
+func check(kind string, status metav1.ConditionStatus, since metav1.Time) clusterMod {
+	return func(fc *corev1beta1.ForeignCluster) {
+		fc.Status.Conditions = append(fc.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: "X", LastTransitionTime: since})
+	}
+}
+
+type shadowMod = func(*offloadingv1beta1.ShadowEndpointSlice)
+
+func newShadow(mods ...shadowMod) *offloadingv1beta1.ShadowEndpointSlice {
+	s := &offloadingv1beta1.ShadowEndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: testName, Namespace: testNamespace, UID: "shadow-1", Generation: 1, CreationTimestamp: ago(time.Hour),
+			Labels: map[string]string{
+				discoveryv1.LabelServiceName: "web", offloadingv1beta1.OriginLabel: origin, offloadingv1beta1.DestinationLabel: "milan",
+			},
+			Annotations: map[string]string{"note": "a"},
+		},
+		Spec: offloadingv1beta1.ShadowEndpointSliceSpec{Template: offloadingv1beta1.EndpointSliceTemplate{
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.100.1.5"}}},
+			Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080))}},
+		}},
+	}
+	for _, mod := range mods {
+		mod(s)
+	}
+	return s
+}
+
+func endpointsOf(list ...discoveryv1.Endpoint) shadowMod {
+	return func(s *offloadingv1beta1.ShadowEndpointSlice) { s.Spec.Template.Endpoints = list }
+}
+
+func at(addresses ...string) discoveryv1.Endpoint { return discoveryv1.Endpoint{Addresses: addresses} }
+
+func labelled(key, value string) shadowMod {
+	return func(s *offloadingv1beta1.ShadowEndpointSlice) { s.Labels[key] = value }
+}
+
+type sliceMod = func(*discoveryv1.EndpointSlice)
+
+// sliceOf returns the EndpointSlice of a shadow as an API server has it.
+func sliceOf(s *offloadingv1beta1.ShadowEndpointSlice, mods ...sliceMod) *discoveryv1.EndpointSlice {
+	slice, _ := forge(s, testRules(), true)
+	slice.UID, slice.ResourceVersion = "slice-1", "1"
+	for _, mod := range mods {
+		mod(slice)
+	}
+	return slice
+}
+
+func deleting(s *discoveryv1.EndpointSlice) { s.DeletionTimestamp = new(ago(0)) }
+
+// foreign is what the provider's own controller makes.
+func foreign(s *discoveryv1.EndpointSlice) {
+	s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "web", UID: "service-1", Controller: new(true)}}
+	s.Labels = map[string]string{discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
+	s.Annotations = nil
+}
+
+func predecessors(s *discoveryv1.EndpointSlice) { s.OwnerReferences[0].UID = "shadow-0" }

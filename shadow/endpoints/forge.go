@@ -1,0 +1,169 @@
+package endpoints
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/shadow/harden"
+)
+
+const (
+	// FieldManager is the name under which this package writes.
+	FieldManager = "liqod-shadowendpointslice"
+	// AppliedAnnotation on an EndpointSlice says, as JSON, which of its labels and
+	// annotations came from the ShadowEndpointSlice, and whether the consumer counted as
+	// well when its endpoints were written.
+	AppliedAnnotation = "offloading.liqo.io/applied"
+
+	shadowKind = "ShadowEndpointSlice"
+	// managedByShadow is the ManagedByLabel value of the EndpointSlices.
+	managedByShadow = "shadowendpointslice"
+	// remotePrefix begins the kind of what an endpoint stands for in its own cluster:
+	// nothing here may take it for an object of this one.
+	remotePrefix = "Remote"
+	// named is how many refused endpoints a message names.
+	named = 3
+)
+
+// applied is the content of AppliedAnnotation.
+type applied struct {
+	Labels      []string `json:"labels,omitempty"`
+	Annotations []string `json:"annotations,omitempty"`
+	Well        bool     `json:"well"`
+}
+
+// readApplied returns the record on an EndpointSlice; a lost or broken one reads as
+// nothing applied, to a consumer that was not well.
+func readApplied(slice *discoveryv1.EndpointSlice) applied {
+	var a applied
+	if slice == nil || json.Unmarshal([]byte(slice.Annotations[AppliedAnnotation]), &a) != nil {
+		return applied{}
+	}
+	return a
+}
+
+func (a applied) String() string {
+	text, err := json.Marshal(a)
+	if err != nil {
+		panic(fmt.Sprintf("encoding a struct of strings: %v", err))
+	}
+	return string(text)
+}
+
+// forge returns the EndpointSlice that shadow asks for, as an API server returns it, and
+// what is left out of it and why. It is nil if nothing of it is accepted.
+func forge(shadow *offloadingv1beta1.ShadowEndpointSlice, r rules, well bool) (slice *discoveryv1.EndpointSlice, refused string) {
+	template := &shadow.Spec.Template
+	if template.AddressType != discoveryv1.AddressTypeIPv4 && template.AddressType != discoveryv1.AddressTypeIPv6 {
+		return nil, fmt.Sprintf("spec.template.addressType is %s; IPv4 and IPv6 are accepted: a name can lead anywhere", template.AddressType)
+	}
+	slice = &discoveryv1.EndpointSlice{
+		ObjectMeta:  metadataOf(shadow, r.peer, well),
+		AddressType: template.AddressType,
+		Endpoints:   []discoveryv1.Endpoint{},
+		Ports:       ports(template.Ports),
+	}
+	var reasons []string
+	for i := range template.Endpoints {
+		endpoint, why := forgeEndpoint(&template.Endpoints[i], template.AddressType, r, well)
+		if why != "" {
+			reasons = append(reasons, why)
+			continue
+		}
+		slice.Endpoints = append(slice.Endpoints, *endpoint)
+	}
+	return slice, leftOut(reasons, len(template.Endpoints))
+}
+
+func metadataOf(shadow *offloadingv1beta1.ShadowEndpointSlice, peer string, well bool) metav1.ObjectMeta {
+	labels, annotations := map[string]string{}, map[string]string{}
+	for key, value := range shadow.Labels {
+		if harden.Annotation(key) {
+			labels[key] = value
+		}
+	}
+	for key, value := range shadow.Annotations {
+		if harden.Annotation(key) && key != AppliedAnnotation && key != offloadingv1beta1.ReflectedAnnotation {
+			annotations[key] = value
+		}
+	}
+	record := applied{Labels: slices.Sorted(maps.Keys(labels)), Annotations: slices.Sorted(maps.Keys(annotations)), Well: well}
+	labels[discoveryv1.LabelManagedBy] = offloadingv1beta1.ManagedByShadowEndpointSlice
+	labels[offloadingv1beta1.ManagedByLabel] = managedByShadow
+	labels[offloadingv1beta1.OriginLabel] = peer
+	annotations[AppliedAnnotation] = record.String()
+	return metav1.ObjectMeta{
+		Name: shadow.Name, Namespace: shadow.Namespace, Labels: labels, Annotations: annotations,
+		OwnerReferences: []metav1.OwnerReference{ownerOf(shadow)},
+	}
+}
+
+func ownerOf(shadow *offloadingv1beta1.ShadowEndpointSlice) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: offloadingv1beta1.SchemeGroupVersion.String(), Kind: shadowKind,
+		Name: shadow.Name, UID: shadow.UID, Controller: new(true),
+	}
+}
+
+// ports returns the ports with the defaults of an API server.
+func ports(template []discoveryv1.EndpointPort) []discoveryv1.EndpointPort {
+	out := make([]discoveryv1.EndpointPort, 0, len(template))
+	for i := range template {
+		port := *template[i].DeepCopy()
+		if port.Name == nil {
+			port.Name = new("")
+		}
+		if port.Protocol == nil {
+			port.Protocol = new(corev1.ProtocolTCP)
+		}
+		out = append(out, port)
+	}
+	return out
+}
+
+// forgeEndpoint returns an endpoint for this cluster, or why it is refused: one of its
+// addresses is, for all of them stand for the same.
+func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressType, r rules, well bool) (endpoint *discoveryv1.Endpoint, refused string) {
+	if len(template.Addresses) == 0 {
+		return nil, "an endpoint has no address"
+	}
+	endpoint = template.DeepCopy()
+	for i, text := range template.Addresses {
+		if endpoint.Addresses[i], refused = r.translate(text, family); refused != "" {
+			return nil, refused
+		}
+	}
+	follows := template.Conditions.Ready == nil || *template.Conditions.Ready
+	endpoint.Conditions.Ready = new(follows && well)
+	// A node of the consumer is none of ours, though it may have the name of one.
+	endpoint.NodeName = nil
+	endpoint.DeprecatedTopology = nil // not written by this version of the API
+	if ref := endpoint.TargetRef; ref != nil && ref.Kind != "" && !strings.HasPrefix(ref.Kind, remotePrefix) {
+		ref.Kind = remotePrefix + ref.Kind
+	}
+	return endpoint, ""
+}
+
+// leftOut tells of refused endpoints: how many, and why for the first few. It is the same
+// for the same reasons in another order.
+func leftOut(reasons []string, of int) string {
+	if len(reasons) == 0 {
+		return ""
+	}
+	slices.Sort(reasons)
+	message := fmt.Sprintf("%d of %d endpoints are left out: ", len(reasons), of)
+	distinct := slices.Compact(reasons)
+	message += strings.Join(distinct[:min(named, len(distinct))], "; ")
+	if more := len(distinct) - named; more > 0 {
+		message += fmt.Sprintf("; and %d more reasons", more)
+	}
+	return message
+}

@@ -1,0 +1,175 @@
+package endpoints
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func TestForge(t *testing.T) {
+	shadow := newShadow(
+		labelled(discoveryv1.LabelManagedBy, "endpointslice-controller.k8s.io"), // not theirs to say
+		labelled(offloadingv1beta1.ManagedByLabel, "shadowpod"),
+		labelled("k8s.ovn.org/service-name", "x"),
+		endpointsOf(discoveryv1.Endpoint{
+			Addresses:  []string{"10.100.1.5"},
+			Conditions: discoveryv1.EndpointConditions{Serving: new(true), Terminating: new(false)},
+			Hostname:   new("db-0"), NodeName: new("milan-sim-1"), Zone: new("z"),
+			TargetRef:          &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "db-0", UID: "u"},
+			DeprecatedTopology: map[string]string{"a": "b"},
+			Hints:              &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z"}}, ForNodes: []discoveryv1.ForNode{{Name: "n"}}},
+		}),
+		func(s *offloadingv1beta1.ShadowEndpointSlice) {
+			s.Annotations = map[string]string{
+				"note": "a", AppliedAnnotation: `{"well":true}`, offloadingv1beta1.ReflectedAnnotation: "{}", "k8s.ovn.org/endpointslice-network": "x",
+			}
+			s.Spec.Template.Ports = []discoveryv1.EndpointPort{{Port: new(int32(80))}, {Name: new("dns"), Protocol: new(corev1.ProtocolUDP), AppProtocol: new("x")}}
+		})
+	before := shadow.DeepCopy()
+	r := testRules()
+	r.remap = shifted{}
+	slice, refused := forge(shadow, r, true)
+	require.Empty(t, refused)
+	require.Equal(t, before, shadow, "the shadow is changed")
+	require.Equal(t, &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: testName, Namespace: testNamespace,
+			Labels: map[string]string{
+				discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: "shadowendpointslice.liqo.io", offloadingv1beta1.ManagedByLabel: "shadowendpointslice",
+				offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.DestinationLabel: "milan",
+			},
+			Annotations: map[string]string{"note": "a", AppliedAnnotation: `{"labels":["endpointslice.kubernetes.io/managed-by","kubernetes.io/service-name",` +
+				`"liqo.io/managed-by","offloading.liqo.io/destination","offloading.liqo.io/origin"],"annotations":["note"],"well":true}`},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "offloading.liqo.io/v1beta1", Kind: "ShadowEndpointSlice", Name: testName, UID: "shadow-1", Controller: new(true)}},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses:  []string{"10.77.1.5"},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
+			Hostname:   new("db-0"), Zone: new("z"),
+			TargetRef: &corev1.ObjectReference{Kind: "RemotePod", Namespace: "shop", Name: "db-0", UID: "u"},
+			Hints:     &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z"}}, ForNodes: []discoveryv1.ForNode{{Name: "n"}}},
+		}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: new(""), Protocol: new(corev1.ProtocolTCP), Port: new(int32(80))}, {Name: new("dns"), Protocol: new(corev1.ProtocolUDP), AppProtocol: new("x")},
+		},
+	}, slice)
+}
+
+// TestForgeFields fails for a field of the kind that nobody has decided about.
+func TestForgeFields(t *testing.T) {
+	for kind, known := range map[reflect.Type][]string{
+		reflect.TypeFor[discoveryv1.EndpointSlice](): {"TypeMeta", "ObjectMeta", "AddressType", "Endpoints", "Ports"},
+		reflect.TypeFor[discoveryv1.Endpoint]():      {"Addresses", "Conditions", "Hostname", "TargetRef", "DeprecatedTopology", "NodeName", "Zone", "Hints"},
+		// Ready follows the consumer's health, the others are the consumer's word.
+		reflect.TypeFor[discoveryv1.EndpointConditions](): {"Ready", "Serving", "Terminating"},
+		reflect.TypeFor[discoveryv1.EndpointHints]():      {"ForZones", "ForNodes"},
+		reflect.TypeFor[discoveryv1.EndpointPort]():       {"Name", "Protocol", "Port", "AppProtocol"},
+	} {
+		var fields []string
+		for i := range kind.NumField() {
+			fields = append(fields, kind.Field(i).Name)
+		}
+		require.Equal(t, known, fields, "%s has a field that forge must treat", kind)
+	}
+}
+
+func TestForgeReady(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ready *bool
+		well  bool
+		want  bool
+	}{
+		"not said, well":   {nil, true, true},
+		"not said, unwell": {nil, false, false},
+		"ready, well":      {new(true), true, true},
+		"ready, unwell":    {new(true), false, false},
+		"not ready, well":  {new(false), true, false},
+		"not ready":        {new(false), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := at("10.100.1.5")
+			e.Conditions = discoveryv1.EndpointConditions{Ready: tc.ready, Serving: new(false), Terminating: new(true)}
+			slice, _ := forge(newShadow(endpointsOf(e)), testRules(), tc.well)
+			require.Equal(t, discoveryv1.EndpointConditions{Ready: new(tc.want), Serving: new(false), Terminating: new(true)}, slice.Endpoints[0].Conditions)
+			require.Equal(t, tc.well, readApplied(slice).Well)
+		})
+	}
+}
+
+func TestForgeRefuses(t *testing.T) {
+	bad := func(n string) discoveryv1.Endpoint { return at("169.254.169." + n) }
+	for name, tc := range map[string]struct {
+		list    []discoveryv1.Endpoint
+		left    []string
+		refused string
+	}{
+		"one of two":            {[]discoveryv1.Endpoint{bad("254"), at("10.100.1.5")}, []string{"10.100.1.5"}, "1 of 2 endpoints are left out: 169.254.169.254 is a link-local address"},
+		"all":                   {[]discoveryv1.Endpoint{bad("1")}, nil, "1 of 1 endpoints are left out: 169.254.169.1 is a link-local address"},
+		"one of its addresses":  {[]discoveryv1.Endpoint{at("10.100.1.5", "169.254.169.1")}, nil, "1 of 1 endpoints are left out: 169.254.169.1 is a link-local address"},
+		"without address":       {[]discoveryv1.Endpoint{at()}, nil, "1 of 1 endpoints are left out: an endpoint has no address"},
+		"none":                  {nil, nil, ""},
+		"the first few, sorted": {[]discoveryv1.Endpoint{bad("5"), bad("4"), bad("1"), bad("1"), bad("2")}, nil, "5 of 5 endpoints are left out: 169.254.169.1 is a link-local address; 169.254.169.2 is a link-local address; 169.254.169.4 is a link-local address; and 1 more reasons"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			slice, refused := forge(newShadow(endpointsOf(tc.list...)), testRules(), true)
+			var left []string
+			for _, e := range slice.Endpoints {
+				left = append(left, e.Addresses...)
+			}
+			require.Equal(t, tc.left, left)
+			require.Equal(t, tc.refused, refused)
+		})
+	}
+	slice, refused := forge(newShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) {
+		s.Spec.Template.AddressType = discoveryv1.AddressTypeFQDN
+	}), testRules(), true)
+	require.Nil(t, slice)
+	require.Equal(t, "spec.template.addressType is FQDN; IPv4 and IPv6 are accepted: a name can lead anywhere", refused)
+}
+
+func TestChanges(t *testing.T) {
+	shadow := newShadow()
+	for name, tc := range map[string]struct {
+		want *discoveryv1.EndpointSlice
+		mod  sliceMod
+		diff object
+	}{
+		"equal": {sliceOf(shadow), func(*discoveryv1.EndpointSlice) {}, object{}},
+		"others' metadata stays": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
+			s.Labels["theirs"], s.Annotations["theirs"], s.Finalizers = "x", "y", []string{"example.com/f"}
+			s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{Kind: "X", UID: "x"})
+		}, object{}},
+		"edited":              {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.100.9.9" }, object{"endpoints": sliceOf(shadow).Endpoints}},
+		"emptied":             {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints = sliceOf(shadow).Endpoints }, object{"endpoints": []discoveryv1.Endpoint{}}},
+		"nothing, said twice": {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Labels["x"] = nil, "y" }, object{}},
+		"ports":               {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, object{"ports": sliceOf(shadow).Ports}},
+		"label edited and lost": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
+			s.Labels[discoveryv1.LabelManagedBy] = "me"
+			delete(s.Labels, discoveryv1.LabelServiceName)
+		}, object{"metadata": object{"labels": object{discoveryv1.LabelManagedBy: "shadowendpointslice.liqo.io", discoveryv1.LabelServiceName: "web"}}}},
+		"no longer asked for": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
+			s.Labels["old"] = "x"
+			s.Annotations[AppliedAnnotation] = applied{Labels: []string{"old"}, Annotations: []string{"gone"}, Well: true}.String()
+		}, object{"metadata": object{"labels": object{"old": nil}, "annotations": object{AppliedAnnotation: sliceOf(shadow).Annotations[AppliedAnnotation]}}}},
+		"owner taken away": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }, object{"metadata": object{"ownerReferences": sliceOf(shadow).OwnerReferences}}},
+		"no longer its controller": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
+			s.OwnerReferences[0].Controller = nil
+			s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{Kind: "X", UID: "x"})
+		}, object{"metadata": object{"ownerReferences": []metav1.OwnerReference{{Kind: "X", UID: "x"}, sliceOf(shadow).OwnerReferences[0]}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			have := tc.want.DeepCopy()
+			tc.mod(have)
+			before := have.DeepCopy()
+			require.Equal(t, tc.diff, changes(tc.want, have))
+			require.Equal(t, before, have)
+		})
+	}
+}

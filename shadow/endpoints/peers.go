@@ -1,0 +1,136 @@
+package endpoints
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// nodeAddressIndex finds Nodes by their addresses.
+const nodeAddressIndex = "endpoints/node-address"
+
+// nodeAddresses is the index function of nodeAddressIndex.
+func nodeAddresses(obj any) ([]string, error) {
+	node, ok := obj.(*corev1.Node)
+	if !ok {
+		return nil, nil
+	}
+	var found []string
+	for _, a := range node.Status.Addresses {
+		if addr, err := netip.ParseAddr(a.Address); err == nil {
+			found = append(found, addr.Unmap().String())
+		}
+	}
+	return found, nil
+}
+
+// isNode reports whether an address is one of this cluster's nodes'.
+func (e *Enforcer) isNode(addr netip.Addr) bool {
+	keys, err := e.cfg.Nodes.GetIndexer().IndexKeys(nodeAddressIndex, addr.Unmap().String())
+	return err != nil || len(keys) > 0
+}
+
+func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteClusterIDLabel] }
+
+// rules returns what is accepted from a peer, and the conditions of its health.
+func (e *Enforcer) rules(peer string) (rules, []metav1.Condition, error) {
+	r := rules{peer: peer, remap: e.cfg.Remap, node: e.isNode}
+	all, err := e.clusters.List(labels.Everything())
+	if err != nil {
+		return rules{}, nil, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	all = slices.DeleteFunc(all, func(fc *corev1beta1.ForeignCluster) bool {
+		return fc.Spec.ClusterID != peer || fc.DeletionTimestamp != nil
+	})
+	switch len(all) {
+	case 0:
+		r.problem = fmt.Sprintf("there is no ForeignCluster with clusterID %s, whose spec.addressRanges says which addresses are accepted", peer)
+		return r, nil, nil
+	case 1:
+		r.cluster, r.ranges = all[0].Name, parseRanges(all[0].Spec.AddressRanges)
+		if len(r.ranges) == 0 {
+			r.problem = fmt.Sprintf("spec.addressRanges of ForeignCluster %s is empty: no address is accepted", r.cluster)
+		}
+		return r, all[0].Status.Conditions, nil
+	default:
+		r.problem = fmt.Sprintf("there are %d ForeignClusters with clusterID %s where one is accepted", len(all), peer)
+		return r, nil, nil
+	}
+}
+
+// shadowsIn returns the keys of the shadows of a namespace.
+func (e *Enforcer) shadowsIn(obj any) []loop.Key {
+	ns, ok := obj.(*corev1.Namespace)
+	if !ok {
+		return nil
+	}
+	shadows, err := e.shadows.ShadowEndpointSlices(ns.Name).List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	keys := make([]loop.Key, 0, len(shadows))
+	for _, s := range shadows {
+		keys = append(keys, loop.Key{Namespace: s.Namespace, Name: s.Name})
+	}
+	return keys
+}
+
+// shadowsOf returns the keys of the shadows of a ForeignCluster's cluster.
+func (e *Enforcer) shadowsOf(obj any) []loop.Key {
+	fc, ok := obj.(*corev1beta1.ForeignCluster)
+	if !ok {
+		return nil
+	}
+	twins, err := e.namespaces.List(labels.SelectorFromSet(labels.Set{corev1beta1.RemoteClusterIDLabel: fc.Spec.ClusterID}))
+	if err != nil {
+		return nil
+	}
+	var keys []loop.Key
+	for _, ns := range twins {
+		keys = append(keys, e.shadowsIn(ns)...)
+	}
+	return keys
+}
+
+// nodeChanged wakes whom the addresses of a Node concern, when they change: nodes report
+// often, and their addresses hardly ever change.
+func (e *Enforcer) nodeChanged(before, after any) {
+	if t, ok := before.(cache.DeletedFinalStateUnknown); ok {
+		before = t.Obj
+	}
+	old, _ := nodeAddresses(before)
+	now, _ := nodeAddresses(after)
+	if slices.Equal(old, now) {
+		return
+	}
+	for _, obj := range e.cfg.Slices.GetStore().List() {
+		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok && holds(slice, now) {
+			e.loop.Wake(loop.Key{Namespace: slice.Namespace, Name: slice.Name})
+		}
+	}
+	// Of an address that was refused nothing is kept but that one was.
+	for _, obj := range e.cfg.Shadows.GetStore().List() {
+		shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice)
+		if ok && meta.FindStatusCondition(shadow.Status.Conditions, offloadingv1beta1.ShadowEndpointSliceEnforced) != nil {
+			e.loop.Wake(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name})
+		}
+	}
+}
+
+// holds reports whether an endpoint has one of the addresses.
+func holds(slice *discoveryv1.EndpointSlice, addresses []string) bool {
+	return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool {
+		return slices.ContainsFunc(e.Addresses, func(a string) bool { return slices.Contains(addresses, a) })
+	})
+}

@@ -1,0 +1,136 @@
+package endpoints
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+)
+
+// running is an Enforcer that is driven by its informers.
+type running struct {
+	*testing.T
+	core  *fake.Clientset
+	liqod *liqodfake.Clientset
+	e     *Enforcer
+}
+
+func newRunning(t *testing.T) running {
+	notYet := twin(func(ns *corev1.Namespace) { ns.Labels = nil })
+	r := running{T: t, core: fake.NewClientset(notYet), liqod: liqodfake.NewSimpleClientset(newShadow(), peer())}
+	r.core.PrependReactor("create", "endpointslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		slice := a.(clienttesting.CreateAction).GetObject().(*discoveryv1.EndpointSlice)
+		slice.UID = types.UID("made-" + time.Now().String())
+		return false, nil, nil
+	})
+	own, core := externalversions.NewSharedInformerFactory(r.liqod, 0), informers.NewSharedInformerFactory(r.core, 0)
+	var err error
+	r.e, err = New(Config{
+		Core: r.core, Liqod: r.liqod, Remap: same{}, Grace: testGrace,
+		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
+		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
+		Nodes: core.Core().V1().Nodes().Informer(), Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
+	})
+	require.NoError(t, err)
+	require.Zero(t, len(r.core.Actions())+len(r.liqod.Actions()), "New starts nothing")
+	own.Start(t.Context().Done())
+	core.Start(t.Context().Done())
+	return r
+}
+
+func (r running) lead() (stop func()) {
+	leading, cancel := context.WithCancel(r.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.e.Run(leading, 2) }()
+	return func() { cancel(); require.NoError(r, <-done) }
+}
+
+// becomes waits for the endpoints: +address if ready, else -address; "none" if there are
+// none, "gone" if there is no EndpointSlice.
+func (r running) becomes(want string) {
+	r.Helper()
+	have := ""
+	require.Eventually(r, func() bool {
+		slice, err := r.core.DiscoveryV1().EndpointSlices(testNamespace).Get(r.Context(), testName, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			have = "gone"
+		case err != nil:
+			have = err.Error()
+		case len(slice.Endpoints) == 0:
+			have = "none"
+		case *slice.Endpoints[0].Conditions.Ready:
+			have = "+" + slice.Endpoints[0].Addresses[0]
+		default:
+			have = "-" + slice.Endpoints[0].Addresses[0]
+		}
+		return have == want
+	}, 10*time.Second, 5*time.Millisecond, "want %s, have %s", want, have)
+}
+
+func (r running) setPeer(mods ...clusterMod) {
+	_, err := r.liqod.CoreV1beta1().ForeignClusters().Update(r.Context(), peer(mods...), metav1.UpdateOptions{})
+	require.NoError(r, err)
+}
+
+// TestRun drives the Enforcer by its informers: whatever concerns a shadow wakes it.
+func TestRun(t *testing.T) {
+	r := newRunning(t)
+	ctx, ready := t.Context(), "+10.100.1.5"
+	stop := r.lead()
+	require.Eventually(t, func() bool {
+		s, err := r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Get(ctx, testName, metav1.GetOptions{})
+		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == ReasonNotTwinNamespace
+	}, 10*time.Second, 5*time.Millisecond)
+	_, err := r.core.CoreV1().Namespaces().Update(ctx, twin(), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.becomes(ready)
+
+	r.setPeer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
+	r.becomes("-10.100.1.5")
+	r.setPeer(check(corev1beta1.ConditionAPIServer, metav1.ConditionTrue, ago(0)))
+	r.becomes(ready)
+	require.NoError(t, r.liqod.CoreV1beta1().ForeignClusters().Delete(ctx, peer().Name, metav1.DeleteOptions{}))
+	r.becomes("none")
+	_, err = r.liqod.CoreV1beta1().ForeignClusters().Create(ctx, peer(), metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.becomes(ready)
+
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Address: "10.100.1.5"}}}}
+	_, err = r.core.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.becomes("none")
+	node.Status.Addresses = nil
+	_, err = r.core.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.becomes(ready)
+
+	require.NoError(t, r.core.DiscoveryV1().EndpointSlices(testNamespace).Delete(ctx, testName, metav1.DeleteOptions{}))
+	r.becomes(ready)
+	stop()
+
+	// Who does not lead writes nothing; who leads again finds out what happened.
+	require.NoError(t, r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Delete(ctx, testName, metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool { return len(r.e.cfg.Shadows.GetStore().List()) == 0 }, 10*time.Second, 5*time.Millisecond)
+	r.becomes(ready)
+	stop = r.lead()
+	r.becomes("gone")
+	stop()
+}
