@@ -54,6 +54,7 @@ func forbidden(t *testing.T, p attacker) {
 	allForbidden(t, identityAttempts(p.core))
 	allForbidden(t, podAttempts(p.core))
 	allForbidden(t, shadowAttempts(p))
+	allForbidden(t, sliceAttempts(t, p))
 }
 
 // collision asks for a pod of a name that the provider's own pod has.
@@ -278,6 +279,58 @@ func shadowAttempts(p attacker) map[string]attempt {
 	}
 	for _, ns := range []string{tenantOfRome, tenantOfParis, twinOfParis, "default", "kube-system", "liqod"} {
 		tries["ShadowPod in "+ns] = create(ns, plain)
+	}
+	return tries
+}
+
+// sliceAttempts are attempts with ShadowEndpointSlices, where or how a peer may not.
+func sliceAttempts(t *testing.T, p attacker) map[string]attempt {
+	t.Helper()
+	api := p.liqod.OffloadingV1beta1()
+	_, err := api.ShadowEndpointSlices(twinOfRome).Create(t.Context(), shadowSlice("target", endpoint("10.100.1.1")), metav1.CreateOptions{})
+	require.NoError(t, err)
+	create := func(ns string, change func(*metav1.ObjectMeta)) attempt {
+		return func(ctx context.Context) error {
+			s := shadowSlice("evil", endpoint("169.254.169.254"))
+			change(&s.ObjectMeta)
+			_, err := api.ShadowEndpointSlices(ns).Create(ctx, s, metav1.CreateOptions{})
+			return err
+		}
+	}
+	patch := func(data string, sub ...string) attempt {
+		return func(ctx context.Context) error {
+			_, err := api.ShadowEndpointSlices(twinOfRome).Patch(ctx, "target", types.MergePatchType, []byte(data), metav1.PatchOptions{}, sub...)
+			return err
+		}
+	}
+	enforced := p.core.DiscoveryV1().EndpointSlices(twinOfRome)
+	tries := map[string]attempt{
+		"ShadowEndpointSlice with an owner": create(twinOfRome, func(m *metav1.ObjectMeta) {
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "kube-root-ca.crt", UID: "1"}}
+		}),
+		"ShadowEndpointSlice with a finalizer": create(twinOfRome, func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/evil"} }),
+		"finalizer on a ShadowEndpointSlice":   patch(`{"metadata":{"finalizers":["example.com/evil"]}}`),
+		"status of a ShadowEndpointSlice":      patch(`{"status":{"conditions":[]}}`, "status"),
+		"ShadowEndpointSlices of the cluster": func(ctx context.Context) error {
+			_, err := api.ShadowEndpointSlices("").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"its EndpointSlice": func(ctx context.Context) error {
+			_, err := enforced.Patch(ctx, "target", types.MergePatchType, []byte(`{"endpoints":[]}`), metav1.PatchOptions{})
+			return err
+		},
+		"its EndpointSlice's deletion": func(ctx context.Context) error { return enforced.Delete(ctx, "target", metav1.DeleteOptions{}) },
+		"reading EndpointSlices": func(ctx context.Context) error {
+			_, err := enforced.List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"its own ranges": func(ctx context.Context) error {
+			_, err := p.liqod.CoreV1beta1().ForeignClusters().Patch(ctx, "rome", types.MergePatchType, []byte(`{"spec":{"addressRanges":["0.0.0.0/0"]}}`), metav1.PatchOptions{})
+			return err
+		},
+	}
+	for _, ns := range []string{tenantOfRome, tenantOfParis, twinOfParis, "default", "kube-system", "liqod"} {
+		tries["ShadowEndpointSlice in "+ns] = create(ns, func(*metav1.ObjectMeta) {})
 	}
 	return tries
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -252,7 +253,16 @@ func (s *Site) Peer(ctx context.Context, provider *Site, opts PeerOptions) error
 	if opts.Node == "" {
 		opts.Node = provider.Name
 	}
-	if err := provider.Cluster.Apply(ctx, []byte(fmt.Sprintf(providerManifests, s.Name, peerUser))); err != nil {
+	if err := s.Connect(ctx, provider); err != nil {
+		return err
+	}
+	return s.AddVirtualNode(ctx, provider, opts)
+}
+
+// Connect gives s the rights of a consumer in provider, and the credentials. Clusters may
+// be connected in both directions.
+func (s *Site) Connect(ctx context.Context, provider *Site) error {
+	if err := provider.Cluster.Apply(ctx, []byte(fmt.Sprintf(providerManifests, s.Name, peerUser, s.Options.PodCIDR))); err != nil {
 		return fmt.Errorf("describing %s in %s: %w", s.Name, provider.Name, err)
 	}
 	kubeconfig, err := provider.KubeconfigData(ctx, lab.Access{
@@ -265,7 +275,12 @@ func (s *Site) Peer(ctx context.Context, provider *Site, opts PeerOptions) error
 	if err := s.Cluster.Apply(ctx, []byte(manifests)); err != nil {
 		return fmt.Errorf("describing %s in %s: %w", provider.Name, s.Name, err)
 	}
-	return s.AddVirtualNode(ctx, provider, opts)
+	// Not applied: if the provider is a consumer too, more is written there.
+	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: provider.Name}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: provider.Name}}
+	if _, err := s.Liqod().CoreV1beta1().ForeignClusters().Create(ctx, fc, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("describing %s in %s: %w", provider.Name, s.Name, err)
+	}
+	return nil
 }
 
 func indent(s string) string {
@@ -292,6 +307,7 @@ metadata: {name: %[1]s}
 spec:
   clusterID: %[1]s
   userName: system:serviceaccount:liqo-tenant-%[1]s:%[2]s
+  addressRanges: [%[3]s]
 `
 
 const consumerManifests = tenantManifest + `---
@@ -304,11 +320,6 @@ metadata:
 stringData:
   kubeconfig: |
 %[2]s
----
-apiVersion: core.liqo.io/v1beta1
-kind: ForeignCluster
-metadata: {name: %[1]s}
-spec: {clusterID: %[1]s}
 `
 
 // AddVirtualNode adds a virtual node for a provider that is described already, and

@@ -1,0 +1,475 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	controllerUser = "system:serviceaccount:liqod:liqod-controller"
+	// shortGrace is how long an unknown health leaves endpoints as they are in this test.
+	shortGrace = 8 * time.Second
+)
+
+// slicesWorld is a world in which rome writes ShadowEndpointSlices into its twin
+// namespace with its own credentials, as a vkubelet does.
+type slicesWorld struct {
+	*world
+	peer v1beta1.ShadowEndpointSliceInterface
+}
+
+// TestEndpoints: the provider keeps the EndpointSlices that its consumer asks for, of the
+// consumer's addresses only, ready only while the consumer is well.
+func TestEndpoints(t *testing.T) {
+	w := slicesWorld{world: newWorld(t, map[string]any{"health": map[string]any{"unknownGrace": shortGrace.String()}})}
+	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{})
+	_, liqod := clients(t, holder{in: w.milan, namespace: tenantOfRome, account: "peer-1"}.config(t))
+	w.peer = liqod.OffloadingV1beta1().ShadowEndpointSlices(twinOfRome)
+
+	t.Run("Appear", func(t *testing.T) { testEndpointsAppear(t, w) })
+	t.Run("Ranges", func(t *testing.T) { testAddressRanges(t, w) })
+	t.Run("Forged", func(t *testing.T) { testForgedEndpoints(t, w) })
+	t.Run("Refused", func(t *testing.T) { testRefusedSlice(t, w) })
+	t.Run("Repaired", func(t *testing.T) { testRepairedSlice(t, w) })
+	t.Run("Collision", func(t *testing.T) { testSliceCollision(t, w) })
+	t.Run("Restart", func(t *testing.T) { testSlicesRestart(t, w) })
+	t.Run("Many", func(t *testing.T) { testManySlices(t, w) })
+	t.Run("Outage", func(t *testing.T) { testConsumerOutage(t, w) })
+	t.Run("Unknown", func(t *testing.T) { testConsumerUnknown(t, w) })
+}
+
+func shadowSlice(name string, list ...discoveryv1.Endpoint) *offloadingv1beta1.ShadowEndpointSlice {
+	return &offloadingv1beta1.ShadowEndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			discoveryv1.LabelServiceName: "web", offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.DestinationLabel: "milan",
+		}},
+		Spec: offloadingv1beta1.ShadowEndpointSliceSpec{Template: offloadingv1beta1.EndpointSliceTemplate{
+			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: list, Ports: []discoveryv1.EndpointPort{{Port: new(int32(80))}},
+		}},
+	}
+}
+
+func endpoint(addresses ...string) discoveryv1.Endpoint {
+	return discoveryv1.Endpoint{Addresses: addresses}
+}
+
+func (w slicesWorld) create(t *testing.T, shadow *offloadingv1beta1.ShadowEndpointSlice) {
+	t.Helper()
+	_, err := w.peer.Create(t.Context(), shadow, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func (w slicesWorld) slice(t *testing.T, name string) *discoveryv1.EndpointSlice {
+	t.Helper()
+	slice, err := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return slice
+}
+
+// has looks for the endpoints of an EndpointSlice: +address if ready, else -address.
+func (w slicesWorld) has(name string, want ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		slice, err := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		var have []string
+		for _, e := range slice.Endpoints {
+			sign := "-"
+			if e.Conditions.Ready != nil && *e.Conditions.Ready {
+				sign = "+"
+			}
+			have = append(have, sign+e.Addresses[0])
+		}
+		if !slices.Equal(want, have) {
+			return fmt.Errorf("EndpointSlice %s has %v, not %v", name, have, want)
+		}
+		return nil
+	}
+}
+
+// absent looks for no EndpointSlice of a name.
+func (w slicesWorld) absent(name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("EndpointSlice %s is there: %w", name, err)
+	}
+}
+
+// told looks for the reason of the condition Enforced, which the consumer reads; empty:
+// there is none.
+func (w slicesWorld) told(name, reason string, says ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		s, err := w.peer.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowEndpointSliceEnforced)
+		if c == nil && reason == "" {
+			return nil
+		}
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != reason {
+			return fmt.Errorf("conditions are %+v", s.Status.Conditions)
+		}
+		for _, text := range says {
+			if !strings.Contains(c.Message, text) {
+				return fmt.Errorf("%q does not say %q", c.Message, text)
+			}
+		}
+		return nil
+	}
+}
+
+// wrote returns what the controller of milan wrote of an object of a twin since begin.
+func (w slicesWorld) wrote(t *testing.T, begin time.Time, name string) []string {
+	t.Helper()
+	var out []string
+	for _, line := range writes(t, w.milan.Cluster, controllerUser, begin) {
+		if strings.Contains(line, " "+twinOfRome+"/"+name+":") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+func testEndpointsAppear(t *testing.T, w slicesWorld) {
+	begin := time.Now()
+	ready := endpoint("10.100.1.5")
+	ready.NodeName, ready.Zone, ready.Hostname = new(w.milan.SimulatedNodeName(1)), new("z"), new("web-0")
+	ready.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web-0"}
+	ready.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z"}}, ForNodes: []discoveryv1.ForNode{{Name: "n"}}}
+	ready.DeprecatedTopology = map[string]string{"a": "b"}
+	off := endpoint("10.100.1.6")
+	off.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
+	w.create(t, shadowSlice("web", ready, off))
+	within(t, soon, "the EndpointSlice is there", w.has("web", "+10.100.1.5", "-10.100.1.6"))
+	slice := w.slice(t, "web")
+	require.Equal(t, "web", slice.Labels[discoveryv1.LabelServiceName])
+	require.Equal(t, offloadingv1beta1.ManagedByShadowEndpointSlice, slice.Labels[discoveryv1.LabelManagedBy])
+	require.Nil(t, slice.Endpoints[0].NodeName)
+	require.Equal(t, "RemotePod", slice.Endpoints[0].TargetRef.Kind)
+	require.Equal(t, ready.Hints, slice.Endpoints[0].Hints)
+	require.Equal(t, off.Conditions, slice.Endpoints[1].Conditions)
+	holds(t, time.Now().Add(5*time.Second), "nothing to say", w.told("web", ""))
+	require.Equal(t, []string{"create endpointslices shop-rome/web: 201"}, w.wrote(t, begin, "web"), "one write")
+
+	begin = time.Now()
+	patch := []byte(`{"spec":{"template":{"endpoints":[{"addresses":["10.100.1.7"]}]}},"metadata":{"labels":{"tier":"x"}}}`)
+	_, err := w.peer.Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+	within(t, soon, "a change follows", w.has("web", "+10.100.1.7"))
+	require.Equal(t, "x", w.slice(t, "web").Labels["tier"])
+	holds(t, time.Now().Add(3*time.Second), "nothing more", w.has("web", "+10.100.1.7"))
+	require.Len(t, w.wrote(t, begin, "web"), 1)
+
+	begin = time.Now()
+	require.NoError(t, w.peer.Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	within(t, soon, "it goes with its shadow", w.absent("web"))
+	require.Equal(t, []string{"delete endpointslices shop-rome/web: 200"}, w.wrote(t, begin, "web"))
+}
+
+// setRanges patches the ranges of rome in milan.
+func (w slicesWorld) setRanges(ctx context.Context, ranges ...string) error {
+	patch := fmt.Sprintf(`{"spec":{"addressRanges":["%s"]}}`, strings.Join(ranges, `","`))
+	_, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Patch(ctx, "rome", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+func testAddressRanges(t *testing.T, w slicesWorld) {
+	own := w.rome.Options.PodCIDR
+	for _, bad := range []string{"10.42.0.0", "10.42.0.1/16", "rome", "10.42.0.0/33", "", "2001:db8::1/64"} {
+		err := w.setRanges(t.Context(), own, bad)
+		require.True(t, apierrors.IsInvalid(err), "%q: %v", bad, err)
+		require.ErrorContains(t, err, "addressRanges", "%q", bad)
+	}
+	require.ErrorContains(t, w.setRanges(t.Context(), "10.42.0.1/16"), "addressRanges takes CIDRs without host bits, as 10.42.0.0/16")
+	require.Error(t, w.setRanges(t.Context(), own, own), "twice the same")
+
+	w.create(t, shadowSlice("ranges", endpoint("10.42.1.1"), endpoint("10.100.1.1")))
+	within(t, soon, "the other range is left out", w.has("ranges", "+10.100.1.1"))
+	within(t, soon, "and that is said", w.told("ranges", offloadingv1beta1.ReasonEndpointsRefused,
+		"1 of 2 endpoints are left out: 10.42.1.1 is not in spec.addressRanges of ForeignCluster rome ("+own+")"))
+	require.NoError(t, w.setRanges(t.Context(), own, "10.42.0.0/16", "2001:db8::/64"))
+	within(t, soon, "a new range counts at once", w.has("ranges", "+10.42.1.1", "+10.100.1.1"))
+	within(t, soon, "nothing is left to say", w.told("ranges", ""))
+	require.NoError(t, w.setRanges(t.Context(), own))
+	within(t, soon, "so does one that is taken away", w.has("ranges", "+10.100.1.1"))
+	require.NoError(t, w.peer.Delete(t.Context(), "ranges", metav1.DeleteOptions{}))
+}
+
+// testForgedEndpoints: a peer that leads the provider's pods astray.
+func testForgedEndpoints(t *testing.T, w slicesWorld) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}, Status: corev1.NodeStatus{
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.100.7.7"}},
+	}}
+	_, err := w.milan.Client().CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, w.setRanges(t.Context(), "0.0.0.0/0"), "an administrator who trusts too much")
+	begin := time.Now()
+	w.create(t, shadowSlice("forged", endpoint("169.254.169.254"), endpoint("10.100.7.7"), endpoint("127.0.0.1"), endpoint("10.100.1.1"), endpoint("0.0.0.0"), endpoint("not.an.address")))
+	within(t, soon, "only what is a pod's is left", w.has("forged", "+10.100.1.1"))
+	within(t, soon, "and that is said", w.told("forged", offloadingv1beta1.ReasonEndpointsRefused, "5 of 6 endpoints are left out", "; and 2 more reasons"))
+	holds(t, time.Now().Add(3*time.Second), "as it is", w.has("forged", "+10.100.1.1"))
+	require.Len(t, w.wrote(t, begin, "forged"), 2, "one EndpointSlice and one status")
+	require.NoError(t, w.milan.Client().CoreV1().Nodes().Delete(t.Context(), "bare", metav1.DeleteOptions{}))
+	within(t, soon, "no longer a node's", w.has("forged", "+10.100.7.7", "+10.100.1.1"))
+	require.NoError(t, w.setRanges(t.Context(), w.rome.Options.PodCIDR))
+
+	w.create(t, func() *offloadingv1beta1.ShadowEndpointSlice {
+		s := shadowSlice("name")
+		s.Spec.Template.AddressType, s.Spec.Template.Endpoints = discoveryv1.AddressTypeFQDN, []discoveryv1.Endpoint{endpoint("metadata.google.internal")}
+		return s
+	}())
+	within(t, soon, "names are refused", w.told("name", offloadingv1beta1.ReasonEndpointsRefused, "IPv4 and IPv6 are accepted"))
+	w.create(t, func() *offloadingv1beta1.ShadowEndpointSlice {
+		s := shadowSlice("other", endpoint("10.100.1.1"))
+		s.Labels[offloadingv1beta1.OriginLabel] = "paris"
+		return s
+	}())
+	within(t, soon, "another's name is refused", w.told("other", "ForeignOrigin"))
+	require.NoError(t, w.absent("name")(t.Context()))
+	require.NoError(t, w.absent("other")(t.Context()))
+	for _, name := range []string{"forged", "name", "other"} {
+		require.NoError(t, w.peer.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	within(t, soon, "it is gone", w.absent("forged"))
+}
+
+// testRefusedSlice: what this cluster's API server does not take.
+func testRefusedSlice(t *testing.T, w slicesWorld) {
+	bad := []byte(`{"spec":{"template":{"ports":[{"name":"Not A Name","port":80}]}}}`)
+	good := []byte(`{"spec":{"template":{"ports":[{"name":"http","port":80}]}}}`)
+	w.create(t, shadowSlice("ports", endpoint("10.100.1.1")))
+	within(t, soon, "it is there", w.has("ports", "+10.100.1.1"))
+	_, err := w.peer.Patch(t.Context(), "ports", types.MergePatchType, bad, metav1.PatchOptions{})
+	require.NoError(t, err)
+	within(t, soon, "the API server's words", w.told("ports", offloadingv1beta1.ReasonEndpointSliceRefused, "ports[0].name"))
+	within(t, soon, "and nothing stays that is out of date", w.absent("ports"))
+	_, err = w.peer.Patch(t.Context(), "ports", types.MergePatchType, good, metav1.PatchOptions{})
+	require.NoError(t, err)
+	within(t, soon, "mended", w.has("ports", "+10.100.1.1"))
+	within(t, soon, "and all is well", w.told("ports", ""))
+	require.NoError(t, w.peer.Delete(t.Context(), "ports", metav1.DeleteOptions{}))
+}
+
+func testRepairedSlice(t *testing.T, w slicesWorld) {
+	in := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome)
+	w.create(t, shadowSlice("edited", endpoint("10.100.1.1")))
+	within(t, soon, "it is there", w.has("edited", "+10.100.1.1"))
+	for what, patch := range map[string]string{
+		"endpoints":  `{"endpoints":[{"addresses":["10.9.9.9"]}]}`,
+		"ports":      `{"ports":[]}`,
+		"labels":     `{"metadata":{"labels":{"kubernetes.io/service-name":"other"}}}`,
+		"managed-by": `{"metadata":{"labels":{"endpointslice.kubernetes.io/managed-by":null}}}`,
+		"owner":      `{"metadata":{"ownerReferences":null}}`,
+	} {
+		before := w.slice(t, "edited")
+		_, err := in.Patch(t.Context(), "edited", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		require.NoError(t, err)
+		within(t, soon, what+" are mended", func(context.Context) error {
+			s := w.slice(t, "edited")
+			if s.UID != before.UID {
+				return fmt.Errorf("another EndpointSlice")
+			}
+			s.ManagedFields, s.ResourceVersion, s.Generation = before.ManagedFields, before.ResourceVersion, before.Generation
+			if !slices.Equal(before.OwnerReferences, s.OwnerReferences) && len(s.OwnerReferences) != 1 {
+				return fmt.Errorf("owners are %+v", s.OwnerReferences)
+			}
+			if fmt.Sprint(before.Labels, before.Annotations) != fmt.Sprint(s.Labels, s.Annotations) || len(s.Ports) != 1 {
+				return fmt.Errorf("%+v", s)
+			}
+			return w.has("edited", "+10.100.1.1")(t.Context())
+		})
+	}
+	_, err := in.Patch(t.Context(), "edited", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":"x"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	before := w.slice(t, "edited")
+	require.NoError(t, in.Delete(t.Context(), "edited", metav1.DeleteOptions{}))
+	within(t, soon, "one that is deleted comes back", w.has("edited", "+10.100.1.1"))
+	require.Equal(t, "x", before.Labels["theirs"])
+	require.NotEqual(t, before.UID, w.slice(t, "edited").UID)
+	require.NoError(t, w.peer.Delete(t.Context(), "edited", metav1.DeleteOptions{}))
+}
+
+func testSliceCollision(t *testing.T, w slicesWorld) {
+	in := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome)
+	theirs := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "taken"}, AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{}}
+	before, err := in.Create(t.Context(), theirs, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.create(t, shadowSlice("taken", endpoint("10.100.1.1")))
+	within(t, soon, "the collision is told", w.told("taken", offloadingv1beta1.ReasonEndpointSliceCollision, "shop-rome/taken"))
+	require.NoError(t, w.peer.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
+	w.create(t, shadowSlice("taken", endpoint("10.100.1.1")))
+	within(t, soon, "told again", w.told("taken", offloadingv1beta1.ReasonEndpointSliceCollision))
+	require.Equal(t, before, w.slice(t, "taken"), "it is left alone")
+	require.NoError(t, in.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
+	within(t, soon, "ours comes when it has gone", w.has("taken", "+10.100.1.1"))
+	within(t, soon, "and nothing is left to say", w.told("taken", ""))
+	require.NoError(t, w.peer.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
+}
+
+func testSlicesRestart(t *testing.T, w slicesWorld) {
+	in := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome)
+	names := []string{"steady", "partly", "edited-down", "deleted-down", "left"}
+	for _, name := range names {
+		list := []discoveryv1.Endpoint{endpoint("10.100.1.1")}
+		if name == "partly" {
+			list = append(list, endpoint("127.0.0.1"))
+		}
+		w.create(t, shadowSlice(name, list...))
+		within(t, soon, name, w.has(name, "+10.100.1.1"))
+	}
+	within(t, soon, "one is not wholly enforced", w.told("partly", offloadingv1beta1.ReasonEndpointsRefused))
+	w.milan.Controller.Kill()
+	<-w.milan.Controller.Exited()
+	begin := time.Now()
+	_, err := in.Patch(t.Context(), "edited-down", types.MergePatchType, []byte(`{"endpoints":[]}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.NoError(t, in.Delete(t.Context(), "deleted-down", metav1.DeleteOptions{}))
+	// Kubernetes' garbage collector would take this one away too: it is told not to.
+	require.NoError(t, w.peer.Delete(t.Context(), "left", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}))
+	w.create(t, shadowSlice("fresh", endpoint("10.100.1.2")))
+	require.NoError(t, w.sites.Restart(&w.milan.Controller))
+	within(t, soon, "the edited one is mended", w.has("edited-down", "+10.100.1.1"))
+	within(t, soon, "the deleted one is back", w.has("deleted-down", "+10.100.1.1"))
+	within(t, soon, "the new one is there", w.has("fresh", "+10.100.1.2"))
+	within(t, soon, "the one without shadow is gone", w.absent("left"))
+	holds(t, time.Now().Add(3*time.Second), "steady", w.has("steady", "+10.100.1.1"))
+	require.Empty(t, w.wrote(t, begin, "steady"), "nothing changed: nothing is written")
+	require.Empty(t, w.wrote(t, begin, "partly"))
+	for _, name := range []string{"partly", "edited-down", "deleted-down", "fresh"} {
+		require.NoError(t, w.peer.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		within(t, soon, name+" is gone", w.absent(name))
+	}
+}
+
+// manySlices is how many EndpointSlices stand while rome is away.
+const manySlices = 300
+
+// testManySlices: each costs one write, and is soon there.
+func testManySlices(t *testing.T, w slicesWorld) {
+	begin := time.Now()
+	for i := range manySlices {
+		w.create(t, shadowSlice(fmt.Sprintf("many-%d", i), endpoint("10.100.2.1"), endpoint("10.100.2.2")))
+	}
+	t.Logf("%d ShadowEndpointSlices created: %s", manySlices, time.Since(begin).Round(time.Millisecond))
+	within(t, soon, "all EndpointSlices are there", w.allReady(true))
+	require.Len(t, writes(t, w.milan.Cluster, controllerUser, begin), manySlices, "one write each")
+}
+
+// allReady looks for every endpoint of the many EndpointSlices.
+func (w slicesWorld) allReady(ready bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		list, err := w.milan.Client().DiscoveryV1().EndpointSlices(twinOfRome).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		found := 0
+		for _, slice := range list.Items {
+			for _, e := range slice.Endpoints {
+				if strings.HasPrefix(slice.Name, "many-") && *e.Conditions.Ready == ready {
+					found++
+				}
+			}
+		}
+		if found != 2*manySlices {
+			return fmt.Errorf("%d of %d endpoints are Ready=%t", found, 2*manySlices, ready)
+		}
+		return nil
+	}
+}
+
+// romeIs looks for the check of rome's API server in milan.
+func (w slicesWorld) romeIs(status metav1.ConditionStatus) func(context.Context) error {
+	return func(ctx context.Context) error {
+		fc, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "rome", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionAPIServer)
+		if c == nil || c.Status != status {
+			return fmt.Errorf("conditions are %+v", fc.Status.Conditions)
+		}
+		return nil
+	}
+}
+
+// testConsumerOutage: milan holds credentials for rome too, and so sees when it is away.
+func testConsumerOutage(t *testing.T, w slicesWorld) {
+	off := endpoint("10.100.1.9")
+	off.Conditions.Ready = new(false)
+	w.create(t, shadowSlice("away", endpoint("10.100.1.1"), off))
+	within(t, soon, "ready without a check", w.has("away", "+10.100.1.1", "-10.100.1.9"))
+	require.NoError(t, w.milan.Connect(t.Context(), w.rome))
+	within(t, time.Minute, "milan checks rome", w.romeIs(metav1.ConditionTrue))
+	within(t, soon, "ready with a check", w.has("away", "+10.100.1.1", "-10.100.1.9"))
+	for _, f := range faults() {
+		if !f.aside {
+			continue // rome's own control plane is not under test
+		}
+		t.Run(f.name, func(t *testing.T) {
+			begin := time.Now()
+			struck := begin
+			f.strike(w.rome.Cluster)
+			t.Cleanup(func() { require.NoError(t, f.heal(context.WithoutCancel(t.Context()), w.rome.Cluster)) })
+			within(t, 2*promptly, "milan notices", w.romeIs(metav1.ConditionFalse))
+			within(t, promptly, "all endpoints are off", w.allReady(false))
+			by(t, begin, 2*promptly, "not ready", w.has("away", "-10.100.1.1", "-10.100.1.9"))
+			holds(t, time.Now().Add(5*time.Second), "not ready", w.has("away", "-10.100.1.1", "-10.100.1.9"))
+			require.NoError(t, f.heal(t.Context(), w.rome.Cluster))
+			begin = time.Now()
+			within(t, 2*promptly, "milan notices", w.romeIs(metav1.ConditionTrue))
+			within(t, promptly, "all endpoints are on", w.allReady(true))
+			by(t, begin, 2*promptly, "ready again", w.has("away", "+10.100.1.1", "-10.100.1.9"))
+			require.Len(t, w.wrote(t, struck, "away"), 2, "off, and on")
+		})
+	}
+}
+
+// testConsumerUnknown: rome answers and no longer says who it is. That is not known to be
+// bad; for a while all stays as it is.
+func testConsumerUnknown(t *testing.T, w slicesWorld) {
+	setUser := func(name string) {
+		patch := fmt.Appendf(nil, `{"spec":{"userName":%q}}`, name)
+		_, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), "milan", types.MergePatchType, patch, metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	setUser("")
+	within(t, soon, "milan has no rights in rome", func(ctx context.Context) error {
+		_, err := w.rome.Client().RbacV1().ClusterRoleBindings().Get(ctx, "liqod-peer-cluster:milan", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("still bound: %w", err)
+	})
+	begin := time.Now()
+	require.NoError(t, w.sites.Restart(&w.milan.Controller))
+	within(t, soon, "milan does not know", w.romeIs(metav1.ConditionUnknown))
+	unknown := time.Now()
+	require.NoError(t, w.has("away", "+10.100.1.1", "-10.100.1.9")(t.Context()))
+	holds(t, unknown.Add(shortGrace-3*time.Second), "ready for a while", w.has("away", "+10.100.1.1", "-10.100.1.9"))
+	by(t, unknown, shortGrace+promptly, "then not ready", w.has("away", "-10.100.1.1", "-10.100.1.9"))
+	require.Len(t, w.wrote(t, begin, "away"), 1)
+	setUser("system:serviceaccount:liqo-tenant-milan:peer-1")
+	within(t, time.Minute, "milan knows", w.romeIs(metav1.ConditionTrue))
+	within(t, soon, "ready again", w.has("away", "+10.100.1.1", "-10.100.1.9"))
+}
