@@ -140,7 +140,7 @@ func TestChart(t *testing.T) {
 	plain := c.mustRender(t, nil)
 	t.Run("definitions are kept", func(t *testing.T) {
 		crds := plain.ofKind("CustomResourceDefinition")
-		require.Len(t, crds, 5)
+		require.Len(t, crds, 6)
 		for _, crd := range crds {
 			require.Equal(t, "keep", crd.GetAnnotations()["helm.sh/resource-policy"], crd.GetName())
 		}
