@@ -3,9 +3,11 @@ package forge
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -163,6 +165,17 @@ func errorOf[T any](_ T, err error) error { return err }
 // fill gives v, and what is in it, values other than zero, some levels deep.
 func fill(v reflect.Value, depth int) {
 	if depth > 8 || !v.CanSet() {
+		return
+	}
+	switch at := v.Addr().Interface().(type) {
+	case *metav1.Time:
+		*at = metav1.Unix(7, 0)
+		return
+	case *metav1.MicroTime:
+		*at = metav1.MicroTime{Time: time.Unix(7, 0)}
+		return
+	case *resource.Quantity:
+		*at = resource.MustParse("7")
 		return
 	}
 	switch v.Kind() {

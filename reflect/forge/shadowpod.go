@@ -23,7 +23,7 @@ const (
 	ReasonReflected = "AlreadyReflected"
 )
 
-// Refused says that a pod cannot be offloaded as it is written. Only another pod
+// Refused says that an object cannot be reflected as it is written. Only another object
 // helps: callers show it and do not try again.
 type Refused struct {
 	// Reason is a CamelCase word for conditions and events.

@@ -28,6 +28,9 @@ const (
 	// LocalPodUIDLabel carries the UID of the consumer's pod, on ShadowPods and on the
 	// provider's pods. Pods are matched by it, never by name alone.
 	LocalPodUIDLabel = "offloading.liqo.io/local-pod-uid"
+	// ServiceAccountNameLabel names the service account, on a reflected Secret that holds a
+	// token of it.
+	ServiceAccountNameLabel = "offloading.liqo.io/service-account-name"
 	// ReplicatedLabel is "true" on objects that a peer put into its tenant namespace.
 	ReplicatedLabel = "liqo.io/replicated"
 	// OriginIDLabel carries the id of the cluster that a replicated object comes from.

@@ -1,0 +1,72 @@
+package forge
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// RootCAConfigMap is the name of the ConfigMap with the certificates of the cluster's own
+// API server, that every namespace has. It is reflected under any policy: with it pods
+// of this cluster know their API server from the provider, too.
+const RootCAConfigMap = "kube-root-ca.crt"
+
+// rootCASuffixLength is how many characters of the cluster's id tell its root CA from
+// that of the provider, which has the name without it.
+const rootCASuffixLength = 5
+
+// RemoteConfigMapName returns the name in the provider of a ConfigMap of the cluster
+// with that id.
+func RemoteConfigMapName(name, originClusterID string) string {
+	if name != RootCAConfigMap {
+		return name
+	}
+	suffix := originClusterID[:min(len(originClusterID), rootCASuffixLength)]
+	// A name may not end like this, which the beginning of an id may.
+	return RootCAConfigMap + "." + strings.TrimRight(suffix, "-.")
+}
+
+// LocalConfigMapName is the inverse of RemoteConfigMapName.
+func LocalConfigMapName(remoteName, originClusterID string) string {
+	if remoteName == RemoteConfigMapName(RootCAConfigMap, originClusterID) {
+		return RootCAConfigMap
+	}
+	return remoteName
+}
+
+// ConfigMap returns the ConfigMap in the provider, or nil for one that stands for a
+// ConfigMap of another cluster. The error, if any, is a *Refused.
+func ConfigMap(local *corev1.ConfigMap, o ObjectOptions) (*corev1.ConfigMap, error) {
+	if Foreign(local, o.OriginClusterID) {
+		return nil, nil
+	}
+	if local.Name == RemoteConfigMapName(RootCAConfigMap, o.OriginClusterID) {
+		return nil, &Refused{ReasonNameTaken, fmt.Sprintf("ConfigMap %s: in the provider this is the name of %s of this cluster; use another name",
+			local.Name, RootCAConfigMap)}
+	}
+	out := local.DeepCopy()
+	out.ObjectMeta = o.meta(&local.ObjectMeta)
+	out.Name = RemoteConfigMapName(local.Name, o.OriginClusterID)
+	return out, nil
+}
+
+// MergeConfigMap returns have made as wanted.
+func MergeConfigMap(have, want *corev1.ConfigMap) *corev1.ConfigMap {
+	out := have.DeepCopy()
+	mergeMeta(&out.ObjectMeta, &want.ObjectMeta)
+	wanted := want.DeepCopy()
+	out.Data, out.BinaryData, out.Immutable = wanted.Data, wanted.BinaryData, wanted.Immutable
+	return out
+}
+
+// ReplacesConfigMap tells whether have must be deleted and created anew to become as
+// wanted, since it is immutable.
+func ReplacesConfigMap(have, want *corev1.ConfigMap) bool {
+	return isTrue(have.Immutable) && !(isTrue(want.Immutable) && maps.Equal(have.Data, want.Data) &&
+		equality.Semantic.DeepEqual(have.BinaryData, want.BinaryData))
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

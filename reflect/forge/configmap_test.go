@@ -1,0 +1,105 @@
+package forge
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// configMapFields says what happens to each field of a reflected ConfigMap.
+var configMapFields = map[string]rule{
+	"TypeMeta":   {apart, "nobody's"},
+	"ObjectMeta": {apart, "see metaFields"},
+	"Immutable":  {kept, ""},
+	"Data":       {kept, ""},
+	"BinaryData": {kept, ""},
+}
+
+func configMap() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "shop"}}
+}
+
+func TestEveryFieldOfAConfigMapHasARule(t *testing.T) {
+	t.Parallel()
+	requireRules(t, configMapFields, kind[corev1.ConfigMap, corev1.ConfigMap]{
+		local:  configMap,
+		forge:  func(c *corev1.ConfigMap) (*corev1.ConfigMap, error) { return ConfigMap(c, objectOptions()) },
+		merge:  MergeConfigMap,
+		here:   func(c *corev1.ConfigMap) any { return c },
+		remote: func(c *corev1.ConfigMap) any { return c },
+	})
+}
+
+func TestConfigMapName(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		name, id string
+		want     string // "" is refused
+	}{
+		"any":                   {"web", "rome-1234", "web"},
+		"root CA":               {"kube-root-ca.crt", "rome-1234", "kube-root-ca.crt.rome"},
+		"root CA, long id":      {"kube-root-ca.crt", "roma1234", "kube-root-ca.crt.roma1"},
+		"root CA, short id":     {"kube-root-ca.crt", "r", "kube-root-ca.crt.r"},
+		"the root CA's there":   {"kube-root-ca.crt.rome", "rome", ""},
+		"another's root CA":     {"kube-root-ca.crt.milan", "rome", "kube-root-ca.crt.milan"},
+		"begins like a root CA": {"kube-root-ca.crt.rome2", "rome", "kube-root-ca.crt.rome2"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := objectOptions()
+			o.OriginClusterID = tc.id
+			local := configMap()
+			local.Name = tc.name
+			got, err := ConfigMap(local, o)
+			if tc.want == "" {
+				require.ErrorContains(t, err, ReasonNameTaken+": ConfigMap kube-root-ca.crt.rome: ")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tc.want, got.Name)
+			require.Equal(t, tc.name, LocalConfigMapName(got.Name, tc.id))
+		})
+	}
+}
+
+func TestForeignConfigMap(t *testing.T) {
+	t.Parallel()
+	local := configMap()
+	local.Labels = map[string]string{offloadingv1beta1.OriginLabel: "paris"}
+	got, err := ConfigMap(local, objectOptions())
+	require.NoError(t, err)
+	require.Nil(t, got)
+}
+
+func TestReplacesConfigMap(t *testing.T) {
+	t.Parallel()
+	text := func(s string, immutable *bool) *corev1.ConfigMap {
+		return &corev1.ConfigMap{Data: map[string]string{"k": s}, Immutable: immutable}
+	}
+	bytes := func(s string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{BinaryData: map[string][]byte{"k": []byte(s)}, Immutable: new(true)}
+	}
+	cases := map[string]struct {
+		have, want *corev1.ConfigMap
+		replaces   bool
+	}{
+		"mutable":                {text("a", nil), text("b", nil), false},
+		"said to be mutable":     {text("a", new(false)), text("b", nil), false},
+		"becomes immutable":      {text("a", nil), text("b", new(true)), false},
+		"immutable, equal":       {text("a", new(true)), text("a", new(true)), false},
+		"immutable, other text":  {text("a", new(true)), text("b", new(true)), true},
+		"immutable, other bytes": {bytes("a"), bytes("b"), true},
+		"immutable, no longer":   {text("a", new(true)), text("a", nil), true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.replaces, ReplacesConfigMap(tc.have, tc.want))
+		})
+	}
+}

@@ -1,0 +1,243 @@
+package forge
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// More fates of fields, for objects that are merged into what the provider has.
+const (
+	// defaulted is kept, and where it is not set here, what the provider fills in stays.
+	defaulted = "kept or defaulted"
+	// apart has a table or a test of its own.
+	apart = "see its own test"
+)
+
+func objectOptions() ObjectOptions {
+	return ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: "shop-rome"}
+}
+
+// kind is what forging one kind consists of, and the part of it that a table is about.
+type kind[L, R any] struct {
+	local  func() *L // the least that the API server would accept
+	forge  func(*L) (*R, error)
+	merge  func(have, want *R) *R
+	here   func(*L) any // pointers to the same struct, in the local and the remote object
+	remote func(*R) any
+}
+
+// requireRules requires that every field of the struct has a line in rules, and that the
+// forge and the merge do with it what the line says.
+func requireRules[L, R any](t *testing.T, rules map[string]rule, k kind[L, R]) {
+	t.Helper()
+	typ := reflect.TypeOf(k.here(k.local())).Elem()
+	require.Len(t, rules, typ.NumField(), "fields of %s", typ)
+	for i := range typ.NumField() {
+		name := typ.Field(i).Name
+		rule, ok := rules[name]
+		require.Truef(t, ok, "%s.%s has no line in the table: decide what happens to it", typ, name)
+		if rule.fate == apart || rule.fate == partly || rule.fate == forced {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k.requireRule(t, i, rule.fate)
+		})
+	}
+}
+
+func (k kind[L, R]) requireRule(t *testing.T, field int, fate string) {
+	plain, full := k.local(), k.local()
+	set := reflect.ValueOf(k.here(full)).Elem().Field(field)
+	fill(set, 0)
+	require.False(t, set.IsZero(), "the test must set the field")
+	without, err := k.forge(plain)
+	require.NoError(t, err)
+	with, err := k.forge(full)
+	if fate == refused {
+		require.ErrorAs(t, err, new(*Refused))
+		return
+	}
+	require.NoError(t, err)
+	of := func(r *R) any { return reflect.ValueOf(k.remote(r)).Elem().Field(field).Interface() }
+	zero := reflect.Zero(set.Type()).Interface()
+
+	if fate == removed {
+		require.Equal(t, zero, of(with), "forged")
+		reflect.ValueOf(k.remote(with)).Elem().Field(field).Set(set)
+		require.Equal(t, set.Interface(), of(k.merge(with, without)), "what others set stays")
+		return
+	}
+	require.Equal(t, set.Interface(), of(with), "forged")
+	require.Equal(t, set.Interface(), of(k.merge(without, with)), "set later")
+	if fate == defaulted {
+		require.Equal(t, of(with), of(k.merge(with, without)), "what the provider fills in stays")
+		return
+	}
+	require.True(t, equality.Semantic.DeepEqual(of(without), of(k.merge(with, without))), "unset later")
+}
+
+// metaFields says what happens to the metadata of each reflected object.
+var metaFields = map[string]rule{
+	"Name":                       {apart, "kept, but that of the root CA"},
+	"GenerateName":               {removed, "the name is known"},
+	"Namespace":                  {forced, "the twin"},
+	"SelfLink":                   {removed, "of this cluster's object"},
+	"UID":                        {removed, "of this cluster's object"},
+	"ResourceVersion":            {removed, "of this cluster's object"},
+	"Generation":                 {removed, "of this cluster's object"},
+	"CreationTimestamp":          {removed, "of this cluster's object"},
+	"DeletionTimestamp":          {removed, "of this cluster's object"},
+	"DeletionGracePeriodSeconds": {removed, "of this cluster's object"},
+	"Labels":                     {apart, "without those that stay here, with ours"},
+	"Annotations":                {apart, "without those that stay here, with the record of ours"},
+	"OwnerReferences":            {removed, "names objects of this cluster"},
+	"Finalizers":                 {removed, "nobody in the provider would remove them"},
+	"ManagedFields":              {removed, "of this cluster's object"},
+}
+
+func TestEveryFieldOfTheMetadataHasARule(t *testing.T) {
+	t.Parallel()
+	requireRules(t, metaFields, kind[metav1.ObjectMeta, metav1.ObjectMeta]{
+		local: func() *metav1.ObjectMeta { return &metav1.ObjectMeta{Name: "c", Namespace: "shop"} },
+		forge: func(m *metav1.ObjectMeta) (*metav1.ObjectMeta, error) {
+			out := objectOptions().meta(m)
+			return &out, nil
+		},
+		merge: func(have, want *metav1.ObjectMeta) *metav1.ObjectMeta {
+			out := have.DeepCopy()
+			mergeMeta(out, want)
+			return out
+		},
+		here:   func(m *metav1.ObjectMeta) any { return m },
+		remote: func(m *metav1.ObjectMeta) any { return m },
+	})
+}
+
+func TestMetadata(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		local       metav1.ObjectMeta
+		opts        func(*ObjectOptions)
+		labels      map[string]string // beside origin and destination
+		annotations map[string]string // beside the record
+		record      string
+	}{
+		"bare": {
+			record: `{"labels":["offloading.liqo.io/destination","offloading.liqo.io/origin"]}`,
+		},
+		"kept": {
+			local:       metav1.ObjectMeta{Labels: map[string]string{"b": "1", "a": "2"}, Annotations: map[string]string{"note": "x"}},
+			labels:      map[string]string{"b": "1", "a": "2"},
+			annotations: map[string]string{"note": "x"},
+			record:      `{"labels":["a","b","offloading.liqo.io/destination","offloading.liqo.io/origin"],"annotations":["note"]}`,
+		},
+		"skipped": {
+			local: metav1.ObjectMeta{Labels: map[string]string{"site": "1", "rack": "2", "a": "3"}, Annotations: map[string]string{"cloud": "x", "mesh": "y"}},
+			opts: func(o *ObjectOptions) {
+				o.SkipLabels, o.SkipAnnotations = []string{"site"}, []string{"cloud"}
+				o.Patch = &offloadingv1beta1.OffloadingPatch{LabelsNotReflected: []string{"rack"}, AnnotationsNotReflected: []string{"mesh"}}
+			},
+			labels: map[string]string{"a": "3"},
+			record: `{"labels":["a","offloading.liqo.io/destination","offloading.liqo.io/origin"]}`,
+		},
+		"ours cannot be skipped or overridden": {
+			local:  metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.OriginLabel: "x"}, Annotations: map[string]string{offloadingv1beta1.ReflectedAnnotation: "x"}},
+			opts:   func(o *ObjectOptions) { o.SkipLabels = []string{offloadingv1beta1.DestinationLabel} },
+			record: `{"labels":["offloading.liqo.io/destination","offloading.liqo.io/origin"]}`,
+		},
+		"annotations that speak to this cluster": {
+			local: metav1.ObjectMeta{Annotations: map[string]string{
+				corev1.LastAppliedConfigAnnotation: "{}", offloadingv1beta1.SkipReflectionAnnotation: "false",
+				offloadingv1beta1.AllowReflectionAnnotation: "true"}},
+			record: `{"labels":["offloading.liqo.io/destination","offloading.liqo.io/origin"]}`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := objectOptions()
+			if tc.opts != nil {
+				tc.opts(&o)
+			}
+			before := tc.local.DeepCopy()
+			got := o.meta(&tc.local)
+			require.Equal(t, before, &tc.local, "the argument is not changed")
+			labels, annotations := without(tc.labels, nil), without(tc.annotations, nil)
+			labels["offloading.liqo.io/origin"], labels["offloading.liqo.io/destination"] = "rome", "milan"
+			annotations["offloading.liqo.io/reflected"] = tc.record
+			require.Equal(t, metav1.ObjectMeta{Namespace: "shop-rome", Labels: labels, Annotations: annotations}, got)
+		})
+	}
+}
+
+func TestMergeMetadata(t *testing.T) {
+	t.Parallel()
+	forge := func(labels, annotations map[string]string) *metav1.ObjectMeta {
+		m := objectOptions().meta(&metav1.ObjectMeta{Labels: labels, Annotations: annotations})
+		return &m
+	}
+	type m = map[string]string
+	cases := map[string]struct {
+		have   *metav1.ObjectMeta
+		change func(*metav1.ObjectMeta) // by others
+		want   *metav1.ObjectMeta
+		labels m // beside origin and destination
+		notes  m // beside the record
+	}{
+		"nothing":       {have: forge(m{"a": "1"}, m{"n": "1"}), want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
+		"added here":    {have: forge(nil, nil), want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
+		"changed here":  {have: forge(m{"a": "1"}, m{"n": "1"}), want: forge(m{"a": "2"}, m{"n": "2"}), labels: m{"a": "2"}, notes: m{"n": "2"}},
+		"removed here":  {have: forge(m{"a": "1", "b": "1"}, m{"n": "1"}), want: forge(m{"b": "1"}, nil), labels: m{"b": "1"}, notes: m{}},
+		"added there":   {have: forge(m{"a": "1"}, nil), change: func(o *metav1.ObjectMeta) { o.Labels["x"], o.Annotations["y"] = "1", "1" }, want: forge(nil, nil), labels: m{"x": "1"}, notes: m{"y": "1"}},
+		"changed there": {have: forge(m{"a": "1"}, m{"n": "1"}), change: func(o *metav1.ObjectMeta) { o.Labels["a"], o.Annotations["n"] = "x", "x" }, want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
+		"removed there": {have: forge(m{"a": "1"}, m{"n": "1"}), change: func(o *metav1.ObjectMeta) { delete(o.Labels, "a"); delete(o.Annotations, "n") }, want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
+		"the record is spoilt": {have: forge(m{"a": "1"}, m{"n": "1"}), change: func(o *metav1.ObjectMeta) { o.Annotations[offloadingv1beta1.ReflectedAnnotation] = "{" }, want: forge(m{"b": "1"}, nil),
+			labels: m{"a": "1", "b": "1"}, notes: m{"n": "1"}},
+		"the record is gone": {have: forge(m{"a": "1"}, nil), change: func(o *metav1.ObjectMeta) { o.Annotations = nil }, want: forge(m{"b": "1"}, nil), labels: m{"a": "1", "b": "1"}, notes: m{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if tc.change != nil {
+				tc.change(tc.have)
+			}
+			got := tc.have.DeepCopy()
+			mergeMeta(got, tc.want)
+			want := tc.want.DeepCopy()
+			want.Labels, want.Annotations = tc.labels, tc.notes
+			want.Labels["offloading.liqo.io/origin"], want.Labels["offloading.liqo.io/destination"] = "rome", "milan"
+			want.Annotations["offloading.liqo.io/reflected"] = tc.want.Annotations["offloading.liqo.io/reflected"]
+			require.Equal(t, want, got)
+			again := got.DeepCopy()
+			mergeMeta(again, tc.want)
+			require.Equal(t, got, again, "a second time changes nothing")
+		})
+	}
+}
+
+func TestForeign(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		labels map[string]string
+		want   bool
+	}{
+		"made here":             {nil, false},
+		"of another cluster":    {map[string]string{offloadingv1beta1.OriginLabel: "paris"}, true},
+		"of nobody":             {map[string]string{offloadingv1beta1.OriginLabel: ""}, true},
+		"labelled as made here": {map[string]string{offloadingv1beta1.OriginLabel: "rome"}, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, Foreign(&metav1.ObjectMeta{Labels: tc.labels}, "rome"))
+		})
+	}
+}

@@ -1,0 +1,71 @@
+package forge
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// Labels that the token controllers of this cluster keep on a service account's token.
+const (
+	tokenLastUsedLabel = "kubernetes.io/legacy-token-last-used"
+	tokenInvalidLabel  = "kubernetes.io/legacy-token-invalid-since"
+)
+
+// Secret returns the Secret in the provider, or nil for one that stands for a Secret of
+// another cluster. The error, if any, is a *Refused. All types go verbatim (a bootstrap
+// token means something in kube-system only, which is never a twin namespace), but a
+// token of a service account: with tokens it becomes an Opaque Secret, which the
+// provider does not take for one of its own service accounts'; without, it is refused.
+func Secret(local *corev1.Secret, o ObjectOptions, tokens bool) (*corev1.Secret, error) {
+	if Foreign(local, o.OriginClusterID) {
+		return nil, nil
+	}
+	out := local.DeepCopy()
+	out.ObjectMeta = o.meta(&local.ObjectMeta)
+	out.StringData = nil
+	if out.Type == "" {
+		out.Type = corev1.SecretTypeOpaque
+	}
+	if out.Type != corev1.SecretTypeServiceAccountToken {
+		return out, nil
+	}
+	if !tokens {
+		return nil, &Refused{ReasonReflectionDisabled, fmt.Sprintf("Secret %s has type %s: tokens of service accounts stay in this cluster; a copy of other type is reflected",
+			local.Name, local.Type)}
+	}
+	opaqueToken(out, local.Annotations[corev1.ServiceAccountNameKey])
+	return out, nil
+}
+
+// opaqueToken turns the forged token of a service account of that name into data.
+func opaqueToken(out *corev1.Secret, account string) {
+	out.Type = corev1.SecretTypeOpaque
+	out.Labels = without(out.Labels, []string{tokenLastUsedLabel, tokenInvalidLabel})
+	out.Annotations = without(out.Annotations, []string{corev1.ServiceAccountNameKey, corev1.ServiceAccountUIDKey})
+	// The name may be longer than a label's value.
+	if account != "" && len(validation.IsValidLabelValue(account)) == 0 {
+		out.Labels[offloadingv1beta1.ServiceAccountNameLabel] = account
+	}
+	record(&out.ObjectMeta)
+}
+
+// MergeSecret returns have made as wanted.
+func MergeSecret(have, want *corev1.Secret) *corev1.Secret {
+	out := have.DeepCopy()
+	mergeMeta(&out.ObjectMeta, &want.ObjectMeta)
+	wanted := want.DeepCopy()
+	out.Data, out.Immutable, out.Type = wanted.Data, wanted.Immutable, wanted.Type
+	return out
+}
+
+// ReplacesSecret tells whether have must be deleted and created anew to become as
+// wanted: its type never changes, and its content not when it is immutable.
+func ReplacesSecret(have, want *corev1.Secret) bool {
+	return have.Type != want.Type ||
+		isTrue(have.Immutable) && !(isTrue(want.Immutable) && equality.Semantic.DeepEqual(have.Data, want.Data))
+}

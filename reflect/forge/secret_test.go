@@ -1,0 +1,123 @@
+package forge
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// secretFields says what happens to each field of a reflected Secret.
+var secretFields = map[string]rule{
+	"TypeMeta":   {apart, "nobody's"},
+	"ObjectMeta": {apart, "see metaFields"},
+	"Immutable":  {kept, ""},
+	"Data":       {kept, ""},
+	"StringData": {removed, "only written; the API server has put it into Data"},
+	"Type":       {apart, "kept, but that of tokens of service accounts; cannot be changed"},
+}
+
+func secret(typ corev1.SecretType) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "shop"}, Type: typ}
+}
+
+func TestEveryFieldOfASecretHasARule(t *testing.T) {
+	t.Parallel()
+	requireRules(t, secretFields, kind[corev1.Secret, corev1.Secret]{
+		local:  func() *corev1.Secret { return secret(corev1.SecretTypeOpaque) },
+		forge:  func(s *corev1.Secret) (*corev1.Secret, error) { return Secret(s, objectOptions(), false) },
+		merge:  MergeSecret,
+		here:   func(s *corev1.Secret) any { return s },
+		remote: func(s *corev1.Secret) any { return s },
+	})
+}
+
+func TestSecretTypes(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []corev1.SecretType{
+		corev1.SecretTypeOpaque, corev1.SecretTypeDockercfg, corev1.SecretTypeDockerConfigJson, corev1.SecretTypeBasicAuth,
+		corev1.SecretTypeSSHAuth, corev1.SecretTypeTLS, corev1.SecretTypeBootstrapToken, "helm.sh/release.v1",
+	} {
+		t.Run(string(typ), func(t *testing.T) {
+			t.Parallel()
+			got, err := Secret(secret(typ), objectOptions(), false)
+			require.NoError(t, err)
+			require.Equal(t, typ, got.Type)
+		})
+	}
+	got, err := Secret(secret(""), objectOptions(), false)
+	require.NoError(t, err)
+	require.Equal(t, corev1.SecretTypeOpaque, got.Type, "as the API server has it")
+}
+
+func TestSecretForeign(t *testing.T) {
+	t.Parallel()
+	local := secret(corev1.SecretTypeOpaque)
+	local.Labels = map[string]string{offloadingv1beta1.OriginLabel: "paris"}
+	got, err := Secret(local, objectOptions(), true)
+	require.NoError(t, err)
+	require.Nil(t, got)
+}
+
+func TestServiceAccountToken(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 64)
+	token := func(account string) *corev1.Secret {
+		s := secret(corev1.SecretTypeServiceAccountToken)
+		s.Labels = map[string]string{"kubernetes.io/legacy-token-last-used": "2026-01-01", "app": "web"}
+		s.Annotations = map[string]string{"kubernetes.io/service-account.name": account, "kubernetes.io/service-account.uid": "u", "note": "x"}
+		s.Data = map[string][]byte{"token": []byte("t")}
+		return s
+	}
+	_, err := Secret(token("web"), objectOptions(), false)
+	require.EqualError(t, err, "ReflectionDisabled: Secret s has type kubernetes.io/service-account-token: "+
+		"tokens of service accounts stay in this cluster; a copy of other type is reflected")
+
+	local := token("web")
+	before := local.DeepCopy()
+	got, err := Secret(local, objectOptions(), true)
+	require.NoError(t, err)
+	require.Equal(t, before, local, "the argument is not changed")
+	require.Equal(t, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "s", Namespace: "shop-rome",
+			Labels: map[string]string{"app": "web", "offloading.liqo.io/origin": "rome", "offloading.liqo.io/destination": "milan",
+				"offloading.liqo.io/service-account-name": "web"},
+			Annotations: map[string]string{"note": "x", "offloading.liqo.io/reflected": `{"labels":["app","offloading.liqo.io/destination",` +
+				`"offloading.liqo.io/origin","offloading.liqo.io/service-account-name"],"annotations":["note"]}`},
+		},
+		Type: corev1.SecretTypeOpaque, Data: local.Data,
+	}, got)
+
+	got, err = Secret(token(long), objectOptions(), true)
+	require.NoError(t, err)
+	require.NotContains(t, got.Labels, "offloading.liqo.io/service-account-name", "a label cannot say it")
+}
+
+func TestReplacesSecret(t *testing.T) {
+	t.Parallel()
+	of := func(typ corev1.SecretType, data string, immutable *bool) *corev1.Secret {
+		return &corev1.Secret{Type: typ, Data: map[string][]byte{"k": []byte(data)}, Immutable: immutable}
+	}
+	cases := map[string]struct {
+		have, want *corev1.Secret
+		replaces   bool
+	}{
+		"mutable":               {of("Opaque", "a", nil), of("Opaque", "b", nil), false},
+		"other type":            {of("Opaque", "a", nil), of("kubernetes.io/tls", "a", nil), true},
+		"becomes immutable":     {of("Opaque", "a", nil), of("Opaque", "b", new(true)), false},
+		"immutable, equal":      {of("Opaque", "a", new(true)), of("Opaque", "a", new(true)), false},
+		"immutable, other data": {of("Opaque", "a", new(true)), of("Opaque", "b", new(true)), true},
+		"immutable, no longer":  {of("Opaque", "a", new(true)), of("Opaque", "a", new(false)), true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.replaces, ReplacesSecret(tc.have, tc.want))
+		})
+	}
+}
