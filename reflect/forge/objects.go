@@ -70,6 +70,13 @@ func (o ObjectOptions) meta(local *metav1.ObjectMeta) metav1.ObjectMeta {
 	return out
 }
 
+// leave takes labels and annotations that mean something at home only out of forged
+// metadata.
+func leave(m *metav1.ObjectMeta, labels, annotations []string) {
+	m.Labels, m.Annotations = without(m.Labels, labels), without(m.Annotations, annotations)
+	record(m)
+}
+
 // keys are the labels and annotations of a reflected object that come from here.
 type keys struct {
 	Labels      []string `json:"labels,omitempty"`

@@ -45,13 +45,12 @@ func Secret(local *corev1.Secret, o ObjectOptions, tokens bool) (*corev1.Secret,
 // opaqueToken turns the forged token of a service account of that name into data.
 func opaqueToken(out *corev1.Secret, account string) {
 	out.Type = corev1.SecretTypeOpaque
-	out.Labels = without(out.Labels, []string{tokenLastUsedLabel, tokenInvalidLabel})
-	out.Annotations = without(out.Annotations, []string{corev1.ServiceAccountNameKey, corev1.ServiceAccountUIDKey})
 	// The name may be longer than a label's value.
 	if account != "" && len(validation.IsValidLabelValue(account)) == 0 {
 		out.Labels[offloadingv1beta1.ServiceAccountNameLabel] = account
 	}
-	record(&out.ObjectMeta)
+	leave(&out.ObjectMeta, []string{tokenLastUsedLabel, tokenInvalidLabel},
+		[]string{corev1.ServiceAccountNameKey, corev1.ServiceAccountUIDKey})
 }
 
 // MergeSecret returns have made as wanted.

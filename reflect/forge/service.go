@@ -1,0 +1,157 @@
+package forge
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// apiServerService is the Service of the cluster's own API server, in the namespace
+// default. Each cluster has its own.
+const apiServerService = "kubernetes"
+
+// Service returns the Service in the provider, where loadBalancers are offered as
+// classes. It is nil for one that is not reflected: the API server's, and one that
+// stands for a Service of another cluster. The error is always nil.
+func Service(local *corev1.Service, o ObjectOptions, loadBalancers []Class) (*corev1.Service, error) {
+	if Foreign(local, o.OriginClusterID) || local.Namespace == metav1.NamespaceDefault && local.Name == apiServerService {
+		return nil, nil
+	}
+	spec := *local.Spec.DeepCopy()
+	spec.ClusterIPs = nil
+	if !headless(&spec) {
+		spec.ClusterIP = ""
+	}
+	spec.ExternalIPs = nil
+	spec.LoadBalancerIP = ""
+	spec.HealthCheckNodePort = 0
+	if local.Annotations[offloadingv1beta1.ForceRemoteNodePortAnnotation] != "true" {
+		for i := range spec.Ports {
+			spec.Ports[i].NodePort = 0
+		}
+	}
+	spec.LoadBalancerClass = nil
+	if spec.Type == corev1.ServiceTypeLoadBalancer {
+		spec.LoadBalancerClass = named(remoteClass(value(local.Spec.LoadBalancerClass), loadBalancers))
+	}
+	if value(spec.IPFamilyPolicy) == corev1.IPFamilyPolicyPreferDualStack {
+		// Whichever families the provider has: one that is listed and that it lacks is refused.
+		spec.IPFamilies = nil
+	}
+	return &corev1.Service{ObjectMeta: o.meta(&local.ObjectMeta), Spec: spec}, nil
+}
+
+// MergeService returns have made as wanted. What the provider's API server and load
+// balancers allocate or fill in where this cluster says nothing stays.
+func MergeService(have, want *corev1.Service) *corev1.Service {
+	out := have.DeepCopy()
+	mergeMeta(&out.ObjectMeta, &want.ObjectMeta)
+	h, w := &out.Spec, want.Spec.DeepCopy()
+	merged := *w
+	merged.Ports = mergePorts(h.Ports, w)
+	if !headless(w) {
+		merged.ClusterIP = h.ClusterIP
+	}
+	merged.ClusterIPs = h.ClusterIPs
+	merged.ExternalIPs = h.ExternalIPs
+	merged.LoadBalancerIP = h.LoadBalancerIP
+	merged.HealthCheckNodePort = h.HealthCheckNodePort
+	merged.Type = orElse(w.Type, h.Type)
+	merged.SessionAffinity = orElse(w.SessionAffinity, h.SessionAffinity)
+	if w.SessionAffinityConfig == nil && merged.SessionAffinity == h.SessionAffinity {
+		merged.SessionAffinityConfig = h.SessionAffinityConfig
+	}
+	merged.ExternalTrafficPolicy = orElse(w.ExternalTrafficPolicy, h.ExternalTrafficPolicy)
+	merged.InternalTrafficPolicy = orElse(w.InternalTrafficPolicy, h.InternalTrafficPolicy)
+	merged.AllocateLoadBalancerNodePorts = orElse(w.AllocateLoadBalancerNodePorts, h.AllocateLoadBalancerNodePorts)
+	merged.LoadBalancerClass = orElse(w.LoadBalancerClass, h.LoadBalancerClass)
+	merged.IPFamilyPolicy = orElse(w.IPFamilyPolicy, h.IPFamilyPolicy)
+	if len(w.IPFamilies) == 0 && value(merged.IPFamilyPolicy) == value(h.IPFamilyPolicy) {
+		// Under another policy they are chosen anew: one of them may be there for show only.
+		merged.IPFamilies = h.IPFamilies
+	}
+	out.Spec = merged
+	return out
+}
+
+// mergePorts returns the wanted ports with the node ports that the provider has given
+// them. Like the API server it knows a port by its name.
+func mergePorts(have []corev1.ServicePort, want *corev1.ServiceSpec) []corev1.ServicePort {
+	byName := make(map[string]*corev1.ServicePort, len(have))
+	for i := range have {
+		byName[have[i].Name] = &have[i]
+	}
+	keeps := hasNodePorts(want)
+	for i := range want.Ports {
+		p, had := &want.Ports[i], byName[want.Ports[i].Name]
+		if had == nil {
+			continue
+		}
+		p.Protocol = orElse(p.Protocol, had.Protocol)
+		if p.TargetPort == (intstr.IntOrString{}) && p.Port == had.Port {
+			p.TargetPort = had.TargetPort
+		}
+		if keeps {
+			p.NodePort = orElse(p.NodePort, had.NodePort)
+		}
+	}
+	return want.Ports
+}
+
+// hasNodePorts tells whether the API server gives the ports of the Service node ports.
+func hasNodePorts(s *corev1.ServiceSpec) bool {
+	switch s.Type {
+	case corev1.ServiceTypeNodePort:
+		return true
+	case corev1.ServiceTypeLoadBalancer:
+		return s.AllocateLoadBalancerNodePorts == nil || *s.AllocateLoadBalancerNodePorts
+	default:
+		return false
+	}
+}
+
+// ReplacesService tells whether have must be deleted and created anew to become as
+// wanted: the first cluster IP, its family and the class of a load balancer never change.
+func ReplacesService(have, want *corev1.Service) bool {
+	h, w := &have.Spec, &want.Spec
+	if h.Type == corev1.ServiceTypeExternalName || w.Type == corev1.ServiceTypeExternalName {
+		return false
+	}
+	if headless(h) != headless(w) {
+		return true
+	}
+	if len(h.IPFamilies) > 0 && len(w.IPFamilies) > 0 && h.IPFamilies[0] != w.IPFamilies[0] {
+		return true
+	}
+	return h.Type == corev1.ServiceTypeLoadBalancer && w.Type == corev1.ServiceTypeLoadBalancer &&
+		w.LoadBalancerClass != nil && value(h.LoadBalancerClass) != *w.LoadBalancerClass
+}
+
+func headless(s *corev1.ServiceSpec) bool { return s.ClusterIP == corev1.ClusterIPNone }
+
+// orElse returns v, or other where v says nothing.
+func orElse[T comparable](v, other T) T {
+	var zero T
+	if v == zero {
+		return other
+	}
+	return v
+}
+
+// value returns what p points to, or nothing.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// named returns a pointer to the name, nil for none.
+func named(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

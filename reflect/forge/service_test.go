@@ -1,0 +1,371 @@
+package forge
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// serviceFields says what happens to each field of a reflected Service.
+var serviceFields = map[string]rule{
+	"TypeMeta":   {apart, "nobody's"},
+	"ObjectMeta": {apart, "see metaFields"},
+	"Spec":       {partly, "see serviceSpecFields"},
+	"Status":     {removed, "of the load balancers of this cluster"},
+}
+
+// serviceSpecFields says the same of its spec.
+//
+// Families: SingleStack and RequireDualStack go with their families, in their order: the
+// endpoints that are reflected are of these families, and a provider that lacks one
+// refuses the Service, which its owner is told. PreferDualStack leaves the families, and
+// their order, to the provider: the API server here has filled in its own, and a list
+// with one that the provider lacks is refused.
+var serviceSpecFields = map[string]rule{
+	"Ports":                         {apart, "see servicePortFields"},
+	"Selector":                      {kept, ""},
+	"ClusterIP":                     {apart, "None is kept; an address is of this cluster, and the provider gives another"},
+	"ClusterIPs":                    {removed, "as ClusterIP, which is enough"},
+	"Type":                          {defaulted, ""},
+	"ExternalIPs":                   {removed, "a peer may not direct the provider's traffic"},
+	"SessionAffinity":               {defaulted, ""},
+	"LoadBalancerIP":                {removed, "of a load balancer of this cluster"},
+	"LoadBalancerSourceRanges":      {kept, ""},
+	"ExternalName":                  {kept, ""},
+	"ExternalTrafficPolicy":         {defaulted, ""},
+	"HealthCheckNodePort":           {removed, "the provider gives another"},
+	"PublishNotReadyAddresses":      {kept, ""},
+	"SessionAffinityConfig":         {defaulted, ""},
+	"IPFamilies":                    {defaulted, "but for PreferDualStack"},
+	"IPFamilyPolicy":                {defaulted, ""},
+	"AllocateLoadBalancerNodePorts": {defaulted, ""},
+	"LoadBalancerClass":             {apart, "as offered by the provider"},
+	"InternalTrafficPolicy":         {defaulted, ""},
+	"TrafficDistribution":           {kept, ""},
+}
+
+// servicePortFields says the same of its ports.
+var servicePortFields = map[string]rule{
+	"Name":        {apart, "kept; another name is another port"},
+	"Protocol":    {defaulted, ""},
+	"AppProtocol": {kept, ""},
+	"Port":        {kept, ""},
+	"TargetPort":  {defaulted, ""},
+	"NodePort":    {apart, "kept when forced, else the provider gives another"},
+}
+
+func service() *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop"}}
+}
+
+func serviceKind() kind[corev1.Service, corev1.Service] {
+	return kind[corev1.Service, corev1.Service]{
+		local:  service,
+		forge:  func(s *corev1.Service) (*corev1.Service, error) { return Service(s, objectOptions(), nil) },
+		merge:  MergeService,
+		here:   func(s *corev1.Service) any { return s },
+		remote: func(s *corev1.Service) any { return s },
+	}
+}
+
+func TestEveryFieldOfAServiceHasARule(t *testing.T) {
+	t.Parallel()
+	k := serviceKind()
+	requireRules(t, serviceFields, k)
+	k.here = func(s *corev1.Service) any { return &s.Spec }
+	k.remote = k.here
+	requireRules(t, serviceSpecFields, k)
+	k.local = func() *corev1.Service {
+		s := service()
+		s.Spec.Ports = []corev1.ServicePort{{Name: "http"}}
+		return s
+	}
+	k.here = func(s *corev1.Service) any { return &s.Spec.Ports[0] }
+	k.remote = k.here
+	requireRules(t, servicePortFields, k)
+}
+
+// answer is a Service as API servers have returned it: of this cluster, and of a provider
+// to which it was reflected under objectOptions and classOffers.
+type answer struct {
+	Name     string          `json:"name"`
+	Home     string          `json:"home"`     // single or dual stack
+	Provider string          `json:"provider"` // likewise
+	Local    *corev1.Service `json:"local"`
+	Remote   *corev1.Service `json:"remote"`
+	Error    string          `json:"error"`
+}
+
+func classOffers() []Class { return []Class{{Name: "example.org/a"}, {Name: "example.org/b"}} }
+
+// answers were recorded from clusters of version 1.36, with one and with two families.
+func answers(t *testing.T) []answer {
+	t.Helper()
+	text, err := os.ReadFile("testdata/services.json")
+	require.NoError(t, err)
+	var out []answer
+	require.NoError(t, json.Unmarshal(text, &out))
+	return out
+}
+
+// TestServiceDefaults requires that nothing which an API server fills in is seen as a
+// difference: it would be written again and again.
+func TestServiceDefaults(t *testing.T) {
+	t.Parallel()
+	for _, a := range answers(t) {
+		t.Run(a.Name+", "+a.Home+" to "+a.Provider, func(t *testing.T) {
+			t.Parallel()
+			want, err := Service(a.Local, objectOptions(), classOffers())
+			require.NoError(t, err)
+			if a.Remote == nil {
+				require.NotEmpty(t, a.Error)
+				require.Equal(t, "dual to single", a.Home+" to "+a.Provider, "only a family that the provider lacks is refused")
+				return
+			}
+			require.False(t, ReplacesService(a.Remote, want))
+			merged := MergeService(a.Remote, want)
+			if !equality.Semantic.DeepEqual(a.Remote, merged) {
+				require.Equal(t, a.Remote, merged)
+			}
+		})
+	}
+}
+
+func TestService(t *testing.T) {
+	t.Parallel()
+	prefer, requireDual := corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack
+	both := []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
+	cases := map[string]struct {
+		local func(*corev1.Service)
+		offer []Class
+		want  func(*corev1.ServiceSpec) // on an empty one
+	}{
+		"addresses": {
+			local: func(s *corev1.Service) {
+				s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.96.0.7", []string{"10.96.0.7", "fd00::7"}
+				s.Spec.LoadBalancerIP, s.Spec.ExternalIPs = "192.0.2.1", []string{"192.0.2.2"}
+			},
+			want: func(*corev1.ServiceSpec) {},
+		},
+		"headless": {
+			local: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
+			want:  func(s *corev1.ServiceSpec) { s.ClusterIP = "None" },
+		},
+		"node ports": {
+			local: func(s *corev1.Service) {
+				s.Spec.Ports = []corev1.ServicePort{{Port: 80, NodePort: 30080}}
+				s.Spec.HealthCheckNodePort = 30081
+			},
+			want: func(s *corev1.ServiceSpec) { s.Ports = []corev1.ServicePort{{Port: 80}} },
+		},
+		"node ports, forced": {
+			local: func(s *corev1.Service) {
+				s.Annotations = map[string]string{offloadingv1beta1.ForceRemoteNodePortAnnotation: "true"}
+				s.Spec.Ports = []corev1.ServicePort{{Port: 80, NodePort: 30080}}
+				s.Spec.HealthCheckNodePort = 30081
+			},
+			want: func(s *corev1.ServiceSpec) { s.Ports = []corev1.ServicePort{{Port: 80, NodePort: 30080}} },
+		},
+		"families, preferred": {
+			local: func(s *corev1.Service) { s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = &prefer, both },
+			want:  func(s *corev1.ServiceSpec) { s.IPFamilyPolicy = &prefer },
+		},
+		"families, required": {
+			local: func(s *corev1.Service) { s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = &requireDual, both },
+			want:  func(s *corev1.ServiceSpec) { s.IPFamilyPolicy, s.IPFamilies = &requireDual, both },
+		},
+		"class, nothing offered": {
+			local: func(s *corev1.Service) { s.Spec.Type, s.Spec.LoadBalancerClass = "LoadBalancer", new("x") },
+			want:  func(s *corev1.ServiceSpec) { s.Type = "LoadBalancer" },
+		},
+		"class, offered": {
+			local: func(s *corev1.Service) { s.Spec.Type, s.Spec.LoadBalancerClass = "LoadBalancer", new("x") },
+			offer: []Class{{Name: "d", Default: true}, {Name: "x"}},
+			want:  func(s *corev1.ServiceSpec) { s.Type, s.LoadBalancerClass = "LoadBalancer", new("x") },
+		},
+		"class, default": {
+			local: func(s *corev1.Service) { s.Spec.Type = "LoadBalancer" },
+			offer: []Class{{Name: "x"}, {Name: "d", Default: true}},
+			want:  func(s *corev1.ServiceSpec) { s.Type, s.LoadBalancerClass = "LoadBalancer", new("d") },
+		},
+		"class, not a load balancer": {
+			local: func(s *corev1.Service) { s.Spec.Type = "NodePort" },
+			offer: []Class{{Name: "d", Default: true}},
+			want:  func(s *corev1.ServiceSpec) { s.Type = "NodePort" },
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			local := service()
+			tc.local(local)
+			before := local.DeepCopy()
+			got, err := Service(local, objectOptions(), tc.offer)
+			require.NoError(t, err)
+			require.Equal(t, before, local, "the argument is not changed")
+			var want corev1.ServiceSpec
+			tc.want(&want)
+			require.Equal(t, want, got.Spec)
+		})
+	}
+}
+
+func TestServiceNotReflected(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		namespace, name, origin string
+		reflected               bool
+	}{
+		"any":                         {"shop", "web", "", true},
+		"the API server's":            {"default", "kubernetes", "", false},
+		"another in default":          {"default", "web", "", true},
+		"the same name elsewhere":     {"shop", "kubernetes", "", true},
+		"one of another cluster":      {"shop", "web", "paris", false},
+		"one that says it is of ours": {"shop", "web", "rome", true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			local := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: tc.namespace, Name: tc.name}}
+			if tc.origin != "" {
+				local.Labels = map[string]string{offloadingv1beta1.OriginLabel: tc.origin}
+			}
+			got, err := Service(local, objectOptions(), nil)
+			require.NoError(t, err)
+			require.Equal(t, tc.reflected, got != nil)
+		})
+	}
+}
+
+func TestMergeServicePorts(t *testing.T) {
+	t.Parallel()
+	type ports = []corev1.ServicePort
+	cases := map[string]struct {
+		have, want ports
+		spec       func(*corev1.ServiceSpec) // of the wanted
+		merged     ports
+	}{
+		"node ports stay": {
+			have:   ports{{Name: "a", Port: 80, NodePort: 30080}, {Name: "b", Port: 81, NodePort: 30081}},
+			want:   ports{{Name: "b", Port: 81}, {Name: "a", Port: 8080}, {Name: "c", Port: 82}},
+			merged: ports{{Name: "b", Port: 81, NodePort: 30081}, {Name: "a", Port: 8080, NodePort: 30080}, {Name: "c", Port: 82}},
+		},
+		"forced ones are taken": {
+			have:   ports{{Port: 80, NodePort: 30080}},
+			want:   ports{{Port: 80, NodePort: 30099}},
+			merged: ports{{Port: 80, NodePort: 30099}},
+		},
+		"none where the type has none": {
+			have:   ports{{Port: 80, NodePort: 30080}},
+			want:   ports{{Port: 80}},
+			spec:   func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeClusterIP },
+			merged: ports{{Port: 80}},
+		},
+		"none where the load balancer wants none": {
+			have:   ports{{Port: 80, NodePort: 30080}},
+			want:   ports{{Port: 80}},
+			spec:   func(s *corev1.ServiceSpec) { s.Type, s.AllocateLoadBalancerNodePorts = "LoadBalancer", new(false) },
+			merged: ports{{Port: 80}},
+		},
+		"a target that was filled in": {
+			have:   ports{{Port: 80, TargetPort: intstr.FromInt32(80)}},
+			want:   ports{{Port: 80}},
+			merged: ports{{Port: 80, TargetPort: intstr.FromInt32(80)}},
+		},
+		"a target that was filled in for another port": {
+			have:   ports{{Port: 80, TargetPort: intstr.FromInt32(80)}},
+			want:   ports{{Port: 81}},
+			merged: ports{{Port: 81}},
+		},
+		"removed": {have: ports{{Port: 80}}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have, want := service(), service()
+			have.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: tc.have}
+			want.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: tc.want}
+			if tc.spec != nil {
+				tc.spec(&want.Spec)
+			}
+			before := []*corev1.Service{have.DeepCopy(), want.DeepCopy()}
+			require.Equal(t, tc.merged, MergeService(have, want).Spec.Ports)
+			require.Equal(t, before, []*corev1.Service{have, want}, "the arguments are not changed")
+		})
+	}
+}
+
+func TestMergeService(t *testing.T) {
+	t.Parallel()
+	affinity := &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(10800))}}
+	cases := map[string]struct{ have, want, merged corev1.ServiceSpec }{
+		"becomes headless after ExternalName": {
+			corev1.ServiceSpec{Type: "ExternalName", ExternalName: "x"},
+			corev1.ServiceSpec{Type: "ClusterIP", ClusterIP: "None"},
+			corev1.ServiceSpec{Type: "ClusterIP", ClusterIP: "None"},
+		},
+		"addresses stay": {
+			corev1.ServiceSpec{ClusterIP: "10.2.0.1", ClusterIPs: []string{"10.2.0.1"}, LoadBalancerIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.2"}},
+			corev1.ServiceSpec{},
+			corev1.ServiceSpec{ClusterIP: "10.2.0.1", ClusterIPs: []string{"10.2.0.1"}, LoadBalancerIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.2"}},
+		},
+		"affinity ends": {
+			corev1.ServiceSpec{SessionAffinity: "ClientIP", SessionAffinityConfig: affinity},
+			corev1.ServiceSpec{SessionAffinity: "None"},
+			corev1.ServiceSpec{SessionAffinity: "None"},
+		},
+		"a class that the provider chose": {
+			corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("cloud")},
+			corev1.ServiceSpec{Type: "LoadBalancer"},
+			corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("cloud")},
+		},
+		"one family is left": {
+			corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{"IPv4", "IPv6"}, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack)},
+			corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{"IPv4"}, IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack)},
+			corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{"IPv4"}, IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack)},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have, want := service(), service()
+			have.Spec, want.Spec = tc.have, tc.want
+			require.Equal(t, tc.merged, MergeService(have, want).Spec)
+		})
+	}
+}
+
+func TestReplacesService(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		have, want corev1.ServiceSpec
+		replaces   bool
+	}{
+		"equal":                      {corev1.ServiceSpec{ClusterIP: "10.2.0.1"}, corev1.ServiceSpec{}, false},
+		"becomes headless":           {corev1.ServiceSpec{ClusterIP: "10.2.0.1"}, corev1.ServiceSpec{ClusterIP: "None"}, true},
+		"is no longer headless":      {corev1.ServiceSpec{ClusterIP: "None"}, corev1.ServiceSpec{}, true},
+		"headless, then a name":      {corev1.ServiceSpec{ClusterIP: "None"}, corev1.ServiceSpec{Type: "ExternalName"}, false},
+		"a name, then headless":      {corev1.ServiceSpec{Type: "ExternalName"}, corev1.ServiceSpec{ClusterIP: "None"}, false},
+		"other first family":         {corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{"IPv4", "IPv6"}}, corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{"IPv6"}}, true},
+		"a second family":            {corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{"IPv4"}}, corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{"IPv4", "IPv6"}}, false},
+		"any family":                 {corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{"IPv4"}}, corev1.ServiceSpec{}, false},
+		"other class":                {corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("a")}, corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("b")}, true},
+		"a class after none":         {corev1.ServiceSpec{Type: "LoadBalancer"}, corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("b")}, true},
+		"no class any more":          {corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("a")}, corev1.ServiceSpec{Type: "LoadBalancer"}, false},
+		"a class, as it becomes one": {corev1.ServiceSpec{Type: "NodePort"}, corev1.ServiceSpec{Type: "LoadBalancer", LoadBalancerClass: new("a")}, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.replaces, ReplacesService(&corev1.Service{Spec: tc.have}, &corev1.Service{Spec: tc.want}))
+		})
+	}
+}
