@@ -111,5 +111,8 @@ func mergeMeta(have, want *metav1.ObjectMeta) {
 func mergeKeys(have, want map[string]string, earlier []string) map[string]string {
 	out := without(have, earlier)
 	maps.Copy(out, want)
+	if len(out) == 0 {
+		return nil
+	}
 	return out
 }

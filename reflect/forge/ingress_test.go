@@ -1,0 +1,107 @@
+package forge
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// ingressFields says what happens to each field of a reflected Ingress.
+var ingressFields = map[string]rule{
+	"TypeMeta":   {apart, "nobody's"},
+	"ObjectMeta": {apart, "see metaFields; without the annotation that names a class"},
+	"Spec":       {partly, "see ingressSpecFields"},
+	"Status":     {removed, "of the controllers of this cluster"},
+}
+
+// ingressSpecFields says the same of its spec.
+var ingressSpecFields = map[string]rule{
+	"IngressClassName": {apart, "as offered by the provider, else its default (seed 004)"},
+	"DefaultBackend":   {kept, ""},
+	"TLS":              {kept, "Secrets are reflected"},
+	"Rules":            {kept, "Services are reflected"},
+}
+
+func ingress() *networkingv1.Ingress {
+	return &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop"}}
+}
+
+func TestEveryFieldOfAnIngressHasARule(t *testing.T) {
+	t.Parallel()
+	k := kind[networkingv1.Ingress, networkingv1.Ingress]{
+		local:  ingress,
+		forge:  func(i *networkingv1.Ingress) (*networkingv1.Ingress, error) { return Ingress(i, objectOptions(), nil) },
+		merge:  MergeIngress,
+		here:   func(i *networkingv1.Ingress) any { return i },
+		remote: func(i *networkingv1.Ingress) any { return i },
+	}
+	requireRules(t, ingressFields, k)
+	k.here = func(i *networkingv1.Ingress) any { return &i.Spec }
+	k.remote = k.here
+	requireRules(t, ingressSpecFields, k)
+}
+
+func TestIngressClass(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		field, annotation string
+		offered           []Class
+		want              string
+	}{
+		"left to the provider":             {"nginx", "", nil, ""},
+		"left to the provider, annotation": {"", "nginx", nil, ""},
+		"none":                             {"", "", []Class{{Name: "nginx"}}, ""},
+		"offered":                          {"nginx", "", []Class{{Name: "nginx"}}, "nginx"},
+		"offered, annotation":              {"", "nginx", []Class{{Name: "nginx"}}, "nginx"},
+		"the field is stronger":            {"nginx", "old", []Class{{Name: "nginx"}, {Name: "old"}}, "nginx"},
+		"default":                          {"nginx", "", []Class{{Name: "traefik", Default: true}}, "traefik"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			local := ingress()
+			local.Spec.IngressClassName = named(tc.field)
+			local.Annotations = map[string]string{"note": "x"}
+			if tc.annotation != "" {
+				local.Annotations["kubernetes.io/ingress.class"] = tc.annotation
+			}
+			before := local.DeepCopy()
+			got, err := Ingress(local, objectOptions(), tc.offered)
+			require.NoError(t, err)
+			require.Equal(t, before, local, "the argument is not changed")
+			require.Equal(t, named(tc.want), got.Spec.IngressClassName)
+			require.Equal(t, map[string]string{"note": "x", "offloading.liqo.io/reflected": `{"labels":["offloading.liqo.io/destination",` +
+				`"offloading.liqo.io/origin"],"annotations":["note"]}`}, got.Annotations)
+		})
+	}
+}
+
+func TestMergeIngressClass(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct{ have, want, merged string }{
+		"filled in by the provider": {"nginx", "", "nginx"},
+		"wanted":                    {"nginx", "traefik", "traefik"},
+		"wanted, none":              {"", "traefik", "traefik"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have, want := ingress(), ingress()
+			have.Spec.IngressClassName, want.Spec.IngressClassName = named(tc.have), named(tc.want)
+			require.Equal(t, named(tc.merged), MergeIngress(have, want).Spec.IngressClassName)
+		})
+	}
+}
+
+func TestForeignIngress(t *testing.T) {
+	t.Parallel()
+	local := ingress()
+	local.Labels = map[string]string{offloadingv1beta1.OriginLabel: "paris"}
+	got, err := Ingress(local, objectOptions(), nil)
+	require.NoError(t, err)
+	require.Nil(t, got)
+}
