@@ -1,0 +1,163 @@
+package forge
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// endpointSliceFields says what happens to each field of a reflected EndpointSlice.
+var endpointSliceFields = map[string]rule{
+	"TypeMeta":    {apart, "nobody's"},
+	"ObjectMeta":  {apart, "see metaFields; without who manages it and when it last changed"},
+	"AddressType": {kept, ""},
+	"Endpoints":   {partly, "without those that the provider knows; see endpointFields"},
+	"Ports":       {kept, ""},
+}
+
+// endpointFields says the same of its endpoints.
+var endpointFields = map[string]rule{
+	"Addresses":          {kept, "the provider translates them"},
+	"Conditions":         {kept, "the provider makes endpoints unready while this cluster is away"},
+	"Hostname":           {kept, ""},
+	"TargetRef":          {kept, ""},
+	"DeprecatedTopology": {apart, "dropped: labels of a node of this cluster"},
+	"NodeName":           {forced, "this cluster's id"},
+	"Zone":               {kept, ""},
+	"Hints":              {kept, "kube-proxy heeds hints only where all endpoints have them"},
+}
+
+func slice(endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "web-x7", Namespace: "shop",
+			Labels: map[string]string{"kubernetes.io/service-name": "web", "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   endpoints,
+	}
+}
+
+func endpoint(address, node string) discoveryv1.Endpoint {
+	return discoveryv1.Endpoint{Addresses: []string{address}, NodeName: named(node)}
+}
+
+// requireEndpointSliceRules walks the fields that are kept under the same name.
+func requireEndpointSliceRules(t *testing.T, rules map[string]rule, at func(*discoveryv1.EndpointSlice) any) {
+	t.Helper()
+	type L = discoveryv1.EndpointSlice
+	forge := func(s *L) (*L, error) {
+		shadow, err := EndpointSlice(s, objectOptions(), nil)
+		if err != nil {
+			return nil, err
+		}
+		return fromTemplate(shadow), nil
+	}
+	merge := func(have, want *L) *L { return fromTemplate(MergeEndpointSlice(toTemplate(have), toTemplate(want))) }
+	requireRules(t, rules, kind[L, L]{
+		local: func() *L { return slice(endpoint("10.1.0.1", "rome-1")) }, forge: forge, merge: merge, here: at, remote: at,
+	})
+}
+
+func fromTemplate(s *offloadingv1beta1.ShadowEndpointSlice) *discoveryv1.EndpointSlice {
+	t := s.Spec.Template
+	return &discoveryv1.EndpointSlice{ObjectMeta: s.ObjectMeta, AddressType: t.AddressType, Endpoints: t.Endpoints, Ports: t.Ports}
+}
+
+func toTemplate(s *discoveryv1.EndpointSlice) *offloadingv1beta1.ShadowEndpointSlice {
+	return &offloadingv1beta1.ShadowEndpointSlice{ObjectMeta: s.ObjectMeta, Spec: offloadingv1beta1.ShadowEndpointSliceSpec{
+		Template: offloadingv1beta1.EndpointSliceTemplate{AddressType: s.AddressType, Endpoints: s.Endpoints, Ports: s.Ports}}}
+}
+
+func TestEveryFieldOfAnEndpointSliceHasARule(t *testing.T) {
+	t.Parallel()
+	requireEndpointSliceRules(t, endpointSliceFields, func(s *discoveryv1.EndpointSlice) any { return s })
+}
+
+func TestEveryFieldOfAnEndpointHasARule(t *testing.T) {
+	t.Parallel()
+	requireEndpointSliceRules(t, endpointFields, func(s *discoveryv1.EndpointSlice) any { return &s.Endpoints[0] })
+}
+
+func TestEndpointSlice(t *testing.T) {
+	t.Parallel()
+	local := slice(endpoint("10.1.0.1", "rome-1"), endpoint("10.2.0.1", "milan-gpu"), endpoint("10.3.0.1", "paris"), endpoint("10.1.0.9", ""))
+	local.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
+	local.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web-1", UID: uid}
+	local.Endpoints[0].DeprecatedTopology = map[string]string{"rack": "1"}
+	local.Endpoints[0].Zone, local.Endpoints[0].Hints = new("a"), &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}}
+	local.Annotations = map[string]string{"endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z", "note": "x"}
+	local.OwnerReferences, local.GenerateName = []metav1.OwnerReference{{Kind: "Service", Name: "web"}}, "web-"
+	local.Ports = []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(80))}}
+	before := local.DeepCopy()
+	o := objectOptions()
+	o.SkipLabels = []string{"kubernetes.io/service-name"}
+
+	got, err := EndpointSlice(local, o, sets.New("milan", "milan-gpu"))
+	require.NoError(t, err)
+	require.Equal(t, before, local, "the argument is not changed")
+	first := *local.Endpoints[0].DeepCopy()
+	first.NodeName, first.DeprecatedTopology = new("rome"), nil
+	require.Equal(t, &offloadingv1beta1.ShadowEndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "web-x7", Namespace: "shop-rome",
+			Labels: map[string]string{"kubernetes.io/service-name": "web", "offloading.liqo.io/origin": "rome", "offloading.liqo.io/destination": "milan"},
+			Annotations: map[string]string{"note": "x", "offloading.liqo.io/reflected": `{"labels":["kubernetes.io/service-name",` +
+				`"offloading.liqo.io/destination","offloading.liqo.io/origin"],"annotations":["note"]}`},
+		},
+		Spec: offloadingv1beta1.ShadowEndpointSliceSpec{Template: offloadingv1beta1.EndpointSliceTemplate{
+			AddressType: "IPv4", Ports: local.Ports,
+			Endpoints: []discoveryv1.Endpoint{first, endpoint("10.3.0.1", "rome"), endpoint("10.1.0.9", "rome")},
+		}},
+	}, got)
+}
+
+func TestEndpointSliceNotReflected(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		local func(*discoveryv1.EndpointSlice)
+		want  bool
+	}{
+		"any":               {func(*discoveryv1.EndpointSlice) {}, true},
+		"names":             {func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }, true},
+		"without a Service": {func(s *discoveryv1.EndpointSlice) { s.Labels = nil }, true},
+		"empty":             {func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil }, false},
+		"all in the provider": {func(s *discoveryv1.EndpointSlice) {
+			s.Endpoints = []discoveryv1.Endpoint{endpoint("10.2.0.1", "milan")}
+		}, false},
+		"made from a shadow": {func(s *discoveryv1.EndpointSlice) {
+			s.Labels[discoveryv1.LabelManagedBy] = "shadowendpointslice.liqo.io"
+		}, false},
+		"of another cluster": {func(s *discoveryv1.EndpointSlice) { s.Labels[offloadingv1beta1.OriginLabel] = "paris" }, false},
+		"the API server's": {func(s *discoveryv1.EndpointSlice) {
+			s.Namespace, s.Labels[discoveryv1.LabelServiceName] = "default", "kubernetes"
+		}, false},
+		"named as it in another":      {func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "kubernetes" }, true},
+		"of another Service, default": {func(s *discoveryv1.EndpointSlice) { s.Namespace = "default" }, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			local := slice(endpoint("10.1.0.1", "rome-1"))
+			tc.local(local)
+			got, err := EndpointSlice(local, objectOptions(), sets.New("milan"))
+			require.NoError(t, err)
+			require.Equal(t, tc.want, got != nil)
+		})
+	}
+}
+
+func TestReplacesEndpointSlice(t *testing.T) {
+	t.Parallel()
+	of := func(a discoveryv1.AddressType) *offloadingv1beta1.ShadowEndpointSlice {
+		return toTemplate(&discoveryv1.EndpointSlice{AddressType: a})
+	}
+	require.False(t, ReplacesEndpointSlice(of("IPv4"), of("IPv4")))
+	require.True(t, ReplacesEndpointSlice(of("IPv4"), of("IPv6")))
+}
