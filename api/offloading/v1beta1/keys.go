@@ -58,6 +58,11 @@ const (
 	AllowReflectionAnnotation = "liqo.io/allow-reflection"
 	// ForceRemoteNodePortAnnotation, "true" on a Service, carries its node ports too.
 	ForceRemoteNodePortAnnotation = "liqo.io/force-remote-node-port"
+	// RemoteStorageClassAnnotation on a PersistentVolumeClaim names its class in the provider.
+	RemoteStorageClassAnnotation = "liqo.io/remote-storage-class"
+	// RemoteAccessModesAnnotation on a PersistentVolumeClaim lists its access modes in the
+	// provider, comma separated: RWO, ROX, RWX or RWOP.
+	RemoteAccessModesAnnotation = "liqo.io/remote-access-modes"
 	// APIServerSupportAnnotation, "disabled" on a pod, keeps tokens of its service account
 	// at home.
 	APIServerSupportAnnotation = "liqo.io/api-server-support"
@@ -79,6 +84,8 @@ const (
 	VirtualNodeTaintValue = "true"
 	// RuntimeClassName is the runtime class that forces a pod to a virtual node.
 	RuntimeClassName = "liqo"
+	// StorageProvisioner is the provisioner of the class whose volumes may lie in a provider.
+	StorageProvisioner = "liqo.io/storage"
 	// NamespaceOffloadingName is the only name that a NamespaceOffloading may have.
 	NamespaceOffloadingName = "offloading"
 	// RemotePodFinalizer keeps a provider's pod whose restart policy is not Always until

@@ -1,0 +1,158 @@
+package forge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// Reasons of Refused for claims.
+const (
+	// ReasonAccessModesInvalid says that the access modes annotation cannot be honoured.
+	ReasonAccessModesInvalid = "AccessModesInvalid"
+	// ReasonDataSource says that the claim is to be filled from an object that is not
+	// reflected.
+	ReasonDataSource = "DataSourceNotSupported"
+)
+
+// volumeAnnotations begin the keys by which the controllers of a cluster note how far
+// they are with a claim.
+var volumeAnnotations = []string{"pv.kubernetes.io/", "volume.kubernetes.io/", "volume.beta.kubernetes.io/"}
+
+// accessModes are those that the annotation may list.
+var accessModes = map[string]corev1.PersistentVolumeAccessMode{
+	"RWO": corev1.ReadWriteOnce, "ROX": corev1.ReadOnlyMany, "RWX": corev1.ReadWriteMany, "RWOP": corev1.ReadWriteOncePod,
+}
+
+// PersistentVolumeClaim returns the claim in the provider, of the class that its
+// annotation names, else the offered default, else the provider's own default: the class
+// here is one of this cluster, and a class of the same name there is another. It is nil
+// for a claim that stands for one of another cluster. The error, if any, is a *Refused.
+func PersistentVolumeClaim(local *corev1.PersistentVolumeClaim, o ObjectOptions, offered []Class) (*corev1.PersistentVolumeClaim, error) {
+	if Foreign(local, o.OriginClusterID) {
+		return nil, nil
+	}
+	if err := checkDataSource(local); err != nil {
+		return nil, err
+	}
+	modes, err := remoteAccessModes(local)
+	if err != nil {
+		return nil, err
+	}
+	out := &corev1.PersistentVolumeClaim{ObjectMeta: o.meta(&local.ObjectMeta), Spec: *local.Spec.DeepCopy()}
+	leave(&out.ObjectMeta, nil, slices.DeleteFunc(slices.Collect(maps.Keys(local.Annotations)), func(key string) bool {
+		return !slices.ContainsFunc(volumeAnnotations, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+	}))
+	class := orElse(local.Annotations[offloadingv1beta1.RemoteStorageClassAnnotation], remoteClass("", offered))
+	out.Spec.StorageClassName = named(class)
+	out.Spec.AccessModes = modes
+	out.Spec.VolumeName = ""
+	out.Spec.Selector = nil
+	out.Spec.VolumeAttributesClassName = nil
+	return out, nil
+}
+
+// checkDataSource accepts claims of the same namespace, which are reflected too.
+func checkDataSource(local *corev1.PersistentVolumeClaim) error {
+	refuse := func(kind, name string) error {
+		return &Refused{ReasonDataSource, fmt.Sprintf("PersistentVolumeClaim %s is to be filled from %s %s, which the provider does not have; accepted is a PersistentVolumeClaim of the same namespace",
+			local.Name, kind, name)}
+	}
+	if s := local.Spec.DataSource; s != nil && (s.Kind != "PersistentVolumeClaim" || value(s.APIGroup) != "") {
+		return refuse(s.Kind, s.Name)
+	}
+	if s := local.Spec.DataSourceRef; s != nil && (s.Kind != "PersistentVolumeClaim" || value(s.APIGroup) != "" || value(s.Namespace) != "") {
+		return refuse(s.Kind, s.Name)
+	}
+	return nil
+}
+
+func remoteAccessModes(local *corev1.PersistentVolumeClaim) ([]corev1.PersistentVolumeAccessMode, error) {
+	list, set := local.Annotations[offloadingv1beta1.RemoteAccessModesAnnotation]
+	if !set {
+		return slices.Clone(local.Spec.AccessModes), nil
+	}
+	var out []corev1.PersistentVolumeAccessMode
+	for _, short := range strings.Split(list, ",") {
+		mode, known := accessModes[strings.TrimSpace(short)]
+		if !known {
+			return nil, &Refused{ReasonAccessModesInvalid, fmt.Sprintf("PersistentVolumeClaim %s: annotation %s is %q: accepted is a comma-separated list of RWO, ROX, RWX and RWOP",
+				local.Name, offloadingv1beta1.RemoteAccessModesAnnotation, list)}
+		}
+		out = append(out, mode)
+	}
+	return out, nil
+}
+
+// MergePersistentVolumeClaim returns have made as wanted, as far as a claim can change:
+// its metadata and, once it is bound, the size that it asks for. It never asks for less
+// than it has got.
+func MergePersistentVolumeClaim(have, want *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+	out := have.DeepCopy()
+	mergeMeta(&out.ObjectMeta, &want.ObjectMeta)
+	wanted, had := want.Spec.Resources.Requests.Storage(), have.Spec.Resources.Requests.Storage()
+	if have.Status.Phase != corev1.ClaimBound || wanted.Cmp(*had) == 0 {
+		return out
+	}
+	if wanted.Cmp(*had) > 0 || wanted.Cmp(*have.Status.Capacity.Storage()) > 0 {
+		out.Spec.Resources.Requests[corev1.ResourceStorage] = wanted.DeepCopy()
+	}
+	return out
+}
+
+// placeholderPath is the path of volumes that no node of this cluster ever mounts.
+const placeholderPath = "/var/lib/liqod/in-the-provider"
+
+// provisionedBy names a volume's provisioner, which alone may delete it.
+const provisionedBy = "pv.kubernetes.io/provisioned-by"
+
+// PersistentVolume returns the volume that stands here for the data that a claim of this
+// cluster has in the provider with that id. Pods that use the claim are therefore
+// scheduled to virtual nodes of that provider, whichever of them. The remote claim tells
+// the size, and may be nil.
+func PersistentVolume(local, remote *corev1.PersistentVolumeClaim, destinationClusterID string, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
+	spec := local.DeepCopy().Spec
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "pvc-" + string(local.UID),
+			Labels:      map[string]string{corev1beta1.RemoteClusterIDLabel: destinationClusterID},
+			Annotations: map[string]string{provisionedBy: offloadingv1beta1.StorageProvisioner},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:    corev1.ResourceList{corev1.ResourceStorage: capacity(local, remote)},
+			AccessModes: spec.AccessModes,
+			ClaimRef: &corev1.ObjectReference{
+				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: local.Namespace, Name: local.Name, UID: local.UID,
+			},
+			PersistentVolumeReclaimPolicy: policy,
+			StorageClassName:              value(spec.StorageClassName),
+			VolumeMode:                    spec.VolumeMode,
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key: corev1beta1.RemoteClusterIDLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{destinationClusterID},
+				}},
+			}}}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: placeholderPath}},
+		},
+	}
+}
+
+// capacity is what the remote claim has got, and at least what the local one asks for: a
+// smaller volume would not be bound to it.
+func capacity(local, remote *corev1.PersistentVolumeClaim) resource.Quantity {
+	asked := local.Spec.Resources.Requests.Storage()
+	if remote != nil {
+		if got := remote.Status.Capacity.Storage(); got.Cmp(*asked) > 0 {
+			return got.DeepCopy()
+		}
+	}
+	return asked.DeepCopy()
+}

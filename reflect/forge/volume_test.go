@@ -1,0 +1,223 @@
+package forge
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// claimFields says what happens to each field of a reflected PersistentVolumeClaim.
+var claimFields = map[string]rule{
+	"TypeMeta":   {apart, "nobody's"},
+	"ObjectMeta": {apart, "see metaFields; without the notes of the volume controllers"},
+	"Spec":       {partly, "see claimSpecFields; only the size changes afterwards"},
+	"Status":     {removed, "of the volume here"},
+}
+
+// claimSpecFields says the same of its spec.
+var claimSpecFields = map[string]rule{
+	"AccessModes":               {apart, "kept, unless the annotation lists others"},
+	"Selector":                  {removed, "selects volumes of this cluster"},
+	"Resources":                 {apart, "kept; grows once the claim is bound"},
+	"VolumeName":                {removed, "a volume of this cluster"},
+	"StorageClassName":          {apart, "the annotation's, else the offered default"},
+	"VolumeMode":                {apart, "kept"},
+	"DataSource":                {apart, "a claim of the same namespace is kept, anything else refused"},
+	"DataSourceRef":             {apart, "likewise"},
+	"VolumeAttributesClassName": {removed, "a class of this cluster"},
+}
+
+func claim() *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop", UID: uid},
+		Spec:       corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"}, Resources: size("10Gi")},
+	}
+}
+
+func size(s string) corev1.VolumeResourceRequirements {
+	return corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse(s)}}
+}
+
+func TestEveryFieldOfAClaimHasARule(t *testing.T) {
+	t.Parallel()
+	k := kind[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaim]{
+		local: claim,
+		forge: func(c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+			return PersistentVolumeClaim(c, objectOptions(), nil)
+		},
+		merge:  MergePersistentVolumeClaim,
+		here:   func(c *corev1.PersistentVolumeClaim) any { return c },
+		remote: func(c *corev1.PersistentVolumeClaim) any { return c },
+	}
+	requireRules(t, claimFields, k)
+	k.here = func(c *corev1.PersistentVolumeClaim) any { return &c.Spec }
+	k.remote = k.here
+	requireRules(t, claimSpecFields, k)
+}
+
+func TestPersistentVolumeClaim(t *testing.T) {
+	t.Parallel()
+	block := corev1.PersistentVolumeBlock
+	offered := []Class{{Name: "liqo"}, {Name: "fast", Default: true}}
+	cases := map[string]struct {
+		local   func(*corev1.PersistentVolumeClaim)
+		offered []Class
+		want    func(*corev1.PersistentVolumeClaimSpec) // on one with mode and size
+		notes   []string                                // annotations beside the record
+	}{
+		"class offered": {local: func(c *corev1.PersistentVolumeClaim) {}, offered: offered, want: func(s *corev1.PersistentVolumeClaimSpec) { s.StorageClassName = new("fast") }},
+		"none offered":  {local: func(c *corev1.PersistentVolumeClaim) {}, want: func(*corev1.PersistentVolumeClaimSpec) {}},
+		"own class is of this cluster": {local: func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new("liqo") }, offered: offered,
+			want: func(s *corev1.PersistentVolumeClaimSpec) { s.StorageClassName = new("fast") }},
+		"class asked for": {local: func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations = map[string]string{offloadingv1beta1.RemoteStorageClassAnnotation: "slow"}
+		},
+			offered: offered, want: func(s *corev1.PersistentVolumeClaimSpec) { s.StorageClassName = new("slow") }, notes: []string{"liqo.io/remote-storage-class"}},
+		"modes asked for": {local: func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations = map[string]string{offloadingv1beta1.RemoteAccessModesAnnotation: "RWX, ROX"}
+		},
+			want: func(s *corev1.PersistentVolumeClaimSpec) {
+				s.AccessModes = []corev1.PersistentVolumeAccessMode{"ReadWriteMany", "ReadOnlyMany"}
+			},
+			notes: []string{"liqo.io/remote-access-modes"}},
+		"notes of controllers": {local: func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations = map[string]string{"volume.kubernetes.io/selected-node": "milan", "volume.beta.kubernetes.io/storage-class": "x",
+				"pv.kubernetes.io/bind-completed": "yes", "note": "x"}
+		}, want: func(*corev1.PersistentVolumeClaimSpec) {}, notes: []string{"note"}},
+		"block device": {local: func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = &block }, want: func(s *corev1.PersistentVolumeClaimSpec) { s.VolumeMode = &block }},
+		"copy of a claim": {local: func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
+		}, want: func(s *corev1.PersistentVolumeClaimSpec) {
+			s.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "other"}
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			local := claim()
+			tc.local(local)
+			before := local.DeepCopy()
+			got, err := PersistentVolumeClaim(local, objectOptions(), tc.offered)
+			require.NoError(t, err)
+			require.Equal(t, before, local, "the argument is not changed")
+			want := claim().Spec
+			tc.want(&want)
+			require.Equal(t, want, got.Spec)
+			var notes []string
+			for key := range got.Annotations {
+				if key != offloadingv1beta1.ReflectedAnnotation {
+					notes = append(notes, key)
+				}
+			}
+			require.ElementsMatch(t, tc.notes, notes)
+		})
+	}
+}
+
+func TestClaimRefused(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		local  func(*corev1.PersistentVolumeClaim)
+		reason string
+	}{
+		"a snapshot": {func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "s"}
+		}, ReasonDataSource},
+		"a snapshot by reference": {func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: "s"}
+		}, ReasonDataSource},
+		"a claim elsewhere": {func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.DataSourceRef = &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "s", Namespace: new("other")}
+		}, ReasonDataSource},
+		"unknown mode": {func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations = map[string]string{offloadingv1beta1.RemoteAccessModesAnnotation: "RWO,all"}
+		}, ReasonAccessModesInvalid},
+		"no mode": {func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations = map[string]string{offloadingv1beta1.RemoteAccessModesAnnotation: ""}
+		}, ReasonAccessModesInvalid},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			local := claim()
+			tc.local(local)
+			_, err := PersistentVolumeClaim(local, objectOptions(), nil)
+			var r *Refused
+			require.ErrorAs(t, err, &r)
+			require.Equal(t, tc.reason, r.Reason)
+			require.Contains(t, r.Message, "PersistentVolumeClaim data")
+		})
+	}
+	foreign := claim()
+	foreign.Labels = map[string]string{offloadingv1beta1.OriginLabel: "paris"}
+	got, err := PersistentVolumeClaim(foreign, objectOptions(), nil)
+	require.NoError(t, err)
+	require.Nil(t, got)
+}
+
+func TestMergePersistentVolumeClaim(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		phase           corev1.PersistentVolumeClaimPhase
+		have, got, want string // asked for there, given there, asked for here
+		merged          string
+	}{
+		"equal":                         {"Bound", "10Gi", "10Gi", "10Gi", "10Gi"},
+		"given more than asked for":     {"Bound", "10Gi", "12Gi", "10Gi", "10Gi"},
+		"grows":                         {"Bound", "10Gi", "10Gi", "20Gi", "20Gi"},
+		"not bound yet":                 {"Pending", "10Gi", "0", "20Gi", "10Gi"},
+		"has grown there":               {"Bound", "20Gi", "20Gi", "10Gi", "20Gi"},
+		"could not grow, wants less":    {"Bound", "20Gi", "10Gi", "15Gi", "15Gi"},
+		"could not grow, wants to stay": {"Bound", "20Gi", "10Gi", "10Gi", "20Gi"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			have, want := claim(), claim()
+			have.Spec.Resources, want.Spec.Resources = size(tc.have), size(tc.want)
+			have.Spec.VolumeName, have.Spec.StorageClassName = "pv-1", new("fast")
+			have.Status.Phase, have.Status.Capacity = tc.phase, size(tc.got).Requests
+			expected := have.Spec.DeepCopy()
+			expected.Resources = size(tc.merged)
+			got := MergePersistentVolumeClaim(have, want).Spec
+			require.Zero(t, expected.Resources.Requests.Storage().Cmp(*got.Resources.Requests.Storage()))
+			got.Resources = expected.Resources
+			require.Equal(t, *expected, got)
+		})
+	}
+}
+
+func TestPersistentVolume(t *testing.T) {
+	t.Parallel()
+	local := claim()
+	local.Spec.StorageClassName = new("liqo")
+	got := PersistentVolume(local, nil, "milan", corev1.PersistentVolumeReclaimRetain)
+	require.Equal(t, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "pvc-" + uid, Labels: map[string]string{"liqo.io/remote-cluster-id": "milan"},
+			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "liqo.io/storage"},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:                      size("10Gi").Requests,
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"},
+			ClaimRef:                      &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data", UID: uid},
+			PersistentVolumeReclaimPolicy: "Retain",
+			StorageClassName:              "liqo",
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "liqo.io/remote-cluster-id", Operator: "In", Values: []string{"milan"}}},
+			}}}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/var/lib/liqod/in-the-provider"}},
+		},
+	}, got)
+
+	remote := claim()
+	remote.Status.Capacity = size("12Gi").Requests
+	require.Equal(t, "12Gi", PersistentVolume(local, remote, "milan", "Retain").Spec.Capacity.Storage().String())
+	remote.Status.Capacity = size("8Gi").Requests
+	require.Equal(t, "10Gi", PersistentVolume(local, remote, "milan", "Retain").Spec.Capacity.Storage().String(), "a smaller one would not be bound")
+}
