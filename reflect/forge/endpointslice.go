@@ -1,22 +1,25 @@
 package forge
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
+// ReasonAddressType says that endpoints are given by names. What a name leads to cannot be
+// checked, and providers accept addresses only.
+const ReasonAddressType = "AddressTypeNotSupported"
+
 // EndpointSlice returns the object that asks the provider for an EndpointSlice with the
-// endpoints that it does not know itself: those on its own virtual nodes, which are
-// given by name, are its own pods. It is nil where none is left, for a slice that stands
-// for endpoints of another cluster, and for the API server's. The error is always nil.
-//
-// Each endpoint is said to be on a node named as this cluster: a node's name means
-// nothing in the provider, and may be that of a node there.
-func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, nodes sets.Set[string]) (*offloadingv1beta1.ShadowEndpointSlice, error) {
+// endpoints that it does not know itself: those on its virtual nodes, of which known
+// tells, are its own pods. It is nil where none is left, for a slice that stands for
+// endpoints of another cluster, and for the API server's. The error, if any, is a
+// *Refused.
+func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, known func(node string) bool) (*offloadingv1beta1.ShadowEndpointSlice, error) {
 	service := local.Labels[discoveryv1.LabelServiceName]
 	if Foreign(local, o.OriginClusterID) ||
 		local.Labels[discoveryv1.LabelManagedBy] == offloadingv1beta1.ManagedByShadowEndpointSlice ||
@@ -25,16 +28,20 @@ func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, nodes sets
 	}
 	template := offloadingv1beta1.EndpointSliceTemplate{AddressType: local.AddressType}
 	for i := range local.Endpoints {
-		if nodes.Has(value(local.Endpoints[i].NodeName)) {
+		if node := local.Endpoints[i].NodeName; node != nil && known(*node) {
 			continue
 		}
 		e := *local.Endpoints[i].DeepCopy()
-		e.NodeName = named(o.OriginClusterID)
-		e.DeprecatedTopology = nil
+		// A node of that name in the provider is another.
+		e.NodeName, e.DeprecatedTopology = nil, nil
 		template.Endpoints = append(template.Endpoints, e)
 	}
 	if len(template.Endpoints) == 0 {
 		return nil, nil
+	}
+	if local.AddressType == discoveryv1.AddressTypeFQDN {
+		return nil, &Refused{ReasonAddressType, fmt.Sprintf("EndpointSlice %s has addressType %s: accepted are %s and %s",
+			local.Name, local.AddressType, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)}
 	}
 	template.Ports = local.DeepCopy().Ports
 	out := &offloadingv1beta1.ShadowEndpointSlice{

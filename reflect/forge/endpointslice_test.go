@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -16,7 +15,7 @@ import (
 var endpointSliceFields = map[string]rule{
 	"TypeMeta":    {apart, "nobody's"},
 	"ObjectMeta":  {apart, "see metaFields; without who manages it and when it last changed"},
-	"AddressType": {kept, ""},
+	"AddressType": {kept, "but FQDN is refused"},
 	"Endpoints":   {partly, "without those that the provider knows; see endpointFields"},
 	"Ports":       {kept, ""},
 }
@@ -28,7 +27,7 @@ var endpointFields = map[string]rule{
 	"Hostname":           {kept, ""},
 	"TargetRef":          {kept, ""},
 	"DeprecatedTopology": {apart, "dropped: labels of a node of this cluster"},
-	"NodeName":           {forced, "this cluster's id"},
+	"NodeName":           {apart, "dropped: a node of this cluster"},
 	"Zone":               {kept, ""},
 	"Hints":              {kept, "kube-proxy heeds hints only where all endpoints have them"},
 }
@@ -48,12 +47,15 @@ func endpoint(address, node string) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{address}, NodeName: named(node)}
 }
 
+// onMilan tells whether a node is one of milan's virtual nodes.
+func onMilan(node string) bool { return node == "milan" || node == "milan-gpu" }
+
 // requireEndpointSliceRules walks the fields that are kept under the same name.
 func requireEndpointSliceRules(t *testing.T, rules map[string]rule, at func(*discoveryv1.EndpointSlice) any) {
 	t.Helper()
 	type L = discoveryv1.EndpointSlice
 	forge := func(s *L) (*L, error) {
-		shadow, err := EndpointSlice(s, objectOptions(), nil)
+		shadow, err := EndpointSlice(s, objectOptions(), onMilan)
 		if err != nil {
 			return nil, err
 		}
@@ -99,11 +101,11 @@ func TestEndpointSlice(t *testing.T) {
 	o := objectOptions()
 	o.SkipLabels = []string{"kubernetes.io/service-name"}
 
-	got, err := EndpointSlice(local, o, sets.New("milan", "milan-gpu"))
+	got, err := EndpointSlice(local, o, onMilan)
 	require.NoError(t, err)
 	require.Equal(t, before, local, "the argument is not changed")
 	first := *local.Endpoints[0].DeepCopy()
-	first.NodeName, first.DeprecatedTopology = new("rome"), nil
+	first.NodeName, first.DeprecatedTopology = nil, nil
 	require.Equal(t, &offloadingv1beta1.ShadowEndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "web-x7", Namespace: "shop-rome",
@@ -113,7 +115,7 @@ func TestEndpointSlice(t *testing.T) {
 		},
 		Spec: offloadingv1beta1.ShadowEndpointSliceSpec{Template: offloadingv1beta1.EndpointSliceTemplate{
 			AddressType: "IPv4", Ports: local.Ports,
-			Endpoints: []discoveryv1.Endpoint{first, endpoint("10.3.0.1", "rome"), endpoint("10.1.0.9", "rome")},
+			Endpoints: []discoveryv1.Endpoint{first, endpoint("10.3.0.1", ""), endpoint("10.1.0.9", "")},
 		}},
 	}, got)
 }
@@ -125,7 +127,6 @@ func TestEndpointSliceNotReflected(t *testing.T) {
 		want  bool
 	}{
 		"any":               {func(*discoveryv1.EndpointSlice) {}, true},
-		"names":             {func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }, true},
 		"without a Service": {func(s *discoveryv1.EndpointSlice) { s.Labels = nil }, true},
 		"empty":             {func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil }, false},
 		"all in the provider": {func(s *discoveryv1.EndpointSlice) {
@@ -146,11 +147,19 @@ func TestEndpointSliceNotReflected(t *testing.T) {
 			t.Parallel()
 			local := slice(endpoint("10.1.0.1", "rome-1"))
 			tc.local(local)
-			got, err := EndpointSlice(local, objectOptions(), sets.New("milan"))
+			got, err := EndpointSlice(local, objectOptions(), onMilan)
 			require.NoError(t, err)
 			require.Equal(t, tc.want, got != nil)
 		})
 	}
+}
+
+func TestEndpointSliceOfNames(t *testing.T) {
+	t.Parallel()
+	local := slice(endpoint("web.example.org", "rome-1"))
+	local.AddressType = discoveryv1.AddressTypeFQDN
+	_, err := EndpointSlice(local, objectOptions(), onMilan)
+	require.EqualError(t, err, "AddressTypeNotSupported: EndpointSlice web-x7 has addressType FQDN: accepted are IPv4 and IPv6")
 }
 
 func TestReplacesEndpointSlice(t *testing.T) {
