@@ -103,7 +103,7 @@ func MergePersistentVolumeClaim(have, want *corev1.PersistentVolumeClaim) *corev
 		return out
 	}
 	if wanted.Cmp(*had) > 0 || wanted.Cmp(*have.Status.Capacity.Storage()) > 0 {
-		out.Spec.Resources.Requests[corev1.ResourceStorage] = wanted.DeepCopy()
+		out.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: wanted.DeepCopy()}
 	}
 	return out
 }
