@@ -20,6 +20,7 @@ func (in *StatusInput) containerStatuses(out *corev1.PodStatus) {
 		ephemeral = append(ephemeral, corev1.Container{Name: spec.EphemeralContainers[i].Name, RestartPolicy: &never})
 	}
 	out.EphemeralContainerStatuses = in.statuses(out.EphemeralContainerStatuses, old.EphemeralContainerStatuses, ephemeral)
+	in.endEphemeral(out.EphemeralContainerStatuses)
 }
 
 func (in *StatusInput) statuses(remote, old []corev1.ContainerStatus, containers []corev1.Container) []corev1.ContainerStatus {

@@ -27,7 +27,7 @@ var podFields = map[string]rule{
 	"Volumes":                       {partly, "without tokens of service accounts; pod certificates are refused"},
 	"InitContainers":                {kept, "native sidecars too; see containerFields"},
 	"Containers":                    {kept, "see containerFields"},
-	"EphemeralContainers":           {removed, "illegal at creation"},
+	"EphemeralContainers":           {partly, "those that have not begun; without mounts of the injected token volume"},
 	"RestartPolicy":                 {kept, ""},
 	"TerminationGracePeriodSeconds": {kept, ""},
 	"ActiveDeadlineSeconds":         {kept, ""},

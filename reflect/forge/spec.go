@@ -21,7 +21,7 @@ func podSpec(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatch, antiAf
 	dropScheduling(&spec)
 	dropIdentity(&spec)
 	dropHostNamespaces(&spec)
-	spec.EphemeralContainers = nil
+	spec.EphemeralContainers = ephemeralContainers(local)
 	spec.ReadinessGates = nil
 	spec.Overhead = nil
 	spec.RuntimeClassName = runtimeClass(local, patch)
@@ -56,7 +56,7 @@ func dropIdentity(spec *corev1.PodSpec) {
 
 	var injected []string
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool {
-		if !strings.HasPrefix(v.Name, tokenVolumePrefix) || !hasToken(&v) {
+		if !injectedToken(&v) {
 			return false
 		}
 		injected = append(injected, v.Name)
@@ -71,6 +71,11 @@ func dropIdentity(spec *corev1.PodSpec) {
 	for i := range spec.InitContainers {
 		dropMounts(&spec.InitContainers[i], injected)
 	}
+}
+
+// injectedToken tells whether the API server added the volume.
+func injectedToken(v *corev1.Volume) bool {
+	return strings.HasPrefix(v.Name, tokenVolumePrefix) && hasToken(v)
 }
 
 func hasToken(v *corev1.Volume) bool {

@@ -11,9 +11,10 @@ import (
 
 // UpdateShadowPod returns have brought up to date with what may change in a pod
 // after its creation, and whether anything differs: labels, annotations, images,
-// resources, added tolerations, activeDeadlineSeconds and
-// terminationGracePeriodSeconds, with the generation that they come from. Everything
-// else is kept as it is in have; without a difference have itself is returned.
+// resources, ephemeral containers that have not begun, added tolerations,
+// activeDeadlineSeconds and terminationGracePeriodSeconds, with the generation that they
+// come from. Everything else is kept as it is in have; without a difference have itself
+// is returned.
 func UpdateShadowPod(have *offloadingv1beta1.ShadowPod, local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, bool) {
 	want := have.DeepCopy()
 	want.Labels = o.labels(local)
@@ -23,6 +24,7 @@ func UpdateShadowPod(have *offloadingv1beta1.ShadowPod, local *corev1.Pod, o Pod
 	spec := &want.Spec.Pod
 	updateContainers(spec.Containers, local.Spec.Containers)
 	updateContainers(spec.InitContainers, local.Spec.InitContainers)
+	spec.EphemeralContainers = ephemeralContainers(local)
 	spec.Tolerations = addTolerations(spec.Tolerations, forgeTolerations(local.Spec.Tolerations, o.Patch))
 	spec.ActiveDeadlineSeconds = clone(local.Spec.ActiveDeadlineSeconds)
 	spec.TerminationGracePeriodSeconds = clone(local.Spec.TerminationGracePeriodSeconds)

@@ -61,8 +61,30 @@ func TestUpdateShadowPod(t *testing.T) {
 			},
 		},
 		"a debug container": {
-			change: func(p *corev1.Pod) { p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{}}; p.Generation = 4 },
-			want:   func(s *offloadingv1beta1.ShadowPod) { s.Spec.LocalGeneration = 4 },
+			change: func(p *corev1.Pod) { p.Spec.EphemeralContainers = debugContainers("one"); p.Generation = 4 },
+			want: func(s *offloadingv1beta1.ShadowPod) {
+				s.Spec.LocalGeneration, s.Spec.Pod.EphemeralContainers = 4, debugContainers("one")
+			},
+		},
+		"one debug container that has begun, one that waits, one of which nothing is known": {
+			change: func(p *corev1.Pod) {
+				p.Spec.EphemeralContainers = debugContainers("begun", "waits", "new")
+				p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{running("begun", 0), {
+					Name: "waits", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}}
+			},
+			want: func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.EphemeralContainers = debugContainers("waits", "new") },
+		},
+		"a debug container with the injected token": {
+			change: func(p *corev1.Pod) {
+				p.Spec.EphemeralContainers = debugContainers("one")
+				p.Spec.EphemeralContainers[0].VolumeMounts = []corev1.VolumeMount{{Name: "kube-api-access-x"}, {Name: "data"}}
+				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "kube-api-access-x", VolumeSource: corev1.VolumeSource{
+					Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}})
+			},
+			want: func(s *offloadingv1beta1.ShadowPod) {
+				s.Spec.Pod.EphemeralContainers = debugContainers("one")
+				s.Spec.Pod.EphemeralContainers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data"}}
+			},
 		},
 	}
 	for name, tc := range cases {

@@ -35,9 +35,8 @@ func (p *Pods) reflect(ctx context.Context, v view) error {
 	return p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote))
 }
 
-// tellNotCarried tells, once, of a change of a pod that runs which does not reach it:
-// the provider refuses it, or it is not carried. A pod that does not run says so in its
-// status.
+// tellNotCarried tells, once, of a change of a pod that runs which the provider refuses.
+// A pod that does not run says so in its status.
 func (p *Pods) tellNotCarried(v view) {
 	reason, what := notCarried(v)
 	p.mu.Lock()
@@ -59,9 +58,6 @@ func notCarried(v view) (reason, what string) {
 	}
 	if c := meta.FindStatusCondition(v.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced); c != nil && c.Status == metav1.ConditionFalse {
 		return c.Reason, c.Message
-	}
-	if len(v.local.Spec.EphemeralContainers) > 0 {
-		return "EphemeralContainersNotSupported", "ephemeral containers are not carried to the provider: use kubectl exec"
 	}
 	return "", ""
 }

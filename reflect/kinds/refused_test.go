@@ -39,14 +39,26 @@ func TestRefusedChangeIsToldOnce(t *testing.T) {
 	require.Contains(t, <-s.events.Events, "the image may not run here")
 }
 
-func TestEphemeralContainersAreTold(t *testing.T) {
+func TestDebugContainersAreCarriedUntilTheyBegin(t *testing.T) {
 	s := newSite()
 	s.offload("shop")
 	debugged := func(p *corev1.Pod) {
-		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger"}}}
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", Image: "tools:1"}}}
 	}
 	s.add(s.home.Tracker(), localPod(running, debugged))
 	s.there(localPod(), true, running)
 	s.start(t)
-	require.Contains(t, <-s.events.Events, "EphemeralContainersNotSupported")
+	carried := func(n int) func() bool {
+		return func() bool { return len(s.shadow(t).Spec.Pod.EphemeralContainers) == n }
+	}
+	require.Eventually(t, carried(1), 5*time.Second, 5*time.Millisecond)
+	remote, err := s.remote.CoreV1().Pods("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	debugged(remote)
+	remote.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{
+		Name: "debugger", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	_, err = s.remote.CoreV1().Pods("shop-rome").Update(t.Context(), remote, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(s.local(t).Status.EphemeralContainerStatuses) == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, carried(0), 5*time.Second, 5*time.Millisecond)
 }

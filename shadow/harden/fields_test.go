@@ -21,7 +21,7 @@ var podFields = map[string]struct{ fate, why string }{
 	"Volumes":                       {partly, "tokens removed, pod certificates refused; host paths are for pod security"},
 	"InitContainers":                {author, "privileges are for pod security"},
 	"Containers":                    {author, "privileges are for pod security"},
-	"EphemeralContainers":           {forced, "illegal at creation"},
+	"EphemeralContainers":           {forced, "illegal at creation; added to the running pod, judged by pod security"},
 	"RestartPolicy":                 {author, ""},
 	"TerminationGracePeriodSeconds": {partly, "an hour at most"},
 	"ActiveDeadlineSeconds":         {author, ""},

@@ -217,12 +217,14 @@ func decidePresent(f facts) action {
 	if a, bad := misplaced(f); bad {
 		return a
 	}
-	switch {
-	case f.refused != nil:
+	if f.refused != nil {
 		return deny(f, ReasonUpdateRefused, f.refused.Error())
-	case differs(f.want, f.pod) && f.now.Before(f.notBefore):
+	}
+	behind := differs(f.want, f.pod) || len(ephemeralChanges(f.shadow, f.pod)) > 0
+	switch {
+	case behind && f.now.Before(f.notBefore):
 		return action{verb: wait, after: f.notBefore.Sub(f.now)}
-	case differs(f.want, f.pod):
+	case behind:
 		return action{verb: updatePod}
 	case meta.FindStatusCondition(f.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced) != nil:
 		return action{verb: removeCondition}

@@ -135,6 +135,11 @@ func TestDecideOnAPodThatLives(t *testing.T) {
 		"label of others":              {shadow: a, pod: podOf(a, func(p *corev1.Pod) { p.Labels["zone"] = "x" }), want: nothing},
 		"image set by others":          {shadow: a, pod: podOf(a, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "mirror/img:1" }), want: nothing},
 		"image changed at home":        {shadow: newShadow(always, image("img:2")), pod: podOf(a), want: updatePod},
+		"debug containers asked for":   {shadow: newShadow(always, debug("a", "b")), pod: podOf(a), want: updatePod},
+		"debug containers, one there":  {shadow: newShadow(always, debug("a", "b")), pod: podOf(a, hasDebug("a")), want: updatePod},
+		"debug containers there":       {shadow: newShadow(always, debug("a")), pod: podOf(a, hasDebug("a")), want: nothing},
+		"debug containers refused now": {shadow: newShadow(always, debug("a")), pod: podOf(a), more: func(f *facts) { f.notBefore = testTime().Add(1) }, want: wait},
+		"debug containers of others":   {shadow: a, pod: podOf(a, hasDebug("theirs")), want: nothing},
 		"a stale ShadowPod":            {shadow: a, pod: podOf(newShadow(always, image("img:2"))), want: nothing},
 		"a change refused just now":    {shadow: newShadow(always, image("img:2")), pod: podOf(a), more: func(f *facts) { f.notBefore = testTime().Add(1) }, want: wait},
 		"a change that Harden refuses": {shadow: a, pod: podOf(a), more: func(f *facts) { f.refused = errors.New("no") }, want: setCondition, reason: ReasonUpdateRefused},
@@ -226,4 +231,20 @@ func TestNothingIsCreatedAfterTheEnd(t *testing.T) {
 			require.Contains(t, []verb{nothing, releasePod}, got.verb, "%s %s", policy, name)
 		}
 	}
+}
+
+func debugContainers(names ...string) []corev1.EphemeralContainer {
+	var out []corev1.EphemeralContainer
+	for _, name := range names {
+		out = append(out, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name, Image: "tools:1"}})
+	}
+	return out
+}
+
+func debug(names ...string) shadowMod {
+	return func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.EphemeralContainers = debugContainers(names...) }
+}
+
+func hasDebug(names ...string) podMod {
+	return func(p *corev1.Pod) { p.Spec.EphemeralContainers = debugContainers(names...) }
 }

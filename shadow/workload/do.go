@@ -18,8 +18,8 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// errNoSubresource says that the API server does not resize pods.
-var errNoSubresource = errors.New("this cluster's API server does not change the resources of a running pod: it has no pods/resize")
+// errNoSubresource says that the API server lacks what a change needs.
+var errNoSubresource = errors.New("this cluster's API server does not make this change to a running pod")
 
 // errPodResourcesKept says that a resize was accepted and not done.
 var errPodResourcesKept = errors.New("spec.resources: this cluster's API server does not change the resources of a running pod as a whole")
@@ -119,15 +119,22 @@ func refusal(err error) bool {
 	}
 }
 
-// update sends a resize, and then everything else: a refused resize keeps nothing back.
+// update sends a resize, then new ephemeral containers, and then everything else: a part
+// that is refused keeps nothing back.
 func (e *Enforcer) update(ctx context.Context, f facts) error {
 	resources := readApplied(f.want).Resources
 	refused := e.resize(ctx, f)
-	if refused != nil && !refusal(refused) && !errors.Is(refused, errPodResourcesKept) && !errors.Is(refused, errNoSubresource) {
+	if refused != nil && !final(refused) {
 		return fmt.Errorf("resizing pod %s/%s: %w", f.pod.Namespace, f.pod.Name, refused)
 	}
 	if refused != nil {
 		resources = readApplied(f.pod).Resources
+	}
+	if _, err := e.patch(ctx, f.pod, ephemeralChanges(f.shadow, f.pod), "ephemeralcontainers"); err != nil {
+		if !final(err) {
+			return fmt.Errorf("adding ephemeral containers to pod %s/%s: %w", f.pod.Namespace, f.pod.Name, err)
+		}
+		refused = errors.Join(refused, fmt.Errorf("spec.ephemeralContainers: %w", err))
 	}
 	if _, err := e.patch(ctx, f.pod, changes(f.want, f.pod, resources)); err != nil {
 		if !refusal(err) {
@@ -142,6 +149,11 @@ func (e *Enforcer) update(ctx context.Context, f facts) error {
 	a := deny(f, ReasonUpdateRefused, refused.Error())
 	a.retry = true
 	return e.deny(ctx, f, a)
+}
+
+// final reports whether the same request would be answered the same for now.
+func final(err error) bool {
+	return refusal(err) || errors.Is(err, errPodResourcesKept) || errors.Is(err, errNoSubresource)
 }
 
 func (e *Enforcer) resize(ctx context.Context, f facts) error {
@@ -170,7 +182,7 @@ func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch object, sub
 		metav1.PatchOptions{FieldManager: FieldManager}, subresource...)
 	switch {
 	case apierrors.IsNotFound(err) && len(subresource) > 0 && e.has(ctx, pod):
-		return nil, errNoSubresource
+		return nil, fmt.Errorf("%w: it has no pods/%s", errNoSubresource, subresource[0])
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // object is a part of a strategic merge patch; a nil value removes its key.
@@ -15,6 +17,22 @@ type object = map[string]any
 // differs reports whether have is not as want: want is what forge returns.
 func differs(want, have *corev1.Pod) bool {
 	return len(changes(want, have, readApplied(want).Resources)) > 0
+}
+
+// ephemeralChanges returns the patch for the ephemeralcontainers subresource, or nothing:
+// the containers that shadow asks for and have lacks. Those that it has stay as they are,
+// whatever shadow says: no API server lets them change.
+func ephemeralChanges(shadow *offloadingv1beta1.ShadowPod, have *corev1.Pod) object {
+	var list []corev1.EphemeralContainer
+	for _, want := range shadow.Spec.Pod.EphemeralContainers {
+		if !slices.ContainsFunc(have.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == want.Name }) {
+			list = append(list, want)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return object{"spec": object{"ephemeralContainers": list}}
 }
 
 // changes returns the patch that makes have as want but for the resources, or nothing if

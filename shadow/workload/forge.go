@@ -81,6 +81,7 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, force func
 		Labels:      slices.Sorted(maps.Keys(shadow.Labels)),
 		Annotations: authored(pod.Annotations),
 	}.String()
+	pod.Spec.EphemeralContainers = nil // illegal at creation: see ephemeralChanges
 	if err := force(&pod.Spec); err != nil {
 		return nil, err
 	}

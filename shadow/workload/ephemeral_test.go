@@ -1,0 +1,51 @@
+package workload
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const ephemeralWrite = "patch pods/ephemeralcontainers"
+
+func moved(s *offloadingv1beta1.ShadowPod) { s.Generation++ }
+
+func TestDebugContainers(t *testing.T) {
+	r := newRig(t, newShadow(always, debug("early")))
+	r.settle()
+	r.change(running)
+	require.Equal(t, debugContainers("early"), r.pod().Spec.EphemeralContainers, "illegal at creation, so added afterwards")
+	require.Equal(t, []string{createWrite, ephemeralWrite}, r.writes)
+	r.changeShadow(debug("early", "late"), moved)
+	r.settle()
+	require.ElementsMatch(t, debugContainers("early", "late"), r.pod().Spec.EphemeralContainers)
+	require.Equal(t, []string{createWrite, ephemeralWrite, ephemeralWrite, patchWrite}, r.writes)
+	r.changeShadow(debug(), moved)
+	r.settle()
+	require.Len(t, r.pod().Spec.EphemeralContainers, 2, "what has begun is asked for no more, and stays")
+
+	r.deletePod(0)
+	r.settle()
+	require.Empty(t, r.pod().Spec.EphemeralContainers, "a pod that replaces another starts none of them again")
+}
+
+func TestARefusedDebugContainerKeepsNothingBack(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	r.settle()
+	r.change(running)
+	r.refuse[ephemeralWrite] = apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New(`violates PodSecurity "baseline:latest": privileged`))
+	r.changeShadow(image("img:2"), debug("a"))
+	r.settle()
+	require.Equal(t, "img:2", r.pod().Spec.Containers[0].Image)
+	require.Equal(t, ReasonUpdateRefused, r.enforced().Reason)
+	require.Contains(t, r.enforced().Message, "privileged")
+	require.Equal(t, 1, countOf(r.writes, patchWrite))
+	r.changeShadow(debug(), moved)
+	r.settle()
+	require.Nil(t, r.enforced(), "withdrawn")
+}
