@@ -17,9 +17,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -54,6 +56,7 @@ type vkubelet struct {
 	mu            sync.Mutex
 	raw, hardened *rest.Config
 	provider      kubernetes.Interface
+	pods          cache.SharedIndexInformer // of the node; nil in a standby
 }
 
 // gcPercent trades a little CPU for memory: a consumer with many virtual nodes runs many
@@ -153,7 +156,7 @@ func (v *vkubelet) server() (*kubelet.Server, error) {
 	}
 	return kubelet.New(kubelet.Config{
 		NodeName: v.name, Address: v.env.Config.VKubelet.ListenAddress, GetCertificate: v.serving.GetCertificate,
-		Client: v.home.plain.core, Remote: v.remoteConfig, Pods: podLookup{v}, Log: v.env.Log.Named("kubelet-api"),
+		Client: v.home.plain.core, Remote: v.remoteConfig, Pods: podLookup{v}, Clock: v.env.Clock, Log: v.env.Log.Named("kubelet-api"),
 	})
 }
 
@@ -248,6 +251,8 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
 		OnState: v.tell, OnOpen: func() { pods.Resync() }, Log: v.env.Log,
 	})
+	v.holdPods(local.Core().V1().Pods().Informer())
+	defer v.holdPods(nil)
 	pods, err = kinds.NewPods(kinds.PodsConfig{
 		Home: v.home.fenced.core, HomeLiqod: v.home.fenced.liqod, Remote: kinds.Remote{Core: provider.core, Liqod: provider.liqod},
 		Pods: local.Core().V1().Pods(), Nodes: nodes.Core().V1().Nodes(),
@@ -261,6 +266,22 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	return v.runTerm(ctx, check, pods, local, maps, nodes)
+}
+
+func (v *vkubelet) holdPods(informer cache.SharedIndexInformer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.pods = informer
+}
+
+// heldPods returns the informer of the node's pods, nil if there is none yet.
+func (v *vkubelet) heldPods() cache.SharedIndexInformer {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.pods == nil || !v.pods.HasSynced() {
+		return nil
+	}
+	return v.pods
 }
 
 // factory is what the two kinds of informer factories have in common.
@@ -300,8 +321,9 @@ func (v *vkubelet) recordedUID(ctx context.Context, clusterID string) (types.UID
 	return "", nil
 }
 
-// podLookup finds pods for the kubelet API by live reads: people ask seldom, and every
-// replica answers without a cache of its own.
+// podLookup finds pods for the kubelet API. A pod is found by live reads: people ask
+// seldom, and every replica answers without a cache of its own. All are listed from the
+// active replica's cache: those who scrape ask it again and again.
 type podLookup struct{ *vkubelet }
 
 const lookupTimeout = 5 * time.Second
@@ -317,15 +339,15 @@ func (l podLookup) Get(namespace, name string) (*corev1.Pod, string, string, err
 	if pod.Spec.NodeName != l.name {
 		return nil, "", "", apierrors.NewNotFound(corev1.Resource("pods"), namespace+"/"+name)
 	}
-	twin, err := l.twin(namespace)
+	twin, err := l.Twin(namespace)
 	if err != nil {
 		return nil, "", "", err
 	}
 	return pod, twin, name, l.confirm(ctx, pod, twin)
 }
 
-// twin returns the name of a namespace's twin. Its errors are not about the pod.
-func (l podLookup) twin(namespace string) (string, error) {
+// Twin implements kubelet.Pods. Its errors are not about a pod.
+func (l podLookup) Twin(namespace string) (string, error) {
 	vn, err := l.credentials.VirtualNodes.Lister().VirtualNodes(l.namespace).Get(l.name)
 	if err != nil {
 		return "", fmt.Errorf("reading the VirtualNode: %v", err)
@@ -360,6 +382,9 @@ func (l podLookup) confirm(ctx context.Context, pod *corev1.Pod, twin string) er
 
 // List implements kubelet.Pods.
 func (l podLookup) List() ([]*corev1.Pod, error) {
+	if informer := l.heldPods(); informer != nil {
+		return corev1listers.NewPodLister(informer.GetIndexer()).List(labels.Everything())
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
 	list, err := l.home.plain.core.CoreV1().Pods(corev1.NamespaceAll).List(ctx,

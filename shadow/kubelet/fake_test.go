@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 )
 
 // authority signs certificates.
@@ -162,6 +163,8 @@ func (m podMap) List() ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
+func (m podMap) Twin(namespace string) (string, error) { return namespace + "-twin", nil }
+
 func onePod() podMap {
 	return podMap{"shop/web": {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-1"},
@@ -184,10 +187,16 @@ type rig struct {
 
 func newRig(t *testing.T, provider http.Handler, setup ...func(*home)) *rig {
 	t.Helper()
+	return newRigOf(t, provider, func(*Config) {}, setup...)
+}
+
+// newRigOf is newRig with a configuration that is changed before the Server is made.
+func newRigOf(t *testing.T, provider http.Handler, change func(*Config), setup ...func(*home)) *rig {
+	t.Helper()
 	ca := newAuthority(t, "cluster")
 	h := &home{ca: ca.pem, allowed: func(authorizationv1.SubjectAccessReviewSpec) bool { return true }}
-	for _, change := range setup {
-		change(h)
+	for _, of := range setup {
+		of(h)
 	}
 	homeServer := httptest.NewServer(h)
 	t.Cleanup(homeServer.Close)
@@ -197,14 +206,17 @@ func newRig(t *testing.T, provider http.Handler, setup ...func(*home)) *rig {
 	require.NoError(t, err)
 	serving := ca.issue(t, "system:node:milan", "system:nodes")
 	remote := &rest.Config{Host: remoteServer.URL}
-	server, err := New(Config{
+	cfg := Config{
 		NodeName:       "milan",
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
 		Client:         client,
 		Remote:         func() (*rest.Config, error) { return remote, nil },
 		Pods:           onePod(),
+		Clock:          clock.RealClock{},
 		Log:            zap.NewNop(),
-	})
+	}
+	change(&cfg)
+	server, err := New(cfg)
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

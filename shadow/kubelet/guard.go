@@ -130,9 +130,10 @@ func (g *guard) authorized(w http.ResponseWriter, r *http.Request, who user.Info
 }
 
 // plain reports whether the path means the same to everybody who reads it: no dots, no
-// double slashes, no escapes. Names in Kubernetes need none of these.
+// double slashes, no escapes. Names in Kubernetes need none of these. One path of a
+// kubelet ends with a slash.
 func plain(r *http.Request) bool {
-	return r.URL.Path == path.Clean(r.URL.Path) && r.URL.EscapedPath() == r.URL.Path
+	return strings.TrimSuffix(r.URL.Path, "/") == strings.TrimSuffix(path.Clean(r.URL.Path), "/") && r.URL.EscapedPath() == r.URL.Path
 }
 
 // verbOf is the verb that the request needs, or empty for a method that means nothing

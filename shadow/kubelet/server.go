@@ -1,6 +1,7 @@
 // Package kubelet serves the kubelet's HTTPS API of a virtual node: logs, exec,
-// attach and port-forward of its pods, carried to the provider's API server. Every
-// request is authenticated and authorised as a kubelet does it, by the home API server.
+// attach and port-forward of its pods, carried to the provider's API server, and what the
+// pods use, from the provider's metrics API. Every request is authenticated and
+// authorised as a kubelet does it, by the home API server.
 package kubelet
 
 import (
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 )
 
 // Pods knows the pods of the node. Its methods are safe for concurrent use; what they
@@ -28,6 +30,9 @@ type Pods interface {
 	Get(namespace, name string) (local *corev1.Pod, remoteNamespace, remoteName string, err error)
 	// List returns every pod of this node.
 	List() ([]*corev1.Pod, error)
+	// Twin returns the provider's namespace for one of this cluster, and an error while
+	// there is none. It asks nobody.
+	Twin(namespace string) (string, error)
 }
 
 // Config configures a Server. Every field is needed.
@@ -46,6 +51,8 @@ type Config struct {
 	Remote func() (*rest.Config, error)
 	// Pods of this node.
 	Pods Pods
+	// Clock tells the time of measurements.
+	Clock clock.PassiveClock
 	// Log receives refused and failed requests.
 	Log *zap.Logger
 }
@@ -62,6 +69,7 @@ type Server struct {
 	cfg    Config
 	guard  *guard
 	routes http.Handler
+	meter  *meter
 
 	mu     sync.Mutex
 	source *rest.Config // what remote was made from
@@ -78,21 +86,43 @@ func New(cfg Config) (*Server, error) {
 }
 
 func newServer(cfg Config, g *guard) *Server {
-	s := &Server{cfg: cfg, guard: g}
+	s := &Server{cfg: cfg, guard: g, meter: newMeter(cfg)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", s.healthz)
-	mux.HandleFunc("GET /pods", s.pods)
-	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.logs)
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		mux.HandleFunc(method+" /exec/{namespace}/{pod}/{container}", s.exec)
-		mux.HandleFunc(method+" /exec/{namespace}/{pod}/{uid}/{container}", s.exec)
-		mux.HandleFunc(method+" /attach/{namespace}/{pod}/{container}", s.attach)
-		mux.HandleFunc(method+" /attach/{namespace}/{pod}/{uid}/{container}", s.attach)
-		mux.HandleFunc(method+" /portForward/{namespace}/{pod}", s.portForward)
-		mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", s.portForward)
+	for _, r := range s.table() {
+		for _, method := range r.methods {
+			mux.HandleFunc(method+" "+r.path, r.serve)
+		}
 	}
 	s.routes = mux
 	return s
+}
+
+// route is one kind of request that is answered.
+type route struct {
+	methods []string
+	path    string
+	serve   http.HandlerFunc
+}
+
+// table lists every route. Which right each needs says the guard, by the path.
+func (s *Server) table() []route {
+	read := []string{http.MethodGet}
+	// A WebSocket begins with a GET, SPDY with a POST.
+	both := []string{http.MethodGet, http.MethodPost}
+	return []route{
+		{read, "/healthz", s.healthz},
+		{read, "/pods", s.pods},
+		{read, "/runningpods/{$}", s.runningPods},
+		{read, "/stats/summary", s.statsSummary},
+		{read, "/metrics/resource", s.resourceMetrics},
+		{read, "/containerLogs/{namespace}/{pod}/{container}", s.logs},
+		{both, "/exec/{namespace}/{pod}/{container}", s.exec},
+		{both, "/exec/{namespace}/{pod}/{uid}/{container}", s.exec},
+		{both, "/attach/{namespace}/{pod}/{container}", s.attach},
+		{both, "/attach/{namespace}/{pod}/{uid}/{container}", s.attach},
+		{both, "/portForward/{namespace}/{pod}", s.portForward},
+		{both, "/portForward/{namespace}/{pod}/{uid}", s.portForward},
+	}
 }
 
 // ServeHTTP authenticates and authorises the request before anything else looks at it.
