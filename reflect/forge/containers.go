@@ -12,15 +12,7 @@ func (in *StatusInput) containerStatuses(out *corev1.PodStatus) {
 	spec, old := &in.Local.Spec, &in.Local.Status
 	out.ContainerStatuses = in.statuses(out.ContainerStatuses, old.ContainerStatuses, spec.Containers)
 	out.InitContainerStatuses = in.statuses(out.InitContainerStatuses, old.InitContainerStatuses, spec.InitContainers)
-
-	ephemeral := make([]corev1.Container, 0, len(spec.EphemeralContainers))
-	never := corev1.ContainerRestartPolicyNever
-	for i := range spec.EphemeralContainers {
-		// An ephemeral container is never started again, whatever the pod's policy.
-		ephemeral = append(ephemeral, corev1.Container{Name: spec.EphemeralContainers[i].Name, RestartPolicy: &never})
-	}
-	out.EphemeralContainerStatuses = in.statuses(out.EphemeralContainerStatuses, old.EphemeralContainerStatuses, ephemeral)
-	in.endEphemeral(out.EphemeralContainerStatuses)
+	out.EphemeralContainerStatuses = in.ephemeralStatuses(out.EphemeralContainerStatuses)
 }
 
 func (in *StatusInput) statuses(remote, old []corev1.ContainerStatus, containers []corev1.Container) []corev1.ContainerStatus {

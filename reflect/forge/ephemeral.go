@@ -36,18 +36,34 @@ func begun(s *corev1.ContainerStatus) bool {
 	return s.State.Running != nil || s.State.Terminated != nil || s.ContainerID != ""
 }
 
-// endEphemeral ends, among the statuses, the ephemeral containers of an earlier pod: the
-// one that the provider made instead does not get them.
-func (in *StatusInput) endEphemeral(statuses []corev1.ContainerStatus) {
-	if in.Remote == nil || in.Shadow == nil || in.Shadow.Status.Replaced == "" {
-		return
+// ephemeralStatuses brings the statuses of the ephemeral containers home. One that the
+// provider refuses waits with its reason: that is what kubectl debug shows.
+func (in *StatusInput) ephemeralStatuses(remote []corev1.ContainerStatus) []corev1.ContainerStatus {
+	spec, never := in.Local.Spec.EphemeralContainers, corev1.ContainerRestartPolicyNever
+	containers := make([]corev1.Container, 0, len(spec))
+	for i := range spec {
+		// It is never started again, whatever the pod's policy.
+		containers = append(containers, corev1.Container{Name: spec[i].Name, RestartPolicy: &never})
 	}
-	for i := range statuses {
-		there := slices.ContainsFunc(in.Remote.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool {
-			return c.Name == statuses[i].Name
-		})
-		if !there && begun(&statuses[i]) {
-			end(&statuses[i], in.Now)
+	known := in.statuses(remote, in.Local.Status.EphemeralContainerStatuses, containers)
+	if in.Remote == nil {
+		return known
+	}
+	reason, message, refused := in.refused()
+	var out []corev1.ContainerStatus
+	for i := range spec {
+		s := findStatus(known, spec[i].Name)
+		there := slices.ContainsFunc(in.Remote.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == spec[i].Name })
+		switch {
+		case s != nil && (there || begun(s)):
+			if !there && in.Shadow != nil && in.Shadow.Status.Replaced != "" {
+				end(s, in.Now) // of an earlier pod: the one made instead does not get it
+			}
+			out = append(out, *s)
+		case !there && refused:
+			out = append(out, corev1.ContainerStatus{Name: spec[i].Name, Image: spec[i].Image,
+				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}})
 		}
 	}
+	return out
 }

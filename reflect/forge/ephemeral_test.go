@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -53,9 +54,29 @@ func TestDebugContainersOfALostPod(t *testing.T) {
 			}
 			got := Status(in)
 			require.Equal(t, tc.ended, got.EphemeralContainerStatuses[0].State.Terminated != nil)
-			require.Nil(t, got.EphemeralContainerStatuses[1].State.Terminated, "what has not begun is asked for again")
+			require.Len(t, got.EphemeralContainerStatuses, 1, "what has not begun is asked for again")
 			in.Local.Status = got
 			require.Equal(t, got, Status(in))
 		})
 	}
+}
+
+func TestARefusedDebugContainerWaits(t *testing.T) {
+	t.Parallel()
+	in := published()
+	in.Local.Spec.EphemeralContainers = debugContainers("old", "debug")
+	in.Local.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{terminated("old", 0, 0)}
+	in.Remote.Spec.EphemeralContainers = debugContainers("old")
+	in.Remote.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{terminated("old", 0, 0)}
+	in.Shadow = &offloadingv1beta1.ShadowPod{}
+	in.Shadow.Labels = map[string]string{offloadingv1beta1.LocalPodUIDLabel: string(in.Local.UID)}
+	in.Shadow.Status.Conditions = []metav1.Condition{{
+		Type: offloadingv1beta1.ShadowPodEnforced, Status: metav1.ConditionFalse, Reason: "UpdateRefused", Message: "violates PodSecurity"}}
+	got := Status(in)
+	require.Len(t, got.EphemeralContainerStatuses, 2)
+	require.Equal(t, &corev1.ContainerStateWaiting{Reason: "UpdateRefused", Message: "violates PodSecurity"}, got.EphemeralContainerStatuses[1].State.Waiting)
+	in.Local.Status = got
+	require.Equal(t, got, Status(in))
+	in.Shadow.Status.Conditions = nil
+	require.Len(t, Status(in).EphemeralContainerStatuses, 1, "no longer refused, and not yet heard of")
 }
