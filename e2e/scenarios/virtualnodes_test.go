@@ -39,6 +39,7 @@ func TestVirtualNodes(t *testing.T) {
 	t.Run("WrongNamespace", func(t *testing.T) { testWrongNamespace(t, w) })
 	t.Run("Certificates", func(t *testing.T) { testCertificates(t, w) })
 	t.Run("KubeletAPI", func(t *testing.T) { testKubeletAPI(t, w) })
+	t.Run("KubeletRoutes", func(t *testing.T) { testKubeletRoutes(t, w) })
 	t.Run("Drained", func(t *testing.T) { testDrained(t, w) })
 	t.Run("DeletedWhileAway", func(t *testing.T) { testNodeDeletedWhileAway(t, w) })
 	t.Run("LastDeleted", func(t *testing.T) { testLastNodeDeleted(t, w) })
