@@ -34,6 +34,9 @@ const usage = `usage: test COMMAND
   sleep DURATION        wait; SIGTERM ends it with 143
   hostname              print the host name
   ignore                wait and ignore SIGTERM
+  burn [SHARE]          use a share of a core, from 0 to 1, until SIGTERM
+  tar ...               what kubectl cp asks of tar: cf - FILE, xmf - -C DIR
+  size                  print the terminal's size, as COLUMNSxROWS, once it has one
 `
 
 func main() {
@@ -49,7 +52,7 @@ func main() {
 
 // tools are the names under which the program may be linked.
 func tools() []string {
-	return []string{"cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "serve", "sleep", "write"}
+	return []string{"burn", "cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "serve", "size", "sleep", "tar", "write"}
 }
 
 func run(name string, args []string) int {
@@ -67,6 +70,8 @@ func run(name string, args []string) int {
 		return sleep(ctx, arg(args, 0, "1h"))
 	case "lines":
 		err = lines(ctx, args)
+	case "burn":
+		err = burn(ctx, arg(args, 0, "1"))
 	case "ignore":
 		signal.Ignore(syscall.SIGTERM)
 		select {}
@@ -93,6 +98,10 @@ func tool(ctx context.Context, name string, args []string) int {
 	case "echo":
 		fmt.Println(strings.Join(args, " "))
 		return 0
+	case "tar":
+		return code(runTar(args))
+	case "size":
+		return code(size(ctx))
 	case "hostname":
 		host, err := os.Hostname()
 		fmt.Println(host)

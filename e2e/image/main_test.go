@@ -30,6 +30,8 @@ func TestRunExitCodes(t *testing.T) {
 		"get":             {[]string{"get", server.URL}, 0},
 		"get refused":     {[]string{"get", "http://127.0.0.1:1/"}, 1},
 		"lines":           {[]string{"lines", "2"}, 0},
+		"burn nonsense":   {[]string{"burn", "2"}, 1},
+		"tar nonsense":    {[]string{"tar", "tf"}, 1},
 		"unknown command": {[]string{"fly"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, row.want, run(row.args[0], row.args[1:])) })

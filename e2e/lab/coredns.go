@@ -15,7 +15,7 @@ var corednsManifests string
 // first call on a machine builds CoreDNS. A node added later needs it again, should
 // CoreDNS move there.
 func (f *Full) ApplyCoreDNS(ctx context.Context, c *Cluster) error {
-	archive, err := buildCoreDNSImage(ctx, f.lab)
+	archive, err := buildToolImage(ctx, f.lab, toolImage{tool: "coredns", name: CoreDNSImage})
 	if err != nil {
 		return err
 	}

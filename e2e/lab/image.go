@@ -34,19 +34,22 @@ func buildTestImage(ctx context.Context, l *Lab) (string, error) {
 			{Path: "/etc/passwd", Data: []byte("root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n")},
 		},
 	}
-	for _, tool := range []string{"cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "serve", "sleep", "write"} {
+	for _, tool := range []string{"burn", "cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "serve", "size", "sleep", "tar", "write"} {
 		image.Files = append(image.Files, archive.File{Path: "/bin/" + tool, Link: "test"})
 	}
 	return writeImage(filepath.Join(l.Dir(), "test.tar"), image)
 }
 
-// buildCoreDNSImage builds CoreDNS, once per state of its folder, and its archive.
-func buildCoreDNSImage(ctx context.Context, l *Lab) (string, error) {
-	source, err := toolDir(ctx, "coredns")
+// toolImage is an image that holds a tool of e2e/tools and nothing else.
+type toolImage struct{ tool, name string }
+
+// buildToolImage builds the tool, once per state of its folder, and its archive.
+func buildToolImage(ctx context.Context, l *Lab, image toolImage) (string, error) {
+	source, err := toolDir(ctx, image.tool)
 	if err != nil {
 		return "", err
 	}
-	binary, err := BuildTool(ctx, ToolOptions{Source: source, Name: "coredns", LDFlags: "-s -w", Log: l.Logf})
+	binary, err := BuildTool(ctx, ToolOptions{Source: source, Name: image.tool, LDFlags: "-s -w", Log: l.Logf})
 	if err != nil {
 		return "", err
 	}
@@ -56,7 +59,7 @@ func buildCoreDNSImage(ctx context.Context, l *Lab) (string, error) {
 		return path, nil
 	}
 	return writeImage(path, archive.Image{
-		Name: CoreDNSImage, Entrypoint: []string{"/coredns"}, Files: []archive.File{{Path: "/coredns", Source: binary}},
+		Name: image.name, Entrypoint: []string{"/" + image.tool}, Files: []archive.File{{Path: "/" + image.tool, Source: binary}},
 	})
 }
 

@@ -73,6 +73,8 @@ func (w *fullWorld) startFull(t *testing.T) {
 		wg.Go(func() {
 			c, err := w.full.Start(t.Context(), lab.ClusterOptions{
 				Name: []string{"rome", "milan"}[i], PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 110+i),
+				ControllerManagerArgs: []string{"--horizontal-pod-autoscaler-sync-period", "3s",
+					"--horizontal-pod-autoscaler-initial-readiness-delay", "1s", "--horizontal-pod-autoscaler-cpu-initialization-period", "1s"},
 			}, i+1)
 			if err == nil {
 				*target, err = w.sites.Install(t.Context(), c)
@@ -124,13 +126,14 @@ func webDeployment(name string, replicas int32) *appsv1.Deployment {
 
 func TestFull(t *testing.T) {
 	w := newFullWorld(t)
-	// The last three disturb the cluster that the others use.
+	// The last two disturb the cluster that the others use.
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *fullWorld)
 	}{
 		{"Deployment across both", fullDeployment}, {"logs and exec", fullLogsAndExec}, {"Jobs", fullJobs},
 		{"restarts are counted", fullRestarts}, {"grace", fullGrace},
+		{"kubectl", fullKubectl}, {"hundreds of streams", fullStreams}, {"top and autoscaling", fullTop},
 		{"vkubelet pod deleted", fullVKubeletDeleted}, {"node of the provider dies", fullNodeDies},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })

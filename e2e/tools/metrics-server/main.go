@@ -1,0 +1,15 @@
+// Command metrics-server is the metrics-server of the lab's clusters: it reads kubelets
+// and answers metrics.k8s.io.
+package main
+
+import (
+	"os"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/component-base/cli"
+	"sigs.k8s.io/metrics-server/cmd/metrics-server/app"
+)
+
+func main() {
+	os.Exit(cli.Run(app.NewMetricsServerCommand(genericapiserver.SetupSignalHandler())))
+}
