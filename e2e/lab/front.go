@@ -35,6 +35,8 @@ type Front struct {
 	turns    sync.Map // what is counted to n, by client
 	requests atomic.Int64
 	failed   atomic.Int64
+	decide   atomic.Pointer[func(Request) Fate]
+	hold     atomic.Pointer[hold]
 }
 
 func newFront(c *Cluster) (*Front, error) {
@@ -117,7 +119,15 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		refuse(w)
 		return
 	}
-	f.proxy.ServeHTTP(w, request)
+	decide := f.decide.Load()
+	switch {
+	case isWatch(request):
+		f.watch(w, request)
+	case decide != nil && *decide != nil && isWrite(request):
+		f.intercept(w, request, *decide)
+	default:
+		f.proxy.ServeHTTP(w, request)
+	}
 }
 
 // nth says whether it is a request's turn to fail. The turns of a client's probes are
