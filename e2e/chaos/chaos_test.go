@@ -1,0 +1,8 @@
+package chaos
+
+import "testing"
+
+func TestChaos(t *testing.T) {
+	w := newWorld(t)
+	t.Run("every write", func(t *testing.T) { testEveryWrite(t, w, lives()) })
+}

@@ -1,0 +1,109 @@
+package chaos
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+var (
+	everything = flag.Bool("all", false, "every case instead of a sample")
+	seed       = flag.Uint64("seed", 1, "where the random choices begin")
+	tableFile  = flag.String("table", "", "write the table of cases to this file, as Markdown")
+)
+
+// world is a consumer, rome, that uses a provider, milan, with roles that can be attacked
+// and an observer that sees all pods.
+type world struct {
+	sites       *site.Sites
+	rome, milan *site.Site
+	roles       *roles
+	seen        *observer
+}
+
+// newWorld starts two clusters with simulated nodes that outlive what is done to the
+// processes, installs liqod and connects them.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts clusters: not with -short")
+	}
+	l, err := lab.New(t.Context(), lab.Options{Log: t.Logf, Exited: func(p *lab.Process) {
+		t.Errorf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(4000))
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			keepLogs(t, l)
+		}
+		require.NoError(t, l.Close())
+	})
+	w := &world{}
+	w.sites, err = site.New(t.Context(), l, nil)
+	require.NoError(t, err)
+	w.start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{}))
+	w.roles, err = newRoles(w)
+	require.NoError(t, err)
+	w.seen = newObserver(t, w)
+	return w
+}
+
+func (w *world) start(t *testing.T) {
+	t.Helper()
+	var wg sync.WaitGroup
+	errs := make([]error, 2)
+	for i, target := range []**site.Site{&w.rome, &w.milan} {
+		wg.Go(func() {
+			var c *lab.Cluster
+			c, errs[i] = w.sites.Lab.Start(t.Context(), lab.ClusterOptions{
+				Name: []string{"rome", "milan"}[i], SimulatedNodes: 2, Audit: true, NodeGrace: time.Minute,
+				PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 110+i),
+			})
+			if errs[i] == nil {
+				*target, errs[i] = w.sites.Install(t.Context(), c)
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+}
+
+// keepLogs copies the logs of the roles to where they outlive the lab.
+func keepLogs(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "liqod-chaos-")
+	require.NoError(t, err)
+	logs, err := filepath.Glob(filepath.Join(l.Dir(), "*.log"))
+	require.NoError(t, err)
+	for _, path := range logs {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(path)), data, 0o600))
+	}
+	t.Logf("the logs of the roles are in %s", dir)
+}
+
+// offload makes an offloaded namespace, all of whose pods run in the provider.
+func (w *world) offload(ctx context.Context, namespace string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return w.rome.Offload(ctx, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
+}
+
+func twinOf(namespace string) string { return namespace + "-rome" }
