@@ -21,7 +21,7 @@ const (
 	rehearsals = 2
 	// tries is how often a life is played until the write to strike at is met: which writes
 	// fall together differs.
-	tries = 6
+	tries = 12
 	// tooMany wrong cases end the test.
 	tooMany = 10
 	// repeats is how many of the writes that go on for ever are struck at.
@@ -32,27 +32,50 @@ const (
 // each mode, and strikes there.
 func testEveryWrite(t *testing.T, w *world, lives []life) {
 	e := &ensemble{world: w, theatre: newTheatre(w), table: &table{}}
-	for i := range stages {
-		require.NoError(t, w.offload(t.Context(), fmt.Sprintf("%s%d", prefix, i)))
-	}
-	begin := time.Now()
-	var first []*scene
-	for range rehearsals {
-		for i := range lives {
-			first = append(first, &scene{life: &lives[i]})
-		}
-	}
-	e.play(t, first)
-	t.Logf("%d rehearsals in %s: %d writes", len(first), time.Since(begin).Round(time.Second), len(e.table.rows))
-	if t.Failed() {
+	if e.rehearse(t, lives); t.Failed() {
 		return
 	}
-	begin = time.Now()
-	cases := e.cases(lives, *everything)
-	e.play(t, cases)
-	require.NoError(t, w.roles.err())
+	is := chosen(some)
+	if *all {
+		is = every
+	}
+	e.act(t, "killed", e.cases(lives, kills(), is))
+	for _, name := range []string{vkubelet, milanController} {
+		require.NoError(t, w.roles.byName[name].startStandby(w))
+	}
+	// A take-over lasts as long as a lease, and a life that starts roles anew has no other.
+	quiet := slices.DeleteFunc(slices.Clone(lives), func(l life) bool { return len(l.everywhere) > 0 })
+	e.act(t, "paused", e.cases(quiet, pauses(), few))
 	e.table.report(t)
-	t.Logf("%d of %d cases in %s, %d kills", e.table.done(), len(cases), time.Since(begin).Round(time.Second), w.roles.kills())
+}
+
+// act plays the cases of one kind of attack.
+func (e *ensemble) act(t *testing.T, attack string, cases []*scene) {
+	t.Helper()
+	begin, before := time.Now(), e.table.done()
+	killed := e.roles.kills()
+	e.play(t, cases)
+	require.NoError(t, e.roles.err())
+	t.Logf("%s: %d of %d cases in %s, %d kills", attack, e.table.done()-before, len(cases), time.Since(begin).Round(time.Second), e.roles.kills()-killed)
+}
+
+// rehearse plays the lives without an attack, those last that disturb the others.
+func (e *ensemble) rehearse(t *testing.T, lives []life) {
+	t.Helper()
+	begin := time.Now()
+	var quiet, loud []*scene
+	for range rehearsals {
+		for i := range lives {
+			if s := (&scene{life: &lives[i]}); len(s.life.everywhere) == 0 {
+				quiet = append(quiet, s)
+			} else {
+				loud = append(loud, s)
+			}
+		}
+	}
+	e.play(t, quiet)
+	e.play(t, loud)
+	t.Logf("%d rehearsals in %s: %d writes", len(quiet)+len(loud), time.Since(begin).Round(time.Second), len(e.table.rows))
 }
 
 // scene is one life with, or without, an attack.
@@ -83,8 +106,20 @@ type ensemble struct {
 	wrong  int
 }
 
-// cases are a scene for each write and mode; of a sample, one for each life and mode.
-func (e *ensemble) cases(lives []life, all bool) []*scene {
+// chosen says whether the write at place i of those of a life, the one at place life of
+// the lives, is struck at in the mode at place mode.
+type chosen func(life, i, of, mode int) bool
+
+func every(int, int, int, int) bool { return true }
+
+// some is one write of each life for each mode, the same each time.
+func some(life, i, of, mode int) bool { return i == (life*5+mode*of/len(kills()))%of }
+
+// few is each tenth write; a sample, that of two lives.
+func few(life, i, _, _ int) bool { return i%10 == life%10 && (*all || life < 2) }
+
+// cases are the scenes for the writes and modes that are chosen.
+func (e *ensemble) cases(lives []life, modes []mode, is chosen) []*scene {
 	byLife := map[string][]point{}
 	for _, p := range e.table.points() {
 		byLife[p.life] = append(byLife[p.life], p)
@@ -93,9 +128,8 @@ func (e *ensemble) cases(lives []life, all bool) []*scene {
 	for i := range lives {
 		points := byLife[lives[i].name]
 		for j := range points {
-			for k, m := range modes() {
-				// Another place of each life for each mode, the same each time.
-				if all || j == (i*5+k*len(points)/len(modes()))%len(points) {
+			for k, m := range modes {
+				if is(i, j, len(points), k) {
 					out = append(out, &scene{life: &lives[i], at: &points[j], mode: m})
 				}
 			}
@@ -109,14 +143,29 @@ func (e *ensemble) play(t *testing.T, scenes []*scene) {
 	t.Helper()
 	e.queue = scenes
 	var wg sync.WaitGroup
-	for i := range stages {
+	for range stages {
 		wg.Go(func() {
+			namespace, clean := "", false
 			for next := e.next(); next != nil && t.Context().Err() == nil; next = e.next() {
-				e.one(t, fmt.Sprintf("%s%d", prefix, i), next)
+				if !clean { // what a life that went wrong has left is nothing to the next
+					namespace = e.newNamespace(t)
+				}
+				clean = e.one(t, namespace, next)
 			}
 		})
 	}
 	wg.Wait()
+}
+
+func (e *ensemble) newNamespace(t *testing.T) string {
+	e.mu.Lock()
+	e.number++
+	namespace := fmt.Sprintf("%s%d", prefix, e.number)
+	e.mu.Unlock()
+	if err := e.offload(t.Context(), namespace); err != nil {
+		t.Error(err)
+	}
+	return namespace
 }
 
 func (e *ensemble) next() *scene {
@@ -131,17 +180,18 @@ func (e *ensemble) next() *scene {
 }
 
 // one plays a scene and enters what came of it; one whose write was not met comes again.
-func (e *ensemble) one(t *testing.T, namespace string, s *scene) {
+// It reports whether all was well.
+func (e *ensemble) one(t *testing.T, namespace string, s *scene) bool {
 	if len(s.life.everywhere) > 0 {
 		e.alone.Lock()
 		defer e.alone.Unlock()
 	}
 	begin := time.Now()
-	p := &plot{life: s.life.name, namespaces: []string{namespace, twinOf(namespace)}, everywhere: s.life.everywhere, at: s.at}
+	p := &plot{life: s.life.name, everywhere: s.life.everywhere, at: s.at}
 	if s.at != nil {
-		p.do = e.theatre.strike(s.mode)
+		p.do = e.theatre.strike(t.Context(), s.mode)
 	}
-	wrong := e.perform(t.Context(), namespace, s.life, p)
+	wrong := e.perform(t.Context(), e.stage(t.Context(), namespace, s.life), s.life, p)
 	met, struck := p.points()
 	took := time.Since(begin).Round(10 * time.Millisecond)
 	e.mu.Lock()
@@ -159,21 +209,29 @@ func (e *ensemble) one(t *testing.T, namespace string, s *scene) {
 		again.try++
 		e.queue = append(e.queue, &again)
 	}
+	return len(wrong) == 0
+}
+
+func (e *ensemble) stage(ctx context.Context, namespace string, l *life) *stage {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.number++
+	if l.own {
+		namespace = fmt.Sprintf("%sown-%d", prefix, e.number)
+	}
+	return &stage{world: e.world, ctx: ctx, namespace: namespace, number: e.number, want: map[types.UID]destiny{}}
 }
 
 // perform plays a life on a stage and judges it.
-func (e *ensemble) perform(ctx context.Context, namespace string, l *life, p *plot) []string {
-	e.mu.Lock()
-	e.number++
-	s := &stage{world: e.world, ctx: ctx, namespace: namespace, number: e.number, want: map[types.UID]destiny{}}
-	e.mu.Unlock()
+func (e *ensemble) perform(ctx context.Context, s *stage, l *life, p *plot) []string {
+	p.namespaces = []string{s.namespace, s.twin()}
 	e.theatre.open(p)
 	err := l.play(s)
 	if err == nil {
 		err = s.end()
 	}
 	e.theatre.close(p)
-	wrong := e.seen.judge(namespace, s.destiny)
+	wrong := e.seen.judge(s.namespace, s.destiny)
 	if err != nil {
 		wrong = append([]string{err.Error()}, wrong...)
 	}

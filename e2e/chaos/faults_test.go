@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -22,9 +23,14 @@ const (
 	killBefore mode = "before" // killed, the write does not arrive
 	killAfter  mode = "after"  // the write arrives and is answered, killed
 	killLost   mode = "lost"   // the write arrives, killed, the answer does not arrive
+
+	// Paused until another replica leads; then it goes on.
+	pauseBefore mode = "paused before" // the write arrives when the other leads
+	pauseAfter  mode = "paused after"  // the write arrives and is answered at once
 )
 
-func modes() []mode { return []mode{killBefore, killAfter, killLost} }
+func kills() []mode  { return []mode{killBefore, killAfter, killLost} }
+func pauses() []mode { return []mode{pauseBefore, pauseAfter} }
 
 // linger is how long a role has to read an answer before it is killed. What it sends in
 // that time does not arrive.
@@ -140,11 +146,15 @@ func (t *theatre) find(role string, r lab.Request) *plot {
 	return everywhere
 }
 
-// strike is the fate of the write at which a role is killed.
-func (t *theatre) strike(m mode) func(role string) lab.Fate {
+// strike is the fate of the write at which a role is killed, or paused.
+func (t *theatre) strike(ctx context.Context, m mode) func(role string) lab.Fate {
 	return func(name string) lab.Fate {
 		role := t.roles.byName[name]
 		switch m {
+		case pauseBefore:
+			return lab.Fate{Before: func() { role.pause(ctx) }}
+		case pauseAfter:
+			return lab.Fate{After: func() { role.pause(ctx) }}
 		case killBefore:
 			return lab.Fate{Before: role.kill, Unsent: true}
 		case killLost:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,16 +13,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 // life is a short script, from nothing to nothing.
 type life struct {
 	name string
 	play func(*stage) error
-	// everywhere are the roles whose writes outside of the stage belong to the life. Such
+	// everywhere are the roles whose writes outside of the stages belong to the life. Such
 	// lives are played one at a time.
 	everywhere []string
+	// own: it is played in a namespace of its own, which it makes itself.
+	own bool
 }
 
 func lives() []life {
@@ -45,6 +48,9 @@ func lives() []life {
 		{name: "refused there for a while", play: playRefused},
 		{name: "Deployment", play: playDeployment},
 		{name: "Job", play: playJob},
+		{name: "namespace", play: playNamespace, everywhere: []string{romeController, milanController}, own: true},
+		{name: "roles start", play: playStart, everywhere: []string{vkubelet, romeController, milanController, romeWebhook}},
+		{name: "webhook's certificate", play: playCertificate, everywhere: []string{romeWebhook}},
 	}
 }
 
@@ -150,14 +156,42 @@ func eviction(policy corev1.RestartPolicy) func(*stage) error {
 		if err != nil {
 			return err
 		}
-		if err := s.evict(pod); err != nil {
-			return err
-		}
-		if err := s.untilHome(pod, "runs again", restarted(1)); err != nil {
+		if err := s.evictAndAwait(pod); err != nil {
 			return err
 		}
 		return s.delete(pod, nil)
 	}
+}
+
+// evictAndAwait waits until home shows the container that runs in the provider after the
+// eviction. Its restart count says nothing: whoever was dead meanwhile does not know it.
+func (s *stage) evictAndAwait(pod *corev1.Pod) error {
+	before, err := s.milan.Client().CoreV1().Pods(s.twin()).Get(s.ctx, pod.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if err := s.evict(pod); err != nil {
+		return err
+	}
+	var there *corev1.Pod
+	err = s.untilRemote(pod, "runs again", func(p *corev1.Pod) bool {
+		there = p
+		return p.UID != before.UID && running(p)
+	})
+	if err != nil {
+		return err
+	}
+	return s.untilHome(pod, "is shown to run again", func(p *corev1.Pod) bool {
+		return running(p) && p.Status.PodIP == there.Status.PodIP && startOf(p).Equal(startOf(there))
+	})
+}
+
+// startOf is when the first container began to run, nil if it does not.
+func startOf(pod *corev1.Pod) *metav1.Time {
+	if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].State.Running == nil {
+		return nil
+	}
+	return &pod.Status.ContainerStatuses[0].State.Running.StartedAt
 }
 
 func playLost(s *stage) error {
@@ -209,13 +243,8 @@ func playRefused(s *stage) error {
 // playDeployment: pods are replaced one by one, taken away, and replaced when deleted.
 func playDeployment(s *stage) error {
 	s.fallback = destiny{deleted: true, unmade: true}
-	labels := map[string]string{"app": s.name("web")}
 	deployments := s.rome.Client().AppsV1().Deployments(s.namespace)
-	_, err := deployments.Create(s.ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: s.name("web")}, Spec: appsv1.DeploymentSpec{
-		Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: bare("", corev1.RestartPolicyAlways).Spec},
-	}}, metav1.CreateOptions{})
-	if err != nil {
+	if err := s.deploy(s.name("web"), 2); err != nil {
 		return err
 	}
 	if err := s.available(s.name("web"), 2); err != nil {
@@ -271,3 +300,81 @@ func playJob(s *stage) error {
 	}
 	return jobs.Delete(s.ctx, s.name("job"), metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)})
 }
+
+// playNamespace: a namespace is offloaded, used, and no longer offloaded.
+func playNamespace(s *stage) error {
+	if err := s.offload(s.ctx, s.namespace); err != nil {
+		return err
+	}
+	pod, err := s.run(bare(s.name("guest"), corev1.RestartPolicyAlways), destiny{})
+	if err != nil {
+		return err
+	}
+	if err := s.delete(pod, nil); err != nil {
+		return err
+	}
+	offloadings := s.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings(s.namespace)
+	if err := offloadings.Delete(s.ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	err = s.eventually("the namespace is no longer offloaded", func(ctx context.Context) error {
+		_, offloading := offloadings.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+		_, twin := s.milan.Client().CoreV1().Namespaces().Get(ctx, s.twin(), metav1.GetOptions{})
+		return errors.Join(isGone("the NamespaceOffloading", offloading), isGone("the twin namespace", twin))
+	})
+	return errors.Join(err, s.rome.Client().CoreV1().Namespaces().Delete(s.ctx, s.namespace, metav1.DeleteOptions{}))
+}
+
+// playStart: every role is killed while a pod runs, and does what it does at its start.
+func playStart(s *stage) error {
+	pod, err := s.run(bare(s.name("old"), corev1.RestartPolicyAlways), destiny{})
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{vkubelet, romeController, milanController, romeWebhook} {
+		if err := s.roles.byName[name].again(); err != nil {
+			return err
+		}
+	}
+	next, err := s.run(bare(s.name("new"), corev1.RestartPolicyAlways), destiny{})
+	if err != nil {
+		return err
+	}
+	if err := s.delete(pod, nil); err != nil {
+		return err
+	}
+	return s.delete(next, nil)
+}
+
+// playCertificate: the webhook has lost its certificate, and makes another.
+func playCertificate(s *stage) error {
+	secrets := s.rome.Client().CoreV1().Secrets(site.Namespace)
+	before, err := secrets.Get(s.ctx, certificateSecret, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if err := secrets.Delete(s.ctx, certificateSecret, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	err = s.eventually("there is another certificate, and the API server trusts it", func(ctx context.Context) error {
+		secret, err := secrets.Get(ctx, certificateSecret, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if secret.UID == before.UID {
+			return errors.New("it is still the old one")
+		}
+		_, err = s.rome.Client().CoreV1().Pods(s.namespace).Create(ctx, bare("asked", corev1.RestartPolicyAlways), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	pod, err := s.run(bare(s.name("trusted"), corev1.RestartPolicyAlways), destiny{})
+	if err != nil {
+		return err
+	}
+	return s.delete(pod, nil)
+}
+
+const certificateSecret = "liqod-webhook-certs"

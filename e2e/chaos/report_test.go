@@ -26,10 +26,11 @@ func (t *table) report(test *testing.T) {
 
 func (t *table) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| life | role | write | n | killed before it | after it | after it, answer lost |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| life | role | write | n | killed before it | after it | after it, answer lost | paused before it | after it |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range t.rows {
 		fmt.Fprintf(&b, "| %s | %s | %s | %d |", r.life, r.role, r.what, r.n)
-		for _, m := range modes() {
+		for _, m := range append(kills(), pauses()...) {
 			outcome := r.outcomes[m]
 			if outcome == "" {
 				outcome = "–"

@@ -1,12 +1,18 @@
 package chaos
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 // Roles that are attacked.
@@ -54,6 +60,9 @@ type role struct {
 	// doomed: nothing that the process still sends may arrive.
 	doomed atomic.Bool
 	kills  atomic.Int64
+	// lease that its replicas stand for, and the replicas beside target, by their names.
+	lease   func(context.Context) (holder string, err error)
+	standby map[string]*lab.Process
 	// broken has the first failure to start it again.
 	broken atomic.Pointer[error]
 }
@@ -63,14 +72,37 @@ func newRoles(w *world) (*roles, error) {
 	for name, target := range map[string]**lab.Process{
 		vkubelet: w.rome.VKubelet("milan"), romeController: &w.rome.Controller, milanController: &w.milan.Controller, romeWebhook: &w.rome.Webhook,
 	} {
-		one := &role{name: name, target: target, restart: w.sites.Restart}
-		(*target).Options.Env = append((*target).Options.Env, "POD_NAME="+strings.ReplaceAll(name, " ", "-"))
+		one := &role{name: name, target: target, restart: w.sites.Restart, lease: leaseOf(w, name), standby: map[string]*lab.Process{}}
+		(*target).Options.Env = append((*target).Options.Env, "POD_NAME="+one.identity())
 		if err := one.again(); err != nil {
 			return nil, err
 		}
 		r.byName[name] = one
 	}
 	return r, nil
+}
+
+// identity is its name in the elections.
+func (r *role) identity() string { return strings.ReplaceAll(r.name, " ", "-") }
+
+// leaseOf reads who holds the lease of a role.
+func leaseOf(w *world, role string) func(context.Context) (string, error) {
+	client, namespace, name := w.rome.Client(), site.Namespace, "liqod-controller"
+	switch role {
+	case milanController:
+		client = w.milan.Client()
+	case romeWebhook:
+		name = "liqod-webhook"
+	case vkubelet:
+		namespace, name = "liqo-tenant-milan", "vk-milan"
+	}
+	return func(ctx context.Context) (string, error) {
+		lease, err := client.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity == nil {
+			return "", err
+		}
+		return *lease.Spec.HolderIdentity, nil
+	}
 }
 
 // again kills the process, if it runs, and starts it.
@@ -101,6 +133,62 @@ func (r *role) kill() {
 		defer r.mu.Unlock()
 		_ = r.replace() // kept in broken
 	}()
+}
+
+// startStandby starts a second replica, which ends with the test.
+func (r *role) startStandby(w *world) error {
+	options := (*r.target).Options
+	identity := r.identity() + "-standby"
+	options.Name += "-standby"
+	options.Args = slices.Clone(options.Args)
+	options.Env = append(slices.Clone(options.Env), "POD_NAME="+identity) // the last one counts
+	ports, err := w.sites.Lab.TakePorts(2)
+	if err != nil {
+		return err
+	}
+	for i, arg := range options.Args {
+		for j, flag := range []string{"--server.address=", "--vkubelet.listenAddress="} {
+			if strings.HasPrefix(arg, flag) {
+				options.Args[i] = fmt.Sprintf("%s127.0.0.1:%d", flag, ports[j])
+			}
+		}
+	}
+	r.standby[identity], err = w.sites.Lab.Process(options)
+	return err
+}
+
+// pause stops the replica that leads, and lets it go on when another one does. One is
+// paused at a time.
+func (r *role) pause(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.pauseUntilReplaced(ctx)
+	if err != nil {
+		err = fmt.Errorf("pausing the leader of role %s: %w", r.name, err)
+		r.broken.CompareAndSwap(nil, &err)
+	}
+}
+
+func (r *role) pauseUntilReplaced(ctx context.Context) error {
+	holder, err := r.lease(ctx)
+	if err != nil {
+		return err
+	}
+	process := *r.target
+	if other := r.standby[holder]; other != nil {
+		process = other
+	}
+	process.Pause()
+	defer process.Resume()
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return lab.Eventually(ctx, func(ctx context.Context) error {
+		next, err := r.lease(ctx)
+		if err == nil && next == holder {
+			err = fmt.Errorf("%s leads still", holder)
+		}
+		return err
+	})
 }
 
 func (r *roles) kills() (n int64) {

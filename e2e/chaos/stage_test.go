@@ -108,10 +108,19 @@ func (s *stage) untilPod(c *lab.Cluster, namespace string, pod *corev1.Pod, what
 			return err
 		}
 		if !is(have) {
-			return fmt.Errorf("it is %+v", have.Status)
+			return fmt.Errorf("it is %s", summary(have))
 		}
 		return nil
 	})
+}
+
+// summary is what matters of a pod's state.
+func summary(pod *corev1.Pod) string {
+	out := fmt.Sprintf("%s %s %s, deleted %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message, pod.DeletionTimestamp)
+	for _, c := range pod.Status.ContainerStatuses {
+		out += fmt.Sprintf("; %s restarted %d times: %s", c.Name, c.RestartCount, c.State.String())
+	}
+	return out
 }
 
 func running(pod *corev1.Pod) bool {

@@ -18,9 +18,9 @@ import (
 )
 
 var (
-	everything = flag.Bool("all", false, "every case instead of a sample")
-	seed       = flag.Uint64("seed", 1, "where the random choices begin")
-	tableFile  = flag.String("table", "", "write the table of cases to this file, as Markdown")
+	all       = flag.Bool("all", false, "every case instead of a sample")
+	seed      = flag.Uint64("seed", 1, "where the random choices begin")
+	tableFile = flag.String("table", "", "write the table of cases to this file, as Markdown")
 )
 
 // world is a consumer, rome, that uses a provider, milan, with roles that can be attacked
