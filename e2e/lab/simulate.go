@@ -34,9 +34,31 @@ const simulatedLabel = "sim.liqod.io/node"
 //go:embed stages.yaml
 var stages []byte
 
+// simulatorPolicy keeps a late removal of a pod, which the simulator sends by name, from
+// its successor of the same name.
+const simulatorPolicy = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: simulator}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [DELETE], resources: [pods]}]
+  matchConditions: [{name: simulator, expression: request.userInfo.username == "simulator"}]
+  validations: [{expression: has(oldObject.metadata.deletionTimestamp), message: only what is being deleted is removed}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: simulator}
+spec: {policyName: simulator, validationActions: [Deny]}
+`
+
 // AddSimulatedNodes adds n nodes that only pretend, with the names that
 // SimulatedNodeName gives, and returns when they are Ready.
 func (c *Cluster) AddSimulatedNodes(ctx context.Context, n int) error {
+	if err := c.Apply(ctx, []byte(simulatorPolicy)); err != nil {
+		return fmt.Errorf("bounding the simulator: %w", err)
+	}
 	if err := c.startSimulator(); err != nil {
 		return err
 	}
