@@ -43,6 +43,9 @@ type Config struct {
 	Log *zap.Logger
 	// Clock is the real one if nil. The elector itself always uses the real one.
 	Clock clock.PassiveClock
+	// Saw may be nil. It is told the resource version of the Lease with each answer of the
+	// API server, in their order.
+	Saw func(resourceVersion string)
 	// OnChange may be nil. It is called with true before the function runs and with
 	// false when it has returned, never concurrently.
 	OnChange func(leading bool)
@@ -61,6 +64,9 @@ func New(cfg Config) (*Runner, error) {
 	}
 	if cfg.OnChange == nil {
 		cfg.OnChange = func(bool) {}
+	}
+	if cfg.Saw != nil {
+		cfg.Client = witness{cfg.Client, cfg.Saw}
 	}
 	r := &Runner{cfg: cfg, fence: &Fence{clock: cfg.Clock, deadline: cfg.RenewDeadline}}
 	if cfg.Namespace == "" || cfg.Name == "" {
