@@ -11,6 +11,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/lease"
+	"github.com/liqod/liqod/kube/revision"
 )
 
 // clients reach one API server.
@@ -38,6 +39,8 @@ type home struct {
 	plain, fenced clients
 	lease         *lease.Runner
 	identity      string
+	// head notices that the cluster's state went back.
+	head *revision.Head
 }
 
 // newHome makes the clients of the process's own cluster and the lease of the role.
@@ -48,14 +51,14 @@ func newHome(env Env, namespace, leaseName string) (home, error) {
 		return home{}, err
 	}
 	settings := client.Settings{UserAgent: env.UserAgent, Observer: env.Requests("home"), Log: env.Log}
-	h := home{identity: identity()}
+	h := home{identity: identity(), head: revision.New(env.Clock)}
 	if h.plain, err = newClients(client.Harden(base, settings)); err != nil {
 		return home{}, err
 	}
 	h.lease, err = lease.New(lease.Config{
 		Client: h.plain.core.CoordinationV1(), Namespace: namespace, Name: leaseName, Identity: h.identity,
 		Duration: env.Config.Lease.Duration, RenewDeadline: env.Config.Lease.RenewDeadline, RetryPeriod: env.Config.Lease.RetryPeriod,
-		Log: env.Log, Clock: env.Clock,
+		Log: env.Log, Clock: env.Clock, Saw: h.head.Saw,
 	})
 	if err != nil {
 		return home{}, err

@@ -73,6 +73,8 @@ func ShadowPod(local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, e
 		Spec: offloadingv1beta1.ShadowPodSpec{
 			Pod:             podSpec(local, o.Patch, antiAffinity),
 			LocalGeneration: local.Generation,
+
+			LocalResourceVersion: local.ResourceVersion,
 		},
 	}, nil
 }

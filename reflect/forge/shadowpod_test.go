@@ -83,7 +83,7 @@ func TestShadowPod(t *testing.T) {
 			Annotations: map[string]string{"note": "x"},
 		},
 		Spec: offloadingv1beta1.ShadowPodSpec{
-			LocalGeneration: 3,
+			LocalGeneration: 3, LocalResourceVersion: "7",
 			Pod: corev1.PodSpec{
 				RestartPolicy:                corev1.RestartPolicyAlways,
 				AutomountServiceAccountToken: new(bool),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,9 @@ type PodsConfig struct {
 	// Verify asks the provider, now, whether it is that cluster. It is called before
 	// anything follows from an absence there.
 	Verify func(context.Context) error
+	// HomeLost returns when the consumer's state was last seen to have gone back, zero for
+	// never. It may be nil.
+	HomeLost func() time.Time
 	// Transform is applied to what the caches hold.
 	Transform cache.TransformFunc
 	Recorder  record.EventRecorder
@@ -85,12 +89,15 @@ type Pods struct {
 	gone map[types.UID]*corev1.Pod
 	// told has the change that did not arrive and that an event has told of, by the local UID.
 	told map[types.UID]string
+	// left has the pods, by UID, that this cluster has shown to be deleted while the
+	// provider held a ShadowPod for them.
+	left map[types.UID]bool
 }
 
 // NewPods returns a Pods that watches; it starts nothing.
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
-		cfg: cfg, gone: map[types.UID]*corev1.Pod{}, told: map[types.UID]string{}, moved: map[types.UID]bool{},
+		cfg: cfg, gone: map[types.UID]*corev1.Pod{}, told: map[types.UID]string{}, moved: map[types.UID]bool{}, left: map[types.UID]bool{},
 		locals:  recent.New[*corev1.Pod](cfg.Clock),
 		shadows: recent.New[*offloadingv1beta1.ShadowPod](cfg.Clock),
 		remotes: recent.New[*corev1.Pod](cfg.Clock),
@@ -100,7 +107,7 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 		remote: cfg.Remote, node: cfg.Node, transform: cfg.Transform, log: cfg.Log, byLocal: map[string]*twin{},
 		changed:    func(namespace, name string) { p.loop.Wake(loop.Key{Namespace: namespace, Name: name}) },
 		gonePod:    p.remember,
-		goneShadow: p.shadows.Gone,
+		goneShadow: p.shadowGone,
 		closed:     p.shadows.ForgetNamespace,
 		ready:      p.enqueueNamespace,
 	}
@@ -141,12 +148,16 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 		return nil, fmt.Errorf("watching NamespaceMaps: %w", err)
 	}
 	pods, err := p.cfg.Pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		d, missed := obj.(cache.DeletedFinalStateUnknown)
+		if missed {
 			obj = d.Obj
 		}
 		if pod, ok := obj.(*corev1.Pod); ok {
 			p.locals.Gone(pod)
 			p.forget(pod.UID)
+			if !missed {
+				p.sawLeave(pod)
+			}
 		}
 	}})
 	if err != nil {

@@ -155,10 +155,13 @@ func (p *Pods) offloadAgain(ctx context.Context, v view) error {
 }
 
 // withdrawOrphan removes from the provider what belongs to no local pod, or to a
-// predecessor of the same name. The local pod's absence is confirmed by a live read.
+// predecessor of the same name. The local pod's absence is confirmed by a live read, and
+// is no reason when this cluster has forgotten what it knew.
 func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 	var uid types.UID
 	switch {
+	case v.shadow != nil && isKept(v.shadow):
+		return p.waitForKept(ctx, v)
 	case v.shadow != nil:
 		uid = localUID(v.shadow)
 	case v.remote != nil:
@@ -166,12 +169,15 @@ func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 	default:
 		return nil
 	}
-	live, err := p.cfg.Home.CoreV1().Pods(v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	live, revision, err := p.liveLocal(ctx, v.key)
+	if err != nil {
 		return fmt.Errorf("confirming that the pod is gone: %w", err)
 	}
-	if err == nil && live.UID == uid {
+	if live != nil && live.UID == uid {
 		return loop.After(staleRetry) // the cache is behind
+	}
+	if v.shadow != nil && v.shadow.DeletionTimestamp == nil && p.forgotten(v.shadow, revision) {
+		return p.keep(ctx, v)
 	}
 	return p.withdraw(ctx, v, uid, nil)
 }

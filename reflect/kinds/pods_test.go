@@ -37,6 +37,7 @@ type site struct {
 	homeLiqod, remoteLiqod *liqodfake.Clientset
 	events                 *record.FakeRecorder
 	gate                   error
+	lost                   func() time.Time
 	pods                   *Pods
 }
 
@@ -86,7 +87,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: forge.Identity{},
-		Gate: func() error { return s.gate }, Verify: func(context.Context) error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
+		Gate: func() error { return s.gate }, Verify: func(context.Context) error { return s.gate }, HomeLost: s.lost, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 4,
 	})
 	require.NoError(t, err)

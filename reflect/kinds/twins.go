@@ -21,6 +21,7 @@ import (
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/revision"
 )
 
 // Remote are the clients of the provider.
@@ -90,6 +91,22 @@ func (t *twins) keys(namespace string) []loop.Key {
 		}
 	}
 	return found
+}
+
+// newest returns the highest revision of the consumer that any ShadowPod carries.
+func (t *twins) newest() (version string) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, tw := range t.byLocal {
+		// A lister without a broken index does not fail.
+		shadows, _ := tw.shadows.List(labels.Everything())
+		for _, s := range shadows {
+			if have := s.Spec.LocalResourceVersion; version == "" || revision.Before(version, have) {
+				version = have
+			}
+		}
+	}
+	return version
 }
 
 // set opens and closes watches until they match want, local to remote names. It

@@ -74,6 +74,10 @@ const (
 	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"
 	// OriginalNameAnnotation on a twin namespace is the name of the consumer's namespace.
 	OriginalNameAnnotation = "liqo.io/original-name"
+	// KeptAnnotation on a ShadowPod says since when its vkubelet keeps it although the
+	// consumer does not know its pod: the consumer's state went back. Who knows better
+	// deletes the ShadowPod.
+	KeptAnnotation = "offloading.liqo.io/kept-since"
 )
 
 // Names and keys that Kubernetes objects carry.
@@ -108,4 +112,8 @@ const (
 	// ReasonRemotePodLost is the reason of a pod that was lost in the provider and may
 	// not be run again under its restart policy.
 	ReasonRemotePodLost = "RemotePodLost"
+	// ReasonRemotePodKept is the reason of an event on a VirtualNode, and of a pod that has
+	// to wait: a pod in the provider has a local pod that this cluster does not know, because
+	// its state went back.
+	ReasonRemotePodKept = "RemotePodKept"
 )

@@ -36,6 +36,11 @@ type ShadowPodSpec struct {
 	Pod corev1.PodSpec `json:"pod,omitempty"`
 	// LocalGeneration is the generation of the consumer's pod that this was made from.
 	LocalGeneration int64 `json:"localGeneration,omitempty"`
+	// LocalResourceVersion is the resource version of the consumer's pod when it was
+	// offloaded. It does not change: a consumer whose API server is behind it has lost what
+	// it knew of the pod, which is not to say that the pod was deleted.
+	// +optional
+	LocalResourceVersion string `json:"localResourceVersion,omitempty"`
 }
 
 // Condition type and reasons of a ShadowPod.

@@ -1,0 +1,129 @@
+package kinds
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/revision"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// A consumer whose etcd was restored does not know the pods that were created since the
+// backup; that is not their deletion. Two things tell. While a vkubelet runs, the resource
+// version of its Lease falls (HomeLost). And each ShadowPod carries the revision at which
+// its pod was offloaded: a consumer that answers from an earlier one than any of them has
+// forgotten. What runs then is kept, and marked, for the revision will soon be passed
+// again. Not recognised is a restore that moves the revision forward, and one that no
+// vkubelet has seen before the revision passed that of the newest ShadowPod.
+
+// clockSkew is how much the provider's clock may be ahead of this one.
+const clockSkew = time.Minute
+
+// forgotten reports whether the absence of a ShadowPod's local pod from this cluster,
+// which is at that revision, may be for a lack of memory.
+func (p *Pods) forgotten(shadow *offloadingv1beta1.ShadowPod, now string) bool {
+	p.mu.Lock()
+	left := p.left[localUID(shadow)]
+	p.mu.Unlock()
+	if left {
+		return false
+	}
+	if p.cfg.HomeLost != nil {
+		if lost := p.cfg.HomeLost(); !lost.IsZero() && shadow.CreationTimestamp.Time.Before(lost.Add(clockSkew)) {
+			return true
+		}
+	}
+	return revision.Before(now, p.twins.newest())
+}
+
+// sawLeave notes that this cluster has shown the deletion of a pod that is still in the
+// provider.
+func (p *Pods) sawLeave(pod *corev1.Pod) {
+	tw := p.twins.get(pod.Namespace)
+	if tw == nil {
+		return
+	}
+	shadow, err := tw.shadows.Get(pod.Name)
+	if err != nil || localUID(shadow) != pod.UID {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left[pod.UID] = true
+}
+
+func (p *Pods) shadowGone(shadow *offloadingv1beta1.ShadowPod) {
+	p.shadows.Gone(shadow)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.left, localUID(shadow))
+}
+
+func isKept(shadow *offloadingv1beta1.ShadowPod) bool {
+	return shadow.Annotations[offloadingv1beta1.KeptAnnotation] != ""
+}
+
+// liveLocal reads a local pod, nil if there is none, and the revision of the API server.
+func (p *Pods) liveLocal(ctx context.Context, key loop.Key) (*corev1.Pod, string, error) {
+	list, err := p.cfg.Home.CoreV1().Pods(key.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name).String(),
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range list.Items {
+		if list.Items[i].Name == key.Name {
+			return &list.Items[i], list.ResourceVersion, nil
+		}
+	}
+	return nil, list.ResourceVersion, nil
+}
+
+// keep marks a ShadowPod whose local pod this cluster has forgotten.
+func (p *Pods) keep(ctx context.Context, v view) error {
+	want := v.shadow.DeepCopy()
+	if want.Annotations == nil {
+		want.Annotations = map[string]string{}
+	}
+	want.Annotations[offloadingv1beta1.KeptAnnotation] = p.now().UTC().Format(time.RFC3339)
+	written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return fmt.Errorf("marking the ShadowPod of a pod that is not known here: %w", err)
+	}
+	p.shadows.Wrote(written)
+	p.cfg.Log.Warn("remote pod kept: its local pod is not known, but the state of this cluster went back", zap.Stringer("key", v.key))
+	if n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node); err == nil {
+		p.cfg.Recorder.Event(n, corev1.EventTypeWarning, offloadingv1beta1.ReasonRemotePodKept, fmt.Sprintf(
+			"pod %s runs in cluster %s and is not known here: the state of this cluster went back, as by a restored backup; it is kept until ShadowPod %s/%s is deleted there",
+			v.key, p.cfg.Destination, v.twin.remote, v.shadow.Name))
+	}
+	v.shadow = written
+	return p.waitForKept(ctx, v)
+}
+
+// waitForKept tells a pod that finds its name taken in the provider what it waits for. A
+// pod that is to go need not wait.
+func (p *Pods) waitForKept(ctx context.Context, v view) error {
+	switch {
+	case v.local == nil || ended(v.local):
+		return nil
+	case v.local.DeletionTimestamp != nil:
+		return p.release(ctx, v.local, p.lastSeen(v.local.UID))
+	}
+	message := fmt.Sprintf("a pod of the same name runs in cluster %s that is not known here, because the state of this cluster went back; waiting until ShadowPod %s/%s is deleted there",
+		p.cfg.Destination, v.twin.remote, v.shadow.Name)
+	if started(v.local) {
+		want := forge.UnreadyStatus(v.local, p.now())
+		want.Reason, want.Message = offloadingv1beta1.ReasonRemotePodKept, message
+		return p.writeStatus(ctx, v.local, want)
+	}
+	return p.writeStatus(ctx, v.local, p.pending(v.local, offloadingv1beta1.ReasonRemotePodKept, message))
+}

@@ -1,0 +1,147 @@
+package kinds
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// at has the consumer answer lists of pods from a revision.
+func (s *site) at(revision string) {
+	s.home.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		list, err := s.home.Tracker().List(a.GetResource(), corev1.SchemeGroupVersion.WithKind("Pod"), a.GetNamespace())
+		if err == nil {
+			list.(*corev1.PodList).ResourceVersion = revision
+		}
+		return true, list, err
+	})
+}
+
+func known(rv string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.ResourceVersion = rv } }
+
+func TestWhatARestoredConsumerHasForgottenIsKept(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.there(localPod(known("500")), true, running)
+	s.at("400")
+	stop := s.start(t)
+	eventually(t, func() bool { return s.shadow(t) != nil && isKept(s.shadow(t)) }, "it is marked")
+	require.Contains(t, <-s.events.Events, offloadingv1beta1.ReasonRemotePodKept)
+	stop()
+
+	// The revision has passed that of the pod, and the vkubelet is another.
+	s.at("600")
+	s.remoteLiqod.ClearActions()
+	s.remote.ClearActions()
+	s.start(t)
+	s.idle(t, "shop")
+	require.Never(t, func() bool { return len(writes(s.remoteLiqod.Actions()))+len(writes(s.remote.Actions())) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
+}
+
+func TestRevisionOfTheNewestPodCountsForAll(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.there(localPod(known("300")), true, running)
+	s.there(localPod(known("500"), func(p *corev1.Pod) { p.Name, p.UID = "newer", "local-2" }), true, running)
+	s.at("400") // it has passed that of the older pod
+	s.start(t)
+	eventually(t, func() bool { return s.shadow(t) != nil && isKept(s.shadow(t)) }, "it is marked")
+}
+
+func TestFallenRevisionOfTheLease(t *testing.T) {
+	for name, c := range map[string]struct {
+		created time.Duration // after the loss
+		kept    bool
+	}{
+		"created before":             {-time.Hour, true},
+		"by the provider's clock":    {30 * time.Second, true},
+		"created when all was known": {time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lost := time.Now()
+			s := newSite()
+			s.lost = func() time.Time { return lost }
+			s.offload("shop")
+			s.there(localPod(known("500")), true, running)
+			shadow := s.shadow(t)
+			shadow.CreationTimestamp = metav1.NewTime(lost.Add(c.created))
+			_, err := s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome").Update(t.Context(), shadow, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			s.at("600")
+			s.start(t)
+			eventually(t, func() bool {
+				shadow := s.shadow(t)
+				return shadow == nil && !c.kept || shadow != nil && isKept(shadow) && c.kept
+			}, "it is kept or not")
+		})
+	}
+}
+
+func TestPodThatIsSeenToLeaveIsNotKept(t *testing.T) {
+	s := newSite()
+	s.lost = time.Now
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running))
+	s.there(localPod(), true, running)
+	s.start(t)
+	s.idle(t, "shop")
+	require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{})) // at once, by force
+	eventually(t, func() bool { return s.shadow(t) == nil }, "it is withdrawn")
+}
+
+func TestWhatAConsumerThatWentOnDoesNotKnowIsWithdrawn(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.there(localPod(known("500")), true, running)
+	s.at("600")
+	s.start(t)
+	eventually(t, func() bool { return s.shadow(t) == nil }, "what belongs to no local pod is withdrawn")
+}
+
+func TestNamesakeOfAKeptPodWaits(t *testing.T) {
+	for name, c := range map[string]struct {
+		local []func(*corev1.Pod)
+		gone  bool
+		phase corev1.PodPhase
+	}{
+		"a new one":       {phase: corev1.PodPending},
+		"one that ran":    {local: []func(*corev1.Pod){running}, phase: corev1.PodRunning},
+		"one that is old": {local: []func(*corev1.Pod){running, deleting}, gone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite()
+			s.offload("shop")
+			s.there(localPod(known("500")), true, running)
+			local := localPod(append(c.local, uid("local-0"))...)
+			s.add(s.home.Tracker(), local)
+			s.at("400")
+			s.start(t)
+			if c.gone {
+				eventually(t, func() bool { return contains(writes(s.home.Actions()), "delete pods") }, "it is released")
+			} else {
+				eventually(t, func() bool { return s.local(t).Status.Reason == offloadingv1beta1.ReasonRemotePodKept }, "it is told")
+				require.Equal(t, c.phase, s.local(t).Status.Phase)
+			}
+			require.True(t, isKept(s.shadow(t)))
+			remote, err := s.remote.CoreV1().Pods("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Nil(t, remote.DeletionTimestamp)
+		})
+	}
+}
+
+func contains(all []string, one string) bool {
+	for _, s := range all {
+		if s == one {
+			return true
+		}
+	}
+	return false
+}
