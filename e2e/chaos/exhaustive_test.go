@@ -100,10 +100,9 @@ type ensemble struct {
 	table   *table
 	alone   sync.Mutex // held by a life that takes what belongs to no stage
 
-	mu     sync.Mutex
-	queue  []*scene
-	number int
-	wrong  int
+	mu    sync.Mutex
+	queue []*scene
+	wrong int
 }
 
 // chosen says whether the write at place i of those of a life, the one at place life of
@@ -158,10 +157,7 @@ func (e *ensemble) play(t *testing.T, scenes []*scene) {
 }
 
 func (e *ensemble) newNamespace(t *testing.T) string {
-	e.mu.Lock()
-	e.number++
-	namespace := fmt.Sprintf("%s%d", prefix, e.number)
-	e.mu.Unlock()
+	namespace := fmt.Sprintf("%s%d", prefix, e.number.Add(1))
 	if err := e.offload(t.Context(), namespace); err != nil {
 		t.Error(err)
 	}
@@ -213,13 +209,11 @@ func (e *ensemble) one(t *testing.T, namespace string, s *scene) bool {
 }
 
 func (e *ensemble) stage(ctx context.Context, namespace string, l *life) *stage {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.number++
+	number := e.number.Add(1)
 	if l.own {
-		namespace = fmt.Sprintf("%sown-%d", prefix, e.number)
+		namespace = fmt.Sprintf("%sown-%d", prefix, number)
 	}
-	return &stage{world: e.world, ctx: ctx, namespace: namespace, number: e.number, want: map[types.UID]destiny{}}
+	return &stage{world: e.world, ctx: ctx, namespace: namespace, number: number, want: map[types.UID]destiny{}}
 }
 
 // perform plays a life on a stage and judges it.

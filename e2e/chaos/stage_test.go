@@ -25,7 +25,7 @@ type stage struct {
 	ctx context.Context
 	// namespace, and number, which makes the names of the life's objects its own.
 	namespace string
-	number    int
+	number    int64
 
 	mu sync.Mutex
 	// want has the destinies of single pods, fallback that of all others.

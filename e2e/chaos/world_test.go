@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,6 +31,8 @@ type world struct {
 	rome, milan *site.Site
 	roles       *roles
 	seen        *observer
+	// number makes names unique.
+	number atomic.Int64
 }
 
 // newWorld starts two clusters with simulated nodes that outlive what is done to the
