@@ -17,13 +17,15 @@ const (
 	// stages is how many lives are played at a time. They disturb each other: a role that
 	// is killed for one is killed for all.
 	stages = 4
-	// rehearsals of each life, without an attack, show where its writes are.
+	// rehearsals of each life, without an attack, show where its writes are; one for a sample.
 	rehearsals = 2
 	// tries is how often a life is played until the write to strike at is met: which writes
 	// fall together differs.
 	tries = 12
 	// tooMany wrong cases end the test.
 	tooMany = 10
+	// mayBeUnmet is the share of the cases, one in so many, whose write may not be met.
+	mayBeUnmet = 20
 	// repeats is how many of the writes that go on for ever are struck at.
 	repeats = 2
 )
@@ -57,6 +59,17 @@ func (e *ensemble) act(t *testing.T, attack string, cases []*scene) {
 	e.play(t, cases)
 	require.NoError(t, e.roles.err())
 	t.Logf("%s: %d of %d cases in %s, %d kills", attack, e.table.done()-before, len(cases), time.Since(begin).Round(time.Second), e.roles.kills()-killed)
+	unmet := 0
+	for _, s := range cases {
+		if e.table.row(*s.at).outcomes[s.mode] == notMet {
+			unmet++
+			t.Logf("the write was not met in %d lives: %s", tries, s)
+		}
+	}
+	// A write that only an accident in a rehearsal brought about may never come again.
+	if unmet > len(cases)/mayBeUnmet {
+		t.Errorf("%d of %d writes were not met", unmet, len(cases))
+	}
 }
 
 // rehearse plays the lives without an attack, those last that disturb the others.
@@ -64,7 +77,11 @@ func (e *ensemble) rehearse(t *testing.T, lives []life) {
 	t.Helper()
 	begin := time.Now()
 	var quiet, loud []*scene
-	for range rehearsals {
+	times := 1
+	if *all {
+		times = rehearsals
+	}
+	for range times {
 		for i := range lives {
 			if s := (&scene{life: &lives[i]}); len(s.life.everywhere) == 0 {
 				quiet = append(quiet, s)
@@ -232,6 +249,8 @@ func (e *ensemble) perform(ctx context.Context, s *stage, l *life, p *plot) []st
 	return wrong
 }
 
+const notMet = "not met"
+
 // table has a row for each write and a column for each mode.
 type table struct {
 	rows []*row
@@ -275,7 +294,7 @@ func (t *table) enter(s *scene, met []point, struck bool, wrong []string) {
 	case struck:
 		r.outcomes[s.mode] = "ok"
 	default:
-		r.outcomes[s.mode] = "not met"
+		r.outcomes[s.mode] = notMet
 	}
 }
 

@@ -162,7 +162,7 @@ func (t *theatre) strike(ctx context.Context, m mode) func(role string) lab.Fate
 		default:
 			return lab.Fate{After: func() {
 				role.doomed.Store(true)
-				time.Sleep(linger)
+				<-time.After(linger)
 				role.kill()
 			}}
 		}
