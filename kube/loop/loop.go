@@ -49,6 +49,9 @@ type Config struct {
 	Log *zap.Logger
 	// Observer may be nil.
 	Observer Observer
+	// Beside may be nil. It returns what Run looks at when it begins, beside what is
+	// watched: what handlers told of before then is not remembered.
+	Beside func() []Key
 }
 
 // Loop runs a SyncFunc for keys. Its methods are safe for concurrent use; a stopped
@@ -226,6 +229,11 @@ func (l *Loop) addAll() {
 			for _, k := range keysOf[i](obj) {
 				l.Add(k)
 			}
+		}
+	}
+	if l.cfg.Beside != nil {
+		for _, k := range l.cfg.Beside() {
+			l.Add(k)
 		}
 	}
 }

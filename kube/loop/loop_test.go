@@ -141,3 +141,20 @@ func TestWatchUnwrapsTombstonesAndRunsAgain(t *testing.T) {
 	l.Handler(Self).OnDelete(gone)
 	require.Equal(t, Key{Namespace: "ns", Name: "b"}, <-seen, "tombstones are unwrapped")
 }
+
+func TestRunLooksAtWhatIsBeside(t *testing.T) {
+	seen := make(chan Key, 1)
+	key := Key{Namespace: "a", Name: "b"}
+	l := New(Config{Name: "test", Log: zap.NewNop(), Beside: func() []Key { return []Key{key} }, Sync: func(_ context.Context, k Key) error {
+		seen <- k
+		return nil
+	}})
+	l.Wake(key) // not remembered: nothing runs yet
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx, 1) }()
+	require.Equal(t, key, <-seen)
+	cancel()
+	require.NoError(t, <-done)
+	require.Zero(t, l.Len())
+}

@@ -102,7 +102,11 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 		shadows: recent.New[*offloadingv1beta1.ShadowPod](cfg.Clock),
 		remotes: recent.New[*corev1.Pod](cfg.Clock),
 	}
-	p.loop = loop.New(loop.Config{Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
+	p.loop = loop.New(loop.Config{
+		Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer,
+		// The twins may be known before the loop runs.
+		Beside: func() []loop.Key { return p.twins.keys(corev1.NamespaceAll) },
+	})
 	p.twins = &twins{
 		remote: cfg.Remote, node: cfg.Node, transform: cfg.Transform, log: cfg.Log, byLocal: map[string]*twin{},
 		changed:    func(namespace, name string) { p.loop.Wake(loop.Key{Namespace: namespace, Name: name}) },
