@@ -131,7 +131,8 @@ func (c *controller) addPeering() error {
 	}
 	replicator := replica.New(replica.Config{
 		ClusterID: c.env.Config.ClusterID, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod, Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
-		Peers: peers{c.directory, conditions}, Log: c.env.Log, Observer: c.env.Observer, Forget: c.env.Tracker.Forget, Clock: c.env.Clock,
+		Peers: peers{c.directory, conditions}, Log: c.env.Log, Observer: c.env.Observer, Forget: c.env.Tracker.Forget,
+		HomeLost: c.home.head.Lost, Clock: c.env.Clock,
 	})
 	c.directory.Subscribe(replicator.Changed)
 	c.leased("directory", c.directory.Run)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +31,12 @@ type life struct {
 	own bool
 }
 
+// lives are those that were asked for.
 func lives() []life {
+	return slices.DeleteFunc(allLives(), func(l life) bool { return !strings.Contains(l.name, *onlyLives) })
+}
+
+func allLives() []life {
 	return []life{
 		{name: "Always, changed", play: playChanged},
 		{name: "Always, container restarts", play: playRestarts},

@@ -27,8 +27,8 @@ const (
 )
 
 // TestRestoredConsumer: the consumer's etcd is restored from a backup. Pods that were
-// created since are unknown at home, pods that were deleted since are there again: what
-// runs in the provider runs on.
+// created since are unknown at home, as are namespaces that were offloaded since; pods that
+// were deleted since are there again. What runs in the provider runs on.
 func TestRestoredConsumer(t *testing.T) {
 	if !*all {
 		t.Skip("takes minutes: with -all only")
@@ -40,19 +40,23 @@ func TestRestoredConsumer(t *testing.T) {
 	old = append(old, s.runAll(t, corev1.RestartPolicyNever, "old-3")...)
 	backup := backUp(t, w.rome.Cluster)
 	require.NoError(t, s.untilHome(old[0], "runs", running))
+	lost := s.offloadAnother(t)
 	s.runAll(t, corev1.RestartPolicyAlways, "new-1", "new-2")
 	s.runAll(t, corev1.RestartPolicyNever, "new-3")
 	require.NoError(t, s.delete(old[2], nil))
 	require.NoError(t, s.delete(old[3], nil))
 	s.runAll(t, corev1.RestartPolicyAlways, "twice")
 	<-time.After(between)
-	before := s.there(t)
+	before, elsewhere := s.there(t), lost.there(t)
 	require.Len(t, before, 7)
 
 	restore(t, w.rome.Cluster, backup)
 	s.requireUnmoved(t, before, afterwards)
-	require.NoError(t, w.roles.byName[vkubelet].again())
+	for _, name := range []string{vkubelet, romeController} {
+		require.NoError(t, w.roles.byName[name].again())
+	}
 	s.requireUnmoved(t, before, afterwards/4)
+	lost.requireUnmoved(t, elsewhere, time.Second)
 	for _, name := range []string{"new-1", "new-2", "new-3", "twice"} {
 		shadow, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods(s.twin()).Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
@@ -74,6 +78,15 @@ func TestRestoredConsumer(t *testing.T) {
 		require.NoError(t, s.delete(pod, nil))
 	}
 	require.NoError(t, s.eventually("nothing is left in the provider", func(context.Context) error { return w.seen.empty(s.twin()) }))
+}
+
+// offloadAnother offloads a namespace that the backup does not know, and runs a pod there.
+func (s *stage) offloadAnother(t *testing.T) *stage {
+	t.Helper()
+	lost := &stage{world: s.world, ctx: s.ctx, namespace: prefix + "lost", want: map[types.UID]destiny{}}
+	require.NoError(t, s.offload(t.Context(), lost.namespace))
+	lost.runAll(t, corev1.RestartPolicyAlways, "new")
+	return lost
 }
 
 func (s *stage) runAll(t *testing.T, policy corev1.RestartPolicy, names ...string) []*corev1.Pod {

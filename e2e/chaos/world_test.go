@@ -21,6 +21,7 @@ import (
 var (
 	all       = flag.Bool("all", false, "every case instead of a sample")
 	seed      = flag.Uint64("seed", 1, "where the random choices begin")
+	onlyLives = flag.String("lives", "", "play only the lives whose name contains this")
 	tableFile = flag.String("table", "", "write the table of cases to this file, as Markdown")
 )
 

@@ -43,8 +43,12 @@ type kind[T object[T]] struct {
 	ours func(home T) bool
 	// empty returns a new object.
 	empty func() T
-	// push sets the wish of home in remote.
+	// push sets the wish of home in remote, less what is kept there.
 	push func(home, remote T)
+	// keep marks what remote asks for and home does not, so that push keeps it; kept reports
+	// whether anything is. A home that does not exist is an empty one.
+	keep func(home, remote T)
+	kept func(remote T) bool
 	// pull sets the answer of remote in home.
 	pull func(remote, home T)
 	// fail says in home why it is not replicated; mend takes that back.
@@ -74,14 +78,17 @@ func namespaceMaps(clusterID string) kind[*offloadingv1beta1.NamespaceMap] {
 			remote.Labels[offloadingv1beta1.ReplicatedLabel] = "true"
 			remote.Labels[offloadingv1beta1.OriginIDLabel] = clusterID
 			remote.Labels[corev1beta1.RemoteClusterIDLabel] = clusterID
-			remote.Spec = *home.Spec.DeepCopy()
+			pushDesired(home, remote)
 		},
+		keep:   keepDesired,
+		kept:   func(remote nm) bool { return remote.Annotations[offloadingv1beta1.KeptNamespacesAnnotation] != "" },
 		pull:   pullNamespaceMap,
 		fail:   failNamespaceMap,
 		mend:   mendNamespaceMap,
 		wanted: namespaceMapWanted,
 		same: func(a, b nm) bool {
-			return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status, b.Status)
+			const kept = offloadingv1beta1.KeptNamespacesAnnotation
+			return a.Annotations[kept] == b.Annotations[kept] && maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status, b.Status)
 		},
 		client: func(c versioned.Interface, namespace string) writer[nm] {
 			return c.OffloadingV1beta1().NamespaceMaps(namespace)
@@ -106,7 +113,7 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 	}
 	// Generations count differently in the two clusters: an answer to the newest copy is
 	// one to the newest wish if the copy is equal to it.
-	if remote.Status.ObservedGeneration == remote.Generation && maps.Equal(remote.Spec.DesiredMapping, home.Spec.DesiredMapping) {
+	if remote.Status.ObservedGeneration == remote.Generation && maps.Equal(desiredHere(remote), home.Spec.DesiredMapping) {
 		home.Status.ObservedGeneration = home.Generation
 	}
 	for i := range home.Status.Conditions {

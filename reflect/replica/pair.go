@@ -45,6 +45,8 @@ type pair[T object[T]] struct {
 	// absent is when the home object was first missed; zero while it is there. There is
 	// one key, so there is one sync at a time.
 	absent time.Time
+	// judged is the last loss of this cluster's state that the copy has been marked for.
+	judged time.Time
 
 	mu        sync.Mutex
 	unwatched time.Time // when the peer last refused to be watched, after it had not
@@ -241,6 +243,10 @@ func (p *pair[T]) adopt(ctx context.Context, home T) error {
 // equal writes the wish there and the answer here, where they differ.
 func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 	next := remote.DeepCopy()
+	forgot := p.forgot(remote)
+	if forgot {
+		p.kind.keep(home, next)
+	}
 	p.kind.push(home, next)
 	if !p.kind.same(next, remote) {
 		if err := p.verify(ctx); err != nil {
@@ -253,6 +259,9 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 		if err != nil {
 			return peerError{fmt.Errorf("updating the copy of %s %s: %w", p.kind.name, home.GetName(), err)}
 		}
+	}
+	if forgot {
+		p.settleLoss(next)
 	}
 	answered := home.DeepCopy()
 	if !p.refused() {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/client-go/kubernetes"
@@ -53,6 +54,9 @@ type Config struct {
 	Observer loop.Observer
 	// Forget is called with the name of a peer's loop when that has ended; may be nil.
 	Forget func(loop string)
+	// HomeLost returns when this cluster's state was last seen to have gone back, zero for
+	// never; may be nil.
+	HomeLost func() time.Time
 	// Clock is the real one when nil.
 	Clock clock.PassiveClock
 }

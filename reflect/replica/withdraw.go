@@ -32,11 +32,16 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 	case err != nil && !apierrors.IsNotFound(err):
 		return fmt.Errorf("confirming that %s %s is gone: %w", p.kind.name, name, err)
 	}
-	final, err := p.final(ctx)
+	final, err := p.final(ctx, remote)
 	if err != nil {
 		return err
 	}
-	if !final {
+	switch {
+	case !final && p.forgot(remote):
+		return p.keepAll(ctx, remote)
+	case !final && p.kind.kept(remote):
+		return nil // who takes the mark away wakes us
+	case !final:
 		return loop.After(moment)
 	}
 	if err := p.verify(ctx); err != nil {
@@ -51,15 +56,17 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 }
 
 // final reports whether nobody will make the object again, by live reads: its namespace
-// goes too, or nothing has wanted it for longer than a moment.
-func (p *pair[T]) final(ctx context.Context) (bool, error) {
+// goes too, or nothing has wanted it for longer than a moment, and it is not forgotten.
+func (p *pair[T]) final(ctx context.Context, remote T) (bool, error) {
 	ns, err := p.cfg.Core.CoreV1().Namespaces().Get(ctx, p.local, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err), err == nil && ns.DeletionTimestamp != nil:
+	case err == nil && ns.DeletionTimestamp != nil:
 		return true, nil
+	case apierrors.IsNotFound(err):
+		return !p.forgot(remote), nil
 	case err != nil:
 		return false, fmt.Errorf("reading the tenant namespace of %s: %w", p.peer, err)
-	case p.cfg.Clock.Since(p.absent) < moment:
+	case p.cfg.Clock.Since(p.absent) < moment, p.forgot(remote), p.kind.kept(remote):
 		return false, nil
 	}
 	wanted, err := p.kind.wanted(ctx, p.cfg.Liqo, p.peer)

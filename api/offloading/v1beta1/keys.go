@@ -78,6 +78,10 @@ const (
 	// consumer does not know its pod: the consumer's state went back. Who knows better
 	// deletes the ShadowPod.
 	KeptAnnotation = "offloading.liqo.io/kept-since"
+	// KeptNamespacesAnnotation on a NamespaceMap in a provider lists, with commas, the
+	// namespaces of the consumer that it asks twins for although the consumer does not know
+	// of them: its state went back. Who knows better takes them from the list.
+	KeptNamespacesAnnotation = "offloading.liqo.io/kept-namespaces"
 )
 
 // Names and keys that Kubernetes objects carry.

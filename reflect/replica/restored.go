@@ -1,0 +1,119 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// A consumer whose etcd was restored does not ask for what it asked for since the backup:
+// that is no wish that it be removed. What the copies ask for beyond it is kept then, and
+// marked, until somebody takes the mark away.
+
+const (
+	// clockSkew is how much the peer's clock may be ahead of this one.
+	clockSkew = time.Minute
+	// forgetful is how long after a loss a copy that asks for more is put down to it.
+	forgetful = time.Hour
+)
+
+// forgot reports whether home may lack what a copy asks for because this cluster's state
+// went back: once for each loss.
+func (p *pair[T]) forgot(remote T) bool {
+	if p.cfg.HomeLost == nil {
+		return false
+	}
+	lost := p.cfg.HomeLost()
+	return lost.After(p.judged) && p.cfg.Clock.Since(lost) < forgetful && remote.GetCreationTimestamp().Time.Before(lost.Add(clockSkew))
+}
+
+// keepAll marks a copy whose home object this cluster has forgotten.
+func (p *pair[T]) keepAll(ctx context.Context, remote T) error {
+	next := remote.DeepCopy()
+	p.kind.keep(p.kind.empty(), next)
+	if err := p.verify(ctx); err != nil {
+		return err
+	}
+	if _, err := p.kind.client(p.way.Liqo, remote.GetNamespace()).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return peerError{fmt.Errorf("marking the copy of %s %s, which is not known here: %w", p.kind.name, remote.GetName(), err)}
+	}
+	p.settleLoss(next)
+	return nil
+}
+
+// settleLoss notes that what the last loss took is marked.
+func (p *pair[T]) settleLoss(next T) {
+	p.judged = p.cfg.HomeLost()
+	if p.kind.kept(next) {
+		p.cfg.Log.Warn("the state of this cluster went back: what the peer holds beyond it is kept",
+			zap.String("peer", p.peer), zap.String("kind", p.kind.name))
+	}
+}
+
+func keptNamespaces(remote *offloadingv1beta1.NamespaceMap) []string {
+	list := remote.Annotations[offloadingv1beta1.KeptNamespacesAnnotation]
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+func setKept(remote *offloadingv1beta1.NamespaceMap, kept []string) {
+	if len(kept) == 0 {
+		delete(remote.Annotations, offloadingv1beta1.KeptNamespacesAnnotation)
+		return
+	}
+	if remote.Annotations == nil {
+		remote.Annotations = map[string]string{}
+	}
+	slices.Sort(kept)
+	remote.Annotations[offloadingv1beta1.KeptNamespacesAnnotation] = strings.Join(kept, ",")
+}
+
+// keepDesired marks the namespaces that remote maps and home does not.
+func keepDesired(home, remote *offloadingv1beta1.NamespaceMap) {
+	var kept []string
+	for ns := range remote.Spec.DesiredMapping {
+		if _, known := home.Spec.DesiredMapping[ns]; !known {
+			kept = append(kept, ns)
+		}
+	}
+	setKept(remote, kept)
+}
+
+// pushDesired gives remote the mapping of home and, beside it, the kept namespaces that
+// home does not know.
+func pushDesired(home, remote *offloadingv1beta1.NamespaceMap) {
+	before := remote.Spec.DesiredMapping
+	remote.Spec = *home.Spec.DeepCopy()
+	var kept []string
+	for _, ns := range keptNamespaces(remote) {
+		name, there := before[ns]
+		if _, known := home.Spec.DesiredMapping[ns]; known || !there {
+			continue
+		}
+		if remote.Spec.DesiredMapping == nil {
+			remote.Spec.DesiredMapping = map[string]string{}
+		}
+		remote.Spec.DesiredMapping[ns] = name
+		kept = append(kept, ns)
+	}
+	setKept(remote, kept)
+}
+
+// desiredHere is what remote maps for this cluster: all but what is only kept.
+func desiredHere(remote *offloadingv1beta1.NamespaceMap) map[string]string {
+	out := maps.Clone(remote.Spec.DesiredMapping)
+	for _, ns := range keptNamespaces(remote) {
+		delete(out, ns)
+	}
+	return out
+}

@@ -1,0 +1,93 @@
+package replica
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func TestPushDesired(t *testing.T) {
+	for name, c := range map[string]struct {
+		home, before, want map[string]string
+		kept, stillKept    string
+	}{
+		"nothing kept":          {home: map[string]string{"a": "x"}, before: map[string]string{"b": "y"}, want: map[string]string{"a": "x"}},
+		"kept":                  {home: map[string]string{"a": "x"}, before: map[string]string{"b": "y"}, kept: "b", want: map[string]string{"a": "x", "b": "y"}, stillKept: "b"},
+		"home knows it again":   {home: map[string]string{"b": "z"}, before: map[string]string{"b": "y"}, kept: "b", want: map[string]string{"b": "z"}},
+		"the mark is shortened": {before: map[string]string{"b": "y", "c": "z"}, kept: "c", want: map[string]string{"c": "z"}, stillKept: "c"},
+		"marked and not there":  {home: map[string]string{"a": "x"}, kept: "b", want: map[string]string{"a": "x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			remote := remoteMap(c.before)
+			if c.kept != "" {
+				remote.Annotations = map[string]string{offloadingv1beta1.KeptNamespacesAnnotation: c.kept}
+			}
+			pushDesired(homeMap(c.home), remote)
+			require.Equal(t, c.want, remote.Spec.DesiredMapping)
+			require.Equal(t, c.stillKept, remote.Annotations[offloadingv1beta1.KeptNamespacesAnnotation])
+			require.Equal(t, len(c.home), len(desiredHere(remote)))
+		})
+	}
+}
+
+// TestRestoredConsumer has a consumer that does not know, or no longer wants, what its
+// copy asks for.
+func TestRestoredConsumer(t *testing.T) {
+	both := map[string]string{"web": "web-rome", "shop": "shop-rome"}
+	now := time.Now()
+	for name, c := range map[string]struct {
+		home    *nm
+		lost    time.Time
+		created time.Time // the copy
+		want    map[string]string
+		kept    string
+	}{
+		"it went on":               {home: homeMap(map[string]string{"web": "web-rome"}), created: now.Add(-time.Hour), want: map[string]string{"web": "web-rome"}},
+		"it went back":             {home: homeMap(map[string]string{"web": "web-rome"}), lost: now, created: now.Add(-time.Hour), want: both, kept: "shop"},
+		"it has lost the map":      {lost: now, created: now.Add(-time.Hour), want: both, kept: "shop,web"},
+		"it went back before that": {home: homeMap(map[string]string{"web": "web-rome"}), lost: now.Add(-30 * time.Minute), created: now, want: map[string]string{"web": "web-rome"}},
+		"it went back long ago":    {home: homeMap(map[string]string{"web": "web-rome"}), lost: now.Add(-24 * time.Hour), created: now.Add(-48 * time.Hour), want: map[string]string{"web": "web-rome"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var home []runtime.Object
+			if c.home != nil {
+				home = append(home, c.home)
+			}
+			copied := remoteMap(both)
+			copied.CreationTimestamp = metav1.NewTime(c.created)
+			w := newWorld(t, home, []runtime.Object{copied})
+			require.NoError(t, w.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}}))
+			w.r.cfg.HomeLost = func() time.Time { return c.lost }
+			p := w.pair(clocktesting.NewFakeClock(now))
+			_ = p.sync(t.Context(), milanKey) // a home without the map asks for another look
+			require.Equal(t, c.want, w.copied().Spec.DesiredMapping)
+			require.Equal(t, c.kept, w.copied().Annotations[offloadingv1beta1.KeptNamespacesAnnotation])
+			if c.home == nil {
+				return
+			}
+			// What is no longer wanted after that goes, and what is kept stays.
+			w.eventually("the cache has it", func() bool {
+				remote, err := p.get(p.remote, "liqo-tenant-rome", "milan")
+				return err == nil && remote != nil && remote.Annotations[offloadingv1beta1.KeptNamespacesAnnotation] == c.kept && len(remote.Spec.DesiredMapping) == len(c.want)
+			})
+			own := w.own()
+			own.Spec.DesiredMapping = nil
+			_, err := w.home.OffloadingV1beta1().NamespaceMaps(own.Namespace).Update(t.Context(), own, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			w.eventually("the cache has it", func() bool {
+				have, err := p.get(p.home, own.Namespace, own.Name)
+				return err == nil && len(have.Spec.DesiredMapping) == 0
+			})
+			_ = p.sync(t.Context(), milanKey)
+			require.NotContains(t, w.copied().Spec.DesiredMapping, "web")
+			require.Equal(t, c.kept != "", len(w.copied().Spec.DesiredMapping) == 1)
+		})
+	}
+}
