@@ -58,7 +58,8 @@ demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
 bench: ## Measure offloading beside a direct mirror
 	go run ./e2e/bench $(BENCH_FLAGS)
 
-# CHAOS_FLAGS="-table FILE" writes the table of cases there, "-seed N" makes other random choices.
+# CHAOS_FLAGS="-table FILE" writes the table of cases there, "-seed N" makes other random choices,
+# "-lives TEXT" plays only the lives whose name contains that.
 chaos: ## Kill and pause the roles at every write of a pod's life, and at random
 	go test -v -count=1 -timeout=90m ./e2e/chaos -args -all $(CHAOS_FLAGS)
 	go test -count=1 -timeout=30m ./e2e/scenarios -run 'TestFaultsProvider/(replaced|emptied)|TestFaultsVKubelet'

@@ -1,0 +1,37 @@
+package lease
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+func TestWitnessTellsOfAnswers(t *testing.T) {
+	client := fake.NewClientset()
+	version := "7"
+	client.PrependReactor("*", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if version == "" {
+			return false, nil, nil // there is no Lease
+		}
+		return true, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "l", ResourceVersion: version}}, nil
+	})
+	var saw []string
+	leases := witness{client.CoordinationV1(), func(v string) { saw = append(saw, v) }}.Leases("ns")
+	lease, err := leases.Create(t.Context(), &coordinationv1.Lease{}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	version = "8"
+	_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	version = "9"
+	_, err = leases.Get(t.Context(), "l", metav1.GetOptions{})
+	require.NoError(t, err)
+	version = ""
+	_, err = leases.Get(t.Context(), "l", metav1.GetOptions{})
+	require.Error(t, err)
+	require.Equal(t, []string{"7", "8", "9"}, saw)
+}
