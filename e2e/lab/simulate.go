@@ -169,8 +169,13 @@ func simulatedNode(name string) *corev1.Node {
 			simulatedLabel: "alive", corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 			corev1.LabelTopologyZone: "sim",
 		}},
-		Status: corev1.NodeStatus{Capacity: room, Allocatable: room, NodeInfo: corev1.NodeSystemInfo{
-			KubeletVersion: KubernetesVersion, OperatingSystem: "linux", Architecture: "amd64", ContainerRuntimeVersion: "sim://1",
-		}},
+		Status: corev1.NodeStatus{
+			Capacity: room, Allocatable: room,
+			NodeInfo: corev1.NodeSystemInfo{
+				KubeletVersion: KubernetesVersion, OperatingSystem: "linux", Architecture: "amd64", ContainerRuntimeVersion: "sim://1",
+			},
+			// As kubelets of that version do; without them the control plane refuses pods and resizes.
+			DeclaredFeatures: []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"},
+		},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -204,8 +205,24 @@ func setStatus(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, f Facts)
 		s.NodeInfo.ContainerRuntimeVersion = "liqod://" + vn.Spec.ClusterID
 		s.NodeInfo.OperatingSystem, s.NodeInfo.Architecture = platform(v)
 		s.NodeInfo.OSImage = fmt.Sprintf("cluster %s", vn.Spec.ClusterID)
+		s.DeclaredFeatures = declaredFeatures(v)
 	}
 	setConditions(s, f)
+}
+
+// declaredFeatures are what a node must declare (Kubernetes 1.36, NodeDeclaredFeatures)
+// before this cluster's scheduler and API server let a pod use it, and what the API of a
+// provider of that version has. Its nodes may differ: they answer for themselves, and what
+// they refuse is told on the pod. An older API would drop the fields in silence.
+func declaredFeatures(v version.Info) []string {
+	parsed, err := utilversion.ParseGeneric(v.GitVersion)
+	if err != nil || parsed.LessThan(utilversion.MajorMinor(1, 36)) {
+		return nil
+	}
+	return []string{ // sorted, as kubelets write them
+		"InPlacePodLevelResourcesVerticalScaling",
+		"RestartAllContainersOnContainerExits",
+	}
 }
 
 func setConditions(s *corev1.NodeStatus, f Facts) {

@@ -102,6 +102,28 @@ func TestWantCapacityKeysGo(t *testing.T) {
 	require.NotContains(t, n.Status.Capacity, corev1.ResourceName("example.com/gpu"))
 }
 
+func TestDeclaredFeatures(t *testing.T) {
+	both := []string{"InPlacePodLevelResourcesVerticalScaling", "RestartAllContainersOnContainerExits"}
+	for name, tc := range map[string]struct {
+		version string
+		want    []string
+	}{
+		"has them":       {"v1.36.0", both},
+		"of a vendor":    {"v1.36.2-gke.100", both},
+		"before release": {"v1.36.0-alpha.1", both},
+		"newer":          {"v1.40.1+k3s1", both},
+		"older":          {"v1.35.9", nil},
+		"not a version":  {"latest", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := Want(nil, virtualNode(), facts(func(f *Facts) { f.Remote.Version.GitVersion = tc.version }))
+			require.Equal(t, tc.want, n.Status.DeclaredFeatures)
+			again := Want(n, virtualNode(), facts(func(f *Facts) { f.Remote.Version = version.Info{} }))
+			require.Equal(t, tc.want, again.Status.DeclaredFeatures, "what is not known yet stays as it was")
+		})
+	}
+}
+
 func TestReadyCondition(t *testing.T) {
 	up := Want(nil, virtualNode(), facts())
 	down := Remote{Ready: ptr.To(false), Reason: "RemoteAPIServerNotReady", Message: "3 of the last 5 probes failed"}
