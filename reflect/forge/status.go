@@ -215,7 +215,16 @@ func seen(remote *corev1.Pod) bool {
 
 func sameMutable(shadow, remote *corev1.PodSpec) bool {
 	return sameContainers(shadow.Containers, remote.Containers) &&
-		sameContainers(shadow.InitContainers, remote.InitContainers)
+		sameContainers(shadow.InitContainers, remote.InitContainers) &&
+		sameResources(shadow.Resources, remote.Resources)
+}
+
+// sameResources compares the resources of a pod as a whole.
+func sameResources(shadow, remote *corev1.ResourceRequirements) bool {
+	if shadow == nil || remote == nil {
+		return shadow == nil
+	}
+	return contains(remote.Limits, shadow.Limits) && contains(remote.Requests, shadow.Requests)
 }
 
 // sameContainers compares only the resources that the shadow names: a LimitRange of

@@ -360,6 +360,15 @@ func TestObservedGeneration(t *testing.T) {
 			in.Shadow.Spec.LocalGeneration = 4
 			in.Shadow.Spec.Pod.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("1")}
 		}, 3},
+		"resize of the whole pod not yet applied": {func(in *StatusInput) {
+			in.Shadow.Spec.LocalGeneration = 4
+			in.Shadow.Spec.Pod.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}
+		}, 3},
+		"resize of the whole pod applied": {func(in *StatusInput) {
+			in.Shadow.Spec.LocalGeneration = 4
+			in.Shadow.Spec.Pod.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}
+			in.Remote.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1000m"), "memory": resource.MustParse("1Gi")}}
+		}, 4},
 		"never backwards": {func(in *StatusInput) { in.Shadow.Spec.LocalGeneration = 1 }, 3},
 	}
 	for name, tc := range cases {
