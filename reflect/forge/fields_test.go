@@ -77,7 +77,7 @@ var containerFields = map[string]rule{
 	"WorkingDir":               {kept, ""},
 	"Ports":                    {partly, "without the host ports of a pod on the host's network"},
 	"EnvFrom":                  {kept, ""},
-	"Env":                      {kept, ""},
+	"Env":                      {partly, "the name of the service account is this cluster's"},
 	"Resources":                {kept, ""},
 	"ResizePolicy":             {kept, ""},
 	"RestartPolicy":            {kept, ""},

@@ -116,6 +116,20 @@ func TestShadowPodVariants(t *testing.T) {
 				require.NotContains(t, s.Labels, "site")
 			},
 		},
+		"the service account keeps its name in variables": {
+			pod: func(p *corev1.Pod) {
+				env := []corev1.EnvVar{
+					{Name: "ACCOUNT", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.serviceAccountName"}}},
+					{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+				}
+				p.Spec.Containers[0].Env, p.Spec.InitContainers[0].Env = env, env[:1:1]
+			},
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, corev1.EnvVar{Name: "ACCOUNT", Value: "web"}, s.Spec.Pod.Containers[0].Env[0])
+				require.Equal(t, "spec.nodeName", s.Spec.Pod.Containers[0].Env[1].ValueFrom.FieldRef.FieldPath)
+				require.Equal(t, corev1.EnvVar{Name: "ACCOUNT", Value: "web"}, s.Spec.Pod.InitContainers[0].Env[0])
+			},
+		},
 		"our labels cannot be skipped or overridden": {
 			pod:  func(p *corev1.Pod) { p.Labels[offloadingv1beta1.OriginLabel] = "other" },
 			opts: func(o *PodOptions) { o.SkipLabels = []string{offloadingv1beta1.LocalPodUIDLabel} },

@@ -50,6 +50,7 @@ func dropScheduling(spec *corev1.PodSpec) {
 // dropIdentity removes the service account of this cluster: the pod runs under the
 // twin namespace's default one, and gets no token of the provider's.
 func dropIdentity(spec *corev1.PodSpec) {
+	account := spec.ServiceAccountName
 	spec.ServiceAccountName = ""
 	spec.DeprecatedServiceAccount = ""
 	spec.AutomountServiceAccountToken = new(bool)
@@ -65,11 +66,21 @@ func dropIdentity(spec *corev1.PodSpec) {
 	for i := range spec.Volumes {
 		dropTokenSources(&spec.Volumes[i])
 	}
-	for i := range spec.Containers {
-		dropMounts(&spec.Containers[i], injected)
+	for _, containers := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range containers {
+			dropMounts(&containers[i], injected)
+			nameAccount(containers[i].Env, account)
+		}
 	}
-	for i := range spec.InitContainers {
-		dropMounts(&spec.InitContainers[i], injected)
+}
+
+// nameAccount gives the variables that name the pod's service account the name that it
+// has in this cluster: in the provider it has another.
+func nameAccount(env []corev1.EnvVar, account string) {
+	for i := range env {
+		if from := env[i].ValueFrom; from != nil && from.FieldRef != nil && from.FieldRef.FieldPath == "spec.serviceAccountName" {
+			env[i].Value, env[i].ValueFrom = account, nil
+		}
 	}
 }
 
