@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // conditions returns the pod's conditions: a kubelet's from the provider, everybody
@@ -17,6 +19,9 @@ func (in *StatusInput) conditions(source *corev1.PodStatus, final bool, generati
 		if fromProvider(c.Type, final) && c.Type != corev1.PodReady && c.Type != corev1.ContainersReady {
 			out = append(out, in.settled(c, generation))
 		}
+	}
+	if c := in.refusedResize(); c != nil && findCondition(out, c.Type) == nil {
+		out = append(out, in.settled(*c, generation))
 	}
 	containersReady := remoteReady(source, corev1.ContainersReady)
 	out = append(out, in.settled(in.ready(source), generation), in.settled(containersReady, generation))
@@ -46,6 +51,24 @@ func kubelets(t corev1.PodConditionType) bool {
 // it back for.
 func fromProvider(t corev1.PodConditionType, final bool) bool {
 	return kubelets(t) || (final && t == corev1.DisruptionTarget)
+}
+
+// refusedResize returns the condition of a running pod whose resize the provider's API
+// server refuses, nil for none. It is tried again there, so it is not given up here: to
+// who scales pods that is a kubelet's Deferred.
+func (in *StatusInput) refusedResize() *corev1.PodCondition {
+	if in.Shadow == nil || in.Remote == nil || sameResources(&in.Shadow.Spec.Pod, &in.Remote.Spec) {
+		return nil
+	}
+	for _, c := range in.Shadow.Status.Conditions {
+		if c.Type == offloadingv1beta1.ShadowPodEnforced && c.Status == metav1.ConditionFalse {
+			return &corev1.PodCondition{
+				Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred,
+				Message: "the provider refuses it: " + c.Message,
+			}
+		}
+	}
+	return nil
 }
 
 const nodeNotReady = "the virtual node is not ready"

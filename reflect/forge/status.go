@@ -214,31 +214,39 @@ func seen(remote *corev1.Pod) bool {
 }
 
 func sameMutable(shadow, remote *corev1.PodSpec) bool {
-	return sameContainers(shadow.Containers, remote.Containers) &&
-		sameContainers(shadow.InitContainers, remote.InitContainers) &&
-		sameResources(shadow.Resources, remote.Resources)
+	return sameImages(shadow.Containers, remote.Containers) && sameImages(shadow.InitContainers, remote.InitContainers) &&
+		sameResources(shadow, remote)
 }
 
-// sameResources compares the resources of a pod as a whole.
-func sameResources(shadow, remote *corev1.ResourceRequirements) bool {
-	if shadow == nil || remote == nil {
-		return shadow == nil
+func sameImages(shadow, remote []corev1.Container) bool {
+	return sameContainers(shadow, remote, func(s, r *corev1.Container) bool { return s.Image == r.Image })
+}
+
+// sameResources compares only the resources that the shadow names: a LimitRange of
+// the provider may have added others.
+func sameResources(shadow, remote *corev1.PodSpec) bool {
+	same := func(s, r *corev1.Container) bool { return sameRequirements(&s.Resources, &r.Resources) }
+	if !sameContainers(shadow.Containers, remote.Containers, same) || !sameContainers(shadow.InitContainers, remote.InitContainers, same) {
+		return false
 	}
+	if shadow.Resources == nil || remote.Resources == nil {
+		return shadow.Resources == nil
+	}
+	return sameRequirements(shadow.Resources, remote.Resources)
+}
+
+func sameRequirements(shadow, remote *corev1.ResourceRequirements) bool {
 	return contains(remote.Limits, shadow.Limits) && contains(remote.Requests, shadow.Requests)
 }
 
-// sameContainers compares only the resources that the shadow names: a LimitRange of
-// the provider may have added others.
-func sameContainers(shadow, remote []corev1.Container) bool {
+// sameContainers tells whether each of the shadow's containers is there and the same.
+func sameContainers(shadow, remote []corev1.Container, same func(s, r *corev1.Container) bool) bool {
 	byName := make(map[string]*corev1.Container, len(remote))
 	for i := range remote {
 		byName[remote[i].Name] = &remote[i]
 	}
 	for i := range shadow {
-		r := byName[shadow[i].Name]
-		if r == nil || r.Image != shadow[i].Image ||
-			!contains(r.Resources.Limits, shadow[i].Resources.Limits) ||
-			!contains(r.Resources.Requests, shadow[i].Resources.Requests) {
+		if r := byName[shadow[i].Name]; r == nil || !same(&shadow[i], r) {
 			return false
 		}
 	}

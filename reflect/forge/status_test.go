@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // at returns a time, in seconds after one that is long ago.
@@ -333,6 +335,51 @@ func TestAddresses(t *testing.T) {
 	gone := published()
 	gone.Remote = nil
 	require.Empty(t, Status(gone).PodIPs, "the address may be another pod's by now")
+}
+
+func TestRefusedResize(t *testing.T) {
+	t.Parallel()
+	cpu := func(n string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(n)}}
+	}
+	refused := metav1.Condition{Type: offloadingv1beta1.ShadowPodEnforced, Status: metav1.ConditionFalse, Reason: "UpdateRefused", Message: "no room"}
+	cases := map[string]struct {
+		change func(*StatusInput)
+		want   string
+	}{
+		"nothing refused": {func(in *StatusInput) { in.Shadow.Spec.Pod.Containers[0].Resources = cpu("2") }, " "},
+		"refused": {func(in *StatusInput) {
+			in.Shadow.Spec.Pod.Containers[0].Resources = cpu("2")
+			in.Shadow.Status.Conditions = []metav1.Condition{refused}
+		}, "Deferred the provider refuses it: no room"},
+		"of the whole pod refused": {func(in *StatusInput) {
+			in.Shadow.Spec.Pod.Resources = new(cpu("2"))
+			in.Shadow.Status.Conditions = []metav1.Condition{refused}
+		}, "Deferred the provider refuses it: no room"},
+		"something else refused": {func(in *StatusInput) { in.Shadow.Status.Conditions = []metav1.Condition{refused} }, " "},
+		"the kubelet has a word": {func(in *StatusInput) {
+			in.Shadow.Spec.Pod.Containers[0].Resources = cpu("2")
+			in.Shadow.Status.Conditions = []metav1.Condition{refused}
+			in.Remote.Status.Conditions = append(in.Remote.Status.Conditions, corev1.PodCondition{
+				Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: "never"})
+		}, "Infeasible never"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := published()
+			in.Remote = in.Remote.DeepCopy()
+			tc.change(&in)
+			got := Status(in)
+			var pending corev1.PodCondition
+			if c := findCondition(got.Conditions, corev1.PodResizePending); c != nil {
+				pending = *c
+			}
+			require.Equal(t, tc.want, pending.Reason+" "+pending.Message)
+			requireLegal(t, in.Local, got)
+			requireIdempotent(t, in, got)
+		})
+	}
 }
 
 func TestObservedGeneration(t *testing.T) {
