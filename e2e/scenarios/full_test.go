@@ -132,7 +132,7 @@ func TestFull(t *testing.T) {
 		run  func(*testing.T, *fullWorld)
 	}{
 		{"Deployment across both", fullDeployment}, {"logs and exec", fullLogsAndExec}, {"Jobs", fullJobs},
-		{"restarts are counted", fullRestarts}, {"grace", fullGrace},
+		{"restarts are counted", fullRestarts}, {"grace", fullGrace}, {"features of pods", fullFeatures},
 		{"kubectl", fullKubectl}, {"hundreds of streams", fullStreams}, {"top and autoscaling", fullTop},
 		{"vkubelet pod deleted", fullVKubeletDeleted}, {"node of the provider dies", fullNodeDies},
 	} {

@@ -101,6 +101,10 @@ func testStatefulSet(t *testing.T, w *world) {
 	}
 
 	old, oldRemote := c.local(t, "db-1"), c.remote(t, "db-1")
+	require.Equal(t, "1", oldRemote.Labels[appsv1.PodIndexLabel])
+	require.Equal(t, "db-1", oldRemote.Labels[appsv1.StatefulSetPodNameLabel])
+	require.Equal(t, "db-1", oldRemote.Spec.Hostname)
+	require.Equal(t, "db", oldRemote.Spec.Subdomain)
 	require.NoError(t, w.rome.Client().CoreV1().Pods("db").Delete(ctx, "db-1", metav1.DeleteOptions{}))
 	c.untilLocal(t, time.Minute, "db-1", "has a successor that runs", func(p *corev1.Pod) bool { return p.UID != old.UID && podRunning(p) })
 	within(t, 30*time.Second, "3 pods again", ready)

@@ -1,0 +1,175 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+func cordon(t *testing.T, s *site.Site, unschedulable bool, nodes ...string) {
+	t.Helper()
+	for _, node := range nodes {
+		_, err := s.Client().CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+}
+
+func evict(ctx context.Context, s *site.Site, namespace, name string) error {
+	return s.Client().PolicyV1().Evictions(namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+}
+
+// budget creates a PodDisruptionBudget for the pods labelled app=web and waits until it
+// allows a number of disruptions.
+func budget(t *testing.T, s *site.Site, namespace string, minAvailable int32, allowed int32) {
+	t.Helper()
+	_, err := s.Client().PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt32(minAvailable)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	allows(t, s, namespace, allowed)
+}
+
+// allows waits until the budget of a namespace allows a number of disruptions.
+func allows(t *testing.T, s *site.Site, namespace string, want int32) {
+	t.Helper()
+	within(t, 20*time.Second, fmt.Sprintf("the budget of %s allows %d", s.Name, want), func(ctx context.Context) error {
+		b, err := s.Client().PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if b.Status.ObservedGeneration != b.Generation || b.Status.DisruptionsAllowed != want {
+			return fmt.Errorf("status %+v", b.Status)
+		}
+		return nil
+	})
+}
+
+// testHomeDrain: the drain of a virtual node asks the budgets of this cluster, and never
+// takes more pods at once than they allow.
+func testHomeDrain(t *testing.T, w *world) {
+	const namespace = "drained"
+	own := []string{"rome-sim-1", "rome-sim-2"}
+	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
+	home := watchPods(t, w.rome, namespace)
+	cordon(t, w.rome, true, own...)
+	d := deployment("web", 3)
+	d.Spec.Template.Spec.Containers[0].ReadinessProbe = probe()
+	d.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}
+	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), d, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "3 pods run in the provider", w.available("web", namespace, 3))
+	budget(t, w.rome, namespace, 2, 1)
+	pods, err := w.rome.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=milan"})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 3)
+
+	cordon(t, w.rome, true, "milan")
+	cordon(t, w.rome, false, own...)
+	refused := 0
+	for _, pod := range pods.Items {
+		within(t, 30*time.Second, "evicting "+pod.Name, func(ctx context.Context) error {
+			err := evict(ctx, w.rome, namespace, pod.Name)
+			if apierrors.IsTooManyRequests(err) {
+				refused++
+			}
+			return err
+		})
+	}
+	require.Positive(t, refused, "the budget held the drain up")
+	within(t, 30*time.Second, "3 pods run on other nodes", w.available("web", namespace, 3))
+	within(t, 20*time.Second, "nothing is left in the provider", func(ctx context.Context) error {
+		left, err := w.milan.Client().CoreV1().Pods(namespace+"-rome").List(ctx, metav1.ListOptions{})
+		if err == nil && len(left.Items) > 0 {
+			err = fmt.Errorf("%d pods are left", len(left.Items))
+		}
+		return err
+	})
+	requireReady(t, home, 2)
+	cordon(t, w.rome, false, "milan")
+	w.removeDeployment(t, namespace, "web")
+}
+
+// requireReady checks that, once there were more, at least n pods were Ready and not
+// being deleted at every moment of a history.
+func requireReady(t *testing.T, h *history, n int) {
+	t.Helper()
+	h.requireWhole(t)
+	ready, begun := map[types.UID]bool{}, false
+	for _, m := range h.all() {
+		delete(ready, m.pod.UID)
+		if m.kind != watch.Deleted && m.pod.DeletionTimestamp == nil && podRunning(m.pod) {
+			ready[m.pod.UID] = true
+		}
+		begun = begun || len(ready) > n
+		require.True(t, !begun || len(ready) >= n, "only %d pods are Ready", len(ready))
+	}
+}
+
+// testProviderDrain: the drain of a provider's node does not ask this cluster's budgets,
+// but counts in them; budgets of the provider hold it up.
+func testProviderDrain(t *testing.T, w *world) {
+	c := w.corner(t, "draining")
+	d := deployment("web", 3)
+	_, err := w.rome.Client().AppsV1().Deployments(c.namespace).Create(t.Context(), d, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "3 pods run in the provider", w.available("web", c.namespace, 3))
+	budget(t, w.rome, c.namespace, 3, 0)
+	pods, err := w.milan.Client().CoreV1().Pods(c.twin).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 3)
+
+	require.True(t, apierrors.IsTooManyRequests(evict(t.Context(), w.rome, c.namespace, pods.Items[0].Name)), "at home the budget holds")
+	require.NoError(t, evict(t.Context(), w.milan, c.twin, pods.Items[0].Name), "the provider's drain knows nothing of it")
+	c.replaced(t, pods.Items[0].Name, pods.Items[0].UID, 1)
+	unready := c.home.first(func(m moment) bool {
+		return m.pod.Name == pods.Items[0].Name && podCondition(m.pod, corev1.PodReady).Reason == "RemotePodTerminating"
+	})
+	require.GreaterOrEqual(t, unready, 0, "meanwhile the pod was not Ready here")
+	within(t, 20*time.Second, "all are well again", w.available("web", c.namespace, 3))
+
+	budget(t, w.milan, c.twin, 3, 0)
+	require.True(t, apierrors.IsTooManyRequests(evict(t.Context(), w.milan, c.twin, pods.Items[1].Name)), "a budget of the provider holds its drain up")
+	requireNoShare(t, w.milan, c.twin)
+	require.NoError(t, w.rome.Client().PolicyV1().PodDisruptionBudgets(c.namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	w.removeDeployment(t, c.namespace, "web")
+}
+
+// requireNoShare: a budget of the provider that asks for a share of the pods is not
+// counted, as for all pods whose owner cannot be scaled; it allows nothing.
+func requireNoShare(t *testing.T, s *site.Site, namespace string) {
+	t.Helper()
+	budgets := s.Client().PolicyV1().PodDisruptionBudgets(namespace)
+	_, err := budgets.Create(t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "share"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 20*time.Second, "the budget is not counted", func(ctx context.Context) error {
+		b, err := budgets.Get(ctx, "share", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range b.Status.Conditions {
+			if c.Type == policyv1.DisruptionAllowedCondition && c.Reason == policyv1.SyncFailedReason && b.Status.DisruptionsAllowed == 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("status %+v", b.Status)
+	})
+}

@@ -1,0 +1,240 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+// indexed is a Job of three indexes whose containers run until the test ends them.
+func indexed(name string) *batchv1.Job {
+	j := job(name, nil)
+	j.Spec.Completions, j.Spec.Parallelism = ptr.To[int32](3), ptr.To[int32](3)
+	j.Spec.CompletionMode = ptr.To(batchv1.IndexedCompletion)
+	return j
+}
+
+// startJob creates a Job and returns its pods, by index, when all run.
+func (c *corner) startJob(t *testing.T, j *batchv1.Job) map[string]*corev1.Pod {
+	t.Helper()
+	_, err := c.rome.Client().BatchV1().Jobs(c.namespace).Create(t.Context(), j, metav1.CreateOptions{})
+	require.NoError(t, err)
+	pods := map[string]*corev1.Pod{}
+	for _, index := range []string{"0", "1", "2"} {
+		pods[index] = c.ofIndex(t, j.Name, index, "")
+	}
+	return pods
+}
+
+// ofIndex waits for a running pod of a Job's index other than before.
+func (c *corner) ofIndex(t *testing.T, job, index string, before types.UID) *corev1.Pod {
+	t.Helper()
+	var seen *corev1.Pod
+	within(t, 40*time.Second, fmt.Sprintf("index %s of job %s runs", index, job), func(ctx context.Context) error {
+		list, err := c.rome.Client().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{
+			LabelSelector: batchv1.JobNameLabel + "=" + job + "," + batchv1.JobCompletionIndexAnnotation + "=" + index,
+		})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if pod := &list.Items[i]; pod.UID != before && podRunning(pod) {
+				seen = pod
+				return nil
+			}
+		}
+		return fmt.Errorf("%d pods", len(list.Items))
+	})
+	return seen
+}
+
+// untilJob waits for a condition of a Job.
+func (c *corner) untilJob(t *testing.T, name string, want batchv1.JobConditionType) (*batchv1.Job, batchv1.JobCondition) {
+	t.Helper()
+	var seen *batchv1.Job
+	var condition batchv1.JobCondition
+	within(t, time.Minute, fmt.Sprintf("job %s is %s", name, want), func(ctx context.Context) (err error) {
+		if seen, err = c.rome.Client().BatchV1().Jobs(c.namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		for _, have := range seen.Status.Conditions {
+			if have.Type == want && have.Status == corev1.ConditionTrue {
+				condition = have
+				return nil
+			}
+		}
+		return fmt.Errorf("status %+v", seen.Status)
+	})
+	return seen, condition
+}
+
+// testIndexedJob: every index keeps its annotation, label, variable and host name, and
+// the Job counts them.
+func testIndexedJob(t *testing.T, w *world) {
+	c := w.corner(t, "indexed")
+	for index, local := range c.startJob(t, indexed("sum")) {
+		remote := c.remote(t, local.Name)
+		require.Equal(t, index, remote.Annotations[batchv1.JobCompletionIndexAnnotation])
+		require.Equal(t, index, remote.Labels[batchv1.JobCompletionIndexAnnotation])
+		require.Equal(t, "sum-"+index, remote.Spec.Hostname)
+		require.Equal(t, local.Spec.Containers[0].Env, remote.Spec.Containers[0].Env)
+		require.Equal(t, "JOB_COMPLETION_INDEX", remote.Spec.Containers[0].Env[0].Name)
+		c.end(t, local.Name, "0")
+	}
+	done, _ := c.untilJob(t, "sum", batchv1.JobComplete)
+	require.Equal(t, "0-2", done.Status.CompletedIndexes)
+	c.removeJob(t, "sum")
+}
+
+// testJobPolicies: backoffLimitPerIndex and podFailurePolicy see the exit codes of the
+// provider.
+func testJobPolicies(t *testing.T, w *world) {
+	c := w.corner(t, "policies")
+	j := indexed("tries")
+	j.Spec.BackoffLimit, j.Spec.BackoffLimitPerIndex = nil, ptr.To[int32](1)
+	j.Spec.PodFailurePolicy = onExit(batchv1.PodFailurePolicyActionFailIndex, 43)
+	pods := c.startJob(t, j)
+	c.end(t, pods["0"].Name, "0")
+	c.end(t, pods["1"].Name, "1")
+	c.end(t, pods["2"].Name, "43")
+
+	whole := job("whole", map[string]string{lab.SimExitCode: "42"})
+	whole.Spec.BackoffLimit, whole.Spec.PodFailurePolicy = ptr.To[int32](6), onExit(batchv1.PodFailurePolicyActionFailJob, 42)
+	_, err := w.rome.Client().BatchV1().Jobs(c.namespace).Create(t.Context(), whole, metav1.CreateOptions{})
+	require.NoError(t, err)
+	failed, why := c.untilJob(t, "whole", batchv1.JobFailed)
+	require.Equal(t, batchv1.JobReasonPodFailurePolicy, why.Reason)
+	require.EqualValues(t, 1, failed.Status.Failed, "the first failure ends it")
+
+	again := c.ofIndex(t, "tries", "1", pods["1"].UID)
+	require.Equal(t, "1", c.remote(t, again.Name).Annotations[batchv1.JobIndexFailureCountAnnotation])
+	c.end(t, again.Name, "1")
+	failed, why = c.untilJob(t, "tries", batchv1.JobFailed)
+	require.Equal(t, batchv1.JobReasonFailedIndexes, why.Reason)
+	require.Equal(t, "0", failed.Status.CompletedIndexes)
+	require.Equal(t, "1,2", *failed.Status.FailedIndexes)
+	require.EqualValues(t, 3, failed.Status.Failed, "index 1 twice, index 2 once")
+	require.NoError(t, w.rome.Client().BatchV1().Jobs(c.namespace).Delete(t.Context(), "whole", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
+	c.removeJob(t, "tries")
+}
+
+func onExit(action batchv1.PodFailurePolicyAction, code int32) *batchv1.PodFailurePolicy {
+	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+		Action: action,
+		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+			ContainerName: ptr.To("c"), Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{code},
+		},
+	}}}
+}
+
+// testSuccessPolicy: the success of one index ends the Job, and its other pods go in the
+// provider too.
+func testSuccessPolicy(t *testing.T, w *world) {
+	c := w.corner(t, "success")
+	j := indexed("first")
+	j.Spec.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr.To("1")}}}
+	pods := c.startJob(t, j)
+	c.end(t, pods["1"].Name, "0")
+	done, why := c.untilJob(t, "first", batchv1.JobComplete)
+	require.Equal(t, batchv1.JobReasonSuccessPolicy, why.Reason)
+	require.Equal(t, "1", done.Status.CompletedIndexes)
+	for _, index := range []string{"0", "2"} {
+		w.absent(t, w.milan, 20*time.Second, c.twin, pods[index].Name)
+	}
+	c.removeJob(t, "first")
+}
+
+// testCronJobs: Forbid waits for the end of the pod in the provider, Replace for its
+// removal there.
+func testCronJobs(t *testing.T, w *world) {
+	c := w.corner(t, "cron")
+	crons := w.rome.Client().BatchV1().CronJobs(c.namespace)
+	now := time.Now().UTC()
+	first, second := now.Add(-2*time.Hour), now.Add(-time.Hour)
+	for _, policy := range []batchv1.ConcurrencyPolicy{batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent} {
+		cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: cronName(policy)}, Spec: batchv1.CronJobSpec{
+			Schedule: yearly(first), TimeZone: ptr.To("Etc/UTC"), ConcurrencyPolicy: policy,
+			JobTemplate: batchv1.JobTemplateSpec{Spec: job("", map[string]string{lab.SimStopAfter: "1000"}).Spec},
+		}}
+		cron.Spec.JobTemplate.Spec.Template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
+		_, err := crons.Create(t.Context(), cron, metav1.CreateOptions{})
+		require.NoError(t, err)
+		// A last run before the first time makes that one due.
+		_, err = crons.Patch(t.Context(), cron.Name, types.MergePatchType,
+			fmt.Appendf(nil, `{"status":{"lastScheduleTime":%q}}`, now.Add(-3*time.Hour).Format(time.RFC3339)), metav1.PatchOptions{}, "status")
+		require.NoError(t, err)
+	}
+	before := map[batchv1.ConcurrencyPolicy]*corev1.Pod{}
+	for _, policy := range []batchv1.ConcurrencyPolicy{batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent} {
+		before[policy] = c.ofCron(t, policy, "")
+		_, err := crons.Patch(t.Context(), cronName(policy), types.MergePatchType, fmt.Appendf(nil, `{"spec":{"schedule":%q}}`, yearly(second)), metav1.PatchOptions{})
+		require.NoError(t, err)
+		c.wakeCron(t, policy)
+	}
+	replaced := c.ofCron(t, batchv1.ReplaceConcurrent, before[batchv1.ReplaceConcurrent].UID)
+	w.absent(t, w.milan, 20*time.Second, c.twin, before[batchv1.ReplaceConcurrent].Name)
+	within(t, 20*time.Second, "Forbid says that it waits", func(ctx context.Context) error {
+		events, err := w.rome.Client().CoreV1().Events(c.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=JobAlreadyActive"})
+		if err == nil && len(events.Items) == 0 {
+			err = fmt.Errorf("no event JobAlreadyActive")
+		}
+		return err
+	})
+	c.end(t, before[batchv1.ForbidConcurrent].Name, "0")
+	waited := c.ofCron(t, batchv1.ForbidConcurrent, before[batchv1.ForbidConcurrent].UID)
+	for _, pod := range []*corev1.Pod{replaced, waited} {
+		c.end(t, pod.Name, "0")
+		c.untilLocal(t, 20*time.Second, pod.Name, "ends", inPhase(corev1.PodSucceeded))
+	}
+	require.NoError(t, crons.DeleteCollection(t.Context(), metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}, metav1.ListOptions{}))
+	within(t, time.Minute, "everything is gone", w.gone(c.namespace, c.twin))
+}
+
+func cronName(policy batchv1.ConcurrencyPolicy) string {
+	return map[batchv1.ConcurrencyPolicy]string{batchv1.ForbidConcurrent: "forbid", batchv1.ReplaceConcurrent: "replace"}[policy]
+}
+
+// yearly is a schedule whose most recent time is at.
+func yearly(at time.Time) string {
+	return fmt.Sprintf("%d %d %d %d *", at.Minute(), at.Hour(), at.Day(), at.Month())
+}
+
+// wakeCron has the controller look at a CronJob again.
+func (c *corner) wakeCron(t *testing.T, policy batchv1.ConcurrencyPolicy) {
+	t.Helper()
+	_, err := c.rome.Client().BatchV1().CronJobs(c.namespace).Patch(t.Context(), cronName(policy), types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"example.org/again":"yes"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// ofCron waits for a running pod of a CronJob other than before.
+func (c *corner) ofCron(t *testing.T, policy batchv1.ConcurrencyPolicy, before types.UID) *corev1.Pod {
+	t.Helper()
+	var seen *corev1.Pod
+	within(t, 40*time.Second, fmt.Sprintf("a pod of CronJob %s runs", cronName(policy)), func(ctx context.Context) error {
+		list, err := c.rome.Client().CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			pod := &list.Items[i]
+			if pod.UID != before && podRunning(pod) && pod.DeletionTimestamp == nil && strings.HasPrefix(pod.Name, cronName(policy)+"-") {
+				seen = pod
+				return nil
+			}
+		}
+		return fmt.Errorf("%d pods", len(list.Items))
+	})
+	return seen
+}

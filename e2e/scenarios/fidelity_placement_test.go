@@ -1,0 +1,173 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// testReadinessGates: a gate is judged here: its condition is written here, and the
+// provider never waits for it.
+func testReadinessGates(t *testing.T, w *world) {
+	c := w.corner(t, "gates")
+	pod := bare("web", corev1.RestartPolicyAlways)
+	pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.org/registered"}}
+	c.create(t, pod)
+	ready := func(status corev1.ConditionStatus, reason string) func(*corev1.Pod) bool {
+		return func(p *corev1.Pod) bool {
+			have := podCondition(p, corev1.PodReady)
+			return have.Status == status && have.Reason == reason && podCondition(p, corev1.ContainersReady).Status == corev1.ConditionTrue
+		}
+	}
+	gate := func(status string) {
+		w.patchPod(t, w.rome, c.namespace, "web", `{"status":{"conditions":[{"type":"example.org/registered","status":"`+status+`"}]}}`, "status")
+	}
+	local := c.untilLocal(t, 20*time.Second, "web", "waits for its gate", ready(corev1.ConditionFalse, "ReadinessGatesNotReady"))
+	require.Contains(t, podCondition(local, corev1.PodReady).Message, "example.org/registered")
+	remote := c.remote(t, "web")
+	require.Empty(t, remote.Spec.ReadinessGates)
+	require.True(t, podRunning(remote), "Ready in the provider")
+	gate("True")
+	c.untilLocal(t, 10*time.Second, "web", "is Ready", ready(corev1.ConditionTrue, ""))
+	gate("False")
+	c.untilLocal(t, 10*time.Second, "web", "is not Ready again", ready(corev1.ConditionFalse, "ReadinessGatesNotReady"))
+	gate("True")
+	c.untilLocal(t, 10*time.Second, "web", "is Ready again", ready(corev1.ConditionTrue, ""))
+	require.Equal(t, remote.ResourceVersion, c.remote(t, "web").ResourceVersion, "nothing of it is written in the provider")
+	c.deleteAll(t)
+}
+
+// testSchedulingGates: a gated pod is nowhere; without its gates it is offloaded.
+func testSchedulingGates(t *testing.T, w *world) {
+	c := w.corner(t, "gated")
+	pod := bare("web", corev1.RestartPolicyAlways)
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.org/budget"}}
+	c.create(t, pod)
+	c.untilLocal(t, 10*time.Second, "web", "is gated", func(p *corev1.Pod) bool {
+		return podCondition(p, corev1.PodScheduled).Reason == corev1.PodReasonSchedulingGated
+	})
+	shadows, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods(c.twin).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, shadows.Items)
+	w.patchPod(t, w.rome, c.namespace, "web", `{"spec":{"schedulingGates":null}}`)
+	c.untilLocal(t, 20*time.Second, "web", "runs", podRunning)
+	require.Empty(t, c.remote(t, "web").Spec.SchedulingGates)
+	c.deleteAll(t)
+}
+
+// testTopologySpread: the virtual node is one host among this cluster's; the provider
+// spreads as it likes.
+func testTopologySpread(t *testing.T, w *world) {
+	w.offload(t, "spread", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
+	d := deployment("web", 6)
+	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
+	}}
+	_, err := w.rome.Client().AppsV1().Deployments("spread").Create(t.Context(), d, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "6 pods run", w.available("web", "spread", 6))
+	on, err := w.nodesOf(t.Context(), "spread")
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"rome-sim-1": 2, "rome-sim-2": 2, "milan": 2}, on)
+	remote, err := w.milan.Client().CoreV1().Pods("spread-rome").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, remote.Items, 2)
+	require.Empty(t, remote.Items[0].Spec.TopologySpreadConstraints)
+	w.removeDeployment(t, "spread", "web")
+}
+
+// nodesOf counts the pods of a namespace of rome by node.
+func (w *world) nodesOf(ctx context.Context, namespace string) (map[string]int, error) {
+	list, err := w.rome.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	on := map[string]int{}
+	for _, pod := range list.Items {
+		on[pod.Spec.NodeName]++
+	}
+	return on, nil
+}
+
+func (w *world) removeDeployment(t *testing.T, namespace, name string) {
+	t.Helper()
+	require.NoError(t, w.rome.Client().AppsV1().Deployments(namespace).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
+	within(t, 30*time.Second, "everything is gone", w.gone(namespace, namespace+"-rome"))
+}
+
+// testTopologySpreadPlain: where a namespace is not offloaded, a strict constraint by host
+// counts the virtual node, which its pods cannot use, unless it honours taints. That is
+// the scheduler's rule for every tainted node.
+func testTopologySpreadPlain(t *testing.T, w *world) {
+	w.plainNamespace(t, "plain")
+	for _, policy := range []corev1.NodeInclusionPolicy{corev1.NodeInclusionPolicyIgnore, corev1.NodeInclusionPolicyHonor} {
+		d := deployment(strings.ToLower(string(policy)), 4)
+		d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector, NodeTaintsPolicy: &policy,
+		}}
+		_, err := w.rome.Client().AppsV1().Deployments("plain").Create(t.Context(), d, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	within(t, 30*time.Second, "all pods of the one that honours taints run", w.available("honor", "plain", 4))
+	within(t, 30*time.Second, "half the pods of the other wait", func(ctx context.Context) error {
+		on, err := w.nodesOf(ctx, "plain")
+		if err == nil && (on[""] != 2 || on["rome-sim-1"] != 3 || on["rome-sim-2"] != 3) {
+			err = fmt.Errorf("pods are on %v", on)
+		}
+		return err
+	})
+	for _, name := range []string{"ignore", "honor"} {
+		require.NoError(t, w.rome.Client().AppsV1().Deployments("plain").Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+}
+
+// testPreemption: where the virtual node has no room left, a pod of a higher class takes
+// that of a lower one: its turn comes when that one has ended in the provider.
+func testPreemption(t *testing.T, w *world) {
+	const slot = corev1.ResourceName("example.org/slot")
+	c := w.corner(t, "preempt")
+	_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Patch(t.Context(), "milan", types.MergePatchType,
+		[]byte(`{"spec":{"resourceQuota":{"hard":{"example.org/slot":"1"}}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	for _, node := range []string{"milan-sim-1", "milan-sim-2"} {
+		_, err := w.milan.Client().CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType,
+			[]byte(`{"status":{"capacity":{"example.org/slot":"4"},"allocatable":{"example.org/slot":"4"}}}`), metav1.PatchOptions{}, "status")
+		require.NoError(t, err)
+	}
+	for name, value := range map[string]int32{"low": 10, "high": 1000} {
+		_, err := w.rome.Client().SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	create := func(name string) *corev1.Pod {
+		pod := bare(name, corev1.RestartPolicyAlways)
+		pod.Spec.PriorityClassName = name
+		pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{slot: resource.MustParse("1")}
+		return c.create(t, pod)
+	}
+	low := create("low")
+	c.untilLocal(t, 20*time.Second, "low", "runs", podRunning)
+	require.Contains(t, c.remote(t, "low").Spec.Containers[0].Resources.Limits, slot)
+	high := create("high")
+	c.untilLocal(t, 30*time.Second, "high", "runs in its place", podRunning)
+	last := c.home.last(t.Context(), t, low.UID)
+	require.Equal(t, corev1.PodReasonPreemptionByScheduler, podCondition(last, corev1.DisruptionTarget).Reason, "its owner is told")
+	require.True(t, endedPod(last))
+	gone := c.provider.first(func(m moment) bool { return m.pod.Name == "low" && m.kind == watch.Deleted })
+	require.GreaterOrEqual(t, gone, 0)
+	require.Greater(t, c.provider.first(func(m moment) bool { return m.pod.Labels[offloadingv1beta1.LocalPodUIDLabel] == string(high.UID) }), gone,
+		"one is gone in the provider before the other comes")
+	c.deleteAll(t)
+}
