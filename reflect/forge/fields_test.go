@@ -160,6 +160,121 @@ func TestEveryFieldOfAContainerHasARule(t *testing.T) {
 	require.Equal(t, full, shadow.Spec.Pod.InitContainers[0])
 }
 
+// TestEveryKindOfVolumeIsKept: whose nodes can mount it is the provider's to say. What
+// becomes of projected volumes, their sources' tests say.
+func TestEveryKindOfVolumeIsKept(t *testing.T) {
+	t.Parallel()
+	typ := reflect.TypeFor[corev1.VolumeSource]()
+	for i := range typ.NumField() {
+		if typ.Field(i).Name == "Projected" {
+			continue
+		}
+		volume := corev1.Volume{Name: "v"}
+		fill(reflect.ValueOf(&volume.VolumeSource).Elem().Field(i), 0)
+		require.False(t, reflect.ValueOf(volume.VolumeSource).Field(i).IsZero(), "the test must set the field")
+		shadow, err := ShadowPod(&corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{*volume.DeepCopy()}}}, PodOptions{})
+		require.NoError(t, err, typ.Field(i).Name)
+		require.Equal(t, []corev1.Volume{volume}, shadow.Spec.Pod.Volumes)
+	}
+}
+
+// sourceFields says what happens to each source of a projected volume.
+var sourceFields = map[string]rule{
+	"Secret":              {kept, "Secrets are reflected"},
+	"DownwardAPI":         {kept, ""},
+	"ConfigMap":           {kept, "ConfigMaps are reflected"},
+	"ServiceAccountToken": {removed, "of an identity of the provider's"},
+	"ClusterTrustBundle":  {kept, "the provider's of that name"},
+	"PodCertificate":      {refused, "of an identity of the provider's"},
+}
+
+func TestEverySourceOfAProjectedVolumeHasARule(t *testing.T) {
+	t.Parallel()
+	typ := reflect.TypeFor[corev1.VolumeProjection]()
+	require.Len(t, sourceFields, typ.NumField())
+	for i := range typ.NumField() {
+		name := typ.Field(i).Name
+		require.Contains(t, sourceFields, name)
+		var source corev1.VolumeProjection
+		fill(reflect.ValueOf(&source).Elem().Field(i), 0)
+		shadow, err := ShadowPod(&corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{projected("v", *source.DeepCopy())}}}, PodOptions{})
+		if sourceFields[name].fate == refused {
+			require.ErrorAs(t, err, new(*Refused), name)
+			continue
+		}
+		require.NoError(t, err, name)
+		want := []corev1.VolumeProjection{source}
+		if sourceFields[name].fate == removed {
+			want = []corev1.VolumeProjection{}
+		}
+		require.Equal(t, want, shadow.Spec.Pod.Volumes[0].Projected.Sources, name)
+	}
+}
+
+// Whose a field of a pod's status is.
+const (
+	theirs = "the provider's"
+	ours   = "this cluster's"
+	both   = "made of both; see the tests of Status"
+)
+
+var statusFields = map[string]string{
+	"ObservedGeneration":                   both,
+	"Phase":                                both,
+	"Conditions":                           both,
+	"Message":                              theirs,
+	"Reason":                               theirs,
+	"NominatedNodeName":                    ours,
+	"HostIP":                               both,
+	"HostIPs":                              both,
+	"PodIP":                                both,
+	"PodIPs":                               both,
+	"StartTime":                            theirs,
+	"InitContainerStatuses":                both,
+	"ContainerStatuses":                    both,
+	"QOSClass":                             ours,
+	"EphemeralContainerStatuses":           both,
+	"Resize":                               theirs,
+	"ResourceClaimStatuses":                ours,
+	"ExtendedResourceClaimStatus":          ours,
+	"AllocatedResources":                   theirs,
+	"Resources":                            theirs,
+	"NodeAllocatableResourceClaimStatuses": ours,
+}
+
+func TestEveryFieldOfAPodStatusHasAnOwner(t *testing.T) {
+	t.Parallel()
+	typ := reflect.TypeFor[corev1.PodStatus]()
+	require.Len(t, statusFields, typ.NumField())
+	for i := range typ.NumField() {
+		name := typ.Field(i).Name
+		require.Containsf(t, statusFields, name, "corev1.PodStatus.%s has no line in statusFields: decide whose it is", name)
+		in := published()
+		in.Remote = in.Remote.DeepCopy()
+		local := reflect.ValueOf(*in.Local.Status.DeepCopy()).Field(i).Interface()
+		fill(reflect.ValueOf(&in.Remote.Status).Elem().Field(i), 0)
+		got := reflect.ValueOf(Status(in)).Field(i).Interface()
+		switch statusFields[name] {
+		case theirs:
+			require.Equal(t, reflect.ValueOf(in.Remote.Status).Field(i).Interface(), got, name)
+		case ours:
+			require.Equal(t, local, got, name)
+		}
+	}
+}
+
+func TestEveryFieldOfAContainerStatusComesHome(t *testing.T) {
+	t.Parallel()
+	in := published()
+	in.Remote = in.Remote.DeepCopy()
+	in.Local.Status.ContainerStatuses, in.Shadow.Status.Restarts = nil, nil
+	status := &in.Remote.Status.ContainerStatuses[0]
+	name := status.Name
+	fill(reflect.ValueOf(status).Elem(), 0)
+	status.Name = name
+	require.Equal(t, []corev1.ContainerStatus{*status}, Status(in).ContainerStatuses)
+}
+
 func errorOf[T any](_ T, err error) error { return err }
 
 // fill gives v, and what is in it, values other than zero, some levels deep.

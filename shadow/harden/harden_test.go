@@ -1,6 +1,7 @@
 package harden
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,6 +78,22 @@ func TestRuntimeClasses(t *testing.T) {
 			require.Equal(t, ReasonRuntimeClass, refused.Reason)
 			require.Equal(t, tc.message, refused.Message)
 		})
+	}
+}
+
+// TestEveryKindOfVolumeIsTheAuthors: pod security and the nodes judge them.
+func TestEveryKindOfVolumeIsTheAuthors(t *testing.T) {
+	t.Parallel()
+	typ := reflect.TypeFor[corev1.VolumeSource]()
+	for i := range typ.NumField() {
+		if typ.Field(i).Name == "Projected" {
+			continue
+		}
+		volume := corev1.Volume{Name: "v"}
+		fill(reflect.ValueOf(&volume.VolumeSource).Elem().Field(i), 0)
+		spec := corev1.PodSpec{Volumes: []corev1.Volume{*volume.DeepCopy()}}
+		require.NoError(t, PodSpec(&spec, Rules{}), typ.Field(i).Name)
+		require.Equal(t, []corev1.Volume{volume}, spec.Volumes)
 	}
 }
 
