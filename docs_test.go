@@ -1,0 +1,181 @@
+package main
+
+import (
+	"go/ast"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+var (
+	codeWord  = regexp.MustCompile("`([^`]+)`")
+	comment   = regexp.MustCompile(`<!--(.*?)-->`)
+	fieldsOf  = regexp.MustCompile(`^<!-- fields of (\w+) -->$`)
+	reference = regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
+)
+
+// documented are the types whose fields docs/pod-fidelity.md lists, one by one.
+var documented = map[string]reflect.Type{
+	"PodSpec":          reflect.TypeFor[corev1.PodSpec](),
+	"Container":        reflect.TypeFor[corev1.Container](),
+	"VolumeSource":     reflect.TypeFor[corev1.VolumeSource](),
+	"VolumeProjection": reflect.TypeFor[corev1.VolumeProjection](),
+	"EnvVarSource":     reflect.TypeFor[corev1.EnvVarSource](),
+	"PodStatus":        reflect.TypeFor[corev1.PodStatus](),
+	"ContainerStatus":  reflect.TypeFor[corev1.ContainerStatus](),
+}
+
+// row is a row of a table: its cells, and the names in its comments.
+type row struct {
+	cells    []string
+	comments []string
+}
+
+// page is a document: its rows, and those under a comment "fields of T" by T.
+type page struct {
+	rows   []row
+	fields map[string][]row
+}
+
+func readPage(t *testing.T, path string) page {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	p := page{fields: map[string][]row{}}
+	about := ""
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if match := fieldsOf.FindStringSubmatch(line); match != nil {
+			about = match[1]
+			continue
+		}
+		if strings.HasPrefix(line, "#") {
+			about = ""
+		}
+		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") {
+			continue
+		}
+		var r row
+		for _, match := range comment.FindAllStringSubmatch(line, -1) {
+			r.comments = append(r.comments, strings.Fields(match[1])...)
+		}
+		for cell := range strings.SplitSeq(strings.Trim(comment.ReplaceAllString(line, ""), "| "), "|") {
+			r.cells = append(r.cells, strings.TrimSpace(cell))
+		}
+		if isHead(r) {
+			continue
+		}
+		p.rows = append(p.rows, r)
+		if about != "" {
+			p.fields[about] = append(p.fields[about], r)
+		}
+	}
+	return p
+}
+
+// isHead tells whether a row is the head of a table.
+func isHead(r row) bool {
+	return slices.Contains([]string{"field", "source", "what", "where"}, r.cells[0])
+}
+
+func TestPodFidelityIsComplete(t *testing.T) {
+	t.Parallel()
+	p := readPage(t, "docs/pod-fidelity.md")
+	for name, typ := range documented {
+		have := map[string]int{}
+		for _, r := range p.fields[name] {
+			for _, word := range codeWord.FindAllStringSubmatch(r.cells[0], -1) {
+				have[word[1]]++
+			}
+		}
+		for i := range typ.NumField() {
+			field, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			require.Equalf(t, 1, have[field], "rows of docs/pod-fidelity.md for %s.%s: say what becomes of it, once", name, field)
+			delete(have, field)
+		}
+		require.Empty(t, have, "docs/pod-fidelity.md has rows for fields that %s does not have", name)
+	}
+}
+
+func TestPodFidelityIsTested(t *testing.T) {
+	t.Parallel()
+	functions := map[string]bool{}
+	for _, f := range files(t) {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && f.test && fn.Recv == nil {
+				functions[fn.Name.Name] = true
+			}
+		}
+	}
+	for _, r := range readPage(t, "docs/pod-fidelity.md").rows {
+		require.NotEmptyf(t, r.comments, "row %q names no test", r.cells[0])
+		for _, name := range r.comments {
+			require.Truef(t, functions[name], "row %q names test %s, which does not exist", r.cells[0], name)
+			require.Regexpf(t, `^([Tt]est|full)[A-Z]`, name, "row %q", r.cells[0])
+		}
+	}
+}
+
+// TestPodPathIsTrue: every file that docs/pod-path.md names exists, and has the functions
+// and types that stand beside it.
+func TestPodPathIsTrue(t *testing.T) {
+	t.Parallel()
+	names := map[string]map[string]bool{}
+	for _, f := range files(t) {
+		names[f.path] = declared(f.ast)
+	}
+	rows := readPage(t, "docs/pod-path.md").rows
+	require.NotEmpty(t, rows)
+	for _, r := range rows {
+		require.Len(t, r.cells, 3, "where, what it is called, what happens")
+		place := codeWord.FindStringSubmatch(r.cells[0])
+		require.NotNil(t, place, "row %q names no file", r.cells[0])
+		require.FileExists(t, filepath.FromSlash(place[1]))
+		for _, word := range codeWord.FindAllStringSubmatch(r.cells[1], -1) {
+			require.Truef(t, names[place[1]][word[1]], "%s has no %s", place[1], word[1])
+		}
+	}
+}
+
+// declared are the functions, methods and types of a file.
+func declared(f *ast.File) map[string]bool {
+	out := map[string]bool{}
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			out[d.Name.Name] = true
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if spec, ok := s.(*ast.TypeSpec); ok {
+					out[spec.Name.Name] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// TestLinksBetweenDocuments: what our documents refer to in this repository exists.
+func TestLinksBetweenDocuments(t *testing.T) {
+	t.Parallel()
+	docs, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	for _, doc := range append(docs, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
+		data, err := os.ReadFile(doc)
+		require.NoError(t, err)
+		for _, link := range reference.FindAllStringSubmatch(string(data), -1) {
+			if strings.Contains(link[1], "://") {
+				continue
+			}
+			_, err := os.Stat(filepath.Join(filepath.Dir(doc), filepath.FromSlash(link[1])))
+			require.NoError(t, err, "%s refers to it", doc)
+		}
+	}
+}
