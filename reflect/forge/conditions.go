@@ -143,6 +143,10 @@ func unplaced(status *corev1.PodStatus) *corev1.PodCondition {
 // generation, and with the time of its transition here, which is not before the last.
 func (in *StatusInput) settled(c corev1.PodCondition, generation int64) corev1.PodCondition {
 	c.ObservedGeneration = generation
+	if in.Now.Before(&c.LastTransitionTime) {
+		// The provider's clock is ahead. Time since then counts here: minReadySeconds, for one.
+		c.LastTransitionTime = in.Now
+	}
 	have := findCondition(in.Local.Status.Conditions, c.Type)
 	switch {
 	case have == nil:

@@ -275,6 +275,28 @@ func TestConditionsHaveOneOwner(t *testing.T) {
 	require.Equal(t, "True", ready(Status(in), corev1.DisruptionTarget))
 }
 
+func TestTransitionsAreNotInTheFuture(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		in   StatusInput
+		want metav1.Time
+	}{
+		"the first status": {scene(), at(100)},
+		"a change":         {published(), at(200)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := tc.in
+			in.Remote = in.Remote.DeepCopy()
+			*findCondition(in.Remote.Status.Conditions, corev1.PodReady) = condition(corev1.PodReady, corev1.ConditionFalse, 3600)
+			got := Status(in)
+			require.Equal(t, tc.want, findCondition(got.Conditions, corev1.PodReady).LastTransitionTime)
+			requireIdempotent(t, in, got)
+		})
+	}
+}
+
 // subnet maps 10.2.0.0/16 to 10.72.0.0/16 and knows no other address.
 type subnet struct{}
 
