@@ -105,6 +105,83 @@ func testHomeDrain(t *testing.T, w *world) {
 	w.removeDeployment(t, namespace, "web")
 }
 
+// testHomeTaint: when the virtual node is not Ready for longer than a pod tolerates, home
+// gives the pod up and its owner makes another elsewhere. The one in the provider runs
+// until it can be reached again.
+func testHomeTaint(t *testing.T, w *world) {
+	const namespace, twin = "tolerant", "tolerant-rome"
+	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
+	cordon(t, w.rome, true, "rome-sim-1", "rome-sim-2")
+	d := deployment("web", 1)
+	for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
+		d.Spec.Template.Spec.Tolerations = append(d.Spec.Template.Spec.Tolerations, corev1.Toleration{
+			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(1)),
+		})
+	}
+	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), d, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "the pod runs in the provider", w.available("web", namespace, 1))
+	cordon(t, w.rome, false, "rome-sim-1", "rome-sim-2")
+	remote, err := w.milan.Client().CoreV1().Pods(twin).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, remote.Items, 1)
+	name := remote.Items[0].Name
+
+	vk := w.rome.VKubelet("milan")
+	(*vk).Kill()
+	<-(*vk).Exited()
+	within(t, 40*time.Second, "another pod runs on a node of home", func(ctx context.Context) error {
+		on, err := w.nodesOf(ctx, namespace)
+		if err == nil && on["rome-sim-1"]+on["rome-sim-2"] != 1 {
+			err = fmt.Errorf("pods are on %v", on)
+		}
+		return err
+	})
+	there, err := w.milan.Client().CoreV1().Pods(twin).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.True(t, podRunning(there) && there.DeletionTimestamp == nil, "the provider's pod runs on")
+	require.NoError(t, w.sites.Restart(vk))
+	w.absent(t, w.milan, 20*time.Second, twin, name)
+	w.absent(t, w.rome, 20*time.Second, namespace, name)
+	require.NoError(t, w.rome.WaitVirtualNode(t.Context(), "milan", corev1.ConditionTrue))
+	w.removeDeployment(t, namespace, "web")
+}
+
+// testNodePressure: a pod that a node of the provider evicts has ended, here too, with
+// the reason; its owner makes another.
+func testNodePressure(t *testing.T, w *world) {
+	c := w.corner(t, "pressure")
+	_, err := w.rome.Client().AppsV1().Deployments(c.namespace).Create(t.Context(), deployment("web", 1), metav1.CreateOptions{})
+	require.NoError(t, err)
+	first := c.onlyPod(t, "")
+	// The node speaks as a kubelet that evicts.
+	w.patchPod(t, w.milan, c.twin, first.Name, `{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory.",
+		"conditions":[{"type":"DisruptionTarget","status":"True","reason":"TerminationByKubelet"}],
+		"containerStatuses":[{"name":"c","state":{"running":null,"terminated":{"exitCode":137,"reason":"Error"}}}]}}`, "status")
+	local := c.untilLocal(t, 10*time.Second, first.Name, "has ended", inPhase(corev1.PodFailed))
+	require.Equal(t, "Evicted", local.Status.Reason)
+	require.Equal(t, corev1.PodReasonTerminationByKubelet, podCondition(local, corev1.DisruptionTarget).Reason)
+	require.EqualValues(t, 137, exitCode(local))
+	second := c.onlyPod(t, first.Name)
+	require.NotEqual(t, first.UID, second.UID)
+	w.removeDeployment(t, c.namespace, "web")
+	w.requireOnce(t, c, first.Name, second.Name)
+}
+
+// testNoGrace: a pod without grace is gone at home at once, and then in the provider.
+func testNoGrace(t *testing.T, w *world) {
+	c := w.corner(t, "no-grace")
+	pod := bare("web", corev1.RestartPolicyAlways)
+	pod.Spec.TerminationGracePeriodSeconds = new(int64(0))
+	c.create(t, pod)
+	c.untilLocal(t, 20*time.Second, "web", "runs", podRunning)
+	require.Zero(t, *c.remote(t, "web").Spec.TerminationGracePeriodSeconds)
+	require.NoError(t, w.rome.Client().CoreV1().Pods(c.namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	w.absent(t, w.rome, 2*time.Second, c.namespace, "web")
+	w.absent(t, w.milan, 10*time.Second, c.twin, "web")
+	c.deleteAll(t, "web")
+}
+
 // requireReady checks that, once there were more, at least n pods were Ready and not
 // being deleted at every moment of a history.
 func requireReady(t *testing.T, h *history, n int) {

@@ -169,5 +169,31 @@ func testPreemption(t *testing.T, w *world) {
 	require.GreaterOrEqual(t, gone, 0)
 	require.Greater(t, c.provider.first(func(m moment) bool { return m.pod.Labels[offloadingv1beta1.LocalPodUIDLabel] == string(high.UID) }), gone,
 		"one is gone in the provider before the other comes")
+	preemptedThere(t, c, slot)
 	c.deleteAll(t)
+}
+
+// preemptedThere: the provider's own pods of a higher class take the place of a peer's,
+// which waits for room and says so at home.
+func preemptedThere(t *testing.T, c *corner, slot corev1.ResourceName) {
+	t.Helper()
+	before := c.remote(t, "high")
+	_, err := c.milan.Client().SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Value: 1}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	own := c.milan.Client().CoreV1().Pods("default")
+	names := []string{"own-1", "own-2"}
+	for _, name := range names {
+		pod := bare(name, corev1.RestartPolicyAlways)
+		pod.Spec.PriorityClassName = "own"
+		pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{slot: resource.MustParse("4")}
+		_, err := own.Create(t.Context(), pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	c.untilLocal(t, 20*time.Second, "high", "waits for room in the provider", func(p *corev1.Pod) bool {
+		return podCondition(p, corev1.PodReady).Reason == corev1.PodReasonUnschedulable
+	})
+	for _, name := range names {
+		require.NoError(t, own.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	c.replaced(t, "high", before.UID, 1)
 }

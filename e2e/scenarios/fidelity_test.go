@@ -35,7 +35,7 @@ func TestFidelity(t *testing.T) {
 			"IndexedJob": testIndexedJob, "JobPolicies": testJobPolicies, "SuccessPolicy": testSuccessPolicy, "CronJobs": testCronJobs,
 			"ReadinessGates": testReadinessGates, "SchedulingGates": testSchedulingGates,
 			"TopologySpread": testTopologySpread, "TopologySpreadPlain": testTopologySpreadPlain, "Preemption": testPreemption,
-			"Claims": testClaims, "ProviderDrain": testProviderDrain,
+			"Claims": testClaims, "ProviderDrain": testProviderDrain, "NodePressure": testNodePressure, "NoGrace": testNoGrace,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -43,8 +43,9 @@ func TestFidelity(t *testing.T) {
 			})
 		}
 	})
-	// It keeps every pod from the virtual node for a while.
+	// These keep every pod from the virtual node for a while.
 	t.Run("HomeDrain", func(t *testing.T) { testHomeDrain(t, w) })
+	t.Run("HomeTaint", func(t *testing.T) { testHomeTaint(t, w) })
 }
 
 // testCarried: a pod that sets every field that is carried reaches the provider with
@@ -327,7 +328,13 @@ func testRefusedFeatures(t *testing.T, w *world) {
 	remote := c.remote(t, "host")
 	require.False(t, remote.Spec.HostNetwork || remote.Spec.HostPID || remote.Spec.HostIPC)
 	require.Zero(t, remote.Spec.Containers[0].Ports[0].HostPort)
-	c.deleteAll(t)
+	again := host.DeepCopy()
+	again.Name = "host-again"
+	c.create(t, again)
+	c.untilLocal(t, 20*time.Second, "host-again", "has no host with that port", func(p *corev1.Pod) bool {
+		return strings.Contains(podCondition(p, corev1.PodScheduled).Message, "free ports")
+	})
+	c.deleteAll(t, "host-again") // that one never had a node
 }
 
 // testRuntimeClass: the class of a pod in the provider is its annotation's, else its own.

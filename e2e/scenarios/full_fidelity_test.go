@@ -53,7 +53,7 @@ func fullFeatures(t *testing.T, w *fullWorld) {
 		run  func(*testing.T, *fullWorld)
 	}{
 		{"downward API", fullDownwardAPI}, {"names and DNS", fullNames}, {"volumes", fullVolumes}, {"identity of processes", fullProcesses},
-		{"order of containers", fullOrder}, {"probes", fullProbes}, {"ends", fullEnds}, {"rules for restarts", fullRestartRules},
+		{"order of containers", fullOrder}, {"probes", fullProbes}, {"ends", fullEnds}, {"what is missing", fullMissing}, {"rules for restarts", fullRestartRules},
 		{"indexes", fullIndexes}, {"resize", fullResize}, {"hooks", fullHooks},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, w) })
@@ -74,6 +74,20 @@ func featurePods() map[string]corev1.PodSpec {
 	message := testSpec(1, "write", corev1.TerminationMessagePathDefault, "all", "done")
 	message.RestartPolicy = corev1.RestartPolicyNever
 	out["message"] = message
+
+	noMap := testSpec(1, "sleep")
+	noMap.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "missing"}}}}
+	out["no-map"] = noMap
+	noVolume := testSpec(1, "sleep")
+	noVolume.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "missing"}}}}
+	noVolume.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	out["no-volume"] = noVolume
+
+	initFails := testSpec(1, "sleep")
+	initFails.RestartPolicy = corev1.RestartPolicyNever
+	initFails.InitContainers = []corev1.Container{testSpec(1, "exit", "9").Containers[0]}
+	initFails.InitContainers[0].Name = "prepare"
+	out["init-fails"] = initFails
 
 	deadline := testSpec(1, "sleep")
 	deadline.RestartPolicy, deadline.ActiveDeadlineSeconds = corev1.RestartPolicyNever, ptr.To[int64](3)
@@ -264,6 +278,25 @@ func fullEnds(t *testing.T, w *fullWorld) {
 	require.Equal(t, "all done\n", p.Status.ContainerStatuses[0].State.Terminated.Message)
 	p = w.until(t, 30*time.Second, "deadline", "has ended", inPhase(corev1.PodFailed))
 	require.Equal(t, "DeadlineExceeded", p.Status.Reason)
+	p = w.until(t, 30*time.Second, "init-fails", "has ended", inPhase(corev1.PodFailed))
+	require.EqualValues(t, 9, p.Status.InitContainerStatuses[0].State.Terminated.ExitCode)
+	require.False(t, *p.Status.ContainerStatuses[0].Started, "its container never ran")
+}
+
+// fullMissing: a pod that waits for an object in the provider says so here, as far as its
+// status does.
+func fullMissing(t *testing.T, w *fullWorld) {
+	waits := func(reason string) func(*corev1.Pod) bool {
+		return func(p *corev1.Pod) bool {
+			s := p.Status.ContainerStatuses
+			return p.Status.Phase == corev1.PodPending && len(s) > 0 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == reason
+		}
+	}
+	p := w.until(t, 30*time.Second, "no-map", "waits for its ConfigMap", waits("CreateContainerConfigError"))
+	require.Contains(t, p.Status.ContainerStatuses[0].State.Waiting.Message, `"missing" not found`)
+	c := &corner{world: &w.world, namespace: features, twin: featuresTwin}
+	c.told(t, p, "RemoteContainerWaiting")
+	w.until(t, 30*time.Second, "no-volume", "waits for its Secret", waits("ContainerCreating"))
 }
 
 // fullRestartRules: rules of containers start them again in a pod that is never.
