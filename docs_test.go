@@ -118,7 +118,7 @@ func TestPodFidelityIsTested(t *testing.T) {
 		require.NotEmptyf(t, r.comments, "row %q names no test", r.cells[0])
 		for _, name := range r.comments {
 			require.Truef(t, functions[name], "row %q names test %s, which does not exist", r.cells[0], name)
-			require.Regexpf(t, `^([Tt]est|full)[A-Z]`, name, "row %q", r.cells[0])
+			require.Regexpf(t, `^([Tt]est|full|kubectl)[A-Z]`, name, "row %q", r.cells[0])
 		}
 	}
 }
