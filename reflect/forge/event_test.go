@@ -1,160 +1,248 @@
 package forge
 
 import (
+	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// eventFields says what happens to each field of an event of a provider.
+var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+// eventFields says what happens to each field of an event on its way home, and why.
 var eventFields = map[string]rule{
-	"TypeMeta":            {apart, "nobody's"},
-	"ObjectMeta":          {forced, "a name and labels of ours"},
-	"InvolvedObject":      {forced, "the local object; the part of it is kept"},
-	"Reason":              {kept, ""},
-	"Message":             {kept, ""},
-	"Source":              {partly, "its component says that it is remote"},
+	"TypeMeta":            {removed, "clients set it"},
+	"ObjectMeta":          {forced, "a name that follows from the UID; our labels and annotation"},
+	"InvolvedObject":      {forced, "the object at home, with the path of the provider's"},
+	"Reason":              {partly, "at most 256 bytes"},
+	"Message":             {partly, "at most 4096 bytes"},
+	"Source":              {partly, "the component says that it is remote"},
 	"FirstTimestamp":      {kept, ""},
 	"LastTimestamp":       {kept, ""},
 	"Count":               {kept, ""},
-	"Type":                {kept, ""},
+	"Type":                {partly, "Normal or Warning"},
 	"EventTime":           {kept, ""},
 	"Series":              {kept, ""},
-	"Action":              {kept, ""},
-	"Related":             {apart, "dropped: names an object of the provider"},
-	"ReportingController": {kept, "the API server accepts no suffix here"},
-	"ReportingInstance":   {kept, ""},
-}
-
-func remoteEvent() *corev1.Event {
-	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: "web-1.17", Namespace: "shop-rome", UID: "e1", Annotations: map[string]string{"note": "x"}},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop-rome", Name: "web-1", UID: "r", FieldPath: "spec.containers{web}"},
-	}
-}
-
-func eventOptions() EventOptions {
-	return EventOptions{ProviderID: "milan", ConsumerID: "rome",
-		Object: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-1", UID: uid, ResourceVersion: "7"}}
+	"Action":              {partly, "at most 256 bytes"},
+	"Related":             {removed, "names an object of the provider"},
+	"ReportingController": {partly, "at most 256 bytes"},
+	"ReportingInstance":   {partly, "at most 256 bytes"},
 }
 
 func TestEveryFieldOfAnEventHasARule(t *testing.T) {
-	t.Parallel()
-	requireRules(t, eventFields, kind[corev1.Event, corev1.Event]{
-		local:  remoteEvent,
-		forge:  func(e *corev1.Event) (*corev1.Event, error) { return Event(e, eventOptions()), nil },
-		merge:  MergeEvent,
-		here:   func(e *corev1.Event) any { return e },
-		remote: func(e *corev1.Event) any { return e },
-	})
+	typ := reflect.TypeFor[corev1.Event]()
+	require.Len(t, eventFields, typ.NumField())
+	for i := range typ.NumField() {
+		require.Containsf(t, eventFields, typ.Field(i).Name,
+			"corev1.Event.%s has no line in eventFields: decide what happens to it", typ.Field(i).Name)
+	}
 }
+
+func remoteEvent(change ...func(*corev1.Event)) *corev1.Event {
+	e := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop-rome", Name: "web.1", UID: "event-1", ResourceVersion: "7", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"},
+			Finalizers: []string{"x/y"}, OwnerReferences: []metav1.OwnerReference{{Name: "o"}}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+		},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: "shop-rome", Name: "web", UID: "remote-1", ResourceVersion: "5", FieldPath: "spec.containers{c}",
+		},
+		Reason: "Pulling", Message: "Pulling image \"i\"", Type: "Normal", Source: corev1.EventSource{Component: "kubelet", Host: "node-1"},
+		FirstTimestamp: metav1.NewTime(noon), LastTimestamp: metav1.NewTime(noon.Add(time.Minute)), Count: 3,
+		ReportingController: "kubelet", ReportingInstance: "node-1", Related: &corev1.ObjectReference{Name: "r"},
+	}
+	for _, c := range change {
+		c(e)
+	}
+	return e
+}
+
+// series makes the event one as events.k8s.io clients write them.
+func series(e *corev1.Event) {
+	e.Source, e.FirstTimestamp, e.LastTimestamp, e.Count = corev1.EventSource{}, metav1.Time{}, metav1.Time{}, 0
+	e.EventTime, e.ReportingController, e.ReportingInstance, e.Action = metav1.NewMicroTime(noon), "default-scheduler", "s-1", "Scheduling"
+	e.Series = &corev1.EventSeries{Count: 4, LastObservedTime: metav1.NewMicroTime(noon.Add(time.Second))}
+}
+
+var homeward = EventOptions{ConsumerID: "rome", ProviderID: "milan", NodeName: "milan-1", Namespace: "shop"}
 
 func TestEvent(t *testing.T) {
-	t.Parallel()
-	remote := remoteEvent()
-	remote.Reason, remote.Source = "Pulled", corev1.EventSource{Component: "kubelet", Host: "milan-1"}
-	remote.Related = &corev1.ObjectReference{Name: "x"}
-	before := remote.DeepCopy()
-	got := Event(remote, eventOptions())
-	require.Equal(t, before, remote, "the argument is not changed")
-	require.Regexp(t, `^web-1\.[0-9a-f]{16}$`, got.Name)
-	require.Equal(t, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: got.Name, Namespace: "shop",
-			Labels: map[string]string{"offloading.liqo.io/origin": "milan", "offloading.liqo.io/destination": "rome"}},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-1", UID: uid,
-			ResourceVersion: "7", FieldPath: "spec.containers{web}"},
-		Reason: "Pulled", Source: corev1.EventSource{Component: "kubelet (remote)", Host: "milan-1"},
-	}, got)
-
-	remote.Source.Component, remote.ReportingController = "", "example.org/scaler"
-	require.Equal(t, "example.org/scaler (remote)", Event(remote, eventOptions()).Source.Component)
-}
-
-func TestEventNames(t *testing.T) {
-	t.Parallel()
-	first := Event(remoteEvent(), eventOptions()).Name
-	cases := map[string]struct {
-		remote func(*corev1.Event)
-		o      func(*EventOptions)
-		same   bool
-	}{
-		"counted":                {remote: func(e *corev1.Event) { e.Count, e.ResourceVersion = 2, "9" }, same: true},
-		"the object was written": {o: func(o *EventOptions) { o.Object.ResourceVersion = "8" }, same: true},
-		"another event":          {remote: func(e *corev1.Event) { e.UID = "e2" }},
-		"another provider":       {o: func(o *EventOptions) { o.ProviderID = "turin" }},
+	subject := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web", UID: "local-1"}
+	about := subject
+	about.FieldPath = "spec.containers{c}"
+	base := corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Labels: map[string]string{
+				offloadingv1beta1.OriginLabel: "milan", offloadingv1beta1.DestinationLabel: "rome", offloadingv1beta1.NodeNameLabel: "milan-1",
+			},
+			Annotations: map[string]string{offloadingv1beta1.RemoteEventAnnotation: "milan/shop-rome/web.1"},
+		},
+		InvolvedObject: about, Reason: "Pulling", Message: "Pulling image \"i\"", Type: "Normal",
 	}
-	for name, tc := range cases {
+	counted, repeated := base, base
+	counted.Source = corev1.EventSource{Component: "kubelet (remote)", Host: "node-1"}
+	counted.FirstTimestamp, counted.LastTimestamp, counted.Count = metav1.NewTime(noon), metav1.NewTime(noon.Add(time.Minute)), 3
+	counted.ReportingController, counted.ReportingInstance = "kubelet", "node-1"
+	repeated.Source = corev1.EventSource{Component: "default-scheduler (remote)"}
+	repeated.EventTime, repeated.ReportingController, repeated.ReportingInstance, repeated.Action = metav1.NewMicroTime(noon), "default-scheduler", "s-1", "Scheduling"
+	repeated.Series = &corev1.EventSeries{Count: 4, LastObservedTime: metav1.NewMicroTime(noon.Add(time.Second))}
+	for name, tc := range map[string]struct {
+		remote *corev1.Event
+		want   corev1.Event
+	}{
+		"counted":  {remoteEvent(), counted},
+		"a series": {remoteEvent(series), repeated},
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			remote, o := remoteEvent(), eventOptions()
-			if tc.remote != nil {
-				tc.remote(remote)
-			}
-			if tc.o != nil {
-				tc.o(&o)
-			}
-			require.Equal(t, tc.same, Event(remote, o).Name == first)
+			before := tc.remote.DeepCopy()
+			forged := Event(tc.remote, homeward)
+			require.Equal(t, "remote-1", string(forged.InvolvedObject.UID), "the provider's, so far")
+			got := AboutSubject(forged, subject)
+			require.Regexp(t, `^web\.[0-9a-f]{16}$`, got.Name)
+			require.Equal(t, "remote-1", string(forged.InvolvedObject.UID), "left alone")
+			got.Name = ""
+			require.Equal(t, &tc.want, got)
+			require.Equal(t, before, tc.remote)
+			_, _, further := EventSubject(forged, "paris")
+			require.False(t, further, "it goes no further")
 		})
 	}
-	o := eventOptions()
-	o.Object.Name = strings.Repeat("a", 235) + "." + strings.Repeat("b", 17)
-	require.Empty(t, validation.IsDNS1123Subdomain(Event(remoteEvent(), o).Name))
 }
 
-func TestMergeEvent(t *testing.T) {
-	t.Parallel()
-	have := Event(remoteEvent(), eventOptions())
-	have.ResourceVersion = "5"
-	o := eventOptions()
-	o.Object.ResourceVersion = "8"
-	require.Equal(t, have, MergeEvent(have, Event(remoteEvent(), o)), "the object alone was written")
+func TestEventKeepsWithinBounds(t *testing.T) {
+	long := strings.Repeat("ä", 100000)
+	e := Event(remoteEvent(func(e *corev1.Event) {
+		e.Message, e.Reason, e.Action, e.Type = long, long, long, "Shouting"
+		e.Source, e.ReportingController, e.ReportingInstance = corev1.EventSource{Component: long, Host: long}, long, long
+		e.InvolvedObject.FieldPath = long
+	}), homeward)
+	text, err := json.Marshal(e)
+	require.NoError(t, err)
+	require.Less(t, len(text), 8000)
+	require.Equal(t, corev1.EventTypeNormal, e.Type)
+	for _, s := range []string{e.Message, e.Reason, e.Source.Component} {
+		require.True(t, utf8.ValidString(s), "cut between characters")
+	}
+}
 
-	again := remoteEvent()
-	again.Count, again.LastTimestamp = 2, at(60)
-	want := have.DeepCopy()
-	want.Count, want.LastTimestamp = 2, at(60)
-	require.Equal(t, want, MergeEvent(have, Event(again, o)))
+func TestEventName(t *testing.T) {
+	name := func(object, uid, provider string) string {
+		return Event(remoteEvent(func(e *corev1.Event) { e.InvolvedObject.Name, e.UID = object, types.UID(uid) }), EventOptions{ProviderID: provider}).Name
+	}
+	require.Equal(t, name("web", "1", "milan"), name("web", "1", "milan"))
+	require.NotEqual(t, name("web", "1", "milan"), name("web", "2", "milan"), "an event of the same name that was made anew")
+	require.NotEqual(t, name("web", "1", "milan"), name("web", "1", "paris"))
+	for _, object := range []string{"web", strings.Repeat("x", 253), strings.Repeat("x", 235) + "-." + strings.Repeat("y", 16)} {
+		require.Empty(t, validation.NameIsDNSSubdomain(name(object, "1", "milan"), false), object)
+	}
 }
 
 func TestEventSubject(t *testing.T) {
-	t.Parallel()
-	ref := func(version, kind, name string) corev1.ObjectReference {
-		return corev1.ObjectReference{APIVersion: version, Kind: kind, Name: name}
+	about := func(version, kind, name string) func(*corev1.Event) {
+		return func(e *corev1.Event) {
+			e.InvolvedObject.APIVersion, e.InvolvedObject.Kind, e.InvolvedObject.Name = version, kind, name
+		}
 	}
-	cases := map[string]struct {
-		object     corev1.ObjectReference
-		labels     map[string]string
-		kind, name string // none for what is not reflected
+	for name, tc := range map[string]struct {
+		change     func(*corev1.Event)
+		kind, name string // none for what stays there
 	}{
-		"Pod":                       {object: ref("v1", "Pod", "a"), kind: "Pod", name: "a"},
-		"Service":                   {object: ref("v1", "Service", "a"), kind: "Service", name: "a"},
-		"ConfigMap":                 {object: ref("v1", "ConfigMap", "a"), kind: "ConfigMap", name: "a"},
-		"root CA":                   {object: ref("v1", "ConfigMap", "kube-root-ca.crt.rome"), kind: "ConfigMap", name: "kube-root-ca.crt"},
-		"Secret":                    {object: ref("v1", "Secret", "a"), kind: "Secret", name: "a"},
-		"PersistentVolumeClaim":     {object: ref("v1", "PersistentVolumeClaim", "a"), kind: "PersistentVolumeClaim", name: "a"},
-		"Ingress":                   {object: ref("networking.k8s.io/v1", "Ingress", "a"), kind: "Ingress", name: "a"},
-		"EndpointSlice":             {object: ref("discovery.k8s.io/v1", "EndpointSlice", "a"), kind: "EndpointSlice", name: "a"},
-		"ShadowPod":                 {object: ref("offloading.liqo.io/v1beta1", "ShadowPod", "a"), kind: "Pod", name: "a"},
-		"ShadowEndpointSlice":       {object: ref("offloading.liqo.io/v1beta1", "ShadowEndpointSlice", "a"), kind: "EndpointSlice", name: "a"},
-		"not reflected":             {object: ref("apps/v1", "Deployment", "a")},
-		"another group":             {object: ref("example.org/v1", "Pod", "a")},
-		"from a cluster further on": {object: ref("v1", "Pod", "a"), labels: map[string]string{offloadingv1beta1.OriginLabel: "turin"}},
-		"one that we brought there": {object: ref("v1", "Pod", "a"), labels: map[string]string{offloadingv1beta1.OriginLabel: "rome"}},
-	}
-	for name, tc := range cases {
+		"Pod":                    {about("v1", "Pod", "a"), "Pod", "a"},
+		"Pod, no version":        {about("", "Pod", "a"), "Pod", "a"},
+		"Service":                {about("v1", "Service", "a"), "Service", "a"},
+		"ConfigMap":              {about("v1", "ConfigMap", "a"), "ConfigMap", "a"},
+		"root CA":                {about("v1", "ConfigMap", "kube-root-ca.crt.rome"), "ConfigMap", "kube-root-ca.crt"},
+		"Secret":                 {about("v1", "Secret", "a"), "Secret", "a"},
+		"PersistentVolumeClaim":  {about("v1", "PersistentVolumeClaim", "a"), "PersistentVolumeClaim", "a"},
+		"Ingress":                {about("networking.k8s.io/v1", "Ingress", "a"), "Ingress", "a"},
+		"EndpointSlice":          {about("discovery.k8s.io/v1", "EndpointSlice", "a"), "EndpointSlice", "a"},
+		"ShadowPod":              {about("offloading.liqo.io/v1beta1", "ShadowPod", "a"), "Pod", "a"},
+		"ShadowEndpointSlice":    {about("offloading.liqo.io/v1beta1", "ShadowEndpointSlice", "a"), "EndpointSlice", "a"},
+		"not reflected":          {about("apps/v1", "Deployment", "a"), "", ""},
+		"another group":          {about("example.org/v1", "Pod", "a"), "", ""},
+		"no kind":                {about("v1", "", "a"), "", ""},
+		"no name":                {about("v1", "Pod", ""), "", ""},
+		"no possible name":       {about("v1", "Pod", strings.Repeat("x", 254)), "", ""},
+		"no namespace":           {func(e *corev1.Event) { e.InvolvedObject.Namespace = "" }, "Pod", "web"},
+		"another namespace":      {func(e *corev1.Event) { e.InvolvedObject.Namespace = "theirs" }, "", ""},
+		"from a third cluster":   {func(e *corev1.Event) { e.Labels[offloadingv1beta1.OriginLabel] = "paris" }, "", ""},
+		"from this cluster":      {func(e *corev1.Event) { e.Labels[offloadingv1beta1.OriginLabel] = "rome" }, "", ""},
+		"reported with a series": {series, "Pod", "web"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			kind, name, ok := EventSubject(&corev1.Event{ObjectMeta: metav1.ObjectMeta{Labels: tc.labels}, InvolvedObject: tc.object}, "rome")
+			kind, name, ok := EventSubject(remoteEvent(tc.change), "rome")
 			require.Equal(t, tc.kind != "", ok)
 			if ok {
 				require.Equal(t, []string{tc.kind, tc.name}, []string{kind, name})
 			}
+		})
+	}
+}
+
+func TestEventState(t *testing.T) {
+	again := func(e *corev1.Event) {
+		e.Count, e.LastTimestamp = e.Count+1, metav1.NewTime(e.LastTimestamp.Add(time.Second))
+	}
+	for name, tc := range map[string]struct {
+		before, after *corev1.Event
+		want          bool
+	}{
+		"the same":                     {remoteEvent(), remoteEvent(), false},
+		"once more":                    {remoteEvent(), remoteEvent(again), true},
+		"older":                        {remoteEvent(again), remoteEvent(), false},
+		"twice within a second":        {remoteEvent(), remoteEvent(func(e *corev1.Event) { e.Count++ }), true},
+		"another text":                 {remoteEvent(), remoteEvent(func(e *corev1.Event) { e.Message = "x" }), true},
+		"another text, but older":      {remoteEvent(again), remoteEvent(func(e *corev1.Event) { e.Message = "x" }), false},
+		"another resource version":     {remoteEvent(), remoteEvent(func(e *corev1.Event) { e.ResourceVersion = "99" }), false},
+		"the same series":              {remoteEvent(series), remoteEvent(series), false},
+		"a series goes on":             {remoteEvent(series), remoteEvent(series, func(e *corev1.Event) { e.Series.Count++ }), true},
+		"a series begins":              {remoteEvent(series, func(e *corev1.Event) { e.Series = nil }), remoteEvent(series), true},
+		"a series goes on, seen later": {remoteEvent(series), remoteEvent(series, func(e *corev1.Event) { e.Series.LastObservedTime = metav1.NewMicroTime(noon.Add(time.Hour)) }), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, after := StateOf(Event(tc.before, homeward)), StateOf(Event(tc.after, homeward))
+			require.Equal(t, tc.want, after.After(before))
+		})
+	}
+	require.Zero(t, StateOf(remoteEvent(func(e *corev1.Event) { e.FirstTimestamp, e.LastTimestamp = metav1.Time{}, metav1.Time{} })).Last())
+	require.Equal(t, noon.Add(time.Minute).UnixMicro(), StateOf(remoteEvent()).Last())
+}
+
+func TestEventStateSurvivesTheAPIServer(t *testing.T) {
+	for name, remote := range map[string]*corev1.Event{"counted": remoteEvent(), "a series": remoteEvent(series)} {
+		t.Run(name, func(t *testing.T) {
+			forged := Event(remote, homeward)
+			text, err := json.Marshal(forged)
+			require.NoError(t, err)
+			var home corev1.Event
+			require.NoError(t, json.Unmarshal(text, &home))
+			require.Equal(t, StateOf(forged), StateOf(&home))
+		})
+	}
+}
+
+func TestEventPatch(t *testing.T) {
+	for name, tc := range map[string]struct {
+		remote *corev1.Event
+		want   string
+	}{
+		"counted":  {remoteEvent(), `{"count":3,"lastTimestamp":"2026-05-04T12:01:00Z","series":null,"message":"Pulling image \"i\""}`},
+		"a series": {remoteEvent(series), `{"count":0,"lastTimestamp":null,"series":{"count":4,"lastObservedTime":"2026-05-04T12:00:01.000000Z"},"message":"Pulling image \"i\""}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := EventPatch(Event(tc.remote, homeward))
+			require.NoError(t, err)
+			require.Equal(t, tc.want, string(got))
 		})
 	}
 }

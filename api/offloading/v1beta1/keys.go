@@ -69,6 +69,9 @@ const (
 	// ReflectedAnnotation on a reflected object records, as JSON, which of its labels and
 	// annotations came from the consumer: what others add in the provider stays.
 	ReflectedAnnotation = "offloading.liqo.io/reflected"
+	// RemoteEventAnnotation on an Event says which one of the provider it stands for:
+	// <provider's id>/<twin namespace>/<name>.
+	RemoteEventAnnotation = "offloading.liqo.io/remote-event"
 	// ManagedByNamespaceMapAnnotation on a twin namespace names the NamespaceMap that it
 	// was made for, as namespace/name.
 	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"
