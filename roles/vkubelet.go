@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,6 +54,8 @@ type vkubelet struct {
 	keeper      *node.Keeper
 	serving     *certs.KubeletServing
 
+	eventsDropped *prometheus.CounterVec
+
 	mu            sync.Mutex
 	raw, hardened *rest.Config
 	provider      kubernetes.Interface
@@ -74,6 +77,9 @@ func buildVKubelet(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	if err = v.findAddress(); err != nil {
+		return Parts{}, err
+	}
+	if v.eventsDropped, err = newEventsDropped(env.Registry); err != nil {
 		return Parts{}, err
 	}
 	if err = v.watch(); err != nil {
@@ -265,6 +271,14 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	stop, err := v.startEvents(ctx, eventsConfig{
+		destination: vn.Spec.ClusterID, provider: provider, maps: maps.Offloading().V1beta1().NamespaceMaps(), pods: pods, check: check,
+		reflects: func() bool { return true },
+	})
+	if err != nil {
+		return err
+	}
+	defer stop()
 	return v.runTerm(ctx, check, pods, local, maps, nodes)
 }
 

@@ -212,16 +212,7 @@ func (p *Pods) openTwins(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	want := map[string]string{}
-	if m := p.namespaceMap(); m != nil {
-		for local, desired := range m.Spec.DesiredMapping {
-			// The answer may be to an older wish: the provider may be away.
-			if s := m.Status.CurrentMapping[local]; s.Phase == offloadingv1beta1.MappingAccepted && s.RemoteNamespace == desired {
-				want[local] = desired
-			}
-		}
-	}
-	p.twins.set(ctx, want)
+	p.twins.set(ctx, mapped(p.namespaceMap()))
 }
 
 func (p *Pods) namespaceMap() *offloadingv1beta1.NamespaceMap {

@@ -14,7 +14,7 @@ var others = map[string]string{
 	"lease.duration": "1m", "lease.renewDeadline": "45s", "lease.retryPeriod": "3s",
 	"probe.interval": "2s", "probe.timeout": "3s", "probe.window": "9", "probe.failures": "4", "probe.successes": "5",
 	"health.lateAfter": "7m", "health.unknownGrace": "2m", "shutdownTimeout": "25s",
-	"reflection.skipLabels": "example.com/a,b", "reflection.skipAnnotations": "",
+	"reflection.skipLabels": "example.com/a,b", "reflection.skipAnnotations": "", "reflection.event.type": "AllowList", "reflection.event.workers": "0",
 	"controller.workers": "3", "controller.inFlightPerPeer": "5", "controller.serviceAccount": "me", "controller.podSecurityLevel": "restricted",
 	"controller.runtimeClasses": "gvisor", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m",
 	"controller.vkubelet.image": "liqod:v1", "controller.vkubelet.imagePullPolicy": "Never", "controller.vkubelet.imagePullSecrets": "registry",

@@ -69,6 +69,16 @@ type Health struct {
 type Reflection struct {
 	SkipLabels      []string `mapstructure:"skipLabels"`
 	SkipAnnotations []string `mapstructure:"skipAnnotations"`
+
+	Event Kind `mapstructure:"event"`
+}
+
+// Kind configures the reflection of a kind.
+type Kind struct {
+	// Type is DenyList or AllowList.
+	Type string `mapstructure:"type"`
+	// Workers is the number of objects worked on at once; 0: the kind is not reflected.
+	Workers int `mapstructure:"workers"`
 }
 
 // Controller configures role controller.

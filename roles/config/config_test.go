@@ -119,7 +119,7 @@ func TestGoodFile(t *testing.T) {
 	require.Equal(t, Server{Address: "", Pprof: true}, e.Server)
 	require.Equal(t, 15*time.Second, e.Lease.Duration, "not in the file")
 	require.Equal(t, 90*time.Second, e.ShutdownTimeout)
-	require.Equal(t, Reflection{SkipLabels: []string{"example.com/a", "b"}, SkipAnnotations: []string{}}, e.Reflection)
+	require.Equal(t, Reflection{SkipLabels: []string{"example.com/a", "b"}, SkipAnnotations: []string{}, Event: Kind{Type: "DenyList", Workers: 2}}, e.Reflection)
 	require.Equal(t, 12, e.Controller.Workers)
 	require.Equal(t, []string{"--log.level=debug"}, e.Controller.VKubelet.ExtraArgs)
 	require.Equal(t, "50m", e.Controller.VKubelet.Resources.CPURequest, "its neighbour is in the file")

@@ -35,6 +35,8 @@ var rules = map[string]kind{
 
 	"reflection.skipLabels":      list(matching("key", "a label key", metadataKey, 317)),
 	"reflection.skipAnnotations": list(matching("key", "an annotation key", metadataKey, 317)),
+	"reflection.event.type":      oneOf("DenyList", "AllowList"),
+	"reflection.event.workers":   integer(0, 1000),
 
 	"controller.workers":          integer(1, 1000),
 	"controller.inFlightPerPeer":  integer(1, 10000),

@@ -1,0 +1,157 @@
+package kinds
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/kube/loop"
+)
+
+var dawn = time.Date(2026, 5, 4, 6, 0, 0, 0, time.UTC)
+
+// occurred is an event of the namespace shop, as it is forged for home, that has happened
+// count times.
+func occurred(name string, count int32, change ...func(*corev1.Event)) *corev1.Event {
+	e := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Type: corev1.EventTypeNormal,
+		Count: count, LastTimestamp: metav1.NewTime(dawn),
+	}
+	for _, c := range change {
+		c(e)
+	}
+	return e
+}
+
+func testBacklog(limit int) (*backlog, map[string]int) {
+	dropped := map[string]int{}
+	return newBacklog(backlogConfig{
+		limit: limit, kept: 12, interval: 5 * time.Second, tooOld: time.Minute, dropped: func(reason string) { dropped[reason]++ },
+	}), dropped
+}
+
+// names takes all that is due.
+func (b *backlog) names(now time.Time) (names []string) {
+	for {
+		j, _, ok := b.next(now)
+		if !ok {
+			return names
+		}
+		names = append(names, j.key.Name)
+	}
+}
+
+func TestBacklogOrder(t *testing.T) {
+	b, _ := testBacklog(10)
+	b.put(occurred("first", 1), false, dawn)
+	b.put(occurred("second", 1), false, dawn.Add(time.Second))
+	b.put(occurred("warning", 1, warning), false, dawn.Add(2*time.Second))
+	require.Equal(t, []string{"warning", "first", "second"}, b.names(dawn.Add(3*time.Second)))
+	_, wait, ok := b.next(dawn)
+	require.False(t, ok)
+	require.Zero(t, wait, "nothing waits")
+}
+
+func TestBacklogIsBounded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		put  []*corev1.Event
+		want []string
+		lost int
+	}{
+		"within the limit":                      {[]*corev1.Event{occurred("a", 1), occurred("b", 1)}, []string{"a", "b"}, 0},
+		"one too many":                          {[]*corev1.Event{occurred("a", 1), occurred("b", 1), occurred("c", 1)}, []string{"a", "b"}, 1},
+		"again is no more":                      {[]*corev1.Event{occurred("a", 1), occurred("b", 1), occurred("b", 2)}, []string{"a", "b"}, 0},
+		"a warning takes the place of another":  {[]*corev1.Event{occurred("a", 1, warning), occurred("b", 1), occurred("c", 1, warning)}, []string{"a", "c"}, 1},
+		"a warning has no place among warnings": {[]*corev1.Event{occurred("a", 1, warning), occurred("b", 1, warning), occurred("c", 1, warning)}, []string{"a", "b"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, dropped := testBacklog(2)
+			for _, e := range tc.put {
+				b.put(e, false, dawn)
+			}
+			require.ElementsMatch(t, tc.want, b.names(dawn))
+			require.Equal(t, tc.lost, dropped[droppedOverflow])
+			require.Len(t, b.entries, len(tc.want), "of what is dropped nothing is kept")
+		})
+	}
+}
+
+func TestBacklogWhileAWorkerHasTheEvent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		meanwhile func(*backlog)
+		finish    func(*backlog, job)
+		// want is the count that is written next, 0 for none; kept tells whether the event is
+		// remembered then.
+		want int32
+		kept bool
+	}{
+		"it is written":                      {nil, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, true},
+		"it is given up":                     {nil, func(b *backlog, j job) { b.drop(j, dawn) }, 0, false},
+		"it fails":                           {nil, func(b *backlog, j job) { b.again(j, false, dawn) }, 1, true},
+		"it happens again and is written":    {func(b *backlog) { b.put(occurred("e", 2), false, dawn) }, func(b *backlog, j job) { b.wrote(j, dawn) }, 2, true},
+		"it happens again and fails":         {func(b *backlog) { b.put(occurred("e", 2), false, dawn) }, func(b *backlog, j job) { b.again(j, false, dawn) }, 2, true},
+		"it happens again and is given up":   {func(b *backlog) { b.put(occurred("e", 2), false, dawn) }, func(b *backlog, j job) { b.drop(j, dawn) }, 2, true},
+		"it is seen twice":                   {func(b *backlog) { b.put(occurred("e", 1), false, dawn) }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, true},
+		"the provider forgets it":            {func(b *backlog) { b.remove(loop.Key{Namespace: "shop", Name: "e"}) }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, false},
+		"the provider forgets it, it fails":  {func(b *backlog) { b.remove(loop.Key{Namespace: "shop", Name: "e"}) }, func(b *backlog, j job) { b.again(j, false, dawn) }, 1, true},
+		"the namespace is closed":            {func(b *backlog) { b.forget("shop") }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, false},
+		"the namespace is closed, it fails":  {func(b *backlog) { b.forget("shop") }, func(b *backlog, j job) { b.again(j, true, dawn) }, 0, false},
+		"another namespace is closed":        {func(b *backlog) { b.forget("bank") }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, true},
+		"all is listed, and it is there":     {func(b *backlog) { b.replace("shop", []*corev1.Event{occurred("e", 1)}, dawn) }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, true},
+		"all is listed, and it is not there": {func(b *backlog) { b.replace("shop", nil, dawn) }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := testBacklog(10)
+			b.put(occurred("e", 1), false, dawn)
+			j, _, ok := b.next(dawn)
+			require.True(t, ok)
+			if tc.meanwhile != nil {
+				tc.meanwhile(b)
+			}
+			require.Empty(t, b.names(dawn.Add(time.Hour)), "one worker at a time")
+			tc.finish(b, j)
+			again, _, ok := b.next(dawn.Add(time.Hour))
+			require.Equal(t, tc.want != 0, ok)
+			if ok {
+				require.Equal(t, tc.want, again.want.Count)
+			}
+			require.Equal(t, tc.kept, len(b.entries) == 1)
+		})
+	}
+}
+
+func TestBacklogKeepsNoMoreThanItMay(t *testing.T) {
+	b, dropped := testBacklog(10)
+	for i := range 20 {
+		b.put(occurred(strconv.Itoa(i), 1), false, dawn)
+		if j, _, ok := b.next(dawn); ok {
+			b.wrote(j, dawn)
+		}
+	}
+	require.Len(t, b.entries, 12)
+	require.Equal(t, 8, dropped[droppedOverflow])
+	b.put(occurred("0", 2), false, dawn)
+	require.Equal(t, []string{"0"}, b.names(dawn.Add(time.Hour)), "what is known goes on")
+	b.remove(loop.Key{Namespace: "shop", Name: "1"})
+	b.put(occurred("new", 1), false, dawn)
+	require.Equal(t, []string{"new"}, b.names(dawn), "there is room again")
+}
+
+func TestBacklogSpacesWrites(t *testing.T) {
+	b, _ := testBacklog(10)
+	b.put(occurred("e", 1), false, dawn)
+	j, _, _ := b.next(dawn)
+	require.False(t, j.exists)
+	b.wrote(j, dawn)
+	b.put(occurred("e", 2), false, dawn.Add(time.Second))
+	_, wait, ok := b.next(dawn.Add(time.Second))
+	require.False(t, ok)
+	require.Equal(t, 4*time.Second, wait)
+	j, _, ok = b.next(dawn.Add(5 * time.Second))
+	require.True(t, ok)
+	require.True(t, j.exists)
+}

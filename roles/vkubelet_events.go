@@ -1,0 +1,78 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/client-go/metadata"
+
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	"github.com/liqod/liqod/peering/session"
+	"github.com/liqod/liqod/reflect/forge"
+	"github.com/liqod/liqod/reflect/kinds"
+)
+
+// newEventsDropped registers the metric of the provider's events that are given up.
+func newEventsDropped(registry prometheus.Registerer) (*prometheus.CounterVec, error) {
+	dropped := counter("liqod_events_dropped_total", "Events of the provider that were not written home; reason is overflow, stale or refused.", "reason")
+	if err := registry.Register(dropped); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	return dropped, nil
+}
+
+// eventsConfig is what the way home of the provider's events is wired from.
+type eventsConfig struct {
+	destination string
+	provider    clients
+	maps        offloadinginformers.NamespaceMapInformer
+	pods        *kinds.Pods
+	check       *session.Check
+	// reflects tells whether this replica reflects the kinds that the virtual nodes of a
+	// provider share.
+	reflects func() bool
+}
+
+// startEvents brings the provider's events home until stop is called. No loop observes it:
+// what comes last may be late without anybody being unwell.
+func (v *vkubelet) startEvents(ctx context.Context, c eventsConfig) (stop func(), err error) {
+	setting := v.env.Config.Reflection.Event
+	if setting.Workers == 0 {
+		v.env.Log.Info("events of the provider are not reflected")
+		return func() {}, nil
+	}
+	there, err := metadata.NewForConfig(c.provider.config)
+	if err != nil {
+		return nil, fmt.Errorf("making a metadata client of the provider: %w", err)
+	}
+	here, err := metadata.NewForConfig(v.home.plain.config)
+	if err != nil {
+		return nil, fmt.Errorf("making a metadata client: %w", err)
+	}
+	objects := kinds.ObjectSubjects{Home: here, Provider: there, Origin: v.env.Config.ClusterID, Destination: c.destination, Reflects: c.reflects}
+	events := kinds.NewEvents(kinds.EventsConfig{
+		Home: v.home.fenced.core, Provider: c.provider.core, NamespaceMaps: c.maps,
+		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: c.destination,
+		Chosen: func(annotations map[string]string) bool {
+			chosen, _ := forge.Reflects(forge.Policy(setting.Type), annotations) // whom to tell of a contradiction is not here
+			return chosen
+		},
+		Pods: c.pods.Subject, Objects: objects.Subject, Gate: c.check.Gate, Busy: c.pods.Waiting,
+		Dropped: func(reason string) { v.eventsDropped.WithLabelValues(reason).Inc() },
+		Log:     v.env.Log.Named("events"), Workers: setting.Workers,
+	})
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := events.Run(ctx); err != nil {
+			v.env.Log.Error("events of the provider are not reflected", zap.Error(err))
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}, nil
+}
