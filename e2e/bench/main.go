@@ -23,6 +23,8 @@ type options struct {
 	large, largePairs int
 	idle              time.Duration
 	out, profiles     string
+	// noEvents leaves the provider's events there.
+	noEvents bool
 }
 
 func main() {
@@ -55,6 +57,7 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.DurationVar(&o.idle, "idle", time.Minute, "how long idleness is measured")
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "bench.json"), "file for the figures")
 	flags.StringVar(&o.profiles, "profiles", "", "directory for profiles of the roles; empty: none. They are taken in the untimed part")
+	flags.BoolVar(&o.noEvents, "no-events", false, "do not bring the provider's events home (reflection.event.workers=0)")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
@@ -110,7 +113,7 @@ func measure(ctx context.Context, o options) (*report, error) {
 
 // timed runs the pairs; who begins changes from one to the next.
 func timed(ctx context.Context, o options, r *report) (err error) {
-	w, err := newWorld(ctx, worldOptions{pods: max(o.pods, o.paced)})
+	w, err := newWorld(ctx, worldOptions{pods: max(o.pods, o.paced), noEvents: o.noEvents})
 	if err != nil {
 		return err
 	}
@@ -145,7 +148,7 @@ func timed(ctx context.Context, o options, r *report) (err error) {
 
 // counted counts requests; times are not looked at, but for those of the restart.
 func counted(ctx context.Context, o options, r *report) (err error) {
-	w, err := newWorld(ctx, worldOptions{pods: o.pods, audit: true, profiles: o.profiles})
+	w, err := newWorld(ctx, worldOptions{pods: o.pods, audit: true, profiles: o.profiles, noEvents: o.noEvents})
 	if err != nil {
 		return err
 	}

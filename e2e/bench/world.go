@@ -49,6 +49,7 @@ type worldOptions struct {
 	pods     int
 	audit    bool
 	profiles string
+	noEvents bool
 }
 
 // world is rome, which uses milan, by liqod and by the mirror.
@@ -94,6 +95,9 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 	sites.Settings = map[string]any{"lease": map[string]any{}, "vkubelet": map[string]any{}, "log": map[string]any{}}
 	if o.profiles != "" {
 		sites.Settings["server"] = map[string]any{"pprof": true}
+	}
+	if o.noEvents {
+		sites.Settings["reflection"] = map[string]any{"event": map[string]any{"workers": 0}}
 	}
 	sites.Direct = true
 	if err := w.start(ctx, sites, o); err != nil {
