@@ -23,7 +23,7 @@ func testStaleCaches(t *testing.T, w *world, lives []life) {
 		fogs = fogs[int(*seed)%len(fogs):][:1]
 	}
 	for i, f := range fogs {
-		t.Run(f.role+" of "+f.cluster, func(t *testing.T) {
+		t.Run(f.role+" sees "+f.cluster+" late", func(t *testing.T) {
 			e := &ensemble{world: w, theatre: newTheatre(w), table: &table{}}
 			ctx, lift := context.WithCancel(t.Context())
 			lifted := make(chan int)
