@@ -245,6 +245,9 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 	next := remote.DeepCopy()
 	forgot := p.forgot(remote)
 	if forgot {
+		if err := p.current(ctx, home); err != nil {
+			return err
+		}
 		p.kind.keep(home, next)
 	}
 	p.kind.push(home, next)

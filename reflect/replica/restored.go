@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // A consumer whose etcd was restored does not ask for what it asked for since the backup:
@@ -33,6 +35,19 @@ func (p *pair[T]) forgot(remote T) bool {
 	}
 	lost := p.cfg.HomeLost()
 	return lost.After(p.judged) && p.cfg.Clock.Since(lost) < forgetful && remote.GetCreationTimestamp().Time.Before(lost.Add(clockSkew))
+}
+
+// current returns nil if home is as this cluster has it now: a cache may still show what
+// was before the loss.
+func (p *pair[T]) current(ctx context.Context, home T) error {
+	live, err := p.kind.client(p.cfg.Liqo, p.local).Get(ctx, home.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && live.GetResourceVersion() != home.GetResourceVersion() {
+		return loop.After(cacheDelay)
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s %s after this cluster's state went back: %w", p.kind.name, home.GetName(), err)
+	}
+	return nil
 }
 
 // keepAll marks a copy whose home object this cluster has forgotten.

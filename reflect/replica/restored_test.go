@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -90,4 +91,24 @@ func TestRestoredConsumer(t *testing.T) {
 			require.Equal(t, c.kept != "", len(w.copied().Spec.DesiredMapping) == 1)
 		})
 	}
+}
+
+// TestRestoredConsumerWithAStaleCache has a cache that shows the map of before the loss.
+func TestRestoredConsumerWithAStaleCache(t *testing.T) {
+	both := map[string]string{"web": "web-rome", "shop": "shop-rome"}
+	before := homeMap(both)
+	before.ResourceVersion = "500"
+	copied := remoteMap(both)
+	copied.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	w := newWorld(t, []runtime.Object{before}, []runtime.Object{copied})
+	w.r.cfg.HomeLost = time.Now
+	w.home.PrependReactor("get", "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		now := homeMap(map[string]string{"web": "web-rome"})
+		now.ResourceVersion = "400"
+		return true, now, nil
+	})
+	p := w.pair(clocktesting.NewFakeClock(time.Now()))
+	require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
+	require.Zero(t, p.judged)
+	require.Zero(t, writes(w.remote))
 }
