@@ -82,9 +82,23 @@ func identity() string {
 	return host + "_" + string(uuid.NewUUID())
 }
 
-// peer hardens the credentials of a peer for a leased role.
-func (h home) peer(env Env, name string, config *rest.Config, inFlight int) (clients, error) {
+// peer hardens the credentials of a peer for a leased role. Writes pass while the role's
+// lease is held, and more, if there are any.
+func (h home) peer(env Env, name string, config *rest.Config, inFlight int, more ...client.Gate) (clients, error) {
 	return newClients(client.Harden(config, client.Settings{
-		UserAgent: env.UserAgent, Observer: env.Requests(name), Gate: h.lease.Fence(), MaxWrites: inFlight, Log: env.Log,
+		UserAgent: env.UserAgent, Observer: env.Requests(name), Gate: gates(append(more, h.lease.Fence())), MaxWrites: inFlight, Log: env.Log,
 	}))
+}
+
+// gates lets a write pass that all of them let pass.
+type gates []client.Gate
+
+// Allow implements client.Gate.
+func (g gates) Allow() error {
+	for _, gate := range g {
+		if err := gate.Allow(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

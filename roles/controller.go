@@ -192,6 +192,7 @@ func (c *controller) addVirtualNodes() error {
 		ServiceAccounts: c.vkubelets.Core().V1().ServiceAccounts(), RoleBindings: c.vkubelets.Rbac().V1().RoleBindings(),
 		ClusterRoleBindings: c.vkubelets.Rbac().V1().ClusterRoleBindings(),
 		VirtualKubelet:      vkubeletDefaults(c.env.Config),
+		NotReflected:        offloadingv1beta1.NotReflected{Labels: c.env.Config.Reflection.SkipLabels, Annotations: c.env.Config.Reflection.SkipAnnotations},
 		Drain:               virtualnode.DrainConfig{Timeout: c.cfg.DrainTimeout, ForceAfter: c.cfg.DrainForceAfter},
 		Events:              c.events, Log: c.env.Log, Observer: c.env.Observer, Clock: c.env.Clock,
 	})

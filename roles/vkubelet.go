@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -224,7 +225,8 @@ func (v *vkubelet) tell(s session.State) {
 	})
 }
 
-// offload runs the pod reflector and the provider's check until ctx ends.
+// offload runs the reflection of pods, that of the shared kinds, and the provider's
+// check, until ctx ends.
 func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 	vn, err := v.credentials.VirtualNodes.Lister().VirtualNodes(v.namespace).Get(v.name)
 	if apierrors.IsNotFound(err) {
@@ -252,10 +254,15 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 	recorder, stopEvents := newRecorder(v.home.fenced.core, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
 	defer stopEvents()
 	var pods *kinds.Pods
+	var shared *reflection
 	check := session.NewCheck(session.CheckConfig{
 		Provider: provider.core, RecordedUID: func(ctx context.Context) (types.UID, error) { return v.recordedUID(ctx, vn.Spec.ClusterID) },
 		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
-		OnState: v.tell, OnOpen: func() { pods.Resync() }, Log: v.env.Log,
+		OnState: v.tell, Log: v.env.Log,
+		OnOpen: func() {
+			pods.Resync()
+			shared.resync()
+		},
 	})
 	v.holdPods(local.Core().V1().Pods().Informer())
 	defer v.holdPods(nil)
@@ -266,20 +273,30 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
 		HostIPs: v.addresses, Remapper: forge.Identity{}, Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
-		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.VKubelet.Workers,
+		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
 	})
+	if err != nil {
+		return err
+	}
+	shared, err = v.newReflection(vn.Spec.ClusterID, config, check.Gate, maps, recorder)
 	if err != nil {
 		return err
 	}
 	stop, err := v.startEvents(ctx, eventsConfig{
 		destination: vn.Spec.ClusterID, provider: provider, maps: maps.Offloading().V1beta1().NamespaceMaps(), pods: pods, check: check,
-		reflects: func() bool { return true },
+		reflects: shared.reflects,
 	})
 	if err != nil {
 		return err
 	}
 	defer stop()
-	return v.runTerm(ctx, check, pods, local, maps, nodes)
+	work := func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return pods.Run(ctx) })
+		group.Go(func() error { return shared.run(ctx) })
+		return group.Wait()
+	}
+	return v.runTerm(ctx, check, work, local, maps, nodes)
 }
 
 func (v *vkubelet) holdPods(informer cache.SharedIndexInformer) {
@@ -304,7 +321,7 @@ type factory interface {
 	Shutdown()
 }
 
-func (v *vkubelet) runTerm(ctx context.Context, check *session.Check, pods *kinds.Pods, factories ...factory) error {
+func (v *vkubelet) runTerm(ctx context.Context, check *session.Check, work func(context.Context) error, factories ...factory) error {
 	ctx, cancel := context.WithCancel(ctx)
 	for _, f := range factories {
 		f.Start(ctx.Done())
@@ -315,7 +332,7 @@ func (v *vkubelet) runTerm(ctx context.Context, check *session.Check, pods *kind
 		defer close(checked)
 		check.Run(ctx)
 	}()
-	err := pods.Run(ctx)
+	err := work(ctx)
 	cancel()
 	<-checked
 	return err

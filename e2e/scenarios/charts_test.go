@@ -244,6 +244,14 @@ func chartValues(t *testing.T, c chart) {
 			values: values{"reflection": skip, "offloading": values{"reflection": values{"skip": values{"labels": []string{"b.example/z"}, "annotations": []string{}}}}},
 			config: map[string]string{"reflection.skipLabels": "[b.example/z a.example/x]", "reflection.skipAnnotations": "[a.example/y]"},
 		},
+		"reflection of a resource": {
+			values: values{"offloading": values{"reflection": values{"secret": values{"type": "AllowList"}, "ingress": values{"workers": 0}, "pod": values{"workers": 7}}}},
+			config: map[string]string{"reflection.secret.type": "AllowList", "reflection.secret.workers": "10", "reflection.ingress.workers": "0", "reflection.pod.workers": "7"},
+		},
+		"reflection of a resource, earlier name": {
+			values: values{"reflection": values{"secret": values{"type": "AllowList", "workers": 0}}},
+			config: map[string]string{"reflection.secret.type": "AllowList", "reflection.secret.workers": "0", "reflection.service.type": "DenyList"},
+		},
 		"the network's, not built yet": {
 			values: values{"gateway": values{"replicas": 2}, "networking": values{"gatewayTemplates": values{"replicas": 2}}, "ipam": values{"internal": values{"replicas": 2}}},
 			counts: map[string]int64{"liqod-controller": 1, "liqod-webhook": 1},
@@ -292,21 +300,24 @@ func chartRefused(t *testing.T, c chart) {
 		values values
 		says   []string
 	}{
-		"unknown":         {values{"virtualKubelets": values{}}, []string{"virtualKubelets"}},
-		"unknown, deeper": {values{"virtualKubelet": values{"extra": values{"arguments": []string{"x"}}}}, []string{"arguments", "virtualKubelet"}},
-		"not built":       {values{"controllerManager": values{"config": values{"enableNodeFailureController": true}}}, []string{"enableNodeFailureController", "not built yet"}},
-		"reflection of a resource, not built": {values{"offloading": values{"reflection": values{"secret": values{"type": "AllowList"}}}},
-			[]string{"secret", "offloading"}},
-		"no cluster id":                {values{"discovery": values{"config": values{"clusterID": ""}}}, []string{"discovery.config.clusterID"}},
-		"wrong cluster id":             {values{"discovery": values{"config": values{"clusterID": "Rome!"}}}, []string{"Rome!", "DNS label"}},
-		"cluster id, misplaced":        {values{"config": values{"clusterID": "milan"}}, []string{"config.clusterID", "discovery.config.clusterID"}},
-		"namespace, misplaced":         {values{"config": values{"namespace": "x"}}, []string{"config.namespace", "--namespace"}},
-		"service account, misplaced":   {values{"config": values{"controller": values{"serviceAccount": "x"}}}, []string{"config.controller.serviceAccount", "liqod-controller"}},
-		"node address, misplaced":      {values{"config": values{"vkubelet": values{"nodeAddress": "192.0.2.1"}}}, []string{"virtualKubelet.nodeAddress"}},
-		"skipped labels, misplaced":    {values{"config": values{"reflection": values{"skipLabels": []string{}}}}, []string{"offloading.reflection.skip.labels"}},
-		"address of health, misplaced": {values{"config": values{"server": values{"address": ""}}}, []string{"config.server.address", "8080"}},
-		"wrong type":                   {values{"webhook": values{"replicas": "two"}}, []string{"replicas", "webhook"}},
-		"wrong level":                  {values{"controllerManager": values{"config": values{"podSecurityLevel": "none"}}}, []string{"podSecurityLevel", "baseline"}},
+		"unknown":                          {values{"virtualKubelets": values{}}, []string{"virtualKubelets"}},
+		"unknown, deeper":                  {values{"virtualKubelet": values{"extra": values{"arguments": []string{"x"}}}}, []string{"arguments", "virtualKubelet"}},
+		"not built":                        {values{"controllerManager": values{"config": values{"enableNodeFailureController": true}}}, []string{"enableNodeFailureController", "not built yet"}},
+		"reflection of no resource":        {values{"offloading": values{"reflection": values{"job": values{"type": "AllowList"}}}}, []string{"job", "offloading"}},
+		"policy of pods":                   {values{"offloading": values{"reflection": values{"pod": values{"type": "AllowList"}}}}, []string{"offloading.reflection.pod.type", "follows the pods"}},
+		"policy of EndpointSlices":         {values{"offloading": values{"reflection": values{"endpointslice": values{"type": "DenyList"}}}}, []string{"offloading.reflection.service.type"}},
+		"policy of no name":                {values{"offloading": values{"reflection": values{"secret": values{"type": "Allow"}}}}, []string{"type", "DenyList"}},
+		"reflection of Secrets, misplaced": {values{"config": values{"reflection": values{"secret": values{"workers": 0}}}}, []string{"offloading.reflection.secret"}},
+		"no cluster id":                    {values{"discovery": values{"config": values{"clusterID": ""}}}, []string{"discovery.config.clusterID"}},
+		"wrong cluster id":                 {values{"discovery": values{"config": values{"clusterID": "Rome!"}}}, []string{"Rome!", "DNS label"}},
+		"cluster id, misplaced":            {values{"config": values{"clusterID": "milan"}}, []string{"config.clusterID", "discovery.config.clusterID"}},
+		"namespace, misplaced":             {values{"config": values{"namespace": "x"}}, []string{"config.namespace", "--namespace"}},
+		"service account, misplaced":       {values{"config": values{"controller": values{"serviceAccount": "x"}}}, []string{"config.controller.serviceAccount", "liqod-controller"}},
+		"node address, misplaced":          {values{"config": values{"vkubelet": values{"nodeAddress": "192.0.2.1"}}}, []string{"virtualKubelet.nodeAddress"}},
+		"skipped labels, misplaced":        {values{"config": values{"reflection": values{"skipLabels": []string{}}}}, []string{"offloading.reflection.skip.labels"}},
+		"address of health, misplaced":     {values{"config": values{"server": values{"address": ""}}}, []string{"config.server.address", "8080"}},
+		"wrong type":                       {values{"webhook": values{"replicas": "two"}}, []string{"replicas", "webhook"}},
+		"wrong level":                      {values{"controllerManager": values{"config": values{"podSecurityLevel": "none"}}}, []string{"podSecurityLevel", "baseline"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

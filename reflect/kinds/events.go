@@ -24,6 +24,7 @@ import (
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -143,7 +144,7 @@ func (e *Events) follow(ctx context.Context) {
 		m = nil // a lister's only error is that there is none
 	}
 	if ctx.Err() == nil {
-		e.set(ctx, mapped(m))
+		e.set(ctx, engine.Mapped(m))
 	}
 }
 

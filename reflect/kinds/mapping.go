@@ -44,22 +44,6 @@ func (p *Pods) mapHandler(ctx context.Context) cache.ResourceEventHandler {
 	}
 }
 
-// mapped returns the twin of each namespace of which the map, which may be nil, says that
-// it has one.
-func mapped(m *offloadingv1beta1.NamespaceMap) map[string]string {
-	twins := map[string]string{}
-	if m == nil {
-		return twins
-	}
-	for local, desired := range m.Spec.DesiredMapping {
-		// The answer may be to an older wish: the provider may be away.
-		if s := m.Status.CurrentMapping[local]; s.Phase == offloadingv1beta1.MappingAccepted && s.RemoteNamespace == desired {
-			twins[local] = desired
-		}
-	}
-	return twins
-}
-
 // changedEntries returns the namespaces of which two states of a map differ.
 func changedEntries(before, after *offloadingv1beta1.NamespaceMap) []string {
 	namespaces := map[string]bool{}

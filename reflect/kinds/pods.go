@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/recent"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -43,7 +45,7 @@ type PodsConfig struct {
 	// the consumer and of the provider.
 	TenantNamespace, Node, Origin, Destination string
 	// SkipLabels and SkipAnnotations are keys that stay in the consumer, beside those of
-	// the VirtualNode's offloadingPatch.
+	// the VirtualNode's offloadingPatch, where its status does not say which.
 	SkipLabels, SkipAnnotations []string
 	// HostIPs replace those of the provider's nodes in pod status.
 	HostIPs []netip.Addr
@@ -186,7 +188,7 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 	vns, err := p.cfg.VirtualNodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
 			b, a := before.(*offloadingv1beta1.VirtualNode), after.(*offloadingv1beta1.VirtualNode)
-			if b.Name == p.cfg.Node && b.Generation != a.Generation {
+			if b.Name == p.cfg.Node && (b.Generation != a.Generation || !equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected)) {
 				p.enqueueAll()
 			}
 		},
@@ -212,7 +214,7 @@ func (p *Pods) openTwins(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	p.twins.set(ctx, mapped(p.namespaceMap()))
+	p.twins.set(ctx, engine.Mapped(p.namespaceMap()))
 }
 
 func (p *Pods) namespaceMap() *offloadingv1beta1.NamespaceMap {

@@ -15,6 +15,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -66,9 +67,10 @@ func (p *Pods) options(v view) forge.PodOptions {
 	o := forge.PodOptions{
 		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination,
 		NodeName: p.cfg.Node, RemoteNamespace: v.twin.remote,
-		SkipLabels: p.cfg.SkipLabels, SkipAnnotations: p.cfg.SkipAnnotations,
 	}
-	if vn := p.virtualNode(); vn != nil {
+	vn := p.virtualNode()
+	o.SkipLabels, o.SkipAnnotations = engine.NotReflected(vn, p.cfg.SkipLabels, p.cfg.SkipAnnotations)
+	if vn != nil {
 		o.Patch = vn.Spec.OffloadingPatch
 	}
 	return o

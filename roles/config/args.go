@@ -13,8 +13,9 @@ var notVKubelets = []string{
 	"controller", "webhook",
 	"kubeconfig", "namespace", // a vkubelet runs elsewhere
 	"vkubelet.virtualNode", "vkubelet.nodeAddress", // differ from one virtual node to the next
-	"vkubelet.certificateDirectory", // is a volume of the Deployment
-	"server.address",                // the probes of the Deployment ask the default port
+	"vkubelet.certificateDirectory",                       // is a volume of the Deployment
+	"reflection.skipLabels", "reflection.skipAnnotations", // told by the VirtualNode's status, without a restart
+	"server.address", // the probes of the Deployment ask the default port
 }
 
 // VKubeletArgs returns the flags that give a vkubelet the settings of this process: one

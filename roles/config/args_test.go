@@ -14,7 +14,11 @@ var others = map[string]string{
 	"lease.duration": "1m", "lease.renewDeadline": "45s", "lease.retryPeriod": "3s",
 	"probe.interval": "2s", "probe.timeout": "3s", "probe.window": "9", "probe.failures": "4", "probe.successes": "5",
 	"health.lateAfter": "7m", "health.unknownGrace": "2m", "shutdownTimeout": "25s",
-	"reflection.skipLabels": "example.com/a,b", "reflection.skipAnnotations": "", "reflection.event.type": "AllowList", "reflection.event.workers": "0",
+	"reflection.skipLabels": "example.com/a,b", "reflection.skipAnnotations": "",
+	"reflection.pod.workers": "7", "reflection.service.type": "AllowList", "reflection.service.workers": "2", "reflection.endpointslice.workers": "2",
+	"reflection.ingress.type": "AllowList", "reflection.ingress.workers": "0", "reflection.configmap.type": "AllowList", "reflection.configmap.workers": "2",
+	"reflection.secret.type": "AllowList", "reflection.secret.workers": "0", "reflection.serviceaccount.workers": "2",
+	"reflection.persistentvolumeclaim.workers": "2", "reflection.event.type": "AllowList", "reflection.event.workers": "2",
 	"controller.workers": "3", "controller.inFlightPerPeer": "5", "controller.serviceAccount": "me", "controller.podSecurityLevel": "restricted",
 	"controller.runtimeClasses": "gvisor", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m",
 	"controller.vkubelet.image": "liqod:v1", "controller.vkubelet.imagePullPolicy": "Never", "controller.vkubelet.imagePullSecrets": "registry",
@@ -22,7 +26,7 @@ var others = map[string]string{
 	"controller.vkubelet.resources.cpuRequest": "1", "controller.vkubelet.resources.memoryRequest": "1Gi",
 	"controller.vkubelet.resources.cpuLimit": "1", "controller.vkubelet.resources.memoryLimit": "1Gi",
 	"vkubelet.virtualNode": "liqo-tenant-milan/milan", "vkubelet.nodeAddress": "10.0.0.2", "vkubelet.listenAddress": ":10260", "vkubelet.certificateDirectory": "/tmp/pki",
-	"vkubelet.nodeLeaseDuration": "20s", "vkubelet.workers": "7", "vkubelet.inFlight": "8",
+	"vkubelet.nodeLeaseDuration": "20s", "vkubelet.inFlight": "8",
 	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
 }
 
@@ -46,8 +50,9 @@ func TestVKubeletArgsForgetNoSetting(t *testing.T) {
 	e, err := Load(Sources{Settings: settings, Flags: parse(t, settings, flags...)})
 	require.NoError(t, err)
 	args := e.VKubeletArgs()
-	require.Contains(t, args, "--reflection.skipAnnotations=", "an empty list stays empty")
-	require.Subset(t, args, []string{"--reflection.skipLabels=example.com/a", "--reflection.skipLabels=b", "--server.pprof=true", "--lease.duration=1m"})
+	require.Subset(t, args, []string{"--reflection.secret.type=AllowList", "--reflection.secret.workers=0", "--server.pprof=true", "--lease.duration=1m"})
+	require.Equal(t, []string{"a", "b"}, flagTexts([]string{"a", "b"}))
+	require.Equal(t, []string{""}, flagTexts([]string{}), "an empty list stays empty")
 
 	vk, err := Load(Sources{Settings: settings, Flags: parse(t, settings, args...)})
 	require.NoError(t, err)
@@ -56,6 +61,7 @@ func TestVKubeletArgsForgetNoSetting(t *testing.T) {
 	want := e.Config
 	want.Namespace, want.Kubeconfig, want.Server.Address = usual.Namespace, usual.Kubeconfig, usual.Server.Address
 	want.Controller, want.Webhook = usual.Controller, usual.Webhook
+	want.Reflection.SkipLabels, want.Reflection.SkipAnnotations = usual.Reflection.SkipLabels, usual.Reflection.SkipAnnotations
 	want.VKubelet.VirtualNode, want.VKubelet.NodeAddress, want.VKubelet.CertificateDirectory = "", "", ""
 	require.Equal(t, want, vk.Config)
 	for _, arg := range args {

@@ -70,7 +70,21 @@ type Reflection struct {
 	SkipLabels      []string `mapstructure:"skipLabels"`
 	SkipAnnotations []string `mapstructure:"skipAnnotations"`
 
-	Event Kind `mapstructure:"event"`
+	Pod                   Workers `mapstructure:"pod"`
+	Service               Kind    `mapstructure:"service"`
+	EndpointSlice         Workers `mapstructure:"endpointslice"`
+	Ingress               Kind    `mapstructure:"ingress"`
+	ConfigMap             Kind    `mapstructure:"configmap"`
+	Secret                Kind    `mapstructure:"secret"`
+	ServiceAccount        Workers `mapstructure:"serviceaccount"`
+	PersistentVolumeClaim Workers `mapstructure:"persistentvolumeclaim"`
+	Event                 Kind    `mapstructure:"event"`
+}
+
+// Workers configures the reflection of a kind whose policy cannot be chosen.
+type Workers struct {
+	// Workers is the number of objects worked on at once; 0: the kind is not reflected.
+	Workers int `mapstructure:"workers"`
 }
 
 // Kind configures the reflection of a kind.
@@ -122,7 +136,6 @@ type VKubelet struct {
 	CertificateDirectory string `mapstructure:"certificateDirectory"`
 	// NodeLeaseDuration is in whole seconds.
 	NodeLeaseDuration time.Duration `mapstructure:"nodeLeaseDuration"`
-	Workers           int           `mapstructure:"workers"`
 	InFlight          int           `mapstructure:"inFlight"`
 }
 

@@ -119,7 +119,10 @@ func TestGoodFile(t *testing.T) {
 	require.Equal(t, Server{Address: "", Pprof: true}, e.Server)
 	require.Equal(t, 15*time.Second, e.Lease.Duration, "not in the file")
 	require.Equal(t, 90*time.Second, e.ShutdownTimeout)
-	require.Equal(t, Reflection{SkipLabels: []string{"example.com/a", "b"}, SkipAnnotations: []string{}, Event: Kind{Type: "DenyList", Workers: 2}}, e.Reflection)
+	require.Equal(t, []string{"example.com/a", "b"}, e.Reflection.SkipLabels)
+	require.Empty(t, e.Reflection.SkipAnnotations)
+	require.Equal(t, Kind{Type: "AllowList", Workers: 10}, e.Reflection.Secret, "its neighbour is not in the file")
+	require.Equal(t, Kind{Type: "DenyList"}, e.Reflection.Ingress)
 	require.Equal(t, 12, e.Controller.Workers)
 	require.Equal(t, []string{"--log.level=debug"}, e.Controller.VKubelet.ExtraArgs)
 	require.Equal(t, "50m", e.Controller.VKubelet.Resources.CPURequest, "its neighbour is in the file")
@@ -263,7 +266,7 @@ func TestPrintSaysWhereFromAndCanBeReadBack(t *testing.T) {
 		"  duration: 15s # default\n",
 		"  nodeAddress: \"fd00::1\" # env POD_IP\n",
 		"  skipAnnotations: [] # file",
-		"    extraArgs: # file testdata/all.good.yaml:17\n      - \"--log.level=debug\"\n",
+		"    extraArgs: # file testdata/all.good.yaml:19\n      - \"--log.level=debug\"\n",
 		"    resources:\n      cpuRequest: \"50m\" # default\n",
 	} {
 		require.Contains(t, out.String(), want)

@@ -111,6 +111,8 @@ func (e *Effective) readLine(key string, value *yaml.Node, origin string) error 
 			return nil // a section with nothing in it
 		}
 		return fmt.Errorf("%s: %q is not accepted: a section, its settings on lines of their own", key, value.Value)
+	case pointless[key] != "":
+		return fmt.Errorf("%s is not accepted: %s", key, pointless[key])
 	case !slices.Contains(known, key):
 		return fmt.Errorf("unknown key %s%s", key, didYouMean(key, known))
 	case e.origin[key] != "default":

@@ -35,8 +35,21 @@ var rules = map[string]kind{
 
 	"reflection.skipLabels":      list(matching("key", "a label key", metadataKey, 317)),
 	"reflection.skipAnnotations": list(matching("key", "an annotation key", metadataKey, 317)),
-	"reflection.event.type":      oneOf("DenyList", "AllowList"),
-	"reflection.event.workers":   integer(0, 1000),
+
+	"reflection.pod.workers":                   integer(1, 1000),
+	"reflection.service.type":                  oneOf("DenyList", "AllowList"),
+	"reflection.service.workers":               integer(0, 1000),
+	"reflection.endpointslice.workers":         integer(0, 1000),
+	"reflection.ingress.type":                  oneOf("DenyList", "AllowList"),
+	"reflection.ingress.workers":               integer(0, 1000),
+	"reflection.configmap.type":                oneOf("DenyList", "AllowList"),
+	"reflection.configmap.workers":             integer(0, 1000),
+	"reflection.secret.type":                   oneOf("DenyList", "AllowList"),
+	"reflection.secret.workers":                integer(0, 1000),
+	"reflection.serviceaccount.workers":        integer(0, 1000),
+	"reflection.persistentvolumeclaim.workers": integer(0, 1000),
+	"reflection.event.type":                    oneOf("DenyList", "AllowList"),
+	"reflection.event.workers":                 integer(0, 1000),
 
 	"controller.workers":          integer(1, 1000),
 	"controller.inFlightPerPeer":  integer(1, 10000),
@@ -62,7 +75,6 @@ var rules = map[string]kind{
 	"vkubelet.listenAddress":        address(),
 	"vkubelet.certificateDirectory": directory().orEmpty(),
 	"vkubelet.nodeLeaseDuration":    duration(time.Second, time.Hour),
-	"vkubelet.workers":              integer(1, 1000),
 	"vkubelet.inFlight":             integer(1, 10000),
 
 	"webhook.address":           address(),
@@ -70,6 +82,14 @@ var rules = map[string]kind{
 	"webhook.serviceName":       label(63),
 	"webhook.secretName":        objectName(),
 	"webhook.configurationName": objectName(),
+}
+
+// pointless says why settings that somebody may look for do not exist.
+var pointless = map[string]string{
+	"reflection.pod.type":                   "pods follow the namespace's offloading strategy and their node, not a policy; leave it out",
+	"reflection.endpointslice.type":         "EndpointSlices follow the policy of their Service: set reflection.service.type",
+	"reflection.serviceaccount.type":        "tokens follow the pods that use them, not a policy; leave it out",
+	"reflection.persistentvolumeclaim.type": "claims follow the pods that use them, not a policy; leave it out",
 }
 
 // needed lists the settings without a usable default that a role cannot start without.

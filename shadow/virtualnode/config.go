@@ -15,6 +15,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -38,6 +39,9 @@ type Config struct {
 
 	// VirtualKubelet has what a VirtualNode's spec.virtualKubelet leaves out.
 	VirtualKubelet VirtualKubeletDefaults
+	// NotReflected has the keys that the vkubelets leave here, whatever is offloaded. It is
+	// written into each VirtualNode's status, which they follow.
+	NotReflected offloadingv1beta1.NotReflected
 	// Drain bounds the deletion of a VirtualNode.
 	Drain DrainConfig
 

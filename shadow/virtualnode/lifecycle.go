@@ -47,9 +47,12 @@ type Lifecycle struct {
 
 	defaults VirtualKubeletDefaults
 	drain    DrainConfig
-	events   record.EventRecorder
-	log      *zap.Logger
-	clock    clock.PassiveClock
+	// notReflected goes into the status of every VirtualNode.
+	notReflected offloadingv1beta1.NotReflected
+
+	events record.EventRecorder
+	log    *zap.Logger
+	clock  clock.PassiveClock
 }
 
 // NewLifecycle returns the loop. It starts nothing; the informers must be started
@@ -70,6 +73,7 @@ func NewLifecycle(cfg Config) (*Lifecycle, error) {
 		clusterRoleBindings: cfg.ClusterRoleBindings.Lister(),
 		defaults:            cfg.VirtualKubelet,
 		drain:               cfg.Drain.withDefaults(),
+		notReflected:        cfg.NotReflected,
 		events:              cfg.Events,
 		log:                 cfg.Log,
 		clock:               cfg.Clock,

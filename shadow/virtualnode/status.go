@@ -95,10 +95,12 @@ func goingConditions(reason, message string) []metav1.Condition {
 	}}
 }
 
-// writeStatus writes vn's status if conditions change it.
+// writeStatus writes vn's status if that changes it: with the conditions, and with the
+// keys that are not reflected.
 func (l *Lifecycle) writeStatus(ctx context.Context, vn *offloadingv1beta1.VirtualNode, conditions []metav1.Condition) error {
 	want := vn.DeepCopy()
 	want.Status.ObservedGeneration = vn.Generation
+	want.Status.NotReflected = l.notReflected.DeepCopy()
 	for _, c := range conditions {
 		c.ObservedGeneration = vn.Generation
 		c.LastTransitionTime = metav1.NewTime(l.clock.Now())

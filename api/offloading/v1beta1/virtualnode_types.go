@@ -180,6 +180,22 @@ type VirtualNodeStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// NotReflected has the keys that this cluster's configuration keeps at home, beside
+	// those of spec.offloadingPatch. The vkubelet follows it.
+	// +optional
+	NotReflected *NotReflected `json:"notReflected,omitempty"`
+}
+
+// NotReflected are keys of labels and annotations that are not carried to the provider.
+type NotReflected struct {
+	// Labels that stay here.
+	// +listType=atomic
+	// +optional
+	Labels []string `json:"labels,omitempty"`
+	// Annotations that stay here.
+	// +listType=atomic
+	// +optional
+	Annotations []string `json:"annotations,omitempty"`
 }
 
 // VirtualNodeList is a list of VirtualNodes.

@@ -20,6 +20,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $skip := $v.offloading.reflection.skip -}}
 {{- $earlier := dict -}}
 {{- with get $v "reflection" }}{{ $earlier = .skip | default dict }}{{ end -}}
+{{- $reflection := dict
+  "skipLabels" (concat $skip.labels (get $earlier "labels" | default list) | uniq)
+  "skipAnnotations" (concat $skip.annotations (get $earlier "annotations" | default list) | uniq) -}}
+{{- range $resource, $setting := mergeOverwrite (deepCopy (omit $v.offloading.reflection "skip")) (deepCopy (omit (get $v "reflection" | default dict) "skip")) -}}
+{{- if and (hasKey $setting "type") (has $resource (list "pod" "endpointslice" "serviceaccount" "persistentvolumeclaim")) }}{{ fail (printf "offloading.reflection.%s.type is not accepted: %s" $resource (eq $resource "endpointslice" | ternary "EndpointSlices follow the policy of their Service; set offloading.reflection.service.type" "it follows the pods, not a policy; leave it out")) }}{{ end -}}
+{{- $_ := set $reflection $resource $setting -}}
+{{- end -}}
 {{- $vk := $v.virtualKubelet -}}
 {{- $vkubelet := dict
   "image" ($vk.image | default (include "liqod.image" .))
@@ -39,9 +46,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $config := dict
   "clusterID" $id
   "namespace" .Release.Namespace
-  "reflection" (dict
-    "skipLabels" (concat $skip.labels (get $earlier "labels" | default list) | uniq)
-    "skipAnnotations" (concat $skip.annotations (get $earlier "annotations" | default list) | uniq))
+  "reflection" $reflection
   "controller" $controller
   "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod") -}}
 {{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}
@@ -57,6 +62,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "server.address" "leave it out: the probes of the pods ask port 8080"
   "reflection.skipLabels" "use offloading.reflection.skip.labels"
   "reflection.skipAnnotations" "use offloading.reflection.skip.annotations"
+  "reflection.pod" "use offloading.reflection.pod"
+  "reflection.service" "use offloading.reflection.service"
+  "reflection.endpointslice" "use offloading.reflection.endpointslice"
+  "reflection.ingress" "use offloading.reflection.ingress"
+  "reflection.configmap" "use offloading.reflection.configmap"
+  "reflection.secret" "use offloading.reflection.secret"
+  "reflection.serviceaccount" "use offloading.reflection.serviceaccount"
+  "reflection.persistentvolumeclaim" "use offloading.reflection.persistentvolumeclaim"
+  "reflection.event" "use offloading.reflection.event"
   "controller.serviceAccount" "leave it out: the rights of the chart are those of service account liqod-controller"
   "vkubelet.virtualNode" "leave it out: each vkubelet is told its own"
   "vkubelet.nodeAddress" "use virtualKubelet.nodeAddress, or spec.virtualKubelet.nodeAddress of a VirtualNode"

@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// wish is what should stand in the provider for one object, and what its owner is told.
+type wish[R Object] struct {
+	want R
+	// reason and message of a warning; empty: none.
+	reason, message string
+}
+
+// ReasonFailedReflection is the reason of events about objects that cannot be reflected,
+// or only in part.
+const ReasonFailedReflection = "FailedReflection"
+
+// wishFor decides what should stand in the provider for local, which is nil where there
+// is none. What stands for an object of another cluster is never reflected any further.
+func (k Kind[L, R]) wishFor(local L, s Scope) (wish[R], error) {
+	var none L
+	if local == none || forge.Foreign(local, s.OriginClusterID) {
+		return wish[R]{}, nil
+	}
+	chosen := k.Chosen
+	if chosen == nil {
+		chosen = ByAnnotations[L]
+	}
+	yes, warning := chosen(local, s)
+	w := wish[R]{message: warning}
+	if warning != "" {
+		w.reason = ReasonFailedReflection
+	}
+	if !yes {
+		return w, nil
+	}
+	want, err := k.Forge(local, s)
+	var refused *forge.Refused
+	if errors.As(err, &refused) {
+		return wish[R]{reason: refused.Reason, message: refused.Message}, nil
+	}
+	if err != nil {
+		return wish[R]{}, fmt.Errorf("forging the object for the provider: %w", err)
+	}
+	w.want = want
+	return w, nil
+}
+
+// ByAnnotations is what Chosen is where a kind has none of its own: the policy and the two
+// annotations decide.
+func ByAnnotations[L Object](local L, s Scope) (bool, string) {
+	yes, conflict := forge.Reflects(s.Policy, local.GetAnnotations())
+	if conflict {
+		return yes, BothAnnotations
+	}
+	return yes, ""
+}
+
+// BothAnnotations is what is told of an object that has both annotations.
+const BothAnnotations = "not reflected: the annotations " + offloadingv1beta1.SkipReflectionAnnotation + " and " +
+	offloadingv1beta1.AllowReflectionAnnotation + " are both set, and the first one wins; remove one of them"
+
+// verb is what is to be done with the object in the provider.
+type verb string
+
+const (
+	nothing  verb = "nothing"
+	create   verb = "create"
+	update   verb = "update"
+	replace  verb = "replace"
+	withdraw verb = "withdraw"
+	// wait: it is going away already, and its disappearance tells.
+	wait verb = "wait"
+)
+
+// plan decides what makes have, the object of ours in the provider, as wanted; both are
+// nil where there is none. The patch is that of an update.
+func (k Kind[L, R]) plan(have, want R) (verb, []byte, error) {
+	var none R
+	switch {
+	case have == none && want == none:
+		return nothing, nil, nil
+	case have == none:
+		return create, nil, nil
+	case have.GetDeletionTimestamp() != nil:
+		return wait, nil, nil
+	case want == none:
+		return withdraw, nil, nil
+	case k.Replaces != nil && k.Replaces(have, want):
+		return replace, nil, nil
+	}
+	merged := k.Merge(have, want)
+	if equality.Semantic.DeepEqual(have, merged) {
+		return nothing, nil, nil
+	}
+	patch, err := mergePatch(have, merged)
+	if err != nil || patch == nil {
+		return nothing, nil, err
+	}
+	return update, patch, nil
+}
+
+// mergePatch returns the JSON merge patch that makes have merged, nil for none. It names
+// the UID, so that a successor of the same name is never written, and no resource
+// version: what others change in between is theirs.
+func mergePatch[R Object](have, merged R) ([]byte, error) {
+	before, err := json.Marshal(have)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the object as it is: %w", err)
+	}
+	after, err := json.Marshal(merged)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the object as wanted: %w", err)
+	}
+	diff, err := jsonmergepatch.CreateThreeWayJSONMergePatch(before, after, before)
+	if err != nil {
+		return nil, fmt.Errorf("comparing the object as it is and as wanted: %w", err)
+	}
+	patch := map[string]any{}
+	if err := json.Unmarshal(diff, &patch); err != nil {
+		return nil, fmt.Errorf("reading the difference: %w", err)
+	}
+	if len(patch) == 0 {
+		return nil, nil
+	}
+	metadata, ok := patch["metadata"].(map[string]any)
+	if !ok {
+		metadata = map[string]any{}
+		patch["metadata"] = metadata
+	}
+	metadata["uid"] = have.GetUID()
+	return json.Marshal(patch)
+}

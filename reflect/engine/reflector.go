@@ -1,0 +1,308 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/recent"
+)
+
+// kindLoop reflects the objects of one kind. Its keys are those of the local objects.
+type kindLoop[L, R Object] struct {
+	Kind[L, R]
+
+	engine  *Engine
+	setting Setting
+	loop    *loop.Loop
+	log     *zap.Logger
+	// written is what was written a moment ago, until the cache shows it.
+	written *recent.Writes[R]
+
+	mu     sync.RWMutex
+	stores map[string]*stores // by local namespace
+	// told is what an event has told of an object last.
+	told map[loop.Key]note
+}
+
+// stores are the caches of one kind for one offloaded namespace.
+type stores struct {
+	space         *space
+	local, remote cache.Store
+	synced        func() bool
+}
+
+type note struct {
+	text string
+	// blocked says that an object that is not ours has the name in the provider.
+	blocked bool
+}
+
+func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
+	r := &kindLoop[L, R]{
+		Kind: k, engine: e, setting: setting, log: e.cfg.Log.With(zap.String("resource", k.Resource)),
+		written: recent.New[R](e.cfg.Clock), stores: map[string]*stores{}, told: map[loop.Key]note{},
+	}
+	r.loop = loop.New(loop.Config{Name: LoopName(k.Resource), Sync: r.sync, Log: e.cfg.Log, Observer: e.cfg.Observer})
+	return r
+}
+
+// LoopName is the name of the loop of a kind, in metrics and logs.
+func LoopName(resource string) string { return "reflect-" + resource }
+
+func (r *kindLoop[L, R]) name() string { return r.loop.Name() }
+
+func (r *kindLoop[L, R]) run(ctx context.Context) error { return r.loop.Run(ctx, r.setting.Workers) }
+
+func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
+	local, remote := r.Local(s.home), r.Remote(s.there)
+	st := &stores{space: s, local: local.GetStore(), remote: remote.GetStore()}
+	synced := []cache.InformerSynced{}
+	watch := func(inf cache.SharedIndexInformer, h cache.ResourceEventHandler) error {
+		reg, err := inf.AddEventHandler(h)
+		if err != nil {
+			return fmt.Errorf("watching for %s: %w", r.name(), err)
+		}
+		synced = append(synced, reg.HasSynced)
+		return nil
+	}
+	if err := watch(local, changes(func(name string, _ any) { r.add(s.local, name) }, nil)); err != nil {
+		return nil, err
+	}
+	gone := func(obj any) {
+		if o, ok := obj.(R); ok {
+			r.written.Gone(o)
+		}
+	}
+	there := func(name string, _ any) { r.add(s.local, r.localName(name, s.scope.ObjectOptions)) }
+	if err := watch(remote, changes(there, gone)); err != nil {
+		return nil, err
+	}
+	for _, related := range r.Related {
+		concerned := func(_ string, obj any) {
+			for _, name := range related.Names(obj, st.local) {
+				r.add(s.local, name)
+			}
+		}
+		if err := watch(related.Informer(s.home), changes(concerned, nil)); err != nil {
+			return nil, err
+		}
+	}
+	st.synced = func() bool {
+		for _, f := range synced {
+			if !f() {
+				return false
+			}
+		}
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stores[s.local] = st
+	return st.synced, nil
+}
+
+// changes calls changed for an object that appears, changes or disappears, and gone
+// before it for one that disappears.
+func changes(changed func(name string, obj any), gone func(obj any)) cache.ResourceEventHandler {
+	call := func(obj any) {
+		if m, err := meta.Accessor(obj); err == nil {
+			changed(m.GetName(), obj)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: call,
+		UpdateFunc: func(before, after any) {
+			call(before) // what it concerned may not be what it concerns
+			call(after)
+		},
+		DeleteFunc: func(obj any) {
+			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = d.Obj
+			}
+			if gone != nil {
+				gone(obj)
+			}
+			call(obj)
+		},
+	}
+}
+
+func (r *kindLoop[L, R]) close(s *space) {
+	r.written.ForgetNamespace(s.remote)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.stores, s.local)
+	for key := range r.told {
+		if key.Namespace == s.local {
+			delete(r.told, key)
+		}
+	}
+}
+
+func (r *kindLoop[L, R]) add(namespace, name string) {
+	r.loop.Add(loop.Key{Namespace: namespace, Name: name})
+}
+
+func (r *kindLoop[L, R]) enqueue(namespace string) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for local, st := range r.stores {
+		if namespace != everywhere && namespace != local {
+			continue
+		}
+		for _, name := range names(st.local) {
+			r.add(local, name)
+		}
+		for _, name := range names(st.remote) { // what has no local object is told of by nobody else
+			r.add(local, r.localName(name, st.space.scope.ObjectOptions))
+		}
+	}
+}
+
+func names(store cache.Store) []string {
+	var out []string
+	for _, obj := range store.List() {
+		if m, err := meta.Accessor(obj); err == nil {
+			out = append(out, m.GetName())
+		}
+	}
+	return out
+}
+
+func (r *kindLoop[L, R]) storesOf(namespace string) *stores {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.stores[namespace]
+}
+
+// view is all that is known of one object: nil where there is none.
+type view[L, R Object] struct {
+	key   loop.Key
+	scope Scope
+	local L
+	have  R
+}
+
+func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
+	st := r.storesOf(key.Namespace)
+	if st == nil || !st.synced() {
+		return nil // looked at as soon as it is
+	}
+	if err := r.engine.cfg.Gate(); err != nil {
+		return nil // Resync follows
+	}
+	scope, ok := r.engine.scope(st.space, r.setting.Policy)
+	if !ok {
+		return nil // the VirtualNodes are going, and say no longer what may be carried
+	}
+	v := view[L, R]{key: key, scope: scope, local: get[L](st.local, key)}
+	there := loop.Key{Namespace: st.space.remote, Name: r.remoteName(key.Name, scope.ObjectOptions)}
+	var none R
+	cached := get[R](st.remote, there)
+	v.have, _ = r.written.Latest(there, cached, cached != none)
+	w, err := r.wishFor(v.local, scope)
+	if err != nil {
+		return err
+	}
+	return r.apply(ctx, v, w)
+}
+
+func get[T Object](store cache.Store, key loop.Key) T {
+	var none T
+	obj, found, err := store.GetByKey(key.String())
+	if o, ok := obj.(T); ok && found && err == nil {
+		return o
+	}
+	return none // a store's only error is that of another key function
+}
+
+// apply does what plan says.
+func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) error {
+	var none R
+	if v.have != none && r.written.WasDeleted(v.have.GetUID()) {
+		return nil // its disappearance wakes us
+	}
+	do, patch, err := r.plan(v.have, w.want)
+	if err != nil {
+		return err
+	}
+	if do != create { // a create finds out more
+		r.tell(v, w.reason, w.message, false)
+	}
+	switch do {
+	case create:
+		return r.create(ctx, v, w)
+	case update:
+		return r.update(ctx, v, patch)
+	case replace:
+		r.log.Info("object made anew: what has changed is immutable", zap.Stringer("key", v.key))
+		return r.delete(ctx, v.scope, v.have)
+	case withdraw:
+		return r.withdraw(ctx, v)
+	default:
+		return nil
+	}
+}
+
+// leftovers lists what we own of a kind that is off.
+func (k Kind[L, R]) leftovers(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) ([]metav1.Object, error) {
+	list, err := k.List(ctx, c, namespace, opts)
+	if err != nil {
+		return nil, fmt.Errorf("listing what is left of %s: %w", k.Resource, err)
+	}
+	var out []metav1.Object
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		m, err := meta.Accessor(obj)
+		if err == nil && m.GetDeletionTimestamp() == nil {
+			out = append(out, m)
+		}
+		return err
+	})
+	return out, err
+}
+
+func (k Kind[L, R]) remove(ctx context.Context, c Clients, obj metav1.Object) error {
+	err := k.Writer(c, obj.GetNamespace()).Delete(ctx, obj.GetName(), deleteUID(obj))
+	if ignoreGone(err) != nil {
+		return fmt.Errorf("deleting what is left of %s: %w", k.Resource, err)
+	}
+	return nil
+}
+
+// ours tells whether an object in the provider was put there for this pair of clusters.
+func ours(obj metav1.Object, s Scope) bool {
+	labels := obj.GetLabels()
+	return labels[offloadingv1beta1.OriginLabel] == s.OriginClusterID && labels[offloadingv1beta1.DestinationLabel] == s.DestinationClusterID
+}
+
+// tell has an event say what is wrong with an object, once.
+func (r *kindLoop[L, R]) tell(v view[L, R], reason, message string, blocked bool) {
+	var none L
+	r.mu.Lock()
+	news := r.told[v.key].text != message
+	if message == "" {
+		delete(r.told, v.key)
+	} else {
+		r.told[v.key] = note{message, blocked}
+	}
+	r.mu.Unlock()
+	if news && message != "" && v.local != none {
+		r.engine.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reason, message)
+	}
+}
+
+func (r *kindLoop[L, R]) blocked(key loop.Key) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.told[key].blocked
+}

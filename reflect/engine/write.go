@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+const (
+	// fieldManager is the name under which this package writes.
+	fieldManager = "liqod-vkubelet"
+
+	staleRetry     = 500 * time.Millisecond
+	namespaceRetry = 2 * time.Second
+	// takenRetry is how often a name that something else has is tried again: what is not
+	// ours is not watched.
+	takenRetry = 10 * time.Second
+)
+
+func deleteUID(obj metav1.Object) metav1.DeleteOptions { return apply.DeleteUID(obj) }
+func ignoreGone(err error) error                       { return apply.IgnoreGone(err) }
+
+func (r *kindLoop[L, R]) writer(s Scope) Writer[R] {
+	return r.Writer(r.engine.cfg.Remote, s.RemoteNamespace)
+}
+
+func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) error {
+	if r.blocked(v.key) {
+		// Reading costs the provider less than a create that fails.
+		if done, err := r.taken(ctx, v, w.want.GetName()); done {
+			return err
+		}
+	}
+	written, err := r.writer(v.scope).Create(ctx, w.want, metav1.CreateOptions{FieldManager: fieldManager})
+	switch {
+	case err == nil:
+		r.written.Wrote(written)
+		r.tell(v, w.reason, w.message, false)
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		if done, err := r.taken(ctx, v, w.want.GetName()); done {
+			return err
+		}
+		return loop.After(staleRetry)
+	default:
+		return r.refused(v, err)
+	}
+}
+
+// taken looks at the object that has the name already. One of ours is about to be shown
+// by the watch; one that is not is in the way, and that is told. done is false when there
+// is none.
+func (r *kindLoop[L, R]) taken(ctx context.Context, v view[L, R], name string) (done bool, err error) {
+	have, err := r.writer(v.scope).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return true, fmt.Errorf("looking at the object that has the name: %w", err)
+	case ours(have, v.scope):
+		r.tell(v, "", "", false)
+		return true, loop.After(staleRetry)
+	}
+	r.tell(v, ReasonFailedReflection, fmt.Sprintf("%s %s/%s of cluster %s was not made by liqod for this one, and is left as it is; waiting until it is gone",
+		r.Resource, v.scope.RemoteNamespace, name, v.scope.DestinationClusterID), true)
+	return true, loop.After(takenRetry)
+}
+
+func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], patch []byte) error {
+	written, err := r.writer(v.scope).Patch(ctx, v.have.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	switch {
+	case err == nil:
+		r.written.Wrote(written)
+		return nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return loop.After(staleRetry) // another object has the name by now, or none
+	default:
+		return r.refused(v, err)
+	}
+}
+
+// refused tells of what the provider refuses: it is tried again, with a growing delay.
+func (r *kindLoop[L, R]) refused(v view[L, R], err error) error {
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return loop.After(namespaceRetry)
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		r.tell(v, ReasonFailedReflection, fmt.Sprintf("cluster %s refuses it: %v", v.scope.DestinationClusterID, err), false)
+	}
+	return fmt.Errorf("writing to the provider: %w", err)
+}
+
+// withdraw deletes what stands for an object that is gone or no longer reflected. That
+// it is not wanted is confirmed by a live read.
+func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
+	live, err := r.Reader(r.engine.cfg.Home, v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
+	var none L
+	switch {
+	case apierrors.IsNotFound(err):
+		live = none
+	case err != nil:
+		return fmt.Errorf("confirming that it is not to be reflected: %w", err)
+	}
+	w, err := r.wishFor(live, v.scope)
+	if err != nil {
+		return err
+	}
+	var unwanted R
+	if w.want != unwanted {
+		return loop.After(staleRetry) // the cache is behind
+	}
+	return r.delete(ctx, v.scope, v.have)
+}
+
+func (r *kindLoop[L, R]) delete(ctx context.Context, s Scope, have R) error {
+	err := r.writer(s).Delete(ctx, have.GetName(), deleteUID(have))
+	if ignoreGone(err) != nil {
+		return fmt.Errorf("deleting from the provider: %w", err)
+	}
+	r.written.Deleted(have.GetUID())
+	return nil
+}
+
+// sweep deletes what is left, in one namespace, of the kinds that are off.
+func (e *Engine) sweep(ctx context.Context, key loop.Key) error {
+	s := e.spaces.get(key.Name)
+	if s == nil || e.cfg.Gate() != nil || s.swept.Load() {
+		return nil
+	}
+	var errs []error
+	for _, c := range e.cfg.Kinds {
+		if c.Setting.Workers == 0 {
+			errs = append(errs, e.sweepKind(ctx, c.Kind, s))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	s.swept.Store(true)
+	return nil
+}
+
+func (e *Engine) sweepKind(ctx context.Context, k Description, s *space) error {
+	left, err := k.leftovers(ctx, e.cfg.Remote, s.remote, metav1.ListOptions{LabelSelector: e.selector()})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	e.cfg.Log.Info("removing what is left of a kind that is off", zap.String("resource", k.resource()),
+		zap.String("remoteNamespace", s.remote), zap.Int("objects", len(left)))
+	var errs []error
+	for _, obj := range left {
+		errs = append(errs, k.remove(ctx, e.cfg.Remote, obj))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,49 @@
+package kinds
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/reflect/engine"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// ConfigMaps describes how ConfigMaps are reflected.
+func ConfigMaps() engine.Description {
+	informer := func(f engine.Factories) cache.SharedIndexInformer { return f.Core.Core().V1().ConfigMaps().Informer() }
+	return engine.Kind[*corev1.ConfigMap, *corev1.ConfigMap]{
+		Resource: "configmap",
+		Local:    informer,
+		Remote:   informer,
+		Reader: func(c engine.Clients, namespace string) engine.Reader[*corev1.ConfigMap] {
+			return c.Core.CoreV1().ConfigMaps(namespace)
+		},
+		Writer: func(c engine.Clients, namespace string) engine.Writer[*corev1.ConfigMap] {
+			return c.Core.CoreV1().ConfigMaps(namespace)
+		},
+		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
+			return c.Core.CoreV1().ConfigMaps(namespace).List(ctx, opts)
+		},
+		Forge: func(local *corev1.ConfigMap, s engine.Scope) (*corev1.ConfigMap, error) {
+			return forge.ConfigMap(local, s.ObjectOptions)
+		},
+		Merge:    forge.MergeConfigMap,
+		Replaces: forge.ReplacesConfigMap,
+		Chosen: func(local *corev1.ConfigMap, s engine.Scope) (bool, string) {
+			if local.Name == forge.RootCAConfigMap {
+				return true, "" // offloaded pods meet their own cluster's API server by it
+			}
+			return engine.ByAnnotations(local, s)
+		},
+		LocalName: func(name string, o forge.ObjectOptions) string {
+			return forge.LocalConfigMapName(name, o.OriginClusterID)
+		},
+		RemoteName: func(name string, o forge.ObjectOptions) string {
+			return forge.RemoteConfigMapName(name, o.OriginClusterID)
+		},
+	}
+}

@@ -1,0 +1,37 @@
+package kinds
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/reflect/engine"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// Secrets describes how Secrets are reflected: all but the tokens of service accounts.
+func Secrets() engine.Description {
+	informer := func(f engine.Factories) cache.SharedIndexInformer { return f.Core.Core().V1().Secrets().Informer() }
+	return engine.Kind[*corev1.Secret, *corev1.Secret]{
+		Resource: "secret",
+		Local:    informer,
+		Remote:   informer,
+		Reader: func(c engine.Clients, namespace string) engine.Reader[*corev1.Secret] {
+			return c.Core.CoreV1().Secrets(namespace)
+		},
+		Writer: func(c engine.Clients, namespace string) engine.Writer[*corev1.Secret] {
+			return c.Core.CoreV1().Secrets(namespace)
+		},
+		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
+			return c.Core.CoreV1().Secrets(namespace).List(ctx, opts)
+		},
+		Forge: func(local *corev1.Secret, s engine.Scope) (*corev1.Secret, error) {
+			return forge.Secret(local, s.ObjectOptions, false)
+		},
+		Merge:    forge.MergeSecret,
+		Replaces: forge.ReplacesSecret,
+	}
+}

@@ -1,0 +1,112 @@
+package roles
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/lease"
+	"github.com/liqod/liqod/reflect/engine"
+	"github.com/liqod/liqod/reflect/forge"
+	"github.com/liqod/liqod/reflect/kinds"
+	"github.com/liqod/liqod/roles/config"
+)
+
+// reflectionLease is the Lease, in the tenant namespace of a provider, by which the
+// active vkubelets of its virtual nodes agree who reflects what they share.
+const reflectionLease = "reflection"
+
+// reflection reflects what the virtual nodes of one provider share, in one of their
+// vkubelets at a time.
+type reflection struct {
+	lease *lease.Runner
+	make  func() *engine.Engine
+	// forget drops what is known of the loops of an engine that has ended.
+	forget func()
+
+	mu     sync.Mutex
+	engine *engine.Engine
+}
+
+func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate func() error,
+	tenant externalversions.SharedInformerFactory, recorder record.EventRecorder) (*reflection, error) {
+	settings := v.env.Config
+	runner, err := lease.New(lease.Config{
+		Client: v.home.plain.core.CoordinationV1(), Namespace: v.namespace, Name: reflectionLease, Identity: v.home.identity,
+		Duration: settings.Lease.Duration, RenewDeadline: settings.Lease.RenewDeadline, RetryPeriod: settings.Lease.RetryPeriod,
+		Log: v.env.Log, Clock: v.env.Clock,
+	})
+	if err != nil {
+		return nil, err
+	}
+	provider, err := v.home.peer(v.env, clusterID, config, settings.VKubelet.InFlight, runner.Fence())
+	if err != nil {
+		return nil, err
+	}
+	cfg := engine.Config{
+		Home: clientsOf(v.home.plain), Remote: clientsOf(provider),
+		NamespaceMaps: tenant.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: tenant.Offloading().V1beta1().VirtualNodes(),
+		TenantNamespace: v.namespace, Origin: settings.ClusterID, Destination: clusterID,
+		SkipLabels: settings.Reflection.SkipLabels, SkipAnnotations: settings.Reflection.SkipAnnotations,
+		Kinds: choices(settings.Reflection), Gate: gate, Transform: client.StripManagedFields,
+		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log.Named("reflection"), Observer: v.env.Observer,
+	}
+	return &reflection{lease: runner, make: func() *engine.Engine { return engine.New(cfg) }, forget: func() {
+		for _, name := range engine.LoopNames(cfg.Kinds) {
+			v.env.Tracker.Forget(name)
+		}
+	}}, nil
+}
+
+func clientsOf(c clients) engine.Clients { return engine.Clients{Core: c.core, Liqod: c.liqod} }
+
+// choices are the shared kinds that are built, with their settings.
+func choices(r config.Reflection) []engine.Choice {
+	kind := func(k config.Kind) engine.Setting {
+		return engine.Setting{Policy: forge.Policy(k.Type), Workers: k.Workers}
+	}
+	return []engine.Choice{
+		{Kind: kinds.ConfigMaps(), Setting: kind(r.ConfigMap)},
+		{Kind: kinds.Secrets(), Setting: kind(r.Secret)},
+	}
+}
+
+// run reflects whenever this process holds the lease, until ctx ends.
+func (r *reflection) run(ctx context.Context) error {
+	return r.lease.Run(ctx, func(ctx context.Context) error {
+		e := r.make()
+		r.set(e)
+		defer func() {
+			r.set(nil)
+			r.forget()
+		}()
+		return e.Run(ctx)
+	})
+}
+
+func (r *reflection) set(e *engine.Engine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.engine = e
+}
+
+// reflects tells whether this process reflects what the virtual nodes share.
+func (r *reflection) reflects() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.engine != nil
+}
+
+// resync has everything looked at again, if this process reflects.
+func (r *reflection) resync() {
+	r.mu.Lock()
+	e := r.engine
+	r.mu.Unlock()
+	if e != nil {
+		e.Resync()
+	}
+}
