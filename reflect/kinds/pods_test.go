@@ -319,7 +319,10 @@ func TestDeletion(t *testing.T) {
 	s.add(s.home.Tracker(), localPod(running, deleting))
 	s.there(localPod(), true, running)
 	s.start(t)
-	eventually(t, func() bool { return s.local(t) == nil || ended(s.local(t)) }, "the local pod ends")
+	eventually(t, func() bool {
+		pod := s.local(t)
+		return pod == nil || ended(pod)
+	}, "the local pod ends")
 	eventually(t, func() bool { return slices.Contains(writes(s.home.Actions()), "delete pods") }, "and is released")
 	require.Equal(t, []string{"delete shadowpods"}, writes(s.remoteLiqod.Actions()))
 	deletes := slices.DeleteFunc(s.remote.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() != "delete" })

@@ -1,0 +1,238 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// quickly is granted for a reflected change; on a quiet machine it takes milliseconds.
+const quickly = 10 * time.Second
+
+func TestReflection(t *testing.T) {
+	w := newWorld(t)
+	t.Run("Together", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T, *world){
+			"ConfigMap": testConfigMap, "Secret": testSecret, "Collision": testCollision, "ForeignKeys": testForeignKeys,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, w)
+			})
+		}
+	})
+}
+
+// there waits until an object in the provider is as wanted, and returns it.
+func there[T metav1.Object](t *testing.T, what string, get func(context.Context) (T, error), as func(T) bool) T {
+	t.Helper()
+	var found T
+	within(t, quickly, what, func(ctx context.Context) error {
+		obj, err := get(ctx)
+		if err != nil {
+			return err
+		}
+		if !as(obj) {
+			return fmt.Errorf("%s is not as wanted: %+v", obj.GetName(), obj)
+		}
+		found = obj
+		return nil
+	})
+	return found
+}
+
+// away waits until an object is not in the provider.
+func away[T metav1.Object](t *testing.T, what string, get func(context.Context) (T, error)) {
+	t.Helper()
+	within(t, quickly, what, func(ctx context.Context) error { return absent(get(ctx)) })
+}
+
+// getter reads one object with one client again and again.
+func getter[T any](c interface {
+	Get(context.Context, string, metav1.GetOptions) (T, error)
+}, name string) func(context.Context) (T, error) {
+	return func(ctx context.Context) (T, error) { return c.Get(ctx, name, metav1.GetOptions{}) }
+}
+
+func anyState[T any](T) bool { return true }
+
+func configMapOf(name string, data ...string) *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{}}
+	for i := 0; i+1 < len(data); i += 2 {
+		cm.Data[data[i]] = data[i+1]
+	}
+	return cm
+}
+
+// testConfigMap: a ConfigMap is created, changed, excluded, included and deleted.
+func testConfigMap(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "cm", offloadingv1beta1.NamespaceOffloadingSpec{})
+	home, remote := w.rome.Client().CoreV1().ConfigMaps("cm"), w.milan.Client().CoreV1().ConfigMaps("cm-rome")
+	get := getter(remote, "app")
+	local := configMapOf("app", "a", "1", "b", "2")
+	local.Labels, local.Annotations = map[string]string{"tier": "front"}, map[string]string{"note": "x", corev1.LastAppliedConfigAnnotation: "{}"}
+	_, err := home.Create(ctx, local, metav1.CreateOptions{})
+	require.NoError(t, err)
+	have := there(t, "created", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "1" && cm.Data["b"] == "2" })
+	require.Equal(t, "front", have.Labels["tier"])
+	require.Equal(t, "rome", have.Labels[offloadingv1beta1.OriginLabel])
+	require.Equal(t, "milan", have.Labels[offloadingv1beta1.DestinationLabel])
+	require.Equal(t, "x", have.Annotations["note"])
+	require.NotContains(t, have.Annotations, corev1.LastAppliedConfigAnnotation)
+	away(t, "and nothing under the name of the provider's own", getter(remote, "kube-root-ca.crt.rom"))
+	rootCA := there(t, "the home's root CA", getter(remote, "kube-root-ca.crt.rome"), anyState[*corev1.ConfigMap])
+	own, err := w.rome.Client().CoreV1().ConfigMaps("cm").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, own.Data, rootCA.Data)
+
+	patch := func(body string) {
+		t.Helper()
+		_, err := home.Patch(ctx, "app", types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	patch(`{"data":{"a":"3","b":null},"metadata":{"labels":{"tier":null,"new":"yes"}}}`)
+	have = there(t, "changed", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "3" && cm.Labels["new"] == "yes" })
+	require.NotContains(t, have.Data, "b")
+	require.NotContains(t, have.Labels, "tier")
+
+	patch(`{"metadata":{"annotations":{"liqo.io/skip-reflection":"true"}}}`)
+	away(t, "excluded", get)
+	patch(`{"metadata":{"annotations":{"liqo.io/skip-reflection":null}}}`)
+	have = there(t, "included again", get, anyState[*corev1.ConfigMap])
+	patch(`{"immutable":true,"data":{"a":"4"}}`)
+	there(t, "immutable", get, func(cm *corev1.ConfigMap) bool { return cm.Immutable != nil && *cm.Immutable && cm.UID == have.UID })
+	require.NoError(t, home.Delete(ctx, "app", metav1.DeleteOptions{}))
+	_, err = home.Create(ctx, configMapOf("app", "a", "5"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	there(t, "made anew", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "5" && cm.UID != have.UID })
+	require.NoError(t, home.Delete(ctx, "app", metav1.DeleteOptions{}))
+	away(t, "deleted", get)
+
+	require.NoError(t, remote.Delete(ctx, "kube-root-ca.crt.rome", metav1.DeleteOptions{}))
+	there(t, "what somebody deletes in the provider comes back", getter(remote, "kube-root-ca.crt.rome"), func(cm *corev1.ConfigMap) bool { return cm.UID != rootCA.UID })
+}
+
+// testSecret: Secrets of any type are reflected, but not the tokens of service accounts.
+func testSecret(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "secrets", offloadingv1beta1.NamespaceOffloadingSpec{})
+	home, remote := w.rome.Client().CoreV1().Secrets("secrets"), w.milan.Client().CoreV1().Secrets("secrets-rome")
+	for _, s := range []*corev1.Secret{
+		{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, StringData: map[string]string{"a": "1"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "pull"}, Type: corev1.SecretTypeDockerConfigJson, StringData: map[string]string{".dockerconfigjson": `{"auths":{}}`}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "basic"}, Type: corev1.SecretTypeBasicAuth, StringData: map[string]string{"username": "u", "password": "p"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Type: "example.com/own", StringData: map[string]string{"x": "y"}},
+	} {
+		_, err := home.Create(ctx, s, metav1.CreateOptions{})
+		require.NoError(t, err)
+		have := there(t, s.Name, getter(remote, s.Name), anyState[*corev1.Secret])
+		want, err := home.Get(ctx, s.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, want.Data, have.Data)
+		require.Equal(t, want.Type, have.Type)
+	}
+	token, err := home.Create(ctx, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken,
+		ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.toldAbout(t, token, "ReflectionDisabled", "tokens of service accounts stay")
+	_, err = remote.Get(ctx, "token", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
+
+	before, err := remote.Get(ctx, "own", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, home.Delete(ctx, "own", metav1.DeleteOptions{}))
+	_, err = home.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Type: "example.com/other"}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	there(t, "another type", getter(remote, "own"), func(s *corev1.Secret) bool { return s.Type == "example.com/other" && s.UID != before.UID })
+}
+
+// toldAbout waits for a Warning event about an object at home.
+func (w *world) toldAbout(t *testing.T, obj metav1.Object, reason, says string) {
+	t.Helper()
+	within(t, quickly, "told: "+reason, func(ctx context.Context) error {
+		events, err := w.rome.Client().CoreV1().Events(obj.GetNamespace()).List(ctx, metav1.ListOptions{
+			FieldSelector: "type=Warning,reason=" + reason + ",involvedObject.uid=" + string(obj.GetUID())})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if strings.Contains(e.Message, says) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d events, none of which says %q", len(events.Items), says)
+	})
+}
+
+// testCollision: an object of the provider is never touched; the user is told, and the
+// name is taken when it is free.
+func testCollision(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "collide", offloadingv1beta1.NamespaceOffloadingSpec{})
+	home, remote := w.rome.Client().CoreV1().ConfigMaps("collide"), w.milan.Client().CoreV1().ConfigMaps("collide-rome")
+	theirs, err := remote.Create(ctx, configMapOf("app", "whose", "milan's"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	local, err := home.Create(ctx, configMapOf("app", "whose", "rome's"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.toldAbout(t, local, "FailedReflection", "collide-rome/app")
+	now, err := remote.Get(ctx, "app", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, theirs.ResourceVersion, now.ResourceVersion)
+	require.NoError(t, remote.Delete(ctx, "app", metav1.DeleteOptions{}))
+	within(t, 20*time.Second, "reflected when the name is free", func(ctx context.Context) error {
+		cm, err := remote.Get(ctx, "app", metav1.GetOptions{})
+		if err == nil && cm.Data["whose"] != "rome's" {
+			err = fmt.Errorf("data %v", cm.Data)
+		}
+		return err
+	})
+	// An object of the provider outlives a local one of its name.
+	_, err = remote.Create(ctx, configMapOf("other", "whose", "milan's"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	other, err := home.Create(ctx, configMapOf("other"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.toldAbout(t, other, "FailedReflection", "collide-rome/other")
+	require.NoError(t, home.Delete(ctx, "other", metav1.DeleteOptions{}))
+	holds(t, time.Now().Add(3*time.Second), "the provider's own stays", func(ctx context.Context) error {
+		_, err := remote.Get(ctx, "other", metav1.GetOptions{})
+		return err
+	})
+}
+
+// testForeignKeys: what somebody adds in the provider stays, and what we no longer set
+// goes; what somebody changes there is put right.
+func testForeignKeys(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "keys", offloadingv1beta1.NamespaceOffloadingSpec{})
+	home, remote := w.rome.Client().CoreV1().ConfigMaps("keys"), w.milan.Client().CoreV1().ConfigMaps("keys-rome")
+	local := configMapOf("app", "a", "1")
+	local.Labels = map[string]string{"ours": "1"}
+	_, err := home.Create(ctx, local, metav1.CreateOptions{})
+	require.NoError(t, err)
+	get := getter(remote, "app")
+	there(t, "created", get, anyState[*corev1.ConfigMap])
+	_, err = remote.Patch(ctx, "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"theirs":"2"},"annotations":{"theirs":"3"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	_, err = home.Patch(ctx, "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"ours":null}},"data":{"a":"2"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	have := there(t, "changed", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "2" })
+	require.NotContains(t, have.Labels, "ours")
+	require.Equal(t, "2", have.Labels["theirs"])
+	require.Equal(t, "3", have.Annotations["theirs"])
+	_, err = remote.Patch(ctx, "app", types.MergePatchType, []byte(`{"data":{"a":"wrong","b":"more"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	have = there(t, "put right", get, func(cm *corev1.ConfigMap) bool { return cm.Data["a"] == "2" })
+	require.NotContains(t, have.Data, "b")
+	require.Equal(t, "2", have.Labels["theirs"])
+}
