@@ -1,0 +1,353 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+func TestLife(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.createHome(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "app"}})
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.idle(t, "shop")
+	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
+	r.requireWrites(t, `patch configmaps shop-rome/app {"data":{"a":"2"},"metadata":{"uid":"remote-1"}}`)
+	r.deleteHome(t, "app")
+	r.requireWrites(t, "delete configmaps shop-rome/app")
+	r.createHome(t, local("late"))
+	r.requireWrites(t, "create configmaps shop-rome/late")
+	r.silent(t, "at rest")
+	require.Empty(t, r.events.Events)
+}
+
+func TestDeletesNameTheUID(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	r.add(r.remote.Tracker(), forged(local("app")))
+	r.start(t)
+	eventually(t, func() bool { return len(writesOf(r.remote)) > 0 }, "what has no local object is removed")
+	for _, a := range r.remote.Actions() {
+		if d, ok := a.(clienttesting.DeleteAction); ok {
+			require.Equal(t, types.UID("forged-local-app"), *d.GetDeleteOptions().Preconditions.UID)
+		}
+	}
+	reads := 0
+	for _, a := range r.home.Actions() {
+		if a.GetVerb() == "get" {
+			reads++
+		}
+	}
+	require.Equal(t, 1, reads, "confirmed by a live read")
+}
+
+func TestRestartWritesNothing(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	for _, name := range []string{"a", "b", "c"} {
+		r.createHome(t, local(name))
+	}
+	stop := r.start(t)
+	r.requireWrites(t, "create configmaps", "create configmaps", "create configmaps")
+	stop()
+	r.start(t)
+	r.idle(t, "shop")
+	r.engine.Resync() // as a duplicate of every event
+	r.silent(t, "everything is as wanted")
+}
+
+func TestStaleCache(t *testing.T) {
+	r := newRig()
+	r.remote.PrependWatchReactor("configmaps", func(clienttesting.Action) (bool, watch.Interface, error) {
+		return true, watch.NewFake(), nil // shows nothing ever
+	})
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.engine.Resync()
+	r.silent(t, "it is known what was written")
+	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
+	r.requireWrites(t, "patch configmaps shop-rome/app")
+	r.deleteHome(t, "app")
+	r.requireWrites(t, "delete configmaps shop-rome/app")
+	r.engine.Resync()
+	r.silent(t, "it is known what was deleted")
+}
+
+// A home cache that is behind must not have anything deleted.
+func TestStaleHomeCache(t *testing.T) {
+	r := newRig()
+	r.home.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &corev1.ConfigMapList{}, nil
+	})
+	r.home.PrependWatchReactor("configmaps", func(clienttesting.Action) (bool, watch.Interface, error) {
+		return true, watch.NewFake(), nil
+	})
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.add(r.remote.Tracker(), forged(local("app")))
+	r.start(t)
+	eventually(t, func() bool { return len(r.home.Actions()) > 2 }, "asks live")
+	r.silent(t, "the live read says that it is there")
+}
+
+func TestConflictAndErrors(t *testing.T) {
+	conflict := apierrors.NewConflict(corev1.Resource("configmaps"), "app", nil)
+	away := apierrors.NewServiceUnavailable("away")
+	for name, tc := range map[string]struct {
+		verb string
+		err  error
+	}{
+		"create, away":    {"create", away},
+		"update, away":    {"patch", away},
+		"update, uid":     {"patch", conflict},
+		"update, gone":    {"patch", apierrors.NewNotFound(corev1.Resource("configmaps"), "app")},
+		"withdrawal away": {"delete", away},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig()
+			failed := false
+			r.remote.PrependReactor(tc.verb, "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if failed {
+					return false, nil, nil
+				}
+				failed = true
+				return true, nil, tc.err
+			})
+			r.offload(t, "shop")
+			if tc.verb != "delete" {
+				r.createHome(t, local("app"))
+			}
+			if tc.verb != "create" {
+				r.add(r.remote.Tracker(), forged(local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "old" })))
+			}
+			r.start(t)
+			r.requireWrites(t, tc.verb+" configmaps shop-rome/app", tc.verb+" configmaps shop-rome/app")
+			r.silent(t, "done")
+		})
+	}
+}
+
+func TestCollision(t *testing.T) {
+	r := newRig()
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: "app", UID: "theirs"}}
+	r.offload(t, "shop")
+	r.add(r.remote.Tracker(), theirs)
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireEvent(t, "Warning FailedReflection", "configmap shop-rome/app of cluster milan")
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.engine.Resync()
+	r.silent(t, "asked for by a read, and told once")
+	require.Empty(t, r.events.Events)
+	require.Equal(t, types.UID("theirs"), r.there(t, "app").UID)
+	r.deleteHome(t, "app")
+	r.silent(t, "what is not ours stays")
+
+	r.createHome(t, local("app"))
+	r.requireEvent(t, "FailedReflection")
+	r.remote.ClearActions()
+	require.NoError(t, r.remote.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("configmaps"), "shop-rome", "app"))
+	r.engine.Resync()
+	r.requireWrites(t, "create configmaps shop-rome/app")
+}
+
+func TestImmutableIsMadeAnew(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	old := local("app", func(cm *corev1.ConfigMap) { cm.Immutable, cm.Data["a"] = ptr.To(true), "old" })
+	r.add(r.remote.Tracker(), forged(old))
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireWrites(t, "delete configmaps shop-rome/app", "create configmaps shop-rome/app")
+	r.silent(t, "done")
+}
+
+// A deletion that stopped half-way: the object in the provider is going already.
+func TestGoingIsWaitedFor(t *testing.T) {
+	for name, wanted := range map[string]bool{"wanted again": true, "not wanted": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig()
+			r.offload(t, "shop")
+			going := forged(local("app"))
+			going.DeletionTimestamp, going.Finalizers = ptr.To(metav1.Now()), []string{"example.com/slow"}
+			r.add(r.remote.Tracker(), going)
+			if wanted {
+				r.createHome(t, local("app"))
+			}
+			r.start(t)
+			r.idle(t, "shop")
+			r.silent(t, "it goes by itself")
+			require.NoError(t, r.remote.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("configmaps"), "shop-rome", "app"))
+			if wanted {
+				r.requireWrites(t, "create configmaps shop-rome/app")
+			} else {
+				r.silent(t, "nothing is left to do")
+			}
+		})
+	}
+}
+
+func TestAnnotations(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.updateHome(t, local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation)))
+	r.requireWrites(t, "delete configmaps shop-rome/app")
+	r.updateHome(t, local("app"))
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.updateHome(t, local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation), annotated(offloadingv1beta1.AllowReflectionAnnotation)))
+	r.requireWrites(t, "delete configmaps shop-rome/app")
+	r.requireEvent(t, "FailedReflection", "both set")
+}
+
+func TestPolicyChange(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	r.createHome(t, local("plain"))
+	r.createHome(t, local("allowed", annotated(offloadingv1beta1.AllowReflectionAnnotation)))
+	stop := r.start(t)
+	r.requireWrites(t, "create configmaps", "create configmaps")
+	stop()
+	r.setting.Policy = forge.AllowList
+	stop = r.start(t)
+	r.requireWrites(t, "delete configmaps shop-rome/plain")
+	stop()
+	r.setting.Policy = forge.DenyList
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/plain")
+}
+
+func TestKindOff(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.add(r.remote.Tracker(), forged(local("app")),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: "theirs", UID: "theirs"}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: "paris", UID: "paris",
+			Labels: map[string]string{offloadingv1beta1.OriginLabel: "paris", offloadingv1beta1.DestinationLabel: "milan"}}})
+	r.setting.Workers = 0
+	r.start(t)
+	r.requireWrites(t, "delete configmaps shop-rome/app")
+	r.engine.Resync()
+	r.silent(t, "swept once")
+	for _, a := range append(r.remote.Actions(), r.home.Actions()...) {
+		require.NotEqual(t, "watch", a.GetVerb())
+	}
+}
+
+func TestUnmappedIsLeftToTheProvider(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop", "bank")
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.offload(t, "bank")
+	eventually(t, func() bool { return r.engine.spaces.get("shop") == nil }, "closed")
+	r.deleteHome(t, "app")
+	r.createHome(t, local("more"))
+	r.silent(t, "the provider deletes the twin namespace")
+	r.offload(t, "shop", "bank")
+	eventually(t, func() bool { return r.there(t, "more") != nil && r.there(t, "app") == nil }, "open again")
+}
+
+// Nothing is written while the provider is away, or is another cluster.
+func TestGate(t *testing.T) {
+	r := newRig()
+	r.closed.Store(true)
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.add(r.remote.Tracker(), forged(local("orphan")))
+	r.start(t)
+	r.idle(t, "shop")
+	r.silent(t, "the gate is closed")
+	r.closed.Store(false)
+	r.engine.Resync()
+	eventually(t, func() bool { return len(writesOf(r.remote)) == 2 }, "caught up")
+	require.NotNil(t, r.there(t, "app"))
+	require.Nil(t, r.there(t, "orphan"))
+}
+
+func TestSkipListsAreLive(t *testing.T) {
+	r := newRig()
+	r.skipLabels = []string{"usual"}
+	r.offload(t, "shop")
+	r.createHome(t, local("app", func(cm *corev1.ConfigMap) {
+		cm.Labels = map[string]string{"usual": "1", "configured": "1", "patched": "1", "kept": "1"}
+	}))
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	require.NotContains(t, r.there(t, "app").Labels, "usual")
+	vns := r.homeLiqod.OffloadingV1beta1().VirtualNodes(tenant)
+	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
+		Status: offloadingv1beta1.VirtualNodeStatus{NotReflected: &offloadingv1beta1.NotReflected{Labels: []string{"configured"}}}}
+	_, err := vns.Update(t.Context(), vn, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.requireWrites(t, "patch configmaps shop-rome/app")
+	require.NotContains(t, r.there(t, "app").Labels, "configured")
+	require.Contains(t, r.there(t, "app").Labels, "usual", "the status says what there is")
+	vn = vn.DeepCopy()
+	vn.Generation = 2
+	vn.Spec.OffloadingPatch = &offloadingv1beta1.OffloadingPatch{LabelsNotReflected: []string{"patched"}}
+	_, err = vns.Update(t.Context(), vn, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.requireWrites(t, "patch configmaps shop-rome/app")
+	have := r.there(t, "app").Labels
+	require.NotContains(t, have, "patched")
+	require.Contains(t, have, "kept")
+
+	// Another virtual node of the provider says nothing else: who reflects does not matter.
+	_, err = vns.Create(t.Context(), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-2"},
+		Status: vn.Status}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.silent(t, "the same")
+	require.NoError(t, vns.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	require.NoError(t, vns.Delete(t.Context(), "milan-2", metav1.DeleteOptions{}))
+	r.createHome(t, local("more"))
+	r.remote.ClearActions()
+	r.silent(t, "without a VirtualNode nobody says what may be carried")
+}
+
+func TestWhatIsReflectedToUsStays(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	r.createHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Labels[offloadingv1beta1.OriginLabel] = "paris" }))
+	r.start(t)
+	r.idle(t, "shop")
+	r.silent(t, "nothing goes round")
+}
+
+func TestRefusalIsTold(t *testing.T) {
+	r := newRig()
+	refuse := true
+	r.remote.PrependReactor("create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return refuse, nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "app", nil)
+	})
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireEvent(t, "FailedReflection", "cluster milan refuses it")
+	eventually(t, func() bool { return len(writesOf(r.remote)) > 2 }, "tried again")
+	require.Empty(t, r.events.Events, "told once")
+	refuse = false
+	eventually(t, func() bool { return r.there(t, "app") != nil }, "and made when it may be")
+}

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+func TestPlan(t *testing.T) {
+	want := forged(local("app"))
+	change := func(f func(*corev1.ConfigMap)) *corev1.ConfigMap {
+		out := want.DeepCopy()
+		f(out)
+		return out
+	}
+	for name, tc := range map[string]struct {
+		have, want *corev1.ConfigMap
+		verb       verb
+		patch      string
+	}{
+		"nothing wanted, nothing there": {nil, nil, nothing, ""},
+		"missing":                       {nil, want, create, ""},
+		"as wanted":                     {want, want, nothing, ""},
+		"not wanted":                    {want, nil, withdraw, ""},
+		"going":                         {change(func(cm *corev1.ConfigMap) { cm.DeletionTimestamp = ptr.To(metav1.Now()) }), want, wait, ""},
+		"not wanted, going":             {change(func(cm *corev1.ConfigMap) { cm.DeletionTimestamp = ptr.To(metav1.Now()) }), nil, wait, ""},
+		"keys of others": {change(func(cm *corev1.ConfigMap) {
+			cm.Labels["theirs"], cm.Annotations["theirs"], cm.Finalizers, cm.ResourceVersion = "1", "2", []string{"x"}, "7"
+		}), want, nothing, ""},
+		"one value": {change(func(cm *corev1.ConfigMap) { cm.Data["a"] = "0" }), want, update, `{"data":{"a":"1"},"metadata":{"uid":"forged-local-app"}}`},
+		"one value too many": {change(func(cm *corev1.ConfigMap) { cm.Data["b"] = "0" }), want, update,
+			`{"data":{"b":null},"metadata":{"uid":"forged-local-app"}}`},
+		"a label too many stays, ours is put right": {change(func(cm *corev1.ConfigMap) { cm.Labels["app"], cm.Labels["theirs"] = "x", "y" }), want, update,
+			`{"metadata":{"labels":{"app":"web"},"uid":"forged-local-app"}}`},
+		"immutable": {change(func(cm *corev1.ConfigMap) { cm.Immutable, cm.Data["a"] = ptr.To(true), "0" }), want, replace, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			do, patch, err := configMaps().plan(tc.have, tc.want)
+			require.NoError(t, err)
+			require.Equal(t, tc.verb, do)
+			if tc.patch == "" {
+				require.Empty(t, patch)
+				return
+			}
+			require.JSONEq(t, tc.patch, string(patch))
+		})
+	}
+}
+
+func TestWishFor(t *testing.T) {
+	scope := Scope{Policy: forge.DenyList, ObjectOptions: forge.ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: "shop-rome"}}
+	refusing := configMaps()
+	refusing.Forge = func(*corev1.ConfigMap, Scope) (*corev1.ConfigMap, error) {
+		return nil, &forge.Refused{Reason: "NotNow", Message: "later"}
+	}
+	failing := configMaps()
+	failing.Forge = func(*corev1.ConfigMap, Scope) (*corev1.ConfigMap, error) { return nil, errors.New("broken") }
+	for name, tc := range map[string]struct {
+		kind    Kind[*corev1.ConfigMap, *corev1.ConfigMap]
+		local   *corev1.ConfigMap
+		policy  forge.Policy
+		want    bool
+		reason  string
+		message string
+		fails   bool
+	}{
+		"gone":                   {kind: configMaps()},
+		"there":                  {kind: configMaps(), local: local("app"), want: true},
+		"of another cluster":     {kind: configMaps(), local: local("app", func(cm *corev1.ConfigMap) { cm.Labels[offloadingv1beta1.OriginLabel] = "paris" })},
+		"of ours, come back":     {kind: configMaps(), local: local("app", func(cm *corev1.ConfigMap) { cm.Labels[offloadingv1beta1.OriginLabel] = "rome" }), want: true},
+		"excluded":               {kind: configMaps(), local: local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation))},
+		"not allowed":            {kind: configMaps(), local: local("app"), policy: forge.AllowList},
+		"allowed":                {kind: configMaps(), local: local("app", annotated(offloadingv1beta1.AllowReflectionAnnotation)), policy: forge.AllowList, want: true},
+		"both annotations":       {kind: configMaps(), local: local("app", annotated(offloadingv1beta1.AllowReflectionAnnotation), annotated(offloadingv1beta1.SkipReflectionAnnotation)), reason: ReasonFailedReflection, message: BothAnnotations},
+		"refused":                {kind: refusing, local: local("app"), reason: "NotNow", message: "later"},
+		"excluded before it all": {kind: failing, local: local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation))},
+		"failing":                {kind: failing, local: local("app"), fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := scope
+			if tc.policy != "" {
+				s.Policy = tc.policy
+			}
+			w, err := tc.kind.wishFor(tc.local, s)
+			require.Equal(t, tc.fails, err != nil)
+			require.Equal(t, tc.want, w.want != nil)
+			require.Equal(t, tc.reason, w.reason)
+			require.Equal(t, tc.message, w.message)
+		})
+	}
+}
+
+func TestMapped(t *testing.T) {
+	m := &offloadingv1beta1.NamespaceMap{
+		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"yes": "yes-rome", "renamed": "new", "refused": "no", "silent": "x"}},
+		Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{
+			"yes":     {RemoteNamespace: "yes-rome", Phase: offloadingv1beta1.MappingAccepted},
+			"renamed": {RemoteNamespace: "old", Phase: offloadingv1beta1.MappingAccepted},
+			"refused": {RemoteNamespace: "no", Phase: offloadingv1beta1.MappingCreationLoopBackOff},
+			"over":    {RemoteNamespace: "over-rome", Phase: offloadingv1beta1.MappingAccepted},
+		}},
+	}
+	require.Equal(t, map[string]string{"yes": "yes-rome"}, Mapped(m))
+	require.Empty(t, Mapped(nil))
+}

@@ -1,0 +1,266 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+const tenant = "liqo-tenant-milan"
+
+// configMaps is a description as those of package kinds.
+func configMaps() Kind[*corev1.ConfigMap, *corev1.ConfigMap] {
+	informer := func(f Factories) cache.SharedIndexInformer { return f.Core.Core().V1().ConfigMaps().Informer() }
+	return Kind[*corev1.ConfigMap, *corev1.ConfigMap]{
+		Resource: "configmap", Local: informer, Remote: informer,
+		Reader: func(c Clients, namespace string) Reader[*corev1.ConfigMap] {
+			return c.Core.CoreV1().ConfigMaps(namespace)
+		},
+		Writer: func(c Clients, namespace string) Writer[*corev1.ConfigMap] {
+			return c.Core.CoreV1().ConfigMaps(namespace)
+		},
+		List: func(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
+			return c.Core.CoreV1().ConfigMaps(namespace).List(ctx, opts)
+		},
+		Forge: func(local *corev1.ConfigMap, s Scope) (*corev1.ConfigMap, error) {
+			return forge.ConfigMap(local, s.ObjectOptions)
+		},
+		Merge: forge.MergeConfigMap, Replaces: forge.ReplacesConfigMap,
+	}
+}
+
+// rig is a consumer and a provider made of fakes, with an engine between them.
+type rig struct {
+	home, remote           *fake.Clientset
+	homeLiqod, remoteLiqod *liqodfake.Clientset
+	events                 *record.FakeRecorder
+	closed                 atomic.Bool // the gate
+	setting                Setting
+	skipLabels             []string
+	engine                 *Engine
+}
+
+func newRig() *rig {
+	r := &rig{
+		home: fake.NewClientset(), remote: fake.NewClientset(), homeLiqod: liqodfake.NewSimpleClientset(), remoteLiqod: liqodfake.NewSimpleClientset(),
+		events: record.NewFakeRecorder(100), setting: Setting{Policy: forge.DenyList, Workers: 4},
+	}
+	var serial atomic.Int64
+	r.remote.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if m, err := meta.Accessor(action.(clienttesting.CreateAction).GetObject()); err == nil {
+			m.SetUID(types.UID(fmt.Sprintf("remote-%d", serial.Add(1))))
+			m.SetResourceVersion(fmt.Sprint(serial.Load()))
+		}
+		return false, nil, nil
+	})
+	// As an API server does: without versions nobody can tell which of two states is newer.
+	r.remote.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		_, obj, err := clienttesting.ObjectReaction(r.remote.Tracker())(action)
+		if err != nil {
+			return true, nil, err
+		}
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return true, nil, err
+		}
+		m.SetResourceVersion(fmt.Sprint(serial.Add(1)))
+		return true, obj, r.remote.Tracker().Update(action.GetResource(), obj, action.GetNamespace())
+	})
+	r.add(r.homeLiqod.Tracker(), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}})
+	return r
+}
+
+func (r *rig) add(tracker clienttesting.ObjectTracker, objects ...runtime.Object) {
+	for _, o := range objects {
+		if err := tracker.Add(o); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// offload maps namespaces to their twins, NAMESPACE-rome.
+func (r *rig) offload(t *testing.T, namespaces ...string) {
+	t.Helper()
+	m := &offloadingv1beta1.NamespaceMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
+		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{}},
+		Status:     offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{}},
+	}
+	for _, ns := range namespaces {
+		m.Spec.DesiredMapping[ns] = ns + "-rome"
+		m.Status.CurrentMapping[ns] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns + "-rome", Phase: offloadingv1beta1.MappingAccepted}
+	}
+	maps := r.homeLiqod.OffloadingV1beta1().NamespaceMaps(tenant)
+	if _, err := maps.Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
+		_, err = maps.Update(t.Context(), m, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+}
+
+func (r *rig) start(t *testing.T) (stop func()) {
+	t.Helper()
+	own := externalversions.NewSharedInformerFactory(r.homeLiqod, 0)
+	r.engine = New(Config{
+		Home: Clients{r.home, r.homeLiqod}, Remote: Clients{r.remote, r.remoteLiqod},
+		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		TenantNamespace: tenant, Origin: "rome", Destination: "milan", SkipLabels: r.skipLabels,
+		Kinds: []Choice{{configMaps(), r.setting}},
+		Gate: func() error {
+			if r.closed.Load() {
+				return fmt.Errorf("closed")
+			}
+			return nil
+		},
+		Transform: func(o any) (any, error) { return o, nil },
+		Recorder:  r.events, Clock: clock.RealClock{}, Log: zap.NewNop(),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	own.Offloading().V1beta1().NamespaceMaps().Informer()
+	own.Offloading().V1beta1().VirtualNodes().Informer()
+	own.Start(ctx.Done())
+	done := make(chan error, 1)
+	go func() { done <- r.engine.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			require.NoError(t, <-done)
+			own.Shutdown()
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func eventually(t *testing.T, cond func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, cond, 10*time.Second, 2*time.Millisecond, what)
+}
+
+// idle waits until the watches of a namespace are open and nothing is queued.
+func (r *rig) idle(t *testing.T, namespace string) {
+	t.Helper()
+	eventually(t, func() bool {
+		if r.engine.spaces.get(namespace) == nil || r.engine.sweeper.Len() > 0 {
+			return false
+		}
+		for _, any := range r.engine.reflectors {
+			k := any.(*kindLoop[*corev1.ConfigMap, *corev1.ConfigMap])
+			if st := k.storesOf(namespace); st == nil || !st.synced() || k.loop.Len() > 0 {
+				return false
+			}
+		}
+		return true
+	}, "the engine is idle")
+}
+
+// silent requires that nothing is written to the provider for a while, and nothing ever
+// at home.
+func (r *rig) silent(t *testing.T, what string) {
+	t.Helper()
+	require.Never(t, func() bool { return len(writesOf(r.remote)) > 0 }, 250*time.Millisecond, 10*time.Millisecond, what)
+	kubetest.RequireWrites(t, r.home)
+}
+
+func writesOf(c *fake.Clientset) (out []string) {
+	for _, a := range c.Actions() {
+		switch a.GetVerb() {
+		case "get", "list", "watch":
+		default:
+			out = append(out, a.GetVerb()+" "+a.GetResource().Resource)
+		}
+	}
+	return out
+}
+
+// requireWrites waits for exactly these writes to the provider, in this order, and
+// forgets them.
+func (r *rig) requireWrites(t *testing.T, want ...string) {
+	t.Helper()
+	eventually(t, func() bool { return len(writesOf(r.remote)) >= len(want) }, "writes "+strings.Join(want, ", "))
+	kubetest.RequireWrites(t, r.remote, want...)
+}
+
+func local(name string, change ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("local-" + name), Labels: map[string]string{"app": "web"}},
+		Data:       map[string]string{"a": "1"},
+	}
+	for _, c := range change {
+		c(cm)
+	}
+	return cm
+}
+
+func annotated(key string) func(*corev1.ConfigMap) {
+	return func(cm *corev1.ConfigMap) { metav1.SetMetaDataAnnotation(&cm.ObjectMeta, key, "true") }
+}
+
+// forged is what the engine makes of a local ConfigMap.
+func forged(cm *corev1.ConfigMap) *corev1.ConfigMap {
+	out, err := forge.ConfigMap(cm, forge.ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: cm.Namespace + "-rome"})
+	if err != nil {
+		panic(err)
+	}
+	out.UID = "forged-" + cm.UID
+	return out
+}
+
+func (r *rig) createHome(t *testing.T, cm *corev1.ConfigMap) {
+	t.Helper()
+	r.add(r.home.Tracker(), cm)
+}
+
+func (r *rig) updateHome(t *testing.T, cm *corev1.ConfigMap) {
+	t.Helper()
+	require.NoError(t, r.home.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), cm, cm.Namespace))
+}
+
+func (r *rig) deleteHome(t *testing.T, name string) {
+	t.Helper()
+	require.NoError(t, r.home.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("configmaps"), "shop", name))
+}
+
+func (r *rig) there(t *testing.T, name string) *corev1.ConfigMap {
+	t.Helper()
+	obj, err := r.remote.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"), "shop-rome", name)
+	if err != nil {
+		return nil
+	}
+	return obj.(*corev1.ConfigMap)
+}
+
+func (r *rig) requireEvent(t *testing.T, says ...string) {
+	t.Helper()
+	select {
+	case e := <-r.events.Events:
+		for _, s := range says {
+			require.Contains(t, e, s)
+		}
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "no event", says)
+	}
+}
