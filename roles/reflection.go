@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/lease"
 	"github.com/liqod/liqod/reflect/engine"
@@ -15,10 +16,6 @@ import (
 	"github.com/liqod/liqod/reflect/kinds"
 	"github.com/liqod/liqod/roles/config"
 )
-
-// reflectionLease is the Lease, in the tenant namespace of a provider, by which the
-// active vkubelets of its virtual nodes agree who reflects what they share.
-const reflectionLease = "reflection"
 
 // reflection reflects what the virtual nodes of one provider share, in one of their
 // vkubelets at a time.
@@ -36,7 +33,7 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 	tenant externalversions.SharedInformerFactory, recorder record.EventRecorder) (*reflection, error) {
 	settings := v.env.Config
 	runner, err := lease.New(lease.Config{
-		Client: v.home.plain.core.CoordinationV1(), Namespace: v.namespace, Name: reflectionLease, Identity: v.home.identity,
+		Client: v.home.plain.core.CoordinationV1(), Namespace: v.namespace, Name: offloadingv1beta1.ReflectionLease, Identity: v.home.identity,
 		Duration: settings.Lease.Duration, RenewDeadline: settings.Lease.RenewDeadline, RetryPeriod: settings.Lease.RetryPeriod,
 		Log: v.env.Log, Clock: v.env.Clock,
 	})
@@ -69,7 +66,11 @@ func choices(r config.Reflection) []engine.Choice {
 	kind := func(k config.Kind) engine.Setting {
 		return engine.Setting{Policy: forge.Policy(k.Type), Workers: k.Workers}
 	}
+	services := kind(r.Service)
 	return []engine.Choice{
+		{Kind: kinds.Services(), Setting: services},
+		{Kind: kinds.EndpointSlices(services), Setting: engine.Setting{Workers: r.EndpointSlice.Workers}},
+		{Kind: kinds.Ingresses(), Setting: kind(r.Ingress)},
 		{Kind: kinds.ConfigMaps(), Setting: kind(r.ConfigMap)},
 		{Kind: kinds.Secrets(), Setting: kind(r.Secret)},
 	}

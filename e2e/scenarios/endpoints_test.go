@@ -39,6 +39,8 @@ type slicesWorld struct {
 func TestEndpoints(t *testing.T) {
 	w := slicesWorld{world: newWorld(t, map[string]any{"health": map[string]any{"unknownGrace": shortGrace.String()}})}
 	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{})
+	// It would remove what stands for no EndpointSlice of rome's.
+	(*w.rome.VKubelet("milan")).Kill()
 	_, liqod := clients(t, holder{in: w.milan, namespace: tenantOfRome, account: "peer-1"}.config(t))
 	w.peer = liqod.OffloadingV1beta1().ShadowEndpointSlices(twinOfRome)
 

@@ -24,6 +24,7 @@ func TestReflection(t *testing.T) {
 	t.Run("Together", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *world){
 			"ConfigMap": testConfigMap, "Secret": testSecret, "Collision": testCollision, "ForeignKeys": testForeignKeys,
+			"Service": testService, "Ingress": testIngress, "Endpoints": testReflectedEndpoints,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -31,6 +32,13 @@ func TestReflection(t *testing.T) {
 			})
 		}
 	})
+	t.Run("Idle", func(t *testing.T) { testReflectionIdle(t, w) })
+	t.Run("Restart", func(t *testing.T) { testReflectionRestart(t, w) })
+	t.Run("ProviderAway", func(t *testing.T) { testReflectionAway(t, w) })
+	t.Run("SkipLists", func(t *testing.T) { testSkipLists(t, w) })
+	t.Run("HandOver", func(t *testing.T) { testHandOver(t, w) })
+	t.Run("TwoWays", func(t *testing.T) { testTwoWays(t, w) })
+	t.Run("Policy", func(t *testing.T) { testPolicyChange(t, w) })
 }
 
 // there waits until an object in the provider is as wanted, and returns it.

@@ -58,6 +58,18 @@ func vkubeletRights(t *testing.T, w *world) {
 			_, err := vk.CoordinationV1().Leases("kube-node-lease").Patch(ctx, other, merge, []byte(`{"spec":{"holderIdentity":"evil"}}`), none)
 			return err
 		},
+		"Lease of another vkubelet": func(ctx context.Context) error {
+			_, err := vk.CoordinationV1().Leases(tenantOfMilan).Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "vk-other"}}, metav1.CreateOptions{})
+			return err
+		},
+		"Lease named as the shared one, elsewhere": func(ctx context.Context) error {
+			_, err := vk.CoordinationV1().Leases("liqod").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "reflection"}}, metav1.CreateOptions{})
+			return err
+		},
+		"a ConfigMap of an offloaded namespace": func(ctx context.Context) error {
+			_, err := vk.CoreV1().ConfigMaps("shop").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{})
+			return err
+		},
 		"Lease of the controller": func(ctx context.Context) error {
 			_, err := vk.CoordinationV1().Leases("liqod").Patch(ctx, "liqod-controller", merge, []byte(`{"spec":{"holderIdentity":"evil"}}`), none)
 			return err

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -103,6 +105,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer e.closeAll(ctx)
 	remove, err := e.follow(ctx)
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil // an informer that has been stopped takes no handler
+		}
 		return err
 	}
 	defer remove()
@@ -201,21 +206,29 @@ func (e *Engine) selector() string {
 }
 
 // scope returns what the descriptions are told now of a namespace. What any of the
-// provider's virtual nodes keeps at home stays there: so it makes no difference which
-// vkubelet reflects. It is false when there is no VirtualNode.
+// provider's virtual nodes keeps at home stays there, and the classes of all of them are
+// offered, in the order of their names: so it makes no difference which vkubelet
+// reflects. It is false when there is no VirtualNode.
 func (e *Engine) scope(s *space, policy forge.Policy) (Scope, bool) {
 	vns, err := e.cfg.VirtualNodes.Lister().VirtualNodes(e.cfg.TenantNamespace).List(labels.Everything())
 	if err != nil || len(vns) == 0 {
 		return Scope{}, false // a lister without a broken index does not fail
 	}
+	slices.SortFunc(vns, func(a, b *offloadingv1beta1.VirtualNode) int { return strings.Compare(a.Name, b.Name) })
 	scope := s.scope
 	scope.Policy = policy
 	scope.SkipLabels, scope.SkipAnnotations = skipped(vns, e.cfg.SkipLabels, e.cfg.SkipAnnotations)
-	nodes := make(map[string]bool, len(vns))
+	nodes := make(sets.Set[string], len(vns))
+	scope.VirtualNode = nodes.Has
 	for _, vn := range vns {
-		nodes[vn.Name] = true
+		nodes.Insert(vn.Name)
+		for _, c := range vn.Spec.IngressClasses {
+			scope.IngressClasses = append(scope.IngressClasses, forge.Class{Name: c.IngressClassName, Default: c.Default})
+		}
+		for _, c := range vn.Spec.LoadBalancerClasses {
+			scope.LoadBalancerClasses = append(scope.LoadBalancerClasses, forge.Class{Name: c.LoadBalancerClassName, Default: c.Default})
+		}
 	}
-	scope.VirtualNode = func(node string) bool { return nodes[node] }
 	return scope, true
 }
 

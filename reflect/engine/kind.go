@@ -63,6 +63,8 @@ type Scope struct {
 	Home Factories
 	// VirtualNode tells whether a Node is one of the provider's virtual nodes.
 	VirtualNode func(node string) bool
+	// IngressClasses and LoadBalancerClasses are those that the provider offers.
+	IngressClasses, LoadBalancerClasses []forge.Class
 }
 
 // Kind describes how objects of type L, at home, become objects of type R in the
@@ -89,6 +91,9 @@ type Kind[L, R Object] struct {
 	// Chosen tells whether policy and annotations have an object reflected, and what the
 	// user should be told about that; nil: the annotations decide.
 	Chosen func(local L, s Scope) (yes bool, warning string)
+	// Excluded confirms, by live reads at home, that Chosen says no, where that follows from
+	// more than the object itself; nil: it does not.
+	Excluded func(ctx context.Context, c Clients, local L, s Scope) (bool, error)
 	// LocalName is the name at home of an object of that name in the provider; nil: the
 	// same. RemoteName is its inverse.
 	LocalName, RemoteName func(name string, s forge.ObjectOptions) string

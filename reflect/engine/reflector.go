@@ -230,7 +230,9 @@ func get[T Object](store cache.Store, key loop.Key) T {
 func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) error {
 	var none R
 	if v.have != none && r.written.WasDeleted(v.have.GetUID()) {
-		return nil // its disappearance wakes us
+		// Its disappearance wakes us, unless no watch has ever shown it: then what is
+		// remembered of it passes.
+		return loop.After(forgotten)
 	}
 	do, patch, err := r.plan(v.have, w.want)
 	if err != nil {

@@ -25,6 +25,8 @@ const (
 	// takenRetry is how often a name that something else has is tried again: what is not
 	// ours is not watched.
 	takenRetry = 10 * time.Second
+	// forgotten is longer than package recent remembers.
+	forgotten = 11 * time.Second
 )
 
 func deleteUID(obj metav1.Object) metav1.DeleteOptions { return apply.DeleteUID(obj) }
@@ -116,7 +118,13 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 		return err
 	}
 	var unwanted R
-	if w.want != unwanted {
+	excluded := w.want == unwanted
+	if excluded && live != none && r.Excluded != nil {
+		if excluded, err = r.Excluded(ctx, r.engine.cfg.Home, live, v.scope); err != nil {
+			return fmt.Errorf("confirming that it is not to be reflected: %w", err)
+		}
+	}
+	if !excluded {
 		return loop.After(staleRetry) // the cache is behind
 	}
 	return r.delete(ctx, v.scope, v.have)

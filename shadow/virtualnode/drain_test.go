@@ -142,7 +142,8 @@ func (r *rig) requireGone(t *testing.T) {
 
 func TestDeletion(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: milan.Namespace, Name: "vk-milan", UID: "lease-uid"}}
-	r := standing(t, podOn("milan", "a"), podOn("milan", "b"), podOn("worker-1", "elsewhere"), lease)
+	shared := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: milan.Namespace, Name: "reflection", UID: "shared-uid"}}
+	r := standing(t, podOn("milan", "a"), podOn("milan", "b"), podOn("worker-1", "elsewhere"), lease, shared)
 	r.serveEvictions()
 	writes, again, err := r.turn(t, milan)
 	require.NoError(t, err)
@@ -177,6 +178,7 @@ func TestDeletion(t *testing.T) {
 		"delete clusterrolebindings liqod-vkubelet-cluster:liqo-tenant-milano:milan",
 		"delete serviceaccounts liqo-tenant-milano/vk-milan",
 		"delete leases liqo-tenant-milano/vk-milan",
+		"delete leases liqo-tenant-milano/reflection",
 		"update virtualnodes liqo-tenant-milano/milan",
 	}, writes)
 	for _, a := range r.kube.Actions() {

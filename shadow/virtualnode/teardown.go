@@ -212,14 +212,26 @@ func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.Virt
 		err := l.kube.CoreV1().ServiceAccounts(a.Namespace).Delete(ctx, a.Name, byUID(a))
 		errs = append(errs, l.excuse(ctx, vn, absent(err, "ServiceAccount", a)))
 	}
-	errs = append(errs, l.excuse(ctx, vn, l.removeLease(ctx, vn)))
+	for _, name := range l.leases(vn) {
+		errs = append(errs, l.excuse(ctx, vn, l.removeLease(ctx, vn.Namespace, name)))
+	}
 	return errors.Join(errs...)
 }
 
-// removeLease removes the Lease by which the replicas of the vkubelet take turns.
-func (l *Lifecycle) removeLease(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
-	leases := l.kube.CoordinationV1().Leases(vn.Namespace)
-	lease, err := leases.Get(ctx, VirtualKubeletName(vn.Name), metav1.GetOptions{})
+// leases are the names of those by which the replicas of vn's vkubelet take turns and,
+// if vn is the last of its provider, by which the vkubelets agree who reflects.
+func (l *Lifecycle) leases(vn *offloadingv1beta1.VirtualNode) []string {
+	names := []string{VirtualKubeletName(vn.Name)}
+	all, err := l.virtualNodes.VirtualNodes(vn.Namespace).List(labels.Everything())
+	if err == nil && !slices.ContainsFunc(all, func(o *offloadingv1beta1.VirtualNode) bool { return o.Name != vn.Name }) {
+		names = append(names, offloadingv1beta1.ReflectionLease)
+	}
+	return names
+}
+
+func (l *Lifecycle) removeLease(ctx context.Context, namespace, name string) error {
+	leases := l.kube.CoordinationV1().Leases(namespace)
+	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

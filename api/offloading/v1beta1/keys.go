@@ -102,6 +102,9 @@ const (
 	// RemotePodFinalizer keeps a provider's pod whose restart policy is not Always until
 	// its end is recorded in the ShadowPod.
 	RemotePodFinalizer = "offloading.liqo.io/record-end"
+	// ReflectionLease is the name of the Lease, in the tenant namespace of a provider, by
+	// which the active vkubelets of its virtual nodes agree who reflects what they share.
+	ReflectionLease = "reflection"
 	// VirtualNodeFinalizer keeps a VirtualNode until its node is drained and removed.
 	VirtualNodeFinalizer = "virtualnode-controller.liqo.io/finalizer"
 	// NamespaceOffloadingFinalizer keeps a NamespaceOffloading until the NamespaceMaps no

@@ -32,7 +32,7 @@ type VirtualNode struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.createNode) || self.createNode",message="createNode: false is not supported: a VirtualNode always has a Node; leave the field out"
 // +kubebuilder:validation:XValidation:rule="!has(self.template)",message="template is not supported: set replicas, image, resources and extraArgs under virtualKubelet"
 // +kubebuilder:validation:XValidation:rule="!has(self.vkOptionsTemplateRef)",message="vkOptionsTemplateRef is not supported: set replicas, image, resources and extraArgs under virtualKubelet"
-// +kubebuilder:validation:XValidation:rule="!has(self.storageClasses) && !has(self.ingressClasses) && !has(self.loadBalancerClasses)",message="storageClasses, ingressClasses and loadBalancerClasses are not supported"
+// +kubebuilder:validation:XValidation:rule="!has(self.storageClasses)",message="storageClasses is not supported: volumes are not reflected yet"
 type VirtualNodeSpec struct {
 	// ClusterID is the provider's id.
 	// +kubebuilder:validation:MinLength=1
@@ -84,11 +84,12 @@ type VirtualNodeSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	StorageClasses []ClassOffer `json:"storageClasses,omitempty"`
-	// IngressClasses is not supported.
+	// IngressClasses are those that the provider offers. An Ingress gets the one of its own
+	// class's name, else the default one, else none, and the provider chooses.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	IngressClasses []ClassOffer `json:"ingressClasses,omitempty"`
-	// LoadBalancerClasses is not supported.
+	// LoadBalancerClasses are those that the provider offers, chosen as ingress classes are.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	LoadBalancerClasses []ClassOffer `json:"loadBalancerClasses,omitempty"`

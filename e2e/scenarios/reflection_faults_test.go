@@ -1,0 +1,294 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// idle is how long nothing must be written.
+const idle = 10 * time.Second
+
+// populate makes objects of every kind in an offloaded namespace, and waits until the
+// last of them is in the provider.
+func (w *world) populate(t *testing.T, namespace string, many int) {
+	t.Helper()
+	ctx := t.Context()
+	core := w.rome.Client().CoreV1()
+	for _, s := range services() {
+		s.Annotations = nil // node ports are given once
+		for i := range s.Spec.Ports {
+			s.Spec.Ports[i].NodePort = 0
+		}
+		_, err := core.Services(namespace).Create(ctx, s, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err := w.rome.Client().NetworkingV1().Ingresses(namespace).Create(ctx, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
+			Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = w.rome.Client().DiscoveryV1().EndpointSlices(namespace).Create(ctx, &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "plain-byhand", Labels: map[string]string{discoveryv1.LabelServiceName: "plain"}}, AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.100.7.7"}}}, Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](80)}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for i := range many {
+		_, err := core.ConfigMaps(namespace).Create(ctx, configMapOf(fmt.Sprintf("cm-%d", i), "i", fmt.Sprint(i)), metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = core.Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s-%d", i)}, StringData: map[string]string{"i": fmt.Sprint(i)}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	twin := namespace + "-rome"
+	within(t, quickly, "everything is reflected", func(ctx context.Context) error {
+		cms, err := w.milan.Client().CoreV1().ConfigMaps(twin).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		secrets, err := w.milan.Client().CoreV1().Secrets(twin).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		svcs, err := w.milan.Client().CoreV1().Services(twin).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(cms.Items) != many+2 || len(secrets.Items) != many || len(svcs.Items) != len(services()) {
+			return fmt.Errorf("%d ConfigMaps, %d Secrets, %d Services", len(cms.Items), len(secrets.Items), len(svcs.Items))
+		}
+		if _, err := w.milan.Client().DiscoveryV1().EndpointSlices(twin).Get(ctx, "plain-byhand", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err = w.milan.Client().NetworkingV1().Ingresses(twin).Get(ctx, "web", metav1.GetOptions{})
+		return err
+	})
+}
+
+// noWrites requires that the consumer writes nothing to the provider for a while.
+func (w *world) noWrites(t *testing.T, begin, end time.Time, what string) {
+	t.Helper()
+	holds(t, end, what, func(context.Context) error {
+		if all := writes(t, w.milan.Cluster, peer, begin); len(all) > 0 {
+			return fmt.Errorf("%d writes: %v", len(all), all)
+		}
+		return nil
+	})
+}
+
+// testReflectionIdle: what is as wanted costs no request, whatever the provider's API
+// server has filled in.
+func testReflectionIdle(t *testing.T, w *world) {
+	w.offload(t, "still", offloadingv1beta1.NamespaceOffloadingSpec{})
+	w.populate(t, "still", 20)
+	begin := time.Now()
+	w.noWrites(t, begin, begin.Add(idle), "idle")
+}
+
+// testReflectionRestart: a vkubelet that is started again writes nothing.
+func testReflectionRestart(t *testing.T, w *world) {
+	begin := time.Now()
+	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
+	w.caughtUp(t, "still", "after-restart", 2*takeOver)
+	all := writes(t, w.milan.Cluster, peer, begin)
+	require.Equal(t, []string{"create configmaps still-rome/after-restart: 201"}, all)
+	w.noWrites(t, time.Now(), time.Now().Add(5*time.Second), "idle")
+
+	// What is deleted while nobody looks is swept.
+	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
+	require.NoError(t, w.rome.Client().CoreV1().ConfigMaps("still").Delete(t.Context(), "after-restart", metav1.DeleteOptions{}))
+	within(t, 2*takeOver, "swept", func(ctx context.Context) error {
+		return absent(w.milan.Client().CoreV1().ConfigMaps("still-rome").Get(ctx, "after-restart", metav1.GetOptions{}))
+	})
+}
+
+// caughtUp makes a ConfigMap and waits until it is in the provider: whoever reflects has
+// seen everything.
+func (w *world) caughtUp(t *testing.T, namespace, name string, patience time.Duration) {
+	t.Helper()
+	_, err := w.rome.Client().CoreV1().ConfigMaps(namespace).Create(t.Context(), configMapOf(name), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, patience, name+" is reflected", func(ctx context.Context) error {
+		_, err := w.milan.Client().CoreV1().ConfigMaps(namespace+"-rome").Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+}
+
+// testReflectionAway: what happens while the provider is away is caught up.
+func testReflectionAway(t *testing.T, w *world) {
+	ctx := t.Context()
+	home, remote := w.rome.Client().CoreV1().ConfigMaps("still"), w.milan.Client().CoreV1().ConfigMaps("still-rome")
+	w.milan.Proxied().Drop()
+	_, err := home.Create(ctx, configMapOf("born-away"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = home.Patch(ctx, "cm-1", types.MergePatchType, []byte(`{"data":{"i":"changed"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.NoError(t, home.Delete(ctx, "cm-2", metav1.DeleteOptions{}))
+	away := time.Now()
+	holds(t, away.Add(15*time.Second), "nothing arrives", func(ctx context.Context) error {
+		_, err := remote.Get(ctx, "cm-2", metav1.GetOptions{})
+		return err
+	})
+	begin := time.Now()
+	w.milan.Proxied().Pass()
+	by(t, begin, promptly+quickly, "caught up", func(ctx context.Context) error {
+		if _, err := remote.Get(ctx, "born-away", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if cm, err := remote.Get(ctx, "cm-1", metav1.GetOptions{}); err != nil || cm.Data["i"] != "changed" {
+			return fmt.Errorf("cm-1 is not changed: %w", err)
+		}
+		return absent(remote.Get(ctx, "cm-2", metav1.GetOptions{}))
+	})
+	all := writes(t, w.milan.Cluster, peer, begin)
+	slices.Sort(all)
+	require.Equal(t, []string{"create configmaps still-rome/born-away: 201", "delete configmaps still-rome/cm-2: 200", "patch configmaps still-rome/cm-1: 200"}, all)
+}
+
+// testSkipLists: the keys that stay at home can be changed without a restart of the
+// vkubelet.
+func testSkipLists(t *testing.T, w *world) {
+	ctx := t.Context()
+	home, remote := w.rome.Client().CoreV1().ConfigMaps("still"), w.milan.Client().CoreV1().ConfigMaps("still-rome")
+	cm := configMapOf("keyed")
+	cm.Labels = map[string]string{"example.com/configured": "1", "example.com/patched": "2", "example.com/carried": "3"}
+	_, err := home.Create(ctx, cm, metav1.CreateOptions{})
+	require.NoError(t, err)
+	has := func(keys ...string) func(*corev1.ConfigMap) bool {
+		return func(cm *corev1.ConfigMap) bool {
+			n := 0
+			for _, key := range []string{"configured", "patched", "carried"} {
+				if _, ok := cm.Labels["example.com/"+key]; ok {
+					n++
+					if !slices.Contains(keys, key) {
+						return false
+					}
+				}
+			}
+			return n == len(keys)
+		}
+	}
+	there(t, "all are carried", getter(remote, "keyed"), has("configured", "patched", "carried"))
+	before := (*w.rome.VKubelet("milan")).Options
+	w.rome.Controller.Options.Args = append(w.rome.Controller.Options.Args, "--reflection.skipLabels=example.com/configured")
+	require.NoError(t, w.sites.Restart(&w.rome.Controller))
+	within(t, 30*time.Second, "the controller's list acts", func(ctx context.Context) error {
+		cm, err := remote.Get(ctx, "keyed", metav1.GetOptions{})
+		if err == nil && !has("patched", "carried")(cm) {
+			err = fmt.Errorf("labels %v", cm.Labels)
+		}
+		return err
+	})
+	d, err := w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprint(d.Spec.Template.Spec.Containers[0].Args), "skipLabels", "no reason to roll the Deployment")
+	_, err = w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Patch(ctx, "milan", types.MergePatchType,
+		[]byte(`{"spec":{"offloadingPatch":{"labelsNotReflected":["example.com/patched"]}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	there(t, "the VirtualNode's list acts", getter(remote, "keyed"), has("carried"))
+	require.Equal(t, before, (*w.rome.VKubelet("milan")).Options)
+}
+
+// testHandOver: of two virtual nodes of one provider one vkubelet reflects; when it ends
+// the other one goes on, and writes nothing for that.
+func testHandOver(t *testing.T, w *world) {
+	ctx := t.Context()
+	require.NoError(t, w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: "milan-b"}))
+	leases := w.rome.Client().CoordinationV1().Leases(tenantOfMilan)
+	holder := func() string {
+		l, err := leases.Get(ctx, "reflection", metav1.GetOptions{})
+		require.NoError(t, err)
+		return *l.Spec.HolderIdentity
+	}
+	first := holder()
+	w.caughtUp(t, "still", "with-two", quickly)
+	begin := time.Now()
+	(*w.rome.VKubelet("milan")).Kill()
+	w.caughtUp(t, "still", "taken-over", 2*takeOver)
+	require.NotEqual(t, first, holder())
+	require.Equal(t, []string{"create configmaps still-rome/taken-over: 201"}, writes(t, w.milan.Cluster, peer, begin))
+	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
+	require.NoError(t, w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue))
+	second := holder()
+	w.noWrites(t, time.Now(), time.Now().Add(5*time.Second), "one of two reflects")
+	require.Equal(t, second, holder())
+}
+
+// testTwoWays: two clusters that offload namespaces to each other, of the same name: each
+// object is reflected once, and nothing comes back.
+func testTwoWays(t *testing.T, w *world) {
+	ctx := t.Context()
+	require.NoError(t, w.milan.Peer(ctx, w.rome, site.PeerOptions{}))
+	w.offload(t, "mesh", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
+	require.NoError(t, w.milan.Offload(ctx, "mesh", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote}))
+	pairs := []struct {
+		origin, provider *site.Site
+		twin             string
+	}{{w.rome, w.milan, "mesh-rome"}, {w.milan, w.rome, "mesh-milan"}}
+	for _, p := range pairs {
+		_, err := p.origin.Client().CoreV1().ConfigMaps("mesh").Create(ctx, configMapOf("app", "from", p.origin.Name), metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = p.origin.Client().CoreV1().Services("mesh").Create(ctx, service("web"), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	for _, p := range pairs {
+		there(t, p.twin, getter(p.provider.Client().CoreV1().ConfigMaps(p.twin), "app"), func(cm *corev1.ConfigMap) bool { return cm.Data["from"] == p.origin.Name })
+		there(t, p.twin, getter(p.provider.Client().CoreV1().Services(p.twin), "web"), anyState[*corev1.Service])
+	}
+	begin := time.Now()
+	holds(t, begin.Add(idle), "nothing goes round", func(context.Context) error {
+		all := append(writes(t, w.milan.Cluster, peer, begin), writes(t, w.rome.Cluster, "system:serviceaccount:liqo-tenant-milan:peer-1", begin)...)
+		if len(all) > 0 {
+			return fmt.Errorf("%v", all)
+		}
+		return nil
+	})
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		cm, err := s.Client().CoreV1().ConfigMaps("mesh").Get(ctx, "app", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, s.Name, cm.Data["from"])
+	}
+}
+
+// testPolicyChange: another policy acts on what exists; a kind that is switched off is
+// withdrawn.
+func testPolicyChange(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "policy", offloadingv1beta1.NamespaceOffloadingSpec{})
+	home, remote := w.rome.Client().CoreV1(), w.milan.Client().CoreV1()
+	allowed := configMapOf("allowed")
+	allowed.Annotations = map[string]string{"liqo.io/allow-reflection": "true"}
+	for _, cm := range []*corev1.ConfigMap{allowed, configMapOf("plain")} {
+		_, err := home.ConfigMaps("policy").Create(ctx, cm, metav1.CreateOptions{})
+		require.NoError(t, err)
+		there(t, cm.Name, getter(remote.ConfigMaps("policy-rome"), cm.Name), anyState[*corev1.ConfigMap])
+	}
+	_, err := home.Secrets("policy").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	there(t, "secret", getter(remote.Secrets("policy-rome"), "secret"), anyState[*corev1.Secret])
+
+	for _, node := range []string{"milan", "milan-b"} { // either may reflect
+		vk := w.rome.VKubelet(node)
+		(*vk).Options.Args = append((*vk).Options.Args, "--reflection.configmap.type=AllowList", "--reflection.secret.workers=0")
+		require.NoError(t, w.sites.Restart(vk))
+	}
+	within(t, 3*takeOver, "what is not allowed is withdrawn", func(ctx context.Context) error {
+		return absent(remote.ConfigMaps("policy-rome").Get(ctx, "plain", metav1.GetOptions{}))
+	})
+	within(t, quickly, "what is off too", func(ctx context.Context) error {
+		return absent(remote.Secrets("policy-rome").Get(ctx, "secret", metav1.GetOptions{}))
+	})
+	there(t, "what is allowed stays", getter(remote.ConfigMaps("policy-rome"), "allowed"), anyState[*corev1.ConfigMap])
+	there(t, "and the root CA, always", getter(remote.ConfigMaps("policy-rome"), "kube-root-ca.crt.rome"), anyState[*corev1.ConfigMap])
+}

@@ -1,0 +1,211 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func service(name string, change ...func(*corev1.ServiceSpec)) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+		Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080)}},
+	}}
+	for _, c := range change {
+		c(&s.Spec)
+	}
+	return s
+}
+
+// services are Services of every sort that a cluster without cloud accepts.
+func services() []*corev1.Service {
+	forced := service("forced", func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30777 })
+	forced.Annotations = map[string]string{offloadingv1beta1.ForceRemoteNodePortAnnotation: "true"}
+	return []*corev1.Service{
+		service("plain"), forced,
+		service("headless", func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }),
+		service("external", func(s *corev1.ServiceSpec) {
+			s.Type, s.ExternalName, s.Selector = corev1.ServiceTypeExternalName, "example.com", nil
+		}),
+		service("nodeport", func(s *corev1.ServiceSpec) {
+			s.Type, s.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, corev1.ServiceExternalTrafficPolicyLocal
+		}),
+		service("balanced", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer }),
+		service("sticky", func(s *corev1.ServiceSpec) {
+			s.SessionAffinity = corev1.ServiceAffinityClientIP
+			s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](42)}}
+			s.TrafficDistribution, s.PublishNotReadyAddresses = ptr.To(corev1.ServiceTrafficDistributionPreferClose), true
+		}),
+	}
+}
+
+// testService: Services of every sort are reflected without what each cluster allocates.
+func testService(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "services", offloadingv1beta1.NamespaceOffloadingSpec{})
+	home, remote := w.rome.Client().CoreV1().Services("services"), w.milan.Client().CoreV1().Services("services-rome")
+	for _, want := range services() {
+		local, err := home.Create(ctx, want, metav1.CreateOptions{})
+		require.NoError(t, err)
+		have := there(t, want.Name, getter(remote, want.Name), anyState[*corev1.Service])
+		require.Equal(t, local.Spec.Type, have.Spec.Type)
+		require.Equal(t, local.Spec.Selector, have.Spec.Selector)
+		require.Equal(t, local.Spec.ExternalName, have.Spec.ExternalName)
+		require.Equal(t, local.Spec.SessionAffinityConfig, have.Spec.SessionAffinityConfig)
+		require.Equal(t, local.Spec.TrafficDistribution, have.Spec.TrafficDistribution)
+		require.Equal(t, local.Spec.ExternalTrafficPolicy, have.Spec.ExternalTrafficPolicy)
+		require.Equal(t, local.Spec.PublishNotReadyAddresses, have.Spec.PublishNotReadyAddresses)
+		require.Equal(t, local.Spec.ClusterIP == corev1.ClusterIPNone, have.Spec.ClusterIP == corev1.ClusterIPNone)
+		if want.Name == "plain" {
+			require.NotEqual(t, local.Spec.ClusterIP, have.Spec.ClusterIP)
+			require.Regexp(t, `^10\.111\.`, have.Spec.ClusterIP)
+		}
+		if want.Name == "forced" {
+			require.EqualValues(t, 30777, have.Spec.Ports[0].NodePort)
+		}
+	}
+	ip := there(t, "plain", getter(remote, "plain"), anyState[*corev1.Service]).Spec.ClusterIP
+	_, err := home.Patch(ctx, "plain", types.StrategicMergePatchType, []byte(`{"spec":{"ports":[{"port":81,"name":"more"}],"internalTrafficPolicy":"Local"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	there(t, "changed in place", getter(remote, "plain"), func(s *corev1.Service) bool {
+		return len(s.Spec.Ports) == 2 && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal && s.Spec.ClusterIP == ip
+	})
+	_, err = home.Patch(ctx, "plain", types.MergePatchType, []byte(`{"spec":{"type":"NodePort"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	there(t, "of another type", getter(remote, "plain"), func(s *corev1.Service) bool {
+		return s.Spec.Type == corev1.ServiceTypeNodePort && s.Spec.Ports[0].NodePort != 0 && s.Spec.ClusterIP == ip
+	})
+	_, err = home.Patch(ctx, "plain", types.MergePatchType, []byte(`{"spec":{"type":"ExternalName","externalName":"example.com"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	there(t, "of no address", getter(remote, "plain"), func(s *corev1.Service) bool { return s.Spec.ExternalName == "example.com" })
+	require.NoError(t, home.Delete(ctx, "plain", metav1.DeleteOptions{}))
+	away(t, "deleted", getter(remote, "plain"))
+	_, err = home.Create(ctx, service("plain", func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }), metav1.CreateOptions{})
+	require.NoError(t, err)
+	there(t, "headless", getter(remote, "plain"), func(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone })
+}
+
+// testIngress: an Ingress is reflected without its class, or with the one that the
+// provider offers.
+func testIngress(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "ingresses", offloadingv1beta1.NamespaceOffloadingSpec{})
+	home, remote := w.rome.Client().NetworkingV1().Ingresses("ingresses"), w.milan.Client().NetworkingV1().Ingresses("ingresses-rome")
+	backend := networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}
+	_, err := home.Create(ctx, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: networkingv1.IngressSpec{
+		IngressClassName: ptr.To("romes"), DefaultBackend: &backend, TLS: []networkingv1.IngressTLS{{Hosts: []string{"a.example.com"}, SecretName: "tls"}},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	have := there(t, "created", getter(remote, "web"), anyState[*networkingv1.Ingress])
+	require.Nil(t, have.Spec.IngressClassName)
+	require.Equal(t, "tls", have.Spec.TLS[0].SecretName)
+	require.Equal(t, backend, *have.Spec.DefaultBackend)
+	vns := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan)
+	_, err = vns.Patch(ctx, "milan", types.MergePatchType, []byte(`{"spec":{"ingressClasses":[{"ingressClassName":"milans","default":true}]}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	there(t, "of the class that is offered", getter(remote, "web"), func(i *networkingv1.Ingress) bool {
+		return i.Spec.IngressClassName != nil && *i.Spec.IngressClassName == "milans"
+	})
+	require.NoError(t, home.Delete(ctx, "web", metav1.DeleteOptions{}))
+	away(t, "deleted", getter(remote, "web"))
+}
+
+// addresses collects the addresses of a Service in a cluster, each as often as it is
+// there, and requires that they are ready.
+func addresses(ctx context.Context, slices discoveryGetter, service string) ([]string, error) {
+	list, err := slices.List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, slice := range list.Items {
+		for _, e := range slice.Endpoints {
+			if e.Conditions.Ready != nil && *e.Conditions.Ready {
+				out = append(out, e.Addresses...)
+			}
+		}
+	}
+	return out, nil
+}
+
+type discoveryGetter interface {
+	List(ctx context.Context, opts metav1.ListOptions) (*discoveryv1.EndpointSliceList, error)
+}
+
+// testReflectedEndpoints: both clusters know each endpoint once: the provider's own pods
+// by itself, the others by reflection.
+func testReflectedEndpoints(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "eps", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
+	pods := w.rome.Client().CoreV1().Pods("eps")
+	atHome := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "home"}, Spec: podSpec("sim/web:1")}
+	atHome.Spec.NodeName = w.rome.SimulatedNodeName(1)
+	var ips []string
+	for _, pod := range []*corev1.Pod{atHome, boundPod("away")} {
+		pod.Labels = map[string]string{"app": "web"}
+		_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	home, remote := w.rome.Client().CoreV1().Services("eps"), w.milan.Client().CoreV1().Services("eps-rome")
+	_, err := home.Create(ctx, service("web"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, quickly*2, "the pods run", func(ctx context.Context) error {
+		ips = nil
+		for _, name := range []string{"home", "away"} {
+			pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if podReady(pod) != corev1.ConditionTrue {
+				return fmt.Errorf("pod %s: %+v", name, pod.Status)
+			}
+			ips = append(ips, pod.Status.PodIP)
+		}
+		return nil
+	})
+	slices.Sort(ips)
+	knows := func(want ...string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			have, err := addresses(ctx, w.milan.Client().DiscoveryV1().EndpointSlices("eps-rome"), "web")
+			if slices.Sort(have); err == nil && !slices.Equal(have, want) {
+				err = fmt.Errorf("milan knows %v, not %v", have, want)
+			}
+			return err
+		}
+	}
+	within(t, quickly, "milan knows each endpoint once", knows(ips...))
+	there, err := w.milan.Client().CoreV1().Pods("eps-rome").Get(ctx, "away", metav1.GetOptions{})
+	require.NoError(t, err)
+
+	annotate := func(body string) {
+		t.Helper()
+		_, err := home.Patch(ctx, "web", types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	annotate(`{"metadata":{"annotations":{"liqo.io/skip-reflection":"true"}}}`)
+	away(t, "the Service is not reflected", getter(remote, "web"))
+	within(t, quickly, "and neither are its endpoints", knows())
+	list, err := w.rome.Client().DiscoveryV1().EndpointSlices("eps").List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	_, err = w.rome.Client().DiscoveryV1().EndpointSlices("eps").Patch(ctx, list.Items[0].Name, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"liqo.io/allow-reflection":"true"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	homeOnly := slices.DeleteFunc(slices.Clone(ips), func(ip string) bool { return ip == there.Status.PodIP })
+	within(t, quickly, "a slice that is allowed itself", knows(homeOnly...))
+	annotate(`{"metadata":{"annotations":{"liqo.io/skip-reflection":null}}}`)
+	within(t, quickly*2, "milan knows each endpoint once again", knows(ips...))
+	require.NoError(t, pods.Delete(ctx, "home", metav1.DeleteOptions{}))
+	within(t, quickly, "an endpoint less", knows(there.Status.PodIP))
+}

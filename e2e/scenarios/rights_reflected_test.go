@@ -1,0 +1,93 @@
+package scenarios
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// reflectedAttempts are attempts with the kinds that a peer reflects, on objects that are
+// not its own or in forms that it may not give them.
+func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
+	t.Helper()
+	ctx := t.Context()
+	theirs := metav1.ObjectMeta{Name: "theirs"}
+	own := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Labels: map[string]string{offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.DestinationLabel: "elsewhere"}}
+	}
+	admin := p.milan.Client()
+	_, err := admin.CoreV1().ConfigMaps(twinOfRome).Create(ctx, &corev1.ConfigMap{ObjectMeta: theirs}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = admin.CoreV1().Secrets(twinOfRome).Create(ctx, &corev1.Secret{ObjectMeta: theirs}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	// Its own it may write: what is forbidden below is not so for want of rights.
+	configs, secrets, services := p.core.CoreV1().ConfigMaps(twinOfRome), p.core.CoreV1().Secrets(twinOfRome), p.core.CoreV1().Services(twinOfRome)
+	_, err = configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: own("own")}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = services.Create(ctx, &corev1.Service{ObjectMeta: own("own"), Spec: service("own").Spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = configs.Patch(ctx, "own", types.MergePatchType, []byte(`{"data":{"a":"1"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	_, err = configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: own("gone")}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, configs.Delete(ctx, "gone", metav1.DeleteOptions{}))
+
+	patch := func(name, body string) attempt {
+		return func(ctx context.Context) error {
+			_, err := configs.Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+			return err
+		}
+	}
+	return map[string]attempt{
+		"ConfigMap without origin": func(ctx context.Context) error {
+			_, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{})
+			return err
+		},
+		"ConfigMap of another origin": func(ctx context.Context) error {
+			m := own("evil")
+			m.Labels[offloadingv1beta1.OriginLabel] = "paris"
+			_, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: m}, metav1.CreateOptions{})
+			return err
+		},
+		"Ingress without origin": func(ctx context.Context) error {
+			_, err := p.core.NetworkingV1().Ingresses(twinOfRome).Create(ctx, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "evil"},
+				Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
+					Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}}}, metav1.CreateOptions{})
+			return err
+		},
+		"the provider's root CA":               patch("kube-root-ca.crt", `{"data":{"ca.crt":"evil"}}`),
+		"the provider's ConfigMap":             patch("theirs", `{"data":{"a":"evil"}}`),
+		"the provider's ConfigMap, taken over": patch("theirs", `{"metadata":{"labels":{"offloading.liqo.io/origin":"rome"}}}`),
+		"the origin of its own":                patch("own", `{"metadata":{"labels":{"offloading.liqo.io/origin":null}}}`),
+		"finalizer on its own":                 patch("own", `{"metadata":{"finalizers":["example.com/evil"]}}`),
+		"owner on its own":                     patch("own", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"x","uid":"1"}]}}`),
+		"deletion of the provider's root CA": func(ctx context.Context) error {
+			return configs.Delete(ctx, "kube-root-ca.crt", metav1.DeleteOptions{})
+		},
+		"deletion of the provider's Secret": func(ctx context.Context) error { return secrets.Delete(ctx, "theirs", metav1.DeleteOptions{}) },
+		"deletion of all ConfigMaps": func(ctx context.Context) error {
+			return configs.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		},
+		"token of a service account, of its own origin": func(ctx context.Context) error {
+			s := &corev1.Secret{ObjectMeta: own("evil"), Type: corev1.SecretTypeServiceAccountToken}
+			s.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
+			_, err := secrets.Create(ctx, s, metav1.CreateOptions{})
+			return err
+		},
+		"external address on its own": func(ctx context.Context) error {
+			_, err := services.Patch(ctx, "own", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`), metav1.PatchOptions{})
+			return err
+		},
+		"status of a Service": func(ctx context.Context) error {
+			_, err := services.Patch(ctx, "own", types.MergePatchType, []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`), metav1.PatchOptions{}, "status")
+			return err
+		},
+	}
+}

@@ -1,0 +1,113 @@
+package kinds
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/engine"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// EndpointSlices describes how EndpointSlices are reflected, as ShadowEndpointSlices: the
+// endpoints that the provider does not know itself. services is the setting of the
+// Services, which they follow where their own annotations do not decide.
+func EndpointSlices(services engine.Setting) engine.Description {
+	k := engine.Kind[*discoveryv1.EndpointSlice, *offloadingv1beta1.ShadowEndpointSlice]{
+		Resource: "endpointslice",
+		Local: func(f engine.Factories) cache.SharedIndexInformer {
+			return f.Core.Discovery().V1().EndpointSlices().Informer()
+		},
+		Remote: func(f engine.Factories) cache.SharedIndexInformer {
+			return f.Liqod.Offloading().V1beta1().ShadowEndpointSlices().Informer()
+		},
+		Reader: func(c engine.Clients, namespace string) engine.Reader[*discoveryv1.EndpointSlice] {
+			return c.Core.DiscoveryV1().EndpointSlices(namespace)
+		},
+		Writer: func(c engine.Clients, namespace string) engine.Writer[*offloadingv1beta1.ShadowEndpointSlice] {
+			return c.Liqod.OffloadingV1beta1().ShadowEndpointSlices(namespace)
+		},
+		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
+			return c.Liqod.OffloadingV1beta1().ShadowEndpointSlices(namespace).List(ctx, opts)
+		},
+		Forge: func(local *discoveryv1.EndpointSlice, s engine.Scope) (*offloadingv1beta1.ShadowEndpointSlice, error) {
+			return forge.EndpointSlice(local, s.ObjectOptions, s.VirtualNode)
+		},
+		Merge:    forge.MergeEndpointSlice,
+		Replaces: forge.ReplacesEndpointSlice,
+		Chosen: func(local *discoveryv1.EndpointSlice, s engine.Scope) (bool, string) {
+			var service *corev1.Service
+			if services.Workers > 0 {
+				service = serviceOf(local, s.Home)
+			}
+			yes, conflict := forge.ReflectsSlice(services.Policy, local.Annotations, service)
+			if conflict {
+				return yes, engine.BothAnnotations
+			}
+			return yes, ""
+		},
+	}
+	if services.Workers > 0 {
+		k.Related = []engine.Related{{Informer: serviceInformer, Names: slicesOf}}
+		k.Excluded = func(ctx context.Context, c engine.Clients, local *discoveryv1.EndpointSlice, s engine.Scope) (bool, error) {
+			return excludedSlice(ctx, c, local, s, services.Policy)
+		}
+	}
+	return k
+}
+
+// excludedSlice asks for the Service itself: a cache that lacks it would have all its
+// endpoints removed.
+func excludedSlice(ctx context.Context, c engine.Clients, local *discoveryv1.EndpointSlice, s engine.Scope, policy forge.Policy) (bool, error) {
+	shadow, err := forge.EndpointSlice(local, s.ObjectOptions, s.VirtualNode)
+	var refused *forge.Refused
+	if errors.As(err, &refused) {
+		return true, nil
+	}
+	if err != nil || shadow == nil {
+		return err == nil, err
+	}
+	var service *corev1.Service
+	if name := local.Labels[discoveryv1.LabelServiceName]; name != "" {
+		service, err = c.Core.CoreV1().Services(local.Namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+	if apierrors.IsNotFound(err) {
+		service, err = nil, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	yes, _ := forge.ReflectsSlice(policy, local.Annotations, service)
+	return !yes, nil
+}
+
+// serviceOf returns the Service that an EndpointSlice belongs to, nil if there is none.
+func serviceOf(slice *discoveryv1.EndpointSlice, home engine.Factories) *corev1.Service {
+	service, err := home.Core.Core().V1().Services().Lister().Services(slice.Namespace).Get(slice.Labels[discoveryv1.LabelServiceName])
+	if err != nil {
+		return nil // a lister's only error is that there is none
+	}
+	return service
+}
+
+// slicesOf returns the names of the EndpointSlices of a Service.
+func slicesOf(service any, store cache.Store) []string {
+	s, ok := service.(*corev1.Service)
+	if !ok {
+		return nil
+	}
+	var names []string
+	for _, obj := range store.List() {
+		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok && slice.Labels[discoveryv1.LabelServiceName] == s.Name {
+			names = append(names, slice.Name)
+		}
+	}
+	return names
+}

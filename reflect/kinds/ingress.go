@@ -1,0 +1,38 @@
+package kinds
+
+import (
+	"context"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/reflect/engine"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// Ingresses describes how Ingresses are reflected.
+func Ingresses() engine.Description {
+	informer := func(f engine.Factories) cache.SharedIndexInformer {
+		return f.Core.Networking().V1().Ingresses().Informer()
+	}
+	return engine.Kind[*networkingv1.Ingress, *networkingv1.Ingress]{
+		Resource: "ingress",
+		Local:    informer,
+		Remote:   informer,
+		Reader: func(c engine.Clients, namespace string) engine.Reader[*networkingv1.Ingress] {
+			return c.Core.NetworkingV1().Ingresses(namespace)
+		},
+		Writer: func(c engine.Clients, namespace string) engine.Writer[*networkingv1.Ingress] {
+			return c.Core.NetworkingV1().Ingresses(namespace)
+		},
+		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
+			return c.Core.NetworkingV1().Ingresses(namespace).List(ctx, opts)
+		},
+		Forge: func(local *networkingv1.Ingress, s engine.Scope) (*networkingv1.Ingress, error) {
+			return forge.Ingress(local, s.ObjectOptions, s.IngressClasses)
+		},
+		Merge: forge.MergeIngress,
+	}
+}

@@ -1,0 +1,256 @@
+package kinds
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/engine"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// shared is a consumer and a provider made of fakes, with an engine of all kinds between
+// them.
+type shared struct {
+	home, remote           *fake.Clientset
+	homeLiqod, remoteLiqod *liqodfake.Clientset
+	engine                 *engine.Engine
+	services               engine.Setting
+}
+
+func newShared(objects ...runtime.Object) *shared {
+	s := &shared{
+		home: fake.NewClientset(objects...), remote: fake.NewClientset(),
+		homeLiqod: liqodfake.NewSimpleClientset(&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}},
+			&offloadingv1beta1.NamespaceMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
+				Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"shop": "shop-rome"}},
+				Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{
+					"shop": {RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingAccepted}}},
+			}),
+		remoteLiqod: liqodfake.NewSimpleClientset(), services: engine.Setting{Policy: forge.DenyList, Workers: 2},
+	}
+	var serial atomic.Int64
+	withUID := func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if m, err := meta.Accessor(action.(clienttesting.CreateAction).GetObject()); err == nil {
+			m.SetUID(types.UID(fmt.Sprintf("remote-%d", serial.Add(1))))
+		}
+		return false, nil, nil
+	}
+	s.remote.PrependReactor("create", "*", withUID)
+	s.remoteLiqod.PrependReactor("create", "*", withUID)
+	return s
+}
+
+func (s *shared) start(t *testing.T) (stop func()) {
+	t.Helper()
+	own := externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
+	deny := engine.Setting{Policy: forge.DenyList, Workers: 2}
+	s.engine = engine.New(engine.Config{
+		Home: engine.Clients{Core: s.home, Liqod: s.homeLiqod}, Remote: engine.Clients{Core: s.remote, Liqod: s.remoteLiqod},
+		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		TenantNamespace: tenant, Origin: "rome", Destination: "milan",
+		Kinds: []engine.Choice{
+			{Kind: ConfigMaps(), Setting: deny}, {Kind: Secrets(), Setting: deny}, {Kind: Services(), Setting: s.services},
+			{Kind: Ingresses(), Setting: deny}, {Kind: EndpointSlices(s.services), Setting: engine.Setting{Workers: 2}},
+		},
+		Gate: func() error { return nil }, Transform: func(o any) (any, error) { return o, nil },
+		Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	own.Offloading().V1beta1().NamespaceMaps().Informer()
+	own.Offloading().V1beta1().VirtualNodes().Informer()
+	own.Start(ctx.Done())
+	done := make(chan error, 1)
+	go func() { done <- s.engine.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			require.NoError(t, <-done)
+			own.Shutdown()
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// written is what was written to the provider since the last call, sorted.
+func (s *shared) written() []string {
+	all := append(writes(s.remote.Actions()), writes(s.remoteLiqod.Actions())...)
+	slices.Sort(all)
+	return all
+}
+
+func (s *shared) forget() {
+	s.remote.ClearActions()
+	s.remoteLiqod.ClearActions()
+}
+
+// requireWritten waits for exactly these writes, and forgets them.
+func (s *shared) requireWritten(t *testing.T, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	eventually(t, func() bool { return len(s.written()) >= len(want) }, "writes")
+	require.Equal(t, want, s.written())
+	s.forget()
+}
+
+func (s *shared) silent(t *testing.T) {
+	t.Helper()
+	require.Never(t, func() bool { return len(s.written()) > 0 }, 250*time.Millisecond, 10*time.Millisecond)
+}
+
+func in(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("local-" + name)}
+}
+
+func webSlice(change ...func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{ObjectMeta: in("web-x"), AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{
+		{Addresses: []string{"10.0.0.1"}, NodeName: ptr.To("worker")}, {Addresses: []string{"10.0.0.2"}, NodeName: ptr.To("milan")},
+	}}
+	s.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
+	for _, c := range change {
+		c(s)
+	}
+	return s
+}
+
+func webService(annotations ...string) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: in("web"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.96.0.7", Ports: []corev1.ServicePort{{Port: 80}}}}
+	for _, a := range annotations {
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, a, "true")
+	}
+	return s
+}
+
+func everything() []runtime.Object {
+	return []runtime.Object{
+		&corev1.ConfigMap{ObjectMeta: in("app"), Data: map[string]string{"a": "1"}},
+		&corev1.ConfigMap{ObjectMeta: in("kube-root-ca.crt"), Data: map[string]string{"ca.crt": "x"}},
+		&corev1.Secret{ObjectMeta: in("app"), Data: map[string][]byte{"a": []byte("1")}},
+		&corev1.Secret{ObjectMeta: in("token"), Type: corev1.SecretTypeServiceAccountToken},
+		webService(), webSlice(),
+		&networkingv1.Ingress{ObjectMeta: in("web"), Spec: networkingv1.IngressSpec{IngressClassName: ptr.To("mine")}},
+	}
+}
+
+// Every kind: made, kept without a write over a restart, and removed.
+func TestSharedKinds(t *testing.T) {
+	s := newShared(everything()...)
+	stop := s.start(t)
+	s.requireWritten(t, "create configmaps", "create configmaps", "create secrets", "create services", "create ingresses", "create shadowendpointslices")
+	ctx := t.Context()
+	_, err := s.remote.CoreV1().ConfigMaps("shop-rome").Get(ctx, "kube-root-ca.crt.rome", metav1.GetOptions{})
+	require.NoError(t, err)
+	shadow, err := s.remoteLiqod.OffloadingV1beta1().ShadowEndpointSlices("shop-rome").Get(ctx, "web-x", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Len(t, shadow.Spec.Template.Endpoints, 1, "the provider knows its own")
+	stop()
+	s.forget()
+	s.start(t)
+	s.silent(t)
+
+	core, shop := s.home.CoreV1(), "shop"
+	require.NoError(t, core.ConfigMaps(shop).Delete(ctx, "app", metav1.DeleteOptions{}))
+	require.NoError(t, core.ConfigMaps(shop).Delete(ctx, "kube-root-ca.crt", metav1.DeleteOptions{}))
+	require.NoError(t, core.Secrets(shop).Delete(ctx, "app", metav1.DeleteOptions{}))
+	require.NoError(t, core.Services(shop).Delete(ctx, "web", metav1.DeleteOptions{})) // the slices follow it
+	require.NoError(t, s.home.NetworkingV1().Ingresses(shop).Delete(ctx, "web", metav1.DeleteOptions{}))
+	s.requireWritten(t, "delete configmaps", "delete configmaps", "delete secrets", "delete services", "delete ingresses", "delete shadowendpointslices")
+}
+
+// An EndpointSlice follows its Service, unless it says itself what is wanted.
+func TestEndpointSlicesFollowTheirService(t *testing.T) {
+	annotated := func(key string) func(*discoveryv1.EndpointSlice) {
+		return func(s *discoveryv1.EndpointSlice) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, "true") }
+	}
+	const skip, allow = offloadingv1beta1.SkipReflectionAnnotation, offloadingv1beta1.AllowReflectionAnnotation
+	for name, tc := range map[string]struct {
+		service *corev1.Service
+		slice   *discoveryv1.EndpointSlice
+		policy  forge.Policy
+		off     bool
+		want    bool
+	}{
+		"reflected":                       {service: webService(), slice: webSlice(), want: true},
+		"without Service":                 {slice: webSlice()},
+		"without Service, allowed":        {slice: webSlice(annotated(allow)), want: true},
+		"Service skipped":                 {service: webService(skip), slice: webSlice()},
+		"Service skipped, itself allowed": {service: webService(skip), slice: webSlice(annotated(allow)), want: true},
+		"itself skipped":                  {service: webService(), slice: webSlice(annotated(skip))},
+		"Service not allowed":             {service: webService(), slice: webSlice(), policy: forge.AllowList},
+		"Service allowed":                 {service: webService(allow), slice: webSlice(), policy: forge.AllowList, want: true},
+		"Services off":                    {service: webService(), slice: webSlice(), off: true},
+		"Services off, itself allowed":    {service: webService(), slice: webSlice(annotated(allow)), off: true, want: true},
+		"of another cluster": {service: webService(), slice: webSlice(func(s *discoveryv1.EndpointSlice) {
+			s.Labels[offloadingv1beta1.OriginLabel] = "paris"
+		})},
+		"made by us": {service: webService(), slice: webSlice(func(s *discoveryv1.EndpointSlice) {
+			s.Labels[discoveryv1.LabelManagedBy] = offloadingv1beta1.ManagedByShadowEndpointSlice
+		})},
+		"all in the provider": {service: webService(), slice: webSlice(func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[1:] })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := []runtime.Object{tc.slice}
+			if tc.service != nil {
+				objects = append(objects, tc.service)
+			}
+			s := newShared(objects...)
+			if tc.policy != "" {
+				s.services.Policy = tc.policy
+			}
+			if tc.off {
+				s.services.Workers = 0
+			}
+			s.start(t)
+			shadows := func() []string {
+				return slices.DeleteFunc(s.written(), func(w string) bool { return w != "create shadowendpointslices" })
+			}
+			if tc.want {
+				eventually(t, func() bool { return len(shadows()) == 1 }, "reflected")
+				return
+			}
+			require.Never(t, func() bool { return len(shadows()) > 0 }, 300*time.Millisecond, 20*time.Millisecond)
+		})
+	}
+}
+
+// A Service that only a cache lacks does not have its endpoints removed.
+func TestSlicesSurviveACacheWithoutTheirService(t *testing.T) {
+	s := newShared(webService(), webSlice())
+	stop := s.start(t)
+	s.requireWritten(t, "create services", "create shadowendpointslices")
+	stop()
+	s.forget()
+	s.home.PrependReactor("list", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &corev1.ServiceList{}, nil
+	})
+	s.home.PrependWatchReactor("services", func(clienttesting.Action) (bool, watch.Interface, error) { return true, watch.NewFake(), nil })
+	s.start(t)
+	s.silent(t)
+}
