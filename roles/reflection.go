@@ -49,7 +49,7 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 		NamespaceMaps: tenant.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: tenant.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Origin: settings.ClusterID, Destination: clusterID,
 		SkipLabels: settings.Reflection.SkipLabels, SkipAnnotations: settings.Reflection.SkipAnnotations,
-		Kinds: choices(settings.Reflection), Gate: gate, Transform: client.StripManagedFields,
+		Kinds: choices(settings.Reflection), Gate: gate, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log.Named("reflection"), Observer: v.env.Observer,
 	}
 	return &reflection{lease: runner, make: func() *engine.Engine { return engine.New(cfg) }, forget: func() {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -39,6 +40,9 @@ type Config struct {
 	// Gate returns an error while the provider may not be acted upon: it is not known to
 	// be the cluster that was peered with.
 	Gate func() error
+	// HomeLost returns when the consumer's state was last seen to have gone back, as by a
+	// restored backup, zero for never. It may be nil.
+	HomeLost func() time.Time
 	// Transform is applied to what the caches hold.
 	Transform cache.TransformFunc
 	// Recorder takes the events about what is not reflected as it is.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -87,6 +88,22 @@ func TestStaleCache(t *testing.T) {
 	r.requireWrites(t, "delete configmaps shop-rome/app")
 	r.engine.Resync()
 	r.silent(t, "it is known what was deleted")
+}
+
+// What a consumer whose backup was restored does not know was not deleted.
+func TestRestoredConsumerKeepsWhatItForgot(t *testing.T) {
+	r := newRig()
+	r.lost = time.Now()
+	r.offload(t, "shop")
+	r.add(r.remote.Tracker(), forged(local("forgotten")))
+	r.createHome(t, local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation)))
+	r.add(r.remote.Tracker(), forged(local("app")))
+	r.start(t)
+	r.requireWrites(t, "delete configmaps shop-rome/app")
+	r.idle(t, "shop")
+	r.silent(t, "kept")
+	r.createHome(t, local("forgotten", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
+	r.requireWrites(t, "patch configmaps shop-rome/forgotten")
 }
 
 // A home cache that is behind must not have anything deleted.

@@ -57,6 +57,7 @@ type rig struct {
 	homeLiqod, remoteLiqod *liqodfake.Clientset
 	events                 *record.FakeRecorder
 	closed                 atomic.Bool // the gate
+	lost                   time.Time
 	setting                Setting
 	skipLabels             []string
 	engine                 *Engine
@@ -133,6 +134,7 @@ func (r *rig) start(t *testing.T) (stop func()) {
 			}
 			return nil
 		},
+		HomeLost:  func() time.Time { return r.lost },
 		Transform: func(o any) (any, error) { return o, nil },
 		Recorder:  r.events, Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})

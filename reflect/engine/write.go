@@ -127,7 +127,24 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 	if !excluded {
 		return loop.After(staleRetry) // the cache is behind
 	}
+	if live == none && r.engine.lostSince(v.have) {
+		r.log.Warn("object kept in the provider: it is not known here, but the state of this cluster went back", zap.Stringer("key", v.key))
+		return nil
+	}
 	return r.delete(ctx, v.scope, v.have)
+}
+
+// clockSkew is how much the provider's clock may be ahead of this one.
+const clockSkew = time.Minute
+
+// lostSince reports whether the absence of the object that have stands for may be for a
+// lack of memory: this cluster went back after have was made.
+func (e *Engine) lostSince(have metav1.Object) bool {
+	if e.cfg.HomeLost == nil {
+		return false
+	}
+	lost := e.cfg.HomeLost()
+	return !lost.IsZero() && have.GetCreationTimestamp().Time.Before(lost.Add(clockSkew))
 }
 
 func (r *kindLoop[L, R]) delete(ctx context.Context, s Scope, have R) error {
