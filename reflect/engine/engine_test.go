@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -339,8 +340,12 @@ func TestSkipListsAreLive(t *testing.T) {
 	r.silent(t, "the same")
 	require.NoError(t, vns.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	require.NoError(t, vns.Delete(t.Context(), "milan-2", metav1.DeleteOptions{}))
-	r.createHome(t, local("more"))
+	eventually(t, func() bool {
+		left, err := r.engine.cfg.VirtualNodes.Lister().List(labels.Everything())
+		return err == nil && len(left) == 0
+	}, "the virtual nodes are seen to be gone")
 	r.remote.ClearActions()
+	r.createHome(t, local("more"))
 	r.silent(t, "without a VirtualNode nobody says what may be carried")
 }
 
