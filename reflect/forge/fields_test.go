@@ -24,7 +24,7 @@ type rule struct{ fate, why string }
 
 // podFields says what happens to each field of an offloaded pod, and why.
 var podFields = map[string]rule{
-	"Volumes":                       {partly, "without tokens of service accounts; pod certificates are refused"},
+	"Volumes":                       {partly, "tokens of service accounts come from Secrets, or not at all; pod certificates are refused"},
 	"InitContainers":                {kept, "native sidecars too; see containerFields"},
 	"Containers":                    {kept, "see containerFields"},
 	"EphemeralContainers":           {partly, "those that have not begun; without mounts of the injected token volume"},
@@ -48,7 +48,7 @@ var podFields = map[string]rule{
 	"Affinity":                      {removed, "names nodes of this cluster; presets and the patch may set another"},
 	"SchedulerName":                 {removed, "a scheduler of this cluster"},
 	"Tolerations":                   {partly, "without the virtual node's"},
-	"HostAliases":                   {kept, ""},
+	"HostAliases":                   {kept, "with the names of this cluster's API server where it can be reached"},
 	"PriorityClassName":             {removed, "a class of this cluster"},
 	"Priority":                      {removed, "the API server refuses one that does not come from a class"},
 	"DNSConfig":                     {kept, ""},
@@ -77,12 +77,12 @@ var containerFields = map[string]rule{
 	"WorkingDir":               {kept, ""},
 	"Ports":                    {partly, "without the host ports of a pod on the host's network"},
 	"EnvFrom":                  {kept, ""},
-	"Env":                      {partly, "the name of the service account is this cluster's"},
+	"Env":                      {partly, "the name of the service account is this cluster's; after those that lead to its API server"},
 	"Resources":                {kept, ""},
 	"ResizePolicy":             {kept, ""},
 	"RestartPolicy":            {kept, ""},
 	"RestartPolicyRules":       {kept, ""},
-	"VolumeMounts":             {partly, "without those of the injected token volume"},
+	"VolumeMounts":             {partly, "without those of an injected token volume that is not carried"},
 	"VolumeDevices":            {kept, ""},
 	"LivenessProbe":            {kept, ""},
 	"ReadinessProbe":           {kept, ""},

@@ -50,6 +50,8 @@ type PodOptions struct {
 	// SkipLabels and SkipAnnotations are keys that stay here, beside those of Patch.
 	SkipLabels      []string
 	SkipAnnotations []string
+	// API says how the pod reaches this cluster's API server.
+	API APIAccess
 }
 
 // ShadowPod returns the object that asks the provider for the pod. The error, if
@@ -71,7 +73,7 @@ func ShadowPod(local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, e
 			Annotations: o.annotations(local),
 		},
 		Spec: offloadingv1beta1.ShadowPodSpec{
-			Pod:             podSpec(local, o.Patch, antiAffinity),
+			Pod:             podSpec(local, o, antiAffinity),
 			LocalGeneration: local.Generation,
 
 			LocalResourceVersion: local.ResourceVersion,
@@ -84,6 +86,9 @@ func supported(local *corev1.Pod) error {
 	if local.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod {
 		return &Refused{ReasonReflected, fmt.Sprintf("label %s=%s: the pod stands for a pod of another cluster, and nothing reflected is reflected again",
 			offloadingv1beta1.ManagedByLabel, offloadingv1beta1.ManagedByShadowPod)}
+	}
+	if err := knownSupport(local); err != nil {
+		return err
 	}
 	if n := len(local.Spec.ResourceClaims); n > 0 {
 		return &Refused{ReasonResourceClaims, fmt.Sprintf("spec.resourceClaims has %q: resource claims name devices of this cluster; offloaded pods must have none",

@@ -16,9 +16,11 @@ const tokenVolumePrefix = "kube-api-access-"
 
 // podSpec returns the pod's spec as the provider is asked to run it. What happens to
 // each field is listed, and checked, in fields_test.go.
-func podSpec(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatch, antiAffinity *corev1.PodAntiAffinity) corev1.PodSpec {
-	spec := *local.Spec.DeepCopy()
+func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffinity) corev1.PodSpec {
+	spec, patch := *local.Spec.DeepCopy(), o.Patch
 	dropScheduling(&spec)
+	o.carryTokens(&spec, local)
+	o.leadHome(&spec, local)
 	dropIdentity(&spec)
 	dropHostNamespaces(&spec)
 	spec.EphemeralContainers = ephemeralContainers(local)
@@ -47,8 +49,9 @@ func dropScheduling(spec *corev1.PodSpec) {
 	spec.PreemptionPolicy = nil
 }
 
-// dropIdentity removes the service account of this cluster: the pod runs under the
-// twin namespace's default one, and gets no token of the provider's.
+// dropIdentity removes the service account of this cluster, and the tokens that are not
+// carried: the pod runs under the twin namespace's default one, and gets no token of the
+// provider's.
 func dropIdentity(spec *corev1.PodSpec) {
 	account := spec.ServiceAccountName
 	spec.ServiceAccountName = ""

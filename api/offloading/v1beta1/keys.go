@@ -16,6 +16,9 @@ const (
 	ManagedByLabel = "liqo.io/managed-by"
 	// ManagedByShadowPod is the ManagedByLabel value of pods made from a ShadowPod.
 	ManagedByShadowPod = "shadowpod"
+	// ManagedByToken is the ManagedByLabel value of Secrets with tokens of the consumer's
+	// service accounts in the provider, and of those that they are bound to at home.
+	ManagedByToken = "serviceaccount-token"
 	// ManagedByShadowEndpointSlice is the value of LabelManagedBy of discovery.k8s.io on
 	// EndpointSlices made from a ShadowEndpointSlice.
 	ManagedByShadowEndpointSlice = "shadowendpointslice.liqo.io"
@@ -64,8 +67,13 @@ const (
 	// provider, comma separated: RWO, ROX, RWX or RWOP.
 	RemoteAccessModesAnnotation = "liqo.io/remote-access-modes"
 	// APIServerSupportAnnotation, "disabled" on a pod, keeps tokens of its service account
-	// at home.
+	// at home; "enabled" is the same as no annotation.
 	APIServerSupportAnnotation = "liqo.io/api-server-support"
+	APIServerSupportDisabled   = "disabled"
+	APIServerSupportEnabled    = "enabled"
+	// TokenAnnotation on a Secret with a token of the consumer records, as JSON, whose it
+	// is and how long it lives.
+	TokenAnnotation = "offloading.liqo.io/token"
 	// ReflectedAnnotation on a reflected object records, as JSON, which of its labels and
 	// annotations came from the consumer: what others add in the provider stays.
 	ReflectedAnnotation = "offloading.liqo.io/reflected"
