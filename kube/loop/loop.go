@@ -61,10 +61,11 @@ type Loop struct {
 
 	mu      sync.Mutex
 	running bool
-	queue   workqueue.TypedRateLimitingInterface[Key]
-	synced  []cache.InformerSynced
-	stores  []cache.Store
-	keysOf  []func(any) []Key
+	// queue has goroutines of its own: it is made when it is needed, and ends with Run.
+	queue  workqueue.TypedRateLimitingInterface[Key]
+	synced []cache.InformerSynced
+	stores []cache.Store
+	keysOf []func(any) []Key
 }
 
 const (
@@ -77,7 +78,7 @@ const (
 
 // New returns a Loop. It starts nothing.
 func New(cfg Config) *Loop {
-	return &Loop{cfg: cfg, queue: newQueue(cfg.Name)}
+	return &Loop{cfg: cfg}
 }
 
 func newQueue(name string) workqueue.TypedRateLimitingInterface[Key] {
@@ -171,6 +172,13 @@ func (l *Loop) isRunning() bool {
 func (l *Loop) current() workqueue.TypedRateLimitingInterface[Key] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.made()
+}
+
+func (l *Loop) made() workqueue.TypedRateLimitingInterface[Key] {
+	if l.queue == nil {
+		l.queue = newQueue(l.cfg.Name)
+	}
 	return l.queue
 }
 
@@ -208,16 +216,16 @@ func (l *Loop) begin() workqueue.TypedRateLimitingInterface[Key] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.running = true
-	return l.queue
+	return l.made()
 }
 
-// end replaces the queue that Run has shut down.
+// end forgets the queue that Run has shut down.
 func (l *Loop) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.running = false
 	l.queue.ShutDown()
-	l.queue = newQueue(l.cfg.Name)
+	l.queue = nil
 }
 
 func (l *Loop) addAll() {
