@@ -27,6 +27,7 @@ var others = map[string]string{
 	"controller.vkubelet.resources.cpuLimit": "1", "controller.vkubelet.resources.memoryLimit": "1Gi",
 	"vkubelet.virtualNode": "liqo-tenant-milan/milan", "vkubelet.nodeAddress": "10.0.0.2", "vkubelet.listenAddress": ":10260", "vkubelet.certificateDirectory": "/tmp/pki",
 	"vkubelet.nodeLeaseDuration": "20s", "vkubelet.inFlight": "8",
+	"vkubelet.enableAPIServerSupport": "false", "vkubelet.homeAPIServer": "192.0.2.1:6443", "vkubelet.tokenBinding": "pod",
 	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
 }
 

@@ -137,7 +137,18 @@ type VKubelet struct {
 	// NodeLeaseDuration is in whole seconds.
 	NodeLeaseDuration time.Duration `mapstructure:"nodeLeaseDuration"`
 	InFlight          int           `mapstructure:"inFlight"`
+	// EnableAPIServerSupport, HomeAPIServer and TokenBinding are about the tokens that
+	// offloaded pods carry.
+	EnableAPIServerSupport bool   `mapstructure:"enableAPIServerSupport"`
+	HomeAPIServer          string `mapstructure:"homeAPIServer"`
+	TokenBinding           string `mapstructure:"tokenBinding"`
 }
+
+// Values of VKubelet.TokenBinding.
+const (
+	TokenBindingSecret = "secret"
+	TokenBindingPod    = "pod"
+)
 
 // Webhook configures role webhook.
 type Webhook struct {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -158,6 +159,9 @@ func TestOrder(t *testing.T) {
 		"a flag with the default":   {file, nil, []string{"--log.level=info"}, "log.level", "info", "flag --log.level"},
 		"camel case in environment": {"", []string{"LIQOD_VKUBELET_NODEADDRESS=10.0.0.1"}, nil, "vkubelet.nodeAddress", "10.0.0.1", "env LIQOD_VKUBELET_NODEADDRESS"},
 		"camel case in a flag":      {"", nil, []string{"--vkubelet.nodeAddress=10.0.0.2"}, "vkubelet.nodeAddress", "10.0.0.2", "flag --vkubelet.nodeAddress"},
+		"a flag by its other name":  {"", nil, []string{"--enable-apiserver-support=false"}, "vkubelet.enableAPIServerSupport", "false", "flag --vkubelet.enableAPIServerSupport"},
+		"its other name, last":      {"", nil, []string{"--vkubelet.enableAPIServerSupport=true", "--enable-apiserver-support=false"}, "vkubelet.enableAPIServerSupport", "false", "flag --vkubelet.enableAPIServerSupport"},
+		"its other name, no value":  {"", nil, []string{"--vkubelet.enableAPIServerSupport=false", "--enable-apiserver-support"}, "vkubelet.enableAPIServerSupport", "true", "flag --vkubelet.enableAPIServerSupport"},
 		"an empty variable counts":  {"", []string{"LIQOD_SERVER_ADDRESS="}, nil, "server.address", "", "env LIQOD_SERVER_ADDRESS"},
 		"the pod's namespace":       {"", []string{"POD_NAMESPACE=apps"}, nil, "namespace", "apps", "env POD_NAMESPACE"},
 		"file above the pod's":      {file, []string{"POD_NAMESPACE=apps"}, nil, "namespace", "from-file", inFile + file + ":3"},
@@ -168,7 +172,7 @@ func TestOrder(t *testing.T) {
 			settings := schema(t)
 			e, err := Load(Sources{Settings: settings, File: tc.file, Env: tc.env, Flags: parse(t, settings, tc.args...)})
 			require.NoError(t, err)
-			require.Equal(t, tc.want, e.value(tc.key))
+			require.Equal(t, tc.want, fmt.Sprint(e.value(tc.key)))
 			require.Equal(t, tc.origin, e.origin[tc.key])
 		})
 	}
@@ -194,6 +198,8 @@ func TestEnvironmentAndFlags(t *testing.T) {
 		"wrong type in a flag":      {nil, []string{"--probe.interval=1"}, `probe.interval: "1" is not accepted (from flag --probe.interval): a duration with its unit, from 100ms to 1h`},
 		"a name for an address":     {nil, []string{"--controller.vkubelet.nodeAddress=vk.example.com"}, `controller.vkubelet.nodeAddress: "vk.example.com" is not accepted (from flag --controller.vkubelet.nodeAddress): an IP address, or ""`},
 		"names and addresses":       {nil, []string{"--webhook.hosts=hooks.example.com,10.0.0.1,fd00::1", "--vkubelet.nodeAddress=fd00::1"}, ""},
+		"a port alone":              {nil, []string{"--vkubelet.homeAPIServer=:6443"}, `vkubelet.homeAPIServer: ":6443" is not accepted (from flag --vkubelet.homeAPIServer): host:port, as in 192.0.2.1:6443, or ""`},
+		"hosts with ports":          {[]string{"LIQOD_VKUBELET_HOMEAPISERVER=[2001:db8::1]:443"}, []string{"--vkubelet.homeAPIServer=api.rome.example:6443"}, ""},
 		"wrong element of a list":   {nil, []string{"--controller.runtimeClasses=gvisor,A B"}, `controller.runtimeClasses: [gvisor A B] is not accepted (from flag --controller.runtimeClasses): a list, each element the name of an object (a-z, 0-9, - and ., at most 253 characters)`},
 	} {
 		t.Run(name, func(t *testing.T) {

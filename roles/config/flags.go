@@ -39,8 +39,17 @@ func (f *flagValue) Set(text string) error {
 // listing it.
 const longList = 4
 
+// otherNames are flags that documents name, with the settings that they stand for.
+var otherNames = map[string]string{"enable-apiserver-support": "vkubelet.enableAPIServerSupport"}
+
 // AddFlags adds one flag for each setting, named as its key.
 func AddFlags(flags *pflag.FlagSet, settings []Setting) {
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if key, ok := otherNames[name]; ok {
+			name = key
+		}
+		return pflag.NormalizedName(name)
+	})
 	for _, s := range settings {
 		value := &flagValue{kind: rules[s.Key].name, list: rules[s.Key].name == "list"}
 		flag := flags.VarPF(value, s.Key, "", s.Help)

@@ -134,6 +134,18 @@ func address() kind {
 	})
 }
 
+// remoteAddress accepts where something listens that is not this process.
+func remoteAddress() kind {
+	return text("host:port", "host:port, as in 192.0.2.1:6443", func(s string) bool {
+		name, port, err := net.SplitHostPort(s)
+		if _, ok := host().parse(name); err != nil || !ok {
+			return false
+		}
+		n, err := strconv.ParseUint(port, 10, 16)
+		return err == nil && n > 0
+	})
+}
+
 func ipAddress() kind { return text("address", "an IP address", isIP) }
 
 func host() kind {

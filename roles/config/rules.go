@@ -77,6 +77,10 @@ var rules = map[string]kind{
 	"vkubelet.nodeLeaseDuration":    duration(time.Second, time.Hour),
 	"vkubelet.inFlight":             integer(1, 10000),
 
+	"vkubelet.enableAPIServerSupport": boolean(),
+	"vkubelet.homeAPIServer":          remoteAddress().orEmpty(),
+	"vkubelet.tokenBinding":           oneOf(TokenBindingSecret, TokenBindingPod),
+
 	"webhook.address":           address(),
 	"webhook.hosts":             list(host()),
 	"webhook.serviceName":       label(63),
