@@ -34,8 +34,10 @@ import (
 	"github.com/liqod/liqod/peering/session"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
+	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/kubelet"
 	"github.com/liqod/liqod/shadow/node"
+	"github.com/liqod/liqod/shadow/virtualnode"
 )
 
 // vkubelet wires one virtual node.
@@ -250,7 +252,8 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, v.name).String()
 		}))
-	defer v.env.Tracker.Forget("pods") // what the ended loop had queued is late for nobody
+	defer v.env.Tracker.Forget("pods") // what the ended loops had queued is late for nobody
+	defer v.env.Tracker.Forget(kinds.TokensLoop)
 	recorder, stopEvents := newRecorder(v.home.fenced.core, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
 	defer stopEvents()
 	var pods *kinds.Pods
@@ -272,6 +275,7 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		NamespaceMaps: maps.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
+		API: v.apiAccess(), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
 		HostIPs: v.addresses, Remapper: forge.Identity{}, Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
 	})
@@ -313,6 +317,16 @@ func (v *vkubelet) heldPods() cache.SharedIndexInformer {
 		return nil
 	}
 	return v.pods
+}
+
+// apiAccess is what the settings say of the API server of this cluster.
+func (v *vkubelet) apiAccess() forge.APIAccess {
+	cfg := v.env.Config.VKubelet
+	access := forge.APIAccess{Enabled: cfg.EnableAPIServerSupport, PodBound: cfg.TokenBinding == config.TokenBindingPod}
+	if host, port, err := net.SplitHostPort(cfg.HomeAPIServer); err == nil { // else it is empty
+		access.Host, access.Port = host, port
+	}
+	return access
 }
 
 // factory is what the two kinds of informer factories have in common.

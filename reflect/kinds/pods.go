@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -51,6 +52,11 @@ type PodsConfig struct {
 	HostIPs []netip.Addr
 	// Remapper translates the addresses of the provider's pods.
 	Remapper forge.Remapper
+	// API says how pods in the provider reach the consumer's API server, and with what.
+	API forge.APIAccess
+	// RightsName is the RoleBinding, in each offloaded namespace, with the rights to ask
+	// for tokens there.
+	RightsName string
 	// Gate returns an error while the provider may not be acted upon: it is not known to
 	// be the cluster that was peered with.
 	Gate func() error
@@ -72,9 +78,10 @@ type PodsConfig struct {
 
 // Pods offloads the pods of one virtual node: spec to the provider, status back.
 type Pods struct {
-	cfg   PodsConfig
-	loop  *loop.Loop
-	twins *twins
+	cfg    PodsConfig
+	loop   *loop.Loop
+	twins  *twins
+	tokens *tokens
 
 	// What was written a moment ago, until the caches show it.
 	locals  *recent.Writes[*corev1.Pod]
@@ -115,8 +122,16 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 		gonePod:    p.remember,
 		goneShadow: p.shadowGone,
 		closed:     p.shadows.ForgetNamespace,
-		ready:      p.enqueueNamespace,
+		ready: func(namespace string) {
+			p.enqueueNamespace(namespace)
+			p.tokens.wakeNamespace(namespace)
+		},
 	}
+	var err error
+	if p.tokens, err = newTokens(p); err != nil {
+		return nil, err
+	}
+	p.twins.newShadow = p.tokens.wakeName
 	if _, err := p.loop.Watch(cfg.Pods.Informer(), loop.Self); err != nil {
 		return nil, err
 	}
@@ -132,6 +147,7 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 func (p *Pods) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	defer p.tokens.set(ctx, nil)
 	defer p.twins.set(ctx, nil)
 	remove, err := p.follow(ctx)
 	if err != nil {
@@ -143,7 +159,9 @@ func (p *Pods) Run(ctx context.Context) error {
 	}
 	p.openTwins(ctx) // before any pod is looked at: a namespace without a twin means something
 	wg.Go(func() { p.refreshHostIPs(ctx) })
-	return p.loop.Run(ctx, p.cfg.Workers)
+	tokens := make(chan error, 1)
+	wg.Go(func() { tokens <- p.tokens.run(ctx) })
+	return errors.Join(p.loop.Run(ctx, p.cfg.Workers), <-tokens)
 }
 
 // follow keeps the twins as the NamespaceMap says, and looks at every pod again when
@@ -206,7 +224,10 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 }
 
 // Resync looks at every pod again, after Gate has opened.
-func (p *Pods) Resync() { p.enqueueAll() }
+func (p *Pods) Resync() {
+	p.enqueueAll()
+	p.tokens.resync()
+}
 
 func (p *Pods) openTwins(ctx context.Context) {
 	p.opening.Lock() // what was read last is applied last
@@ -214,7 +235,9 @@ func (p *Pods) openTwins(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	p.twins.set(ctx, engine.Mapped(p.namespaceMap()))
+	want := engine.Mapped(p.namespaceMap())
+	p.twins.set(ctx, want)
+	p.tokens.set(ctx, want)
 }
 
 func (p *Pods) namespaceMap() *offloadingv1beta1.NamespaceMap {

@@ -67,6 +67,7 @@ func (p *Pods) options(v view) forge.PodOptions {
 	o := forge.PodOptions{
 		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination,
 		NodeName: p.cfg.Node, RemoteNamespace: v.twin.remote,
+		API: p.cfg.API,
 	}
 	vn := p.virtualNode()
 	o.SkipLabels, o.SkipAnnotations = engine.NotReflected(vn, p.cfg.SkipLabels, p.cfg.SkipAnnotations)

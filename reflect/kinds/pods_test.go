@@ -38,6 +38,7 @@ type site struct {
 	events                 *record.FakeRecorder
 	gate                   error
 	lost                   func() time.Time
+	api                    forge.APIAccess
 	pods                   *Pods
 }
 
@@ -86,6 +87,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 		Pods: core.Core().V1().Pods(), Nodes: core.Core().V1().Nodes(),
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
+		API: s.api, RightsName: "rights",
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: forge.Identity{},
 		Gate: func() error { return s.gate }, Verify: func(context.Context) error { return s.gate }, HomeLost: s.lost, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 4,

@@ -56,6 +56,8 @@ type twins struct {
 	gonePod    func(namespace string, pod *corev1.Pod)
 	goneShadow func(*offloadingv1beta1.ShadowPod)
 	ready      func(namespace string)
+	// newShadow is called as changed, for a ShadowPod that is new there.
+	newShadow func(namespace, name string)
 	// closed is called with the name of a twin namespace that is no longer watched.
 	closed func(remote string)
 
@@ -198,7 +200,12 @@ func (t *twins) handler(local string) cache.ResourceEventHandler {
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    enqueue,
+		AddFunc: func(obj any) {
+			enqueue(obj)
+			if s, ok := obj.(*offloadingv1beta1.ShadowPod); ok {
+				t.newShadow(local, s.Name)
+			}
+		},
 		UpdateFunc: func(_, obj any) { enqueue(obj) },
 		DeleteFunc: func(obj any) {
 			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {

@@ -105,9 +105,12 @@ func TestVolumes(t *testing.T) {
 	volume := func(sources ...corev1.VolumeProjection) []corev1.Volume {
 		return []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}}}}
 	}
-	spec := corev1.PodSpec{Volumes: volume(token, config)}
+	// The peer's own tokens come in Secrets of its twin namespace.
+	secret := corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "token-cashier-1"},
+		Items: []corev1.KeyToPath{{Key: "token", Path: "token"}}}}
+	spec := corev1.PodSpec{Volumes: volume(token, config, secret)}
 	require.NoError(t, PodSpec(&spec, Rules{}))
-	require.Equal(t, []corev1.VolumeProjection{config}, spec.Volumes[0].Projected.Sources)
+	require.Equal(t, []corev1.VolumeProjection{config, secret}, spec.Volumes[0].Projected.Sources)
 
 	host := []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 	spec = corev1.PodSpec{Volumes: host}

@@ -40,7 +40,13 @@ func clusterBindingName(vn *offloadingv1beta1.VirtualNode) string {
 }
 
 func namespaceBindingName(vn *offloadingv1beta1.VirtualNode) string {
-	return namespaceClusterRole + ":" + vn.Namespace + ":" + vn.Name
+	return NamespaceBindingName(vn.Namespace, vn.Name)
+}
+
+// NamespaceBindingName is the name of the RoleBinding, in each offloaded namespace, that
+// gives the vkubelet of a VirtualNode its rights there.
+func NamespaceBindingName(tenantNamespace, name string) string {
+	return namespaceClusterRole + ":" + tenantNamespace + ":" + name
 }
 
 func authReaderBindingName(vn *offloadingv1beta1.VirtualNode) string {

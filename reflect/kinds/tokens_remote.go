@@ -1,0 +1,91 @@
+package kinds
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// put makes the Secret with a token in the provider as wanted.
+func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) error {
+	if v.secret != nil && (v.secret.DeletionTimestamp != nil || !t.ours(v.secret)) {
+		return loop.After(namespaceRetry)
+	}
+	if v.secret != nil && !fixed(v.secret) {
+		return t.patch(ctx, v.secret, want)
+	}
+	if v.secret != nil {
+		if err := t.remove(ctx, v.secret); err != nil {
+			return err
+		}
+	}
+	secrets := t.pods.cfg.Remote.Core.CoreV1().Secrets(want.Namespace)
+	made, err := secrets.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	switch {
+	case err == nil:
+		t.secrets.Wrote(made)
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		have, err := secrets.Get(ctx, want.Name, metav1.GetOptions{})
+		if err == nil && !t.ours(have) {
+			t.tell(v.users, fmt.Sprintf("no token for cluster %s: its Secret %s/%s is not this cluster's; waiting until it is gone", t.pods.cfg.Destination, have.Namespace, have.Name))
+			return loop.After(takenRetry)
+		}
+		return errors.Join(ignoreGone(err), loop.After(staleRetry)) // the cache is behind
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return loop.After(namespaceRetry)
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		t.tell(v.users, fmt.Sprintf("cluster %s refuses the Secret with the pod's token: %v", t.pods.cfg.Destination, err))
+		return fmt.Errorf("creating the Secret with a token: %w", err)
+	default:
+		return fmt.Errorf("creating the Secret with a token: %w", err)
+	}
+}
+
+// fixed reports whether somebody has made a Secret such that its content cannot change.
+func fixed(s *corev1.Secret) bool {
+	return s.Type != corev1.SecretTypeOpaque || (s.Immutable != nil && *s.Immutable)
+}
+
+// patch replaces the token in a Secret. What others have added to it stays.
+func (t *tokens) patch(ctx context.Context, have, want *corev1.Secret) error {
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": have.UID, "labels": want.Labels, "annotations": want.Annotations},
+		"data":     want.Data,
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the Secret with a token: %w", err)
+	}
+	written, err := t.pods.cfg.Remote.Core.CoreV1().Secrets(have.Namespace).Patch(ctx, have.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return loop.After(staleRetry) // the cache is behind
+	}
+	if err != nil {
+		return fmt.Errorf("writing the Secret with a token: %w", err)
+	}
+	t.secrets.Wrote(written)
+	return nil
+}
+
+// remove deletes the Secret with a token in the provider.
+func (t *tokens) remove(ctx context.Context, have *corev1.Secret) error {
+	if have.DeletionTimestamp != nil || t.secrets.WasDeleted(have.UID) || !t.ours(have) {
+		return nil
+	}
+	err := t.pods.cfg.Remote.Core.CoreV1().Secrets(have.Namespace).Delete(ctx, have.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.UID))})
+	if ignoreGone(err) != nil {
+		return fmt.Errorf("removing a token from the provider: %w", err)
+	}
+	t.secrets.Gone(have)
+	t.secrets.Deleted(have.UID)
+	return nil
+}

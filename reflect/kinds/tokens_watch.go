@@ -1,0 +1,230 @@
+package kinds
+
+import (
+	"context"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/recent"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// tokenSpace is an offloaded namespace with what its pods' tokens depend on: at home the
+// service accounts and the Secrets that tokens are bound to, in the provider the Secrets
+// with tokens; of the Secrets only those of this virtual node.
+type tokenSpace struct {
+	local, remote     string
+	accounts          corelisters.ServiceAccountNamespaceLister
+	bindings, secrets corelisters.SecretNamespaceLister
+	synced            func() bool
+	stop              func()
+}
+
+// set opens and closes watches until they match want, local to remote names.
+func (t *tokens) set(ctx context.Context, want map[string]string) {
+	var closing []*tokenSpace
+	t.mu.Lock()
+	for local, have := range t.spaces {
+		if want[local] != have.remote {
+			closing = append(closing, have)
+			delete(t.spaces, local)
+		}
+	}
+	for local, remote := range want {
+		if t.spaces[local] == nil {
+			t.spaces[local] = t.open(ctx, local, remote)
+		}
+	}
+	t.mu.Unlock()
+	for _, c := range closing {
+		c.stop()
+		t.bindings.ForgetNamespace(c.local)
+		t.secrets.ForgetNamespace(c.remote)
+	}
+}
+
+func (t *tokens) space(namespace string) *tokenSpace {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.spaces[namespace]
+}
+
+func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
+	ctx, cancel := context.WithCancel(ctx)
+	cfg := t.pods.cfg
+	ours := informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.LabelSelector = labels.Set(forge.TokenLabels(cfg.Node)).String()
+	})
+	transform := informers.WithTransform(cfg.Transform)
+	all := informers.NewSharedInformerFactoryWithOptions(cfg.Home, 0, informers.WithNamespace(local), transform)
+	home := informers.NewSharedInformerFactoryWithOptions(cfg.Home, 0, informers.WithNamespace(local), transform, ours)
+	there := informers.NewSharedInformerFactoryWithOptions(cfg.Remote.Core, 0, informers.WithNamespace(remote), transform, ours)
+	accounts, bindings, secrets := all.Core().V1().ServiceAccounts(), home.Core().V1().Secrets(), there.Core().V1().Secrets()
+	s := &tokenSpace{
+		local: local, remote: remote,
+		accounts: accounts.Lister().ServiceAccounts(local),
+		bindings: bindings.Lister().Secrets(local), secrets: secrets.Lister().Secrets(remote),
+	}
+	accountsReg, err1 := accounts.Informer().AddEventHandler(t.accountHandler(s))
+	bindingsReg, err2 := bindings.Informer().AddEventHandler(t.secretHandler(local, t.bindings))
+	secretsReg, err3 := secrets.Informer().AddEventHandler(t.secretHandler(local, t.secrets))
+	s.synced = func() bool { // a fresh informer takes handlers; should one not, the namespace never counts as known
+		return err1 == nil && err2 == nil && err3 == nil && accountsReg.HasSynced() && bindingsReg.HasSynced() && secretsReg.HasSynced()
+	}
+	factories := []informers.SharedInformerFactory{all, home, there}
+	for _, f := range factories {
+		f.Start(ctx.Done())
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), s.synced) {
+			t.pods.cfg.Log.Debug("tokens of a namespace known", zap.String("namespace", local))
+			t.wakeNamespace(local)
+		}
+	})
+	s.stop = func() {
+		cancel()
+		wg.Wait()
+		for _, f := range factories {
+			f.Shutdown()
+		}
+	}
+	return s
+}
+
+// accountHandler looks again at the tokens of a namespace when a service account comes or
+// goes, or another has taken its name.
+func (t *tokens) accountHandler(s *tokenSpace) cache.ResourceEventHandler {
+	changed := func() {
+		if s.synced() {
+			t.wakeNamespace(s.local)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { changed() },
+		DeleteFunc: func(any) { changed() },
+		UpdateFunc: func(before, after any) {
+			if before.(*corev1.ServiceAccount).UID != after.(*corev1.ServiceAccount).UID {
+				changed()
+			}
+		},
+	}
+}
+
+// secretHandler serves both sides: a token's two Secrets have the same name. own has what
+// was written on the side.
+func (t *tokens) secretHandler(namespace string, own *recent.Writes[*corev1.Secret]) cache.ResourceEventHandler {
+	wake := func(obj any) {
+		if s, ok := obj.(*corev1.Secret); ok {
+			t.loop.Wake(loop.Key{Namespace: namespace, Name: s.Name})
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: wake, UpdateFunc: func(_, obj any) { wake(obj) },
+		DeleteFunc: func(obj any) {
+			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = d.Obj
+			}
+			if s, ok := obj.(*corev1.Secret); ok {
+				own.Gone(s)
+				wake(s)
+			}
+		},
+	}
+}
+
+// podHandler looks at the tokens of pods that come, go, end, or keep their tokens at home
+// from now on.
+func (t *tokens) podHandler() cache.ResourceEventHandler {
+	wake := func(obj any) {
+		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = d.Obj
+		}
+		if pod, ok := obj.(*corev1.Pod); ok {
+			t.wakePod(pod)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: wake,
+		UpdateFunc: func(before, after any) {
+			b, a := before.(*corev1.Pod), after.(*corev1.Pod)
+			if b.UID != a.UID || ended(b) != ended(a) || t.pods.carries(b) != t.pods.carries(a) {
+				wake(b)
+				wake(a)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			wake(obj)
+			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = d.Obj
+			}
+			if pod, ok := obj.(*corev1.Pod); ok {
+				t.forget(pod.UID)
+			}
+		},
+	}
+}
+
+func (t *tokens) wakePod(pod *corev1.Pod) {
+	for _, token := range forge.Tokens(pod, t.pods.tokenOptions()) {
+		t.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: token.Name})
+	}
+}
+
+// wakeName looks at the tokens of the pod of that name: something in the provider says
+// more about it.
+func (t *tokens) wakeName(namespace, name string) {
+	if pod, err := t.pods.cfg.Pods.Lister().Pods(namespace).Get(name); err == nil {
+		t.wakePod(pod)
+	}
+}
+
+// wakeNamespace looks at all tokens of a namespace; of every one when it is empty.
+func (t *tokens) wakeNamespace(namespace string) {
+	for _, key := range t.keys(namespace) {
+		t.loop.Wake(key)
+	}
+}
+
+// keys are the tokens that pods of a namespace need, or that are there; every namespace's
+// when it is empty.
+func (t *tokens) keys(namespace string) []loop.Key {
+	var out []loop.Key
+	for _, pod := range t.pods.localPods(namespace) {
+		for _, token := range forge.Tokens(pod, t.pods.tokenOptions()) {
+			out = append(out, loop.Key{Namespace: pod.Namespace, Name: token.Name})
+		}
+	}
+	for _, s := range t.known(namespace) {
+		for _, lister := range []corelisters.SecretNamespaceLister{s.bindings, s.secrets} {
+			found, err := lister.List(labels.Everything())
+			if err != nil {
+				continue // a lister without a broken index does not fail
+			}
+			for _, secret := range found {
+				out = append(out, loop.Key{Namespace: s.local, Name: secret.Name})
+			}
+		}
+	}
+	return out
+}
+
+func (t *tokens) known(namespace string) []*tokenSpace {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []*tokenSpace
+	for local, s := range t.spaces {
+		if namespace == corev1.NamespaceAll || namespace == local {
+			out = append(out, s)
+		}
+	}
+	return out
+}
