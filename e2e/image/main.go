@@ -24,6 +24,8 @@ const usage = `usage: test COMMAND
   pause                 wait for SIGTERM (default)
   serve [PORT]          HTTP on 8080: / /env /headers /ip /file?path= /exit?code= /unready /ready
   exit CODE [AFTER]     end with CODE, after a Go duration
+  api PATH              print what the API server of the pod's cluster answers; NAMESPACE
+                        stands for the pod's own
   get URL [TIMEOUT]     print the body; 1 if the request fails or the status is 400 or more
   lookup NAME           print the addresses of NAME
   cat [FILE...]         print files, or standard input
@@ -52,7 +54,7 @@ func main() {
 
 // tools are the names under which the program may be linked.
 func tools() []string {
-	return []string{"burn", "cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "serve", "size", "sleep", "tar", "write"}
+	return []string{"api", "burn", "cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "serve", "size", "sleep", "tar", "write"}
 }
 
 func run(name string, args []string) int {
@@ -83,6 +85,8 @@ func run(name string, args []string) int {
 
 func tool(ctx context.Context, name string, args []string) int {
 	switch name {
+	case "api":
+		return code(api(ctx, accountDir, arg(args, 0, "version")))
 	case "get":
 		return code(get(ctx, arg(args, 0, ""), arg(args, 1, "5s")))
 	case "lookup":

@@ -60,7 +60,9 @@ func newFullWorld(t *testing.T) *fullWorld {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	begin = time.Now()
-	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{}))
+	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{
+		ExtraArgs: []string{"--vkubelet.homeAPIServer=" + strings.TrimPrefix(w.rome.APIServer, "https://")},
+	}))
 	t.Logf("virtual node Ready: %s", time.Since(begin).Round(time.Millisecond))
 	return w
 }
@@ -132,7 +134,7 @@ func TestFull(t *testing.T) {
 		run  func(*testing.T, *fullWorld)
 	}{
 		{"Deployment across both", fullDeployment}, {"logs and exec", fullLogsAndExec}, {"Jobs", fullJobs},
-		{"restarts are counted", fullRestarts}, {"grace", fullGrace}, {"features of pods", fullFeatures},
+		{"restarts are counted", fullRestarts}, {"grace", fullGrace}, {"tokens", fullTokens}, {"features of pods", fullFeatures},
 		{"kubectl", fullKubectl}, {"hundreds of streams", fullStreams}, {"top and autoscaling", fullTop},
 		{"vkubelet pod deleted", fullVKubeletDeleted}, {"node of the provider dies", fullNodeDies},
 	} {

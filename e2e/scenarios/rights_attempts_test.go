@@ -122,11 +122,14 @@ func objectAttempts(c kubernetes.Interface) map[string]attempt {
 				_, err := c.CoreV1().ResourceQuotas(ns).Create(ctx, &corev1.ResourceQuota{ObjectMeta: named}, none)
 				return err
 			},
-			"reading Secrets in " + ns: func(ctx context.Context) error {
-				_, err := c.CoreV1().Secrets(ns).List(ctx, metav1.ListOptions{})
-				return err
-			},
 		})
+		if ns == twinOfRome {
+			continue // its own Secrets are there
+		}
+		tries["reading Secrets in "+ns] = func(ctx context.Context) error {
+			_, err := c.CoreV1().Secrets(ns).List(ctx, metav1.ListOptions{})
+			return err
+		}
 	}
 	delete(tries, "reading Secrets in "+twinOfRome) // there it keeps its own
 	return tries

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"maps"
 	"net"
 	"testing"
 
@@ -86,11 +87,8 @@ func vkubeletRights(t *testing.T, w *world) {
 			_, err := vk.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
 			return err
 		},
-		"a token": func(ctx context.Context) error {
-			_, err := vk.CoreV1().ServiceAccounts("shop").CreateToken(ctx, "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-			return err
-		},
 	}
+	maps.Copy(tries, tokenAttempts(t, w, vk))
 	for _, name := range requests {
 		tries["approval of "+name] = func(ctx context.Context) error {
 			csr, err := vk.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
@@ -115,6 +113,44 @@ func vkubeletRights(t *testing.T, w *world) {
 			require.Empty(t, csr.Status.Certificate)
 		}
 	})
+}
+
+// tokenAttempts are attempts to get tokens, and to write Secrets, beyond what the tokens
+// of its own pods need.
+func tokenAttempts(t *testing.T, w *world, vk kubernetes.Interface) map[string]attempt {
+	t.Helper()
+	users := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "users"}}
+	_, err := w.rome.Client().CoreV1().Secrets("shop").Create(t.Context(), users, metav1.CreateOptions{})
+	require.NoError(t, err)
+	token := func(namespace string, bound *authenticationv1.BoundObjectReference) attempt {
+		return func(ctx context.Context) error {
+			_, err := vk.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "default",
+				&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: bound}}, metav1.CreateOptions{})
+			return err
+		}
+	}
+	secret := func(change func(*corev1.Secret)) attempt {
+		return func(ctx context.Context) error {
+			s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "evil", Labels: tokenLabels("milan")}, Type: corev1.SecretTypeOpaque}
+			change(s)
+			_, err := vk.CoreV1().Secrets("shop").Create(ctx, s, metav1.CreateOptions{})
+			return err
+		}
+	}
+	return map[string]attempt{
+		"a token bound to nothing": token("shop", nil),
+		"a token bound to a name":  token("shop", &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: "users"}),
+		"a token elsewhere":        token("default", &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: "x", UID: "1"}),
+		"a Secret without mark":    secret(func(s *corev1.Secret) { s.Labels = nil }),
+		"a Secret of another node": secret(func(s *corev1.Secret) { s.Labels = tokenLabels("paris") }),
+		"a Secret with content":    secret(func(s *corev1.Secret) { s.StringData = map[string]string{"a": "b"} }),
+		"a Secret with a lasting token": secret(func(s *corev1.Secret) {
+			s.Type, s.Annotations = corev1.SecretTypeServiceAccountToken, map[string]string{corev1.ServiceAccountNameKey: "default"}
+		}),
+		"deletion of a user's Secret": func(ctx context.Context) error {
+			return vk.CoreV1().Secrets("shop").Delete(ctx, "users", metav1.DeleteOptions{})
+		},
+	}
 }
 
 // certificateRequests asks, as the vkubelet may, for certificates that it may not have.

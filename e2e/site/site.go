@@ -245,6 +245,8 @@ type PeerOptions struct {
 	Labels map[string]string
 	// Resources of the virtual node. Default: room for 1000 pods.
 	Resources corev1.ResourceList
+	// ExtraArgs of the vkubelet.
+	ExtraArgs []string
 }
 
 // Peer lets s use provider through a virtual node, by the steps of
@@ -334,6 +336,7 @@ func (s *Site) AddVirtualNode(ctx context.Context, provider *Site, opts PeerOpti
 		Spec: offloadingv1beta1.VirtualNodeSpec{
 			ClusterID: provider.Name, KubeconfigSecretRef: corev1.LocalObjectReference{Name: provider.Name},
 			Labels: opts.Labels, ResourceQuota: corev1.ResourceQuotaSpec{Hard: opts.Resources},
+			VirtualKubelet: offloadingv1beta1.VirtualKubeletSpec{ExtraArgs: opts.ExtraArgs},
 		},
 	}
 	if _, err := s.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Create(ctx, vn, metav1.CreateOptions{}); err != nil {

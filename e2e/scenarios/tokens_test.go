@@ -1,0 +1,414 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+const (
+	cashiers     = "bank" // a namespace
+	cashiersTwin = "bank-rome"
+	cashierUser  = "system:serviceaccount:bank:cashier"
+)
+
+// tokenWorld remembers the tokens that must not be good any more.
+type tokenWorld struct {
+	*world
+	dead []string
+}
+
+func (w *tokenWorld) bury(secret *corev1.Secret) {
+	w.dead = append(w.dead, string(secret.Data["token"]))
+}
+
+// tokenLabels are those of the Secrets with, or for, the tokens of a virtual node.
+func tokenLabels(node string) map[string]string {
+	return map[string]string{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByToken, offloadingv1beta1.NodeNameLabel: node}
+}
+
+func mountsSecret(spec *corev1.PodSpec, name string) bool {
+	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool {
+		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {
+			return p.Secret != nil && p.Secret.Name == name
+		})
+	})
+}
+
+// tokensOf selects the Secrets with, or for, the tokens of virtual node milan.
+func tokensOf() metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: labels.Set(tokenLabels("milan")).String()}
+}
+
+// tokenSecrets returns the Secrets that tokens are bound to at home, and those with tokens
+// in the provider.
+func (w *world) tokenSecrets(ctx context.Context) (home, there []corev1.Secret, err error) {
+	h, err := w.rome.Client().CoreV1().Secrets(cashiers).List(ctx, tokensOf())
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := w.milan.Client().CoreV1().Secrets(cashiersTwin).List(ctx, tokensOf())
+	if err != nil {
+		return nil, nil, err
+	}
+	return h.Items, t.Items, nil
+}
+
+func (w *world) noTokens(ctx context.Context) error {
+	home, there, err := w.tokenSecrets(ctx)
+	if err != nil {
+		return err
+	}
+	if len(home)+len(there) > 0 {
+		return fmt.Errorf("%d Secrets are left at home, %d in the provider", len(home), len(there))
+	}
+	return nil
+}
+
+// accepted asks the home API server whose a token is.
+func (w *world) accepted(ctx context.Context, token string) (string, error) {
+	review, err := w.rome.Client().AuthenticationV1().TokenReviews().Create(ctx,
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	if !review.Status.Authenticated {
+		return "", nil
+	}
+	return review.Status.User.Username, nil
+}
+
+// goodToken returns the only token in the provider once home accepts it as the cashier's.
+func (w *world) goodToken(into *corev1.Secret, other string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		home, there, err := w.tokenSecrets(ctx)
+		if err != nil {
+			return err
+		}
+		if len(home) != 1 || len(there) != 1 {
+			return fmt.Errorf("%d Secrets at home, %d in the provider", len(home), len(there))
+		}
+		token := string(there[0].Data["token"])
+		if token == other {
+			return errors.New("it is still the same token")
+		}
+		if user, err := w.accepted(ctx, token); err != nil || user != cashierUser {
+			return fmt.Errorf("the token is accepted as %q: %w", user, err)
+		}
+		*into = there[0]
+		return nil
+	}
+}
+
+func (w *world) rejected(token string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		user, err := w.accepted(ctx, token)
+		if err == nil && user != "" {
+			err = fmt.Errorf("the token is still accepted as %s", user)
+		}
+		return err
+	}
+}
+
+func cashierPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: podSpec("sim/web:1")}
+	pod.Spec.ServiceAccountName = "cashier"
+	for _, c := range change {
+		c(pod)
+	}
+	return pod
+}
+
+func (w *world) createRunning(t *testing.T, pods ...*corev1.Pod) {
+	t.Helper()
+	for _, pod := range pods {
+		_, err := w.rome.Client().CoreV1().Pods(cashiers).Create(t.Context(), pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	within(t, 30*time.Second, "the pods run", func(ctx context.Context) error {
+		for _, pod := range pods {
+			have, err := w.rome.Client().CoreV1().Pods(cashiers).Get(ctx, pod.Name, metav1.GetOptions{})
+			if err != nil || have.Status.Phase != corev1.PodRunning {
+				return fmt.Errorf("pod %s: %v: %w", pod.Name, have.Status, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (w *world) deletePods(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		require.NoError(t, w.rome.Client().CoreV1().Pods(cashiers).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+}
+
+func (w *world) makeCashier(t *testing.T) {
+	t.Helper()
+	_, err := w.rome.Client().CoreV1().ServiceAccounts(cashiers).Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "cashier"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// TestTokens shows that offloaded pods find tokens that the home API server accepts, for
+// as long as they run and nobody takes them away.
+func TestTokens(t *testing.T) {
+	w := &tokenWorld{world: newWorld(t)}
+	w.offload(t, cashiers, offloadingv1beta1.NamespaceOffloadingSpec{})
+	w.makeCashier(t)
+	t.Run("Shared", func(t *testing.T) { tokenShared(t, w) })
+	t.Run("Restart", func(t *testing.T) { tokenRestart(t, w) })
+	t.Run("Revoked", func(t *testing.T) { tokenRevoked(t, w) })
+	t.Run("AccountMadeAgain", func(t *testing.T) { tokenOfAnotherAccount(t, w) })
+	t.Run("SpoiltInTheProvider", func(t *testing.T) { tokenSpoilt(t, w) })
+	t.Run("LastPod", func(t *testing.T) { tokenLastPod(t, w) })
+	t.Run("Annotation", func(t *testing.T) { tokenAnnotation(t, w) })
+	t.Run("BoundToPods", func(t *testing.T) { tokenOfPods(t, w) })
+	t.Run("SwitchedOff", func(t *testing.T) { tokenSwitchedOff(t, w) })
+	t.Run("RightsTaken", func(t *testing.T) { tokenRightsTaken(t, w) })
+	t.Run("VirtualNodeGone", func(t *testing.T) { tokenVirtualNodeGone(t, w) })
+	require.Len(t, w.dead, 8)
+	for _, token := range w.dead {
+		// The API server remembers for 10 s whom it has let in.
+		within(t, 20*time.Second, "a dead token is rejected", w.rejected(token))
+	}
+}
+
+func tokenShared(t *testing.T, w *tokenWorld) {
+	begin := time.Now()
+	w.createRunning(t, cashierPod("a"), cashierPod("b"))
+	var secret corev1.Secret
+	within(t, 10*time.Second, "the token is in the provider", w.goodToken(&secret, ""))
+	require.Equal(t, corev1.SecretTypeOpaque, secret.Type)
+	require.Equal(t, cashiers, string(secret.Data["namespace"]))
+	ca, err := w.rome.Client().CoreV1().ConfigMaps(cashiers).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, ca.Data["ca.crt"], string(secret.Data["ca.crt"]))
+	for _, name := range []string{"a", "b"} {
+		pod, err := w.milan.Client().CoreV1().Pods(cashiersTwin).Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.True(t, mountsSecret(&pod.Spec, secret.Name))
+		require.Equal(t, "default", pod.Spec.ServiceAccountName)
+		require.Len(t, pod.Spec.Volumes, 1)
+		require.Equal(t, "/var/run/secrets/kubernetes.io/serviceaccount", pod.Spec.Containers[0].VolumeMounts[0].MountPath)
+	}
+	records, err := w.rome.Audited(func(r lab.AuditRecord) bool {
+		return r.Resource() == "serviceaccounts/token" && r.ObjectRef.Namespace == cashiers && r.RequestReceivedTimestamp.After(begin)
+	})
+	require.NoError(t, err)
+	require.Len(t, records, 1, "one token for both pods")
+}
+
+func tokenRestart(t *testing.T, w *tokenWorld) {
+	home, there, err := w.tokenSecrets(t.Context())
+	require.NoError(t, err)
+	begin := time.Now()
+	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
+	within(t, 20*time.Second, "the vkubelet is back", func(context.Context) error {
+		found, err := w.milan.Audited(func(r lab.AuditRecord) bool {
+			return r.Verb == "watch" && r.ObjectRef.Resource == "secrets" && r.ObjectRef.Namespace == cashiersTwin && r.RequestReceivedTimestamp.After(begin)
+		})
+		if err == nil && len(found) == 0 {
+			err = errors.New("it does not watch Secrets yet")
+		}
+		return err
+	})
+	w.createRunning(t, cashierPod("c")) // by then it has looked at all that is there
+	for _, cluster := range []*lab.Cluster{w.rome.Cluster, w.milan.Cluster} {
+		found, err := cluster.Audited(func(r lab.AuditRecord) bool {
+			return r.Write() && r.RequestReceivedTimestamp.After(begin) && strings.HasPrefix(r.ObjectRef.Namespace, cashiers) &&
+				slices.Contains([]string{"secrets", "serviceaccounts/token"}, r.Resource())
+		})
+		require.NoError(t, err)
+		require.Empty(t, found)
+	}
+	homeNow, thereNow, err := w.tokenSecrets(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, home, homeNow)
+	require.Equal(t, there, thereNow)
+}
+
+func tokenRevoked(t *testing.T, w *tokenWorld) {
+	var before, after corev1.Secret
+	require.NoError(t, w.goodToken(&before, "")(t.Context()))
+	require.NoError(t, w.rome.Client().CoreV1().Secrets(cashiers).Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
+	within(t, 15*time.Second, "another token is there", w.goodToken(&after, string(before.Data["token"])))
+	w.bury(&before)
+	require.Equal(t, before.UID, after.UID)
+}
+
+func tokenOfAnotherAccount(t *testing.T, w *tokenWorld) {
+	var before, after corev1.Secret
+	require.NoError(t, w.goodToken(&before, "")(t.Context()))
+	require.NoError(t, w.rome.Client().CoreV1().ServiceAccounts(cashiers).Delete(t.Context(), "cashier", metav1.DeleteOptions{}))
+	within(t, 10*time.Second, "the pods are told that their account is missing", func(ctx context.Context) error {
+		events, err := w.rome.Client().CoreV1().Events(cashiers).List(ctx, metav1.ListOptions{FieldSelector: "reason=FailedSATokensReflection"})
+		if err == nil && len(events.Items) < 3 {
+			err = fmt.Errorf("%d events", len(events.Items))
+		}
+		return err
+	})
+	w.makeCashier(t)
+	within(t, 15*time.Second, "the new account's token is there", w.goodToken(&after, string(before.Data["token"])))
+	w.bury(&before)
+}
+
+func tokenSpoilt(t *testing.T, w *tokenWorld) {
+	var before, after corev1.Secret
+	require.NoError(t, w.goodToken(&before, "")(t.Context()))
+	in := w.milan.Client().CoreV1().Secrets(cashiersTwin)
+	require.NoError(t, in.Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
+	within(t, 15*time.Second, "the Secret is made again", w.goodToken(&after, string(before.Data["token"])))
+	spoilt := after.DeepCopy()
+	spoilt.Data["token"] = []byte("x")
+	_, err := in.Update(t.Context(), spoilt, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	within(t, 15*time.Second, "the content is repaired", w.goodToken(&before, string(after.Data["token"])))
+}
+
+func tokenLastPod(t *testing.T, w *tokenWorld) {
+	var secret corev1.Secret
+	require.NoError(t, w.goodToken(&secret, "")(t.Context()))
+	w.deletePods(t, "a", "b")
+	within(t, 30*time.Second, "two pods are gone", func(ctx context.Context) error {
+		pods, err := w.rome.Client().CoreV1().Pods(cashiers).List(ctx, metav1.ListOptions{})
+		if err == nil && len(pods.Items) != 1 {
+			err = fmt.Errorf("%d pods", len(pods.Items))
+		}
+		return err
+	})
+	require.NoError(t, w.goodToken(&corev1.Secret{}, "")(t.Context()), "the third pod still uses it")
+	w.deletePods(t, "c")
+	within(t, 30*time.Second, "the token is gone with its last pod", w.noTokens)
+	w.bury(&secret)
+}
+
+func tokenAnnotation(t *testing.T, w *tokenWorld) {
+	support := func(value string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Annotations = map[string]string{"liqo.io/api-server-support": value} }
+	}
+	w.createRunning(t, cashierPod("apart", support("disabled")))
+	pod, err := w.milan.Client().CoreV1().Pods(cashiersTwin).Get(t.Context(), "apart", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Empty(t, pod.Spec.Volumes)
+	require.NoError(t, w.noTokens(t.Context()))
+	_, err = w.rome.Client().CoreV1().Pods(cashiers).Create(t.Context(), cashierPod("elsewhere", support("remote")), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 10*time.Second, "a value that is not known is refused", func(ctx context.Context) error {
+		have, err := w.rome.Client().CoreV1().Pods(cashiers).Get(ctx, "elsewhere", metav1.GetOptions{})
+		if err == nil && have.Status.Reason != "APIServerSupportInvalid" {
+			err = fmt.Errorf("status: %+v", have.Status)
+		}
+		return err
+	})
+	w.deletePods(t, "apart", "elsewhere")
+}
+
+// tokenOfPods binds tokens to their pods.
+func tokenOfPods(t *testing.T, w *tokenWorld) {
+	restore := w.vkubeletArgs(t, "--vkubelet.tokenBinding=pod")
+	defer restore()
+	w.createRunning(t, cashierPod("a"), cashierPod("b"))
+	var tokens []string
+	within(t, 15*time.Second, "each pod has a token", func(ctx context.Context) error {
+		home, there, err := w.tokenSecrets(ctx)
+		if err != nil || len(home) != 0 || len(there) != 2 {
+			return fmt.Errorf("%d Secrets at home, %d in the provider: %w", len(home), len(there), err)
+		}
+		tokens = []string{string(there[0].Data["token"]), string(there[1].Data["token"])}
+		for _, token := range tokens {
+			if user, err := w.accepted(ctx, token); err != nil || user != cashierUser {
+				return fmt.Errorf("accepted as %q: %w", user, err)
+			}
+		}
+		return nil
+	})
+	w.deletePods(t, "a", "b")
+	within(t, 30*time.Second, "they are gone with the pods", w.noTokens)
+	w.dead = append(w.dead, tokens...)
+}
+
+// vkubeletArgs starts the vkubelet again with more flags, and returns what takes them away.
+func (w *world) vkubeletArgs(t *testing.T, args ...string) (restore func()) {
+	t.Helper()
+	p := w.rome.VKubelet("milan")
+	before := (*p).Options.Args
+	(*p).Options.Args = append(slices.Clone(before), args...)
+	require.NoError(t, w.sites.Restart(p))
+	return func() {
+		(*p).Options.Args = before
+		require.NoError(t, w.sites.Restart(p))
+	}
+}
+
+// tokenSwitchedOff shows that the flag takes the tokens away from pods that have them.
+func tokenSwitchedOff(t *testing.T, w *tokenWorld) {
+	w.createRunning(t, cashierPod("a"))
+	var secret corev1.Secret
+	within(t, 15*time.Second, "the token is in the provider", w.goodToken(&secret, ""))
+	restore := w.vkubeletArgs(t, "--enable-apiserver-support=false")
+	within(t, 30*time.Second, "the tokens are gone", w.noTokens)
+	w.bury(&secret)
+	w.createRunning(t, cashierPod("b"))
+	pod, err := w.milan.Client().CoreV1().Pods(cashiersTwin).Get(t.Context(), "b", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Empty(t, pod.Spec.Volumes)
+	restore()
+	within(t, 30*time.Second, "switched on again, the pod that was made with a token has one", w.goodToken(&secret, ""))
+	w.deletePods(t, "a")
+	within(t, 30*time.Second, "and not the one that was made without", w.noTokens)
+	w.deletePods(t, "b")
+}
+
+// tokenRightsTaken shows that tokens end with the vkubelet's rights in the namespace, also
+// while it does not run.
+func tokenRightsTaken(t *testing.T, w *tokenWorld) {
+	w.createRunning(t, cashierPod("a"))
+	var secret corev1.Secret
+	within(t, 15*time.Second, "the token is in the provider", w.goodToken(&secret, ""))
+	p := *w.rome.VKubelet("milan")
+	p.Pause()
+	require.NoError(t, w.rome.Client().RbacV1().RoleBindings(cashiers).Delete(t.Context(), "liqod-vkubelet-namespace:liqo-tenant-milan:milan", metav1.DeleteOptions{}))
+	within(t, 30*time.Second, "what the token is bound to is collected", func(ctx context.Context) error {
+		_, err := w.rome.Client().CoreV1().Secrets(cashiers).Get(ctx, secret.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", err)
+	})
+	w.bury(&secret)
+	p.Resume()
+	within(t, 30*time.Second, "with the rights, which the controller has restored, there is another", w.goodToken(&secret, string(secret.Data["token"])))
+}
+
+func tokenVirtualNodeGone(t *testing.T, w *tokenWorld) {
+	var secret corev1.Secret
+	require.NoError(t, w.goodToken(&secret, "")(t.Context()))
+	vns := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan)
+	require.NoError(t, vns.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	p := *w.rome.VKubelet("milan")
+	within(t, time.Minute, "the Deployment of the vkubelet is gone", func(ctx context.Context) error {
+		_, err := w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", err)
+	})
+	p.Kill()
+	within(t, time.Minute, "nothing of the token is left", w.noTokens)
+	w.bury(&secret)
+}
