@@ -9,12 +9,13 @@ import (
 // ephemeralContainers returns those of the pod's ephemeral containers that the provider
 // shall start: the ones that have not begun, as far as is known here. Kubernetes starts
 // none twice, so what has begun is asked for no more, and a pod that the provider has to
-// make again comes without it.
-func ephemeralContainers(local *corev1.Pod) []corev1.EphemeralContainer {
-	var injected []string
+// make again comes without it. volumes are those of the provider's pod.
+func (o PodOptions) ephemeralContainers(local *corev1.Pod, volumes []corev1.Volume) []corev1.EphemeralContainer {
+	var dropped []string
 	for i := range local.Spec.Volumes {
-		if injectedToken(&local.Spec.Volumes[i]) {
-			injected = append(injected, local.Spec.Volumes[i].Name)
+		name := local.Spec.Volumes[i].Name
+		if injectedToken(&local.Spec.Volumes[i]) && !slices.ContainsFunc(volumes, func(v corev1.Volume) bool { return v.Name == name }) {
+			dropped = append(dropped, name)
 		}
 	}
 	var out []corev1.EphemeralContainer
@@ -24,8 +25,13 @@ func ephemeralContainers(local *corev1.Pod) []corev1.EphemeralContainer {
 			continue
 		}
 		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
-			return slices.Contains(injected, m.Name)
+			return slices.Contains(dropped, m.Name)
 		})
+		if o.leadsHome(local) {
+			common := corev1.Container(c.EphemeralContainerCommon)
+			o.adaptEnv(&common)
+			c.EphemeralContainerCommon = corev1.EphemeralContainerCommon(common)
+		}
 		out = append(out, *c)
 	}
 	return out

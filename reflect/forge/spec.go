@@ -23,7 +23,7 @@ func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffini
 	o.leadHome(&spec, local)
 	dropIdentity(&spec)
 	dropHostNamespaces(&spec)
-	spec.EphemeralContainers = ephemeralContainers(local)
+	spec.EphemeralContainers = o.ephemeralContainers(local, spec.Volumes)
 	spec.ReadinessGates = nil
 	spec.Overhead = nil
 	spec.RuntimeClassName = runtimeClass(local, patch)

@@ -214,10 +214,14 @@ func fromSecret(name string, items ...corev1.KeyToPath) corev1.VolumeProjection 
 	return corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Items: items}}
 }
 
+func (o PodOptions) leadsHome(local *corev1.Pod) bool {
+	return o.carriesTokens(local) && o.API.Host != ""
+}
+
 // leadHome has clients in the pod that look for the API server of their cluster find the
 // one of this cluster.
 func (o PodOptions) leadHome(spec *corev1.PodSpec, local *corev1.Pod) {
-	if !o.carriesTokens(local) || o.API.Host == "" {
+	if !o.leadsHome(local) {
 		return
 	}
 	for i := range spec.Containers {

@@ -306,6 +306,31 @@ func TestAPIServerEnvironment(t *testing.T) {
 	}
 }
 
+func TestDebugContainersReachTheAPIServer(t *testing.T) {
+	t.Parallel()
+	debug := func() *corev1.Pod {
+		pod := podWithTokens(apiVolume())
+		pod.Spec.EphemeralContainers = debugContainers("debug")
+		pod.Spec.EphemeralContainers[0].VolumeMounts = pod.Spec.Containers[0].VolumeMounts
+		return pod
+	}
+	o := withAPI()
+	o.API.Host, o.API.Port = "192.0.2.1", "6443"
+	shadow, err := ShadowPod(podWithTokens(apiVolume()), o)
+	require.NoError(t, err)
+	shadow, differs := UpdateShadowPod(shadow, debug(), o)
+	require.True(t, differs)
+	require.Equal(t, shadow.Spec.Pod.Containers[0].Env, shadow.Spec.Pod.EphemeralContainers[0].Env)
+	require.Equal(t, shadow.Spec.Pod.Containers[0].VolumeMounts, shadow.Spec.Pod.EphemeralContainers[0].VolumeMounts)
+	_, differs = UpdateShadowPod(shadow, debug(), o)
+	require.False(t, differs)
+
+	bare, err := ShadowPod(podWithTokens(apiVolume()), PodOptions{})
+	require.NoError(t, err)
+	bare, _ = UpdateShadowPod(bare, debug(), o)
+	require.Empty(t, bare.Spec.Pod.EphemeralContainers[0].VolumeMounts, "the pod was made without that volume")
+}
+
 func issuedToken() IssuedToken {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	return IssuedToken{
