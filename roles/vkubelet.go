@@ -278,6 +278,7 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		API: v.apiAccess(), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
 		HostIPs: v.addresses, Remapper: forge.Identity{}, Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
+		TokenWorkers: v.env.Config.Reflection.ServiceAccount.Workers,
 	})
 	if err != nil {
 		return err
@@ -322,7 +323,7 @@ func (v *vkubelet) heldPods() cache.SharedIndexInformer {
 // apiAccess is what the settings say of the API server of this cluster.
 func (v *vkubelet) apiAccess() forge.APIAccess {
 	cfg := v.env.Config.VKubelet
-	access := forge.APIAccess{Enabled: cfg.EnableAPIServerSupport, PodBound: cfg.TokenBinding == config.TokenBindingPod}
+	access := forge.APIAccess{Enabled: cfg.EnableAPIServerSupport && v.env.Config.Reflection.ServiceAccount.Workers > 0, PodBound: cfg.TokenBinding == config.TokenBindingPod}
 	if host, port, err := net.SplitHostPort(cfg.HomeAPIServer); err == nil { // else it is empty
 		access.Host, access.Port = host, port
 	}

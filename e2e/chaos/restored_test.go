@@ -77,7 +77,14 @@ func TestRestoredConsumer(t *testing.T) {
 	for _, pod := range old {
 		require.NoError(t, s.delete(pod, nil))
 	}
-	require.NoError(t, s.eventually("nothing is left in the provider", func(context.Context) error { return w.seen.empty(s.twin()) }))
+	// The observer's watch of the consumer has not outlived the loss.
+	require.NoError(t, s.eventually("nothing is left in the provider", func(ctx context.Context) error {
+		pods, err := w.milan.Client().CoreV1().Pods(s.twin()).List(ctx, metav1.ListOptions{})
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("%d pods are left", len(pods.Items))
+		}
+		return err
+	}))
 }
 
 // offloadAnother offloads a namespace that the backup does not know, and runs a pod there.

@@ -72,8 +72,8 @@ type PodsConfig struct {
 	Clock     clock.PassiveClock
 	Log       *zap.Logger
 	Observer  loop.Observer
-	// Workers is the number of pods worked on at once.
-	Workers int
+	// Workers is the number of pods worked on at once, TokenWorkers that of tokens.
+	Workers, TokenWorkers int
 }
 
 // Pods offloads the pods of one virtual node: spec to the provider, status back.

@@ -101,7 +101,7 @@ func (t *tokens) run(ctx context.Context) error {
 	}
 	// An informer that refuses to forget a handler has been stopped: nothing is left to undo.
 	defer func() { _ = t.pods.cfg.Pods.Informer().RemoveEventHandler(reg) }()
-	return t.loop.Run(ctx, t.pods.cfg.Workers)
+	return t.loop.Run(ctx, max(t.pods.cfg.TokenWorkers, 1))
 }
 
 // tokenOptions is what the tokens of a pod follow from.
