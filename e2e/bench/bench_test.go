@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/liqod/liqod/e2e/lab"
 )
@@ -54,10 +55,10 @@ func TestProcFiles(t *testing.T) {
 	require.InDelta(t, 1.75, seconds, 1e-9)
 	_, err = cpuSeconds("42 (a) S 1")
 	require.Error(t, err)
-	peak, err := peakMB("Name:\tliqod\nVmPeak:\t 9 kB\nVmHWM:\t   50000 kB\n")
+	peak, err := statusMB("Name:\tliqod\nVmPeak:\t 9 kB\nVmHWM:\t   50000 kB\n", peakLine)
 	require.NoError(t, err)
 	require.InDelta(t, 51.2, peak, 1e-9)
-	_, err = peakMB("Name:\tliqod\n")
+	_, err = statusMB("Name:\tliqod\n", peakLine)
 	require.ErrorContains(t, err, "no VmHWM")
 }
 
@@ -160,4 +161,110 @@ func TestReport(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "bench.json")
 	require.NoError(t, r.write(path))
 	require.FileExists(t, path)
+}
+
+func TestParseReflection(t *testing.T) {
+	o, err := parse([]string{"--only=reflection", "--kinds=secret,ingress", "--pairs=2", "--no-events"}, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, 2, o.objects.pairs)
+	require.True(t, o.objects.noEvents)
+	require.Len(t, o.objects.measured(true), 1)
+	require.Len(t, o.objects.measured(false), 2)
+	for name, test := range map[string]struct{ arg, want string }{
+		"only":       {"--only=nodes", `--only is "nodes": pods, reflection or nothing is accepted`},
+		"kinds":      {"--kinds=secret,pods", `--kinds has "pods": configmap, secret, service, endpointslice, ingress are accepted`},
+		"no objects": {"--objects=0", "--objects is 0: at least 1 is accepted"},
+		"no rate":    {"--rate=0", "--rate is 0"},
+		"namespaces": {"--namespaces=-1", "--namespaces is -1: at least 0 is accepted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse([]string{test.arg}, io.Discard)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+// TestObjectKinds makes, changes and deletes an object of each kind.
+func TestObjectKinds(t *testing.T) {
+	for _, k := range objectKinds() {
+		t.Run(k.name, func(t *testing.T) {
+			c := fake.NewClientset()
+			version := func() int32 {
+				list, err := k.source(c, "bench").list(t.Context(), metav1.ListOptions{})
+				require.NoError(t, err)
+				v := int32(0)
+				each(list, func(o metav1.Object) { v = k.version(o) })
+				return v
+			}
+			require.NoError(t, k.create(t.Context(), c, "bench", "a", 1))
+			require.EqualValues(t, 1, version())
+			require.NoError(t, k.update(t.Context(), c, "bench", "a", 2))
+			require.EqualValues(t, 2, version())
+			require.NoError(t, k.delete(t.Context(), c, "bench", "a"))
+			require.Zero(t, version())
+			require.Zero(t, k.version(&corev1.Pod{}))
+		})
+	}
+}
+
+func TestArrivals(t *testing.T) {
+	k := configMapKind()
+	object := func(version string) metav1.Object {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"v": version}}
+	}
+	a := &arrivals{version: 2, want: 1, over: make(chan error, 1), seen: map[string]time.Time{}}
+	begin := time.Unix(100, 0)
+	a.see(k, object("1"), false, begin)
+	a.see(k, object("2"), true, begin)
+	require.Empty(t, a.seen)
+	a.see(k, object("2"), false, begin.Add(2*time.Second))
+	a.see(k, object("2"), false, begin.Add(3*time.Second))
+	seen, err := a.wait(t.Context())
+	require.NoError(t, err)
+	p, err := newObjectPhase(begin, map[string]time.Time{"configmap/a": begin.Add(time.Second)}, seen, nil)
+	require.NoError(t, err)
+	want := objectFigures{Seconds: 2, PerSecond: 0.5, P50: 1000, P99: 1000, Max: 1000}
+	require.Equal(t, objectPhase{objectFigures: want, Kinds: map[string]objectFigures{"configmap": want}}, p)
+	_, err = newObjectPhase(begin, map[string]time.Time{"configmap/b": begin}, seen, nil)
+	require.ErrorContains(t, err, "configmap/b has not arrived")
+}
+
+func TestWritesOf(t *testing.T) {
+	vkubelet := request{Cluster: "milan", Who: "rome vkubelet", Verb: "create", Resource: "shadowendpointslices"}
+	controller := request{Cluster: "milan", Who: "milan controller", Verb: "create", Resource: "endpointslices"}
+	reads := request{Cluster: "milan", Who: "rome vkubelet", Verb: "get", Resource: "shadowendpointslices"}
+	other := request{Cluster: "milan", Who: mirrorName, Verb: "create", Resource: "endpointslices"}
+	counts := map[string]map[request]int{"create": {vkubelet: 10, controller: 20, reads: 5, other: 10}, "delete": {reads: 5}}
+	kinds := []objectKind{endpointSliceKind()}
+	require.Equal(t, []objectWrites{{Contestant: "liqod", Kind: "endpointslice", Create: 1, RealCreate: 2}},
+		writesOf("liqod", perObject(&contestant{name: "liqod", shadows: true}, 10, counts), kinds, 10))
+	mirror := perObject(&contestant{name: mirrorName}, 10, counts)
+	require.Equal(t, []objectRequest{{Contestant: mirrorName, request: other, Create: 10, PerObject: 1}}, mirror)
+	require.Equal(t, []objectWrites{{Contestant: mirrorName, Kind: "endpointslice", Create: 1}}, writesOf(mirrorName, mirror, kinds, 10))
+}
+
+func TestObjectReport(t *testing.T) {
+	at := func(perSecond float64) objectRound {
+		f := objectFigures{Seconds: 1, PerSecond: perSecond, P50: 1, P99: 2}
+		p := objectPhase{objectFigures: f, Kinds: map[string]objectFigures{"secret": f}, CPU: map[string]float64{"rome vkubelet": 0.5}}
+		return objectRound{Create: p, Update: p, Delete: p}
+	}
+	paced := objectPair{at(5), at(5)}
+	f := footprint{MB: map[string]float64{"rome vkubelet": 50}, Idle: &idleness{CPU: map[string]float64{"rome vkubelet": 1}}}
+	r := objectReport{
+		Each: 10, Kinds: []string{"secret"}, Pairs: []objectPair{{at(6), at(10)}, {at(7), at(10)}, {at(9), at(10)}}, Paced: &paced, Rate: 50,
+		Events: &paced, Stream: &streamResult{PerSecond: 100, Written: 30, Home: 20}, Restart: &restarted{Pods: 10, Seconds: 1.5}, Idle: &idleness{},
+		Requests: []objectRequest{{Contestant: "liqod", request: request{Who: "rome vkubelet"}, Create: 10, PerObject: 1}},
+		Writes:   []objectWrites{{Contestant: "liqod", Kind: "secret", Create: 1}},
+		Spread:   &spreadOut{Namespaces: 100, Kinds: []string{"secret"}, One: f, Many: f, Again: f},
+	}
+	r.summarize()
+	require.Equal(t, spread{Median: 0.7, Min: 0.6, Max: 0.9}, r.Summary.Steps[0].Ratio.PerSecond)
+	require.Equal(t, spread{1.5, 1.5, 1.5}, r.Summary.CPU["liqod"]["rome vkubelet"])
+	var out bytes.Buffer
+	r.print(&out)
+	require.Contains(t, out.String(), "0.70 (0.60 - 0.90)")
+	require.Contains(t, out.String(), "30 told, 20 came home")
+	require.Contains(t, out.String(), "100 namespaces")
+	require.NoError(t, writeJSON(filepath.Join(t.TempDir(), "r.json"), r))
 }

@@ -1,6 +1,7 @@
 // Command bench measures on this machine what offloading costs: many pods through a
 // virtual node, from their creation to their end, beside a program that does nothing but
-// mirror them (e2e/bench/mirror). Both run in the same two clusters, one after the other,
+// mirror them (e2e/bench/mirror); then many reflected objects, created, updated and
+// deleted, beside one that does nothing but copy them (e2e/bench/copier). Both run in the same two clusters, one after the other,
 // with liqod's settings as shipped. It prints a table and writes the figures as JSON.
 package main
 
@@ -25,6 +26,9 @@ type options struct {
 	out, profiles     string
 	// noEvents leaves the provider's events there.
 	noEvents bool
+	// only is what is measured: pods, reflection, or empty for both.
+	only    string
+	objects objectOptions
 }
 
 func main() {
@@ -33,7 +37,7 @@ func main() {
 	context.AfterFunc(ctx, stop)
 	opts, err := parse(os.Args[1:], os.Stderr)
 	if err == nil {
-		err = run(ctx, opts)
+		err = runAll(ctx, opts)
 	}
 	stop()
 	if errors.Is(err, flag.ErrHelp) {
@@ -57,10 +61,13 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.DurationVar(&o.idle, "idle", time.Minute, "how long idleness is measured")
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "bench.json"), "file for the figures")
 	flags.StringVar(&o.profiles, "profiles", "", "directory for profiles of the roles; empty: none. They are taken in the untimed part")
+	flags.StringVar(&o.only, "only", "", "pods or reflection: what is measured; empty: both")
 	flags.BoolVar(&o.noEvents, "no-events", false, "do not bring the provider's events home (reflection.event.workers=0)")
+	o.objects.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
+	o.objects.pairs, o.objects.idle, o.objects.noEvents = o.pairs, o.idle, o.noEvents
 	switch {
 	case flags.NArg() > 0:
 		return options{}, fmt.Errorf("argument %q is not understood: use flags only", flags.Arg(0))
@@ -72,8 +79,29 @@ func parse(args []string, usage io.Writer) (options, error) {
 		return options{}, fmt.Errorf("--paced is %d: 0 or more is accepted", o.paced)
 	case o.idle < 0:
 		return options{}, fmt.Errorf("--idle is %s: 0 or more is accepted", o.idle)
+	case o.only != "" && o.only != onlyPods && o.only != onlyReflection:
+		return options{}, fmt.Errorf("--only is %q: %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection)
 	}
-	return o, nil
+	return o, o.objects.check()
+}
+
+// What --only accepts.
+const (
+	onlyPods       = "pods"
+	onlyReflection = "reflection"
+)
+
+// runAll measures what was asked for.
+func runAll(ctx context.Context, o options) error {
+	if o.only != onlyReflection {
+		if err := run(ctx, o); err != nil {
+			return err
+		}
+	}
+	if o.only != onlyPods {
+		return measureObjects(ctx, o.objects)
+	}
+	return nil
 }
 
 // run makes the tables: of the pods that were asked for, and of many.

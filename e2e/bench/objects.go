@@ -6,7 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // names are those of the objects of a list.
@@ -17,9 +16,9 @@ func names(list runtime.Object) map[string]bool {
 }
 
 // uids are those of the objects of a list, by name.
-func uids(list runtime.Object) map[string]types.UID {
-	found := map[string]types.UID{}
-	each(list, func(o metav1.Object) { found[o.GetName()] = o.GetUID() })
+func uids(list runtime.Object) map[string]string {
+	found := map[string]string{}
+	each(list, func(o metav1.Object) { found[o.GetName()] = string(o.GetUID()) })
 	return found
 }
 

@@ -20,7 +20,7 @@ func (r *report) print(out io.Writer) {
 	table(out, r.speedRows())
 	r.printPaced(out)
 	fmt.Fprintf(out, "\nCPU seconds for the creation and deletion of %d pods\n", r.Pods)
-	table(out, r.cpuRows())
+	table(out, cpuRows(r.Summary.CPU))
 	fmt.Fprintln(out, "\nPeak memory (VmHWM), MB")
 	table(out, numbers(r.Peaks, "%.1f"))
 	fmt.Fprintln(out, "\nRequests per pod, creation to end, at both API servers")
@@ -85,8 +85,8 @@ func (r *report) printPaced(out io.Writer) {
 }
 
 // cpuRows begin with the processes that use most.
-func (r *report) cpuRows() [][]string {
-	liqod, mirror := r.Summary.CPU["liqod"], r.Summary.CPU[mirrorName]
+func cpuRows(cpu map[string]map[string]spread) [][]string {
+	liqod, mirror := cpu["liqod"], cpu[mirrorName]
 	names := slices.SortedFunc(maps.Keys(liqod), func(a, b string) int {
 		return cmp.Or(cmp.Compare(liqod[b].Median, liqod[a].Median), strings.Compare(a, b))
 	})

@@ -159,8 +159,10 @@ func figuresOf(phases, by []phase) figures {
 }
 
 // write keeps the report for machines.
-func (r *report) write(path string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
+func (r *report) write(path string) error { return writeJSON(path, r) }
+
+func writeJSON(path string, report any) error {
+	text, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding the report: %w", err)
 	}

@@ -15,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/liqod/liqod/e2e/lab"
 )
@@ -30,8 +29,9 @@ const (
 	leases          = "leases"
 )
 
-// restarted is what a restart of the vkubelet costs with all pods in place.
+// restarted is what a restart of the vkubelet costs with everything in place.
 type restarted struct {
+	// Pods is how many pods, or reflected objects, there are.
 	Pods int `json:"pods"`
 	// Seconds from the start of the process to the last thing that it did for a pod.
 	Seconds float64 `json:"seconds"`
@@ -39,7 +39,8 @@ type restarted struct {
 	Writes int `json:"writes"`
 	// Requests of the vkubelet in both clusters, leases too.
 	Requests []idleRequest `json:"requests"`
-	// Changed pods of the provider: other UID, gone or new.
+	// Changed pods of the provider: other UID, gone or new. Of reflected objects those, and
+	// those that were written.
 	Changed int     `json:"changedPods"`
 	PeakMB  float64 `json:"peakMB"`
 }
@@ -51,21 +52,10 @@ func (w *world) restart(ctx context.Context, pods int) (*restarted, error) {
 	if err != nil {
 		return nil, err
 	}
-	old := *w.vkubelet()
-	if err := old.Stop(ctx, stopGrace); err != nil {
-		return nil, err
-	}
-	within := window{begin: time.Now()}
-	p, err := w.lab.Process(old.Options)
+	took, within, err := w.restartVKubelet(ctx, []string{"pods"}, pods)
 	if err != nil {
 		return nil, err
 	}
-	*w.vkubelet() = p
-	took, err := caughtUp(ctx, p, within.begin, pods)
-	if err != nil {
-		return nil, err
-	}
-	within.end = time.Now()
 	out := &restarted{Pods: pods, Seconds: took.Seconds()}
 	if err := w.judge(ctx, out, within, before); err != nil {
 		return nil, err
@@ -78,36 +68,67 @@ func (w *world) restart(ctx context.Context, pods int) (*restarted, error) {
 	return out, nil
 }
 
+// restartVKubelet returns how long the new process took until its loops had looked at all
+// objects and had nothing left to do, and the window in which that was.
+func (w *world) restartVKubelet(ctx context.Context, loops []string, objects int) (took time.Duration, within window, err error) {
+	old := *w.vkubelet()
+	if err := old.Stop(ctx, stopGrace); err != nil {
+		return 0, window{}, err
+	}
+	within.begin = time.Now()
+	p, err := w.lab.Process(old.Options)
+	if err != nil {
+		return 0, window{}, err
+	}
+	*w.vkubelet() = p
+	took, err = caughtUp(ctx, p, within.begin, loops, objects)
+	within.end = time.Now()
+	return took, within, err
+}
+
 // judge fills in what the restarted vkubelet has asked for, and whether pods have changed.
-func (w *world) judge(ctx context.Context, out *restarted, within window, before map[string]types.UID) error {
+func (w *world) judge(ctx context.Context, out *restarted, within window, before map[string]string) error {
 	counts, err := w.requests(within)
 	if err != nil {
 		return err
 	}
-	for _, r := range ours(counts) {
-		if r.Who != "rome vkubelet" {
-			continue
-		}
-		out.Requests = append(out.Requests, r)
-		if (lab.AuditRecord{Verb: r.Verb}).Write() && r.Resource != leases {
-			out.Writes += r.Count
-		}
-	}
+	out.add(counts)
 	after, err := w.remoteUIDs(ctx)
 	if err != nil {
 		return err
 	}
-	for name, uid := range before {
-		if after[name] != uid {
-			out.Changed++
-		}
-		delete(after, name)
-	}
-	out.Changed += len(after)
+	out.compare(before, after)
 	return nil
 }
 
-func (w *world) remoteUIDs(ctx context.Context) (map[string]types.UID, error) {
+// add takes over what the vkubelet has asked for.
+func (r *restarted) add(counts map[request]int) {
+	for _, x := range ours(counts) {
+		if x.Who != "rome vkubelet" {
+			continue
+		}
+		r.Requests = append(r.Requests, x)
+		if (lab.AuditRecord{Verb: x.Verb}).Write() && x.Resource != leases {
+			r.Writes += x.Count
+		}
+	}
+}
+
+// compare counts what is not the same any more.
+func (r *restarted) compare(before, after map[string]string) {
+	for name, was := range before {
+		if after[name] != was {
+			r.Changed++
+		}
+	}
+	for name := range after {
+		if _, known := before[name]; !known {
+			r.Changed++
+		}
+	}
+}
+
+func (w *world) remoteUIDs(ctx context.Context) (map[string]string, error) {
 	list, err := w.atMilan.meta.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(w.offloading.away).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods in milan: %w", err)
@@ -115,25 +136,28 @@ func (w *world) remoteUIDs(ctx context.Context) (map[string]types.UID, error) {
 	return uids(list), nil
 }
 
-// caughtUp returns how long after begin a vkubelet did the last thing for a pod. It has
-// looked at every pod by then, and has nothing left to do.
-func caughtUp(ctx context.Context, p *lab.Process, begin time.Time, pods int) (time.Duration, error) {
+// caughtUp returns how long after begin a vkubelet's loops did the last thing. They have
+// looked at every object by then, and have nothing left to do.
+func caughtUp(ctx context.Context, p *lab.Process, begin time.Time, loops []string, objects int) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, restartPatience)
 	defer cancel()
 	var syncs float64
 	last := time.Now()
 	for {
 		text, err := fetch(ctx, p, "/metrics")
-		have := metric(text, `liqod_loop_sync_seconds_count{loop="pods",result="ok"}`)
-		busy := metric(text, `liqod_loop_depth{loop="pods"}`) + metric(text, `liqod_loop_unfinished_seconds{loop="pods"}`)
+		var have, busy float64
+		for _, l := range loops {
+			have += metric(text, fmt.Sprintf(`liqod_loop_sync_seconds_count{loop=%q,result="ok"}`, l))
+			busy += metric(text, fmt.Sprintf(`liqod_loop_depth{loop=%q}`, l)) + metric(text, fmt.Sprintf(`liqod_loop_unfinished_seconds{loop=%q}`, l))
+		}
 		if err == nil && (have != syncs || busy > 0) {
 			syncs, last = have, time.Now()
 		}
-		if err == nil && syncs >= float64(pods) && time.Since(last) > quiet {
+		if err == nil && syncs >= float64(objects) && time.Since(last) > quiet {
 			return last.Sub(begin), nil
 		}
 		if err := pause(ctx, look); err != nil {
-			return 0, fmt.Errorf("waiting until the vkubelet has caught up: %w; %.0f looks at %d pods", err, syncs, pods)
+			return 0, fmt.Errorf("waiting until the vkubelet has caught up: %w; %.0f looks at %d objects", err, syncs, objects)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (w *world) phase(ctx context.Context, c *contestant, l load, over func(*tra
 		return phase{}, err
 	}
 	begin := time.Now()
-	sent, err := sendAll(ctx, l, send)
+	sent, err := sendAll(ctx, l.names(), l.every, send)
 	if err != nil {
 		return phase{}, err
 	}
@@ -124,8 +124,9 @@ func newPhase(begin time.Time, sent map[string]time.Time, t *tracker, cpu map[st
 	}, nil
 }
 
-// sendAll sends the request of each pod, and returns when each was sent.
-func sendAll(ctx context.Context, l load, send func(context.Context, string) error) (map[string]time.Time, error) {
+// sendAll sends a request for each name, with a time between two of them (0: as fast as
+// they go), and returns when each was sent.
+func sendAll(ctx context.Context, all []string, every time.Duration, send func(context.Context, string) error) (map[string]time.Time, error) {
 	names := make(chan string)
 	sent, failed := map[string]time.Time{}, error(nil)
 	var mu sync.Mutex
@@ -138,20 +139,20 @@ func sendAll(ctx context.Context, l load, send func(context.Context, string) err
 				mu.Lock()
 				sent[name] = at
 				if err != nil && failed == nil {
-					failed = fmt.Errorf("pod %s: %w", name, err)
+					failed = fmt.Errorf("%s: %w", name, err)
 				}
 				mu.Unlock()
 			}
 		})
 	}
 	begin := time.Now()
-	for i := range l.pods {
-		if l.every > 0 {
-			if pause(ctx, time.Until(begin.Add(time.Duration(i)*l.every))) != nil {
+	for i, name := range all {
+		if every > 0 {
+			if pause(ctx, time.Until(begin.Add(time.Duration(i)*every))) != nil {
 				break
 			}
 		}
-		names <- l.podName(i)
+		names <- name
 	}
 	close(names)
 	wg.Wait()

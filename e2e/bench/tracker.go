@@ -81,23 +81,30 @@ func (w *world) track(ctx context.Context, c *contestant) (*tracker, error) {
 	return t, nil
 }
 
-// follow watches from a version on. An API server ends the watches of who is slow for a
-// moment: they go on where they were.
 func (t *tracker) follow(ctx context.Context, index int, s source, version string) {
-	for ctx.Err() == nil {
-		stream, err := s.watch(ctx, metav1.ListOptions{ResourceVersion: version, TimeoutSeconds: ptr.To[int64](watchSeconds)})
-		if err == nil {
-			version, err = t.drain(index, stream, version)
-		}
-		if err != nil && ctx.Err() == nil {
-			t.fail(fmt.Errorf("watching: %w", err))
-			return
-		}
+	err := s.follow(ctx, version, func(object metav1.Object, deleted bool) { t.see(index, object, deleted, time.Now()) })
+	if err != nil {
+		t.fail(err)
 	}
 }
 
+// follow watches from a version on until ctx ends. An API server ends the watches of who
+// is slow for a moment: they go on where they were.
+func (s source) follow(ctx context.Context, version string, see func(object metav1.Object, deleted bool)) error {
+	for ctx.Err() == nil {
+		stream, err := s.watch(ctx, metav1.ListOptions{ResourceVersion: version, TimeoutSeconds: ptr.To[int64](watchSeconds)})
+		if err == nil {
+			version, err = drain(stream, version, see)
+		}
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("watching: %w", err)
+		}
+	}
+	return nil
+}
+
 // drain sees what a watch tells until it ends, and returns the version of the last of it.
-func (t *tracker) drain(index int, stream watch.Interface, version string) (string, error) {
+func drain(stream watch.Interface, version string, see func(object metav1.Object, deleted bool)) (string, error) {
 	defer stream.Stop()
 	for event := range stream.ResultChan() {
 		object, ok := event.Object.(metav1.Object)
@@ -105,7 +112,7 @@ func (t *tracker) drain(index int, stream watch.Interface, version string) (stri
 			return version, apierrors.FromObject(event.Object)
 		}
 		version = object.GetResourceVersion()
-		t.see(index, object, event.Type == watch.Deleted, time.Now())
+		see(object, event.Type == watch.Deleted)
 	}
 	return version, nil
 }

@@ -59,32 +59,20 @@ func cpuSeconds(stat string) (float64, error) {
 
 // peaks are the highest resident memory that each role, and the mirror, has had, in MB
 // (10^6 bytes).
-func (w *world) peaks() (map[string]float64, error) {
-	out := map[string]float64{}
-	for _, p := range w.processes() {
-		if !p.role {
-			continue
-		}
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
-		if err != nil {
-			return nil, fmt.Errorf("reading the memory of %s: %w", p.name, err)
-		}
-		if out[p.name], err = peakMB(string(text)); err != nil {
-			return nil, fmt.Errorf("reading the memory of %s: %w", p.name, err)
-		}
-	}
-	return out, nil
-}
+func (w *world) peaks() (map[string]float64, error) { return w.memory(peakLine) }
 
-// peakMB reads /proc/PID/status.
-func peakMB(status string) (float64, error) {
+// peakLine begins the line of /proc/PID/status with the highest resident memory.
+const peakLine = "VmHWM:"
+
+// statusMB reads a line of /proc/PID/status.
+func statusMB(status, begins string) (float64, error) {
 	for line := range strings.Lines(status) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if value, ok := strings.CutPrefix(line, begins); ok {
 			kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 64)
 			return kib * 1024 / 1e6, err
 		}
 	}
-	return 0, fmt.Errorf("no VmHWM in it")
+	return 0, fmt.Errorf("no %s in it", strings.TrimSuffix(begins, ":"))
 }
 
 // machine is where it was measured.

@@ -50,6 +50,8 @@ type worldOptions struct {
 	audit    bool
 	profiles string
 	noEvents bool
+	// objects has objects mirrored instead of pods.
+	objects bool
 }
 
 // world is rome, which uses milan, by liqod and by the mirror.
@@ -120,6 +122,9 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 	if w.atMilan, err = newClients(w.milan); err != nil {
 		return err
 	}
+	if o.objects {
+		return w.startCopier(ctx)
+	}
 	return w.startMirror(ctx)
 }
 
@@ -174,13 +179,26 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-
 subjects: [{kind: ServiceAccount, name: %[2]s, namespace: %[1]s}]
 `
 
-// startMirror starts the mirror and waits for its node.
+// startMirror starts the mirror of pods and waits for its node.
 func (w *world) startMirror(ctx context.Context) error {
-	binary := filepath.Join(w.lab.Dir(), mirrorName)
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "github.com/liqod/liqod/e2e/bench/mirror")
+	if err := w.startProgram(ctx, "mirror", "--node="+w.mirroring.node); err != nil {
+		return err
+	}
+	return w.rome.WaitVirtualNode(ctx, w.mirroring.node, corev1.ConditionTrue)
+}
+
+// startCopier starts the mirror of objects.
+func (w *world) startCopier(ctx context.Context) error {
+	return w.startProgram(ctx, "copier", "--selector="+objectSelector)
+}
+
+// startProgram builds one of the mirrors and starts it with an account of its own.
+func (w *world) startProgram(ctx context.Context, program string, args ...string) error {
+	binary := filepath.Join(w.lab.Dir(), program)
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "github.com/liqod/liqod/e2e/bench/"+program)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the mirror: %w\n%s", err, out)
+		return fmt.Errorf("building the %s: %w\n%s", program, err, out)
 	}
 	kubeconfigs := make([]string, 2)
 	for i, s := range []*site.Site{w.rome, w.milan} {
@@ -197,14 +215,11 @@ func (w *world) startMirror(ctx context.Context) error {
 		}
 	}
 	var err error
-	w.mirror, err = w.lab.Process(lab.ProcessOptions{Name: mirrorName, Path: binary, Args: []string{
-		"--home=" + kubeconfigs[0], "--away=" + kubeconfigs[1], "--node=" + w.mirroring.node,
+	w.mirror, err = w.lab.Process(lab.ProcessOptions{Name: mirrorName, Path: binary, Args: append([]string{
+		"--home=" + kubeconfigs[0], "--away=" + kubeconfigs[1],
 		"--home-namespace=" + w.mirroring.home, "--away-namespace=" + w.mirroring.away,
-	}})
-	if err != nil {
-		return err
-	}
-	return w.rome.WaitVirtualNode(ctx, w.mirroring.node, corev1.ConditionTrue)
+	}, args...)})
+	return err
 }
 
 // waitForAccount waits for the account without which no pod can be made in a namespace.
@@ -260,4 +275,10 @@ type load struct {
 	name  string        // begins the names of the pods
 }
 
-func (l load) podName(i int) string { return l.name + "-" + strconv.Itoa(i) }
+func (l load) names() []string {
+	out := make([]string, l.pods)
+	for i := range out {
+		out[i] = l.name + "-" + strconv.Itoa(i)
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// gone is the version of an object that has been deleted.
+const gone = int32(-1)
+
+// arrivals follows, by watches of its own, the objects of one contestant in the provider,
+// until all have arrived at a version.
+type arrivals struct {
+	version int32
+	want    int
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	// over has a value when all have arrived, or an error.
+	over chan error
+
+	mu   sync.Mutex
+	seen map[string]time.Time // by kind and name
+}
+
+// awaitArrivals begins with what is there now.
+func (w *world) awaitArrivals(ctx context.Context, c *contestant, kinds []objectKind, version int32, want int) (*arrivals, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &arrivals{version: version, want: want, cancel: cancel, over: make(chan error, 1), seen: map[string]time.Time{}}
+	for _, k := range kinds {
+		s := k.source(w.atMilan.core, c.away)
+		list, err := s.list(ctx, metav1.ListOptions{})
+		if err != nil {
+			a.stop()
+			return nil, fmt.Errorf("listing %s in milan: %w", k.resource, err)
+		}
+		from, err := resourceVersion(list)
+		if err != nil {
+			a.stop()
+			return nil, err
+		}
+		a.wg.Go(func() {
+			err := s.follow(ctx, from, func(object metav1.Object, deleted bool) { a.see(k, object, deleted, time.Now()) })
+			if err != nil {
+				a.end(fmt.Errorf("%s in milan: %w", k.resource, err))
+			}
+		})
+	}
+	return a, nil
+}
+
+func (a *arrivals) see(k objectKind, object metav1.Object, deleted bool, now time.Time) {
+	version := k.version(object)
+	if deleted {
+		version = gone
+	}
+	if version != a.version {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key := objectKey(k, object.GetName())
+	if _, known := a.seen[key]; known {
+		return
+	}
+	a.seen[key] = now
+	if len(a.seen) == a.want {
+		a.end(nil)
+	}
+}
+
+func (a *arrivals) end(err error) {
+	select {
+	case a.over <- err:
+	default:
+	}
+}
+
+// wait returns when each object arrived.
+func (a *arrivals) wait(ctx context.Context) (map[string]time.Time, error) {
+	var err error
+	select {
+	case <-ctx.Done():
+		err = ctx.Err()
+	case err = <-a.over:
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("waiting for %d objects at version %d, %d are there: %w", a.want, a.version, len(a.seen), err)
+	}
+	return a.seen, nil
+}
+
+func (a *arrivals) stop() {
+	a.cancel()
+	a.wg.Wait()
+}
+
+func objectKey(k objectKind, name string) string { return k.name + "/" + name }
