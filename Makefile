@@ -12,7 +12,7 @@ TOOLS := bin/tools
 TEST_FLAGS ?= -shuffle=on -timeout=30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint verify generate image demo bench chaos
+.PHONY: help build test lint verify generate image demo bench chaos soak
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,8 +54,8 @@ demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
 	@hack/deps.sh
 	go run ./e2e/demo
 
-# In the simulated tier: no root needed. BENCH_FLAGS="--pods 3000 --pairs 3" and others.
-bench: ## Measure offloading beside a direct mirror
+# In the simulated tier: no root needed. BENCH_FLAGS="--only reflection --pairs 3" and others.
+bench: ## Measure offloading and reflection beside a direct mirror
 	go run ./e2e/bench $(BENCH_FLAGS)
 
 # CHAOS_FLAGS="-table FILE" writes the table of cases there, "-seed N" makes other random choices,
@@ -63,6 +63,10 @@ bench: ## Measure offloading beside a direct mirror
 chaos: ## Kill and pause the roles at every write of a pod's life, and at random
 	go test -v -count=1 -timeout=90m ./e2e/chaos -args -all $(CHAOS_FLAGS)
 	go test -count=1 -timeout=30m ./e2e/scenarios -run 'TestFaultsProvider/(replaced|emptied)|TestFaultsVKubelet'
+
+# A minute of it is part of make test. SOAK_FLAGS="-seed 7 -rate 100" and others.
+soak: ## Shake reflection for 10 minutes and compare the clusters
+	go test -v -count=1 -timeout=30m -run TestSoak ./e2e/soak -args -for 10m $(SOAK_FLAGS)
 
 # Made anew when the pinned versions change.
 $(TOOLS)/staticcheck: hack/tools/go.mod

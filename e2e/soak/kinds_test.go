@@ -1,0 +1,263 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// client is a typed client without its types.
+type client interface {
+	create(ctx context.Context, obj metav1.Object, manager string) (metav1.Object, error)
+	get(ctx context.Context, name string) (metav1.Object, error)
+	patch(ctx context.Context, name string, body []byte, manager string) (metav1.Object, error)
+	delete(ctx context.Context, name string) error
+	list(ctx context.Context) ([]metav1.Object, error)
+}
+
+// kind is one that is reflected: what a user makes of it, and what of it has to arrive. A
+// new kind is one more of them.
+type kind struct {
+	// name as the settings call it.
+	name string
+	// policy says whether it has a policy of its own.
+	policy bool
+	at     func(c kubernetes.Interface, namespace string) client
+	// make returns a random object of some name, without metadata.
+	make func(r *rand.Rand) metav1.Object
+	// change is a random patch of the content.
+	change func(r *rand.Rand) string
+	// spoil is a patch of the content that nobody may make in the provider; empty: none.
+	spoil string
+	// content is what has to be the same in both clusters. It may be of either.
+	content func(obj metav1.Object) any
+	// owned are the fields of managedFields that belong to the content.
+	owned []string
+	// manager is the field manager under which the reflected object is written.
+	manager string
+	// empty tells of a local object that there is nothing to reflect; nil: never.
+	empty func(obj metav1.Object) bool
+}
+
+func kinds() []kind {
+	return []kind{configMaps(), secrets(), services(), ingresses(), endpointSlices()}
+}
+
+const (
+	reflectionManager = "liqod-vkubelet"
+	endpointsManager  = "liqod-shadowendpointslice"
+)
+
+type typedClient[T, L any] interface {
+	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	List(ctx context.Context, opts metav1.ListOptions) (L, error)
+}
+
+type typed[T metav1.Object, L runtime.Object] struct{ typedClient[T, L] }
+
+func (c typed[T, L]) create(ctx context.Context, obj metav1.Object, manager string) (metav1.Object, error) {
+	return c.Create(ctx, obj.(T), metav1.CreateOptions{FieldManager: manager})
+}
+
+func (c typed[T, L]) get(ctx context.Context, name string) (metav1.Object, error) {
+	return c.Get(ctx, name, metav1.GetOptions{})
+}
+
+func (c typed[T, L]) patch(ctx context.Context, name string, body []byte, manager string) (metav1.Object, error) {
+	return c.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: manager})
+}
+
+func (c typed[T, L]) delete(ctx context.Context, name string) error {
+	return c.Delete(ctx, name, metav1.DeleteOptions{})
+}
+
+func (c typed[T, L]) list(ctx context.Context) ([]metav1.Object, error) {
+	l, err := c.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var out []metav1.Object
+	err = meta.EachListItem(l, func(obj runtime.Object) error {
+		o, err := meta.Accessor(obj)
+		out = append(out, o)
+		return err
+	})
+	return out, err
+}
+
+func one[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+func word(r *rand.Rand) string { return fmt.Sprintf("w%d", r.IntN(1000)) }
+
+func port(r *rand.Rand) int32 { return 1 + r.Int32N(60000) }
+
+func configMaps() kind {
+	return kind{
+		name: "configmap", policy: true, manager: reflectionManager, owned: []string{"f:data", "f:binaryData", "f:immutable"},
+		at: func(c kubernetes.Interface, ns string) client {
+			return typed[*corev1.ConfigMap, *corev1.ConfigMapList]{c.CoreV1().ConfigMaps(ns)}
+		},
+		make: func(r *rand.Rand) metav1.Object {
+			cm := &corev1.ConfigMap{Data: map[string]string{"a": word(r), "b": word(r)}}
+			if r.IntN(4) == 0 {
+				cm.BinaryData = map[string][]byte{"c": []byte(word(r))}
+			}
+			if r.IntN(8) == 0 {
+				cm.Immutable = new(true)
+			}
+			return cm
+		},
+		change: func(r *rand.Rand) string {
+			return one(r, fmt.Sprintf(`{"data":{"a":%q}}`, word(r)), `{"data":{"b":null}}`, fmt.Sprintf(`{"data":{"b":%q}}`, word(r)), `{"immutable":true}`)
+		},
+		spoil: `{"data":{"a":"spoilt","more":"spoilt"}}`,
+		content: func(obj metav1.Object) any {
+			cm := obj.(*corev1.ConfigMap)
+			return &corev1.ConfigMap{Data: cm.Data, BinaryData: cm.BinaryData, Immutable: cm.Immutable}
+		},
+	}
+}
+
+func secrets() kind {
+	return kind{
+		name: "secret", policy: true, manager: reflectionManager, owned: []string{"f:data", "f:type", "f:immutable"},
+		at: func(c kubernetes.Interface, ns string) client {
+			return typed[*corev1.Secret, *corev1.SecretList]{c.CoreV1().Secrets(ns)}
+		},
+		make: func(r *rand.Rand) metav1.Object {
+			s := &corev1.Secret{Type: one(r, corev1.SecretTypeOpaque, "example.com/other"), Data: map[string][]byte{"a": []byte(word(r))}}
+			if r.IntN(8) == 0 {
+				s.Immutable = new(true)
+			}
+			return s
+		},
+		change: func(r *rand.Rand) string { return fmt.Sprintf(`{"stringData":{%q:%q}}`, one(r, "a", "b"), word(r)) },
+		spoil:  `{"stringData":{"a":"spoilt","more":"spoilt"}}`,
+		content: func(obj metav1.Object) any {
+			s := obj.(*corev1.Secret)
+			return &corev1.Secret{Data: s.Data, Type: s.Type, Immutable: s.Immutable}
+		},
+	}
+}
+
+func services() kind {
+	return kind{
+		name: "service", policy: true, manager: reflectionManager, owned: []string{"f:spec"},
+		at: func(c kubernetes.Interface, ns string) client {
+			return typed[*corev1.Service, *corev1.ServiceList]{c.CoreV1().Services(ns)}
+		},
+		make: func(r *rand.Rand) metav1.Object {
+			s := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "a", Port: port(r)}}, Selector: map[string]string{"app": word(r)}}}
+			switch r.IntN(5) {
+			case 0:
+				s.Spec.ClusterIP = corev1.ClusterIPNone
+			case 1:
+				s.Spec.Type = corev1.ServiceTypeNodePort
+			case 2:
+				s.Spec.Type, s.Spec.ExternalName, s.Spec.Selector = corev1.ServiceTypeExternalName, "example.com", nil
+			}
+			return s
+		},
+		change: func(r *rand.Rand) string {
+			return one(r, fmt.Sprintf(`{"spec":{"ports":[{"name":"a","port":%d,"protocol":"TCP"}]}}`, port(r)),
+				fmt.Sprintf(`{"spec":{"ports":[{"name":"a","port":%d,"protocol":"TCP"},{"name":"b","port":%d,"protocol":"UDP"}]}}`, port(r), port(r)),
+				fmt.Sprintf(`{"spec":{"selector":{"app":%q}}}`, word(r)), `{"spec":{"sessionAffinity":"ClientIP"}}`, `{"spec":{"publishNotReadyAddresses":true}}`)
+		},
+		spoil: `{"spec":{"selector":{"app":"spoilt","more":"spoilt"}}}`,
+		content: func(obj metav1.Object) any {
+			s := obj.(*corev1.Service).Spec.DeepCopy()
+			if s.ClusterIP != corev1.ClusterIPNone {
+				s.ClusterIP = ""
+			}
+			s.ClusterIPs, s.HealthCheckNodePort = nil, 0
+			for i := range s.Ports {
+				s.Ports[i].NodePort = 0
+			}
+			return s
+		},
+	}
+}
+
+func ingresses() kind {
+	backend := func(p int32) string {
+		return fmt.Sprintf(`{"spec":{"defaultBackend":{"service":{"name":"s","port":{"number":%d}}}}}`, p)
+	}
+	return kind{
+		name: "ingress", policy: true, manager: reflectionManager, owned: []string{"f:spec"},
+		at: func(c kubernetes.Interface, ns string) client {
+			return typed[*networkingv1.Ingress, *networkingv1.IngressList]{c.NetworkingV1().Ingresses(ns)}
+		},
+		make: func(r *rand.Rand) metav1.Object {
+			i := &networkingv1.Ingress{Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{
+				Service: &networkingv1.IngressServiceBackend{Name: "s", Port: networkingv1.ServiceBackendPort{Number: port(r)}},
+			}}}
+			if r.IntN(2) == 0 {
+				i.Spec.IngressClassName = new("romes")
+			}
+			return i
+		},
+		change: func(r *rand.Rand) string { return backend(port(r)) },
+		spoil:  backend(60001),
+		content: func(obj metav1.Object) any {
+			s := obj.(*networkingv1.Ingress).Spec.DeepCopy()
+			s.IngressClassName = nil
+			return s
+		},
+	}
+}
+
+func endpointSlices() kind {
+	return kind{
+		name: "endpointslice", manager: endpointsManager, owned: []string{"f:endpoints", "f:ports", "f:addressType"},
+		at: func(c kubernetes.Interface, ns string) client {
+			return typed[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList]{c.DiscoveryV1().EndpointSlices(ns)}
+		},
+		make: func(r *rand.Rand) metav1.Object {
+			s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("a"), Port: new(port(r))}}}
+			for i := range 1 + r.IntN(3) {
+				e := discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.100.200.%d", 10*i+r.IntN(10))}}
+				e.Conditions.Ready, e.Conditions.Serving = one(r, nil, new(true), new(false)), one(r, nil, new(true), new(false))
+				e.NodeName = one(r, nil, new(provider), new(consumer+"-sim-1"))
+				s.Endpoints = append(s.Endpoints, e)
+			}
+			return s
+		},
+		change: func(r *rand.Rand) string {
+			return one(r, fmt.Sprintf(`{"ports":[{"name":"a","port":%d,"protocol":"TCP"}]}`, port(r)),
+				fmt.Sprintf(`{"endpoints":[{"addresses":["10.100.201.%d"],"conditions":{"ready":%t}}]}`, r.IntN(250), r.IntN(2) == 0), `{"endpoints":[]}`)
+		},
+		spoil:   `{"endpoints":[{"addresses":["10.100.203.1"],"conditions":{"ready":true}}]}`,
+		content: func(obj metav1.Object) any { return sliceContent(obj) },
+		empty:   func(obj metav1.Object) bool { return len(sliceContent(obj).Endpoints) == 0 },
+	}
+}
+
+// sliceContent is what the provider is told: the endpoints that it does not know itself,
+// without the names of nodes. In the provider an endpoint is always said to be ready or not.
+func sliceContent(obj metav1.Object) *discoveryv1.EndpointSlice {
+	s := obj.(*discoveryv1.EndpointSlice).DeepCopy()
+	out := &discoveryv1.EndpointSlice{AddressType: s.AddressType, Ports: s.Ports}
+	for _, e := range s.Endpoints {
+		if e.NodeName != nil && *e.NodeName == provider {
+			continue
+		}
+		e.NodeName = nil
+		if e.Conditions.Ready == nil {
+			e.Conditions.Ready = new(true)
+		}
+		out.Endpoints = append(out.Endpoints, e)
+	}
+	return out
+}

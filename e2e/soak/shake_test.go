@@ -1,0 +1,226 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	// names is how many names each kind has in a namespace: few, so that they meet again.
+	names = 16
+	// taken is how many of them belong to the provider itself.
+	taken    = 2
+	hands    = 24
+	patience = 5 * time.Second
+	// soft begins the keys that a user sets, theirs those that somebody sets in the provider.
+	soft   = "soak.example.com/"
+	theirs = "theirs.example.com/"
+)
+
+// kept remembers what was done to objects in the provider that must outlast everything.
+type kept struct {
+	mu sync.Mutex
+	// foreign has the resource versions of the provider's own objects.
+	foreign map[string]string
+	// labels has the values of labels that were added in the provider, by UID.
+	labels map[types.UID]string
+}
+
+// shaker does random things at a rate.
+type shaker struct {
+	w     *world
+	kinds []kind
+	kept  *kept
+	// done and refused count the changes that were made, and those that could not be.
+	done, refused, late atomic.Int64
+}
+
+func nameOf(i int) string { return fmt.Sprintf("o-%d", i) }
+
+// occupy makes the provider's own objects, under names that the consumer uses too.
+func (s *shaker) occupy(t *testing.T) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(*seed, 1))
+	for _, ns := range s.w.namespaces {
+		for _, k := range s.kinds {
+			for i := range taken {
+				obj := k.make(r)
+				obj.SetName(nameOf(i))
+				obj.SetLabels(map[string]string{theirs + "own": "yes"})
+				made, err := k.at(s.w.away, twinOf(ns)).create(t.Context(), obj, stranger)
+				require.NoError(t, err)
+				s.kept.foreign[key(k, ns, nameOf(i))] = made.GetResourceVersion()
+			}
+		}
+	}
+}
+
+func key(k kind, namespace, name string) string { return k.name + " " + namespace + "/" + name }
+
+// shake does something rate times a second until ctx ends.
+func (s *shaker) shake(ctx context.Context) {
+	work := make(chan func(context.Context) error)
+	var wg sync.WaitGroup
+	for range hands {
+		wg.Go(func() {
+			for do := range work {
+				s.count(ctx, do)
+			}
+		})
+	}
+	r := rand.New(rand.NewPCG(*seed, 2))
+	tick := time.NewTicker(time.Second / time.Duration(*rate))
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			select {
+			case work <- s.something(r):
+			default:
+				s.late.Add(1) // everybody waits for an API server that stands still
+			}
+		}
+	}
+	close(work)
+	wg.Wait()
+}
+
+func (s *shaker) count(ctx context.Context, do func(context.Context) error) {
+	// A change that was begun is ended: it is never half known.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if do(ctx) == nil {
+		s.done.Add(1)
+	} else {
+		s.refused.Add(1)
+	}
+}
+
+// something is a random change of a random object.
+func (s *shaker) something(r *rand.Rand) func(context.Context) error {
+	k, ns, name := one(r, s.kinds...), one(r, s.w.namespaces...), nameOf(r.IntN(names))
+	home, away := k.at(s.w.home, ns), k.at(s.w.away, twinOf(ns))
+	obj, patch := s.object(r, k, name), k.change(r)
+	note := annotation(r)
+	label := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, soft+one(r, "a", "b", "stays"), word(r))
+	value := word(r)
+	// What is not there cannot be changed: it is made then.
+	change := func(body string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := home.patch(ctx, name, []byte(body), user)
+			if apierrors.IsNotFound(err) {
+				err = made(home.create(ctx, obj, user))
+			}
+			return err
+		}
+	}
+	switch n := r.IntN(100); {
+	case n < 50:
+		return change(patch)
+	case n < 62:
+		return change(label)
+	case n < 77:
+		return change(note)
+	case n < 87:
+		return func(ctx context.Context) error { return home.delete(ctx, name) }
+	case n < 90:
+		return func(ctx context.Context) error { // another object of the name, at once
+			return errors.Join(home.delete(ctx, name), made(home.create(ctx, obj, user)))
+		}
+	case n < 93:
+		return func(ctx context.Context) error { return s.remote(ctx, away, name, nil) }
+	case n < 96:
+		return func(ctx context.Context) error { return s.addLabel(ctx, away, name, value) }
+	default:
+		return func(ctx context.Context) error { return s.remote(ctx, away, name, []byte(k.spoil)) }
+	}
+}
+
+func made(_ metav1.Object, err error) error { return err }
+
+// object is a random object with random metadata.
+func (s *shaker) object(r *rand.Rand, k kind, name string) metav1.Object {
+	obj := k.make(r)
+	obj.SetName(name)
+	labels := map[string]string{soft + "a": word(r)}
+	if _, ok := obj.(*discoveryv1.EndpointSlice); ok && r.IntN(10) > 0 {
+		labels[discoveryv1.LabelServiceName] = nameOf(r.IntN(names))
+	}
+	obj.SetLabels(labels)
+	notes := map[string]string{soft + "b": word(r), corev1.LastAppliedConfigAnnotation: "{}"}
+	if r.IntN(5) == 0 {
+		notes[offloadingv1beta1.SkipReflectionAnnotation] = "true"
+	}
+	if r.IntN(2) == 0 {
+		notes[offloadingv1beta1.AllowReflectionAnnotation] = "true"
+	}
+	obj.SetAnnotations(notes)
+	return obj
+}
+
+func annotation(r *rand.Rand) string {
+	name := one(r, offloadingv1beta1.SkipReflectionAnnotation, offloadingv1beta1.AllowReflectionAnnotation, soft+"b", soft+"stays")
+	return fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, name, one(r, `"true"`, `"false"`, "null", "null"))
+}
+
+// remote deletes, or spoils by a patch, an object of ours in the provider.
+func (s *shaker) remote(ctx context.Context, away client, name string, patch []byte) error {
+	obj, err := away.get(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case !reflected(obj):
+		return nil // the provider's own stays as it is
+	case patch != nil:
+		return made(away.patch(ctx, name, withUID(patch, obj.GetUID()), stranger))
+	}
+	return away.delete(ctx, name)
+}
+
+// withUID has a patch refused that would meet another object.
+func withUID(patch []byte, uid types.UID) []byte {
+	return append([]byte(fmt.Sprintf(`{"metadata":{"uid":%q},`, uid)), patch[1:]...)
+}
+
+// addLabel adds a label in the provider, which has to stay.
+func (s *shaker) addLabel(ctx context.Context, away client, name, value string) error {
+	obj, err := away.get(ctx, name)
+	if err != nil || !reflected(obj) {
+		return err
+	}
+	s.kept.mu.Lock()
+	defer s.kept.mu.Unlock()
+	body := fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:%q}}}`, obj.GetUID(), theirs+"added", value)
+	if _, err := away.patch(ctx, name, []byte(body), stranger); err != nil {
+		s.kept.labels[obj.GetUID()] = "" // it may be there or not
+		return err
+	}
+	s.kept.labels[obj.GetUID()] = value
+	return nil
+}
+
+// reflected tells whether an object in the provider came from the consumer. Kubernetes
+// gives its own EndpointSlices the labels of their Service.
+func reflected(obj metav1.Object) bool {
+	labels := obj.GetLabels()
+	if _, ok := obj.(*discoveryv1.EndpointSlice); ok && labels[discoveryv1.LabelManagedBy] != offloadingv1beta1.ManagedByShadowEndpointSlice {
+		return false
+	}
+	return labels[offloadingv1beta1.OriginLabel] == consumer
+}
