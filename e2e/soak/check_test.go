@@ -228,7 +228,7 @@ func writers(k kind, remote metav1.Object) []string {
 			out = append(out, "was written by "+m.Manager)
 		}
 		fields := map[string]json.RawMessage{}
-		if err := json.Unmarshal(m.FieldsV1.Raw, &fields); err != nil {
+		if err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields); err != nil {
 			out = append(out, err.Error())
 		}
 		for _, f := range k.owned {
