@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -301,6 +302,78 @@ func TestWanted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := checker{set: settings{policies: map[string]string{"configmap": test.policy, "service": test.policy}}}
 			require.Equal(t, test.want, c.wanted(test.kind, test.local, test.services))
+		})
+	}
+}
+
+// TestCompare shows that the checker finds each thing that may go wrong.
+func TestCompare(t *testing.T) {
+	local := func(change ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{soft + "a": "1"}}, Data: map[string]string{"k": "v"}}
+		for _, c := range change {
+			c(cm)
+		}
+		return cm
+	}
+	remote := func(change ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
+		cm := local(func(cm *corev1.ConfigMap) {
+			cm.Labels[offloadingv1beta1.OriginLabel], cm.UID, cm.ResourceVersion = consumer, "1", "7"
+		})
+		for _, c := range change {
+			c(cm)
+		}
+		return cm
+	}
+	writtenBy := func(manager, fields string) func(*corev1.ConfigMap) {
+		return func(cm *corev1.ConfigMap) {
+			cm.ManagedFields = append(cm.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)})
+		}
+	}
+	own := func(cm *corev1.ConfigMap) { delete(cm.Labels, offloadingv1beta1.OriginLabel) }
+	for name, test := range map[string]struct {
+		home, away *corev1.ConfigMap
+		foreign    string
+		added      string
+		want       string
+	}{
+		"equal":   {home: local(), away: remote(writtenBy(reflectionManager, `{"f:data":{}}`), writtenBy(stranger, `{"f:metadata":{}}`))},
+		"missing": {home: local(), want: "is not in the provider"},
+		"left":    {away: remote(), want: "is left in the provider"},
+		"skipped but there": {home: local(func(cm *corev1.ConfigMap) {
+			cm.Annotations = map[string]string{offloadingv1beta1.SkipReflectionAnnotation: ""}
+		}), away: remote(), want: "is left"},
+		"content":                  {home: local(), away: remote(func(cm *corev1.ConfigMap) { cm.Data["k"] = "w" }), want: "content differs"},
+		"label lost":               {home: local(), away: remote(func(cm *corev1.ConfigMap) { delete(cm.Labels, soft+"a") }), want: `is "", not "1"`},
+		"label left":               {home: local(), away: remote(func(cm *corev1.ConfigMap) { cm.Labels[soft+"b"] = "1" }), want: "has to stay at home"},
+		"their label lost":         {home: local(), away: remote(), added: "x", want: "lost the label"},
+		"their content":            {home: local(), away: remote(writtenBy(stranger, `{"f:data":{"f:k":{}}}`)), want: stranger + " owns f:data"},
+		"somebody else's writing":  {home: local(), away: remote(writtenBy("other", `{}`)), want: "was written by other"},
+		"written at home":          {home: local(writtenBy(reflectionManager, `{}`)), away: remote(), want: "was written by liqod-vkubelet at home"},
+		"provider's own":           {home: local(), away: remote(own), foreign: "7"},
+		"provider's own written":   {away: remote(own), foreign: "6", want: "is the provider's own, and was written"},
+		"provider's own gone":      {home: local(), foreign: "7", want: "and is gone"},
+		"provider's other written": {away: remote(own, writtenBy(reflectionManager, `{}`)), want: "was written by liqod-vkubelet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := configMaps()
+			c := checker{set: settings{policies: map[string]string{k.name: denyList}}, kept: &kept{foreign: map[string]string{}, labels: map[types.UID]string{"1": test.added}}}
+			if test.foreign != "" {
+				c.kept.foreign[key(k, "ns", "a")] = test.foreign
+			}
+			b := both{map[string]metav1.Object{}, map[string]metav1.Object{}}
+			if test.home != nil {
+				b.home["a"] = test.home
+			}
+			if test.away != nil {
+				b.away["a"] = test.away
+			}
+			found := c.compare(k, "ns", b, nil)
+			if test.want == "" {
+				require.Empty(t, found)
+				return
+			}
+			require.Len(t, found, 1)
+			require.Contains(t, found[0], test.want)
 		})
 	}
 }
