@@ -101,12 +101,15 @@ type Pods struct {
 	// left has the pods, by UID, that this cluster has shown to be deleted while the
 	// provider held a ShadowPod for them.
 	left map[types.UID]bool
+	// doubted says since when a ShadowPod, by the local UID, seems to be of a pod that this
+	// cluster has forgotten.
+	doubted map[types.UID]time.Time
 }
 
 // NewPods returns a Pods that watches; it starts nothing.
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
-		cfg: cfg, gone: map[types.UID]*corev1.Pod{}, told: map[types.UID]string{}, moved: map[types.UID]bool{}, left: map[types.UID]bool{},
+		cfg: cfg, gone: map[types.UID]*corev1.Pod{}, told: map[types.UID]string{}, moved: map[types.UID]bool{}, left: map[types.UID]bool{}, doubted: map[types.UID]time.Time{},
 		locals:  recent.New[*corev1.Pod](cfg.Clock),
 		shadows: recent.New[*offloadingv1beta1.ShadowPod](cfg.Clock),
 		remotes: recent.New[*corev1.Pod](cfg.Clock),
@@ -151,7 +154,7 @@ func (p *Pods) Run(ctx context.Context) error {
 	defer p.twins.set(ctx, nil)
 	remove, err := p.follow(ctx)
 	if err != nil {
-		return err
+		return unlessOver(ctx, err)
 	}
 	defer remove()
 	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.NamespaceMaps.Informer().HasSynced, p.cfg.Pods.Informer().HasSynced) {
@@ -161,7 +164,16 @@ func (p *Pods) Run(ctx context.Context) error {
 	wg.Go(func() { p.refreshHostIPs(ctx) })
 	tokens := make(chan error, 1)
 	wg.Go(func() { tokens <- p.tokens.run(ctx) })
-	return errors.Join(p.loop.Run(ctx, p.cfg.Workers), <-tokens)
+	return unlessOver(ctx, errors.Join(p.loop.Run(ctx, p.cfg.Workers), <-tokens))
+}
+
+// unlessOver drops an error that comes of the end: informers that have stopped take no
+// handlers.
+func unlessOver(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // follow keeps the twins as the NamespaceMap says, and looks at every pod again when

@@ -180,6 +180,9 @@ func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 		return loop.After(staleRetry) // the cache is behind
 	}
 	if v.shadow != nil && v.shadow.DeletionTimestamp == nil && p.forgotten(v.shadow, revision) {
+		if p.inDoubt(v.shadow) {
+			return loop.After(staleRetry)
+		}
 		return p.keep(ctx, v)
 	}
 	return p.withdraw(ctx, v, uid, nil)

@@ -65,6 +65,20 @@ func (p *Pods) shadowGone(shadow *offloadingv1beta1.ShadowPod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.left, localUID(shadow))
+	delete(p.doubted, localUID(shadow))
+}
+
+// inDoubt reports whether a pod has only just begun to seem forgotten: its deletion may be
+// about to be noted, for who notes it is told apart from who looks at the pod.
+func (p *Pods) inDoubt(shadow *offloadingv1beta1.ShadowPod) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since, known := p.doubted[localUID(shadow)]
+	if !known {
+		since = p.cfg.Clock.Now()
+		p.doubted[localUID(shadow)] = since
+	}
+	return p.cfg.Clock.Now().Before(since.Add(staleRetry))
 }
 
 func isKept(shadow *offloadingv1beta1.ShadowPod) bool {
