@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,13 +31,19 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-const tenant = "liqo-tenant-milan"
+const (
+	tenant = "liqo-tenant-milan"
+	// firstVersion is greater than what tests give objects.
+	firstVersion = 100000
+)
 
 // site is a consumer and a provider made of fakes, with the pod reflector between them.
 type site struct {
 	home, remote           *fake.Clientset
 	homeLiqod, remoteLiqod *liqodfake.Clientset
 	events                 *record.FakeRecorder
+	patching               sync.Mutex
+	version                int // of the last pod that was patched at home
 	gate                   error
 	lost                   func() time.Time
 	api                    forge.APIAccess
@@ -52,11 +60,31 @@ func newSite() *site {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	s.add(s.home.Tracker(), node)
 	s.add(s.homeLiqod.Tracker(), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}})
+	s.home.PrependReactor("patch", "pods", s.patchPod)
 	return s
+}
+
+// patchPod gives what it patches a new version, as an API server does: without one nobody
+// could tell that a cache is behind.
+func (s *site) patchPod(a clienttesting.Action) (bool, runtime.Object, error) {
+	s.patching.Lock()
+	defer s.patching.Unlock()
+	patch := a.(clienttesting.PatchActionImpl)
+	_, obj, err := clienttesting.ObjectReaction(s.home.Tracker())(patch)
+	if err != nil {
+		return true, nil, err
+	}
+	s.version++
+	pod := obj.(*corev1.Pod).DeepCopy()
+	pod.ResourceVersion = strconv.Itoa(firstVersion + s.version)
+	return true, pod, s.home.Tracker().Update(a.GetResource(), pod, a.GetNamespace())
 }
 
 func (s *site) add(tracker clienttesting.ObjectTracker, objects ...runtime.Object) {
 	for _, o := range objects {
+		if pod, ok := o.(*corev1.Pod); ok && pod.ResourceVersion == "" {
+			pod.ResourceVersion = "1"
+		}
 		if err := tracker.Add(o); err != nil {
 			panic(err)
 		}
