@@ -8,8 +8,8 @@ export CGO_ENABLED := 0
 export GOFLAGS += -trimpath
 
 TOOLS := bin/tools
-# 30 minutes: the tests on real clusters are part of it.
-TEST_FLAGS ?= -shuffle=on -timeout=30m
+# 60 minutes for a package: the tests on real clusters are one.
+TEST_FLAGS ?= -shuffle=on -timeout=60m
 
 .DEFAULT_GOAL := help
 .PHONY: help build test lint verify generate image demo bench chaos soak
