@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -202,17 +203,19 @@ func liqods(r lab.AuditRecord) bool {
 	return len(r.UserAgent) > 5 && r.UserAgent[:5] == "liqod"
 }
 
-// writes counts what liqod wrote in a namespace, by verb and resource, and logs it. The
-// provider's events, which come home a little later, are not among it.
+// writes counts what liqod wrote in a namespace, by verb and resource, and logs it. What
+// pods share is not among it, and has tests of its own: the provider's events, which come
+// home a little later, tokens of service accounts, and the certificate of the API server.
 func (w *world) writes(t *testing.T, audited func(func(lab.AuditRecord) bool) ([]lab.AuditRecord, error), namespace string, since time.Time) map[string]int {
 	t.Helper()
 	records, err := audited(func(r lab.AuditRecord) bool {
 		return r.Write() && liqods(r) && r.ObjectRef.Namespace == namespace && r.RequestReceivedTimestamp.After(since)
 	})
 	require.NoError(t, err)
+	shared := []string{"events", "secrets", "serviceaccounts", "configmaps"}
 	counts := map[string]int{}
 	for _, r := range records {
-		if r.ObjectRef.Resource == "events" {
+		if slices.Contains(shared, r.ObjectRef.Resource) {
 			continue
 		}
 		what := r.Verb + " " + r.Resource()
