@@ -292,7 +292,9 @@ func shadowAttempts(p attacker) map[string]attempt {
 func sliceAttempts(t *testing.T, p attacker) map[string]attempt {
 	t.Helper()
 	api := p.liqod.OffloadingV1beta1()
-	_, err := api.ShadowEndpointSlices(twinOfRome).Create(t.Context(), shadowSlice("target", endpoint("10.100.1.1")), metav1.CreateOptions{})
+	target := shadowSlice("target", endpoint("10.100.1.1"))
+	delete(target.Labels, offloadingv1beta1.DestinationLabel) // or rome's vkubelet removes what it has no EndpointSlice for
+	_, err := api.ShadowEndpointSlices(twinOfRome).Create(t.Context(), target, metav1.CreateOptions{})
 	require.NoError(t, err)
 	create := func(ns string, change func(*metav1.ObjectMeta)) attempt {
 		return func(ctx context.Context) error {
