@@ -104,17 +104,3 @@ func TestClip(t *testing.T) {
 	require.LessOrEqual(t, len(long), 1024)
 	require.True(t, strings.HasSuffix(long, "ä …"))
 }
-
-func TestMemoryDelaysGrowToAMinute(t *testing.T) {
-	m := newMemory()
-	var got []time.Duration
-	for range 8 {
-		got = append(got, m.failed("s", 1, testTime()))
-	}
-	require.Equal(t, []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9, 32e9, 60e9, 60e9}, got)
-	require.Equal(t, testTime().Add(time.Minute), m.notBefore("s", 1))
-	require.Zero(t, m.notBefore("s", 2))
-	require.Equal(t, time.Second, m.failed("s", 2, testTime()))
-	m.succeeded("s")
-	require.Zero(t, m.notBefore("s", 2))
-}

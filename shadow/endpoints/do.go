@@ -39,7 +39,7 @@ func (e *Enforcer) do(ctx context.Context, f facts, a action) error {
 func (e *Enforcer) conclude(ctx context.Context, f facts, a action) error {
 	after := a.after
 	if a.retry {
-		after = e.memory.failed(f.shadow.UID, f.shadow.Generation, f.now)
+		after = e.memory.refusals.Refused(f.shadow.UID, f.shadow.Generation, f.now)
 	}
 	if !a.keep {
 		if err := e.tell(ctx, f.shadow, a.condition); err != nil {
@@ -78,7 +78,7 @@ func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 	}
 	a := decide(f)
 	if a.verb == createSlice {
-		return loop.After(firstRetry) // it went away in between
+		return loop.After(takenRetry) // it went away in between
 	}
 	return e.do(ctx, f, a)
 }
@@ -111,7 +111,7 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 // wrote remembers what the API server made of a request, and concludes.
 func (e *Enforcer) wrote(ctx context.Context, f facts, a action, made *discoveryv1.EndpointSlice) error {
 	e.ownSlices.Wrote(made)
-	e.memory.succeeded(f.shadow.UID)
+	e.memory.refusals.Forget(f.shadow.UID)
 	rest, err := remaining(f.want, made)
 	if err != nil {
 		return err

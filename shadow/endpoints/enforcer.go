@@ -160,7 +160,7 @@ func (e *Enforcer) shadowGone(obj any) {
 	}
 	if shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice); ok {
 		e.ownShadows.Gone(shadow)
-		e.memory.succeeded(shadow.UID)
+		e.memory.refusals.Forget(shadow.UID)
 	}
 }
 
@@ -246,7 +246,7 @@ func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowEndpoint
 	if shadow == nil || f.namespace == nil {
 		return f, nil
 	}
-	f.notBefore = e.memory.notBefore(shadow.UID, shadow.Generation)
+	f.notBefore = e.memory.refusals.NotBefore(shadow.UID, shadow.Generation)
 	return f, e.forge(&f)
 }
 

@@ -6,25 +6,19 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
-const (
-	firstRetry = time.Second
-	lastRetry  = time.Minute
-)
+// takenRetry is when a name that was taken, and then was not, is tried again.
+const takenRetry = time.Second
 
 // memory holds what no cache has. All of it may be forgotten: that costs a request.
 type memory struct {
-	mu    sync.Mutex
-	tries map[types.UID]try  // by shadow
-	kept  map[types.UID]kept // by EndpointSlice
-}
+	refusals loop.Refusals // by shadow
 
-// try is the last refused request for a shadow.
-type try struct {
-	generation int64
-	delay      time.Duration
-	next       time.Time
+	mu   sync.Mutex
+	kept map[types.UID]kept // by EndpointSlice
 }
 
 // kept is what an API server made of a request otherwise than it was asked: it drops
@@ -35,40 +29,7 @@ type kept struct {
 }
 
 func newMemory() *memory {
-	return &memory{tries: map[types.UID]try{}, kept: map[types.UID]kept{}}
-}
-
-// failed notes that a request for a generation of a shadow was refused, and returns how
-// long to wait before the next.
-func (m *memory) failed(shadow types.UID, generation int64, now time.Time) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.tries[shadow]
-	if t.generation != generation || t.delay == 0 {
-		t = try{generation: generation, delay: firstRetry}
-	} else {
-		t.delay = min(2*t.delay, lastRetry)
-	}
-	t.next = now.Add(t.delay)
-	m.tries[shadow] = t
-	return t.delay
-}
-
-func (m *memory) succeeded(shadow types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.tries, shadow)
-}
-
-// notBefore returns when the next request for a shadow is due; zero means at once, as for
-// a new generation.
-func (m *memory) notBefore(shadow types.UID, generation int64) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if t := m.tries[shadow]; t.generation == generation {
-		return t.next
-	}
-	return time.Time{}
+	return &memory{kept: map[types.UID]kept{}}
 }
 
 // answered notes what a request that was accepted has left to change.

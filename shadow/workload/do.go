@@ -69,7 +69,7 @@ func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 	switch {
 	case err == nil:
 		e.memory.forget(key, f.lost)
-		e.memory.succeeded(f.shadow.UID)
+		e.memory.refusals.Forget(f.shadow.UID)
 		e.cfg.Log.Debug("remote pod created", zap.Stringer("key", key))
 		return nil
 	case apierrors.IsAlreadyExists(err):
@@ -96,7 +96,7 @@ func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 	}
 	a := decide(f)
 	if a.verb == createPod {
-		return loop.After(firstRetry) // it went away in between
+		return loop.After(takenRetry) // it went away in between
 	}
 	return e.do(ctx, key, f, a)
 }
@@ -143,7 +143,7 @@ func (e *Enforcer) update(ctx context.Context, f facts) error {
 		refused = errors.Join(refused, err)
 	}
 	if refused == nil {
-		e.memory.succeeded(f.shadow.UID)
+		e.memory.refusals.Forget(f.shadow.UID)
 		return nil
 	}
 	a := deny(f, ReasonUpdateRefused, refused.Error())

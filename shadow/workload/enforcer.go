@@ -231,7 +231,7 @@ func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowPod, pod
 	if lost := e.memory.lostPod(key); lost != nil && owns(shadow, lost) {
 		f.lost = lost
 	}
-	f.notBefore = e.memory.notBefore(shadow.UID, shadow.Generation)
+	f.notBefore = e.memory.refusals.NotBefore(shadow.UID, shadow.Generation)
 	if f.namespace != nil && shadow.Status.Phase == "" {
 		f.want, f.refused = forge(shadow, ns, e.cfg.Harden)
 	}

@@ -289,7 +289,7 @@ func TestTheVkubeletDeletesFirst(t *testing.T) {
 	require.Nil(t, r.pod())
 	require.Empty(t, r.e.memory.lost)
 	require.Empty(t, r.e.memory.leaving)
-	require.Empty(t, r.e.memory.tries)
+	require.Zero(t, r.e.memory.refusals.Len())
 }
 
 func TestChangesFollow(t *testing.T) {
@@ -338,7 +338,7 @@ func TestResizeOfTheWholePod(t *testing.T) {
 	require.Contains(t, r.enforced().Message, "spec.resources")
 	require.Equal(t, applied, readApplied(r.pod()).Resources, "it is not taken for applied")
 	r.resized = nil
-	r.clock.SetTime(r.clock.Now().Add(lastRetry))
+	r.clock.SetTime(r.clock.Now().Add(time.Minute))
 	r.settle()
 	require.Equal(t, "3", r.pod().Spec.Resources.Requests.Cpu().String())
 	require.Nil(t, r.enforced())

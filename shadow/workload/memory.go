@@ -10,29 +10,21 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-const (
-	firstRetry = time.Second
-	lastRetry  = time.Minute
-)
+// takenRetry is when a name that was taken, and then was not, is tried again.
+const takenRetry = time.Second
 
 // memory holds what no cache has. All of it may be forgotten: a restart costs a restart
 // count that is not added, a delay that begins anew, and nothing else.
 type memory struct {
+	refusals loop.Refusals // by shadow
+
 	mu      sync.Mutex
 	lost    map[loop.Key]*corev1.Pod
 	leaving map[types.UID]time.Time
-	tries   map[types.UID]try
-}
-
-// try is the last refused request for a ShadowPod.
-type try struct {
-	generation int64
-	delay      time.Duration
-	next       time.Time
 }
 
 func newMemory() *memory {
-	return &memory{lost: map[loop.Key]*corev1.Pod{}, leaving: map[types.UID]time.Time{}, tries: map[types.UID]try{}}
+	return &memory{lost: map[loop.Key]*corev1.Pod{}, leaving: map[types.UID]time.Time{}}
 }
 
 // lose keeps the last state of a pod that went away.
@@ -62,7 +54,7 @@ func (m *memory) close(key loop.Key, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.lost, key)
-	delete(m.tries, shadow)
+	m.refusals.Forget(shadow)
 }
 
 // leave notes since when a pod is seen without a ShadowPod; the first call counts.
@@ -85,37 +77,4 @@ func (m *memory) arrived(pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.leaving, pod)
-}
-
-// failed notes that a request for a generation of a ShadowPod was refused, and returns how
-// long to wait before the next.
-func (m *memory) failed(shadow types.UID, generation int64, now time.Time) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.tries[shadow]
-	if t.generation != generation || t.delay == 0 {
-		t = try{generation: generation, delay: firstRetry}
-	} else {
-		t.delay = min(2*t.delay, lastRetry)
-	}
-	t.next = now.Add(t.delay)
-	m.tries[shadow] = t
-	return t.delay
-}
-
-func (m *memory) succeeded(shadow types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.tries, shadow)
-}
-
-// notBefore returns when the next request for a ShadowPod is due; zero means at once. A
-// new generation is due at once.
-func (m *memory) notBefore(shadow types.UID, generation int64) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if t := m.tries[shadow]; t.generation == generation {
-		return t.next
-	}
-	return time.Time{}
 }

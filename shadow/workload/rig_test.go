@@ -160,7 +160,7 @@ func (r *rig) settle() {
 			return
 		default:
 			idle++
-			r.clock.SetTime(r.clock.Now().Add(lastRetry))
+			r.clock.SetTime(r.clock.Now().Add(time.Minute))
 		}
 	}
 	r.t.Fatal("it does not come to rest")

@@ -91,17 +91,3 @@ func TestRun(t *testing.T) {
 	require.Equal(t, []offloadingv1beta1.ContainerRestarts{{Name: "main", Count: 2}}, s.Status.Restarts)
 	stop()
 }
-
-func TestMemoryDelaysGrowToAMinute(t *testing.T) {
-	m := newMemory()
-	var got []time.Duration
-	for range 8 {
-		got = append(got, m.failed("s", 1, testTime()))
-	}
-	require.Equal(t, []time.Duration{1e9, 2e9, 4e9, 8e9, 16e9, 32e9, 60e9, 60e9}, got)
-	require.Equal(t, testTime().Add(time.Minute), m.notBefore("s", 1))
-	require.Zero(t, m.notBefore("s", 2))
-	require.Equal(t, time.Second, m.failed("s", 2, testTime()))
-	m.succeeded("s")
-	require.Zero(t, m.notBefore("s", 2))
-}

@@ -54,7 +54,7 @@ func (e *Enforcer) recordLoss(ctx context.Context, shadow *offloadingv1beta1.Sha
 func (e *Enforcer) deny(ctx context.Context, f facts, a action) error {
 	var again error
 	if a.retry {
-		again = loop.After(e.memory.failed(f.shadow.UID, f.shadow.Generation, f.now))
+		again = loop.After(e.memory.refusals.Refused(f.shadow.UID, f.shadow.Generation, f.now))
 	}
 	have := meta.FindStatusCondition(f.shadow.Status.Conditions, a.condition.Type)
 	if have != nil && have.Reason == a.condition.Reason && have.Message == a.condition.Message &&
