@@ -245,6 +245,8 @@ func testTwoWays(t *testing.T, w *world) {
 	for _, p := range pairs {
 		there(t, p.twin, getter(p.provider.Client().CoreV1().ConfigMaps(p.twin), "app"), func(cm *corev1.ConfigMap) bool { return cm.Data["from"] == p.origin.Name })
 		there(t, p.twin, getter(p.provider.Client().CoreV1().Services(p.twin), "web"), anyState[*corev1.Service])
+		// The origin's control plane gives every new namespace this one, in its own time.
+		there(t, p.twin, getter(p.provider.Client().CoreV1().ConfigMaps(p.twin), "kube-root-ca.crt."+p.origin.Name), anyState[*corev1.ConfigMap])
 	}
 	begin := time.Now()
 	holds(t, begin.Add(idle), "nothing goes round", func(context.Context) error {
