@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -216,7 +215,7 @@ func (m *Maps) origin(nm *offloadingv1beta1.NamespaceMap) (peer, problem string,
 }
 
 // end removes every twin of a map that is being deleted, and lets it go when none is
-// left.
+// left but those that are kept for their volumes.
 func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key loop.Key) error {
 	if !slices.Contains(nm.Finalizers, offloadingv1beta1.NamespaceMapFinalizer) {
 		return nil
@@ -233,13 +232,19 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 		status := *nm.Status.DeepCopy()
 		status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
 		for _, ns := range twins {
-			status.CurrentMapping[originalOf(ns)] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns.Name, Phase: offloadingv1beta1.MappingTerminating}
-			if err := errors.Join(m.revoke(ctx, ns.Name, user), m.remove(ctx, ns)); err != nil {
+			kept, err := m.giveUp(ctx, ns, user)
+			if err != nil {
 				return err
 			}
+			if kept != "" {
+				continue // it outlives the map
+			}
+			status.CurrentMapping[originalOf(ns)] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns.Name, Phase: offloadingv1beta1.MappingTerminating}
 		}
-		m.ready(&status, nm, offloadingv1beta1.ReasonTerminating, fmt.Sprintf("%d twin namespaces are being removed", len(twins)))
-		return m.report(ctx, nm, status) // the last twin's deletion wakes the key again
+		if left := len(status.CurrentMapping); left > 0 {
+			m.ready(&status, nm, offloadingv1beta1.ReasonTerminating, fmt.Sprintf("%d twin namespaces are being removed", left))
+			return m.report(ctx, nm, status) // the last twin's deletion wakes the key again
+		}
 	}
 	body, err := finalizersPatch(nm, without(nm.Finalizers, offloadingv1beta1.NamespaceMapFinalizer))
 	if err != nil {
@@ -265,10 +270,16 @@ func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("confirming that the NamespaceMap is gone: %w", err)
 	}
+	keeps := false
 	for _, ns := range twins {
-		if err := m.remove(ctx, ns); err != nil {
+		kept, err := m.giveUp(ctx, ns, "")
+		if err != nil {
 			return err
 		}
+		keeps = keeps || kept != ""
+	}
+	if keeps {
+		return loop.After(keptRetry)
 	}
 	return nil
 }

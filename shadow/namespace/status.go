@@ -100,7 +100,7 @@ func (s summary) cluster(conditions *[]metav1.Condition, nso *offloadingv1beta1.
 			return
 		}
 		s.set(conditions, nso, offloadingv1beta1.RemoteNamespaceReady, false, offloadingv1beta1.ReasonTerminating,
-			fmt.Sprintf("namespace %s is being removed from the cluster", o.answer.RemoteNamespace))
+			orElse(o.answer.Message, fmt.Sprintf("namespace %s is being removed from the cluster", o.answer.RemoteNamespace)))
 		return
 	}
 	s.set(conditions, nso, offloadingv1beta1.RemoteNamespaceOffloadingRequired, true, offloadingv1beta1.ReasonClusterSelected,

@@ -123,7 +123,15 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	if len(status.CurrentMapping) == 0 {
 		status.CurrentMapping = nil
 	}
-	return errors.Join(append(errs, m.report(ctx, nm, status))...)
+	if err := errors.Join(append(errs, m.report(ctx, nm, status))...); err != nil {
+		return err
+	}
+	for _, s := range status.CurrentMapping {
+		if s.Phase == offloadingv1beta1.MappingTerminating && s.Message != "" {
+			return loop.After(keptRetry)
+		}
+	}
+	return nil
 }
 
 // standing returns, by name, whose twins the wanted ones are that stand already: a
@@ -140,6 +148,7 @@ func standing(nm *offloadingv1beta1.NamespaceMap, twins map[string]*corev1.Names
 
 func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser string) (reason, message string) {
 	var failed []string
+	var kept []string
 	ready, terminating := 0, 0
 	for _, original := range slices.Sorted(maps.Keys(current)) {
 		switch s := current[original]; s.Phase {
@@ -147,6 +156,9 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 			ready++
 		case offloadingv1beta1.MappingTerminating:
 			terminating++
+			if s.Message != "" {
+				kept = append(kept, s.Message)
+			}
 		default:
 			failed = append(failed, original+": "+s.Message)
 		}
@@ -157,7 +169,7 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 	case len(failed) > 0:
 		return offloadingv1beta1.ReasonCreationLoopBackOff, strings.Join(failed, "; ")
 	case terminating > 0:
-		return offloadingv1beta1.ReasonTerminating, fmt.Sprintf("%d twin namespaces stand, %d are being removed", ready, terminating)
+		return offloadingv1beta1.ReasonTerminating, strings.Join(append([]string{fmt.Sprintf("%d twin namespaces stand, %d are no longer asked for", ready, terminating)}, kept...), "; ")
 	}
 	return offloadingv1beta1.ReasonNamespaceCreated, fmt.Sprintf("%d twin namespaces stand", ready)
 }
@@ -211,11 +223,12 @@ func (m *Maps) unmap(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, us
 		if live.UID != nm.UID || wanted(live, ns) {
 			return errStale
 		}
-		if _, again := nm.Spec.DesiredMapping[original]; !again && original != "" {
-			current[original] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns.Name, Phase: offloadingv1beta1.MappingTerminating}
-		}
-		if err := errors.Join(m.revoke(ctx, ns.Name, user), m.remove(ctx, ns)); err != nil {
+		kept, err := m.giveUp(ctx, ns, user)
+		if err != nil {
 			return err
+		}
+		if _, again := nm.Spec.DesiredMapping[original]; !again && original != "" {
+			current[original] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: ns.Name, Phase: offloadingv1beta1.MappingTerminating, Message: kept}
 		}
 	}
 	return nil
@@ -304,7 +317,9 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 // correct restores the labels and annotations that a twin must have.
 func (m *Maps) correct(ctx context.Context, w wish, ns *corev1.Namespace) error {
 	want := m.twinLabels(w)
-	right := originalOf(ns) == w.original
+	_, kept := ns.Annotations[offloadingv1beta1.DataKeptAnnotation]
+	_, deletes := ns.Annotations[offloadingv1beta1.DeleteVolumesAnnotation]
+	right := originalOf(ns) == w.original && !kept && !deletes
 	for k, v := range want {
 		right = right && ns.Labels[k] == v
 	}
@@ -313,7 +328,9 @@ func (m *Maps) correct(ctx context.Context, w wish, ns *corev1.Namespace) error 
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "labels": want,
-		"annotations": map[string]string{offloadingv1beta1.OriginalNameAnnotation: w.original},
+		"annotations": map[string]any{offloadingv1beta1.OriginalNameAnnotation: w.original,
+			// It was kept until it was asked for again. What was said of its volumes then is no wish for the next time.
+			offloadingv1beta1.DataKeptAnnotation: nil, offloadingv1beta1.DeleteVolumesAnnotation: nil},
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding the labels of %s: %w", ns.Name, err)

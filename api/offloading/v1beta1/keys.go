@@ -31,6 +31,9 @@ const (
 	// LocalPodUIDLabel carries the UID of the consumer's pod, on ShadowPods and on the
 	// provider's pods. Pods are matched by it, never by name alone.
 	LocalPodUIDLabel = "offloading.liqo.io/local-pod-uid"
+	// LocalClaimUIDLabel carries the UID of the consumer's PersistentVolumeClaim, on the
+	// provider's: data is never handed to a successor of the same name unasked.
+	LocalClaimUIDLabel = "offloading.liqo.io/local-claim-uid"
 	// ServiceAccountNameLabel names the service account, on a reflected Secret that holds a
 	// token of it.
 	ServiceAccountNameLabel = "offloading.liqo.io/service-account-name"
@@ -66,6 +69,18 @@ const (
 	// RemoteAccessModesAnnotation on a PersistentVolumeClaim lists its access modes in the
 	// provider, comma separated: RWO, ROX, RWX or RWOP.
 	RemoteAccessModesAnnotation = "liqo.io/remote-access-modes"
+	// AdoptRemoteVolumeAnnotation, "true" on a PersistentVolumeClaim, lets it take over the
+	// data that the provider has kept of an earlier claim of its name.
+	AdoptRemoteVolumeAnnotation = "liqo.io/adopt-remote-volume"
+	// DeleteVolumesAnnotation on a twin namespace that is kept for its volumes asks for their
+	// deletion. Its value is the namespace's name.
+	DeleteVolumesAnnotation = "liqo.io/delete-volumes"
+	// DataKeptAnnotation says why data is kept: on a twin namespace that is no longer asked for,
+	// and on the consumer's PersistentVolume whose claim is no more.
+	DataKeptAnnotation = "offloading.liqo.io/data-kept"
+	// NamespaceUIDAnnotation on a consumer's PersistentVolume is the UID of its claim's
+	// namespace: it tells the deletion of a claim from that of the whole namespace.
+	NamespaceUIDAnnotation = "offloading.liqo.io/namespace-uid"
 	// APIServerSupportAnnotation, "disabled" on a pod, keeps tokens of its service account
 	// at home; "enabled" is the same as no annotation.
 	APIServerSupportAnnotation = "liqo.io/api-server-support"

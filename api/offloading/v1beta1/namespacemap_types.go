@@ -43,7 +43,8 @@ const (
 	MappingAccepted MappingPhase = "Accepted"
 	// MappingCreationLoopBackOff says that the twin cannot be made; the message says why.
 	MappingCreationLoopBackOff MappingPhase = "CreationLoopBackOff"
-	// MappingTerminating says that the twin is being removed.
+	// MappingTerminating says that the twin is being removed, or that it is no longer asked
+	// for and is kept for its volumes; the message says so.
 	MappingTerminating MappingPhase = "Terminating"
 )
 

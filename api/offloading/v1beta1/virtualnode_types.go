@@ -32,7 +32,6 @@ type VirtualNode struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.createNode) || self.createNode",message="createNode: false is not supported: a VirtualNode always has a Node; leave the field out"
 // +kubebuilder:validation:XValidation:rule="!has(self.template)",message="template is not supported: set replicas, image, resources and extraArgs under virtualKubelet"
 // +kubebuilder:validation:XValidation:rule="!has(self.vkOptionsTemplateRef)",message="vkOptionsTemplateRef is not supported: set replicas, image, resources and extraArgs under virtualKubelet"
-// +kubebuilder:validation:XValidation:rule="!has(self.storageClasses)",message="storageClasses is not supported: volumes are not reflected yet"
 type VirtualNodeSpec struct {
 	// ClusterID is the provider's id.
 	// +kubebuilder:validation:MinLength=1
@@ -80,7 +79,9 @@ type VirtualNodeSpec struct {
 	// VkOptionsTemplateRef is not supported.
 	// +optional
 	VkOptionsTemplateRef *corev1.ObjectReference `json:"vkOptionsTemplateRef,omitempty"`
-	// StorageClasses is not supported.
+	// StorageClasses are those that the provider offers. A volume gets the default one, else
+	// the first; an entry with an empty name stands for the provider's own default. Without
+	// an entry the provider offers no storage.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	StorageClasses []ClassOffer `json:"storageClasses,omitempty"`
