@@ -227,8 +227,8 @@ func (v *vkubelet) tell(s session.State) {
 	})
 }
 
-// offload runs the reflection of pods, that of the shared kinds, and the provider's
-// check, until ctx ends.
+// offload runs the reflection of pods and volumes, that of the shared kinds, and the
+// provider's check, until ctx ends.
 func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 	vn, err := v.credentials.VirtualNodes.Lister().VirtualNodes(v.namespace).Get(v.name)
 	if apierrors.IsNotFound(err) {
@@ -254,10 +254,12 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		}))
 	defer v.env.Tracker.Forget("pods") // what the ended loops had queued is late for nobody
 	defer v.env.Tracker.Forget(kinds.TokensLoop)
+	defer v.env.Tracker.Forget("claims")
 	recorder, stopEvents := newRecorder(v.home.fenced.core, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
 	defer stopEvents()
 	var pods *kinds.Pods
 	var shared *reflection
+	var claims *storage
 	check := session.NewCheck(session.CheckConfig{
 		Provider: provider.core, RecordedUID: func(ctx context.Context) (types.UID, error) { return v.recordedUID(ctx, vn.Spec.ClusterID) },
 		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
@@ -265,6 +267,7 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		OnOpen: func() {
 			pods.Resync()
 			shared.resync()
+			claims.Resync()
 		},
 	})
 	v.holdPods(local.Core().V1().Pods().Informer())
@@ -295,13 +298,17 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	defer stop()
+	if claims, err = v.newStorage(vn.Spec.ClusterID, provider, check, maps, recorder); err != nil {
+		return err
+	}
 	work := func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return pods.Run(ctx) })
+		group.Go(func() error { return claims.Run(ctx) })
 		group.Go(func() error { return shared.run(ctx) })
 		return group.Wait()
 	}
-	return v.runTerm(ctx, check, work, local, maps, nodes)
+	return v.runTerm(ctx, check, work, local, maps, nodes, claims.volumes)
 }
 
 func (v *vkubelet) holdPods(informer cache.SharedIndexInformer) {

@@ -52,6 +52,8 @@ func PersistentVolumeClaim(local *corev1.PersistentVolumeClaim, o ObjectOptions,
 		return !slices.ContainsFunc(volumeAnnotations, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 	}))
 	class := orElse(local.Annotations[offloadingv1beta1.RemoteStorageClassAnnotation], remoteClass("", offered))
+	out.Labels[offloadingv1beta1.LocalClaimUIDLabel] = string(local.UID)
+	record(&out.ObjectMeta)
 	out.Spec.StorageClassName = named(class)
 	out.Spec.AccessModes = modes
 	out.Spec.VolumeName = ""
@@ -111,8 +113,12 @@ func MergePersistentVolumeClaim(have, want *corev1.PersistentVolumeClaim) *corev
 // placeholderPath is the path of volumes that no node of this cluster ever mounts.
 const placeholderPath = "/var/lib/liqod/in-the-provider"
 
-// provisionedBy names a volume's provisioner, which alone may delete it.
-const provisionedBy = "pv.kubernetes.io/provisioned-by"
+// ProvisionedBy is the annotation that names the provisioner of a volume, which alone may
+// delete it.
+const ProvisionedBy = "pv.kubernetes.io/provisioned-by"
+
+// VolumeName returns the name of the volume that stands here for a claim's data.
+func VolumeName(local *corev1.PersistentVolumeClaim) string { return "pvc-" + string(local.UID) }
 
 // PersistentVolume returns the volume that stands here for the data that a claim of this
 // cluster has in the provider with that id. Pods that use the claim are therefore
@@ -122,9 +128,9 @@ func PersistentVolume(local, remote *corev1.PersistentVolumeClaim, destinationCl
 	spec := local.DeepCopy().Spec
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        "pvc-" + string(local.UID),
+			Name:        VolumeName(local),
 			Labels:      map[string]string{corev1beta1.RemoteClusterIDLabel: destinationClusterID},
-			Annotations: map[string]string{provisionedBy: offloadingv1beta1.StorageProvisioner},
+			Annotations: map[string]string{ProvisionedBy: offloadingv1beta1.StorageProvisioner},
 		},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:    corev1.ResourceList{corev1.ResourceStorage: capacity(local, remote)},

@@ -1,0 +1,274 @@
+package kinds
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/kube/recent"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// ClaimsConfig configures the storage of one virtual node.
+type ClaimsConfig struct {
+	// Home reaches the consumer, Remote the provider.
+	Home, Remote kubernetes.Interface
+	// Volumes holds the PersistentVolumes of the consumer that stand for data in the
+	// provider (label liqo.io/remote-cluster-id); NamespaceMaps and VirtualNodes those of
+	// the tenant namespace.
+	Volumes       coreinformers.PersistentVolumeInformer
+	NamespaceMaps offloadinginformers.NamespaceMapInformer
+	VirtualNodes  offloadinginformers.VirtualNodeInformer
+	// TenantNamespace and Node name the VirtualNode; Origin and Destination are the ids of
+	// the consumer and of the provider.
+	TenantNamespace, Node, Origin, Destination string
+	// SkipLabels and SkipAnnotations are keys that stay in the consumer, beside those of
+	// the VirtualNode's offloadingPatch.
+	SkipLabels, SkipAnnotations []string
+	// Gate returns an error while the provider may not be acted upon.
+	Gate func() error
+	// Verify asks the provider, now, whether it is the cluster that was peered with. It is
+	// called before anything follows from an absence there.
+	Verify func(context.Context) error
+	// Transform is applied to what the caches hold.
+	Transform cache.TransformFunc
+	Recorder  record.EventRecorder
+	Clock     clock.PassiveClock
+	Log       *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+	// Workers is the number of claims worked on at once.
+	Workers int
+}
+
+// Claims is the provisioner of volumes whose first pod was scheduled to one virtual
+// node: the claim goes to the provider, and a PersistentVolume that stands for its data
+// comes back, with affinity to that provider. Data is deleted there only when its claim
+// was deleted by name and its class says Delete (DESIGN.md, rule 7).
+type Claims struct {
+	cfg  ClaimsConfig
+	loop *loop.Loop
+
+	// What was written a moment ago, until the caches show it.
+	locals, remotes *recent.Writes[*corev1.PersistentVolumeClaim]
+	volumes         *recent.Writes[*corev1.PersistentVolume]
+
+	opening sync.Mutex
+
+	mu    sync.Mutex
+	twins map[string]*claimTwin // by local namespace
+	// told has what an event has told of a claim last, by its UID.
+	told map[types.UID]string
+}
+
+// NewClaims returns a Claims that watches; it starts nothing.
+func NewClaims(cfg ClaimsConfig) (*Claims, error) {
+	c := &Claims{
+		cfg: cfg, twins: map[string]*claimTwin{}, told: map[types.UID]string{},
+		locals:  recent.New[*corev1.PersistentVolumeClaim](cfg.Clock),
+		remotes: recent.New[*corev1.PersistentVolumeClaim](cfg.Clock),
+		volumes: recent.New[*corev1.PersistentVolume](cfg.Clock),
+	}
+	c.loop = loop.New(loop.Config{Name: "claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
+	if _, err := c.loop.Watch(cfg.Volumes.Informer(), claimOf); err != nil {
+		return nil, err
+	}
+	for _, inf := range []cache.SharedIndexInformer{cfg.NamespaceMaps.Informer(), cfg.VirtualNodes.Informer()} {
+		if _, err := c.loop.Watch(inf, func(any) []loop.Key { return nil }); err != nil {
+			return nil, err // watched for its initial list only: what it brings is handled in Run
+		}
+	}
+	return c, nil
+}
+
+// claimOf returns the key of the claim that a volume is, or was, bound to.
+func claimOf(obj any) []loop.Key {
+	if v, ok := obj.(*corev1.PersistentVolume); ok && v.Spec.ClaimRef != nil && v.Annotations[forge.ProvisionedBy] == offloadingv1beta1.StorageProvisioner {
+		return []loop.Key{{Namespace: v.Spec.ClaimRef.Namespace, Name: v.Spec.ClaimRef.Name}}
+	}
+	return nil
+}
+
+// Run provisions until ctx ends. It may be called again after it has returned.
+func (c *Claims) Run(ctx context.Context) error {
+	defer c.closeTwins()
+	again := func() { c.openTwins(ctx) }
+	maps, err := c.cfg.NamespaceMaps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { again() }, UpdateFunc: func(any, any) { again() }, DeleteFunc: func(any) { again() },
+	})
+	if err != nil {
+		return fmt.Errorf("watching NamespaceMaps: %w", err)
+	}
+	vns, err := c.cfg.VirtualNodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { c.Resync() },
+		UpdateFunc: func(before, after any) {
+			b, a := before.(*offloadingv1beta1.VirtualNode), after.(*offloadingv1beta1.VirtualNode)
+			if b.Generation != a.Generation || (b.DeletionTimestamp == nil) != (a.DeletionTimestamp == nil) {
+				c.Resync()
+			}
+		},
+		DeleteFunc: func(any) { c.Resync() },
+	})
+	if err != nil {
+		return fmt.Errorf("watching the VirtualNode: %w", err)
+	}
+	defer func() {
+		// An informer that refuses to forget a handler has been stopped: nothing is left to undo.
+		_ = c.cfg.NamespaceMaps.Informer().RemoveEventHandler(maps)
+		_ = c.cfg.VirtualNodes.Informer().RemoveEventHandler(vns)
+	}()
+	if !cache.WaitForCacheSync(ctx.Done(), c.cfg.NamespaceMaps.Informer().HasSynced, c.cfg.Volumes.Informer().HasSynced) {
+		return nil
+	}
+	c.openTwins(ctx)
+	return c.loop.Run(ctx, c.cfg.Workers)
+}
+
+// Resync looks at every claim again, after Gate has opened.
+func (c *Claims) Resync() { c.enqueue(corev1.NamespaceAll) }
+
+// claimView is all that is known of one claim: nil where there is none.
+type claimView struct {
+	key           loop.Key
+	twin          *claimTwin
+	local, remote *corev1.PersistentVolumeClaim
+	// volume stands for the data of local; released are those of earlier claims.
+	volume   *corev1.PersistentVolume
+	released []*corev1.PersistentVolume
+}
+
+func (c *Claims) sync(ctx context.Context, key loop.Key) error {
+	v := claimView{key: key, twin: c.twin(key.Namespace)}
+	if v.twin == nil {
+		c.lookVolumes(&v)
+		return c.releaseUnmapped(ctx, v)
+	}
+	if err := c.cfg.Gate(); err != nil {
+		c.cfg.Log.Debug("the provider may not be acted upon", zap.Error(err))
+		return nil // Resync follows
+	}
+	if !v.twin.synced() {
+		return nil // looked at again as soon as it is
+	}
+	c.look(&v)
+	if done, err := c.release(ctx, v); !done || err != nil {
+		return err
+	}
+	switch {
+	case v.local == nil, v.remote != nil && !c.isOurs(v.local) && !c.isNeighbours(v.local):
+		return c.tidy(ctx, v)
+	case v.local.DeletionTimestamp != nil, !c.isOurs(v.local):
+		return nil
+	}
+	return c.provision(ctx, v)
+}
+
+func (c *Claims) look(v *claimView) {
+	local, err := v.twin.home.Get(v.key.Name)
+	if err == nil {
+		v.local, _ = c.locals.Latest(v.key, local, true)
+	}
+	remote, err := v.twin.there.Get(v.key.Name)
+	if have, found := c.remotes.Latest(loop.Key{Namespace: v.twin.remote, Name: v.key.Name}, remote, err == nil); found {
+		v.remote = have
+	}
+	c.lookVolumes(v)
+}
+
+func (c *Claims) lookVolumes(v *claimView) {
+	all, _ := c.cfg.Volumes.Lister().List(labels.Everything()) // a lister without a broken index does not fail
+	for _, volume := range all {
+		keys := claimOf(volume)
+		if len(keys) == 0 || keys[0] != v.key || (v.local != nil && volume.Spec.ClaimRef.UID == v.local.UID) {
+			continue
+		}
+		latest, _ := c.volumes.Latest(loop.Key{Name: volume.Name}, volume, true)
+		v.released = append(v.released, latest)
+	}
+	if v.local == nil {
+		return
+	}
+	name := forge.VolumeName(v.local)
+	cached, err := c.cfg.Volumes.Lister().Get(name)
+	if have, found := c.volumes.Latest(loop.Key{Name: name}, cached, err == nil); found {
+		v.volume = have
+	}
+}
+
+// Keys by which the scheduler and the volume controller tell a provisioner what to do.
+const (
+	selectedNodeAnnotation        = "volume.kubernetes.io/selected-node"
+	storageProvisionerAnnotation  = "volume.kubernetes.io/storage-provisioner"
+	storageProvisionerBeta        = "volume.beta.kubernetes.io/storage-provisioner"
+	claimsRefusedRetry            = takenRetry * 6
+	reasonReschedulingRequired    = "ReschedulingRequired"
+	reasonProvisioningFailed      = "ProvisioningFailed"
+	reasonRemoteVolumeTaken       = "RemoteVolumeTaken"
+	reasonRemoteVolumeLost        = "RemoteVolumeLost"
+	reasonRemoteVolumeCondition   = "RemoteVolume"
+	reasonRemoteVolumeKept        = "RemoteVolumeKept"
+	reasonRemoteVolumeProvisioned = "ProvisioningSucceeded"
+)
+
+// isOurs tells whether a claim is for this provisioner and this virtual node.
+func (c *Claims) isOurs(claim *corev1.PersistentVolumeClaim) bool {
+	return isVirtual(claim) && claim.Annotations[selectedNodeAnnotation] == c.cfg.Node
+}
+
+// isNeighbours tells whether a claim belongs to another virtual node of the provider, or
+// may still come to belong to this one.
+func (c *Claims) isNeighbours(claim *corev1.PersistentVolumeClaim) bool {
+	node := claim.Annotations[selectedNodeAnnotation]
+	if node == "" || claim.Spec.VolumeName == forge.VolumeName(claim) {
+		return true
+	}
+	_, err := c.cfg.VirtualNodes.Lister().VirtualNodes(c.cfg.TenantNamespace).Get(node)
+	return err == nil
+}
+
+func isVirtual(claim *corev1.PersistentVolumeClaim) bool {
+	for _, key := range []string{storageProvisionerAnnotation, storageProvisionerBeta} {
+		if p := claim.Annotations[key]; p != "" {
+			return p == offloadingv1beta1.StorageProvisioner
+		}
+	}
+	return false
+}
+
+func (c *Claims) virtualNode() *offloadingv1beta1.VirtualNode {
+	vn, err := c.cfg.VirtualNodes.Lister().VirtualNodes(c.cfg.TenantNamespace).Get(c.cfg.Node)
+	if err != nil {
+		return nil // a lister's only error is that there is none
+	}
+	return vn
+}
+
+// tell makes an event of a claim, unless it was the last one made of it.
+func (c *Claims) tell(claim *corev1.PersistentVolumeClaim, kind, reason, message string) {
+	c.mu.Lock()
+	news := c.told[claim.UID] != reason+message
+	c.told[claim.UID] = reason + message
+	c.mu.Unlock()
+	if news {
+		c.cfg.Recorder.Event(claim, kind, reason, message)
+	}
+}
+
+func (c *Claims) forget(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.told, uid)
+}

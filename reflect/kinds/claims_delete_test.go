@@ -1,0 +1,195 @@
+package kinds
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func keptAlready(v *corev1.PersistentVolume) {
+	v.Annotations[offloadingv1beta1.DataKeptAnnotation] = "namespace shop was deleted"
+}
+
+func retained(v *corev1.PersistentVolume) {
+	v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+}
+
+func ofAnotherNamespace(v *corev1.PersistentVolume) {
+	v.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = "ns-0"
+}
+
+// TestDataIsDeletedOnlyByName is the rule: the claim itself was deleted, in a namespace
+// that stands, and its class says Delete.
+func TestDataIsDeletedOnlyByName(t *testing.T) {
+	const there, here, mark = "delete persistentvolumeclaims", "delete persistentvolumes", "patch persistentvolumes"
+	for name, tc := range map[string]struct {
+		volume   []func(*corev1.PersistentVolume)
+		site     func(*testing.T, *site)
+		unmapped bool
+		want     []string // at home, then in the provider
+	}{
+		"the claim itself was deleted":     {want: []string{here, there}},
+		"its class retains":                {volume: []func(*corev1.PersistentVolume){retained}},
+		"it is kept already":               {volume: []func(*corev1.PersistentVolume){keptAlready}},
+		"the namespace is another one now": {volume: []func(*corev1.PersistentVolume){ofAnotherNamespace}, want: []string{mark}},
+		"the namespace is being deleted": {want: []string{mark}, site: func(t *testing.T, s *site) {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "ns-1", DeletionTimestamp: new(metav1.Now()), Finalizers: []string{"kubernetes"}}}
+			require.NoError(t, s.home.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), ns, ""))
+		}},
+		"the namespace is gone": {want: []string{mark}, site: func(t *testing.T, s *site) {
+			require.NoError(t, s.home.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "shop"))
+		}},
+		"the namespace is gone, and no longer mapped": {want: []string{mark}, unmapped: true, site: func(t *testing.T, s *site) {
+			require.NoError(t, s.home.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "shop"))
+		}},
+		"the namespace is no longer mapped": {unmapped: true},
+		"the volume is not released yet":    {volume: []func(*corev1.PersistentVolume){func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }}},
+		"the provider has gone away":        {site: func(_ *testing.T, s *site) { s.gate = errAway }},
+		"the data there is another claim's": {want: []string{here}, site: func(t *testing.T, s *site) {
+			c := s.claimThere(t)
+			c.Labels[offloadingv1beta1.LocalClaimUIDLabel] = "claim-0"
+			require.NoError(t, s.remote.Tracker().Update(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), c, c.Namespace))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, fast)
+			claim := claimAt("milan", bound)
+			s.add(s.home.Tracker(), volumeOf(claim, append([]func(*corev1.PersistentVolume){released}, tc.volume...)...))
+			s.add(s.remote.Tracker(), remoteClaim(t, claim))
+			if tc.site != nil {
+				tc.site(t, s)
+			}
+			if tc.unmapped {
+				s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { delete(m.Spec.DesiredMapping, "shop") })
+			}
+			s.startClaimsOf(t, !tc.unmapped)
+			if len(tc.want) > 0 {
+				eventually(t, func() bool { return slices.Equal(tc.want, slices.Compact(s.claimWrites())) }, "what is to be written")
+			}
+			// Objects of the fakes have no resource versions, by which a late watch would be known
+			// for one: a write may be seen twice.
+			require.Never(t, func() bool { return !slices.Equal(tc.want, slices.Compact(s.claimWrites())) }, 700*time.Millisecond, 10*time.Millisecond)
+			require.Equal(t, !slices.Contains(tc.want, there), s.claimThere(t) != nil)
+			if slices.Contains(tc.want, mark) {
+				require.Contains(t, s.volume(t, "claim-1").Annotations[offloadingv1beta1.DataKeptAnnotation], "stays in cluster milan")
+				require.Contains(t, <-s.events.Events, "RemoteVolumeKept")
+			}
+		})
+	}
+}
+
+func TestSuccessorGetsItsOwnVolume(t *testing.T) {
+	s := storageSite(t, fast)
+	old := claimAt("milan", bound)
+	s.add(s.home.Tracker(), volumeOf(old, released), claimAt("milan", func(c *corev1.PersistentVolumeClaim) { c.UID = "claim-2" }))
+	s.add(s.remote.Tracker(), remoteClaim(t, old))
+	s.startClaims(t)
+	eventually(t, func() bool { return s.volume(t, "claim-2") != nil }, "the successor is provisioned")
+	require.Nil(t, s.volume(t, "claim-1"))
+	require.Equal(t, "claim-2", s.claimThere(t).Labels[offloadingv1beta1.LocalClaimUIDLabel])
+}
+
+func TestKeptDataIsNotHandedOver(t *testing.T) {
+	for name, adopt := range map[string]bool{"unasked": false, "asked for": true} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, fast)
+			old := claimAt("milan", bound)
+			s.add(s.home.Tracker(), volumeOf(old, released, keptAlready), claimAt("milan", func(c *corev1.PersistentVolumeClaim) {
+				c.UID = "claim-2"
+				if adopt {
+					c.Annotations[offloadingv1beta1.AdoptRemoteVolumeAnnotation] = "true"
+				}
+			}))
+			s.add(s.remote.Tracker(), remoteClaim(t, old))
+			s.startClaims(t)
+			if !adopt {
+				eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
+				require.Contains(t, <-s.events.Events, "RemoteVolumeTaken")
+				s.nothingWritten(t)
+				return
+			}
+			eventually(t, func() bool { return s.volume(t, "claim-2") != nil }, "the volume comes")
+			require.Equal(t, "claim-2", s.claimThere(t).Labels[offloadingv1beta1.LocalClaimUIDLabel])
+			require.EqualValues(t, "remote-claim-1", s.claimThere(t).UID, "it is the same claim there")
+		})
+	}
+}
+
+func TestForeignClaimIsNotTouched(t *testing.T) {
+	s := storageSite(t, fast)
+	s.add(s.home.Tracker(), claimAt("milan"))
+	s.add(s.remote.Tracker(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: "data", UID: "theirs"}})
+	s.startClaims(t)
+	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
+	require.Contains(t, <-s.events.Events, "was not made by liqod for this cluster")
+	require.Equal(t, []string{"create persistentvolumeclaims"}, s.claimWrites(), "the attempt alone")
+	require.EqualValues(t, "theirs", s.claimThere(t).UID)
+}
+
+func TestLostVolumeIsNotReplacedByAnEmptyOne(t *testing.T) {
+	s := storageSite(t, fast)
+	claim := claimAt("milan", bound)
+	s.add(s.home.Tracker(), claim, volumeOf(claim))
+	s.startClaims(t)
+	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
+	require.Contains(t, <-s.events.Events, "RemoteVolumeLost")
+	s.nothingWritten(t)
+}
+
+func TestExpansion(t *testing.T) {
+	s := storageSite(t, fast)
+	claim := claimAt("milan", bound)
+	s.add(s.remote.Tracker(), remoteClaim(t, claim))
+	claim.Spec.Resources.Requests = capacityOf("2Gi")
+	s.add(s.home.Tracker(), claim, volumeOf(claimAt("milan", bound)))
+	s.startClaims(t)
+	two := capacityOf("2Gi")
+	eventually(t, func() bool { return s.claimThere(t).Spec.Resources.Requests.Storage().Equal(*two.Storage()) }, "it is asked for there")
+	require.Equal(t, []string{"patch persistentvolumeclaims"}, s.claimWrites())
+	grown := s.claimThere(t)
+	grown.Status.Capacity = two
+	_, err := s.remote.CoreV1().PersistentVolumeClaims("shop-rome").UpdateStatus(t.Context(), grown, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		c, err := s.home.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
+		return err == nil && c.Status.Capacity.Storage().Equal(*two.Storage()) && s.volume(t, "claim-1").Spec.Capacity.Storage().Equal(*two.Storage())
+	}, "the size shows here")
+}
+
+func TestUnusedClaimIsTidiedAway(t *testing.T) {
+	unused := func(c *corev1.PersistentVolumeClaim) {
+		c.Spec.VolumeName, c.Status = "", corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+	}
+	for name, tc := range map[string]struct {
+		local func(*corev1.PersistentVolumeClaim) // nil: the claim is gone
+		there func(*corev1.PersistentVolumeClaim)
+		goes  bool
+	}{
+		"its claim is gone":              {there: unused, goes: true},
+		"its claim is gone, it has data": {there: func(*corev1.PersistentVolumeClaim) {}},
+		"its claim went elsewhere": {there: unused, goes: true,
+			local: func(c *corev1.PersistentVolumeClaim) { c.Annotations[selectedNodeAnnotation] = "worker-1" }},
+		"its claim waits for the scheduler": {there: unused,
+			local: func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, selectedNodeAnnotation) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, fast)
+			if tc.local != nil {
+				s.add(s.home.Tracker(), claimAt("milan", tc.local))
+			}
+			s.add(s.remote.Tracker(), remoteClaim(t, claimAt("milan"), tc.there))
+			s.startClaims(t)
+			if tc.goes {
+				eventually(t, func() bool { return s.claimThere(t) == nil }, "it goes")
+				return
+			}
+			s.nothingWritten(t)
+		})
+	}
+}

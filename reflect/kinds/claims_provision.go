@@ -1,0 +1,366 @@
+package kinds
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reflect/engine"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// provision makes the provider's claim as the local one asks, and then the volume that
+// stands for it here.
+func (c *Claims) provision(ctx context.Context, v claimView) error {
+	begun := v.volume != nil || v.local.Spec.VolumeName != ""
+	if v.local.Spec.VolumeName != "" && v.local.Spec.VolumeName != forge.VolumeName(v.local) {
+		return nil // its user has bound it to another volume
+	}
+	vn := c.virtualNode()
+	if why := notOffered(vn, c.cfg.Node); why != "" && !begun {
+		return c.reschedule(ctx, v, why)
+	}
+	want, err := c.want(v, vn)
+	var refused *forge.Refused
+	if errors.As(err, &refused) {
+		c.tell(v.local, corev1.EventTypeWarning, refused.Reason, refused.Message)
+		return nil
+	}
+	if err != nil || want == nil {
+		return err
+	}
+	switch {
+	case v.remote == nil && !begun:
+		v.remote, err = c.create(ctx, v, want)
+	case v.remote == nil:
+		return c.lost(ctx, v)
+	case v.remote.DeletionTimestamp != nil:
+		c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeCondition,
+			fmt.Sprintf("PersistentVolumeClaim %s is being deleted in cluster %s", v.there(), c.cfg.Destination))
+		return nil // its disappearance wakes us
+	case localClaimUID(v.remote) != string(v.local.UID) && v.volume == nil && !adopts(v.local):
+		return c.takenByEarlier(ctx, v)
+	default:
+		v.remote, err = c.update(ctx, v, want)
+	}
+	if err != nil {
+		return err
+	}
+	c.tellRemote(v)
+	return c.volumeHome(ctx, v)
+}
+
+func (v claimView) there() string { return v.twin.remote + "/" + v.key.Name }
+
+func localClaimUID(remote *corev1.PersistentVolumeClaim) string {
+	return remote.Labels[offloadingv1beta1.LocalClaimUIDLabel]
+}
+
+func adopts(local *corev1.PersistentVolumeClaim) bool {
+	return local.Annotations[offloadingv1beta1.AdoptRemoteVolumeAnnotation] == "true"
+}
+
+func (c *Claims) want(v claimView, vn *offloadingv1beta1.VirtualNode) (*corev1.PersistentVolumeClaim, error) {
+	o := forge.ObjectOptions{
+		OriginClusterID: c.cfg.Origin, DestinationClusterID: c.cfg.Destination, RemoteNamespace: v.twin.remote,
+	}
+	o.SkipLabels, o.SkipAnnotations = engine.NotReflected(vn, c.cfg.SkipLabels, c.cfg.SkipAnnotations)
+	if vn != nil {
+		o.Patch = vn.Spec.OffloadingPatch
+	}
+	return forge.PersistentVolumeClaim(v.local, o, offeredStorage(vn))
+}
+
+// offeredStorage returns the provider's storage classes: the first one is the default
+// where none is marked.
+func offeredStorage(vn *offloadingv1beta1.VirtualNode) []forge.Class {
+	if vn == nil {
+		return nil
+	}
+	var out []forge.Class
+	marked := false
+	for _, offer := range vn.Spec.StorageClasses {
+		out = append(out, forge.Class{Name: offer.StorageClassName, Default: offer.Default})
+		marked = marked || offer.Default
+	}
+	if !marked && len(out) > 0 {
+		out[0].Default = true
+	}
+	return out
+}
+
+// notOffered says why no volume may be made through a virtual node; it is empty if one
+// may.
+func notOffered(vn *offloadingv1beta1.VirtualNode, name string) string {
+	switch {
+	case vn == nil || vn.DeletionTimestamp != nil:
+		return fmt.Sprintf("virtual node %s is being removed", name)
+	case len(vn.Spec.StorageClasses) == 0:
+		return fmt.Sprintf("VirtualNode %s offers no storage: list the provider's classes in spec.storageClasses (an empty storageClassName is the provider's default), or keep the pod off that node", name)
+	}
+	return ""
+}
+
+// reschedule gives the claim back to the scheduler, as provisioners do that cannot serve
+// the node that it has chosen.
+func (c *Claims) reschedule(ctx context.Context, v claimView, why string) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": v.local.UID, "resourceVersion": v.local.ResourceVersion, "annotations": map[string]any{selectedNodeAnnotation: nil},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the patch of the claim: %w", err)
+	}
+	written, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(v.key.Namespace).Patch(ctx, v.key.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("giving the claim back to the scheduler: %w", err)
+	}
+	c.locals.Wrote(written)
+	c.tell(v.local, corev1.EventTypeWarning, reasonReschedulingRequired, why)
+	return nil
+}
+
+// create asks the provider for the claim.
+func (c *Claims) create(ctx context.Context, v claimView, want *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	written, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	switch {
+	case err == nil:
+		c.remotes.Wrote(written)
+		return written, nil
+	case apierrors.IsAlreadyExists(err):
+		return nil, c.taken(ctx, v)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil, loop.After(namespaceRetry)
+	}
+	return nil, c.refused(v, "creating", err)
+}
+
+// taken looks at the claim that has the name already. One of ours is about to be shown
+// by the watch; one that is not is in the way, and that is told.
+func (c *Claims) taken(ctx context.Context, v claimView) error {
+	have, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || (err == nil && c.reflected(have)) {
+		return loop.After(staleRetry)
+	}
+	if err != nil {
+		return fmt.Errorf("looking at the PersistentVolumeClaim that has the name: %w", err)
+	}
+	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
+		"PersistentVolumeClaim %s of cluster %s was not made by liqod for this cluster, and is left as it is; waiting until it is gone", v.there(), c.cfg.Destination))
+	return loop.After(takenRetry)
+}
+
+// reflected tells whether a claim of the provider stands for one of this cluster.
+func (c *Claims) reflected(remote *corev1.PersistentVolumeClaim) bool {
+	return remote.Labels[offloadingv1beta1.OriginLabel] == c.cfg.Origin && remote.Labels[offloadingv1beta1.DestinationLabel] == c.cfg.Destination
+}
+
+// takenByEarlier tells that the provider keeps data of an earlier claim of the name.
+func (c *Claims) takenByEarlier(ctx context.Context, v claimView) error {
+	if v.remote.Spec.VolumeName == "" {
+		return c.tidy(ctx, v)
+	}
+	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
+		"cluster %s keeps the data of an earlier PersistentVolumeClaim of this name: annotate this one with %s=true to take it over, or delete PersistentVolumeClaim %s there",
+		c.cfg.Destination, offloadingv1beta1.AdoptRemoteVolumeAnnotation, v.there()))
+	return nil // an annotation here or a deletion there wakes us
+}
+
+// update makes the provider's claim as wanted, if it differs.
+func (c *Claims) update(ctx context.Context, v claimView, want *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	merged := forge.MergePersistentVolumeClaim(v.remote, want)
+	if equality.Semantic.DeepEqual(v.remote, merged) {
+		return v.remote, nil
+	}
+	body, err := claimPatch(v.remote, merged)
+	if err != nil {
+		return nil, err
+	}
+	written, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Patch(ctx, v.key.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	switch {
+	case err == nil:
+		c.remotes.Wrote(written)
+		return written, nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil, loop.After(staleRetry) // another claim has the name by now, or none
+	}
+	return nil, c.refused(v, "changing", err)
+}
+
+// claimPatch is the difference between two states of a claim; it meets that claim only.
+func claimPatch(have, want *corev1.PersistentVolumeClaim) ([]byte, error) {
+	before := have.DeepCopy()
+	before.UID = "" // so that the patch names it
+	a, err := json.Marshal(before)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a PersistentVolumeClaim: %w", err)
+	}
+	b, err := json.Marshal(want)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a PersistentVolumeClaim: %w", err)
+	}
+	body, err := strategicpatch.CreateTwoWayMergePatch(a, b, corev1.PersistentVolumeClaim{})
+	if err != nil {
+		return nil, fmt.Errorf("comparing PersistentVolumeClaims: %w", err)
+	}
+	return body, nil
+}
+
+// refused tells of what the provider refuses; that is tried again seldom. Any other
+// error is the caller's.
+func (c *Claims) refused(v claimView, doing string, err error) error {
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf("cluster %s refuses it: %v", c.cfg.Destination, err))
+		return loop.After(claimsRefusedRetry)
+	}
+	return fmt.Errorf("%s the PersistentVolumeClaim in the provider: %w", doing, err)
+}
+
+// lost handles a claim whose data was in the provider, while the provider has no claim
+// for it. An empty one is not made in its place: the pods would take it for theirs.
+func (c *Claims) lost(ctx context.Context, v claimView) error {
+	_, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	if err == nil {
+		return loop.After(staleRetry)
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("confirming that the PersistentVolumeClaim is gone: %w", err)
+	}
+	if err := c.cfg.Verify(ctx); err != nil {
+		return fmt.Errorf("verifying the provider before believing that the volume is lost: %w", err)
+	}
+	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost, fmt.Sprintf(
+		"PersistentVolumeClaim %s was deleted in cluster %s: its data is no longer there, and no empty volume is put in its place; delete this claim and make it again to start anew",
+		v.there(), c.cfg.Destination))
+	return nil
+}
+
+// tellRemote tells what the provider says of its claim.
+func (c *Claims) tellRemote(v claimView) {
+	if v.remote.Status.Phase == corev1.ClaimLost {
+		c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost,
+			fmt.Sprintf("PersistentVolumeClaim %s of cluster %s has lost its volume", v.there(), c.cfg.Destination))
+		return
+	}
+	for _, cond := range v.remote.Status.Conditions {
+		if cond.Status != corev1.ConditionTrue {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		if cond.Type == corev1.PersistentVolumeClaimControllerResizeError || cond.Type == corev1.PersistentVolumeClaimNodeResizeError {
+			kind = corev1.EventTypeWarning
+		}
+		c.tell(v.local, kind, reasonRemoteVolumeCondition, fmt.Sprintf("in cluster %s: %s: %s", c.cfg.Destination, cond.Type, cond.Message))
+		return
+	}
+}
+
+// volumeHome makes the volume that stands for the provider's, and lets it and the claim
+// show a size that has grown.
+func (c *Claims) volumeHome(ctx context.Context, v claimView) error {
+	if v.volume == nil {
+		return c.createVolume(ctx, v)
+	}
+	if v.volume.DeletionTimestamp != nil {
+		return nil
+	}
+	size := v.remote.Status.Capacity[corev1.ResourceStorage]
+	if size.Cmp(v.volume.Spec.Capacity[corev1.ResourceStorage]) > 0 {
+		body, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": v.volume.UID},
+			"spec":     map[string]any{"capacity": map[string]any{"storage": size.String()}},
+		})
+		if err != nil {
+			return fmt.Errorf("encoding the size of a PersistentVolume: %w", err)
+		}
+		written, err := c.cfg.Home.CoreV1().PersistentVolumes().Patch(ctx, v.volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+		if err != nil {
+			return fmt.Errorf("writing the size of the PersistentVolume: %w", err)
+		}
+		c.volumes.Wrote(written)
+		v.volume = written
+	}
+	return c.showSize(ctx, v)
+}
+
+// showSize writes the size of a claim that has grown: for its class nobody else does.
+func (c *Claims) showSize(ctx context.Context, v claimView) error {
+	size := v.volume.Spec.Capacity[corev1.ResourceStorage]
+	shown, bound := v.local.Status.Capacity[corev1.ResourceStorage]
+	if !bound || size.Cmp(shown) <= 0 {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": v.local.UID},
+		"status":   map[string]any{"capacity": map[string]any{"storage": size.String()}},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the size of a PersistentVolumeClaim: %w", err)
+	}
+	written, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(v.key.Namespace).Patch(ctx, v.key.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+	if err != nil {
+		return fmt.Errorf("writing the size of the PersistentVolumeClaim: %w", err)
+	}
+	c.locals.Wrote(written)
+	return nil
+}
+
+func (c *Claims) createVolume(ctx context.Context, v claimView) error {
+	ns, err := c.cfg.Home.CoreV1().Namespaces().Get(ctx, v.key.Namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the namespace of the claim: %w", err)
+	}
+	policy, err := c.reclaimPolicy(ctx, v.local)
+	if err != nil {
+		return err
+	}
+	want := forge.PersistentVolume(v.local, v.remote, c.cfg.Destination, policy)
+	want.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = string(ns.UID)
+	written, err := c.cfg.Home.CoreV1().PersistentVolumes().Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	if apierrors.IsAlreadyExists(err) {
+		return loop.After(staleRetry)
+	}
+	if err != nil {
+		return fmt.Errorf("creating the PersistentVolume: %w", err)
+	}
+	c.volumes.Wrote(written)
+	c.cfg.Log.Info("volume provisioned", zap.Stringer("key", v.key), zap.String("volume", written.Name))
+	c.tell(v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned,
+		fmt.Sprintf("the data is in cluster %s, in PersistentVolumeClaim %s", c.cfg.Destination, v.there()))
+	return nil
+}
+
+// reclaimPolicy is that of the claim's class; without a class nothing is ever deleted.
+func (c *Claims) reclaimPolicy(ctx context.Context, local *corev1.PersistentVolumeClaim) (corev1.PersistentVolumeReclaimPolicy, error) {
+	name := ""
+	if local.Spec.StorageClassName != nil {
+		name = *local.Spec.StorageClassName
+	}
+	if name == "" {
+		return corev1.PersistentVolumeReclaimRetain, nil
+	}
+	class, err := c.cfg.Home.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || (err == nil && class.ReclaimPolicy == nil) {
+		return corev1.PersistentVolumeReclaimRetain, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading StorageClass %s: %w", name, err)
+	}
+	return *class.ReclaimPolicy, nil
+}

@@ -1,0 +1,173 @@
+package kinds
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// release handles the volumes whose claims are gone. done says that nothing is left to
+// wait for: a successor of the name may be provisioned.
+func (c *Claims) release(ctx context.Context, v claimView) (done bool, err error) {
+	for _, volume := range v.released {
+		if !deletable(volume) {
+			continue
+		}
+		if volume.Status.Phase == corev1.VolumeBound {
+			return false, nil // the volume controller is about to see that its claim is gone, and wakes us
+		}
+		byName, err := c.released(ctx, v, volume)
+		if err != nil {
+			return false, err
+		}
+		if !byName {
+			continue
+		}
+		if gone, err := c.reclaim(ctx, v, volume); err != nil || !gone {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// releaseUnmapped does what can be done while the namespace has no twin: data there is
+// kept when the namespace is gone, and waits else.
+func (c *Claims) releaseUnmapped(ctx context.Context, v claimView) error {
+	for _, volume := range v.released {
+		if volume.Status.Phase != corev1.VolumeReleased || !deletable(volume) {
+			continue
+		}
+		if _, err := c.released(ctx, v, volume); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deletable tells whether the data of a volume goes with its claim.
+func deletable(volume *corev1.PersistentVolume) bool {
+	_, kept := volume.Annotations[offloadingv1beta1.DataKeptAnnotation]
+	return volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete && volume.DeletionTimestamp == nil && !kept
+}
+
+// released confirms that the claim of a volume was deleted, and by name, and marks data
+// that is kept: only who deletes a claim itself asks for the deletion of its data, not
+// who deletes all of its namespace.
+func (c *Claims) released(ctx context.Context, v claimView, volume *corev1.PersistentVolume) (byName bool, err error) {
+	ns, err := c.cfg.Home.CoreV1().Namespaces().Get(ctx, v.key.Namespace, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("asking for the namespace of the claim: %w", err)
+	}
+	if err == nil && ns.DeletionTimestamp == nil && string(ns.UID) == volume.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] {
+		return c.deletedByName(ctx, v, volume)
+	}
+	return false, c.keep(ctx, volume, fmt.Sprintf("namespace %s was deleted, and not PersistentVolumeClaim %s itself: its data stays in cluster %s",
+		v.key.Namespace, v.key.Name, c.cfg.Destination))
+}
+
+// deletedByName confirms that a claim is gone whose namespace stands.
+func (c *Claims) deletedByName(ctx context.Context, v claimView, volume *corev1.PersistentVolume) (bool, error) {
+	if v.twin == nil {
+		return false, nil // it waits until the namespace is offloaded again
+	}
+	claim, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && claim.UID != volume.Spec.ClaimRef.UID:
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("confirming that the claim is gone: %w", err)
+	}
+	return false, loop.After(staleRetry)
+}
+
+// keep marks a volume whose data stays in the provider, once.
+func (c *Claims) keep(ctx context.Context, volume *corev1.PersistentVolume, why string) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": volume.UID, "annotations": map[string]string{offloadingv1beta1.DataKeptAnnotation: why},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding why a volume is kept: %w", err)
+	}
+	written, err := c.cfg.Home.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // its disappearance wakes us
+	}
+	if err != nil {
+		return fmt.Errorf("marking the volume as kept: %w", err)
+	}
+	c.volumes.Wrote(written)
+	c.cfg.Recorder.Event(volume, corev1.EventTypeNormal, reasonRemoteVolumeKept, why)
+	c.cfg.Log.Info("data kept in the provider", zap.String("volume", volume.Name))
+	return nil
+}
+
+// reclaim deletes the provider's claim of a volume that was deleted by name, and the
+// volume when that claim is gone. gone says that it is.
+func (c *Claims) reclaim(ctx context.Context, v claimView, volume *corev1.PersistentVolume) (gone bool, err error) {
+	if c.volumes.WasDeleted(volume.UID) {
+		return true, nil
+	}
+	if err := c.cfg.Verify(ctx); err != nil {
+		return false, fmt.Errorf("verifying the provider before deleting there: %w", err)
+	}
+	claims := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote)
+	remote, err := claims.Get(ctx, v.key.Name, metav1.GetOptions{})
+	switch {
+	case err != nil && !apierrors.IsNotFound(err):
+		return false, fmt.Errorf("looking for the PersistentVolumeClaim in the provider: %w", err)
+	case err == nil && c.reflected(remote) && localClaimUID(remote) == string(volume.Spec.ClaimRef.UID):
+		if remote.DeletionTimestamp != nil {
+			return false, nil // its disappearance wakes us
+		}
+		if err := apply.IgnoreGone(claims.Delete(ctx, v.key.Name, apply.DeleteUID(remote))); err != nil {
+			return false, fmt.Errorf("deleting the PersistentVolumeClaim in the provider: %w", err)
+		}
+		c.cfg.Log.Info("claim deleted in the provider, as it was here", zap.Stringer("key", v.key))
+		return false, loop.After(staleRetry)
+	}
+	if err := apply.IgnoreGone(c.cfg.Home.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, apply.DeleteUID(volume))); err != nil {
+		return false, fmt.Errorf("deleting the PersistentVolume: %w", err)
+	}
+	c.volumes.Deleted(volume.UID)
+	return true, nil
+}
+
+// tidy removes a claim of the provider that belongs to none here and to no volume, if no
+// data can be in it: it has never been given a volume.
+func (c *Claims) tidy(ctx context.Context, v claimView) error {
+	if v.remote == nil || v.remote.Spec.VolumeName != "" || v.remote.DeletionTimestamp != nil || c.remotes.WasDeleted(v.remote.UID) {
+		return nil
+	}
+	local, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("confirming that the claim is gone: %w", err)
+	}
+	if err == nil && string(local.UID) == localClaimUID(v.remote) && (c.isOurs(local) || c.isNeighbours(local)) {
+		return loop.After(staleRetry)
+	}
+	claims := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote)
+	remote, err := claims.Get(ctx, v.key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || (err == nil && (remote.UID != v.remote.UID || remote.Spec.VolumeName != "")) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("confirming that the PersistentVolumeClaim has no volume: %w", err)
+	}
+	options := apply.DeleteUID(remote)
+	options.Preconditions.ResourceVersion = &remote.ResourceVersion
+	if err := apply.IgnoreGone(claims.Delete(ctx, v.key.Name, options)); err != nil {
+		return fmt.Errorf("deleting an unused PersistentVolumeClaim in the provider: %w", err)
+	}
+	c.remotes.Deleted(remote.UID)
+	return nil
+}

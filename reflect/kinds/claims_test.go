@@ -1,0 +1,270 @@
+package kinds
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// storageSite is a site whose namespace shop is offloaded to a virtual node that offers
+// the given classes.
+func storageSite(t *testing.T, classes ...offloadingv1beta1.ClassOffer) *site {
+	t.Helper()
+	s := newSite()
+	s.offload("shop")
+	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}}
+	vn.Spec.StorageClasses = classes
+	require.NoError(t, s.homeLiqod.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("virtualnodes"), vn, tenant))
+	s.add(s.home.Tracker(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "ns-1"}},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "liqo"}, ReclaimPolicy: ptr.To(corev1.PersistentVolumeReclaimDelete)})
+	return s
+}
+
+var fast = offloadingv1beta1.ClassOffer{StorageClassName: "fast"}
+
+var errAway = errors.New("away")
+
+func (s *site) startClaims(t *testing.T) (stop func()) {
+	t.Helper()
+	return s.startClaimsOf(t, true)
+}
+
+// startClaimsOf says whether namespace shop is mapped.
+func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
+	t.Helper()
+	s.home.ClearActions()
+	s.remote.ClearActions()
+	core, own := informers.NewSharedInformerFactory(s.home, 0), externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
+	claims, err := NewClaims(ClaimsConfig{
+		Home: s.home, Remote: s.remote, Volumes: core.Core().V1().PersistentVolumes(),
+		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
+		Gate: func() error { return s.gate }, Verify: func(context.Context) error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
+		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 2,
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	core.Start(ctx.Done())
+	own.Start(ctx.Done())
+	core.WaitForCacheSync(ctx.Done())
+	own.WaitForCacheSync(ctx.Done())
+	done := make(chan error, 1)
+	go func() { done <- claims.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			require.NoError(t, <-done)
+		}
+	}
+	t.Cleanup(stop)
+	eventually(t, func() bool { tw := claims.twin("shop"); return !mapped || (tw != nil && tw.synced()) }, "the claims are known")
+	return stop
+}
+
+func capacityOf(size string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+}
+
+// claimAt is a claim of the virtual class that the scheduler has given to a node.
+func claimAt(node string, change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "claim-1", Annotations: map[string]string{
+			storageProvisionerAnnotation: offloadingv1beta1.StorageProvisioner, selectedNodeAnnotation: node,
+		}},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: ptr.To("liqo"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: capacityOf("1Gi")},
+		},
+	}
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+// bound is what the binder makes of a claim whose volume has come.
+func bound(c *corev1.PersistentVolumeClaim) {
+	c.Spec.VolumeName = forge.VolumeName(c)
+	c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: capacityOf("1Gi")}
+}
+
+func volumeOf(claim *corev1.PersistentVolumeClaim, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	v := forge.PersistentVolume(claim, nil, "milan", corev1.PersistentVolumeReclaimDelete)
+	v.UID = "volume-" + claim.UID
+	v.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = "ns-1"
+	v.Status.Phase = corev1.VolumeBound
+	for _, f := range change {
+		f(v)
+	}
+	return v
+}
+
+func released(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeReleased }
+
+// remoteClaim is what the provider has of a claim.
+func remoteClaim(t *testing.T, claim *corev1.PersistentVolumeClaim, change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	c, err := forge.PersistentVolumeClaim(claim, forge.ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: "shop-rome"},
+		[]forge.Class{{Name: "fast", Default: true}})
+	require.NoError(t, err)
+	c.UID, c.Spec.VolumeName = "remote-"+claim.UID, "pv-there"
+	c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: capacityOf("1Gi")}
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+func (s *site) claimThere(t *testing.T) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	c, err := s.remote.CoreV1().PersistentVolumeClaims("shop-rome").Get(t.Context(), "data", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return c
+}
+
+func (s *site) volume(t *testing.T, claim types.UID) *corev1.PersistentVolume {
+	t.Helper()
+	v, err := s.home.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-"+string(claim), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return v
+}
+
+func (s *site) claimWrites() []string {
+	return slices.Concat(writes(s.home.Actions()), writes(s.remote.Actions()))
+}
+
+func (s *site) nothingWritten(t *testing.T) {
+	t.Helper()
+	require.Never(t, func() bool { return len(s.claimWrites()) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
+}
+
+func TestVolumeIsProvisioned(t *testing.T) {
+	for name, tc := range map[string]struct {
+		offered []offloadingv1beta1.ClassOffer
+		class   *string
+	}{
+		"the only class":             {[]offloadingv1beta1.ClassOffer{fast}, ptr.To("fast")},
+		"the default class":          {[]offloadingv1beta1.ClassOffer{{StorageClassName: "slow"}, {StorageClassName: "fast", Default: true}}, ptr.To("fast")},
+		"the provider's own default": {[]offloadingv1beta1.ClassOffer{{}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, tc.offered...)
+			s.add(s.home.Tracker(), claimAt("milan"))
+			s.startClaims(t)
+			eventually(t, func() bool { return s.volume(t, "claim-1") != nil }, "the volume comes")
+			there := s.claimThere(t)
+			require.Equal(t, tc.class, there.Spec.StorageClassName)
+			require.Equal(t, "claim-1", there.Labels[offloadingv1beta1.LocalClaimUIDLabel])
+			require.NotContains(t, there.Annotations, selectedNodeAnnotation)
+			v := s.volume(t, "claim-1")
+			require.Equal(t, corev1.PersistentVolumeReclaimDelete, v.Spec.PersistentVolumeReclaimPolicy)
+			require.Equal(t, "ns-1", v.Annotations[offloadingv1beta1.NamespaceUIDAnnotation])
+			require.Contains(t, <-s.events.Events, "ProvisioningSucceeded")
+			require.Equal(t, []string{"create persistentvolumes", "create persistentvolumeclaims"}, s.claimWrites())
+		})
+	}
+}
+
+func TestRestartAtEachStepWritesNothingTwice(t *testing.T) {
+	for name, tc := range map[string]struct {
+		there, volume, bound bool
+		want                 []string
+	}{
+		"nothing done":       {false, false, false, []string{"create persistentvolumes", "create persistentvolumeclaims"}},
+		"claim there":        {true, false, false, []string{"create persistentvolumes"}},
+		"and volume here":    {true, true, false, nil},
+		"and bound together": {true, true, true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, fast)
+			claim := claimAt("milan")
+			if tc.there {
+				s.add(s.remote.Tracker(), remoteClaim(t, claim))
+			}
+			if tc.volume {
+				s.add(s.home.Tracker(), volumeOf(claim))
+			}
+			if tc.bound {
+				bound(claim)
+			}
+			s.add(s.home.Tracker(), claim)
+			stop := s.startClaims(t)
+			eventually(t, func() bool { return s.volume(t, "claim-1") != nil }, "the volume is there")
+			require.Never(t, func() bool { return !slices.Equal(tc.want, s.claimWrites()) }, 300*time.Millisecond, 10*time.Millisecond)
+			stop()
+			s.startClaims(t)
+			s.nothingWritten(t)
+		})
+	}
+}
+
+func TestClaimsOfOthersAreLeft(t *testing.T) {
+	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
+		"another node": func(c *corev1.PersistentVolumeClaim) { c.Annotations[selectedNodeAnnotation] = "worker-1" },
+		"no node yet":  func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, selectedNodeAnnotation) },
+		"another provisioner": func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations[storageProvisionerAnnotation] = "example.com/disk"
+		},
+		"another volume": func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "mine" },
+		"being deleted": func(c *corev1.PersistentVolumeClaim) {
+			c.DeletionTimestamp, c.Finalizers = ptr.To(metav1.Now()), []string{"kubernetes.io/pvc-protection"}
+		},
+		"reflected to us": func(c *corev1.PersistentVolumeClaim) {
+			c.Labels = map[string]string{offloadingv1beta1.OriginLabel: "paris"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, fast)
+			s.add(s.home.Tracker(), claimAt("milan", change))
+			s.startClaims(t)
+			s.nothingWritten(t)
+		})
+	}
+}
+
+func TestNoStorageIsOffered(t *testing.T) {
+	s := storageSite(t)
+	s.add(s.home.Tracker(), claimAt("milan"))
+	s.startClaims(t)
+	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
+	require.Contains(t, <-s.events.Events, "ReschedulingRequired")
+	claim, err := s.home.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NotContains(t, claim.Annotations, selectedNodeAnnotation)
+	require.Equal(t, []string{"patch persistentvolumeclaims"}, s.claimWrites())
+}
+
+func TestProviderAway(t *testing.T) {
+	s := storageSite(t, fast)
+	s.gate = errAway
+	s.add(s.home.Tracker(), claimAt("milan"), volumeOf(claimAt("milan", func(c *corev1.PersistentVolumeClaim) { c.Name, c.UID = "old", "claim-0" }), released))
+	s.startClaims(t)
+	s.nothingWritten(t)
+}

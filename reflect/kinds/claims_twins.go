@@ -1,0 +1,172 @@
+package kinds
+
+import (
+	"context"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reflect/engine"
+)
+
+// claimTwin is an offloaded namespace with the watches of its claims in both clusters.
+type claimTwin struct {
+	local, remote string
+	home, there   corelisters.PersistentVolumeClaimNamespaceLister
+	synced        func() bool
+	stop          func()
+}
+
+// openTwins opens and closes watches until they are those of the mapped namespaces. It
+// does not wait for the initial lists.
+func (c *Claims) openTwins(ctx context.Context) {
+	c.opening.Lock() // what was read last is applied last
+	defer c.opening.Unlock()
+	want := map[string]string{}
+	if m, err := c.cfg.NamespaceMaps.Lister().NamespaceMaps(c.cfg.TenantNamespace).Get(c.cfg.Destination); err == nil && ctx.Err() == nil {
+		want = engine.Mapped(m)
+	}
+	var closing []*claimTwin
+	c.mu.Lock()
+	for local, have := range c.twins {
+		if want[local] != have.remote {
+			closing = append(closing, have)
+			delete(c.twins, local)
+		}
+	}
+	for local, remote := range want {
+		if c.twins[local] == nil {
+			c.twins[local] = c.open(ctx, local, remote)
+		}
+	}
+	c.mu.Unlock()
+	for _, t := range closing {
+		t.stop()
+		c.remotes.ForgetNamespace(t.remote)
+		c.locals.ForgetNamespace(t.local)
+	}
+}
+
+func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
+	ctx, cancel := context.WithCancel(ctx)
+	home, reg, err := c.watchClaims(c.cfg.Home, local, "", func(claim *corev1.PersistentVolumeClaim) {
+		c.locals.Gone(claim)
+		c.forget(claim.UID)
+	})
+	// What is not ours is not even cached: a collision shows when the name is taken.
+	ours := labels.Set{offloadingv1beta1.OriginLabel: c.cfg.Origin, offloadingv1beta1.DestinationLabel: c.cfg.Destination}
+	there, remoteReg, remoteErr := c.watchClaims(c.cfg.Remote, remote, ours.String(), c.remotes.Gone, func(k loop.Key) loop.Key {
+		return loop.Key{Namespace: local, Name: k.Name}
+	})
+	t := &claimTwin{
+		local: local, remote: remote,
+		home:  home.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(local),
+		there: there.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(remote),
+		// A fresh informer takes handlers; should one not, the namespace never counts as known.
+		synced: func() bool { return err == nil && remoteErr == nil && reg.HasSynced() && remoteReg.HasSynced() },
+	}
+	home.Start(ctx.Done())
+	there.Start(ctx.Done())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), t.synced) {
+			c.cfg.Log.Debug("claims of a namespace are known", zap.String("namespace", local), zap.String("remoteNamespace", remote))
+			c.enqueue(local)
+		}
+	})
+	t.stop = func() {
+		cancel()
+		wg.Wait()
+		home.Shutdown()
+		there.Shutdown()
+	}
+	return t
+}
+
+// watchClaims registers for the claims of one namespace. The keys of a provider's
+// claims are those of the local ones.
+func (c *Claims) watchClaims(client kubernetes.Interface, namespace, selector string, gone func(*corev1.PersistentVolumeClaim), rename ...func(loop.Key) loop.Key) (informers.SharedInformerFactory, cache.ResourceEventHandlerRegistration, error) {
+	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace), informers.WithTransform(c.cfg.Transform),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector }))
+	wake := func(obj any) {
+		claim, ok := obj.(*corev1.PersistentVolumeClaim)
+		if !ok {
+			return
+		}
+		key := cache.MetaObjectToName(claim)
+		for _, r := range rename {
+			key = r(key)
+		}
+		c.loop.Wake(key)
+	}
+	reg, err := f.Core().V1().PersistentVolumeClaims().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    wake,
+		UpdateFunc: func(_, obj any) { wake(obj) },
+		DeleteFunc: func(obj any) {
+			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = d.Obj
+			}
+			if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok {
+				gone(claim)
+			}
+			wake(obj)
+		},
+	})
+	return f, reg, err
+}
+
+func (c *Claims) twin(namespace string) *claimTwin {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.twins[namespace]
+}
+
+func (c *Claims) closeTwins() {
+	c.opening.Lock()
+	defer c.opening.Unlock()
+	c.mu.Lock()
+	all := c.twins
+	c.twins = map[string]*claimTwin{}
+	c.mu.Unlock()
+	for _, t := range all {
+		t.stop()
+	}
+}
+
+// enqueue looks at all claims of a namespace, or of every one.
+func (c *Claims) enqueue(namespace string) {
+	c.mu.Lock()
+	var keys []loop.Key
+	for local, t := range c.twins {
+		if namespace != corev1.NamespaceAll && namespace != local {
+			continue
+		}
+		for _, lister := range []corelisters.PersistentVolumeClaimNamespaceLister{t.home, t.there} {
+			claims, _ := lister.List(labels.Everything()) // a lister without a broken index does not fail
+			for _, claim := range claims {
+				keys = append(keys, loop.Key{Namespace: local, Name: claim.Name})
+			}
+		}
+	}
+	c.mu.Unlock()
+	volumes, _ := c.cfg.Volumes.Lister().List(labels.Everything())
+	for _, v := range volumes {
+		for _, key := range claimOf(v) {
+			if namespace == corev1.NamespaceAll || namespace == key.Namespace {
+				keys = append(keys, key)
+			}
+		}
+	}
+	for _, key := range keys {
+		c.loop.Wake(key)
+	}
+}

@@ -1,0 +1,54 @@
+package roles
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/record"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/peering/session"
+	"github.com/liqod/liqod/reflect/kinds"
+)
+
+// storage is what makes the volumes of a virtual node, with the factory of the volumes
+// that it has made.
+type storage struct {
+	*kinds.Claims
+	volumes informers.SharedInformerFactory
+	// off says that no volumes are made.
+	off bool
+}
+
+// Run makes volumes until ctx ends.
+func (s *storage) Run(ctx context.Context) error {
+	if s.off {
+		<-ctx.Done()
+		return nil
+	}
+	return s.Claims.Run(ctx)
+}
+
+func (v *vkubelet) newStorage(clusterID string, provider clients, check *session.Check, maps externalversions.SharedInformerFactory, recorder record.EventRecorder) (*storage, error) {
+	workers := v.env.Config.Reflection.PersistentVolumeClaim.Workers
+	if workers == 0 {
+		v.env.Log.Info("volumes are not made in the provider: reflection.persistentvolumeclaim.workers is 0")
+	}
+	s := &storage{off: workers == 0, volumes: informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
+		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.LabelSelector = corev1beta1.RemoteClusterIDLabel + "=" + clusterID
+		}))}
+	var err error
+	s.Claims, err = kinds.NewClaims(kinds.ClaimsConfig{
+		Home: v.home.fenced.core, Remote: provider.core, Volumes: s.volumes.Core().V1().PersistentVolumes(),
+		NamespaceMaps: maps.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
+		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: clusterID,
+		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
+		Gate: check.Gate, Verify: check.Verify, Transform: client.StripManagedFields,
+		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: workers,
+	})
+	return s, err
+}
