@@ -71,6 +71,14 @@ func vkubeletRights(t *testing.T, w *world) {
 			_, err := vk.CoreV1().ConfigMaps("shop").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{})
 			return err
 		},
+		"a volume that a node could use": func(ctx context.Context) error {
+			_, err := vk.CoreV1().PersistentVolumes().Create(ctx, evilVolume("/etc", "milan"), metav1.CreateOptions{})
+			return err
+		},
+		"a volume in another provider": func(ctx context.Context) error {
+			_, err := vk.CoreV1().PersistentVolumes().Create(ctx, evilVolume("/var/lib/liqod/in-the-provider", "paris"), metav1.CreateOptions{})
+			return err
+		},
 		"Lease of the controller": func(ctx context.Context) error {
 			_, err := vk.CoordinationV1().Leases("liqod").Patch(ctx, "liqod-controller", merge, []byte(`{"spec":{"holderIdentity":"evil"}}`), none)
 			return err
@@ -190,4 +198,24 @@ func certificateRequests(t *testing.T, vk kubernetes.Interface, other string) []
 		names = append(names, "evil-"+name)
 	}
 	return names
+}
+
+// evilVolume looks like one of liqod's, but for its path or its provider.
+func evilVolume(path, provider string) *corev1.PersistentVolume {
+	claim := statefulSet("evil", 1).Spec.VolumeClaimTemplates[0].DeepCopy()
+	claim.Namespace, claim.UID = "shop", "evil"
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "evil", Labels: map[string]string{"liqo.io/remote-cluster-id": provider},
+			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "liqo.io/storage"},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: claim.Spec.Resources.Requests, AccessModes: claim.Spec.AccessModes, StorageClassName: "liqo",
+			ClaimRef: &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "liqo.io/remote-cluster-id", Operator: corev1.NodeSelectorOpIn, Values: []string{provider}}},
+			}}}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}},
+		},
+	}
 }

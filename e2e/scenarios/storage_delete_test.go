@@ -1,0 +1,190 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// testSecondPod: the volume leads another pod, which would run anywhere, to the provider.
+func testSecondPod(t *testing.T, w *world) {
+	spec := podSpec("sim/web:1")
+	spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-db-0"}}}}
+	_, err := w.rome.Client().CoreV1().Pods("shop").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Spec: spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "a second pod of the claim runs", w.storageReady("shop", "reader"))
+	pod, err := w.rome.Client().CoreV1().Pods("shop").Get(t.Context(), "reader", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "milan", pod.Spec.NodeName)
+	require.NoError(t, w.rome.Client().CoreV1().Pods("shop").Delete(t.Context(), "reader", metav1.DeleteOptions{}))
+}
+
+func testExpansion(t *testing.T, w *world) {
+	_, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Patch(t.Context(), "data-db-1", types.MergePatchType,
+		[]byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	two := resource.MustParse("2Gi")
+	within(t, 15*time.Second, "the provider is asked for more", func(ctx context.Context) error {
+		c, err := w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").Get(ctx, "data-db-1", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c.Spec.Resources.Requests.Storage().Cmp(two) != 0 {
+			return fmt.Errorf("it asks for %s", c.Spec.Resources.Requests.Storage())
+		}
+		c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: two} // as its driver does
+		_, err = w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").UpdateStatus(ctx, c, metav1.UpdateOptions{})
+		return err
+	})
+	within(t, 15*time.Second, "the size shows here", func(ctx context.Context) error {
+		c, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Get(ctx, "data-db-1", metav1.GetOptions{})
+		if err == nil && c.Status.Capacity.Storage().Cmp(two) != 0 {
+			err = fmt.Errorf("it has %s", c.Status.Capacity.Storage())
+		}
+		return err
+	})
+}
+
+// testStorageProviderAway: what is asked for while the provider is away is made when it
+// is back.
+func testStorageProviderAway(t *testing.T, w *world) {
+	w.milan.Proxied().Drop()
+	claim := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
+	claim.Name = "away"
+	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("shop")
+	_, err := claims.Create(t.Context(), &claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 15*time.Second, "the scheduler has chosen", func(ctx context.Context) error {
+		_, err := claims.Patch(ctx, "away", types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"milan"}}}`), metav1.PatchOptions{})
+		return err
+	})
+	w.milan.Proxied().Pass()
+	within(t, 30*time.Second, "it is bound when the provider is back", func(ctx context.Context) error {
+		c, err := claims.Get(ctx, "away", metav1.GetOptions{})
+		if err == nil && c.Status.Phase != corev1.ClaimBound {
+			err = fmt.Errorf("it is %s", c.Status.Phase)
+		}
+		return err
+	})
+	w.claimGone(t, "shop", "shop-rome", "away")
+}
+
+// claimGone deletes a claim by name, and requires that everything of it goes.
+func (w *world) claimGone(t *testing.T, namespace, twin, name string) {
+	t.Helper()
+	claims := w.rome.Client().CoreV1().PersistentVolumeClaims(namespace)
+	claim, err := claims.Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, claims.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	within(t, 30*time.Second, "its data goes with a claim", func(ctx context.Context) error {
+		if uid := w.claimUID(t, twin, name); uid != "" {
+			return fmt.Errorf("claim %s is there", uid)
+		}
+		_, err := w.rome.Client().CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("the volume is there: %w", err)
+	})
+}
+
+func testDeletedByName(t *testing.T, w *world) {
+	require.NoError(t, w.rome.Client().AppsV1().StatefulSets("shop").Delete(t.Context(), "late", metav1.DeleteOptions{}))
+	within(t, 30*time.Second, "its pod is gone", func(ctx context.Context) error {
+		_, err := w.rome.Client().CoreV1().Pods("shop").Get(ctx, "late-0", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", err)
+	})
+	w.claimGone(t, "shop", "shop-rome", "data-late-0")
+}
+
+// twinKept waits until a twin is kept, and requires its data and nothing that runs.
+func (w *world) twinKept(t *testing.T, twin, claim string, uid types.UID) {
+	t.Helper()
+	within(t, 30*time.Second, "the twin is kept", func(ctx context.Context) error {
+		ns, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, twin, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if ns.Annotations[offloadingv1beta1.DataKeptAnnotation] == "" || ns.DeletionTimestamp != nil {
+			return fmt.Errorf("it is not marked: %v", ns.ObjectMeta)
+		}
+		pods, err := w.milan.Client().CoreV1().Pods(twin).List(ctx, metav1.ListOptions{})
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("%d pods are left", len(pods.Items))
+		}
+		return err
+	})
+	require.Equal(t, uid, w.claimUID(t, twin, claim))
+}
+
+func testUnoffloadKeeps(t *testing.T, w *world) {
+	ctx := t.Context()
+	uid := w.claimUID(t, "shop-rome", "data-db-0")
+	require.NotEmpty(t, uid)
+	offloadings := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("shop")
+	require.NoError(t, offloadings.Delete(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.DeleteOptions{}))
+	w.twinKept(t, "shop-rome", "data-db-0", uid)
+	within(t, 30*time.Second, "the NamespaceOffloading is gone", func(ctx context.Context) error {
+		_, err := offloadings.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", err)
+	})
+
+	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
+	require.NoError(t, w.rome.Client().CoreV1().Pods("shop").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	within(t, 60*time.Second, "the pods are back with their data", w.storageReady("shop", "db-0"))
+	w.requireVolume(t, "shop", "shop-rome", "data-db-0")
+	require.Equal(t, uid, w.claimUID(t, "shop-rome", "data-db-0"))
+}
+
+func testNamespaceKeeps(t *testing.T, w *world) {
+	ctx := t.Context()
+	uid := w.claimUID(t, "shop-rome", "data-db-0")
+	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Get(ctx, "data-db-0", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(ctx, "shop", metav1.DeleteOptions{}))
+	within(t, 60*time.Second, "the namespace goes", func(ctx context.Context) error {
+		_, err := w.rome.Client().CoreV1().Namespaces().Get(ctx, "shop", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", err)
+	})
+	w.twinKept(t, "shop-rome", "data-db-0", uid)
+	within(t, 30*time.Second, "the volume says that the data is kept", func(ctx context.Context) error {
+		v, err := w.rome.Client().CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+		if err == nil && v.Annotations[offloadingv1beta1.DataKeptAnnotation] == "" {
+			err = fmt.Errorf("it does not: %v", v.Annotations)
+		}
+		return err
+	})
+	require.Equal(t, uid, w.claimUID(t, "shop-rome", "data-db-0"))
+
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"shop-rome"}}}`, offloadingv1beta1.DeleteVolumesAnnotation)
+	_, err = w.milan.Client().CoreV1().Namespaces().Patch(ctx, "shop-rome", types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "the twin goes when its deletion is asked for by name", func(ctx context.Context) error {
+		_, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, "shop-rome", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", err)
+	})
+}

@@ -1,0 +1,221 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+const diskProvisioner = "example.com/disk"
+
+// disks makes the provider's volumes as a driver does: a class whose claims get a volume
+// as soon as a pod is scheduled.
+func disks(t *testing.T, w *world) {
+	t.Helper()
+	c := w.milan.Client()
+	class := &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "disk"}, Provisioner: diskProvisioner,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer), AllowVolumeExpansion: ptr.To(true),
+	}
+	_, err := c.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			provisionDisks(ctx, w)
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+func provisionDisks(ctx context.Context, w *world) {
+	c := w.milan.Client().CoreV1()
+	claims, err := c.PersistentVolumeClaims("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		if ptr.Deref(claim.Spec.StorageClassName, "") != "disk" || claim.Spec.VolumeName != "" || claim.Annotations["volume.kubernetes.io/selected-node"] == "" {
+			continue
+		}
+		_, _ = c.PersistentVolumes().Create(ctx, &corev1.PersistentVolume{ // one that exists already is as good
+			ObjectMeta: metav1.ObjectMeta{Name: "disk-" + string(claim.UID), Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": diskProvisioner}},
+			Spec: corev1.PersistentVolumeSpec{
+				Capacity: claim.Spec.Resources.Requests, AccessModes: claim.Spec.AccessModes, StorageClassName: "disk",
+				ClaimRef:                      &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+				PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/disk"}},
+			},
+		}, metav1.CreateOptions{})
+	}
+}
+
+// offersStorage sets the classes of a virtual node.
+func (w *world) offersStorage(t *testing.T, node, classes string) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"storageClasses":%s}}`, classes)
+	_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Patch(t.Context(), node, types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+func statefulSet(name string, replicas int32) *appsv1.StatefulSet {
+	labels := map[string]string{"app": name}
+	spec := podSpec("sim/web:1")
+	spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	return &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: name,
+			PodManagementPolicy: appsv1.ParallelPodManagement,
+			Template:            corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
+				ObjectMeta: metav1.ObjectMeta{Name: "data"},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					StorageClassName: ptr.To("liqo"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+					Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+				},
+			}},
+		},
+	}
+}
+
+func (w *world) storageReady(namespace, name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		pod, err := w.rome.Client().CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}) {
+			return fmt.Errorf("pod %s on %q: %+v", name, pod.Spec.NodeName, pod.Status)
+		}
+		return nil
+	}
+}
+
+// claimUID is the UID of a claim of the provider; empty when there is none.
+func (w *world) claimUID(t *testing.T, twin, name string) types.UID {
+	t.Helper()
+	claim, err := w.milan.Client().CoreV1().PersistentVolumeClaims(twin).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return ""
+	}
+	require.NoError(t, err)
+	return claim.UID
+}
+
+func TestStorage(t *testing.T) {
+	w := newWorld(t)
+	disks(t, w)
+	testNoStorage(t, w)
+	w.offersStorage(t, "milan", `[{"storageClassName":"disk"}]`)
+	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{})
+	sets := w.rome.Client().AppsV1().StatefulSets("shop")
+	_, err := sets.Create(t.Context(), statefulSet("db", 2), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, pod := range []string{"db-0", "db-1"} {
+		within(t, 30*time.Second, pod+" runs with its volume", w.storageReady("shop", pod))
+	}
+	w.requireVolume(t, "shop", "shop-rome", "data-db-0")
+	t.Run("RestartWritesNothing", func(t *testing.T) { testStorageRestart(t, w) })
+	t.Run("SecondPod", func(t *testing.T) { testSecondPod(t, w) })
+	t.Run("Expansion", func(t *testing.T) { testExpansion(t, w) })
+	t.Run("ProviderAway", func(t *testing.T) { testStorageProviderAway(t, w) })
+	t.Run("DeletedByName", func(t *testing.T) { testDeletedByName(t, w) })
+	t.Run("Unoffloaded", func(t *testing.T) { testUnoffloadKeeps(t, w) })
+	t.Run("NamespaceDeleted", func(t *testing.T) { testNamespaceKeeps(t, w) })
+}
+
+// requireVolume requires a claim that is bound in both clusters, and its volume here.
+func (w *world) requireVolume(t *testing.T, namespace, twin, name string) {
+	t.Helper()
+	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, corev1.ClaimBound, claim.Status.Phase)
+	volume, err := w.rome.Client().CoreV1().PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"milan"}, volume.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values)
+	there, err := w.milan.Client().CoreV1().PersistentVolumeClaims(twin).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, corev1.ClaimBound, there.Status.Phase)
+	require.Equal(t, "disk", *there.Spec.StorageClassName)
+	require.Equal(t, string(claim.UID), there.Labels[offloadingv1beta1.LocalClaimUIDLabel])
+}
+
+// testNoStorage: a virtual node without classes gives the claim back.
+func testNoStorage(t *testing.T, w *world) {
+	w.offload(t, "dry", offloadingv1beta1.NamespaceOffloadingSpec{})
+	_, err := w.rome.Client().AppsV1().StatefulSets("dry").Create(t.Context(), statefulSet("db", 1), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "the claim is given back, with a reason", func(ctx context.Context) error {
+		events, err := w.rome.Client().CoreV1().Events("dry").List(ctx, metav1.ListOptions{FieldSelector: "reason=ReschedulingRequired"})
+		if err == nil && len(events.Items) == 0 {
+			err = fmt.Errorf("no event")
+		}
+		return err
+	})
+	require.Empty(t, w.claimUID(t, "dry-rome", "data-db-0"))
+	require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(t.Context(), "dry", metav1.DeleteOptions{}))
+}
+
+func testStorageRestart(t *testing.T, w *world) {
+	before := w.claimUID(t, "shop-rome", "data-db-0")
+	versions := w.storageVersions(t)
+	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
+	within(t, 20*time.Second, "the vkubelet leads again", func(ctx context.Context) error {
+		return w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue)
+	})
+	_, err := w.rome.Client().AppsV1().StatefulSets("shop").Create(t.Context(), statefulSet("late", 1), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "another volume is provisioned", w.storageReady("shop", "late-0"))
+	for name, version := range w.storageVersions(t) {
+		if before, had := versions[name]; had {
+			require.Equal(t, before, version, name)
+		}
+	}
+	require.Equal(t, before, w.claimUID(t, "shop-rome", "data-db-0"))
+}
+
+func (w *world) storageVersions(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for namespace, c := range map[string]*lab.Cluster{"shop": w.rome.Cluster, "shop-rome": w.milan.Cluster} {
+		claims, err := c.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, claim := range claims.Items {
+			out[namespace+"/"+claim.Name] = claim.ResourceVersion
+		}
+	}
+	volumes, err := w.rome.Client().CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, v := range volumes.Items {
+		out["volume "+v.Name] = v.ResourceVersion
+	}
+	return out
+}
