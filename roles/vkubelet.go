@@ -227,6 +227,15 @@ func (v *vkubelet) tell(s session.State) {
 	})
 }
 
+// informersWhere returns a factory for the objects of home in which a field has the name
+// of the virtual node.
+func (v *vkubelet) informersWhere(field string) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
+		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(field, v.name).String()
+		}))
+}
+
 // offload runs the reflection of pods and volumes, that of the shared kinds, and the
 // provider's check, until ctx ends.
 func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
@@ -243,15 +252,9 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	// The factories live as long as the term: a standby holds no pods.
-	local := informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
-		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", v.name).String()
-		}))
+	local := v.informersWhere("spec.nodeName")
 	maps := externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqod, 0, externalversions.WithNamespace(v.namespace))
-	nodes := informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
-		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, v.name).String()
-		}))
+	nodes := v.informersWhere(metav1.ObjectNameField)
 	defer v.env.Tracker.Forget("pods") // what the ended loops had queued is late for nobody
 	defer v.env.Tracker.Forget(kinds.TokensLoop)
 	defer v.env.Tracker.Forget("claims")
