@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -84,7 +85,7 @@ func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 }
 
 func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
-	data, err := encode(changes(f.want, f.slice), f.slice)
+	data, err := apply.EncodePatch(changes(f.want, f.slice), f.slice)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	corev1beta1listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/recent"
 )
@@ -278,6 +279,6 @@ func remaining(want, have *discoveryv1.EndpointSlice) (string, error) {
 	if len(patch) == 0 {
 		return "", nil
 	}
-	data, err := encode(patch, have)
+	data, err := apply.EncodePatch(patch, have)
 	return string(data), err
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 )
 
 func TestForge(t *testing.T) {
@@ -139,30 +140,30 @@ func TestChanges(t *testing.T) {
 	for name, tc := range map[string]struct {
 		want *discoveryv1.EndpointSlice
 		mod  sliceMod
-		diff object
+		diff apply.Patch
 	}{
-		"equal": {sliceOf(shadow), func(*discoveryv1.EndpointSlice) {}, object{}},
+		"equal": {sliceOf(shadow), func(*discoveryv1.EndpointSlice) {}, apply.Patch{}},
 		"others' metadata stays": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
 			s.Labels["theirs"], s.Annotations["theirs"], s.Finalizers = "x", "y", []string{"example.com/f"}
 			s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{Kind: "X", UID: "x"})
-		}, object{}},
-		"edited":              {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.100.9.9" }, object{"endpoints": sliceOf(shadow).Endpoints}},
-		"emptied":             {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints = sliceOf(shadow).Endpoints }, object{"endpoints": []discoveryv1.Endpoint{}}},
-		"nothing, said twice": {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Labels["x"] = nil, "y" }, object{}},
-		"ports":               {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, object{"ports": sliceOf(shadow).Ports}},
+		}, apply.Patch{}},
+		"edited":              {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.100.9.9" }, apply.Patch{"endpoints": sliceOf(shadow).Endpoints}},
+		"emptied":             {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints = sliceOf(shadow).Endpoints }, apply.Patch{"endpoints": []discoveryv1.Endpoint{}}},
+		"nothing, said twice": {sliceOf(newShadow(endpointsOf())), func(s *discoveryv1.EndpointSlice) { s.Endpoints, s.Labels["x"] = nil, "y" }, apply.Patch{}},
+		"ports":               {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, apply.Patch{"ports": sliceOf(shadow).Ports}},
 		"label edited and lost": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
 			s.Labels[discoveryv1.LabelManagedBy] = "me"
 			delete(s.Labels, discoveryv1.LabelServiceName)
-		}, object{"metadata": object{"labels": object{discoveryv1.LabelManagedBy: "shadowendpointslice.liqo.io", discoveryv1.LabelServiceName: "web"}}}},
+		}, apply.Patch{"metadata": apply.Patch{"labels": apply.Patch{discoveryv1.LabelManagedBy: "shadowendpointslice.liqo.io", discoveryv1.LabelServiceName: "web"}}}},
 		"no longer asked for": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
 			s.Labels["old"] = "x"
 			s.Annotations[AppliedAnnotation] = applied{Labels: []string{"old"}, Annotations: []string{"gone"}, Well: true}.String()
-		}, object{"metadata": object{"labels": object{"old": nil}, "annotations": object{AppliedAnnotation: sliceOf(shadow).Annotations[AppliedAnnotation]}}}},
-		"owner taken away": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }, object{"metadata": object{"ownerReferences": sliceOf(shadow).OwnerReferences}}},
+		}, apply.Patch{"metadata": apply.Patch{"labels": apply.Patch{"old": nil}, "annotations": apply.Patch{AppliedAnnotation: sliceOf(shadow).Annotations[AppliedAnnotation]}}}},
+		"owner taken away": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }, apply.Patch{"metadata": apply.Patch{"ownerReferences": sliceOf(shadow).OwnerReferences}}},
 		"no longer its controller": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
 			s.OwnerReferences[0].Controller = nil
 			s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{Kind: "X", UID: "x"})
-		}, object{"metadata": object{"ownerReferences": []metav1.OwnerReference{{Kind: "X", UID: "x"}, sliceOf(shadow).OwnerReferences[0]}}}},
+		}, apply.Patch{"metadata": apply.Patch{"ownerReferences": []metav1.OwnerReference{{Kind: "X", UID: "x"}, sliceOf(shadow).OwnerReferences[0]}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			have := tc.want.DeepCopy()

@@ -2,11 +2,9 @@ package workload
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -170,11 +169,11 @@ func (e *Enforcer) resize(ctx context.Context, f facts) error {
 
 // patch returns the pod as it is after the patch, or nil for one that is gone: its going
 // is an event of its own.
-func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch object, subresource ...string) (*corev1.Pod, error) {
+func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch apply.Patch, subresource ...string) (*corev1.Pod, error) {
 	if len(patch) == 0 {
 		return pod, nil
 	}
-	data, err := encode(patch, pod)
+	data, err := apply.EncodePatch(patch, pod)
 	if err != nil {
 		return nil, err
 	}
@@ -208,14 +207,11 @@ func (e *Enforcer) delete(ctx context.Context, pod *corev1.Pod) error {
 
 // release removes our finalizer, and only that; a pod that changed since is read again.
 func (e *Enforcer) release(ctx context.Context, pod *corev1.Pod) error {
-	rest := slices.DeleteFunc(slices.Clone(pod.Finalizers), func(f string) bool { return f == offloadingv1beta1.RemotePodFinalizer })
-	data, err := json.Marshal(object{"metadata": object{
-		"uid": string(pod.UID), "resourceVersion": pod.ResourceVersion, "finalizers": rest,
-	}})
-	if err != nil {
-		return fmt.Errorf("encoding the finalizers of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	data, kind, err := apply.FinalizerPatch(pod, offloadingv1beta1.RemotePodFinalizer, false)
+	if err != nil || data == nil {
+		return err
 	}
-	_, err = e.cfg.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: FieldManager})
+	_, err = e.cfg.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, kind, data, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("releasing pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

@@ -1,18 +1,14 @@
 package workload
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 )
-
-// object is a part of a strategic merge patch; a nil value removes its key.
-type object = map[string]any
 
 // differs reports whether have is not as want: want is what forge returns.
 func differs(want, have *corev1.Pod) bool {
@@ -22,7 +18,7 @@ func differs(want, have *corev1.Pod) bool {
 // ephemeralChanges returns the patch for the ephemeralcontainers subresource, or nothing:
 // the containers that shadow asks for and have lacks. Those that it has stay as they are,
 // whatever shadow says: no API server lets them change.
-func ephemeralChanges(shadow *offloadingv1beta1.ShadowPod, have *corev1.Pod) object {
+func ephemeralChanges(shadow *offloadingv1beta1.ShadowPod, have *corev1.Pod) apply.Patch {
 	var list []corev1.EphemeralContainer
 	for _, want := range shadow.Spec.Pod.EphemeralContainers {
 		if !slices.ContainsFunc(have.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == want.Name }) {
@@ -32,60 +28,36 @@ func ephemeralChanges(shadow *offloadingv1beta1.ShadowPod, have *corev1.Pod) obj
 	if len(list) == 0 {
 		return nil
 	}
-	return object{"spec": object{"ephemeralContainers": list}}
+	return apply.Patch{"spec": apply.Patch{"ephemeralContainers": list}}
 }
 
 // changes returns the patch that makes have as want but for the resources, or nothing if
 // it is so. It records that the resources follow the given generation.
-func changes(want, have *corev1.Pod, resources int64) object {
+func changes(want, have *corev1.Pod, resources int64) apply.Patch {
 	mine, done := readApplied(want), readApplied(have)
 	if done.Spec > mine.Spec {
 		return nil // want is made from a ShadowPod older than the one that was applied
 	}
 	mine.Resources = resources
-	labels := mapChanges(want.Labels, have.Labels, done.Labels)
-	annotations := mapChanges(want.Annotations, have.Annotations, done.Annotations)
+	labels := apply.MapChanges(want.Labels, have.Labels, done.Labels)
+	annotations := apply.MapChanges(want.Annotations, have.Annotations, done.Annotations)
 	delete(annotations, AppliedAnnotation)
 	if record := mine.String(); have.Annotations[AppliedAnnotation] != record {
 		annotations[AppliedAnnotation] = record
 	}
-	patch, metadata := object{}, object{}
-	put(metadata, "labels", labels)
-	put(metadata, "annotations", annotations)
-	put(patch, "metadata", metadata)
+	patch, metadata := apply.Patch{}, apply.Patch{}
+	apply.Put(metadata, "labels", labels)
+	apply.Put(metadata, "annotations", annotations)
+	apply.Put(patch, "metadata", metadata)
 	if done.Spec < mine.Spec {
-		put(patch, "spec", specChanges(&want.Spec, &have.Spec))
-	}
-	return patch
-}
-
-func put(into object, key string, part object) {
-	if len(part) > 0 {
-		into[key] = part
-	}
-}
-
-// mapChanges returns what makes have contain want, without what came from us before and
-// is no longer wanted. What others added stays.
-func mapChanges(want, have map[string]string, ours []string) object {
-	patch := object{}
-	for key, value := range want {
-		if old, ok := have[key]; !ok || old != value {
-			patch[key] = value
-		}
-	}
-	for _, key := range ours {
-		_, wanted := want[key]
-		if _, ok := have[key]; ok && !wanted {
-			patch[key] = nil
-		}
+		apply.Put(patch, "spec", specChanges(&want.Spec, &have.Spec))
 	}
 	return patch
 }
 
 // specChanges covers what an API server lets change in a pod, resources apart.
-func specChanges(want, have *corev1.PodSpec) object {
-	patch := object{}
+func specChanges(want, have *corev1.PodSpec) apply.Patch {
+	patch := apply.Patch{}
 	if list := imageChanges(want.Containers, have.Containers); len(list) > 0 {
 		patch["containers"] = list
 	}
@@ -105,12 +77,12 @@ func specChanges(want, have *corev1.PodSpec) object {
 	return patch
 }
 
-func imageChanges(want, have []corev1.Container) []object {
-	var list []object
+func imageChanges(want, have []corev1.Container) []apply.Patch {
+	var list []apply.Patch
 	for _, h := range have {
 		i := slices.IndexFunc(want, func(c corev1.Container) bool { return c.Name == h.Name })
 		if i >= 0 && want[i].Image != h.Image {
-			list = append(list, object{"name": h.Name, "image": want[i].Image})
+			list = append(list, apply.Patch{"name": h.Name, "image": want[i].Image})
 		}
 	}
 	return list
@@ -133,25 +105,25 @@ func addTolerations(want, have []corev1.Toleration) ([]corev1.Toleration, bool) 
 
 // resourceChanges returns the patch for the resize subresource, or nothing. Quantities
 // that the provider added stay: no resize may remove one.
-func resourceChanges(want, have *corev1.Pod) object {
+func resourceChanges(want, have *corev1.Pod) apply.Patch {
 	if readApplied(have).Resources >= readApplied(want).Resources {
 		return nil
 	}
-	spec := object{}
+	spec := apply.Patch{}
 	if list := quantityChanges(want.Spec.Containers, have.Spec.Containers); len(list) > 0 {
 		spec["containers"] = list
 	}
 	if list := quantityChanges(want.Spec.InitContainers, have.Spec.InitContainers); len(list) > 0 {
 		spec["initContainers"] = list
 	}
-	put(spec, "resources", podQuantityChanges(&want.Spec, &have.Spec))
-	patch := object{}
-	put(patch, "spec", spec)
+	apply.Put(spec, "resources", podQuantityChanges(&want.Spec, &have.Spec))
+	patch := apply.Patch{}
+	apply.Put(patch, "spec", spec)
 	return patch
 }
 
 // podQuantityChanges is about the resources of a pod as a whole.
-func podQuantityChanges(want, have *corev1.PodSpec) object {
+func podQuantityChanges(want, have *corev1.PodSpec) apply.Patch {
 	if want.Resources == nil {
 		return nil
 	}
@@ -162,48 +134,33 @@ func podQuantityChanges(want, have *corev1.PodSpec) object {
 	return requirementChanges(want.Resources, &old)
 }
 
-func requirementChanges(want, have *corev1.ResourceRequirements) object {
-	resources := object{}
-	put(resources, "requests", listChanges(want.Requests, have.Requests))
-	put(resources, "limits", listChanges(want.Limits, have.Limits))
+func requirementChanges(want, have *corev1.ResourceRequirements) apply.Patch {
+	resources := apply.Patch{}
+	apply.Put(resources, "requests", listChanges(want.Requests, have.Requests))
+	apply.Put(resources, "limits", listChanges(want.Limits, have.Limits))
 	return resources
 }
 
-func quantityChanges(want, have []corev1.Container) []object {
-	var list []object
+func quantityChanges(want, have []corev1.Container) []apply.Patch {
+	var list []apply.Patch
 	for _, h := range have {
 		i := slices.IndexFunc(want, func(c corev1.Container) bool { return c.Name == h.Name })
 		if i < 0 {
 			continue
 		}
 		if resources := requirementChanges(&want[i].Resources, &h.Resources); len(resources) > 0 {
-			list = append(list, object{"name": h.Name, "resources": resources})
+			list = append(list, apply.Patch{"name": h.Name, "resources": resources})
 		}
 	}
 	return list
 }
 
-func listChanges(want, have corev1.ResourceList) object {
-	patch := object{}
+func listChanges(want, have corev1.ResourceList) apply.Patch {
+	patch := apply.Patch{}
 	for name, quantity := range want {
 		if old, ok := have[name]; !ok || old.Cmp(quantity) != 0 {
 			patch[string(name)] = quantity.String()
 		}
 	}
 	return patch
-}
-
-// encode makes a patch that only the pod it was made for accepts.
-func encode(patch object, pod *corev1.Pod) ([]byte, error) {
-	metadata, ok := patch["metadata"].(object)
-	if !ok {
-		metadata = object{}
-		patch["metadata"] = metadata
-	}
-	metadata["uid"] = string(pod.UID)
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the patch of pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	return data, nil
 }
