@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -113,10 +114,11 @@ func (p *Pods) carries(pod *corev1.Pod) bool { return len(forge.Tokens(pod, p.to
 
 // tokenView is all that is known of one token: nil where there is none.
 type tokenView struct {
-	key             loop.Key
-	space           *tokenSpace
-	token           forge.Token
-	users           []*corev1.Pod
+	key   loop.Key
+	space *tokenSpace
+	token forge.Token
+	// users are the pods that use it.
+	users           iter.Seq[*corev1.Pod]
 	binding, secret *corev1.Secret
 }
 
@@ -135,22 +137,30 @@ func (t *tokens) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return fmt.Errorf("looking for the pods of a token: %w", err)
 	}
-	there := v.binding != nil || v.secret != nil
-	for _, obj := range found {
-		if pod, ok := obj.(*corev1.Pod); ok && t.uses(tw, pod, key.Name, there) {
-			v.users = append(v.users, pod)
+	v.users = t.usersAmong(found, tw, v)
+	// One is enough: a token may have thousands, and each of them wakes us.
+	for user := range v.users {
+		t.seenUsed(key)
+		for _, token := range forge.Tokens(user, t.pods.tokenOptions()) {
+			if token.Name == key.Name {
+				v.token = token
+			}
+		}
+		return t.provide(ctx, v)
+	}
+	return t.withdraw(ctx, tw, v)
+}
+
+// usersAmong are the pods, of those that name a token, that use it.
+func (t *tokens) usersAmong(found []any, tw *twin, v tokenView) iter.Seq[*corev1.Pod] {
+	exists := v.binding != nil || v.secret != nil
+	return func(yield func(*corev1.Pod) bool) {
+		for _, obj := range found {
+			if pod, ok := obj.(*corev1.Pod); ok && t.uses(tw, pod, v.key.Name, exists) && !yield(pod) {
+				return
+			}
 		}
 	}
-	if len(v.users) == 0 {
-		return t.withdraw(ctx, tw, v)
-	}
-	t.seenUsed(key)
-	for _, token := range forge.Tokens(v.users[0], t.pods.tokenOptions()) {
-		if token.Name == key.Name {
-			v.token = token
-		}
-	}
-	return t.provide(ctx, v)
 }
 
 // uses reports whether a pod that may need a token does: it runs in the provider with it,
@@ -305,7 +315,7 @@ func (t *tokens) arrived(v tokenView) {
 	if len(t.told) == 0 {
 		return
 	}
-	for _, pod := range v.users {
+	for pod := range v.users {
 		delete(t.told, pod.UID)
 	}
 }
@@ -398,8 +408,8 @@ func (t *tokens) dropped(key loop.Key) {
 }
 
 // tell tells each pod, once, why it has no token.
-func (t *tokens) tell(users []*corev1.Pod, message string) {
-	for _, pod := range users {
+func (t *tokens) tell(users iter.Seq[*corev1.Pod], message string) {
+	for pod := range users {
 		t.mu.Lock()
 		news := t.told[pod.UID] != message
 		t.told[pod.UID] = message
