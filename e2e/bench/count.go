@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -161,6 +162,9 @@ func isRole(who string) bool { return who != whoBench && !strings.HasPrefix(who,
 type idleness struct {
 	Seconds float64 `json:"seconds"`
 	Pods    int     `json:"pods"`
+	// Settled is how many seconds before that the roles still wrote what was left of the
+	// load: events come home slowly on purpose.
+	Settled float64 `json:"settledSeconds"`
 	// CPU is the share of one core that each process has used, in percent.
 	CPU      map[string]float64 `json:"cpuPercent"`
 	Requests []idleRequest      `json:"requests"`
@@ -171,12 +175,48 @@ type idleRequest struct {
 	Count int `json:"count"`
 }
 
-// idle lets time pass while all pods run.
+const (
+	// settleLook is how long no role must have written anything when a load is over.
+	settleLook     = 10 * time.Second
+	settlePatience = 10 * time.Minute
+)
+
+// settled waits until the roles write nothing but leases, and returns how long that took.
+func (w *world) settled(ctx context.Context) (time.Duration, error) {
+	w.lab.Logf("waiting until nothing is written any more")
+	for begin := time.Now(); ; {
+		within := window{begin: time.Now()}
+		if err := pause(ctx, settleLook); err != nil {
+			return 0, err
+		}
+		within.end = time.Now()
+		counts, err := w.requests(within)
+		if err != nil {
+			return 0, err
+		}
+		written := 0
+		for _, x := range ours(counts) {
+			if (lab.AuditRecord{Verb: x.Verb}).Write() && x.Resource != leases {
+				written += x.Count
+			}
+		}
+		took := within.begin.Sub(begin)
+		switch {
+		case written == 0:
+			return took, nil
+		case took > settlePatience:
+			return 0, fmt.Errorf("the roles still wrote %d times in %s, %s after the load", written, settleLook, took.Round(time.Second))
+		}
+	}
+}
+
+// idle lets time pass while all pods run and nothing is left to do.
 func (w *world) idle(ctx context.Context, pods int, d time.Duration) (*idleness, error) {
-	w.lab.Logf("idle for %s", d)
-	if err := pause(ctx, settle); err != nil {
+	took, err := w.settled(ctx)
+	if err != nil {
 		return nil, err
 	}
+	w.lab.Logf("idle for %s", d)
 	before, err := w.usage()
 	if err != nil {
 		return nil, err
@@ -194,7 +234,7 @@ func (w *world) idle(ctx context.Context, pods int, d time.Duration) (*idleness,
 	if err != nil {
 		return nil, err
 	}
-	out := &idleness{Seconds: within.end.Sub(within.begin).Seconds(), Pods: pods, CPU: after.since(before), Requests: ours(counts)}
+	out := &idleness{Seconds: within.end.Sub(within.begin).Seconds(), Pods: pods, Settled: took.Seconds(), CPU: after.since(before), Requests: ours(counts)}
 	for name := range out.CPU {
 		out.CPU[name] *= 100 / out.Seconds
 	}

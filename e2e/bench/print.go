@@ -140,7 +140,8 @@ func (r *report) printIdle(out io.Writer) {
 	if r.Idle == nil {
 		return
 	}
-	fmt.Fprintf(out, "\nIdle for %.0f s with %d pods: percent of a core\n", r.Idle.Seconds, r.Idle.Pods)
+	fmt.Fprintf(out, "\nIdle for %.0f s with %d pods, %.0f s after the load, when nothing was written any more: percent of a core\n",
+		r.Idle.Seconds, r.Idle.Pods, r.Idle.Settled)
 	table(out, numbers(r.Idle.CPU, "%.2f"))
 	fmt.Fprintln(out, "Requests of the roles in that time")
 	printRequests(out, r.Idle.Requests)

@@ -27,7 +27,8 @@ func (r *objectReport) print(out io.Writer) {
 	fmt.Fprintln(out, "\nRequests of the roles at both API servers")
 	table(out, r.requestRows())
 	if r.Idle != nil {
-		fmt.Fprintf(out, "\nIdle for %.0f s with %d objects: percent of a core\n", r.Idle.Seconds, r.Idle.Pods)
+		fmt.Fprintf(out, "\nIdle for %.0f s with %d objects, %.0f s after the load, when nothing was written any more: percent of a core\n",
+			r.Idle.Seconds, r.Idle.Pods, r.Idle.Settled)
 		table(out, numbers(r.Idle.CPU, "%.2f"))
 	}
 	if r.Restart != nil {
