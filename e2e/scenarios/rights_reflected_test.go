@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -27,8 +28,13 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 	require.NoError(t, err)
 	_, err = admin.CoreV1().Secrets(twinOfRome).Create(ctx, &corev1.Secret{ObjectMeta: theirs}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	claimSpec := corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}
+	_, err = admin.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: theirs, Spec: claimSpec}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	// Its own it may write: what is forbidden below is not so for want of rights.
 	configs, secrets, services := p.core.CoreV1().ConfigMaps(twinOfRome), p.core.CoreV1().Secrets(twinOfRome), p.core.CoreV1().Services(twinOfRome)
+	claims := p.core.CoreV1().PersistentVolumeClaims(twinOfRome)
 	_, err = configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: own("own")}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = services.Create(ctx, &corev1.Service{ObjectMeta: own("own"), Spec: service("own").Spec}, metav1.CreateOptions{})
@@ -38,6 +44,16 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 	_, err = configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: own("gone")}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, configs.Delete(ctx, "gone", metav1.DeleteOptions{}))
+	_, err = claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("gone"), Spec: claimSpec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, claims.Delete(ctx, "gone", metav1.DeleteOptions{}))
+	// An address that the provider's own people gave it is no wish of the peer.
+	_, err = services.Create(ctx, &corev1.Service{ObjectMeta: own("exposed"), Spec: service("exposed").Spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = admin.CoreV1().Services(twinOfRome).Patch(ctx, "exposed", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.9"]}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	_, err = services.Patch(ctx, "exposed", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"1"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
 
 	patch := func(name, body string) attempt {
 		return func(ctx context.Context) error {
@@ -79,6 +95,31 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 			s := &corev1.Secret{ObjectMeta: own("evil"), Type: corev1.SecretTypeServiceAccountToken}
 			s.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
 			_, err := secrets.Create(ctx, s, metav1.CreateOptions{})
+			return err
+		},
+		"claim without origin": func(ctx context.Context) error {
+			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claimSpec}, metav1.CreateOptions{})
+			return err
+		},
+		"claim of a volume of others": func(ctx context.Context) error {
+			spec := *claimSpec.DeepCopy()
+			spec.VolumeName = "pv-of-others"
+			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{})
+			return err
+		},
+		"claim that selects among volumes": func(ctx context.Context) error {
+			spec := *claimSpec.DeepCopy()
+			spec.Selector = &metav1.LabelSelector{}
+			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{})
+			return err
+		},
+		"deletion of the provider's claim": func(ctx context.Context) error { return claims.Delete(ctx, "theirs", metav1.DeleteOptions{}) },
+		"the provider's claim": func(ctx context.Context) error {
+			_, err := claims.Patch(ctx, "theirs", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"evil"}}}`), metav1.PatchOptions{})
+			return err
+		},
+		"another address on what has one": func(ctx context.Context) error {
+			_, err := services.Patch(ctx, "exposed", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.9","192.0.2.10"]}}`), metav1.PatchOptions{})
 			return err
 		},
 		"external address on its own": func(ctx context.Context) error {
