@@ -1,0 +1,245 @@
+package report
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func TestCheckOfAHealthyCluster(t *testing.T) {
+	t.Parallel()
+	findings := Check(healthy(t))
+	require.Equal(t, OK, Worst(findings), findings)
+	for _, f := range findings {
+		require.Empty(t, f.Fix, f)
+	}
+	require.Equal(t, `Installation
+  ✔ Kubernetes: v1.36.3
+  ✔ CRDs: all 6 kinds are served
+  ✔ role controller: 2 of 2 replicas are ready; controller-0 leads
+  ✔ role webhook: 2 of 2 replicas are ready; webhook-0 leads
+  ✔ admission webhook pod.mutate.liqo.io: its caBundle is set, valid until 2030-05-05
+  ✔ versions: every part runs liqod:1
+
+Peering with milan
+  ✔ API server: the API server answers
+  ✔ tenant namespace: liqo-tenant-milan
+  ✔ rights of the consumer: bound to liqo.io:peer:milan:1
+  ✔ namespaces asked for: all stand
+  ✔ virtual node milan: Ready
+
+Offloaded namespaces
+  ✔ namespace shop: namespace shop-rome stands in cluster milan
+
+DaemonSets
+  ✔ virtual nodes: no DaemonSet lands on them
+
+Everything is well.
+`, CheckText(findings))
+}
+
+// says is a finding that is awaited beside those of what is well.
+type says struct {
+	level                 Level
+	subject, message, fix string // message and fix in part
+}
+
+func set(conditions []metav1.Condition, kind string, status metav1.ConditionStatus, reason, message string) {
+	c := meta.FindStatusCondition(conditions, kind)
+	c.Status, c.Reason, c.Message = status, reason, message
+}
+
+func apiServer(s *Snapshot, status metav1.ConditionStatus, reason, message string) {
+	for _, kind := range []string{corev1beta1.ConditionAPIServer, corev1beta1.ConditionReady} {
+		set(s.ForeignClusters[0].Status.Conditions, kind, status, reason, message)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Snapshot)
+		want   []says
+	}{
+		"old Kubernetes": {func(s *Snapshot) { s.Kubernetes = "v1.31.9" }, []says{{Warning, "Kubernetes", "older than 1.32.0", "upgrade"}}},
+		"CRDs missing": {func(s *Snapshot) { s.Kinds = kinds[:4] },
+			[]says{{Problem, "CRDs", "lacks shadowpods, virtualnodes", "chart"}}},
+		"role scaled to zero": {func(s *Snapshot) { s.Roles[1].Spec.Replicas = ptr.To[int32](0) },
+			[]says{{Problem, "role webhook", "scaled to zero", "--replicas=2"}}},
+		"role not ready": {func(s *Snapshot) { s.Roles[1].Status.ReadyReplicas = 0 },
+			[]says{{Problem, "role webhook", "0 of 2 replicas are ready", "kubectl -n liqod logs deployment/liqod-webhook"}}},
+		"role half ready": {func(s *Snapshot) { s.Roles[1].Status.ReadyReplicas = 1 },
+			[]says{{Warning, "role webhook", "1 of 2 replicas are ready", "logs"}}},
+		"role without a leader": {func(s *Snapshot) { s.Leases[1].Spec.HolderIdentity = ptr.To("") },
+			[]says{{Problem, "role webhook", "2 of 2 replicas are ready, but nobody holds the Lease liqod-webhook", "logs"}}},
+		"role outside of a Deployment": {func(s *Snapshot) { s.Roles = s.Roles[:1] }, nil},
+		"nothing installed": {func(s *Snapshot) {
+			*s = Snapshot{Taken: now, Namespace: "liqod", Kubernetes: "v1.36.3", Unread: map[string]error{}}
+		}, []says{
+			{Problem, "CRDs", "lacks foreignclusters", "install"},
+			{Problem, "role controller", "namespace liqod has no Deployment of it, and there is no Lease liqod-controller", "--namespace"},
+			{Problem, "role webhook", "no Deployment", "install"},
+			{Problem, "admission webhook", "no MutatingWebhookConfiguration", "chart"},
+		}},
+		"caBundle empty": {func(s *Snapshot) { s.Webhooks[0].Webhooks[0].ClientConfig.CABundle = nil },
+			[]says{{Problem, "admission webhook pod.mutate.liqo.io", "the caBundle of MutatingWebhookConfiguration liqod is empty", "logs deployment/liqod-webhook"}}},
+		"caBundle broken": {func(s *Snapshot) { s.Webhooks[0].Webhooks[0].ClientConfig.CABundle = []byte("x") },
+			[]says{{Problem, "admission webhook pod.mutate.liqo.io", "holds no certificate", "logs"}}},
+		"caBundle expired": {func(s *Snapshot) {
+			s.Taken = now.Add(48 * time.Hour)
+			for i := range s.Leases {
+				s.Leases[i].Spec.RenewTime = ptr.To(metav1.NewMicroTime(s.Taken))
+			}
+		}, []says{{Problem, "admission webhook pod.mutate.liqo.io", "has expired at 2030-05-05T12:00:00Z", "logs"}}},
+		"half upgraded": {func(s *Snapshot) { s.VKubelets[0].Spec.Template.Spec.Containers[0].Image = "liqod:0" },
+			[]says{{Warning, "versions", "the controller runs liqod:1, but liqo-tenant-milan/vk-milan runs liqod:0", "upgrade"}}},
+		"peer away": {func(s *Snapshot) {
+			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "https://milan:6443: timeout")
+		}, []says{{Problem, "API server", "https://milan:6443: timeout (APIServerNotReady, for 12s)", "whether https://milan:6443 can be reached"}}},
+		"peer not known yet": {func(s *Snapshot) {
+			apiServer(s, metav1.ConditionUnknown, corev1beta1.ReasonProbing, "not answered yet")
+		}, []says{{Unknown, "API server", "not answered yet", "in a moment"}}},
+		"peer replaced": {func(s *Snapshot) {
+			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonClusterReplaced, "another UID")
+		}, []says{{Problem, "API server", "another UID", "another cluster answers"}}},
+		"no conditions": {func(s *Snapshot) { s.ForeignClusters[0].Status.Conditions = nil },
+			[]says{{Unknown, "ForeignCluster", "has not looked at it yet", "get pods"}}},
+		"conditions of an earlier generation": {func(s *Snapshot) {
+			s.ForeignClusters[0].Generation = 3
+			s.ForeignClusters[0].Status.Conditions[0].ObservedGeneration = 2
+		}, []says{{Unknown, "API server", "has not looked at the last change yet", "in a moment"}}},
+		"no ForeignCluster": {func(s *Snapshot) { s.ForeignClusters = nil },
+			[]says{{Problem, "ForeignCluster", "none with spec.clusterID milan", "manual-peering"}}},
+		"two ForeignClusters": {func(s *Snapshot) { s.ForeignClusters = append(s.ForeignClusters, s.ForeignClusters[0]) },
+			[]says{{Problem, "ForeignCluster", "2 have spec.clusterID milan", "keep one"}}},
+		"no tenant namespace": {func(s *Snapshot) { s.Tenants = nil },
+			[]says{{Problem, "tenant namespace", "no namespace liqo-tenant-milan", "label"}}},
+		"tenant namespace of another": {func(s *Snapshot) { s.Tenants[0].Labels[corev1beta1.RemoteClusterIDLabel] = "x" },
+			[]says{{Problem, "tenant namespace", "lacks the label liqo.io/remote-cluster-id=milan", "kubectl label namespace liqo-tenant-milan"}}},
+		"consumer without rights": {func(s *Snapshot) { s.ForeignClusters[0].Spec.UserName = "liqo.io:peer:turin:1" },
+			[]says{{Problem, "rights of the consumer", "is not a user of milan", "manual-peering"}}},
+		"consumer without addresses": {func(s *Snapshot) { s.ForeignClusters[0].Spec.AddressRanges = nil },
+			[]says{{Warning, "addresses of the consumer", "no endpoint", "spec.addressRanges of ForeignCluster milan"}}},
+		"map not answered": {func(s *Snapshot) { s.Maps[0].Generation = 2 }, []says{{Unknown, "namespaces asked for", "has not answered", "moment"}}},
+		"map refused": {func(s *Snapshot) {
+			set(s.Maps[0].Status.Conditions, "Ready", metav1.ConditionFalse, offloadingv1beta1.ReasonReplicationFailed, "forbidden")
+		}, []says{{Problem, "namespaces asked for", "forbidden (ReplicationFailed", "describe namespacemap milan"}}},
+		"twins kept for their volumes": {func(s *Snapshot) {
+			set(s.Maps[0].Status.Conditions, "Ready", metav1.ConditionFalse, offloadingv1beta1.ReasonTerminating, "1 is kept for its volumes")
+		}, []says{{Warning, "namespaces asked for", "kept for its volumes", "describe namespacemap"}}},
+		"offloading in progress": {func(s *Snapshot) {
+			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "InProgress", "asked")
+		}, []says{{Warning, "namespace shop", "asked (InProgress, for 12s)", "in a moment"}}},
+		"offloading in progress for long": {func(s *Snapshot) {
+			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "InProgress", "asked")
+			s.Offloadings[0].Status.Conditions[0].LastTransitionTime = ago(time.Hour)
+		}, []says{{Problem, "namespace shop", "asked (InProgress, for 60m)", "what the peering says"}}},
+		"no virtual node": {func(s *Snapshot) { s.VirtualNodes, s.Nodes = nil, nil }, []says{{Warning, "virtual nodes", "nothing can be offloaded to milan", "VirtualNode"}}},
+		"no Node":         {func(s *Snapshot) { s.Nodes = nil }, []says{{Problem, "virtual node milan", "it has no Node", "logs deployment/vk-milan"}}},
+		"no vkubelet": {func(s *Snapshot) {
+			set(s.VirtualNodes[0].Status.Conditions, offloadingv1beta1.VirtualNodeVirtualKubelet, metav1.ConditionFalse, "NotAvailable", "none of 2")
+		}, []says{{Problem, "virtual node milan, vkubelet", "none of 2 (NotAvailable", "kubectl -n liqo-tenant-milan logs deployment/vk-milan"}}},
+		"Node down": {func(s *Snapshot) {
+			s.Nodes[0].Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderAway", Message: "milan is away"}
+		}, []says{{Problem, "virtual node milan", "milan is away (ProviderAway)", "logs"}}},
+		"Node unknown": {func(s *Snapshot) { s.Nodes[0].Status.Conditions[0].Status = corev1.ConditionUnknown },
+			[]says{{Unknown, "virtual node milan", "not Ready", "logs"}}},
+		"Node cordoned": {func(s *Snapshot) { s.Nodes[0].Spec.Unschedulable = true },
+			[]says{{Warning, "virtual node milan", "cordoned", "kubectl uncordon milan"}}},
+		"Node without room": {func(s *Snapshot) { s.Nodes[0].Status.Allocatable = nil },
+			[]says{{Warning, "virtual node milan", "no room", "spec.resourceQuota.hard"}}},
+		"no cluster selected": {func(s *Snapshot) {
+			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "NoClusterSelected", "nobody")
+		}, []says{{Problem, "namespace shop", "nobody", "--selector"}}},
+		"offloading invalid": {func(s *Snapshot) {
+			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "Invalid", "too long")
+		}, []says{{Problem, "namespace shop", "too long", "liqod unoffload namespace shop"}}},
+		"offloading ends": {func(s *Snapshot) { s.Offloadings[0].DeletionTimestamp = ptr.To(ago(0)) },
+			[]says{{Warning, "namespace shop", "being taken back", ""}}},
+		"what cannot be read": {func(s *Snapshot) {
+			s.Unread[ReadOffloadings], s.Unread[ReadDaemonSets] = errors.New("forbidden"), errors.New("forbidden too")
+		}, []says{
+			{Unknown, "NamespaceOffloadings", "cannot be read: forbidden", "who may read"},
+			{Warning, "DaemonSets", "cannot be read: forbidden too", "who may read"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy(t)
+			tc.change(s)
+			var have []Finding
+			for _, f := range Check(s) {
+				if f.Level != OK {
+					have = append(have, f)
+				}
+			}
+			require.Len(t, have, len(tc.want), CheckText(have))
+			for i, want := range tc.want {
+				require.Equal(t, want.level, have[i].Level, CheckText(have))
+				require.Equal(t, want.subject, have[i].Subject)
+				require.Contains(t, have[i].Message, want.message)
+				require.Contains(t, have[i].Fix, want.fix)
+			}
+		})
+	}
+}
+
+// What a controller has written that is gone is not known now: neither well nor a problem.
+func TestNothingIsKnownWithoutTheController(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	s.Leases[0].Spec.RenewTime = ptr.To(metav1.NewMicroTime(now.Add(-time.Minute)))
+	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "timeout")
+	levels := map[string]Level{}
+	for _, f := range Check(s) {
+		levels[f.Subject] = f.Level
+	}
+	require.Equal(t, Problem, levels["role controller"])
+	require.Equal(t, Unknown, levels["API server"])
+	require.Equal(t, Unknown, levels["namespace shop"])
+	require.Equal(t, OK, levels["virtual node milan"], "Kubernetes itself watches over Nodes")
+	require.Equal(t, Unknown, Summarize(s).Peers[0].Health)
+}
+
+func TestDaemonSets(t *testing.T) {
+	everything := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	away := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "liqo.io/type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"virtual-node"}}}}}}}}
+	for name, tc := range map[string]struct {
+		spec corev1.PodSpec
+		want bool
+	}{
+		"plain":                 {corev1.PodSpec{}, false},
+		"tolerates everything":  {corev1.PodSpec{Tolerations: everything}, true},
+		"keeps away":            {corev1.PodSpec{Tolerations: everything, Affinity: away}, false},
+		"selects other nodes":   {corev1.PodSpec{Tolerations: everything, NodeSelector: map[string]string{"gpu": "yes"}}, false},
+		"tolerates another one": {corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy(t)
+			s.DaemonSets = []appsv1.DaemonSet{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "agent"},
+				Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: tc.spec}}}}
+			findings := Check(s)
+			last := findings[len(findings)-1]
+			if !tc.want {
+				require.Equal(t, OK, last.Level, last)
+				return
+			}
+			require.Equal(t, Warning, last.Level)
+			require.Equal(t, "kube-system/agent", last.Subject)
+			require.Contains(t, last.Message, "milan")
+			require.Contains(t, last.Fix, "{key: liqo.io/type, operator: NotIn, values: [virtual-node]}")
+		})
+	}
+}

@@ -1,0 +1,98 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func (c *checker) offloadings() {
+	if c.unread(Unknown, ReadOffloadings) {
+		return
+	}
+	for i := range c.Offloadings {
+		c.offloading(&c.Offloadings[i])
+	}
+}
+
+func (c *checker) offloading(o *offloadingv1beta1.NamespaceOffloading) {
+	subject := "namespace " + o.Namespace
+	ready := meta.FindStatusCondition(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
+	switch {
+	case o.DeletionTimestamp != nil:
+		c.add(Warning, subject, "it is being taken back from the providers", "")
+	case ready == nil:
+		c.add(Unknown, subject, "liqod's controller has not looked at its NamespaceOffloading yet", fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace))
+	default:
+		c.condition(subject, o.Generation, ready, c.offloadingFix(o, ready.Reason))
+	}
+}
+
+func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason string) string {
+	switch reason {
+	case string(offloadingv1beta1.PhaseNoClusterSelected):
+		return fmt.Sprintf("compare with kubectl get nodes -l %s=%s --show-labels, and offload it again with another --selector", offloadingv1beta1.TypeLabel, offloadingv1beta1.TypeVirtualNode)
+	case string(offloadingv1beta1.PhaseInProgress):
+		return "look again in a moment; if it stays so, see what the peering says"
+	case offloadingv1beta1.ReasonInvalid:
+		return fmt.Sprintf("%s unoffload namespace %s, and offload it otherwise", c.Program, o.Namespace)
+	}
+	return fmt.Sprintf("kubectl -n %s describe namespaceoffloading says more of each cluster", o.Namespace)
+}
+
+// affinityFix is what a DaemonSet needs to keep away from virtual nodes.
+const affinityFix = `add to spec.template.spec, or to the values of its chart:
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions: [{key: liqo.io/type, operator: NotIn, values: [virtual-node]}]`
+
+// daemonSets finds DaemonSets whose pods land on virtual nodes.
+func (c *checker) daemonSets() {
+	if c.unread(Warning, ReadDaemonSets) || len(c.Nodes) == 0 {
+		return
+	}
+	found := false
+	for i := range c.DaemonSets {
+		ds := &c.DaemonSets[i]
+		n := slices.IndexFunc(c.Nodes, func(node corev1.Node) bool { return lands(ds, &node) })
+		if n < 0 {
+			continue
+		}
+		found = true
+		c.add(Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and most likely are of no use there", c.Nodes[n].Name), affinityFix)
+	}
+	if !found {
+		c.add(OK, "virtual nodes", "no DaemonSet lands on them", "")
+	}
+}
+
+// lands says whether the scheduler would put a pod of a DaemonSet on a node.
+func lands(ds *appsv1.DaemonSet, node *corev1.Node) bool {
+	spec := ds.Spec.Template.Spec
+	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity}}
+	if fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !fits {
+		return false
+	}
+	_, kept := schedulingcorev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, lasting, false)
+	return !kept
+}
+
+// lasting picks the taints that are not about the state of a node: those DaemonSets tolerate.
+func lasting(t *corev1.Taint) bool {
+	switch t.Key {
+	case corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeUnschedulable, corev1.TaintNodeMemoryPressure,
+		corev1.TaintNodeDiskPressure, corev1.TaintNodePIDPressure, corev1.TaintNodeNetworkUnavailable:
+		return false
+	}
+	return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+}

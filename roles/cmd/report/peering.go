@@ -1,0 +1,346 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// peerIDs are the clusters that there is something about, sorted.
+func (s *Snapshot) peerIDs() []string {
+	ids := map[string]bool{}
+	for _, fc := range s.ForeignClusters {
+		ids[fc.Spec.ClusterID] = true
+	}
+	for _, vn := range s.VirtualNodes {
+		ids[vn.Spec.ClusterID] = true
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
+
+func (s *Snapshot) foreignClusters(id string) (out []*corev1beta1.ForeignCluster) {
+	for i := range s.ForeignClusters {
+		if s.ForeignClusters[i].Spec.ClusterID == id {
+			out = append(out, &s.ForeignClusters[i])
+		}
+	}
+	return out
+}
+
+func (s *Snapshot) virtualNodes(id string) (out []*offloadingv1beta1.VirtualNode) {
+	for i := range s.VirtualNodes {
+		if s.VirtualNodes[i].Spec.ClusterID == id {
+			out = append(out, &s.VirtualNodes[i])
+		}
+	}
+	return out
+}
+
+// roleOf is the role of a peer towards this cluster.
+func (s *Snapshot) roleOf(id string) corev1beta1.RoleType {
+	for _, fc := range s.foreignClusters(id) {
+		if fc.Status.Role != "" {
+			return fc.Status.Role
+		}
+	}
+	if len(s.virtualNodes(id)) > 0 {
+		return corev1beta1.RoleProvider
+	}
+	return corev1beta1.RoleUnknown
+}
+
+func provides(role corev1beta1.RoleType) bool {
+	return role == corev1beta1.RoleProvider || role == corev1beta1.RoleConsumerAndProvider
+}
+
+func consumes(role corev1beta1.RoleType) bool {
+	return role == corev1beta1.RoleConsumer || role == corev1beta1.RoleConsumerAndProvider
+}
+
+func (c *checker) peering(id string) {
+	fcs := c.foreignClusters(id)
+	switch len(fcs) {
+	case 0:
+		if !c.unread(Unknown, ReadForeignClusters) {
+			c.add(Problem, "ForeignCluster", "there is none with spec.clusterID "+id+": the peer is not checked", "create it, as docs/manual-peering.md says")
+		}
+	case 1:
+		c.foreignCluster(fcs[0])
+	default:
+		c.add(Problem, "ForeignCluster", fmt.Sprintf("%d have spec.clusterID %s", len(fcs), id), "keep one of them: kubectl get foreignclusters")
+	}
+	role := c.roleOf(id)
+	c.tenant(id)
+	if consumes(role) {
+		for _, fc := range fcs {
+			c.consumer(fc)
+		}
+	}
+	if provides(role) {
+		c.provider(id)
+	}
+}
+
+// foreignCluster tells what the conditions of a peer say.
+func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
+	checked, told := false, false
+	for _, check := range []struct{ kind, subject string }{{corev1beta1.ConditionAPIServer, "API server"}, {corev1beta1.ConditionNetwork, "network"}} {
+		if condition := meta.FindStatusCondition(fc.Status.Conditions, check.kind); condition != nil {
+			checked = true
+			told = c.condition(check.subject, fc.Generation, condition, peerFix(fc, condition.Reason)) != OK || told
+		}
+	}
+	ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady)
+	switch {
+	case ready == nil:
+		c.add(Unknown, "ForeignCluster", "liqod's controller has not looked at it yet", fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace))
+	case !told && !(checked && ready.Status == metav1.ConditionTrue):
+		c.condition("ForeignCluster", fc.Generation, ready, peerFix(fc, ready.Reason))
+	}
+}
+
+// condition tells what a condition that the controller keeps says now. What was said by a
+// controller that is gone is not known now, and what was said of an earlier generation is not
+// either.
+func (c *checker) condition(subject string, generation int64, condition *metav1.Condition, fix string) Level {
+	level, message := conditionLevel(condition.Status), condition.Message
+	if level == Problem && c.passing(condition) {
+		level = Warning
+	}
+	if level != OK {
+		message = fmt.Sprintf("%s (%s, for %s)", condition.Message, condition.Reason, duration.HumanDuration(c.Taken.Sub(condition.LastTransitionTime.Time)))
+	}
+	switch {
+	case c.stale():
+		level, message = Unknown, fmt.Sprintf("liqod's controller does not run; the last that it said was %s: %s", condition.Status, condition.Message)
+		fix = "make the controller run first"
+	case condition.ObservedGeneration != 0 && condition.ObservedGeneration != generation:
+		level, message = Unknown, "liqod's controller has not looked at the last change yet"
+		fix = "look again in a moment"
+	}
+	if level == OK {
+		fix = ""
+	}
+	c.add(level, subject, message, fix)
+	return level
+}
+
+// slow is how long something may take that passes by itself.
+const slow = 5 * time.Minute
+
+// passing says that a condition is of a state that is on the way to another, or that is
+// meant to last (twins that are kept for their volumes).
+func (s *Snapshot) passing(condition *metav1.Condition) bool {
+	switch condition.Reason {
+	case offloadingv1beta1.ReasonTerminating:
+		return true
+	case string(offloadingv1beta1.PhaseInProgress), offloadingv1beta1.ReasonCreating:
+		return s.Taken.Sub(condition.LastTransitionTime.Time) < slow
+	}
+	return false
+}
+
+func conditionLevel(status metav1.ConditionStatus) Level {
+	switch status {
+	case metav1.ConditionTrue:
+		return OK
+	case metav1.ConditionFalse:
+		return Problem
+	}
+	return Unknown
+}
+
+// peerFix says what to do about a condition of a peer.
+func peerFix(fc *corev1beta1.ForeignCluster, reason string) string {
+	tenant := corev1beta1.TenantNamespace(fc.Spec.ClusterID)
+	switch reason {
+	case corev1beta1.ReasonAPIServerNotReady:
+		return fmt.Sprintf("see whether %s can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running", fc.Status.APIServerURL)
+	case corev1beta1.ReasonInvalidCredentials, corev1beta1.ReasonNoCredentials:
+		return fmt.Sprintf("give namespace %s the Secret with the peer's kubeconfig, as docs/manual-peering.md says", tenant)
+	case corev1beta1.ReasonClusterReplaced:
+		return "another cluster answers at that address: correct the kubeconfig of the peer, or make the ForeignCluster anew if the peer was made anew"
+	case corev1beta1.ReasonIdentityUnknown:
+		return "the peer has to let this cluster read its namespace kube-system: see the ClusterRole liqod-peer-cluster there, and ForeignCluster.spec.userName"
+	case corev1beta1.ReasonProbing:
+		return "look again in a moment"
+	}
+	return fmt.Sprintf("kubectl describe foreigncluster %s says more", fc.Name)
+}
+
+func (c *checker) tenant(id string) {
+	if c.unread(Unknown, ReadTenants) {
+		return
+	}
+	name := corev1beta1.TenantNamespace(id)
+	i := slices.IndexFunc(c.Tenants, func(ns corev1.Namespace) bool { return ns.Name == name })
+	switch {
+	case i < 0:
+		c.add(Problem, "tenant namespace", fmt.Sprintf("there is no namespace %s with the label %s=true", name, corev1beta1.TenantNamespaceLabel),
+			"create and label it, as docs/manual-peering.md says")
+	case c.Tenants[i].Labels[corev1beta1.RemoteClusterIDLabel] != id:
+		c.add(Problem, "tenant namespace", fmt.Sprintf("namespace %s lacks the label %s=%s", name, corev1beta1.RemoteClusterIDLabel, id),
+			fmt.Sprintf("kubectl label namespace %s --overwrite %s=%s", name, corev1beta1.RemoteClusterIDLabel, id))
+	case c.Tenants[i].DeletionTimestamp != nil:
+		c.add(Problem, "tenant namespace", fmt.Sprintf("namespace %s is being deleted", name), "let it go, and make the peering anew")
+	default:
+		c.add(OK, "tenant namespace", name, "")
+	}
+}
+
+// consumer looks at what a peer needs that uses this cluster.
+func (c *checker) consumer(fc *corev1beta1.ForeignCluster) {
+	id := fc.Spec.ClusterID
+	if !corev1beta1.ValidPeerUser(id, fc.Spec.UserName) {
+		c.add(Problem, "rights of the consumer", fmt.Sprintf("spec.userName %q of ForeignCluster %s is not a user of %s: it has no rights here", fc.Spec.UserName, fc.Name, id),
+			"set it as docs/manual-peering.md says")
+	} else {
+		c.add(OK, "rights of the consumer", "bound to "+fc.Spec.UserName, "")
+	}
+	if len(fc.Spec.AddressRanges) == 0 {
+		c.add(Warning, "addresses of the consumer", "spec.addressRanges is empty: no endpoint of its Services is used here",
+			fmt.Sprintf("put the range of its pods into spec.addressRanges of ForeignCluster %s", fc.Name))
+	}
+}
+
+// provider looks at what this cluster uses of a peer.
+func (c *checker) provider(id string) {
+	c.namespaceMap(id)
+	if c.unread(Unknown, ReadVirtualNodes) {
+		return
+	}
+	nodes := c.virtualNodes(id)
+	if len(nodes) == 0 {
+		c.add(Warning, "virtual nodes", "there is none: nothing can be offloaded to "+id, "create a VirtualNode in namespace "+corev1beta1.TenantNamespace(id)+", as docs/manual-peering.md says")
+	}
+	c.unread(Unknown, ReadNodes)
+	for _, vn := range nodes {
+		c.virtualNode(vn)
+	}
+}
+
+// ownMap returns the NamespaceMap that asks a provider for namespaces, or nil.
+func (s *Snapshot) ownMap(id string) *offloadingv1beta1.NamespaceMap {
+	for i := range s.Maps {
+		m := &s.Maps[i]
+		if m.Name == id && m.Namespace == corev1beta1.TenantNamespace(id) && m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" {
+			return m
+		}
+	}
+	return nil
+}
+
+func (c *checker) namespaceMap(id string) {
+	if c.unread(Unknown, ReadMaps) {
+		return
+	}
+	m := c.ownMap(id)
+	switch {
+	case m == nil:
+		return // nothing is offloaded to it
+	case m.Status.ObservedGeneration != m.Generation:
+		c.add(Unknown, "namespaces asked for", "the peer has not answered to the last change yet", "look again in a moment; if it stays so, see what else is said of the peer")
+		return
+	}
+	if ready := meta.FindStatusCondition(m.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady); ready != nil {
+		c.condition("namespaces asked for", m.Generation, ready,
+			fmt.Sprintf("see kubectl -n %s describe namespacemap %s; once the peer is reached and allows it, it follows by itself", m.Namespace, m.Name))
+	}
+}
+
+func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
+	subject := "virtual node " + vn.Name
+	tenant := vn.Namespace
+	if vn.DeletionTimestamp != nil {
+		c.add(Warning, subject, "it is being removed: "+message(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady), "")
+		return
+	}
+	kubelet := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeVirtualKubelet)
+	logs := fmt.Sprintf("see kubectl -n %s get pods; kubectl -n %s logs deployment/%s%s", tenant, tenant, corev1beta1.VirtualKubeletPrefix, vn.Name)
+	if kubelet != nil && kubelet.Status != metav1.ConditionTrue {
+		c.condition(subject+", vkubelet", vn.Generation, kubelet, logs)
+	}
+	node := c.node(vn.Name)
+	if node == nil {
+		if c.Unread[ReadNodes] == nil {
+			c.add(Problem, subject, "it has no Node: "+message(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady), logs)
+		}
+		return
+	}
+	level, text, fix := nodeState(node), nodeMessage(node), logs
+	if level == Problem && c.peerDown(vn.Spec.ClusterID) {
+		fix = "it follows when the peer is reached again"
+	}
+	if level == OK {
+		fix = ""
+		if node.Spec.Unschedulable {
+			level, text, fix = Warning, "it is Ready, but cordoned: it gets no more pods", "kubectl uncordon "+node.Name
+		} else if pods := node.Status.Allocatable[corev1.ResourcePods]; pods.IsZero() {
+			level, text, fix = Warning, "it is Ready, but has no room for pods", fmt.Sprintf("put pods, cpu and memory into spec.resourceQuota.hard of VirtualNode %s/%s", tenant, vn.Name)
+		}
+	}
+	c.add(level, subject, text, fix)
+}
+
+func (s *Snapshot) peerDown(id string) bool {
+	for _, fc := range s.foreignClusters(id) {
+		if !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionReady) {
+			return true
+		}
+	}
+	return false
+}
+
+func message(conditions []metav1.Condition, kind string) string {
+	if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		return c.Message
+	}
+	return "liqod's controller has not looked at it yet"
+}
+
+func (s *Snapshot) node(name string) *corev1.Node {
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == name {
+			return &s.Nodes[i]
+		}
+	}
+	return nil
+}
+
+func readyOf(node *corev1.Node) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == corev1.NodeReady {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// nodeState is how well a Node is. Kubernetes itself makes Unknown of what a kubelet that is
+// gone has said.
+func nodeState(node *corev1.Node) Level {
+	if ready := readyOf(node); ready != nil {
+		return conditionLevel(metav1.ConditionStatus(ready.Status))
+	}
+	return Unknown
+}
+
+func nodeMessage(node *corev1.Node) string {
+	ready := readyOf(node)
+	switch {
+	case ready == nil:
+		return "the Node does not say whether it is ready"
+	case ready.Status == corev1.ConditionTrue:
+		return "Ready"
+	}
+	return fmt.Sprintf("the Node is not Ready: %s (%s)", ready.Message, ready.Reason)
+}

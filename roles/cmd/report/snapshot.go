@@ -1,0 +1,139 @@
+// Package report judges a cluster by what was read of it at one moment: which parts of
+// liqod are well, how the peerings are, what is offloaded, and what to do about the rest.
+// It is pure.
+package report
+
+import (
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// What is read of a cluster: the keys of Snapshot.Unread.
+const (
+	ReadKinds           = "kinds"
+	ReadInstallation    = "Deployments of liqod"
+	ReadConfiguration   = "the configuration"
+	ReadLeases          = "Leases"
+	ReadWebhooks        = "MutatingWebhookConfigurations"
+	ReadForeignClusters = "ForeignClusters"
+	ReadVirtualNodes    = "VirtualNodes"
+	ReadOffloadings     = "NamespaceOffloadings"
+	ReadMaps            = "NamespaceMaps"
+	ReadNodes           = "Nodes"
+	ReadTenants         = "tenant namespaces"
+	ReadPods            = "Pods"
+	ReadVKubelets       = "Deployments of vkubelets"
+	ReadDaemonSets      = "DaemonSets"
+)
+
+// Roles that an installation has, by their labels and the names of their Leases.
+const (
+	Controller = "controller"
+	Webhook    = "webhook"
+)
+
+// ComponentLabel on a Deployment of liqod names its role.
+const ComponentLabel = "app.kubernetes.io/component"
+
+// LeaseName is the name of the Lease of a role, in the namespace of the installation.
+func LeaseName(role string) string { return "liqod-" + role }
+
+// Snapshot is what was read of a cluster at one moment.
+type Snapshot struct {
+	// Taken is when, by the cluster's own clock.
+	Taken time.Time
+	// Program is what people type before the name of a command.
+	Program string
+	// Namespace that liqod is installed in.
+	Namespace string
+	// ClusterID is this cluster's id; empty if it could not be found.
+	ClusterID string
+	// Kubernetes is the version of the API server.
+	Kubernetes string
+	// Kinds are the plural names of liqod's kinds that the API server has.
+	Kinds []string
+	// Roles are the Deployments of liqod's roles, Leases are theirs.
+	Roles  []appsv1.Deployment
+	Leases []coordinationv1.Lease
+	// Webhooks are those of liqod.
+	Webhooks []admissionregistrationv1.MutatingWebhookConfiguration
+
+	ForeignClusters []corev1beta1.ForeignCluster
+	VirtualNodes    []offloadingv1beta1.VirtualNode
+	Offloadings     []offloadingv1beta1.NamespaceOffloading
+	Maps            []offloadingv1beta1.NamespaceMap
+	// VKubelets are the Deployments of the virtual nodes, Nodes are theirs, Tenants the
+	// tenant namespaces of the peers.
+	VKubelets []appsv1.Deployment
+	Nodes     []corev1.Node
+	Tenants   []corev1.Namespace
+	// Pods are those on virtual nodes, and those that peers run here.
+	Pods       []corev1.Pod
+	DaemonSets []appsv1.DaemonSet
+
+	// Unread says of what could not be read why.
+	Unread map[string]error
+}
+
+// Level says how well something is.
+type Level string
+
+// Levels, from the best to the worst.
+const (
+	OK      Level = "ok"
+	Warning Level = "warning"
+	Unknown Level = "unknown"
+	Problem Level = "problem"
+)
+
+func (l Level) rank() int {
+	switch l {
+	case Warning:
+		return 1
+	case Unknown:
+		return 2
+	case Problem:
+		return 3
+	}
+	return 0
+}
+
+// worse returns the worse of two levels.
+func worse(a, b Level) Level {
+	if b.rank() > a.rank() {
+		return b
+	}
+	return a
+}
+
+// Finding is what was found out about one thing.
+type Finding struct {
+	// Section that the finding belongs to, as the text prints it.
+	Section string `json:"section"`
+	// Peer is the cluster id of the peer that it concerns, if it is one.
+	Peer string `json:"peer,omitempty"`
+	// Level says how well it is.
+	Level Level `json:"level"`
+	// Subject is what was looked at.
+	Subject string `json:"subject"`
+	// Message is what was found.
+	Message string `json:"message"`
+	// Fix says what to do.
+	Fix string `json:"fix,omitempty"`
+}
+
+// Worst returns the worst level of findings.
+func Worst(findings []Finding) Level {
+	level := OK
+	for _, f := range findings {
+		level = worse(level, f.Level)
+	}
+	return level
+}

@@ -1,0 +1,293 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// Status is how a cluster and its peerings are.
+type Status struct {
+	// Cluster is this cluster's id; empty if it could not be found.
+	Cluster string `json:"cluster,omitempty"`
+	// Version and Namespace of the installation.
+	Version   string `json:"version,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	// Kubernetes is the version of the API server.
+	Kubernetes string `json:"kubernetes,omitempty"`
+	// Health of everything that is in here.
+	Health Level `json:"health"`
+	// Problems are the findings that are problems, or that could not be found out; the
+	// worst first.
+	Problems []Finding `json:"problems"`
+	// Roles of liqod in this cluster.
+	Roles []Role `json:"roles"`
+	// Peers, by cluster id.
+	Peers []Peer `json:"peers"`
+	// Namespaces that are offloaded.
+	Namespaces []Namespace `json:"namespaces"`
+}
+
+// Role is one of liqod's roles in this cluster.
+type Role struct {
+	Name  string `json:"name"`
+	Ready int32  `json:"ready"`
+	Want  int32  `json:"want"`
+	// Leader is the replica that leads, empty if there is none.
+	Leader string `json:"leader,omitempty"`
+}
+
+// Peer is how a peering is.
+type Peer struct {
+	ClusterID string               `json:"clusterID"`
+	Role      corev1beta1.RoleType `json:"role"`
+	Health    Level                `json:"health"`
+	// Message of the peer's ForeignCluster.
+	Message string `json:"message,omitempty"`
+	// APIServer is the address of the peer's API server, if it is asked.
+	APIServer string `json:"apiServer,omitempty"`
+	// VirtualNodes that stand for the peer, and what runs on them.
+	VirtualNodes []VirtualNode `json:"virtualNodes"`
+	// Hosted is what the peer runs here.
+	Hosted Hosted `json:"hosted"`
+}
+
+// VirtualNode is how a virtual node is, and how much of it is used.
+type VirtualNode struct {
+	Name    string `json:"name"`
+	Health  Level  `json:"health"`
+	Message string `json:"message,omitempty"`
+	// Capacity is what pods may ask for, Used is what those on the node ask for.
+	Capacity corev1.ResourceList `json:"capacity"`
+	Used     corev1.ResourceList `json:"used"`
+	Pods     int                 `json:"pods"`
+}
+
+// Hosted counts what a peer runs in this cluster.
+type Hosted struct {
+	Namespaces int `json:"namespaces"`
+	Pods       int `json:"pods"`
+}
+
+// Namespace is an offloaded namespace.
+type Namespace struct {
+	Name     string                                  `json:"name"`
+	Strategy offloadingv1beta1.PodOffloadingStrategy `json:"strategy"`
+	Phase    offloadingv1beta1.OffloadingPhase       `json:"phase"`
+	Message  string                                  `json:"message,omitempty"`
+	// RemoteName is the name of its twins.
+	RemoteName string `json:"remoteName,omitempty"`
+	// Peers that are selected, and whether each has the twin.
+	Peers []NamespacePeer `json:"peers"`
+}
+
+// NamespacePeer is an offloaded namespace in one peer.
+type NamespacePeer struct {
+	ClusterID string `json:"clusterID"`
+	Ready     bool   `json:"ready"`
+	Message   string `json:"message,omitempty"`
+	// Pods of the namespace that run there.
+	Pods int `json:"pods"`
+}
+
+// Summarize makes a status of a snapshot.
+func Summarize(s *Snapshot) *Status {
+	findings := Check(s)
+	out := &Status{
+		Cluster: s.ClusterID, Namespace: s.Namespace, Kubernetes: s.Kubernetes, Health: OK,
+		Problems: []Finding{}, Roles: []Role{}, Peers: []Peer{}, Namespaces: []Namespace{},
+	}
+	for _, f := range findings {
+		if f.Level == Problem || f.Level == Unknown {
+			out.Problems = append(out.Problems, f)
+		}
+	}
+	slices.SortStableFunc(out.Problems, func(a, b Finding) int { return cmp.Compare(b.Level.rank(), a.Level.rank()) })
+	out.Health = Worst(out.Problems)
+	out.roles(s)
+	for _, id := range s.peerIDs() {
+		out.Peers = append(out.Peers, peer(s, id, findings))
+	}
+	for i := range s.Offloadings {
+		out.Namespaces = append(out.Namespaces, namespace(s, &s.Offloadings[i]))
+	}
+	return out
+}
+
+// Of returns the part of a status that is about some peers, or an error that says which
+// there are.
+func (s *Status) Of(ids ...string) (*Status, error) {
+	if len(ids) == 0 {
+		return s, nil
+	}
+	out := *s
+	out.Problems, out.Peers, out.Namespaces = []Finding{}, nil, []Namespace{}
+	for _, id := range ids {
+		i := slices.IndexFunc(s.Peers, func(p Peer) bool { return p.ClusterID == id })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no peer %q: %s", id, s.peerNames())
+		}
+		out.Peers = append(out.Peers, s.Peers[i])
+	}
+	for _, f := range s.Problems {
+		if f.Section == sectionInstallation || slices.Contains(ids, f.Peer) {
+			out.Problems = append(out.Problems, f)
+		}
+	}
+	for _, ns := range s.Namespaces {
+		ns.Peers = slices.DeleteFunc(slices.Clone(ns.Peers), func(p NamespacePeer) bool { return !slices.Contains(ids, p.ClusterID) })
+		if len(ns.Peers) > 0 {
+			out.Namespaces = append(out.Namespaces, ns)
+		}
+	}
+	out.Health = Worst(out.Problems)
+	return &out, nil
+}
+
+func (s *Status) peerNames() string {
+	if len(s.Peers) == 0 {
+		return "this cluster has no peers"
+	}
+	text := "the peers are"
+	for i, p := range s.Peers {
+		if i > 0 {
+			text += ","
+		}
+		text += " " + p.ClusterID
+	}
+	return text
+}
+
+func (s *Status) roles(from *Snapshot) {
+	for _, name := range []string{Controller, Webhook} {
+		d := from.deployment(name)
+		if d == nil {
+			continue
+		}
+		role := Role{Name: name, Ready: d.Status.ReadyReplicas, Want: 1}
+		if d.Spec.Replicas != nil {
+			role.Want = *d.Spec.Replicas
+		}
+		role.Leader, _ = from.leading(name)
+		s.Roles = append(s.Roles, role)
+		if name == Controller {
+			s.Version = d.Labels["app.kubernetes.io/version"]
+		}
+	}
+}
+
+func peer(s *Snapshot, id string, findings []Finding) Peer {
+	out := Peer{ClusterID: id, Role: s.roleOf(id), Health: OK, VirtualNodes: []VirtualNode{}}
+	for _, f := range findings {
+		if f.Peer == id && f.Level != Warning {
+			out.Health = worse(out.Health, f.Level)
+		}
+	}
+	for _, fc := range s.foreignClusters(id) {
+		out.APIServer = fc.Status.APIServerURL
+		out.Message = message(fc.Status.Conditions, corev1beta1.ConditionReady)
+	}
+	for _, vn := range s.virtualNodes(id) {
+		out.VirtualNodes = append(out.VirtualNodes, virtualNode(s, vn))
+	}
+	out.Hosted = hosted(s, id)
+	return out
+}
+
+func virtualNode(s *Snapshot, vn *offloadingv1beta1.VirtualNode) VirtualNode {
+	out := VirtualNode{Name: vn.Name, Health: Unknown, Used: corev1.ResourceList{}}
+	node := s.node(vn.Name)
+	if node == nil {
+		if s.Unread[ReadNodes] == nil {
+			out.Health = Problem
+		}
+		out.Message = message(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
+	} else {
+		out.Health, out.Message, out.Capacity = nodeState(node), nodeMessage(node), node.Status.Allocatable
+	}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if pod.Spec.NodeName != vn.Name || ended(pod) {
+			continue
+		}
+		out.Pods++
+		for name, quantity := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+			sum := out.Used[name]
+			sum.Add(quantity)
+			out.Used[name] = sum
+		}
+	}
+	out.Used[corev1.ResourcePods] = *resource.NewQuantity(int64(out.Pods), resource.DecimalSI)
+	return out
+}
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func hosted(s *Snapshot, id string) Hosted {
+	namespaces := map[string]bool{}
+	for _, m := range s.Maps {
+		if m.Labels[offloadingv1beta1.OriginIDLabel] != id || m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" {
+			continue
+		}
+		for _, twin := range m.Status.CurrentMapping {
+			if twin.Phase == offloadingv1beta1.MappingAccepted {
+				namespaces[twin.RemoteNamespace] = true
+			}
+		}
+	}
+	out := Hosted{Namespaces: len(namespaces)}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if pod.Labels[offloadingv1beta1.OriginLabel] == id && pod.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod && !ended(pod) {
+			out.Pods++
+		}
+	}
+	return out
+}
+
+func namespace(s *Snapshot, o *offloadingv1beta1.NamespaceOffloading) Namespace {
+	out := Namespace{
+		Name: o.Namespace, Strategy: o.Spec.PodOffloadingStrategy, Phase: o.Status.OffloadingPhase, RemoteName: o.Status.RemoteNamespaceName,
+		Message: message(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady), Peers: []NamespacePeer{},
+	}
+	if o.DeletionTimestamp != nil {
+		out.Phase = offloadingv1beta1.PhaseTerminating
+	}
+	for _, id := range slices.Sorted(maps.Keys(o.Status.RemoteNamespacesConditions)) {
+		conditions := o.Status.RemoteNamespacesConditions[id]
+		ready := meta.FindStatusCondition(conditions, offloadingv1beta1.RemoteNamespaceReady)
+		if ready == nil || meta.IsStatusConditionFalse(conditions, offloadingv1beta1.RemoteNamespaceOffloadingRequired) {
+			continue
+		}
+		p := NamespacePeer{ClusterID: id, Ready: conditionLevel(ready.Status) == OK, Message: ready.Message}
+		for i := range s.Pods {
+			pod := &s.Pods[i]
+			if pod.Namespace == o.Namespace && !ended(pod) && s.providerOf(pod.Spec.NodeName) == id {
+				p.Pods++
+			}
+		}
+		out.Peers = append(out.Peers, p)
+	}
+	return out
+}
+
+// providerOf is the provider that a virtual node stands for; empty for other nodes.
+func (s *Snapshot) providerOf(node string) string {
+	for i := range s.VirtualNodes {
+		if s.VirtualNodes[i].Name == node {
+			return s.VirtualNodes[i].Spec.ClusterID
+		}
+	}
+	return ""
+}

@@ -1,0 +1,117 @@
+package report
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+)
+
+func TestStatusOfAHealthyCluster(t *testing.T) {
+	t.Parallel()
+	status := Summarize(healthy(t))
+	require.Equal(t, OK, status.Health)
+	require.Equal(t, `Cluster rome: healthy
+
+liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2
+
+PEER    ROLE                  HEALTH    NODES   PODS   CPU      MEMORY    HOSTED PODS
+milan   ConsumerAndProvider   Healthy   1/1     2      750m/4   2Gi/8Gi   1
+
+OFFLOADED NAMESPACE   STRATEGY         PHASE   IN
+shop                  LocalAndRemote   Ready   milan: 2 pods
+`, status.Text())
+}
+
+func TestStatusWithAPeerAway(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "https://milan:6443: timeout")
+	s.Nodes[0].Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderAway", Message: "milan is away"}
+	status := Summarize(s)
+	require.Equal(t, Problem, status.Health)
+	require.Equal(t, `Cluster rome: 2 problems
+
+Problems
+  ✘ milan, API server: https://milan:6443: timeout (APIServerNotReady, for 12s)
+      Fix: see whether https://milan:6443 can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running
+  ✘ milan, virtual node milan: the Node is not Ready: milan is away (ProviderAway)
+      Fix: it follows when the peer is reached again
+
+liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2
+
+PEER    ROLE                  HEALTH      NODES   PODS   CPU      MEMORY    HOSTED PODS
+milan   ConsumerAndProvider   Unhealthy   0/1     2      750m/4   2Gi/8Gi   1
+
+OFFLOADED NAMESPACE   STRATEGY         PHASE   IN
+shop                  LocalAndRemote   Ready   milan: 2 pods
+`, status.Text())
+}
+
+func TestStatusOfOnePeer(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	turin := s.ForeignClusters[0].DeepCopy()
+	turin.Name, turin.Spec.ClusterID, turin.Status.Role = "turin", "turin", corev1beta1.RoleProvider
+	s.ForeignClusters = append(s.ForeignClusters, *turin)
+	all := Summarize(s)
+	require.Equal(t, Problem, all.Health, "turin has no tenant namespace")
+
+	one, err := all.Of("milan")
+	require.NoError(t, err)
+	require.Equal(t, OK, one.Health)
+	require.Len(t, one.Peers, 1)
+	require.Contains(t, one.DetailText(), `
+Peer milan
+  Role:          ConsumerAndProvider
+  Health:        Healthy
+  Says:          all checks pass
+  API server:    https://milan:6443
+  Runs here:     1 pod in 1 namespace
+  Virtual node:  milan: Ready; pods 2/110, cpu 750m/4, memory 2Gi/8Gi
+  Namespace:     shop as shop-rome: 2 pods; namespace shop-rome stands in cluster milan
+`)
+	other, err := all.Of("turin")
+	require.NoError(t, err)
+	require.Equal(t, Problem, other.Health)
+	require.Empty(t, other.Namespaces)
+	_, err = all.Of("genoa")
+	require.EqualError(t, err, `there is no peer "genoa": the peers are milan, turin`)
+	_, err = (&Status{}).Of("genoa")
+	require.EqualError(t, err, `there is no peer "genoa": this cluster has no peers`)
+}
+
+func TestStatusWithoutPeers(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	s.ForeignClusters, s.VirtualNodes, s.Nodes, s.Offloadings, s.Maps, s.Tenants, s.ClusterID = nil, nil, nil, nil, nil, nil, ""
+	require.Equal(t, `Cluster (cluster id unknown): healthy
+
+liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2
+
+No peers.
+`, Summarize(s).Text())
+}
+
+// Scripts read these names.
+func TestStatusAsJSON(t *testing.T) {
+	t.Parallel()
+	data, err := json.Marshal(Summarize(healthy(t)))
+	require.NoError(t, err)
+	require.JSONEq(t, `{
+		"cluster": "rome", "version": "0.1.0", "namespace": "liqod", "kubernetes": "v1.36.3", "health": "ok", "problems": [],
+		"roles": [{"name": "controller", "ready": 2, "want": 2, "leader": "controller-0"}, {"name": "webhook", "ready": 2, "want": 2, "leader": "webhook-0"}],
+		"peers": [{
+			"clusterID": "milan", "role": "ConsumerAndProvider", "health": "ok", "message": "all checks pass", "apiServer": "https://milan:6443",
+			"virtualNodes": [{"name": "milan", "health": "ok", "message": "Ready", "pods": 2,
+				"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}, "used": {"cpu": "750m", "memory": "2Gi", "pods": "2"}}],
+			"hosted": {"namespaces": 1, "pods": 1}
+		}],
+		"namespaces": [{"name": "shop", "strategy": "LocalAndRemote", "phase": "Ready", "remoteName": "shop-rome", "message": "namespace shop-rome stands in cluster milan",
+			"peers": [{"clusterID": "milan", "ready": true, "message": "namespace shop-rome stands in cluster milan", "pods": 2}]}]
+	}`, string(data))
+}
