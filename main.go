@@ -12,5 +12,5 @@ import (
 var configYAML []byte
 
 func main() {
-	os.Exit(roles.Main(os.Args[1:], configYAML, os.Stdout, os.Stderr))
+	os.Exit(roles.Main(os.Args, configYAML, os.Stdout, os.Stderr))
 }

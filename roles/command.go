@@ -9,11 +9,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/liqod/liqod/roles/cmd"
 	"github.com/liqod/liqod/roles/config"
 )
 
 // program is what the commands work on.
 type program struct {
+	name       string
 	roles      []Role
 	configYAML []byte
 	env        []string
@@ -37,7 +39,8 @@ everything in order, within shutdownTimeout; a second one ends the process at on
 const examples = `  liqod --role=controller --clusterID=rome --controller.vkubelet.image=liqod:dev
   liqod --role=controller,webhook --config=/etc/liqod/config.yaml
   LIQOD_LOG_LEVEL=debug liqod --role=webhook --kubeconfig=$HOME/.kube/config
-  liqod config --role=vkubelet    # what is in effect, and where each value came from`
+  liqod config --role=vkubelet    # what is in effect, and where each value came from
+  liqod status                    # how the peerings are, asked as kubectl asks`
 
 func newCommand(p program) (*cobra.Command, error) {
 	settings, err := config.Schema(p.configYAML)
@@ -45,28 +48,55 @@ func newCommand(p program) (*cobra.Command, error) {
 		return nil, err
 	}
 	root := &cobra.Command{
-		Use:               "liqod --role=NAME[,NAME]",
-		Short:             "Seamless Kubernetes multi-cluster",
-		Long:              fmt.Sprintf(about, roleHelp(p.roles)),
-		Example:           examples,
-		Args:              noArguments,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Use:                        "liqod --role=NAME[,NAME]",
+		Short:                      "Seamless Kubernetes multi-cluster",
+		Long:                       fmt.Sprintf(about, roleHelp(p.roles)),
+		Example:                    examples,
+		Args:                       noArguments,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(cmd, err) })
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(versionCommand())
+	root.AddCommand(cmd.New(cmd.Config{Program: p.name, Version: version()})...)
+	if p.name == pluginName {
+		asPlugin(root)
+		return root, nil
+	}
 	in := addFlags(root.Flags(), settings)
-	root.RunE = func(cmd *cobra.Command, _ []string) error { return p.start(cmd, in) }
-	root.AddCommand(versionCommand(), configCommand(p, settings))
+	root.RunE = func(c *cobra.Command, _ []string) error { return p.start(c, in) }
+	root.AddCommand(configCommand(p, settings))
 	return root, nil
 }
 
+// asPlugin makes the root that of a plugin of kubectl, which runs no roles.
+func asPlugin(root *cobra.Command) {
+	root.Use, root.Long, root.Example = "kubectl-liqo", "", ""
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: pluginName}
+	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+}
+
 // noArguments is told the arguments that are neither flags nor commands.
-func noArguments(cmd *cobra.Command, args []string) error {
+func noArguments(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usagef("unknown argument %q of %s: the commands are version, config and help; roles are run by --role=NAME", args[0], cmd.CommandPath())
+	if c.HasParent() {
+		return cmd.Usagef("%s takes no arguments: %q", c.CommandPath(), args[0])
+	}
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		return cmd.Usagef("unknown command %q; did you mean %s?", args[0], strings.Join(near, ", "))
+	}
+	var names []string
+	for _, below := range c.Commands() {
+		names = append(names, below.Name())
+	}
+	hint := "; roles are run by --role=NAME"
+	if c.Flags().Lookup("role") == nil {
+		hint = ""
+	}
+	return cmd.Usagef("unknown command %q: the commands are %s%s", args[0], strings.Join(names, ", "), hint)
 }
 
 func roleHelp(roles []Role) string {
@@ -97,47 +127,47 @@ func addFlags(flags *pflag.FlagSet, settings []config.Setting) *input {
 	return in
 }
 
-func flagError(cmd *cobra.Command, err error) error {
+func flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
-		return usageError{err}
+		return cmd.UsageError(err)
 	}
 	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	if near := config.Nearest(unknown.GetSpecifiedName(), names); near != "" {
-		return usagef("unknown flag --%s; did you mean --%s?", unknown.GetSpecifiedName(), near)
+		return cmd.Usagef("unknown flag --%s; did you mean --%s?", unknown.GetSpecifiedName(), near)
 	}
-	return usagef("unknown flag --%s", unknown.GetSpecifiedName())
+	return cmd.Usagef("unknown flag --%s", unknown.GetSpecifiedName())
 }
 
-func (p program) load(cmd *cobra.Command, in *input) (*config.Effective, error) {
-	cfg, err := config.Load(config.Sources{Settings: in.settings, File: in.file, Env: p.env, Flags: cmd.Flags()})
+func (p program) load(c *cobra.Command, in *input) (*config.Effective, error) {
+	cfg, err := config.Load(config.Sources{Settings: in.settings, File: in.file, Env: p.env, Flags: c.Flags()})
 	if err != nil {
-		return nil, usageError{err}
+		return nil, cmd.UsageError(err)
 	}
 	if err := cfg.ValidateFor(in.roles); err != nil {
-		return nil, usageError{err}
+		return nil, cmd.UsageError(err)
 	}
 	return cfg, nil
 }
 
-func (p program) start(cmd *cobra.Command, in *input) error {
+func (p program) start(c *cobra.Command, in *input) error {
 	roles, err := find(p.roles, in.roles)
 	if err != nil {
 		return err
 	}
-	cfg, err := p.load(cmd, in)
+	cfg, err := p.load(c, in)
 	if err != nil {
 		return err
 	}
-	proc, err := newProcess(cfg, cmd.ErrOrStderr())
+	proc, err := newProcess(cfg, c.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	if err := proc.bridge(); err != nil {
 		return err
 	}
-	return proc.run(cmd.Context(), roles, p.signals)
+	return proc.run(c.Context(), roles, p.signals)
 }
 
 func versionCommand() *cobra.Command {
@@ -145,33 +175,33 @@ func versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Args:  noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(c.OutOrStdout(), versionLine())
 			return err
 		},
 	}
 }
 
 func configCommand(p program, settings []config.Setting) *cobra.Command {
-	cmd := &cobra.Command{
+	c := &cobra.Command{
 		Use:   "config",
 		Short: "Print the effective configuration, and where each value came from",
 		Long: "Config prints what a process started with the same flags, file and environment would use,\n" +
 			"as YAML that --config accepts. With --role it also checks what those roles need.",
 		Args: noArguments,
 	}
-	in := addFlags(cmd.Flags(), settings)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	in := addFlags(c.Flags(), settings)
+	c.RunE = func(c *cobra.Command, _ []string) error {
 		for _, name := range in.roles {
 			if _, err := find(p.roles, []string{name}); err != nil {
 				return err
 			}
 		}
-		cfg, err := p.load(cmd, in)
+		cfg, err := p.load(c, in)
 		if err != nil {
 			return err
 		}
-		return cfg.Print(cmd.OutOrStdout())
+		return cfg.Print(c.OutOrStdout())
 	}
-	return cmd
+	return c
 }

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	if kind == "test" {
 		all = append(testRoles(), all...)
 	}
-	os.Exit(run(all, os.Args[1:], configYAML, os.Stdout, os.Stderr))
+	os.Exit(run(all, os.Args, configYAML, os.Stdout, os.Stderr))
 }
 
 // always leads at once, until the end.
@@ -158,7 +158,10 @@ func TestCommandLine(t *testing.T) {
 		"one of two":          {"test", nil, []string{"--role=idle,gateway"}, 2, `^$`, `role gateway is not built yet: this version of liqod has idle, `},
 		"unknown role":        {"main", nil, []string{"--role=kitchen"}, 2, `^$`, `role "kitchen" is not accepted: one or more of controller, `},
 		"a role twice":        {"test", nil, []string{"--role=idle,idle"}, 2, `^$`, `role idle is given twice`},
-		"unknown command":     {"main", nil, []string{"frobnicate"}, 2, `^$`, `unknown argument "frobnicate" of liqod: the commands are version, config and help`},
+		"unknown command":     {"main", nil, []string{"frobnicate"}, 2, `^$`, `unknown command "frobnicate": the commands are .*completion, config, .*offload, .*version; roles are run by --role=NAME`},
+		"misspelled command":  {"main", nil, []string{"statsu"}, 2, `^$`, `unknown command "statsu"; did you mean status\?`},
+		"half a command":      {"main", nil, []string{"offload"}, 2, `^$`, `say what: liqod offload namespace\n`},
+		"completion":          {"main", nil, []string{"completion", "bash"}, 0, `^# bash completion V2 for liqod `, `^$`},
 		"unknown flag":        {"test", nil, []string{"--role=idle", "--log.levle=debug"}, 2, `^$`, `unknown flag --log.levle; did you mean --log.level\?`},
 		"bad value":           {"test", nil, []string{"--role=idle", "--log.level=loud"}, 2, `^$`, `log.level: "loud" is not accepted \(from flag --log.level\): one of debug, info, warn, error`},
 		"bad file":            {"test", nil, []string{"--role=idle", "--config=" + bad}, 2, `^$`, `bad.yaml:2: unknown key log.levle; did you mean log.level\?`},
@@ -173,6 +176,32 @@ func TestCommandLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := command(t, tc.kind, tc.env, tc.args...)
+			var stdout, stderr strings.Builder
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			_ = cmd.Run()
+			require.Equal(t, tc.code, cmd.ProcessState.ExitCode(), stderr.String())
+			require.Regexp(t, regexp.MustCompile(tc.stdout), stdout.String())
+			require.Regexp(t, regexp.MustCompile(tc.stderr), stderr.String())
+		})
+	}
+}
+
+func TestPluginOfKubectl(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args   []string
+		code   int
+		stdout string // pattern
+		stderr string // pattern
+	}{
+		"help":            {nil, 0, `(?s)^Seamless .*kubectl liqo \[command\].*  offload .*  status `, `^$`},
+		"a command":       {[]string{"unoffload", "namespace", "--help"}, 0, `kubectl liqo unoffload namespace shop --timeout=5m`, `^$`},
+		"unknown command": {[]string{"frobnicate"}, 2, `^$`, `^kubectl liqo: unknown command "frobnicate": the commands are check, completion, .*, version\nkubectl liqo --help says more\.\n$`},
+		"no roles":        {[]string{"--role=controller"}, 2, `^$`, `unknown flag --role`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := command(t, "main", nil, tc.args...)
+			cmd.Args[0] = "/usr/local/bin/kubectl-liqo"
 			var stdout, stderr strings.Builder
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			_ = cmd.Run()

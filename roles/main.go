@@ -7,28 +7,30 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
+
+	"github.com/liqod/liqod/roles/cmd"
 )
 
-// Exit codes of the binary.
+// Exit codes of the binary, beside those of package cmd.
 const (
 	exitFailure = 1   // what was asked for was tried, and failed
-	exitUsage   = 2   // the command line or the configuration is wrong: nothing was tried
 	exitKilled  = 130 // a second signal came before the first had been obeyed
+)
+
+const (
+	ownName    = "liqod"
+	pluginName = "kubectl liqo"
 )
 
 var errKilled = errors.New("killed by a second signal")
 
-// usageError says that nothing was tried, because what was asked for makes no sense.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// Main runs the binary with the arguments after its name and returns its exit code: 0,
-// 1 for a failure, 2 for a command line or configuration that is not accepted, 130 after
-// a second signal. configYAML is the embedded config.yaml.
+// Main runs the binary with its arguments, the name that it was called by first, and
+// returns its exit code: 0, 1 for a failure, 2 for a command line or configuration that is
+// not accepted, 130 after a second signal; commands add their own. Called kubectl-liqo it
+// is a plugin of kubectl. configYAML is the embedded config.yaml.
 func Main(args []string, configYAML []byte, stdout, stderr io.Writer) int {
 	return run(All(), args, configYAML, stdout, stderr)
 }
@@ -38,24 +40,37 @@ func run(all []Role, args []string, configYAML []byte, stdout, stderr io.Writer)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	cmd, err := newCommand(program{roles: all, configYAML: configYAML, env: os.Environ(), signals: signals})
+	name := programName(args)
+	root, err := newCommand(program{name: name, roles: all, configYAML: configYAML, env: os.Environ(), signals: signals})
 	if err == nil {
-		cmd.SetArgs(args)
-		cmd.SetOut(stdout)
-		cmd.SetErr(stderr)
-		err = cmd.ExecuteContext(context.Background())
+		root.SetArgs(args[min(1, len(args)):])
+		root.SetOut(stdout)
+		root.SetErr(stderr)
+		err = root.ExecuteContext(context.Background())
 	}
-	if err == nil {
+	var coded *cmd.Error
+	switch {
+	case err == nil:
 		return 0
+	case errors.As(err, &coded) && coded.Err == nil:
+		return coded.Code
 	}
-	_, _ = fmt.Fprintf(stderr, "liqod: %v\n", err)
-	var usage usageError
+	_, _ = fmt.Fprintf(stderr, "%s: %v\n", name, err)
 	switch {
 	case errors.Is(err, errKilled):
 		return exitKilled
-	case errors.As(err, &usage):
-		_, _ = fmt.Fprintln(stderr, "liqod --help says more.")
-		return exitUsage
+	case coded == nil:
+		return exitFailure
+	case coded.Usage:
+		_, _ = fmt.Fprintf(stderr, "%s --help says more.\n", name)
 	}
-	return exitFailure
+	return coded.Code
+}
+
+// programName is what people type to run this binary.
+func programName(args []string) string {
+	if len(args) > 0 && strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kubectl-liqo" {
+		return pluginName
+	}
+	return ownName
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/liqod/liqod/health/serve"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/roles/cmd"
 	"github.com/liqod/liqod/roles/config"
 )
 
@@ -86,18 +87,18 @@ type Env struct {
 // is not, with the exit code's meaning of a wrong command line.
 func find(all []Role, names []string) ([]Role, error) {
 	if len(names) == 0 {
-		return nil, usagef("no role given: --role=NAME, one or more of %s", strings.Join(roleNames(all), ", "))
+		return nil, cmd.Usagef("no role given: --role=NAME, one or more of %s", strings.Join(roleNames(all), ", "))
 	}
 	var found []Role
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(r Role) bool { return r.Name == name })
 		switch {
 		case i < 0:
-			return nil, usagef("role %q is not accepted: one or more of %s", name, strings.Join(roleNames(all), ", "))
+			return nil, cmd.Usagef("role %q is not accepted: one or more of %s", name, strings.Join(roleNames(all), ", "))
 		case all[i].Build == nil:
-			return nil, usagef("role %s is not built yet: this version of liqod has %s", name, strings.Join(built(all), ", "))
+			return nil, cmd.Usagef("role %s is not built yet: this version of liqod has %s", name, strings.Join(built(all), ", "))
 		case slices.ContainsFunc(found, func(r Role) bool { return r.Name == name }):
-			return nil, usagef("role %s is given twice", name)
+			return nil, cmd.Usagef("role %s is given twice", name)
 		}
 		found = append(found, all[i])
 	}

@@ -1,0 +1,185 @@
+// Package cmd holds the commands for people: what they ask of the cluster that their
+// kubeconfig leads to, and what they are told. They have the rights of who runs them, and
+// do nothing that kubectl could not do with the same kinds.
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes of the commands, beside 0.
+const (
+	// ExitProblem says that what was asked for has failed, or is not well.
+	ExitProblem = 1
+	// ExitUsage says that the command line is wrong: nothing was tried.
+	ExitUsage = 2
+	// ExitUnknown says that it could not be found out.
+	ExitUnknown = 2
+	// ExitInterrupted says that a signal ended the command.
+	ExitInterrupted = 130
+)
+
+// Error ends the program with a code of its own.
+type Error struct {
+	// Code is the exit code.
+	Code int
+	// Err is told; nil if all has been said.
+	Err error
+	// Usage says that the help of the command would help.
+	Usage bool
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns what is told.
+func (e *Error) Unwrap() error { return e.Err }
+
+// UsageError says that nothing was tried, because what was asked for makes no sense.
+func UsageError(err error) error { return &Error{Code: ExitUsage, Err: err, Usage: true} }
+
+// Usagef is UsageError of a new text.
+func Usagef(format string, args ...any) error { return UsageError(fmt.Errorf(format, args...)) }
+
+func unknown(err error) error { return &Error{Code: ExitUnknown, Err: err} }
+
+// Config configures the commands.
+type Config struct {
+	// Program is what people type before the name of a command.
+	Program string
+	// Version of this binary.
+	Version string
+}
+
+// commands is what the commands share. Tests replace connect and make it quick.
+type commands struct {
+	program string
+	version string
+	connect func(*connection) (*clients, error)
+	every   time.Duration // between two looks at what is waited for
+}
+
+// New returns the commands. They start nothing, and connect when they run.
+func New(cfg Config) []*cobra.Command {
+	c := &commands{program: cfg.Program, version: cfg.Version, connect: (*connection).clients, every: 500 * time.Millisecond}
+	return c.all()
+}
+
+func (c *commands) all() []*cobra.Command {
+	return []*cobra.Command{c.offload(), c.unoffload(), c.status(), c.check()}
+}
+
+// example puts the name of the program into lines that people could type.
+func (c *commands) example(lines string) string { return fmt.Sprintf(lines, c.program) }
+
+// interruptible ends the context of a command at the first signal.
+func interruptible(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		cmd.SetContext(ctx)
+		err := run(cmd, args)
+		if err != nil && ctx.Err() != nil {
+			return &Error{Code: ExitInterrupted, Err: errors.New("interrupted")}
+		}
+		return err
+	}
+}
+
+// parent returns a command that only has others below it.
+func parent(use, short string, below ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short}
+	cmd.AddCommand(below...)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		var names []string
+		for _, c := range cmd.Commands() {
+			names = append(names, c.Name())
+		}
+		if len(args) == 0 {
+			return Usagef("say what: %s %s", cmd.CommandPath(), strings.Join(names, "|"))
+		}
+		return Usagef("%s does not know %q: accepted is %s", cmd.CommandPath(), args[0], strings.Join(names, ", "))
+	}
+	cmd.RunE = func(*cobra.Command, []string) error { return nil } // Args refuses all there is
+	return cmd
+}
+
+// oneName is told the arguments of a command that takes the name of one thing.
+func oneName(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 1 && args[0] != "":
+			return nil
+		case len(args) > 1:
+			return Usagef("%s takes one %s, not %d: %s", cmd.CommandPath(), what, len(args), strings.Join(args, ", "))
+		}
+		return Usagef("%s needs the name of a %s", cmd.CommandPath(), what)
+	}
+}
+
+// choice is a flag with few values.
+type choice struct {
+	value  *string
+	values []string
+}
+
+// String implements pflag.Value.
+func (c choice) String() string {
+	if c.value == nil {
+		return ""
+	}
+	return *c.value
+}
+
+// Set implements pflag.Value.
+func (c choice) Set(s string) error {
+	if !slices.Contains(c.values, s) {
+		return fmt.Errorf("one of %s is accepted", strings.Join(c.values, ", "))
+	}
+	*c.value = s
+	return nil
+}
+
+// Type implements pflag.Value.
+func (c choice) Type() string { return strings.Join(c.values, "|") }
+
+// addChoice adds a flag with few values, and completes them.
+func addChoice(cmd *cobra.Command, into *string, name, short, usage string, values ...string) {
+	cmd.Flags().VarP(choice{into, values}, name, short, usage)
+	complete := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	_ = cmd.RegisterFlagCompletionFunc(name, complete) // fails for flags only that do not exist
+}
+
+// completer completes the first argument of a command with what it finds in the cluster.
+func (c *commands) completer(conn *connection, find func(context.Context, *clients) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+		defer cancel()
+		to, err := c.connect(conn)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		names, err := find(ctx, to)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -1,0 +1,291 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+// cluster is a cluster of fakes, with a namespace shop.
+type cluster struct {
+	core  *fake.Clientset
+	liqod *liqodfake.Clientset
+}
+
+func newCluster(objects ...runtime.Object) *cluster {
+	return &cluster{
+		core:  fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}),
+		liqod: liqodfake.NewSimpleClientset(objects...),
+	}
+}
+
+// answers lets the NamespaceOffloading have a status, each time another one until the last.
+func (c *cluster) answers(statuses ...offloadingv1beta1.NamespaceOffloadingStatus) {
+	c.liqod.PrependReactor("get", "namespaceoffloadings", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		obj, err := c.liqod.Tracker().Get(action.GetResource(), action.GetNamespace(), offloadingv1beta1.NamespaceOffloadingName)
+		if err != nil {
+			return true, nil, err
+		}
+		o := obj.(*offloadingv1beta1.NamespaceOffloading).DeepCopy()
+		o.Status = statuses[0]
+		if len(statuses) > 1 {
+			statuses = statuses[1:]
+		}
+		return true, o, nil
+	})
+}
+
+// run runs the commands in the cluster as the program would.
+func (c *cluster) run(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	commands := &commands{program: "liqod", version: "test", every: time.Millisecond, connect: func(*connection) (*clients, error) {
+		return &clients{core: c.core, liqod: c.liqod, now: time.Now}, nil
+	}}
+	return execute(t, commands, args...)
+}
+
+func execute(t *testing.T, c *commands, args ...string) (string, error) {
+	t.Helper()
+	root := &cobra.Command{Use: "liqod", SilenceErrors: true, SilenceUsage: true}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError(err) })
+	root.AddCommand(c.all()...)
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(args)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func (c *cluster) offloading(t *testing.T) *offloadingv1beta1.NamespaceOffloading {
+	t.Helper()
+	list, err := c.liqod.OffloadingV1beta1().NamespaceOffloadings("shop").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	if len(list.Items) == 0 {
+		return nil
+	}
+	return &list.Items[0]
+}
+
+func code(err error) int {
+	var coded *Error
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &coded):
+		return coded.Code
+	}
+	return ExitProblem
+}
+
+func TestUsage(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		says string
+	}{
+		"offload nothing":        {[]string{"offload"}, "say what: liqod offload namespace"},
+		"offload something":      {[]string{"offload", "pod"}, `liqod offload does not know "pod": accepted is namespace`},
+		"no namespace":           {[]string{"offload", "namespace"}, "liqod offload namespace needs the name of a namespace"},
+		"two namespaces":         {[]string{"unoffload", "namespace", "a", "b"}, "takes one namespace, not 2: a, b"},
+		"strategy":               {[]string{"offload", "ns", "shop", "--pod-offloading-strategy=Here"}, "one of LocalAndRemote, Remote, Local is accepted"},
+		"mapping":                {[]string{"offload", "ns", "shop", "--namespace-mapping-strategy=x"}, "one of DefaultName, EnforceSameName, SelectedName is accepted"},
+		"name missing":           {[]string{"offload", "ns", "shop", "--namespace-mapping-strategy=SelectedName"}, "needs --remote-namespace-name"},
+		"name without selection": {[]string{"offload", "ns", "shop", "--remote-namespace-name=x"}, "SelectedName only"},
+		"selector":               {[]string{"offload", "ns", "shop", "-l", "a in"}, `--selector "a in"`},
+		"empty selector":         {[]string{"offload", "ns", "shop", "-l", ""}, "--selector is empty"},
+		"output":                 {[]string{"status", "-o", "wide"}, "one of json, yaml is accepted"},
+		"check takes nothing":    {[]string{"check", "milan"}, `liqod check takes no arguments: "milan"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster()
+			_, err := c.run(t, tc.args...)
+			require.ErrorContains(t, err, tc.says)
+			require.Equal(t, ExitUsage, code(err))
+			require.Empty(t, c.core.Actions())
+			require.Empty(t, c.liqod.Actions())
+		})
+	}
+}
+
+func TestPrintedOffloading(t *testing.T) {
+	t.Parallel()
+	out, err := newCluster().run(t, "offload", "namespace", "shop", "-o", "yaml", "--pod-offloading-strategy=Remote",
+		"--selector", "region in (north,south),!old", "-l", "liqo.io/remote-cluster-id=milan")
+	require.NoError(t, err)
+	require.Equal(t, `apiVersion: offloading.liqo.io/v1beta1
+kind: NamespaceOffloading
+metadata:
+  name: offloading
+  namespace: shop
+spec:
+  clusterSelector:
+    nodeSelectorTerms:
+    - matchExpressions:
+      - key: old
+        operator: DoesNotExist
+      - key: region
+        operator: In
+        values:
+        - north
+        - south
+    - matchExpressions:
+      - key: liqo.io/remote-cluster-id
+        operator: In
+        values:
+        - milan
+  namespaceMappingStrategy: DefaultName
+  podOffloadingStrategy: Remote
+`, out)
+	out, err = newCluster().run(t, "offload", "namespace", "shop", "-o", "json", "--namespace-mapping-strategy=SelectedName", "--remote-namespace-name=store")
+	require.NoError(t, err)
+	var o offloadingv1beta1.NamespaceOffloading
+	require.NoError(t, json.Unmarshal([]byte(out), &o))
+	require.Equal(t, "store", o.Spec.RemoteNamespaceName)
+}
+
+func TestNodeSelector(t *testing.T) {
+	t.Parallel()
+	have, err := nodeSelector([]string{"a!=b,c notin (d),e,f>1,g<2,h==i"})
+	require.NoError(t, err)
+	require.Len(t, have.NodeSelectorTerms, 1)
+	operators := map[string]corev1.NodeSelectorOperator{}
+	for _, r := range have.NodeSelectorTerms[0].MatchExpressions {
+		operators[r.Key] = r.Operator
+	}
+	require.Equal(t, map[string]corev1.NodeSelectorOperator{"a": "NotIn", "c": "NotIn", "e": "Exists", "f": "Gt", "g": "Lt", "h": "In"}, operators)
+}
+
+func writeKubeconfig(t *testing.T, server string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:  map[string]*clientcmdapi.Cluster{"c": {Server: server}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {Token: "secret"}},
+		Contexts:  map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "u"}}, CurrentContext: "c",
+	}, path))
+	return path
+}
+
+// What cannot be asked is not down: the code says that nothing was found out.
+func TestClusterThatCannotBeAsked(t *testing.T) {
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	t.Cleanup(refusing.Close)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(silent.Close)
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, "")
+	for name, tc := range map[string]struct {
+		args []string
+		says string
+	}{
+		"away":          {[]string{"--kubeconfig", writeKubeconfig(t, closed.URL)}, "the API server does not answer; is it the one that you mean"},
+		"refuses":       {[]string{"--kubeconfig", writeKubeconfig(t, refusing.URL)}, "does not accept the credentials"},
+		"silent":        {[]string{"--kubeconfig", writeKubeconfig(t, silent.URL), "--timeout=50ms"}, "answer"},
+		"no file":       {[]string{"--kubeconfig", "/nowhere"}, "reading the kubeconfig"},
+		"no context":    {[]string{"--kubeconfig", writeKubeconfig(t, closed.URL), "--context", "paris"}, `"paris" does not exist`},
+		"nothing known": {nil, "name a kubeconfig with --kubeconfig or KUBECONFIG"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, command := range []string{"status", "check"} {
+				c := &commands{program: "liqod", connect: (*connection).clients, every: time.Millisecond}
+				_, err := execute(t, c, append([]string{command}, tc.args...)...)
+				require.ErrorContains(t, err, tc.says)
+				require.Equal(t, ExitUnknown, code(err))
+			}
+		})
+	}
+}
+
+func TestConnectionFlags(t *testing.T) {
+	t.Parallel()
+	var conn *connection
+	c := &commands{connect: func(have *connection) (*clients, error) {
+		conn = have
+		return nil, errors.New("far enough")
+	}}
+	_, err := execute(t, c, "status", "--kubeconfig=k", "--context=x", "--cluster=y", "--user=z", "--as=jane", "--as-group=a", "--as-group=b", "--timeout=3s")
+	require.EqualError(t, err, "far enough")
+	require.Equal(t, "k", conn.kubeconfig)
+	require.Equal(t, 3*time.Second, conn.limit)
+	require.Equal(t, "x", conn.overrides.CurrentContext)
+	require.Equal(t, clientcmdapi.Context{Cluster: "y", AuthInfo: "z"}, conn.overrides.Context)
+	require.Equal(t, "jane", conn.overrides.AuthInfo.Impersonate)
+	require.Equal(t, []string{"a", "b"}, conn.overrides.AuthInfo.ImpersonateGroups)
+}
+
+func TestClusterClock(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+	}))
+	t.Cleanup(server.Close)
+	clock := &clusterClock{}
+	require.WithinDuration(t, time.Now(), clock.now(), time.Minute)
+	client, err := rest.HTTPClientFor(&rest.Config{WrapTransport: clock.watch})
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+	require.NoError(t, err)
+	answer, err := client.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.WithinDuration(t, time.Now().Add(time.Hour), clock.now(), time.Minute)
+}
+
+func TestCodesOfLevels(t *testing.T) {
+	t.Parallel()
+	for level, want := range map[report.Level]int{report.OK: 0, report.Warning: 0, report.Unknown: ExitUnknown, report.Problem: ExitProblem} {
+		require.Equal(t, want, code(orCode(nil, level)), level)
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	run := interruptible(func(cmd *cobra.Command, _ []string) error { return cmd.Context().Err() })
+	cmd := &cobra.Command{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	cmd.SetContext(ctx)
+	require.Equal(t, ExitInterrupted, code(run(cmd, nil)))
+}
+
+func TestCompletions(t *testing.T) {
+	t.Parallel()
+	c := newCluster(&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}})
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"__complete", "offload", "namespace", ""}, "shop\n"},
+		{[]string{"__complete", "unoffload", "namespace", ""}, "shop\n"},
+		{[]string{"__complete", "offload", "namespace", "shop", "--pod-offloading-strategy", ""}, "LocalAndRemote\nRemote\nLocal\n"},
+		{[]string{"__complete", "status", "-o", ""}, "json\nyaml\n"},
+	} {
+		out, err := c.run(t, tc.args...)
+		require.NoError(t, err)
+		require.Contains(t, out, tc.want)
+	}
+}

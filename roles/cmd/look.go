@@ -1,0 +1,222 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
+	"sigs.k8s.io/yaml"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+const (
+	// installed selects what the chart makes.
+	installed = "app.kubernetes.io/name=liqod"
+	// usualNamespace is where liqod is looked for when nothing of it is found.
+	usualNamespace = "liqod"
+	// configurationName is the name of the ConfigMap of the chart, and the key in it.
+	configurationName, configurationKey = "liqod", "config.yaml"
+)
+
+// reading fills a snapshot.
+type reading struct {
+	to   *clients
+	mu   sync.Mutex
+	snap *report.Snapshot
+}
+
+// look reads everything that status and check are about. Only a cluster that does not
+// answer at all is an error; what cannot be read else is noted in the snapshot.
+func (c *commands) look(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
+	version, err := answered(ctx, to.core.Discovery().ServerVersion)
+	if err != nil {
+		return nil, unknown(explain(err))
+	}
+	r := &reading{to: to, snap: &report.Snapshot{
+		Program: c.program, Namespace: namespace, Kubernetes: version.GitVersion, Unread: map[string]error{},
+	}}
+	r.installation(ctx)
+	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.nodes, r.vkubelets, r.daemonSets, r.hosted)
+	r.pods(ctx)
+	if ctx.Err() != nil {
+		return nil, unknown(fmt.Errorf("the API server does not answer everything in time: %w", context.Cause(ctx)))
+	}
+	r.snap.Taken = to.now()
+	return r.snap, nil
+}
+
+// answered returns what a request of discovery answers, which knows no contexts, or why ctx
+// has ended before.
+func answered[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		value, err := ask()
+		got <- answer{value, err}
+	}()
+	select {
+	case a := <-got:
+		return a.value, a.err
+	case <-ctx.Done():
+		var none T
+		return none, fmt.Errorf("the API server has not answered: %w", context.Cause(ctx))
+	}
+}
+
+func (r *reading) together(ctx context.Context, reads ...func(context.Context)) {
+	var wg sync.WaitGroup
+	for _, read := range reads {
+		wg.Go(func() { read(ctx) })
+	}
+	wg.Wait()
+}
+
+// note keeps why something could not be read, or lets what was read be kept.
+func (r *reading) note(what string, err error, keep func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.snap.Unread[what] = err
+		return
+	}
+	keep()
+}
+
+// installation finds liqod, in the namespace that was given or wherever it is.
+func (r *reading) installation(ctx context.Context) {
+	list, err := r.to.core.AppsV1().Deployments(r.snap.Namespace).List(ctx, metav1.ListOptions{LabelSelector: installed})
+	r.note(report.ReadInstallation, err, func() { r.snap.Roles = list.Items })
+	if r.snap.Namespace != "" {
+		return
+	}
+	r.snap.Namespace = usualNamespace
+	if i := slices.IndexFunc(r.snap.Roles, func(d appsv1.Deployment) bool { return d.Labels[report.ComponentLabel] == report.Controller }); i >= 0 {
+		r.snap.Namespace = r.snap.Roles[i].Namespace
+	}
+}
+
+func (r *reading) kinds(ctx context.Context) {
+	for _, group := range []string{corev1beta1.SchemeGroupVersion.String(), offloadingv1beta1.SchemeGroupVersion.String()} {
+		list, err := answered(ctx, func() (*metav1.APIResourceList, error) {
+			return r.to.core.Discovery().ServerResourcesForGroupVersion(group)
+		})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		r.note(report.ReadKinds, err, func() {
+			for _, resource := range list.APIResources {
+				r.snap.Kinds = append(r.snap.Kinds, resource.Name)
+			}
+		})
+	}
+}
+
+func (r *reading) leases(ctx context.Context) {
+	for _, role := range []string{report.Controller, report.Webhook} {
+		l, err := r.to.core.CoordinationV1().Leases(r.snap.Namespace).Get(ctx, report.LeaseName(role), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		r.note(report.ReadLeases, err, func() { r.snap.Leases = append(r.snap.Leases, *l) })
+	}
+}
+
+// configuration finds out the id of this cluster.
+func (r *reading) configuration(ctx context.Context) {
+	cm, err := r.to.core.CoreV1().ConfigMaps(r.snap.Namespace).Get(ctx, configurationName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return
+	}
+	var settings struct {
+		ClusterID string `json:"clusterID"`
+	}
+	if err == nil {
+		err = yaml.Unmarshal([]byte(cm.Data[configurationKey]), &settings)
+	}
+	r.note(report.ReadConfiguration, err, func() { r.snap.ClusterID = settings.ClusterID })
+}
+
+func (r *reading) webhooks(ctx context.Context) {
+	list, err := r.to.core.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: installed})
+	r.note(report.ReadWebhooks, err, func() { r.snap.Webhooks = list.Items })
+}
+
+// own reads liqod's own kinds. One that the API server does not have is said by kinds.
+func (r *reading) own(ctx context.Context) {
+	all := metav1.ListOptions{}
+	note := func(what string, err error, keep func()) {
+		if !noSuchKind(err) {
+			r.note(what, err, keep)
+		}
+	}
+	clusters, err := r.to.liqod.CoreV1beta1().ForeignClusters().List(ctx, all)
+	note(report.ReadForeignClusters, err, func() { r.snap.ForeignClusters = clusters.Items })
+	client := r.to.liqod.OffloadingV1beta1()
+	nodes, err := client.VirtualNodes("").List(ctx, all)
+	note(report.ReadVirtualNodes, err, func() { r.snap.VirtualNodes = nodes.Items })
+	offloadings, err := client.NamespaceOffloadings("").List(ctx, all)
+	note(report.ReadOffloadings, err, func() { r.snap.Offloadings = offloadings.Items })
+	maps, err := client.NamespaceMaps("").List(ctx, all)
+	note(report.ReadMaps, err, func() { r.snap.Maps = maps.Items })
+}
+
+func (r *reading) nodes(ctx context.Context) {
+	nodes, err := r.to.core.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode})
+	r.note(report.ReadNodes, err, func() { r.snap.Nodes = nodes.Items })
+	tenants, err := r.to.core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.TenantNamespaceLabel + "=true"})
+	r.note(report.ReadTenants, err, func() { r.snap.Tenants = tenants.Items })
+}
+
+func (r *reading) vkubelets(ctx context.Context) {
+	list, err := r.to.core.AppsV1().Deployments("").List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
+	r.note(report.ReadVKubelets, err, func() { r.snap.VKubelets = list.Items })
+}
+
+func (r *reading) daemonSets(ctx context.Context) {
+	list, err := r.to.core.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
+	r.note(report.ReadDaemonSets, err, func() { r.snap.DaemonSets = list.Items })
+}
+
+// hosted reads the pods that peers run here.
+func (r *reading) hosted(ctx context.Context) {
+	r.somePods(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod})
+}
+
+// pods reads those on the virtual nodes.
+func (r *reading) pods(ctx context.Context) {
+	for _, node := range r.snap.Nodes {
+		r.somePods(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node.Name).String()})
+	}
+}
+
+// somePods reads pods page by page, and keeps of each what is counted.
+func (r *reading) somePods(ctx context.Context, options metav1.ListOptions) {
+	var pods []corev1.Pod
+	list := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
+		return r.to.core.CoreV1().Pods("").List(ctx, o)
+	}))
+	err := list.EachListItem(ctx, options, func(obj runtime.Object) error {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			pods = append(pods, corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels}, Spec: pod.Spec,
+				Status: corev1.PodStatus{Phase: pod.Status.Phase},
+			})
+		}
+		return nil
+	})
+	r.note(report.ReadPods, err, func() { r.snap.Pods = append(r.snap.Pods, pods...) })
+}

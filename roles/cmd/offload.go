@@ -1,0 +1,267 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const offloadAbout = `Offload lets the pods of a namespace run in the providers whose virtual nodes are
+selected: it creates the NamespaceOffloading "offloading" in the namespace, or changes the
+one that is there, and waits until every selected provider has the namespace's twin.
+
+How twins are named (--namespace-mapping-strategy, --remote-namespace-name) stands once
+the namespace is offloaded. When the wait ends early, what was asked for stands all the same.`
+
+const offloadExamples = `  %[1]s offload namespace shop
+  %[1]s offload namespace shop --pod-offloading-strategy=Remote --selector='liqo.io/remote-cluster-id=milan'
+  %[1]s offload namespace shop -l 'region in (north),gpu' -l 'region=south' --timeout=1m
+  %[1]s offload namespace shop --namespace-mapping-strategy=EnforceSameName -o yaml | kubectl apply -f -`
+
+// wish is what is asked of offload.
+type wish struct {
+	strategy, mapping, remoteName string
+	selectors                     []string
+	output                        string
+	wait                          bool
+	timeout                       time.Duration
+}
+
+func (c *commands) offload() *cobra.Command {
+	w := wish{strategy: string(offloadingv1beta1.PodsLocalAndRemote), mapping: string(offloadingv1beta1.DefaultName)}
+	cmd := &cobra.Command{
+		Use: "namespace NAME", Aliases: []string{"namespaces", "ns"},
+		Short: "Let the pods of a namespace run in other clusters",
+		Long:  offloadAbout, Example: c.example(offloadExamples), Args: oneName("namespace"),
+	}
+	flags := cmd.Flags()
+	addChoice(cmd, &w.strategy, "pod-offloading-strategy", "", "where pods may run",
+		string(offloadingv1beta1.PodsLocalAndRemote), string(offloadingv1beta1.PodsRemote), string(offloadingv1beta1.PodsLocal))
+	addChoice(cmd, &w.mapping, "namespace-mapping-strategy", "", "how the twins are named: NAME-<this cluster's id>, NAME, or as --remote-namespace-name says",
+		string(offloadingv1beta1.DefaultName), string(offloadingv1beta1.EnforceSameName), string(offloadingv1beta1.SelectedName))
+	flags.StringVar(&w.remoteName, "remote-namespace-name", "", "`name` of the twins, with SelectedName")
+	flags.StringArrayVarP(&w.selectors, "selector", "l", nil, "`labels` of the virtual nodes to use, as for kubectl get -l; may be repeated, and one that matches is enough")
+	addChoice(cmd, &w.output, "output", "o", "print the NamespaceOffloading instead of creating it", asYAML, asJSON)
+	addWait(flags, &w.wait, &w.timeout, 20*time.Second, "until every selected provider has the twin")
+	conn := c.connection(flags)
+	cmd.ValidArgsFunction = c.completer(conn, namespaceNames)
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+		want, err := w.object(args[0])
+		if err != nil {
+			return err
+		}
+		if w.output != "" {
+			return printObject(cmd.OutOrStdout(), w.output, want)
+		}
+		to, err := c.connect(conn)
+		if err != nil {
+			return err
+		}
+		if err := ask(cmd.Context(), to, want, cmd.OutOrStdout()); err != nil {
+			return explain(err)
+		}
+		if !w.wait {
+			return nil
+		}
+		return explain(c.untilOffloaded(cmd.Context(), to, args[0], w.timeout, cmd.OutOrStdout()))
+	})
+	return parent("offload", "Let what is in this cluster run in other clusters", cmd)
+}
+
+func namespaceNames(ctx context.Context, to *clients) (names []string, err error) {
+	list, err := to.core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range list.Items {
+		names = append(names, ns.Name)
+	}
+	return names, nil
+}
+
+// object is the NamespaceOffloading that is asked for.
+func (w wish) object(namespace string) (*offloadingv1beta1.NamespaceOffloading, error) {
+	selected := w.mapping == string(offloadingv1beta1.SelectedName)
+	switch {
+	case selected && w.remoteName == "":
+		return nil, Usagef("--namespace-mapping-strategy=SelectedName needs --remote-namespace-name")
+	case !selected && w.remoteName != "":
+		return nil, Usagef("--remote-namespace-name is used with --namespace-mapping-strategy=SelectedName only")
+	}
+	selector, err := nodeSelector(w.selectors)
+	if err != nil {
+		return nil, err
+	}
+	return &offloadingv1beta1.NamespaceOffloading{
+		TypeMeta:   metav1.TypeMeta{APIVersion: offloadingv1beta1.SchemeGroupVersion.String(), Kind: "NamespaceOffloading"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloadingv1beta1.NamespaceOffloadingName},
+		Spec: offloadingv1beta1.NamespaceOffloadingSpec{
+			NamespaceMappingStrategy: offloadingv1beta1.NamespaceMappingStrategy(w.mapping), RemoteNamespaceName: w.remoteName,
+			PodOffloadingStrategy: offloadingv1beta1.PodOffloadingStrategy(w.strategy), ClusterSelector: selector,
+		},
+	}, nil
+}
+
+// nodeSelector makes a term of each selector: one that matches is enough.
+func nodeSelector(selectors []string) (out corev1.NodeSelector, err error) {
+	for _, text := range selectors {
+		requirements, err := labels.ParseToRequirements(text)
+		if err != nil {
+			return out, Usagef("--selector %q: %w", text, err)
+		}
+		if len(requirements) == 0 {
+			return out, Usagef("--selector is empty: leave it out to select every virtual node")
+		}
+		var term corev1.NodeSelectorTerm
+		for _, r := range requirements {
+			term.MatchExpressions = append(term.MatchExpressions, corev1.NodeSelectorRequirement{Key: r.Key(), Operator: operator(r.Operator()), Values: r.ValuesUnsorted()})
+		}
+		out.NodeSelectorTerms = append(out.NodeSelectorTerms, term)
+	}
+	return out, nil
+}
+
+// operator translates an operator of label selectors for node selectors.
+func operator(o selection.Operator) corev1.NodeSelectorOperator {
+	switch o {
+	case selection.NotIn, selection.NotEquals:
+		return corev1.NodeSelectorOpNotIn
+	case selection.Exists:
+		return corev1.NodeSelectorOpExists
+	case selection.DoesNotExist:
+		return corev1.NodeSelectorOpDoesNotExist
+	case selection.GreaterThan:
+		return corev1.NodeSelectorOpGt
+	case selection.LessThan:
+		return corev1.NodeSelectorOpLt
+	}
+	return corev1.NodeSelectorOpIn
+}
+
+// ask creates the NamespaceOffloading, or makes the one that is there like it.
+func ask(ctx context.Context, to *clients, want *offloadingv1beta1.NamespaceOffloading, out io.Writer) error {
+	namespace := want.Namespace
+	if _, err := to.core.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no namespace %s in this cluster: make it first (kubectl create namespace %s)", namespace, namespace)
+	} else if err != nil && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("reading namespace %s: %w", namespace, err)
+	}
+	client := to.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace)
+	have, err := client.Get(ctx, want.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && !noSuchKind(err) {
+		if _, err := client.Create(ctx, want, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("offloading namespace %s: %w", namespace, err)
+		}
+		return say(out, "namespace %s: offloading is asked for (%s, twins by %s)", namespace, want.Spec.PodOffloadingStrategy, want.Spec.NamespaceMappingStrategy)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
+	}
+	return change(ctx, to, have, want, out)
+}
+
+// change makes a NamespaceOffloading that is there like the wanted one.
+func change(ctx context.Context, to *clients, have, want *offloadingv1beta1.NamespaceOffloading, out io.Writer) error {
+	namespace := have.Namespace
+	mapping := have.Spec.NamespaceMappingStrategy
+	if mapping == "" {
+		mapping = offloadingv1beta1.DefaultName
+	}
+	switch {
+	case have.DeletionTimestamp != nil:
+		return fmt.Errorf("namespace %s is just being taken back from the providers: offload it again when that has ended", namespace)
+	case mapping != want.Spec.NamespaceMappingStrategy, have.Spec.RemoteNamespaceName != want.Spec.RemoteNamespaceName:
+		return fmt.Errorf("namespace %s is offloaded already, with twins named by %s: that cannot be changed; unoffload it first, which removes its pods there",
+			namespace, named(mapping, have.Spec.RemoteNamespaceName))
+	case have.Spec.PodOffloadingStrategy == want.Spec.PodOffloadingStrategy && equality.Semantic.DeepEqual(have.Spec.ClusterSelector, want.Spec.ClusterSelector):
+		return say(out, "namespace %s: offloading is asked for already", namespace)
+	}
+	next := have.DeepCopy()
+	next.Spec.PodOffloadingStrategy, next.Spec.ClusterSelector = want.Spec.PodOffloadingStrategy, want.Spec.ClusterSelector
+	if _, err := to.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("changing the offloading of namespace %s: %w", namespace, err)
+	}
+	return say(out, "namespace %s: offloading is changed (%s)", namespace, want.Spec.PodOffloadingStrategy)
+}
+
+func named(mapping offloadingv1beta1.NamespaceMappingStrategy, remoteName string) string {
+	if remoteName == "" {
+		return string(mapping)
+	}
+	return fmt.Sprintf("%s %s", mapping, remoteName)
+}
+
+const unoffloadAbout = `Unoffload deletes the NamespaceOffloading of a namespace and waits until the providers
+have removed its twin. The namespace's pods in the providers end, and become Failed here
+(OffloadingAborted); those that a Deployment or the like owns are made anew.
+
+A provider that is away does not hold anything up here: it removes the twin when it is
+reached again. Asking again waits for what is left. A twin that holds volumes is kept for
+them, and the end says so.`
+
+func (c *commands) unoffload() *cobra.Command {
+	var wait bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use: "namespace NAME", Aliases: []string{"namespaces", "ns"},
+		Short: "Take a namespace back from the other clusters",
+		Long:  unoffloadAbout, Example: c.example("  %[1]s unoffload namespace shop --timeout=5m"), Args: oneName("namespace"),
+	}
+	addWait(cmd.Flags(), &wait, &timeout, 2*time.Minute, "until the providers have removed the twin")
+	conn := c.connection(cmd.Flags())
+	cmd.ValidArgsFunction = c.completer(conn, offloadedNames)
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+		to, err := c.connect(conn)
+		if err != nil {
+			return err
+		}
+		out := cmd.OutOrStdout()
+		uid, err := takeBack(cmd.Context(), to, args[0], out)
+		if err != nil || !wait {
+			return explain(err)
+		}
+		return explain(c.untilTakenBack(cmd.Context(), to, args[0], uid, timeout, out))
+	})
+	return parent("unoffload", "Take back what runs in other clusters", cmd)
+}
+
+func offloadedNames(ctx context.Context, to *clients) (names []string, err error) {
+	list, err := to.liqod.OffloadingV1beta1().NamespaceOffloadings("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range list.Items {
+		names = append(names, o.Namespace)
+	}
+	return names, nil
+}
+
+// takeBack deletes the NamespaceOffloading of a namespace and returns its UID; empty if
+// there is none.
+func takeBack(ctx context.Context, to *clients, namespace string, out io.Writer) (string, error) {
+	client := to.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace)
+	have, err := client.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && !noSuchKind(err) {
+		return "", say(out, "namespace %s: it is not offloaded", namespace)
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
+	}
+	err = client.Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(have.UID)}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("taking namespace %s back: %w", namespace, err)
+	}
+	return string(have.UID), say(out, "namespace %s: its offloading is deleted", namespace)
+}

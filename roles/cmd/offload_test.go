@@ -1,0 +1,247 @@
+package cmd
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// answer is the status of an offloading that milan and turin are asked for.
+func answer(phase offloadingv1beta1.OffloadingPhase, reason, message string, milan metav1.Condition) offloadingv1beta1.NamespaceOffloadingStatus {
+	return offloadingv1beta1.NamespaceOffloadingStatus{
+		OffloadingPhase: phase, Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: reason, Message: message}},
+		RemoteNamespacesConditions: map[string][]metav1.Condition{
+			"milan": {{Type: "OffloadingRequired", Status: metav1.ConditionTrue}, milan},
+			"turin": {{Type: "OffloadingRequired", Status: metav1.ConditionFalse}, {Type: "Ready", Status: metav1.ConditionFalse, Message: "leaves"}},
+		},
+	}
+}
+
+func creating() offloadingv1beta1.NamespaceOffloadingStatus {
+	return answer(offloadingv1beta1.PhaseInProgress, "InProgress", "milan: asked", metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Message: "asked"})
+}
+
+func standing() offloadingv1beta1.NamespaceOffloadingStatus {
+	return answer(offloadingv1beta1.PhaseReady, "Ready", "namespace shop-rome stands in cluster milan", metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Message: "stands"})
+}
+
+func TestOffload(t *testing.T) {
+	waiting := "waiting for liqod's controller to look at it (if that takes long: liqod check)\n"
+	asked := "namespace shop: offloading is asked for (LocalAndRemote, twins by DefaultName)\n"
+	for name, tc := range map[string]struct {
+		answers []offloadingv1beta1.NamespaceOffloadingStatus
+		args    []string
+		out     string
+		err     string
+	}{
+		"waits and tells": {
+			[]offloadingv1beta1.NamespaceOffloadingStatus{{}, {}, creating(), creating(), standing()}, nil,
+			asked + waiting + "milan: asked\nmilan: stands\nnamespace shop: offloaded; namespace shop-rome stands in cluster milan\n", "",
+		},
+		"does not wait": {[]offloadingv1beta1.NamespaceOffloadingStatus{{}}, []string{"--wait=false"}, asked, ""},
+		"time is over": {
+			[]offloadingv1beta1.NamespaceOffloadingStatus{creating()}, []string{"--timeout=20ms"}, asked + "milan: asked\n",
+			"namespace shop is not offloaded yet, timed out after 20ms; what was asked for stands. Still missing: milan: asked",
+		},
+		"no controller": {
+			[]offloadingv1beta1.NamespaceOffloadingStatus{{}}, []string{"--timeout=20ms"}, asked + waiting,
+			"Still missing: waiting for liqod's controller to look at it",
+		},
+		"invalid": {
+			[]offloadingv1beta1.NamespaceOffloadingStatus{{OffloadingPhase: offloadingv1beta1.PhaseAllFailed,
+				Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Invalid", Message: "the name is too long"}}}}, nil,
+			asked, "namespace shop is not offloaded: the name is too long",
+		},
+		"nobody selected": {
+			[]offloadingv1beta1.NamespaceOffloadingStatus{{OffloadingPhase: offloadingv1beta1.PhaseNoClusterSelected,
+				Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "NoClusterSelected", Message: "no virtual node matches"}}}}, nil,
+			asked, "no virtual node matches",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster()
+			c.answers(tc.answers...)
+			out, err := c.run(t, append([]string{"offload", "namespace", "shop"}, tc.args...)...)
+			require.Equal(t, tc.out, out)
+			if tc.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.err)
+				require.Equal(t, ExitProblem, code(err))
+			}
+			require.NotNil(t, c.offloading(t), "what was asked for stands")
+		})
+	}
+}
+
+func existing(change func(*offloadingv1beta1.NamespaceOffloading)) *offloadingv1beta1.NamespaceOffloading {
+	o := &offloadingv1beta1.NamespaceOffloading{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading", UID: "1", Labels: map[string]string{"kept": "yes"}},
+		Spec:       offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.DefaultName, PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote},
+	}
+	change(o)
+	return o
+}
+
+func TestOffloadAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		have func(*offloadingv1beta1.NamespaceOffloading)
+		args []string
+		out  string
+		err  string
+	}{
+		"the same":    {func(*offloadingv1beta1.NamespaceOffloading) {}, nil, "namespace shop: offloading is asked for already\n", ""},
+		"otherwise":   {func(*offloadingv1beta1.NamespaceOffloading) {}, []string{"--pod-offloading-strategy=Remote", "-l", "a=b"}, "namespace shop: offloading is changed (Remote)\n", ""},
+		"other names": {func(*offloadingv1beta1.NamespaceOffloading) {}, []string{"--namespace-mapping-strategy=EnforceSameName"}, "", "is offloaded already, with twins named by DefaultName"},
+		"selected names": {func(o *offloadingv1beta1.NamespaceOffloading) {
+			o.Spec.NamespaceMappingStrategy, o.Spec.RemoteNamespaceName = offloadingv1beta1.SelectedName, "store"
+		}, nil, "", "with twins named by SelectedName store: that cannot be changed; unoffload it first"},
+		"on its way out": {func(o *offloadingv1beta1.NamespaceOffloading) { o.DeletionTimestamp = ptr.To(metav1.Now()) }, nil, "", "offload it again when that has ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(existing(tc.have))
+			out, err := c.run(t, append([]string{"offload", "namespace", "shop", "--wait=false"}, tc.args...)...)
+			require.Equal(t, tc.out, out)
+			if tc.err != "" {
+				require.ErrorContains(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
+			have := c.offloading(t)
+			require.Equal(t, "yes", have.Labels["kept"])
+			if len(tc.args) > 0 {
+				require.Equal(t, offloadingv1beta1.PodsRemote, have.Spec.PodOffloadingStrategy)
+				require.Len(t, have.Spec.ClusterSelector.NodeSelectorTerms, 1)
+			}
+		})
+	}
+}
+
+func TestOffloadOfWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	_, err := newCluster().run(t, "offload", "namespace", "market")
+	require.EqualError(t, err, "there is no namespace market in this cluster: make it first (kubectl create namespace market)")
+}
+
+// A cluster without liqod's kinds answers in its own way.
+func TestNotInstalled(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	c.liqod.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewGenericServerResponse(404, action.GetVerb(), action.GetResource().GroupResource(), "offloading", "404 page not found", 0, true)
+	})
+	for _, args := range [][]string{{"offload", "namespace", "shop"}, {"unoffload", "namespace", "shop"}} {
+		_, err := c.run(t, args...)
+		require.ErrorContains(t, err, "liqod is not installed in this cluster")
+	}
+	out, err := c.run(t, "check")
+	require.Equal(t, ExitProblem, code(err))
+	require.Contains(t, out, "✘ CRDs: the API server lacks foreignclusters")
+}
+
+func TestWaitSurvivesAnOutage(t *testing.T) {
+	t.Parallel()
+	c := newCluster(existing(func(*offloadingv1beta1.NamespaceOffloading) {}))
+	c.answers(standing())
+	turn := 0
+	c.liqod.PrependReactor("get", "namespaceoffloadings", func(clienttesting.Action) (bool, runtime.Object, error) {
+		turn++
+		if turn == 2 { // the first is asked before the wait
+			return true, nil, apierrors.NewInternalError(errors.New("etcd is away"))
+		}
+		return false, nil, nil
+	})
+	out, err := c.run(t, "offload", "namespace", "shop")
+	require.NoError(t, err)
+	require.Contains(t, out, "waiting for the API server: ")
+	require.Contains(t, out, "namespace shop: offloaded")
+}
+
+func TestUnoffload(t *testing.T) {
+	mapOf := func(change func(*offloadingv1beta1.NamespaceMap)) *offloadingv1beta1.NamespaceMap {
+		m := &offloadingv1beta1.NamespaceMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+			Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{
+				"shop": {RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingTerminating}}},
+		}
+		change(m)
+		return m
+	}
+	deleted := "namespace shop: its offloading is deleted\n"
+	for name, tc := range map[string]struct {
+		objects []runtime.Object
+		args    []string
+		out     string
+		err     string
+	}{
+		"gone at once":  {[]runtime.Object{existing(func(*offloadingv1beta1.NamespaceOffloading) {})}, nil, deleted + "namespace shop: no provider has anything of it any more\n", ""},
+		"not offloaded": {nil, nil, "namespace shop: it is not offloaded\n", ""},
+		"a peer's own map is none of ours": {
+			[]runtime.Object{existing(func(*offloadingv1beta1.NamespaceOffloading) {}), mapOf(func(m *offloadingv1beta1.NamespaceMap) { m.Name = "rome" })}, nil,
+			deleted + "namespace shop: no provider has anything of it any more\n", "",
+		},
+		"does not wait": {
+			[]runtime.Object{existing(func(*offloadingv1beta1.NamespaceOffloading) {}), mapOf(func(*offloadingv1beta1.NamespaceMap) {})}, []string{"--wait=false"}, deleted, "",
+		},
+		"the twin stays": {
+			[]runtime.Object{existing(func(*offloadingv1beta1.NamespaceOffloading) {}), mapOf(func(*offloadingv1beta1.NamespaceMap) {})}, []string{"--timeout=20ms"},
+			deleted + "milan: namespace shop-rome is being removed\n",
+			"namespace shop is not gone from everywhere, timed out after 20ms; nothing more has to be asked for. Left: milan: namespace shop-rome is being removed",
+		},
+		"the twin is kept for its volumes": {
+			[]runtime.Object{existing(func(*offloadingv1beta1.NamespaceOffloading) {}), mapOf(func(m *offloadingv1beta1.NamespaceMap) {
+				m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingTerminating, Message: "kept for its volumes"}
+			})}, nil,
+			deleted + "milan: kept for its volumes\nnamespace shop: taken back; what is kept for its volumes stays until somebody deletes it\n", "",
+		},
+		"the peer is away": {
+			[]runtime.Object{mapOf(func(m *offloadingv1beta1.NamespaceMap) {
+				m.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: offloadingv1beta1.ReasonReplicationFailed, Message: "timeout"}}
+			})}, []string{"--timeout=20ms"},
+			"namespace shop: it is not offloaded\nmilan: namespace shop-rome is removed when the cluster is reached again: timeout\n", "Left: milan",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(tc.objects...)
+			out, err := c.run(t, append([]string{"unoffload", "namespace", "shop"}, tc.args...)...)
+			require.Equal(t, tc.out, out)
+			if tc.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.err)
+			}
+			require.Nil(t, c.offloading(t))
+		})
+	}
+}
+
+func TestStatusReads(t *testing.T) {
+	t.Parallel()
+	c := newCluster(existing(func(o *offloadingv1beta1.NamespaceOffloading) { o.Status = standing() }))
+	c.core.PrependReactor("list", "daemonsets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("daemonsets"), "", nil)
+	})
+	out, err := c.run(t, "status", "-n", "elsewhere")
+	require.Equal(t, ExitProblem, code(err), "there is no controller")
+	require.Contains(t, out, "namespace elsewhere has no Deployment of it")
+	require.Contains(t, out, "milan: 0 pods")
+	out, err = c.run(t, "check", "-o", "yaml")
+	require.Equal(t, ExitProblem, code(err))
+	require.Contains(t, out, "health: problem\n")
+	require.Contains(t, out, "daemonsets is forbidden")
+	_, err = c.run(t, "status", "genoa")
+	require.ErrorContains(t, err, `there is no peer "genoa"`)
+	require.Equal(t, ExitUnknown, code(err))
+}

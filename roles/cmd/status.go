@@ -1,0 +1,144 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+const statusAbout = `Status tells how liqod is in this cluster: problems first, then the peers, their health,
+and what is offloaded to them. With the ids of peers it tells more about those, and
+nothing of the others.
+
+The exit code is 0 when everything is well, 1 when there are problems, and 2 when some of it
+could not be found out. Unknown is not down: it is said where nobody can tell, as when the
+controller that would have to does not run.`
+
+const statusExamples = `  %[1]s status
+  %[1]s status milan
+  %[1]s status -o json | jq '.peers[] | {clusterID, health}'`
+
+const checkAbout = `Check looks at the installation (kinds, roles, webhook, versions) and at each peering, item by
+item, and says for each problem what to do. It changes nothing.
+
+  ✔ well   ‼ worth a look   ? could not be found out   ✘ a problem
+
+The exit code is 1 when there is a problem, else 2 when something could not be found out, else
+0. DaemonSets whose pods land on virtual nodes are listed with the affinity that keeps
+them away.`
+
+// inquiry is what status and check are asked with.
+type inquiry struct {
+	conn      *connection
+	namespace string
+	output    string
+	timeout   time.Duration
+}
+
+func (c *commands) inquiry(cmd *cobra.Command) *inquiry {
+	in := &inquiry{}
+	flags := cmd.Flags()
+	addChoice(cmd, &in.output, "output", "o", "format, instead of text", asJSON, asYAML)
+	flags.StringVarP(&in.namespace, "namespace", "n", "", "`namespace` that liqod is installed in; else it is looked for")
+	flags.DurationVar(&in.timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
+	in.conn = c.connection(flags)
+	return in
+}
+
+func (c *commands) snapshot(ctx context.Context, in *inquiry) (*report.Snapshot, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, in.timeout, fmt.Errorf("%w after %s", errTimeout, in.timeout))
+	defer cancel()
+	in.conn.limit = in.timeout // discovery knows no contexts
+	to, err := c.connect(in.conn)
+	if err != nil {
+		return nil, err
+	}
+	return c.look(ctx, to, in.namespace)
+}
+
+func (c *commands) status() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "status [PEER...]", Short: "Tell how the peerings are, and what is offloaded",
+		Long: statusAbout, Example: c.example(statusExamples), Args: cobra.ArbitraryArgs,
+	}
+	in := c.inquiry(cmd)
+	cmd.ValidArgsFunction = c.completer(in.conn, peerNames)
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+		s, err := c.snapshot(cmd.Context(), in)
+		if err != nil {
+			return err
+		}
+		status, err := report.Summarize(s).Of(args...)
+		if err != nil {
+			return unknown(err)
+		}
+		switch {
+		case in.output != "":
+			err = printData(cmd.OutOrStdout(), in.output, status)
+		case len(args) > 0:
+			_, err = fmt.Fprint(cmd.OutOrStdout(), status.DetailText())
+		default:
+			_, err = fmt.Fprint(cmd.OutOrStdout(), status.Text())
+		}
+		return orCode(err, status.Health)
+	})
+	return cmd
+}
+
+func (c *commands) check() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "check", Short: "Look for what is wrong with the installation and the peerings",
+		Long: checkAbout, Example: c.example("  %[1]s check\n  %[1]s check --context rome -o json"), Args: noArguments,
+	}
+	in := c.inquiry(cmd)
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+		s, err := c.snapshot(cmd.Context(), in)
+		if err != nil {
+			return err
+		}
+		findings := report.Check(s)
+		if in.output != "" {
+			err = printData(cmd.OutOrStdout(), in.output, map[string]any{"health": report.Worst(findings), "findings": findings})
+		} else {
+			_, err = fmt.Fprint(cmd.OutOrStdout(), report.CheckText(findings))
+		}
+		return orCode(err, report.Worst(findings))
+	})
+	return cmd
+}
+
+// orCode returns an error, or the exit code of a level.
+func orCode(err error, level report.Level) error {
+	switch {
+	case err != nil:
+		return err
+	case level == report.Problem:
+		return &Error{Code: ExitProblem}
+	case level == report.Unknown:
+		return &Error{Code: ExitUnknown}
+	}
+	return nil
+}
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return Usagef("%s takes no arguments: %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+func peerNames(ctx context.Context, to *clients) (ids []string, err error) {
+	list, err := to.liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, fc := range list.Items {
+		ids = append(ids, fc.Spec.ClusterID)
+	}
+	return ids, nil
+}

@@ -1,0 +1,212 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+var errTimeout = errors.New("timed out")
+
+func addWait(flags *pflag.FlagSet, wait *bool, timeout *time.Duration, limit time.Duration, until string) {
+	flags.BoolVar(wait, "wait", true, "wait "+until)
+	flags.DurationVar(timeout, "timeout", limit, "how long to wait; 0 is without end")
+}
+
+// look is how far something is that is waited for.
+type look struct {
+	// lines tell the state of each part, by its name.
+	lines map[string]string
+	// done says that nothing is left to wait for; failed, that waiting does not help.
+	done, failed bool
+}
+
+// until looks again and again, and tells each part whose state has changed, until it is
+// done or has failed, or the time is over. It returns the last look.
+func (c *commands) until(ctx context.Context, timeout time.Duration, out io.Writer, see func(context.Context) (look, error)) (look, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w after %s", errTimeout, timeout))
+		defer cancel()
+	}
+	told := map[string]string{}
+	var last look
+	err := wait.PollUntilContextCancel(ctx, c.every, true, func(ctx context.Context) (bool, error) {
+		now, err := see(ctx)
+		if ctx.Err() != nil {
+			return false, nil
+		}
+		if err != nil {
+			if permanent(err) {
+				return false, err
+			}
+			now = look{lines: map[string]string{"": "waiting for the API server: " + err.Error()}}
+		} else {
+			last = now
+		}
+		for _, part := range slices.Sorted(maps.Keys(now.lines)) {
+			if line := now.lines[part]; line != told[part] {
+				told[part] = line
+				if err := say(out, "%s", prefixed(part, line)); err != nil {
+					return false, err
+				}
+			}
+		}
+		return now.done || now.failed, nil
+	})
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errTimeout) {
+		err = cause
+	}
+	return last, err
+}
+
+// permanent says that asking again does not help.
+func permanent(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || noSuchKind(err)
+}
+
+func prefixed(part, line string) string {
+	if part == "" {
+		return line
+	}
+	return part + ": " + line
+}
+
+// untilOffloaded waits until every selected provider has the twin of a namespace.
+func (c *commands) untilOffloaded(ctx context.Context, to *clients, namespace string, timeout time.Duration, out io.Writer) error {
+	message := ""
+	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
+		o, err := to.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) && !noSuchKind(err) {
+			return look{lines: map[string]string{"": "the NamespaceOffloading was deleted meanwhile"}, failed: true}, nil
+		}
+		if err != nil {
+			return look{}, err
+		}
+		var now look
+		now, message = c.offloaded(o)
+		return now, nil
+	})
+	switch {
+	case errors.Is(err, errTimeout):
+		return fmt.Errorf("namespace %s is not offloaded yet, %w; what was asked for stands. Still missing: %s", namespace, err, missing(last, message))
+	case err != nil:
+		return fmt.Errorf("waiting for namespace %s: %w", namespace, err)
+	case last.failed:
+		return fmt.Errorf("namespace %s is not offloaded: %s", namespace, missing(last, message))
+	}
+	return say(out, "namespace %s: offloaded; %s", namespace, message)
+}
+
+// missing is what a wait that has ended early was for.
+func missing(last look, message string) string {
+	if message != "" {
+		return message
+	}
+	var parts []string
+	for _, part := range slices.Sorted(maps.Keys(last.lines)) {
+		parts = append(parts, prefixed(part, last.lines[part]))
+	}
+	if len(parts) == 0 {
+		return "an answer of the API server"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// offloaded judges a NamespaceOffloading, and returns what its condition says.
+func (c *commands) offloaded(o *offloadingv1beta1.NamespaceOffloading) (look, string) {
+	ready := meta.FindStatusCondition(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
+	if o.Status.ObservedGeneration != o.Generation || ready == nil {
+		return look{lines: map[string]string{"": "waiting for liqod's controller to look at it (if that takes long: " + c.program + " check)"}}, ""
+	}
+	now := look{lines: map[string]string{}}
+	for id, conditions := range o.Status.RemoteNamespacesConditions {
+		if meta.IsStatusConditionFalse(conditions, offloadingv1beta1.RemoteNamespaceOffloadingRequired) {
+			continue
+		}
+		if c := meta.FindStatusCondition(conditions, offloadingv1beta1.RemoteNamespaceReady); c != nil {
+			now.lines[id] = c.Message
+		}
+	}
+	now.done = o.Status.OffloadingPhase == offloadingv1beta1.PhaseReady
+	now.failed = ready.Reason == offloadingv1beta1.ReasonInvalid || o.Status.OffloadingPhase == offloadingv1beta1.PhaseNoClusterSelected
+	return now, ready.Message
+}
+
+// untilTakenBack waits until a NamespaceOffloading and the twins of its namespace are gone.
+func (c *commands) untilTakenBack(ctx context.Context, to *clients, namespace, uid string, timeout time.Duration, out io.Writer) error {
+	begun := uid != ""
+	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
+		now := look{lines: map[string]string{}}
+		o, err := to.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+		switch {
+		case err == nil && string(o.UID) == uid:
+			now.lines[""] = "waiting for liqod's controller to withdraw it (if that takes long: " + c.program + " check)"
+			return now, nil
+		case err == nil:
+			now.lines[""], now.failed = "the namespace was offloaded again meanwhile", true
+			return now, nil
+		case !apierrors.IsNotFound(err) || noSuchKind(err):
+			return now, err
+		}
+		maps, err := to.liqod.OffloadingV1beta1().NamespaceMaps("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return now, fmt.Errorf("listing NamespaceMaps: %w", err)
+		}
+		left := twins(namespace, maps.Items, now.lines)
+		now.done = left == 0
+		begun = begun || len(now.lines) > 0
+		return now, nil
+	})
+	switch {
+	case errors.Is(err, errTimeout):
+		return fmt.Errorf("namespace %s is not gone from everywhere, %w; nothing more has to be asked for. Left: %s", namespace, err, missing(last, ""))
+	case err != nil:
+		return fmt.Errorf("waiting for namespace %s: %w", namespace, err)
+	case last.failed:
+		return fmt.Errorf("namespace %s: %s", namespace, missing(last, ""))
+	case !begun:
+		return nil
+	}
+	if len(last.lines) > 0 {
+		return say(out, "namespace %s: taken back; what is kept for its volumes stays until somebody deletes it", namespace)
+	}
+	return say(out, "namespace %s: no provider has anything of it any more", namespace)
+}
+
+// twins tells, by provider, what is left of a namespace there, and returns how many of
+// that are to go. Those that are kept for their volumes stay.
+func twins(namespace string, all []offloadingv1beta1.NamespaceMap, lines map[string]string) (left int) {
+	for _, m := range all {
+		own := m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" && m.Namespace == corev1beta1.TenantNamespace(m.Name)
+		twin, ok := m.Status.CurrentMapping[namespace]
+		if !own || !ok {
+			continue
+		}
+		if twin.Phase == offloadingv1beta1.MappingTerminating && twin.Message != "" {
+			lines[m.Name] = twin.Message
+			continue
+		}
+		left++
+		lines[m.Name] = fmt.Sprintf("namespace %s is being removed", twin.RemoteNamespace)
+		c := meta.FindStatusCondition(m.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
+		if c != nil && c.Reason == offloadingv1beta1.ReasonReplicationFailed {
+			lines[m.Name] = fmt.Sprintf("namespace %s is removed when the cluster is reached again: %s", twin.RemoteNamespace, c.Message)
+		}
+	}
+	return left
+}
