@@ -23,6 +23,7 @@ const soon = 20 * time.Second
 
 func TestNamespaces(t *testing.T) {
 	w := newWorld(t)
+	t.Run("Commands", func(t *testing.T) { testCommands(t, w) })
 	t.Run("Strategies", func(t *testing.T) { testStrategies(t, w) })
 	t.Run("Affinity", func(t *testing.T) { testAffinityKept(t, w) })
 	t.Run("Mapping", func(t *testing.T) { testMapping(t, w) })

@@ -81,6 +81,13 @@ func New(ctx context.Context, l *lab.Lab, full *lab.Full) (*Sites, error) {
 	return s, nil
 }
 
+// Command is liqod as a person runs it, who has no kubeconfig but the one that is named.
+func (s *Sites) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, s.binary, args...)
+	cmd.Env = []string{"HOME=" + s.Lab.Dir(), "PATH=" + os.Getenv("PATH")}
+	return cmd
+}
+
 func repository(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/liqod/liqod").Output()
 	if err != nil {

@@ -1,0 +1,198 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// testCommands runs the commands as an administrator does: as a process of its own, in a
+// world where nothing is wrong.
+func testCommands(t *testing.T, w *world) {
+	t.Run("Offload", func(t *testing.T) { testCommandOffload(t, w) })
+	t.Run("Status", func(t *testing.T) { testCommandStatus(t, w) })
+	t.Run("DaemonSets", func(t *testing.T) { testCommandDaemonSets(t, w) })
+	t.Run("PeerAway", func(t *testing.T) { testCommandPeerAway(t, w) })
+	t.Run("NoController", func(t *testing.T) { testCommandNoController(t, w) })
+	t.Run("Unoffload", func(t *testing.T) { testCommandUnoffload(t, w) })
+}
+
+// command runs a command with the kubeconfig of a cluster's administrator, and returns what
+// it printed and its exit code.
+func (w *world) command(ctx context.Context, s *site.Site, args ...string) (string, int, error) {
+	return finish(w.sites.Command(ctx, append(args, "--kubeconfig", s.Kubeconfig)...))
+}
+
+func finish(cmd *exec.Cmd) (string, int, error) {
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return "", -1, err
+	}
+	return string(out), cmd.ProcessState.ExitCode(), nil
+}
+
+// says returns a condition: a command ends with a code and prints all of the texts.
+func (w *world) says(s *site.Site, args []string, code int, texts ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		out, have, err := w.command(ctx, s, args...)
+		if err != nil {
+			return err
+		}
+		if have != code {
+			return fmt.Errorf("%v ended with code %d, not %d:\n%s", args, have, code, out)
+		}
+		for _, text := range texts {
+			if !strings.Contains(out, text) {
+				return fmt.Errorf("%v does not say %q:\n%s", args, text, out)
+			}
+		}
+		return nil
+	}
+}
+
+func testCommandOffload(t *testing.T, w *world) {
+	within(t, soon, "check finds nothing wrong", w.says(w.rome, []string{"check"}, 0,
+		"✔ role controller", "✔ admission webhook", "✔ API server: the API server answers", "✔ virtual node milan: Ready", "Everything is well."))
+	require.NoError(t, w.says(w.rome, []string{"offload", "namespace", "shop"}, 1, "there is no namespace shop")(t.Context()))
+	_, err := w.rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	offload := []string{"offload", "namespace", "shop", "--selector=region in (north)"}
+	require.NoError(t, w.says(w.rome, offload, 0, "milan: namespace shop-rome stands in cluster milan", "namespace shop: offloaded")(t.Context()))
+	_, err = w.milan.Client().CoreV1().Namespaces().Get(t.Context(), "shop-rome", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, w.says(w.rome, offload, 0, "asked for already")(t.Context()))
+	offload = append(offload, "--pod-offloading-strategy=Remote")
+	require.NoError(t, w.says(w.rome, offload, 0, "offloading is changed (Remote)", "namespace shop: offloaded")(t.Context()))
+	require.NoError(t, w.says(w.rome, append(offload, "--namespace-mapping-strategy=EnforceSameName"), 1, "unoffload it first")(t.Context()))
+}
+
+// summary is the part of the status in JSON that this test reads.
+type summary struct {
+	Cluster string
+	Health  string
+	Peers   []struct {
+		ClusterID, Role, Health string
+		VirtualNodes            []struct {
+			Name, Health string
+			Pods         int
+			Used         corev1.ResourceList
+		}
+		Hosted struct{ Namespaces, Pods int }
+	}
+	Namespaces []struct {
+		Name, Phase string
+		Peers       []struct {
+			ClusterID string
+			Ready     bool
+			Pods      int
+		}
+	}
+}
+
+func (w *world) summary(ctx context.Context, s *site.Site) (summary, int, error) {
+	var have summary
+	out, code, err := w.command(ctx, s, "status", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &have)
+	}
+	if err == nil && len(have.Peers) != 1 {
+		err = fmt.Errorf("not one peer: %s", out)
+	}
+	return have, code, err
+}
+
+func testCommandStatus(t *testing.T, w *world) {
+	w.bare(t, "shop", "web", nil)
+	within(t, soon, "the pod runs in milan", w.placed("shop", "web", "milan"))
+	have, code, err := w.summary(t.Context(), w.rome)
+	require.NoError(t, err)
+	require.Equal(t, 0, code)
+	require.Equal(t, "rome", have.Cluster)
+	require.Equal(t, "ok", have.Health)
+	require.Equal(t, "milan", have.Peers[0].ClusterID)
+	require.Equal(t, "Provider", have.Peers[0].Role)
+	require.Equal(t, 1, have.Peers[0].VirtualNodes[0].Pods)
+	require.Equal(t, "Ready", have.Namespaces[0].Phase)
+	require.Equal(t, 1, have.Namespaces[0].Peers[0].Pods)
+
+	have, _, err = w.summary(t.Context(), w.milan)
+	require.NoError(t, err)
+	require.Equal(t, "Consumer", have.Peers[0].Role)
+	require.Equal(t, 1, have.Peers[0].Hosted.Pods)
+	require.Equal(t, 1, have.Peers[0].Hosted.Namespaces)
+
+	require.NoError(t, w.says(w.rome, []string{"status"}, 0, "Cluster rome: healthy", "Healthy", "milan: 1 pod")(t.Context()))
+	require.NoError(t, w.says(w.rome, []string{"status", "milan"}, 0, "Peer milan", "shop as shop-rome: 1 pod")(t.Context()))
+	require.NoError(t, w.says(w.rome, []string{"status", "genoa"}, 2, `there is no peer "genoa": the peers are milan`)(t.Context()))
+
+	// As kubectl finds it.
+	plugin := filepath.Join(t.TempDir(), "kubectl-liqo")
+	cmd := w.sites.Command(t.Context(), "status", "--kubeconfig", w.rome.Kubeconfig)
+	require.NoError(t, os.Symlink(cmd.Path, plugin))
+	cmd.Path, cmd.Args[0] = plugin, plugin
+	out, code, err := finish(cmd)
+	require.NoError(t, err)
+	require.Equal(t, 0, code, out)
+}
+
+func testCommandDaemonSets(t *testing.T, w *world) {
+	labels := map[string]string{"app": "agent"}
+	spec := podSpec("sim/agent:1")
+	spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	sets := w.rome.Client().AppsV1().DaemonSets("default")
+	_, err := sets.Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, w.says(w.rome, []string{"check"}, 0, "‼ default/agent: its pods land on virtual nodes (milan)", "operator: NotIn, values: [virtual-node]")(t.Context()))
+	require.NoError(t, sets.Delete(t.Context(), "agent", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
+}
+
+func testCommandPeerAway(t *testing.T, w *world) {
+	w.milan.Proxied().Drop()
+	within(t, outage, "status tells that milan is away", w.says(w.rome, []string{"status"}, 1, "✘ milan, API server: ", "Fix: see whether https://", "Unhealthy"))
+	have, _, err := w.summary(t.Context(), w.rome)
+	require.NoError(t, err)
+	require.Equal(t, "problem", have.Peers[0].Health)
+	require.Equal(t, 1, have.Peers[0].VirtualNodes[0].Pods, "what runs there is still known here")
+	w.milan.Proxied().Pass()
+	within(t, outage, "status tells that milan is back", w.says(w.rome, []string{"status"}, 0, "Cluster rome: healthy"))
+}
+
+// What nobody can tell is unknown, not down.
+func testCommandNoController(t *testing.T, w *world) {
+	w.rome.Controller.Kill()
+	<-w.rome.Controller.Exited()
+	within(t, soon, "check tells that no controller runs", w.says(w.rome, []string{"check"}, 1, "✘ role controller: ", "no replica leads", "kubectl -n liqod logs deployment/liqod-controller",
+		"? API server: liqod's controller does not run; the last that it said was True"))
+	have, code, err := w.summary(t.Context(), w.rome)
+	require.NoError(t, err)
+	require.Equal(t, 1, code)
+	require.Equal(t, "unknown", have.Peers[0].Health)
+	require.NoError(t, w.says(w.rome, []string{"unoffload", "namespace", "shop", "--timeout=2s"}, 1,
+		"its offloading is deleted", "waiting for liqod's controller to withdraw it", "timed out after 2s")(t.Context()))
+	require.NoError(t, w.sites.Restart(&w.rome.Controller))
+}
+
+func testCommandUnoffload(t *testing.T, w *world) {
+	within(t, outage, "the namespace is taken back", w.says(w.rome, []string{"unoffload", "namespace", "shop", "--timeout=15s"}, 0, "namespace shop: "))
+	require.NoError(t, w.noTwin("shop-rome")(t.Context()), "the command has waited")
+	require.NoError(t, w.says(w.rome, []string{"unoffload", "namespace", "shop"}, 0, "namespace shop: it is not offloaded")(t.Context()))
+	within(t, soon, "all is well again", w.says(w.rome, []string{"check"}, 0, "Everything is well."))
+}
