@@ -169,6 +169,6 @@ func (d *demo) writeKubeconfig() error {
 
 func (d *demo) hints() {
 	d.console.say(`
-To look for yourself, in another terminal and as root (the demo itself needs no kubectl):
-  export KUBECONFIG=%s`, d.kubeconfig())
+To look for yourself, in another terminal and as root (the demo itself needs no kubectl; liqod is in the same folder):
+  export KUBECONFIG=%s PATH=$PATH:%s`, d.kubeconfig(), d.lab.Dir())
 }

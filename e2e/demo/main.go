@@ -131,7 +131,7 @@ Some things to try:
   kubectl --context rome -n shop rollout restart deployment web
   kubectl --context milan -n shop-rome delete pod --all      # they come back: rome asked for them
   kubectl --context rome drain milan --ignore-daemonsets     # everything moves home
-  kubectl --context rome describe virtualnode -A
+  liqod check --context rome
 Files and logs of the clusters are in %s.`, d.lab.Dir())
 	<-ctx.Done()
 }

@@ -12,16 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
 )
 
-var (
-	//go:embed offloading.yaml
-	offloadingManifests string
-	//go:embed shop.yaml
-	shopManifests string
-)
+//go:embed shop.yaml
+var shopManifests string
 
 const (
 	webPods    = 4
@@ -50,20 +45,31 @@ func (d *demo) connect(ctx context.Context) error {
 }
 
 func (d *demo) offload(ctx context.Context) error {
-	d.console.say("%s", strings.TrimSpace(offloadingManifests))
-	d.console.command("kubectl --context rome apply -f e2e/demo/offloading.yaml")
-	if err := d.rome.Apply(ctx, []byte(offloadingManifests)); err != nil {
-		return err
+	d.console.command("kubectl --context rome create namespace " + local)
+	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: local}}
+	if _, err := d.rome.Client().CoreV1().Namespaces().Create(ctx, shop, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating namespace %s: %w", local, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := d.rome.WaitOffloaded(ctx, local, offloadingv1beta1.PhaseReady); err != nil {
+	if err := d.liqod(ctx, "offload", "namespace", local, "--context", "rome", "--timeout", patience.String()); err != nil {
 		return err
 	}
 	if err := d.show(ctx, d.rome, get{namespace: local, resource: "namespaceoffloadings", wide: true}); err != nil {
 		return err
 	}
 	d.console.good("its twin in milan is the namespace %s", twin)
+	return nil
+}
+
+// liqod runs a command and shows the line and what it printed.
+func (d *demo) liqod(ctx context.Context, args ...string) error {
+	d.console.command("liqod " + strings.Join(args, " "))
+	cmd := d.sites.Command(ctx, args...)
+	cmd.Env = append(cmd.Env, "KUBECONFIG="+d.kubeconfig())
+	out, err := cmd.CombinedOutput()
+	d.console.say("%s", strings.TrimSpace(string(out)))
+	if err != nil {
+		return fmt.Errorf("liqod %s: %w", strings.Join(args, " "), err)
+	}
 	return nil
 }
 
@@ -82,6 +88,9 @@ func (d *demo) deploy(ctx context.Context) error {
 		return err
 	}
 	if err := d.show(ctx, d.milan, get{namespace: twin, resource: "pods", wide: true}); err != nil {
+		return err
+	}
+	if err := d.liqod(ctx, "status", "--context", "rome"); err != nil {
 		return err
 	}
 	remote, err := d.remotePods(ctx)
