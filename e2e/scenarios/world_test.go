@@ -35,6 +35,18 @@ func newWorld(t *testing.T, settings ...map[string]any) *world {
 // newAdjustedWorld is newWorld with clusters made otherwise.
 func newAdjustedWorld(t *testing.T, adjust func(*lab.ClusterOptions), settings ...map[string]any) *world {
 	t.Helper()
+	w := newClusters(t, adjust, settings...)
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{Labels: map[string]string{"region": "north"}}))
+	t.Logf("virtual node Ready: %s", time.Since(begin).Round(time.Millisecond))
+	return w
+}
+
+// newClusters is newAdjustedWorld with clusters that do not know each other.
+func newClusters(t *testing.T, adjust func(*lab.ClusterOptions), settings ...map[string]any) *world {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("starts clusters: not with -short")
 	}
@@ -58,11 +70,6 @@ func newAdjustedWorld(t *testing.T, adjust func(*lab.ClusterOptions), settings .
 	begin := time.Now()
 	w.start(t, adjust)
 	t.Logf("two clusters with liqod: %s", time.Since(begin).Round(time.Millisecond))
-	begin = time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{Labels: map[string]string{"region": "north"}}))
-	t.Logf("virtual node Ready: %s", time.Since(begin).Round(time.Millisecond))
 	return w
 }
 

@@ -350,15 +350,15 @@ func (s *Site) AddVirtualNode(ctx context.Context, provider *Site, opts PeerOpti
 		return fmt.Errorf("creating virtual node %s: %w", opts.Node, err)
 	}
 	if s.sites.Full == nil {
-		if err := s.startVKubelet(ctx, tenant, opts.Node); err != nil {
+		if err := s.StartVKubelet(ctx, tenant, opts.Node); err != nil {
 			return err
 		}
 	}
 	return s.WaitVirtualNode(ctx, opts.Node, corev1.ConditionTrue)
 }
 
-// startVKubelet starts, as a process, what the Deployment of the controller asks for.
-func (s *Site) startVKubelet(ctx context.Context, tenant, node string) error {
+// StartVKubelet starts, as a process, what the Deployment of the controller asks for.
+func (s *Site) StartVKubelet(ctx context.Context, tenant, node string) error {
 	name := "vk-" + node
 	var args []string
 	err := lab.Eventually(ctx, func(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -45,6 +46,10 @@ func (c *commands) connection(flags *pflag.FlagSet) *connection {
 type clients struct {
 	core  kubernetes.Interface
 	liqod versioned.Interface
+	// server is the URL of its API server, and ca the certificate that it is believed by,
+	// as PEM; empty where the machine's own are.
+	server string
+	ca     []byte
 	// now is the time by the cluster's clock, as far as it has told.
 	now func() time.Time
 }
@@ -61,9 +66,12 @@ func (c *connection) clients() (*clients, error) {
 	}
 	config.QPS, config.Timeout = -1, c.limit
 	config.UserAgent = client.UserAgent("liqod", c.version, "command")
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, unknown(fmt.Errorf("reading the certificates of the kubeconfig: %w", err))
+	}
 	seen := &clusterClock{}
 	config.Wrap(seen.watch)
-	out := &clients{now: seen.now}
+	out := &clients{now: seen.now, server: config.Host, ca: config.CAData}
 	if out.core, err = kubernetes.NewForConfig(client.Core(config)); err != nil {
 		return nil, unknown(fmt.Errorf("making a client: %w", err))
 	}

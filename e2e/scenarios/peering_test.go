@@ -1,0 +1,167 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// TestPeering makes and ends peerings by the commands, and compares what is in the
+// clusters before and after.
+func TestPeering(t *testing.T) {
+	w := newClusters(t, func(*lab.ClusterOptions) {})
+	ctx := t.Context()
+	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	before := map[*site.Site][]string{}
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		within(t, quickly, s.Name+" has come to rest", func(ctx context.Context) (err error) {
+			before[s], err = inventory(ctx, s)
+			return err
+		})
+	}
+
+	out, code, err := w.command(ctx, w.rome, w.toPeer(w.rome)...)
+	require.NoError(t, err)
+	require.Equal(t, 1, code, out)
+	require.Contains(t, out, "a cluster is no peer of itself")
+
+	begin := time.Now()
+	w.peer(t, w.rome, w.milan)
+	t.Logf("from the command to a virtual node that is Ready: %s", time.Since(begin).Round(time.Millisecond))
+	again := map[*site.Site][]string{}
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		again[s], err = inventory(ctx, s)
+		require.NoError(t, err)
+	}
+	w.peer(t, w.rome, w.milan)
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		have, err := inventory(ctx, s)
+		require.NoError(t, err)
+		require.Equal(t, again[s], have, "asked for again nothing is made anew")
+	}
+	w.peer(t, w.milan, w.rome)
+
+	out, code, err = w.command(ctx, w.rome, "offload", "namespace", "shop", "--pod-offloading-strategy=Remote")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	_, err = w.rome.Client().CoreV1().Pods("shop").Create(ctx, bare("away", corev1.RestartPolicyAlways), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, quickly, "the pod runs in milan", func(ctx context.Context) error {
+		pod, err := w.rome.Client().CoreV1().Pods("shop").Get(ctx, "away", metav1.GetOptions{})
+		if err == nil && (pod.Status.Phase != corev1.PodRunning || pod.Spec.NodeName != "milan") {
+			err = fmt.Errorf("it is %s on %q", pod.Status.Phase, pod.Spec.NodeName)
+		}
+		return err
+	})
+
+	begin = time.Now()
+	out, code, err = w.command(ctx, w.rome, "unpeer", "milan", "--remote-kubeconfig", w.milan.Kubeconfig, "--timeout=1m")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	t.Logf("from the command to the end of both directions: %s\n%s", time.Since(begin).Round(time.Millisecond), out)
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		other := w.milan.Name
+		if s == w.milan {
+			other = w.rome.Name
+		}
+		(*s.VKubelet(other)).Kill()
+		within(t, quickly, "nothing is left in "+s.Name, func(ctx context.Context) error {
+			have, err := inventory(ctx, s)
+			if err != nil {
+				return err
+			}
+			for _, x := range have {
+				if !slices.Contains(before[s], x) && !strings.HasPrefix(x, "namespaceoffloadings.") {
+					err = errors.Join(err, fmt.Errorf("new: %s", x))
+				}
+			}
+			for _, x := range before[s] {
+				if !slices.Contains(have, x) {
+					err = errors.Join(err, fmt.Errorf("gone: %s", x))
+				}
+			}
+			return err
+		})
+	}
+}
+
+// toPeer are the arguments by which a command knows a provider.
+func (w *world) toPeer(provider *site.Site) []string {
+	return []string{"peer", "--remote-kubeconfig", provider.Kubeconfig, "--server-url", provider.Config().Host}
+}
+
+// peer lets a cluster use another by the command, and runs the vkubelet as its Deployment
+// would.
+func (w *world) peer(t *testing.T, s, provider *site.Site) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	args := append(w.toPeer(provider), "--pod-cidr", s.Options.PodCIDR)
+	if s.VKubelet(provider.Name) == nil {
+		out, code, err := w.command(ctx, s, append(args, "--wait=false")...)
+		require.NoError(t, err)
+		require.Zero(t, code, out)
+		require.NoError(t, s.StartVKubelet(ctx, "liqo-tenant-"+provider.Name, provider.Name))
+	}
+	out, code, err := w.command(ctx, s, args...)
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	require.Contains(t, out, "virtual node "+provider.Name)
+}
+
+// restless are resources that change by themselves, or stay for a while on purpose.
+var restless = map[string]bool{
+	"events": true, "leases": true, "pods": true, "endpoints": true, "endpointslices": true,
+	"certificatesigningrequests": true, // Kubernetes removes those that are done after an hour
+}
+
+// inventory names every object of a cluster, with its finalizers.
+func inventory(ctx context.Context, s *site.Site) (out []string, err error) {
+	client, err := metadata.NewForConfig(s.Config())
+	if err != nil {
+		return nil, err
+	}
+	_, lists, err := s.Client().Discovery().ServerGroupsAndResources()
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list.APIResources {
+			if restless[r.Name] || !slices.Contains(r.Verbs, "list") {
+				continue
+			}
+			gvr := gv.WithResource(r.Name)
+			objects, err := client.Resource(gvr).List(ctx, metav1.ListOptions{})
+			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", gvr, err)
+			}
+			for _, o := range objects.Items {
+				out = append(out, fmt.Sprintf("%s %s/%s %v", gvr.GroupResource(), o.Namespace, o.Name, o.Finalizers))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}

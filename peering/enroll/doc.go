@@ -1,0 +1,48 @@
+// Package enroll makes and ends peerings with the rights of an administrator: it writes
+// what docs/manual-peering.md tells people to write, in the cluster that gives capacity
+// (Admit, Dismiss) and in the one that uses it (Join, Leave). Whatever is there already
+// and is right is left as it is, so each of these may be interrupted anywhere and asked
+// for again. Two clusters may use each other: neither direction touches the other's.
+package enroll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+)
+
+// Cluster is one of the two, with an administrator's rights.
+type Cluster struct {
+	// ID of the cluster among its peers.
+	ID    string
+	Core  kubernetes.Interface
+	Liqod versioned.Interface
+}
+
+// Installed returns the id of the cluster that core reaches, and the namespace that liqod
+// is in, from the configuration that its chart has written.
+func Installed(ctx context.Context, core kubernetes.Interface) (id, namespace string, err error) {
+	list, err := core.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=liqod"})
+	if err != nil {
+		return "", "", fmt.Errorf("looking for the configuration of liqod: %w", err)
+	}
+	for i := range list.Items {
+		cm := &list.Items[i]
+		var config struct {
+			ClusterID string `json:"clusterID"`
+		}
+		if err := yaml.Unmarshal([]byte(cm.Data["config.yaml"]), &config); err != nil {
+			return "", "", fmt.Errorf("reading ConfigMap %s/%s: %w", cm.Namespace, cm.Name, err)
+		}
+		if config.ClusterID != "" {
+			return config.ClusterID, cm.Namespace, nil
+		}
+	}
+	return "", "", errors.New("liqod is not installed in this cluster: no ConfigMap labelled app.kubernetes.io/name=liqod says its clusterID; install the chart first")
+}

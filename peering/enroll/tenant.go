@@ -1,0 +1,141 @@
+package enroll
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+)
+
+const (
+	managedBy    = "app.kubernetes.io/managed-by"
+	liqod        = "liqod"
+	fieldManager = "liqod-enroll"
+)
+
+// longestID is, in bytes, what a cluster id may have: a tenant namespace is named after it.
+const longestID = 51
+
+var idPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// check refuses a peer that cannot be one.
+func (c Cluster) check(peer string) error {
+	switch {
+	case len(peer) > longestID || !idPattern.MatchString(peer):
+		return fmt.Errorf("cluster id %q: a DNS label of at most %d characters is accepted", peer, longestID)
+	case peer == c.ID:
+		return fmt.Errorf("both clusters have the id %q: a cluster is no peer of itself, and each needs an id of its own (discovery.config.clusterID of the chart)", peer)
+	}
+	return nil
+}
+
+// tenant makes the tenant namespace of a peer, or completes its labels.
+func (c Cluster) tenant(ctx context.Context, peer string) (string, error) {
+	name := corev1beta1.TenantNamespace(peer)
+	want := map[string]string{corev1beta1.RemoteClusterIDLabel: peer, corev1beta1.TenantNamespaceLabel: "true"}
+	namespaces := c.Core.CoreV1().Namespaces()
+	have, err := namespaces.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: want}}, metav1.CreateOptions{FieldManager: fieldManager})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return "", fmt.Errorf("creating namespace %s: %w", name, err)
+		}
+		return name, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading namespace %s: %w", name, err)
+	}
+	if have.DeletionTimestamp != nil {
+		return "", fmt.Errorf("namespace %s is being deleted: wait until it is gone", name)
+	}
+	patch := apply.Patch{}
+	if labels := apply.MapChanges(want, have.Labels, nil); len(labels) > 0 {
+		patch["metadata"] = apply.Patch{"labels": labels}
+	}
+	if len(patch) == 0 {
+		return name, nil
+	}
+	body, err := apply.EncodePatch(patch, have)
+	if err != nil {
+		return "", err
+	}
+	if _, err := namespaces.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+		return "", fmt.Errorf("labelling namespace %s: %w", name, err)
+	}
+	return name, nil
+}
+
+// foreignCluster returns the record of a peer, whatever its name is; nil if there is none.
+func (c Cluster) foreignCluster(ctx context.Context, peer string) (*corev1beta1.ForeignCluster, error) {
+	list, err := c.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Spec.ClusterID == peer {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// record makes the record of a peer as change says, or makes the one that is there so.
+func (c Cluster) record(ctx context.Context, peer string, change func(*corev1beta1.ForeignClusterSpec)) error {
+	have, err := c.foreignCluster(ctx, peer)
+	if err != nil {
+		return err
+	}
+	records := c.Liqod.CoreV1beta1().ForeignClusters()
+	if have == nil {
+		fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: peer}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: peer}}
+		change(&fc.Spec)
+		if _, err := records.Create(ctx, fc, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
+			return fmt.Errorf("creating ForeignCluster %s: %w", peer, err)
+		}
+		return nil
+	}
+	if have.DeletionTimestamp != nil {
+		return fmt.Errorf("ForeignCluster %s is being deleted: wait until it is gone", have.Name)
+	}
+	want := have.DeepCopy()
+	change(&want.Spec)
+	body, err := specPatch(have, want)
+	if err != nil || body == nil {
+		return err
+	}
+	if _, err := records.Patch(ctx, have.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("changing ForeignCluster %s: %w", have.Name, err)
+	}
+	return nil
+}
+
+// specPatch says what an enrolment changes of a record; nil if nothing.
+func specPatch(have, want *corev1beta1.ForeignCluster) ([]byte, error) {
+	spec := apply.Patch{}
+	if have.Spec.UserName != want.Spec.UserName {
+		spec["userName"] = want.Spec.UserName
+	}
+	before, err := json.Marshal(have.Spec.AddressRanges)
+	if err != nil {
+		return nil, fmt.Errorf("encoding addressRanges: %w", err)
+	}
+	after, err := json.Marshal(want.Spec.AddressRanges)
+	if err != nil {
+		return nil, fmt.Errorf("encoding addressRanges: %w", err)
+	}
+	if string(before) != string(after) {
+		spec["addressRanges"] = want.Spec.AddressRanges
+	}
+	if len(spec) == 0 {
+		return nil, nil
+	}
+	return apply.EncodePatch(apply.Patch{"spec": spec}, have)
+}

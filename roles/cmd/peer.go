@@ -1,0 +1,316 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/peering/enroll"
+)
+
+const peerAbout = `Peer lets this cluster use the capacity of another one, in which liqod is installed too.
+There it makes an identity for this cluster, which has rights only to what this one will
+offload; here the credentials and a virtual node. Both kubeconfigs need the rights of an
+administrator, and only this command uses them.
+
+Asked again it leaves what is right as it is, and completes what was interrupted. To use
+each other, call it from both sides.
+
+The virtual node shows as much as --cpu, --memory and --pods say. What is not said is 90 %
+of what the provider's nodes have left now; nobody has promised it.`
+
+const peerExamples = `  %[1]s peer --remote-kubeconfig=milan.kubeconfig --pod-cidr=10.42.0.0/16
+  %[1]s peer --remote-context=milan --cpu=8 --memory=16Gi --pods=100 --storage-class=fast`
+
+// sharePercent is how much of what is free a virtual node shows, unless people say.
+const sharePercent = 90
+
+// peering is what is asked of peer.
+type peering struct {
+	node, server           string
+	podRanges              []string
+	amounts                map[corev1.ResourceName]*string
+	storage, ingress, load []string
+	wait                   bool
+	timeout                time.Duration
+}
+
+// other says which cluster the other one is.
+func (c *commands) other(flags *pflag.FlagSet) *connection {
+	conn := &connection{version: c.version, limit: patience}
+	flags.StringVar(&conn.kubeconfig, "remote-kubeconfig", "", "`file` with the way to the other cluster; else KUBECONFIG, else ~/.kube/config")
+	flags.StringVar(&conn.overrides.CurrentContext, "remote-context", "", "`name` of the other cluster's context; else its kubeconfig's current one")
+	return conn
+}
+
+func (c *connection) given() bool { return c.kubeconfig != "" || c.overrides.CurrentContext != "" }
+
+func (c *commands) peer() *cobra.Command {
+	p := peering{amounts: map[corev1.ResourceName]*string{}}
+	cmd := &cobra.Command{
+		Use: "peer", Short: "Use the capacity of another cluster", Long: peerAbout, Example: c.example(peerExamples), Args: noArguments,
+	}
+	flags := cmd.Flags()
+	local, remote := c.connection(flags), c.other(flags)
+	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
+		p.amounts[r] = flags.String(string(r), "", fmt.Sprintf("`quantity` of %s that the virtual node shows", r))
+	}
+	flags.StringVar(&p.node, "node", "", "`name` of the virtual node; else the id of the provider")
+	flags.StringVar(&p.server, "server-url", "", "`URL` of the provider's API server as this cluster reaches it; else that of its kubeconfig")
+	flags.StringSliceVar(&p.podRanges, "pod-cidr", nil, "`range` of this cluster's pods: only endpoints inside of it are shown to the provider's pods; may be repeated")
+	flags.StringSliceVar(&p.storage, "storage-class", nil, "`name` of a storage class of the provider that may be used; the first is the default; may be repeated")
+	flags.StringSliceVar(&p.ingress, "ingress-class", nil, "`name` of an ingress class, likewise")
+	flags.StringSliceVar(&p.load, "load-balancer-class", nil, "`name` of a load balancer class, likewise")
+	addWait(flags, &p.wait, &p.timeout, 2*time.Minute, "until the virtual node is ready")
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+		if !remote.given() {
+			return Usagef("peer needs the other cluster: --remote-kubeconfig, --remote-context or both")
+		}
+		amounts, err := p.check()
+		if err != nil {
+			return err
+		}
+		ctx, out := cmd.Context(), cmd.OutOrStdout()
+		here, err := c.side(ctx, local)
+		if err != nil {
+			return err
+		}
+		there, err := c.side(ctx, remote)
+		if err != nil {
+			return err
+		}
+		namespace, err := p.enroll(ctx, here, there, amounts, out)
+		if err != nil || !p.wait {
+			return explain(err)
+		}
+		return explain(c.untilPeered(ctx, here, namespace, p.node, p.timeout, out))
+	})
+	return cmd
+}
+
+// side is a cluster with liqod in it.
+type side struct {
+	enroll.Cluster
+	to *clients
+}
+
+func (c *commands) side(ctx context.Context, conn *connection) (*side, error) {
+	to, err := c.connect(conn)
+	if err != nil {
+		return nil, err
+	}
+	id, _, err := enroll.Installed(ctx, to.core)
+	if err != nil {
+		return nil, explain(fmt.Errorf("%s: %w", to.server, err))
+	}
+	return &side{Cluster: enroll.Cluster{ID: id, Core: to.core, Liqod: to.liqod}, to: to}, nil
+}
+
+// check refuses what makes no sense before anything is tried, and returns the amounts
+// that were said.
+func (p *peering) check() (corev1.ResourceList, error) {
+	amounts := corev1.ResourceList{}
+	for name, text := range p.amounts {
+		if *text == "" {
+			continue
+		}
+		q, err := resource.ParseQuantity(*text)
+		if err != nil || q.Sign() < 0 {
+			return nil, Usagef("--%s=%s is no quantity: 4, 500m or 16Gi are", name, *text)
+		}
+		amounts[name] = q
+	}
+	for _, text := range p.podRanges {
+		if r, err := netip.ParsePrefix(text); err != nil || r.Masked() != r {
+			return nil, Usagef("--pod-cidr=%s: a range without host bits is accepted, as 10.42.0.0/16", text)
+		}
+	}
+	if p.server != "" {
+		if u, err := url.Parse(p.server); err != nil || u.Scheme != "https" || u.Host == "" {
+			return nil, Usagef("--server-url=%s: an https URL is accepted, as https://milan.example:6443", p.server)
+		}
+	}
+	return amounts, nil
+}
+
+// enroll makes the peering, and returns the tenant namespace of the provider here.
+func (p *peering) enroll(ctx context.Context, here, there *side, amounts corev1.ResourceList, out io.Writer) (string, error) {
+	server := p.server
+	if server == "" {
+		server = there.to.server
+		if u, err := url.Parse(server); err == nil && loopback(u.Hostname()) {
+			return "", fmt.Errorf("the kubeconfig of cluster %s leads to %s, which only this machine reaches: say with --server-url how cluster %s reaches it", there.ID, server, here.ID)
+		}
+	}
+	if p.node == "" {
+		p.node = there.ID
+	}
+	resources, err := free(ctx, there, amounts)
+	if err != nil {
+		return "", err
+	}
+	var ranges []string // nil leaves those that are granted already
+	if len(p.podRanges) > 0 {
+		ranges = p.podRanges
+	}
+	cred, err := there.Admit(ctx, enroll.Admission{Consumer: here.ID, AddressRanges: ranges})
+	if err != nil {
+		return "", fmt.Errorf("in cluster %s: %w", there.ID, err)
+	}
+	if err := say(out, "%s: cluster %s may use it, as user %s", there.ID, here.ID, cred.User); err != nil {
+		return "", err
+	}
+	kubeconfig, err := enroll.Kubeconfig(there.ID, server, there.to.ca, cred)
+	if err != nil {
+		return "", err
+	}
+	err = here.Join(ctx, enroll.Offer{
+		Provider: there.ID, Node: p.node, Kubeconfig: kubeconfig, Resources: resources,
+		StorageClasses: p.storage, IngressClasses: p.ingress, LoadBalancerClasses: p.load,
+	})
+	if err != nil {
+		return "", fmt.Errorf("in cluster %s: %w", here.ID, err)
+	}
+	if len(p.podRanges) == 0 {
+		err = say(out, "note: without --pod-cidr the provider's pods are shown no endpoints of this cluster's Services, unless a range was granted before")
+	}
+	return corev1beta1.TenantNamespace(there.ID), errors.Join(err, say(out, "%s: virtual node %s is asked for, with %s CPUs, %s of memory and %s pods",
+		here.ID, p.node, resources.Cpu(), resources.Memory(), resources.Pods()))
+}
+
+func loopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && (a.IsLoopback() || a.IsUnspecified())
+}
+
+// free completes the amounts that were said by what a provider has left.
+func free(ctx context.Context, there *side, amounts corev1.ResourceList) (corev1.ResourceList, error) {
+	nodes, err := there.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the nodes of cluster %s: %w", there.ID, err)
+	}
+	pods, err := there.Core.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of cluster %s: %w", there.ID, err)
+	}
+	out := enroll.Free(nodes.Items, pods.Items, sharePercent)
+	for name, amount := range amounts {
+		out[name] = amount
+	}
+	return out, nil
+}
+
+// untilPeered waits until a virtual node is ready.
+func (c *commands) untilPeered(ctx context.Context, here *side, namespace, node string, timeout time.Duration, out io.Writer) error {
+	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
+		vn, err := here.Liqod.OffloadingV1beta1().VirtualNodes(namespace).Get(ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return look{}, err
+		}
+		ready := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
+		if ready == nil {
+			return look{lines: map[string]string{"": "waiting for liqod's controller to look at it (if that takes long: " + c.program + " check)"}}, nil
+		}
+		return look{lines: map[string]string{"virtual node " + node: ready.Message}, done: ready.Status == metav1.ConditionTrue}, nil
+	})
+	if errors.Is(err, errTimeout) {
+		return fmt.Errorf("virtual node %s is not ready, %w; what was asked for stands: %s", node, err, missing(last, ""))
+	}
+	return err
+}
+
+const unpeerAbout = `Unpeer ends both directions of a peering in this cluster: its own virtual nodes of the
+peer are drained and go, with the credentials; the peer's rights here end at once, and what
+it has offloaded here goes. Given the way to the peer too (--remote-kubeconfig,
+--remote-context), it does the same there.
+
+A virtual node is drained as the configuration says (controller.drainTimeout,
+drainForceAfter), and not longer: a peer that is gone for ever holds nothing up. Data in
+volumes is kept. When the wait ends early, ask again: it goes on where it was.`
+
+const unpeerExamples = `  %[1]s unpeer milan --remote-kubeconfig=milan.kubeconfig
+  %[1]s unpeer milan --timeout=10m`
+
+func (c *commands) unpeer() *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use: "unpeer PEER", Short: "End what a peer is for this cluster", Long: unpeerAbout, Example: c.example(unpeerExamples), Args: oneName("peer"),
+	}
+	local, remote := c.connection(cmd.Flags()), c.other(cmd.Flags())
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait; 0 is without end")
+	cmd.ValidArgsFunction = c.completer(local, peerNames)
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+		ctx, out := cmd.Context(), cmd.OutOrStdout()
+		here, err := c.side(ctx, local)
+		if err != nil {
+			return err
+		}
+		var there *side
+		if remote.given() {
+			if there, err = c.side(ctx, remote); err != nil {
+				return err
+			}
+			if there.ID != args[0] {
+				return Usagef("the other cluster is %s, and not %s", there.ID, args[0])
+			}
+		}
+		return explain(c.part(ctx, here, there, args[0], timeout, out))
+	})
+	return cmd
+}
+
+// part ends a peering: first what each side uses of the other, while it still may, then
+// the rights. there is nil for a peer that only its own people can reach.
+func (c *commands) part(ctx context.Context, here, there *side, peer string, timeout time.Duration, out io.Writer) error {
+	type step struct {
+		at   string
+		next func(context.Context) ([]string, error)
+	}
+	steps := []step{{here.ID, func(ctx context.Context) ([]string, error) { return here.Leave(ctx, peer) }}}
+	if there != nil {
+		steps = append(steps, step{there.ID, func(ctx context.Context) ([]string, error) { return there.Leave(ctx, here.ID) }})
+	}
+	steps = append(steps, step{here.ID, func(ctx context.Context) ([]string, error) { return here.Dismiss(ctx, peer) }})
+	if there != nil {
+		steps = append(steps, step{there.ID, func(ctx context.Context) ([]string, error) { return there.Dismiss(ctx, here.ID) }})
+	}
+	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
+		for len(steps) > 0 {
+			left, err := steps[0].next(ctx)
+			if err != nil {
+				return look{}, fmt.Errorf("in cluster %s: %w", steps[0].at, err)
+			}
+			if len(left) > 0 {
+				now := look{lines: map[string]string{}}
+				for _, what := range left {
+					now.lines[steps[0].at+": "+what] = "is being removed"
+				}
+				return now, nil
+			}
+			steps = steps[1:]
+		}
+		return look{done: true}, nil
+	})
+	switch {
+	case errors.Is(err, errTimeout):
+		return fmt.Errorf("the peering with cluster %s has not ended, %w; ask again to go on. Left: %s", peer, err, missing(last, ""))
+	case err != nil:
+		return err
+	case there == nil:
+		return say(out, "%s: nothing of cluster %s is left; in that cluster, its people end the other half: %s unpeer %s", here.ID, peer, c.program, here.ID)
+	}
+	return say(out, "nothing of the peering of %s and %s is left", here.ID, peer)
+}

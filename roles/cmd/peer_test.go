@@ -1,0 +1,130 @@
+package cmd
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// installation is a cluster in which the chart has been installed, with a node.
+func installation(t *testing.T, id string) *cluster {
+	t.Helper()
+	c := newCluster()
+	_, err := c.core.CoreV1().ConfigMaps("liqod").Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "liqod", Labels: map[string]string{"app.kubernetes.io/name": "liqod"}}, Data: map[string]string{"config.yaml": "clusterID: " + id},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = c.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: id + "-1"}, Status: corev1.NodeStatus{
+		Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10"), corev1.ResourceMemory: resource.MustParse("10Gi"), corev1.ResourcePods: resource.MustParse("110")},
+		Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	c.core.PrependReactor("create", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if s := action.(clienttesting.CreateAction).GetObject().(*corev1.Secret); s.Type == corev1.SecretTypeServiceAccountToken {
+			s.Data = map[string][]byte{"token": []byte("token"), "ca.crt": []byte("ca")}
+		}
+		return false, nil, nil
+	})
+	// As the controller does.
+	c.liqod.PrependReactor("create", "virtualnodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		vn := action.(clienttesting.CreateAction).GetObject().(*offloadingv1beta1.VirtualNode)
+		vn.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Message: "the Node is Ready"}}
+		return false, nil, nil
+	})
+	return c
+}
+
+// both runs a command that knows two clusters: the one of --remote-context, and its own.
+func both(t *testing.T, here, there *cluster, args ...string) (string, error) {
+	t.Helper()
+	return execute(t, &commands{program: "liqod", version: "test", every: time.Millisecond, connect: func(conn *connection) (*clients, error) {
+		c, server := here, "https://rome.example"
+		if conn.overrides.CurrentContext == "milan" {
+			c, server = there, "https://milan.example"
+		}
+		if conn.overrides.CurrentContext == "near" {
+			c, server = there, "https://127.0.0.1:6443"
+		}
+		return &clients{core: c.core, liqod: c.liqod, now: time.Now, server: server}, nil
+	}}, args...)
+}
+
+func TestPeer(t *testing.T) {
+	t.Parallel()
+	rome, milan := installation(t, "rome"), installation(t, "milan")
+	said, err := both(t, rome, milan, "peer", "--remote-context=milan", "--cpu=4", "--pod-cidr=10.42.0.0/16", "--storage-class=fast")
+	require.NoError(t, err)
+	require.Equal(t, `milan: cluster rome may use it, as user system:serviceaccount:liqo-tenant-rome:peer-1
+rome: virtual node milan is asked for, with 4 CPUs, 9Gi of memory and 99 pods
+virtual node milan: the Node is Ready
+`, said)
+	vn, err := rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []offloadingv1beta1.ClassOffer{{StorageClassName: "fast", Default: true}}, vn.Spec.StorageClasses)
+	secret, err := rome.core.CoreV1().Secrets("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Contains(t, string(secret.Data["kubeconfig"]), "server: https://milan.example")
+	fc, err := milan.liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "rome", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"10.42.0.0/16"}, fc.Spec.AddressRanges)
+
+	_, err = both(t, rome, milan, "peer", "--remote-context=milan")
+	require.NoError(t, err, "again")
+	said, err = both(t, rome, milan, "unpeer", "milan")
+	require.NoError(t, err)
+	require.Contains(t, said, "rome: virtual node milan: the Node is Ready: is being removed\n")
+	require.Contains(t, said, "rome: nothing of cluster milan is left; in that cluster, its people end the other half: liqod unpeer rome\n")
+	said, err = both(t, rome, milan, "unpeer", "milan", "--remote-context=milan")
+	require.NoError(t, err)
+	require.Contains(t, said, "milan: ForeignCluster rome: is being removed\n")
+	require.Contains(t, said, "nothing of the peering of rome and milan is left\n")
+	list, err := milan.core.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: "liqo.io/tenant-namespace"})
+	require.NoError(t, err)
+	require.Empty(t, list.Items)
+}
+
+func TestPeerRefuses(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"no other cluster": {[]string{"peer"}, ExitUsage, "peer needs the other cluster: --remote-kubeconfig"},
+		"quantity":         {[]string{"peer", "--remote-context=milan", "--cpu=many"}, ExitUsage, "--cpu=many is no quantity"},
+		"negative":         {[]string{"peer", "--remote-context=milan", "--memory=-1Gi"}, ExitUsage, "--memory=-1Gi is no quantity"},
+		"range":            {[]string{"peer", "--remote-context=milan", "--pod-cidr=10.42.0.1/16"}, ExitUsage, "a range without host bits"},
+		"server":           {[]string{"peer", "--remote-context=milan", "--server-url=milan:6443"}, ExitUsage, "an https URL is accepted"},
+		"only here":        {[]string{"peer", "--remote-context=near"}, ExitProblem, "https://127.0.0.1:6443, which only this machine reaches: say with --server-url"},
+		"itself":           {[]string{"peer", "--remote-context=rome"}, ExitProblem, "a cluster is no peer of itself"},
+		"an argument":      {[]string{"peer", "milan", "--remote-context=milan"}, ExitUsage, "takes no arguments"},
+		"unpeer whom":      {[]string{"unpeer"}, ExitUsage, "needs the name of a peer"},
+		"another":          {[]string{"unpeer", "turin", "--remote-context=milan"}, ExitUsage, "the other cluster is milan, and not turin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rome, milan := installation(t, "rome"), installation(t, "milan")
+			_, err := both(t, rome, milan, tc.args...)
+			require.ErrorContains(t, err, tc.says)
+			require.Equal(t, tc.code, code(err))
+			require.Empty(t, milan.writes())
+		})
+	}
+}
+
+func (c *cluster) writes() (out []string) {
+	for _, a := range append(c.core.Actions(), c.liqod.Actions()...) {
+		if a.GetVerb() != "get" && a.GetVerb() != "list" && a.GetNamespace() != "liqod" && a.GetResource().Resource != "nodes" {
+			out = append(out, a.GetVerb()+" "+a.GetResource().Resource)
+		}
+	}
+	return out
+}
