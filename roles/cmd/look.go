@@ -34,6 +34,7 @@ type reading struct {
 	to   *clients
 	mu   sync.Mutex
 	snap *report.Snapshot
+	seen map[string]bool // pods that have been read
 }
 
 // look reads everything that status and check are about. Only a cluster that does not
@@ -43,7 +44,7 @@ func (c *commands) look(ctx context.Context, to *clients, namespace string) (*re
 	if err != nil {
 		return nil, unknown(explain(err))
 	}
-	r := &reading{to: to, snap: &report.Snapshot{
+	r := &reading{to: to, seen: map[string]bool{}, snap: &report.Snapshot{
 		Program: c.program, Namespace: namespace, Kubernetes: version.GitVersion, Unread: map[string]error{},
 	}}
 	r.installation(ctx)
@@ -218,5 +219,13 @@ func (r *reading) somePods(ctx context.Context, options metav1.ListOptions) {
 		}
 		return nil
 	})
-	r.note(report.ReadPods, err, func() { r.snap.Pods = append(r.snap.Pods, pods...) })
+	r.note(report.ReadPods, err, func() {
+		for _, pod := range pods {
+			// What a peer runs here may be on a virtual node.
+			if key := pod.Namespace + "/" + pod.Name; !r.seen[key] {
+				r.seen[key] = true
+				r.snap.Pods = append(r.snap.Pods, pod)
+			}
+		}
+	})
 }

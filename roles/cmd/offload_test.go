@@ -12,6 +12,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
@@ -229,11 +230,24 @@ func TestUnoffload(t *testing.T) {
 
 func TestStatusReads(t *testing.T) {
 	t.Parallel()
-	c := newCluster(existing(func(o *offloadingv1beta1.NamespaceOffloading) { o.Status = standing() }))
+	c := newCluster(existing(func(o *offloadingv1beta1.NamespaceOffloading) { o.Status = standing() }),
+		&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}})
 	c.core.PrependReactor("list", "daemonsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("daemonsets"), "", nil)
 	})
-	out, err := c.run(t, "status", "-n", "elsewhere")
+	// A pod that milan runs here, on a virtual node: it is found twice.
+	_, err := c.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "turin", Labels: map[string]string{
+		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = c.core.CoreV1().Pods("shop").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{
+		offloadingv1beta1.OriginLabel: "milan", offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	out, err := c.run(t, "status", "-o", "json")
+	require.Equal(t, ExitProblem, code(err))
+	require.Contains(t, out, `"namespaces": 0,
+        "pods": 1
+`)
+	out, err = c.run(t, "status", "-n", "elsewhere")
 	require.Equal(t, ExitProblem, code(err), "there is no controller")
 	require.Contains(t, out, "namespace elsewhere has no Deployment of it")
 	require.Contains(t, out, "milan: 0 pods")
@@ -242,6 +256,6 @@ func TestStatusReads(t *testing.T) {
 	require.Contains(t, out, "health: problem\n")
 	require.Contains(t, out, "daemonsets is forbidden")
 	_, err = c.run(t, "status", "genoa")
-	require.ErrorContains(t, err, `there is no peer "genoa"`)
+	require.ErrorContains(t, err, `there is no peer "genoa": the peers are milan`)
 	require.Equal(t, ExitUnknown, code(err))
 }
