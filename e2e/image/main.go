@@ -23,6 +23,11 @@ import (
 const usage = `usage: test COMMAND
   pause                 wait for SIGTERM (default)
   serve [PORT]          HTTP on 8080: / /env /headers /ip /file?path= /exit?code= /unready /ready
+  relay FILE|URL...     HTTP on 8080: who answers, what the files hold, and what the URLs
+                        answer to the same query
+  cache                 HTTP on 8080: the value of ?key=, which &value= sets
+  load URL [EVERY]      request URL again and again; HTTP on 8080: what became of the
+                        requests since the last look
   exit CODE [AFTER]     end with CODE, after a Go duration
   api PATH              print what the API server of the pod's cluster answers; NAMESPACE
                         stands for the pod's own
@@ -65,7 +70,13 @@ func run(name string, args []string) int {
 	case "pause":
 		reap(ctx)
 	case "serve":
-		err = serve(ctx, arg(args, 0, "8080"))
+		err = serve(ctx, arg(args, 0, "8080"), logged(handler()))
+	case "relay":
+		err = serve(ctx, "8080", relay(args))
+	case "cache":
+		err = serve(ctx, "8080", cache())
+	case "load":
+		err = load(ctx, arg(args, 0, ""), arg(args, 1, "1s"))
 	case "exit":
 		return exit(ctx, args)
 	case "sleep":

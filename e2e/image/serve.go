@@ -16,13 +16,13 @@ import (
 )
 
 // serve answers until ctx ends, then lets the requests in flight finish.
-func serve(ctx context.Context, port string) error {
+func serve(ctx context.Context, port string, handler http.Handler) error {
 	listener, err := net.Listen("tcp", ":"+port)
 	if err != nil {
 		return err
 	}
 	fmt.Println("serving on port", port)
-	server := &http.Server{Handler: logged(handler()), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
