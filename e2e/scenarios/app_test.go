@@ -1,0 +1,386 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+// storeNamespace is what testdata/store is deployed to, in both clusters.
+const storeNamespace = "store"
+
+// storeDeployments are those of the store, and their replicas.
+var storeDeployments = map[string]int32{"web": 2, "catalog": 1, "cart": 1, "checkout": 1, "payment": 1, "customers": 2}
+
+// storeWorld is a world in which the store runs, half in each cluster.
+type storeWorld struct{ *fullWorld }
+
+// TestApplication: an application of many services that was written for one cluster works
+// in two: its manifests say nothing of them, only the kustomization beside them does.
+func TestApplication(t *testing.T) {
+	w := storeWorld{newFullWorld(t)}
+	var prepared errgroup.Group
+	prepared.Go(func() error { return w.full.ApplyCoreDNS(t.Context(), w.rome.Cluster) })
+	prepared.Go(func() error { return w.full.ApplyCoreDNS(t.Context(), w.milan.Cluster) })
+	prepared.Go(func() error { _, err := w.rome.KubectlCommand(t.Context()); return err })
+	require.NoError(t, prepared.Wait())
+	w.offload(t, storeNamespace, offloadingv1beta1.NamespaceOffloadingSpec{
+		// Full names of Services, which have the namespace in them, are right in both clusters then.
+		NamespaceMappingStrategy: offloadingv1beta1.EnforceSameName, PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote,
+	})
+	w.kubectl(t, "apply", "-k", "testdata/store")
+	within(t, 90*time.Second, "the store is open", w.open)
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, storeWorld)
+	}{
+		{"half here and half there", storePlaces}, {"endpoints", storeEndpoints}, {"Ingress", storeIngress}, {"events", storeEvents},
+		{"Job", storeJob}, {"requests", storeRequests}, {"configuration", storeConfiguration}, {"rollout", storeRollout}, {"endpoints after the rollout", storeEndpoints},
+		{"deleted", storeDeleted},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
+	}
+}
+
+// kubectl runs kubectl in the store's namespace at home, as its users do.
+func (w storeWorld) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := w.rome.Kubectl(ctx, lab.KubectlOptions{}, append([]string{"-n", storeNamespace}, args...)...)
+	require.NoError(t, err)
+	return out
+}
+
+// open says whether everything of the store runs, and nothing besides.
+func (w storeWorld) open(ctx context.Context) error {
+	want := 2 // of the cache
+	for name, replicas := range storeDeployments {
+		if err := w.available(name, storeNamespace, replicas)(ctx); err != nil {
+			return err
+		}
+		want += int(replicas)
+	}
+	byApp, err := w.apps(ctx)
+	if err != nil {
+		return err
+	}
+	have := 0
+	for _, pods := range byApp {
+		for _, p := range pods {
+			if podReady(&p) != corev1.ConditionTrue {
+				return fmt.Errorf("pod %s is not Ready: %+v", p.Name, p.Status)
+			}
+			have++
+		}
+	}
+	if have != want {
+		return fmt.Errorf("the store has %d pods, not %d", have, want)
+	}
+	return nil
+}
+
+// apps are the pods of the store at home, without the Job's, by the label app.
+func (w storeWorld) apps(ctx context.Context) (map[string][]corev1.Pod, error) {
+	list, err := w.rome.Client().CoreV1().Pods(storeNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app"})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]corev1.Pod{}
+	for _, p := range list.Items {
+		out[p.Labels["app"]] = append(out[p.Labels["app"]], p)
+	}
+	return out, nil
+}
+
+// pod of an app that runs in a cluster.
+func (w storeWorld) pod(t *testing.T, app, cluster string) corev1.Pod {
+	t.Helper()
+	pods, err := w.apps(t.Context())
+	require.NoError(t, err)
+	i := slices.IndexFunc(pods[app], func(p corev1.Pod) bool { return runsIn(p.Spec.NodeName) == cluster })
+	require.GreaterOrEqual(t, i, 0, "no pod of %s runs in %s", app, cluster)
+	return pods[app][i]
+}
+
+// runsIn is the cluster that a node belongs to, or that it stands for.
+func runsIn(node string) string {
+	cluster, _, _ := strings.Cut(node, "-")
+	return cluster
+}
+
+// storePlaces: the kustomization's patches decide where the pods run.
+func storePlaces(t *testing.T, w storeWorld) {
+	byApp, err := w.apps(t.Context())
+	require.NoError(t, err)
+	have := map[string][]string{}
+	for app, pods := range byApp {
+		for _, p := range pods {
+			have[app] = append(have[app], runsIn(p.Spec.NodeName))
+		}
+		slices.Sort(have[app])
+	}
+	require.Equal(t, map[string][]string{
+		"web": {"milan", "rome"}, "customers": {"milan", "rome"}, "cache": {"milan", "rome"},
+		"catalog": {"rome"}, "checkout": {"rome"}, "cart": {"milan"}, "payment": {"milan"},
+	}, have)
+}
+
+// storeEndpoints: each cluster has each endpoint of each Service once, wherever it runs.
+func storeEndpoints(t *testing.T, w storeWorld) {
+	byApp, err := w.apps(t.Context())
+	require.NoError(t, err)
+	for _, app := range []string{"web", "catalog", "cart", "checkout", "payment", "cache"} {
+		var want []string
+		for _, p := range byApp[app] {
+			want = append(want, p.Status.PodIP)
+		}
+		slices.Sort(want)
+		for _, s := range []*lab.Cluster{w.rome.Cluster, w.milan.Cluster} {
+			within(t, quickly, s.Name+" knows each endpoint of "+app+" once", func(ctx context.Context) error {
+				have, err := addresses(ctx, s.Client().DiscoveryV1().EndpointSlices(storeNamespace), app)
+				if slices.Sort(have); err == nil && !slices.Equal(have, want) {
+					err = fmt.Errorf("%v, not %v", have, want)
+				}
+				return err
+			})
+		}
+	}
+}
+
+// storeJob: the Job ends, which put something into the cache through all the services.
+func storeJob(t *testing.T, w storeWorld) {
+	w.kubectl(t, "wait", "job/stock", "--for=condition=Complete", "--timeout=50s")
+	pods, err := w.rome.Client().CoreV1().Pods(storeNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "job-name=stock"})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 1, "it ran in one pod")
+	require.Equal(t, "milan", pods.Items[0].Spec.NodeName)
+}
+
+// An answer is what a service of the store says: see e2e/image.
+type answer struct {
+	Pod, Node, Kept string
+	Read            map[string]string
+	Asked           map[string]answer
+}
+
+// facts adds what an answer says to a map: where each Service answered from, what the
+// caches keep, and what each cluster reads in files.
+func (a answer) facts(into map[string]string) {
+	for file, content := range a.Read {
+		into[file+" in "+runsIn(a.Node)] = content
+	}
+	for url, of := range a.Asked {
+		into[url] = runsIn(of.Node)
+		if of.Kept != "" {
+			into[url+" keeps"] = of.Kept
+		}
+		of.facts(into)
+	}
+}
+
+// ask sends a request from within a pod.
+func (w storeWorld) ask(ctx context.Context, from, url string) (answer, error) {
+	var out answer
+	said, err := w.rome.Exec(ctx, storeNamespace, from, "get", url)
+	if err == nil {
+		err = json.Unmarshal([]byte(said), &out)
+	}
+	return out, err
+}
+
+// expected are the facts that every request to the web tier gathers.
+func (w storeWorld) expected(t *testing.T, price, key string) map[string]string {
+	t.Helper()
+	out := map[string]string{
+		"http://catalog": "rome", "http://checkout.store.svc.cluster.local": "rome", "http://cart": "milan", "http://payment": "milan",
+		"/etc/prices/lamp in rome": price, "/etc/prices/lamp in milan": price, "/etc/bank/key in rome": key, "/etc/bank/key in milan": key,
+	}
+	for _, cluster := range []string{"rome", "milan"} {
+		url := "http://" + w.pod(t, "cache", cluster).Name + ".cache:8080"
+		out[url], out[url+" keeps"] = cluster, "7"
+	}
+	return out
+}
+
+// storeRequests: customers of both clusters reach every Service, and the web tier's pods
+// in both clusters; each request passes through all the services, wherever they run.
+func storeRequests(t *testing.T, w storeWorld) {
+	want := w.expected(t, "20", "first")
+	for _, cluster := range []string{"rome", "milan"} {
+		from := w.pod(t, "customers", cluster).Name
+		w.asksAll(t, from)
+		doors := map[string]bool{}
+		within(t, 30*time.Second, "customers in "+cluster+" enter by the web tier of both", func(ctx context.Context) error {
+			a, err := w.ask(ctx, from, "http://web/?key=lamp")
+			if err != nil {
+				return err
+			}
+			have := map[string]string{}
+			a.facts(have)
+			require.Equal(t, want, have)
+			if doors[runsIn(a.Node)] = true; len(doors) < 2 {
+				return fmt.Errorf("all were answered by %v", slices.Collect(maps.Keys(doors)))
+			}
+			return nil
+		})
+	}
+	out, err := w.rome.Exec(t.Context(), storeNamespace, w.pod(t, "payment", "milan").Name, "env", "ACCOUNT")
+	require.NoError(t, err)
+	require.Equal(t, "store\n", out, "a variable from a Secret")
+}
+
+// asksAll has a pod ask each Service, and each member of the cache by its name.
+func (w storeWorld) asksAll(t *testing.T, from string) {
+	t.Helper()
+	var all errgroup.Group
+	for _, name := range []string{"web", "catalog", "cart", "checkout", "payment", "cache-0.cache:8080", "cache-1.cache:8080"} {
+		all.Go(func() error {
+			if _, err := w.ask(t.Context(), from, "http://"+name); err != nil {
+				return fmt.Errorf("%s asks %s: %w", from, name, err)
+			}
+			return nil
+		})
+	}
+	require.NoError(t, all.Wait())
+}
+
+// storeIngress: the Ingress is there, without its class until milan offers one.
+func storeIngress(t *testing.T, w storeWorld) {
+	remote := getter(w.milan.Client().NetworkingV1().Ingresses(storeNamespace), "web")
+	home, err := w.rome.Client().NetworkingV1().Ingresses(storeNamespace).Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	have := there(t, "it is there, without class", remote, func(i *networkingv1.Ingress) bool { return i.Spec.IngressClassName == nil })
+	require.Equal(t, home.Spec.Rules, have.Spec.Rules)
+	_, err = w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Patch(t.Context(), "milan", types.MergePatchType,
+		[]byte(`{"spec":{"ingressClasses":[{"ingressClassName":"milans","default":true}]}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	there(t, "it has the class that milan offers", remote, func(i *networkingv1.Ingress) bool {
+		return ptr.Deref(i.Spec.IngressClassName, "") == "milans"
+	})
+}
+
+// storeEvents: kubectl tells at home what happened to pods there, and marks it.
+func storeEvents(t *testing.T, w storeWorld) {
+	pod := w.pod(t, "cart", "milan").Name
+	within(t, 30*time.Second, "kubectl get events tells the story of "+pod, func(ctx context.Context) error {
+		out := w.kubectl(t, "get", "events", "-o", "wide")
+		for _, reason := range []string{"Scheduled", "Pulled", "Created", "Started"} {
+			if !regexp.MustCompile(`(?m)\s` + reason + `\s.*pod/` + pod + `\s.*\(remote\)`).MatchString(out) {
+				return fmt.Errorf("nothing of %s in:\n%s", reason, out)
+			}
+		}
+		return nil
+	})
+	for line := range strings.Lines(w.kubectl(t, "get", "events", "-o", "wide", "--field-selector", "involvedObject.name="+w.pod(t, "catalog", "rome").Name)) {
+		require.NotContains(t, line, "(remote)")
+	}
+}
+
+// storeConfiguration: what is changed at home in ConfigMaps and Secrets comes to the pods
+// of both clusters.
+func storeConfiguration(t *testing.T, w storeWorld) {
+	w.kubectl(t, "patch", "configmap", "prices", "-p", `{"data":{"lamp":"25"}}`)
+	w.kubectl(t, "patch", "secret", "bank", "-p", `{"stringData":{"key":"second"}}`)
+	want := w.expected(t, "25", "second")
+	from := w.pod(t, "customers", "rome").Name
+	within(t, time.Minute, "all services read it", func(ctx context.Context) error {
+		a, err := w.ask(ctx, from, "http://web/?key=lamp")
+		if err != nil {
+			return err
+		}
+		have := map[string]string{}
+		if a.facts(have); !maps.Equal(have, want) {
+			return fmt.Errorf("%v", have)
+		}
+		return nil
+	})
+}
+
+// A tally is what became of a customer's requests since it was looked at last: see e2e/image.
+type tally struct {
+	Requests, Failed int
+	Pause            time.Duration
+	Failures         map[string]int
+}
+
+func (w storeWorld) tally(ctx context.Context, customer string) (tally, error) {
+	var out tally
+	said, err := w.rome.Exec(ctx, storeNamespace, customer, "get", "http://localhost:8080/")
+	if err == nil {
+		err = json.Unmarshal([]byte(said), &out)
+	}
+	return out, err
+}
+
+// storeRollout replaces every service at once while customers of both clusters buy: as in
+// one cluster, no request fails.
+func storeRollout(t *testing.T, w storeWorld) {
+	customers := map[string]string{}
+	for _, cluster := range []string{"rome", "milan"} {
+		customers[cluster] = w.pod(t, "customers", cluster).Name
+		_, err := w.tally(t.Context(), customers[cluster])
+		require.NoError(t, err)
+	}
+	before, err := w.apps(t.Context())
+	require.NoError(t, err)
+	w.kubectl(t, "rollout", "restart", "deployment", "web", "catalog", "cart", "checkout", "payment")
+	within(t, 90*time.Second, "every service is replaced", func(ctx context.Context) error {
+		after, err := w.apps(ctx)
+		if err != nil {
+			return err
+		}
+		for app := range storeDeployments {
+			for _, p := range before[app] {
+				if app != "customers" && byName(after[app], p.Name) != nil {
+					return fmt.Errorf("pod %s is still there", p.Name)
+				}
+			}
+		}
+		return w.open(ctx)
+	})
+	var lost error
+	for cluster, customer := range customers {
+		have, err := w.tally(t.Context(), customer)
+		require.NoError(t, err)
+		t.Logf("customers in %s: %d requests, %d failed, longest pause %s", cluster, have.Requests, have.Failed, have.Pause.Round(time.Millisecond))
+		require.Greater(t, have.Requests, 10)
+		if have.Failed > 0 {
+			lost = errors.Join(lost, fmt.Errorf("customers in %s: %v", cluster, have.Failures))
+		}
+	}
+	require.NoError(t, lost)
+	storePlaces(t, w)
+}
+
+// storeDeleted: what the store's manifests made goes in both clusters, and the namespace
+// stays offloaded.
+func storeDeleted(t *testing.T, w storeWorld) {
+	w.kubectl(t, "delete", "-k", "testdata/store")
+	within(t, 30*time.Second, "nothing of it is left in milan", func(ctx context.Context) error {
+		out, err := w.milan.Kubectl(ctx, lab.KubectlOptions{}, "-n", storeNamespace, "get", "-o", "name", "-l", offloadingv1beta1.OriginLabel+"=rome",
+			"pods,shadowpods,services,endpointslices,shadowendpointslices,ingresses,configmaps,secrets")
+		if err == nil && out != "configmap/kube-root-ca.crt.rome\n" {
+			err = fmt.Errorf("%q", out)
+		}
+		return err
+	})
+}
