@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -48,13 +49,53 @@ func TestDeletesNameTheUID(t *testing.T) {
 			require.Equal(t, types.UID("forged-local-app"), *d.GetDeleteOptions().Preconditions.UID)
 		}
 	}
-	reads := 0
-	for _, a := range r.home.Actions() {
-		if a.GetVerb() == "get" {
-			reads++
-		}
+	require.Equal(t, 1, r.liveReads(), "confirmed by a live read")
+}
+
+// Absence is confirmed; a deletion that was shown needs not be.
+func TestDeletionIsShown(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	for _, name := range []string{"a", "b", "c"} {
+		r.createHome(t, local(name))
 	}
-	require.Equal(t, 1, reads, "confirmed by a live read")
+	stop := r.start(t)
+	r.requireWrites(t, "create configmaps", "create configmaps", "create configmaps")
+	r.deleteHome(t, "a")
+	r.requireWrites(t, "delete configmaps shop-rome/a")
+	require.Zero(t, r.liveReads(), "it was shown")
+
+	r.updateHome(t, local("b", annotated(offloadingv1beta1.SkipReflectionAnnotation)))
+	r.requireWrites(t, "delete configmaps shop-rome/b")
+	require.Equal(t, 1, r.liveReads(), "it is there")
+	stop()
+	r.deleteHome(t, "c")
+	r.start(t)
+	r.requireWrites(t, "delete configmaps shop-rome/c")
+	require.Equal(t, 2, r.liveReads(), "nobody watched")
+}
+
+// What was shown of an object says nothing of its successor.
+func TestShownDeletionIsOfOneObject(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.closed.Store(true)
+	r.deleteHome(t, "app")
+	r.createHome(t, local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation)))
+	k := r.engine.reflectors[0].(*kindLoop[*corev1.ConfigMap, *corev1.ConfigMap])
+	key := loop.Key{Namespace: "shop", Name: "app"}
+	eventually(t, func() bool {
+		cm := get[*corev1.ConfigMap](k.storesOf("shop").local, key)
+		return cm != nil && len(cm.Annotations) > 0
+	}, "the successor is there")
+	k.sawLeave(key) // late
+	r.closed.Store(false)
+	r.engine.Resync()
+	r.requireWrites(t, "delete configmaps shop-rome/app")
+	require.Equal(t, 1, r.liveReads())
 }
 
 func TestRestartWritesNothing(t *testing.T) {

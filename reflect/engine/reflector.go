@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 
 	"go.uber.org/zap"
@@ -32,6 +33,9 @@ type kindLoop[L, R Object] struct {
 	stores map[string]*stores // by local namespace
 	// told is what an event has told of an object last.
 	told map[loop.Key]note
+	// left has the objects that this cluster has shown to be deleted, until they are
+	// looked at.
+	left map[loop.Key]struct{}
 }
 
 // stores are the caches of one kind for one offloaded namespace.
@@ -51,6 +55,7 @@ func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
 	r := &kindLoop[L, R]{
 		Kind: k, engine: e, setting: setting, log: e.cfg.Log.With(zap.String("resource", k.Resource)),
 		written: recent.New[R](e.cfg.Clock), stores: map[string]*stores{}, told: map[loop.Key]note{},
+		left: map[loop.Key]struct{}{},
 	}
 	r.loop = loop.New(loop.Config{Name: LoopName(k.Resource), Sync: r.sync, Log: e.cfg.Log, Observer: e.cfg.Observer})
 	return r
@@ -75,10 +80,16 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 		synced = append(synced, reg.HasSynced)
 		return nil
 	}
-	if err := watch(local, changes(func(name string, _ any) { r.add(s.local, name) }, nil)); err != nil {
+	here := func(name string, _ any) { r.add(s.local, name) }
+	leaves := func(obj any, shown bool) {
+		if o, ok := obj.(L); ok && shown {
+			r.sawLeave(loop.Key{Namespace: s.local, Name: o.GetName()})
+		}
+	}
+	if err := watch(local, changes(here, leaves)); err != nil {
 		return nil, err
 	}
-	gone := func(obj any) {
+	gone := func(obj any, _ bool) {
 		if o, ok := obj.(R); ok {
 			r.written.Gone(o)
 		}
@@ -112,8 +123,8 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 }
 
 // changes calls changed for an object that appears, changes or disappears, and gone
-// before it for one that disappears.
-func changes(changed func(name string, obj any), gone func(obj any)) cache.ResourceEventHandler {
+// before it for one that disappears: shown by the API server, or missed.
+func changes(changed func(name string, obj any), gone func(obj any, shown bool)) cache.ResourceEventHandler {
 	call := func(obj any) {
 		if m, err := meta.Accessor(obj); err == nil {
 			changed(m.GetName(), obj)
@@ -126,11 +137,12 @@ func changes(changed func(name string, obj any), gone func(obj any)) cache.Resou
 			call(after)
 		},
 		DeleteFunc: func(obj any) {
-			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			d, missed := obj.(cache.DeletedFinalStateUnknown)
+			if missed {
 				obj = d.Obj
 			}
 			if gone != nil {
-				gone(obj)
+				gone(obj, !missed)
 			}
 			call(obj)
 		},
@@ -142,11 +154,24 @@ func (r *kindLoop[L, R]) close(s *space) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.stores, s.local)
-	for key := range r.told {
-		if key.Namespace == s.local {
-			delete(r.told, key)
-		}
-	}
+	ofSpace := func(key loop.Key) bool { return key.Namespace == s.local }
+	maps.DeleteFunc(r.told, func(key loop.Key, _ note) bool { return ofSpace(key) })
+	maps.DeleteFunc(r.left, func(key loop.Key, _ struct{}) bool { return ofSpace(key) })
+}
+
+func (r *kindLoop[L, R]) sawLeave(key loop.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left[key] = struct{}{}
+}
+
+// hasLeft reports, once, whether this cluster has shown the deletion of an object.
+func (r *kindLoop[L, R]) hasLeft(key loop.Key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, left := r.left[key]
+	delete(r.left, key)
+	return left
 }
 
 func (r *kindLoop[L, R]) add(namespace, name string) {
@@ -191,9 +216,12 @@ type view[L, R Object] struct {
 	scope Scope
 	local L
 	have  R
+	// left says that this cluster has shown the deletion of the object.
+	left bool
 }
 
 func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
+	left := r.hasLeft(key) // before the cache is read, which knew of it first
 	st := r.storesOf(key.Namespace)
 	if st == nil || !st.synced() {
 		return nil // looked at as soon as it is
@@ -206,6 +234,8 @@ func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
 		return nil // the VirtualNodes are going, and say no longer what may be carried
 	}
 	v := view[L, R]{key: key, scope: scope, local: get[L](st.local, key)}
+	var gone L
+	v.left = left && v.local == gone
 	there := loop.Key{Namespace: st.space.remote, Name: r.remoteName(key.Name, scope.ObjectOptions)}
 	var none R
 	cached := get[R](st.remote, there)

@@ -187,6 +187,17 @@ func (r *rig) silent(t *testing.T, what string) {
 	kubetest.RequireWrites(t, r.home)
 }
 
+// liveReads is how many objects were read at home one by one.
+func (r *rig) liveReads() int {
+	reads := 0
+	for _, a := range r.home.Actions() {
+		if a.GetVerb() == "get" {
+			reads++
+		}
+	}
+	return reads
+}
+
 func writesOf(c *fake.Clientset) (out []string) {
 	for _, a := range c.Actions() {
 		switch a.GetVerb() {

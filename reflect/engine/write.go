@@ -103,35 +103,48 @@ func (r *kindLoop[L, R]) refused(v view[L, R], err error) error {
 }
 
 // withdraw deletes what stands for an object that is gone or no longer reflected. That
-// it is not wanted is confirmed by a live read.
+// it is not wanted is confirmed by a live read, unless this cluster has shown that the
+// object was deleted.
 func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
-	live, err := r.Reader(r.engine.cfg.Home, v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
-	var none L
-	switch {
-	case apierrors.IsNotFound(err):
-		live = none
-	case err != nil:
-		return fmt.Errorf("confirming that it is not to be reflected: %w", err)
-	}
-	w, err := r.wishFor(live, v.scope)
-	if err != nil {
-		return err
-	}
-	var unwanted R
-	excluded := w.want == unwanted
-	if excluded && live != none && r.Excluded != nil {
-		if excluded, err = r.Excluded(ctx, r.engine.cfg.Home, live, v.scope); err != nil {
+	var live, none L
+	if !v.left {
+		var excluded bool
+		var err error
+		if live, excluded, err = r.excluded(ctx, v); err != nil {
 			return fmt.Errorf("confirming that it is not to be reflected: %w", err)
 		}
-	}
-	if !excluded {
-		return loop.After(staleRetry) // the cache is behind
+		if !excluded {
+			return loop.After(staleRetry) // the cache is behind
+		}
 	}
 	if live == none && r.engine.lostSince(v.have) {
 		r.log.Warn("object kept in the provider: it is not known here, but the state of this cluster went back", zap.Stringer("key", v.key))
 		return nil
 	}
 	return r.delete(ctx, v.scope, v.have)
+}
+
+// excluded reads the object at home, nil if there is none, and reports whether it is not
+// to be reflected.
+func (r *kindLoop[L, R]) excluded(ctx context.Context, v view[L, R]) (live L, yes bool, err error) {
+	var none L
+	live, err = r.Reader(r.engine.cfg.Home, v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		live = none
+	case err != nil:
+		return none, false, err
+	}
+	w, err := r.wishFor(live, v.scope)
+	if err != nil {
+		return none, false, err
+	}
+	var unwanted R
+	yes = w.want == unwanted
+	if yes && live != none && r.Excluded != nil {
+		yes, err = r.Excluded(ctx, r.engine.cfg.Home, live, v.scope)
+	}
+	return live, yes, err
 }
 
 // clockSkew is how much the provider's clock may be ahead of this one.
