@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -41,6 +42,9 @@ type facts struct {
 	notBefore, now time.Time
 	// live says that shadow and slice were read from the API server, not from a cache.
 	live bool
+	// left says that there is no shadow because the API server has shown the deletion of the
+	// one that slice was made for.
+	left bool
 }
 
 type verb string
@@ -103,7 +107,7 @@ func (f facts) withdraw(why *metav1.Condition) action {
 		return action{verb: nothing, keep: true} // it goes with its namespace, and with our rights there
 	}
 	if f.slice != nil && f.slice.DeletionTimestamp == nil && ofAnyShadow(f.slice) {
-		a.verb, a.confirm = deleteSlice, !f.live
+		a.verb, a.confirm = deleteSlice, !f.live && !f.left
 	}
 	return a
 }
@@ -189,6 +193,18 @@ func owns(shadow *offloadingv1beta1.ShadowEndpointSlice, slice *discoveryv1.Endp
 		return ofAnyShadow(slice)
 	}
 	return owner.Kind == shadowKind && owner.UID == shadow.UID
+}
+
+// ownerUID is the UID of the shadow that slice, which may be nil, was made for; empty: that
+// is not known.
+func ownerUID(slice *discoveryv1.EndpointSlice) types.UID {
+	if slice == nil {
+		return ""
+	}
+	if owner := metav1.GetControllerOf(slice); owner != nil && owner.Kind == shadowKind {
+		return owner.UID
+	}
+	return ""
 }
 
 // ofAnyShadow reports whether slice was made for a shadow: its controller is one, or it

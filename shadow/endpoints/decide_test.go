@@ -62,6 +62,7 @@ func TestDecide(t *testing.T) {
 		"being deleted":                {given(shadow, sliceOf(shadow, deleting)), action{verb: nothing, keep: true}, ""},
 		"shadow gone":                  {given(nil, sliceOf(shadow)), action{verb: deleteSlice, confirm: true, keep: true}, ""},
 		"shadow gone, live":            {given(nil, sliceOf(shadow), live), action{verb: deleteSlice, keep: true}, ""},
+		"shadow gone, as was shown":    {given(nil, sliceOf(shadow), func(f *facts) { f.left = true }), action{verb: deleteSlice, keep: true}, ""},
 		"shadow gone, slice going":     {given(nil, sliceOf(shadow, deleting), live), action{verb: nothing, keep: true}, ""},
 		"shadow gone, owner lost":      {given(nil, sliceOf(shadow, func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }), live), action{verb: deleteSlice, keep: true}, ""},
 		"shadow being deleted":         {given(gone, sliceOf(shadow), live), action{verb: deleteSlice, keep: true}, ""},

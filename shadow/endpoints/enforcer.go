@@ -89,12 +89,12 @@ func New(cfg Config) (*Enforcer, error) {
 	if err := cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: nodeAddresses}); err != nil {
 		return nil, fmt.Errorf("indexing Nodes by address: %w", err)
 	}
-	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
+	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
 	for _, w := range []struct {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
 	}{
-		{cfg.Shadows, loop.Self}, {cfg.Namespaces, e.shadowsIn}, {cfg.ForeignClusters, e.shadowsOf},
+		{cfg.Namespaces, e.shadowsIn}, {cfg.ForeignClusters, e.shadowsOf},
 	} {
 		if _, err := e.loop.Watch(w.informer, w.keys); err != nil {
 			return nil, err
@@ -105,13 +105,15 @@ func New(cfg Config) (*Enforcer, error) {
 
 // listen registers what Watch does not do.
 func (e *Enforcer) listen() error {
-	// Not by Watch: what was written of an EndpointSlice that is gone must be forgotten before
-	// its key is queued, and Nodes report more often than they change.
+	// Not by Watch: what is known of a shadow or an EndpointSlice that is gone must be noted
+	// before its key is queued, and Nodes report more often than they change.
 	for _, l := range []struct {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
 	}{
-		{e.cfg.Shadows, cache.ResourceEventHandlerFuncs{DeleteFunc: e.shadowGone}},
+		{e.cfg.Shadows, cache.ResourceEventHandlerFuncs{
+			AddFunc: e.wake, UpdateFunc: func(_, after any) { e.wake(after) }, DeleteFunc: e.shadowGone,
+		}},
 		{e.cfg.Slices, cache.ResourceEventHandlerFuncs{
 			AddFunc: e.wake, UpdateFunc: func(_, after any) { e.wake(after) }, DeleteFunc: e.sliceGone,
 		}},
@@ -140,13 +142,19 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	if !cache.WaitForCacheSync(ctx.Done(), e.synced...) {
 		return nil
 	}
-	// EndpointSlices without a shadow are known to nobody else.
-	for _, obj := range e.cfg.Slices.GetStore().List() {
-		for _, key := range loop.Self(obj) {
-			e.loop.Add(key)
+	return e.loop.Run(ctx, workers)
+}
+
+// known returns the keys of all shadows, and of all EndpointSlices: those without a shadow
+// are told of by nobody else.
+func (e *Enforcer) known() []loop.Key {
+	var keys []loop.Key
+	for _, informer := range []cache.SharedIndexInformer{e.cfg.Shadows, e.cfg.Slices} {
+		for _, obj := range informer.GetStore().List() {
+			keys = append(keys, loop.Self(obj)...)
 		}
 	}
-	return e.loop.Run(ctx, workers)
+	return keys
 }
 
 func (e *Enforcer) wake(obj any) {
@@ -156,13 +164,21 @@ func (e *Enforcer) wake(obj any) {
 }
 
 func (e *Enforcer) shadowGone(obj any) {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+	t, missed := obj.(cache.DeletedFinalStateUnknown)
+	if missed {
 		obj = t.Obj
 	}
-	if shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice); ok {
-		e.ownShadows.Gone(shadow)
-		e.memory.refusals.Forget(shadow.UID)
+	shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice)
+	if !ok {
+		return
 	}
+	e.ownShadows.Gone(shadow)
+	e.memory.refusals.Forget(shadow.UID)
+	key := loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}
+	if slice, err := e.cachedSlice(key); err == nil && !missed && ownerUID(slice) == shadow.UID {
+		e.memory.sawLeave(shadow.UID)
+	}
+	e.loop.Wake(key)
 }
 
 func (e *Enforcer) sliceGone(obj any) {
@@ -171,7 +187,7 @@ func (e *Enforcer) sliceGone(obj any) {
 	}
 	if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
 		e.ownSlices.Gone(slice)
-		e.memory.forget(slice.UID)
+		e.memory.forget(slice.UID, ownerUID(slice))
 		e.wake(slice)
 	}
 }
@@ -203,15 +219,27 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 	} else {
 		shadow = nil
 	}
+	slice, err := e.cachedSlice(key)
+	if err != nil {
+		return facts{}, err
+	}
+	f, err := e.gather(key, shadow, slice)
+	f.left = shadow == nil && e.memory.hasLeft(ownerUID(slice))
+	return f, err
+}
+
+// cachedSlice returns the EndpointSlice of that name, nil if there is none or its deletion
+// was asked for.
+func (e *Enforcer) cachedSlice(key loop.Key) (*discoveryv1.EndpointSlice, error) {
 	slice, err := e.slices.EndpointSlices(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return facts{}, fmt.Errorf("looking up EndpointSlice %s: %w", key, err)
+		return nil, fmt.Errorf("looking up EndpointSlice %s: %w", key, err)
 	}
 	slice, found := e.ownSlices.Latest(key, slice, err == nil)
 	if !found || e.ownSlices.WasDeleted(slice.UID) {
-		slice = nil
+		return nil, nil
 	}
-	return e.gather(key, shadow, slice)
+	return slice, nil
 }
 
 // live gathers the facts about key from the API server: two requests.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -96,9 +97,40 @@ func TestDeletedWithItsShadow(t *testing.T) {
 	require.Equal(t, 2, r.reads)
 	r.refresh()
 
+	r.reads = 0
 	r.deleteShadow()
 	require.Equal(t, []string{"delete"}, r.settle())
 	require.Nil(t, r.slice())
+	require.Zero(t, r.reads, "its deletion was shown")
+	require.Empty(t, r.e.memory.left)
+}
+
+// A shadow that a list lacks was not shown to be deleted.
+func TestMissedDeletionIsConfirmed(t *testing.T) {
+	shadow := newShadow()
+	r := newRig(t, shadow, sliceOf(shadow))
+	r.deleteShadow()
+	require.NoError(t, r.e.cfg.Shadows.GetIndexer().Replace(nil, ""))
+	r.e.shadowGone(cache.DeletedFinalStateUnknown{Key: r.key().String(), Obj: shadow})
+	require.Equal(t, []string{"delete"}, r.settle())
+	require.Equal(t, 2, r.reads)
+}
+
+// What is known of a predecessor says nothing of the shadow that has its name.
+func TestPredecessorLeaves(t *testing.T) {
+	shadow := newShadow()
+	r := newRig(t, shadow, sliceOf(shadow))
+	r.deleteShadow()
+	r.refresh()
+	again := newShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) { s.UID = "shadow-2" })
+	again.ResourceVersion = r.next()
+	require.NoError(t, r.liqod.Tracker().Add(again))
+	require.Equal(t, []string{"delete", "create"}, r.settle())
+	require.EqualValues(t, "shadow-2", r.slice().OwnerReferences[0].UID)
+	require.NoError(t, r.e.cfg.Shadows.GetIndexer().Replace(nil, ""))
+	writes, err := r.sync()
+	require.NoError(t, err)
+	require.Empty(t, writes, "an empty cache deletes nothing")
 }
 
 func TestDeletionStopsHalfWay(t *testing.T) {

@@ -19,6 +19,9 @@ type memory struct {
 
 	mu   sync.Mutex
 	kept map[types.UID]kept // by EndpointSlice
+	// left has the shadows that the API server has shown to be deleted while their
+	// EndpointSlices are still there.
+	left map[types.UID]struct{}
 }
 
 // kept is what an API server made of a request otherwise than it was asked: it drops
@@ -29,7 +32,7 @@ type kept struct {
 }
 
 func newMemory() *memory {
-	return &memory{kept: map[types.UID]kept{}}
+	return &memory{kept: map[types.UID]kept{}, left: map[types.UID]struct{}{}}
 }
 
 // answered notes what a request that was accepted has left to change.
@@ -51,8 +54,24 @@ func (m *memory) odd(slice *discoveryv1.EndpointSlice) (rest string, ok bool) {
 	return k.rest, ok && k.version == slice.ResourceVersion
 }
 
-func (m *memory) forget(slice types.UID) {
+// sawLeave notes that the API server has shown the deletion of a shadow.
+func (m *memory) sawLeave(shadow types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.left[shadow] = struct{}{}
+}
+
+func (m *memory) hasLeft(shadow types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, left := m.left[shadow]
+	return left
+}
+
+// forget forgets an EndpointSlice that is gone, and the shadow that it was made for.
+func (m *memory) forget(slice, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.kept, slice)
+	delete(m.left, shadow)
 }
