@@ -153,7 +153,7 @@ func testReflectionAway(t *testing.T, w *world) {
 	})
 	all := writes(t, w.milan.Cluster, peer, begin)
 	slices.Sort(all)
-	require.Equal(t, []string{"create configmaps still-rome/born-away: 201", "delete configmaps still-rome/cm-2: 200", "patch configmaps still-rome/cm-1: 200"}, all)
+	require.Equal(t, []string{"create configmaps still-rome/born-away: 201", "delete configmaps still-rome/cm-2: 200", "update configmaps still-rome/cm-1: 200"}, all)
 }
 
 // testSkipLists: the keys that stay at home can be changed without a restart of the

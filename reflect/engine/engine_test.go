@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,6 +38,35 @@ func TestLife(t *testing.T) {
 	r.requireWrites(t, "create configmaps shop-rome/late")
 	r.silent(t, "at rest")
 	require.Empty(t, r.events.Events)
+}
+
+// A whole object is written on condition that it has not changed: what others have added
+// in between stays.
+func TestWhole(t *testing.T) {
+	r := newRig()
+	r.whole = true
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.idle(t, "shop")
+	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
+	r.requireWrites(t, "update configmaps shop-rome/app")
+	require.Equal(t, "2", r.there(t, "app").Data["a"])
+	r.idle(t, "shop")
+
+	theirs := r.there(t, "app").DeepCopy()
+	theirs.ResourceVersion, theirs.Labels["theirs"] = fmt.Sprint(r.serial.Add(1)), "1"
+	var once sync.Once
+	r.remote.PrependReactor("update", "configmaps", func(a clienttesting.Action) (handled bool, _ runtime.Object, err error) {
+		once.Do(func() { err = r.remote.Tracker().Update(a.GetResource(), theirs, "shop-rome") })
+		return err != nil, nil, err
+	})
+	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "3" }))
+	eventually(t, func() bool { return r.there(t, "app").Data["a"] == "3" }, "tried again")
+	require.Equal(t, "1", r.there(t, "app").Labels["theirs"])
+	r.remote.ClearActions()
+	r.silent(t, "at rest")
 }
 
 func TestDeletesNameTheUID(t *testing.T) {
@@ -176,11 +207,14 @@ func TestConflictAndErrors(t *testing.T) {
 		"update, away":    {"patch", away},
 		"update, uid":     {"patch", conflict},
 		"update, gone":    {"patch", apierrors.NewNotFound(corev1.Resource("configmaps"), "app")},
+		"whole, away":     {"update", away},
+		"whole, changed":  {"update", conflict},
 		"withdrawal away": {"delete", away},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig()
+			r.whole = tc.verb == "update"
 			failed := false
 			r.remote.PrependReactor(tc.verb, "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 				if failed {

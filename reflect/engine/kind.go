@@ -49,6 +49,7 @@ type Reader[T any] interface {
 type Writer[T any] interface {
 	Reader[T]
 	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
@@ -86,6 +87,10 @@ type Kind[L, R Object] struct {
 	Forge func(local L, s Scope) (R, error)
 	// Merge returns have as wanted, without what others own. Equal to have: nothing to do.
 	Merge func(have, want R) R
+	// Whole has an update send the whole object, which costs an API server half of what a
+	// patch does. It is for types that get no more fields: a patch leaves alone those that a
+	// newer API server knows, and we do not.
+	Whole bool
 	// Replaces tells that have can only become as wanted by being made anew; nil: never.
 	Replaces func(have, want R) bool
 	// Chosen tells whether policy and annotations have an object reflected, and what the

@@ -82,30 +82,26 @@ const (
 )
 
 // plan decides what makes have, the object of ours in the provider, as wanted; both are
-// nil where there is none. The patch is that of an update.
-func (k Kind[L, R]) plan(have, want R) (verb, []byte, error) {
+// nil where there is none. What it returns beside is what an update makes of have.
+func (k Kind[L, R]) plan(have, want R) (verb, R) {
 	var none R
 	switch {
 	case have == none && want == none:
-		return nothing, nil, nil
+		return nothing, none
 	case have == none:
-		return create, nil, nil
+		return create, none
 	case have.GetDeletionTimestamp() != nil:
-		return wait, nil, nil
+		return wait, none
 	case want == none:
-		return withdraw, nil, nil
+		return withdraw, none
 	case k.Replaces != nil && k.Replaces(have, want):
-		return replace, nil, nil
+		return replace, none
 	}
 	merged := k.Merge(have, want)
 	if equality.Semantic.DeepEqual(have, merged) {
-		return nothing, nil, nil
+		return nothing, none
 	}
-	patch, err := mergePatch(have, merged)
-	if err != nil || patch == nil {
-		return nothing, nil, err
-	}
-	return update, patch, nil
+	return update, merged
 }
 
 // mergePatch returns the JSON merge patch that makes have merged, nil for none. It names

@@ -43,13 +43,14 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			do, patch, err := configMaps().plan(tc.have, tc.want)
-			require.NoError(t, err)
+			do, merged := configMaps().plan(tc.have, tc.want)
 			require.Equal(t, tc.verb, do)
 			if tc.patch == "" {
-				require.Empty(t, patch)
+				require.Nil(t, merged)
 				return
 			}
+			patch, err := mergePatch(tc.have, merged)
+			require.NoError(t, err)
 			require.JSONEq(t, tc.patch, string(patch))
 		})
 	}

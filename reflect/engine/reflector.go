@@ -264,10 +264,7 @@ func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) err
 		// remembered of it passes.
 		return loop.After(forgotten)
 	}
-	do, patch, err := r.plan(v.have, w.want)
-	if err != nil {
-		return err
-	}
+	do, merged := r.plan(v.have, w.want)
 	if do != create { // a create finds out more
 		r.tell(v, w.reason, w.message, false)
 	}
@@ -275,7 +272,7 @@ func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) err
 	case create:
 		return r.create(ctx, v, w)
 	case update:
-		return r.update(ctx, v, patch)
+		return r.update(ctx, v, merged)
 	case replace:
 		r.log.Info("object made anew: what has changed is immutable", zap.Stringer("key", v.key))
 		return r.delete(ctx, v.scope, v.have)

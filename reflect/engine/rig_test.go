@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,6 +60,8 @@ type rig struct {
 	closed                 atomic.Bool // the gate
 	lost                   time.Time
 	setting                Setting
+	whole                  bool         // updates send the whole object
+	serial                 atomic.Int64 // of the provider's versions
 	skipLabels             []string
 	engine                 *Engine
 }
@@ -68,15 +71,27 @@ func newRig() *rig {
 		home: fake.NewClientset(), remote: fake.NewClientset(), homeLiqod: liqodfake.NewSimpleClientset(), remoteLiqod: liqodfake.NewSimpleClientset(),
 		events: record.NewFakeRecorder(100), setting: Setting{Policy: forge.DenyList, Workers: 4},
 	}
-	var serial atomic.Int64
 	r.remote.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if m, err := meta.Accessor(action.(clienttesting.CreateAction).GetObject()); err == nil {
-			m.SetUID(types.UID(fmt.Sprintf("remote-%d", serial.Add(1))))
-			m.SetResourceVersion(fmt.Sprint(serial.Load()))
+			m.SetUID(types.UID(fmt.Sprintf("remote-%d", r.serial.Add(1))))
+			m.SetResourceVersion(fmt.Sprint(r.serial.Load()))
 		}
 		return false, nil, nil
 	})
 	// As an API server does: without versions nobody can tell which of two states is newer.
+	r.remote.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		given := action.(clienttesting.UpdateAction).GetObject().(*corev1.ConfigMap)
+		obj, err := r.remote.Tracker().Get(action.GetResource(), given.Namespace, given.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		if have := obj.(*corev1.ConfigMap); have.UID != given.UID || have.ResourceVersion != given.ResourceVersion {
+			return true, nil, apierrors.NewConflict(corev1.Resource("configmaps"), given.Name, nil)
+		}
+		next := given.DeepCopy()
+		next.ResourceVersion = fmt.Sprint(r.serial.Add(1))
+		return true, next, r.remote.Tracker().Update(action.GetResource(), next, next.Namespace)
+	})
 	r.remote.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		_, obj, err := clienttesting.ObjectReaction(r.remote.Tracker())(action)
 		if err != nil {
@@ -86,7 +101,7 @@ func newRig() *rig {
 		if err != nil {
 			return true, nil, err
 		}
-		m.SetResourceVersion(fmt.Sprint(serial.Add(1)))
+		m.SetResourceVersion(fmt.Sprint(r.serial.Add(1)))
 		return true, obj, r.remote.Tracker().Update(action.GetResource(), obj, action.GetNamespace())
 	})
 	r.add(r.homeLiqod.Tracker(), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}})
@@ -123,11 +138,13 @@ func (r *rig) offload(t *testing.T, namespaces ...string) {
 func (r *rig) start(t *testing.T) (stop func()) {
 	t.Helper()
 	own := externalversions.NewSharedInformerFactory(r.homeLiqod, 0)
+	kind := configMaps()
+	kind.Whole = r.whole
 	r.engine = New(Config{
 		Home: Clients{r.home, r.homeLiqod}, Remote: Clients{r.remote, r.remoteLiqod},
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Origin: "rome", Destination: "milan", SkipLabels: r.skipLabels,
-		Kinds: []Choice{{configMaps(), r.setting}},
+		Kinds: []Choice{{kind, r.setting}},
 		Gate: func() error {
 			if r.closed.Load() {
 				return fmt.Errorf("closed")

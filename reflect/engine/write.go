@@ -78,17 +78,30 @@ func (r *kindLoop[L, R]) taken(ctx context.Context, v view[L, R], name string) (
 	return true, loop.After(takenRetry)
 }
 
-func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], patch []byte) error {
-	written, err := r.writer(v.scope).Patch(ctx, v.have.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], merged R) error {
+	written, err := r.send(ctx, v, merged)
 	switch {
 	case err == nil:
 		r.written.Wrote(written)
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return loop.After(staleRetry) // another object has the name by now, or none
+		return loop.After(staleRetry) // it has changed, another object has the name, or none
 	default:
 		return r.refused(v, err)
 	}
+}
+
+// send makes the object in the provider merged: as a whole on condition that it is still
+// as we know it, or by what differs.
+func (r *kindLoop[L, R]) send(ctx context.Context, v view[L, R], merged R) (R, error) {
+	if r.Whole {
+		return r.writer(v.scope).Update(ctx, merged, metav1.UpdateOptions{FieldManager: fieldManager})
+	}
+	patch, err := mergePatch(v.have, merged)
+	if err != nil || patch == nil {
+		return v.have, err
+	}
+	return r.writer(v.scope).Patch(ctx, merged.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 }
 
 // refused tells of what the provider refuses: it is tried again, with a growing delay.

@@ -32,6 +32,7 @@ func ConfigMaps() engine.Description {
 			return forge.ConfigMap(local, s.ObjectOptions)
 		},
 		Merge:    forge.MergeConfigMap,
+		Whole:    true, // nothing was added to it in years
 		Replaces: forge.ReplacesConfigMap,
 		Chosen: func(local *corev1.ConfigMap, s engine.Scope) (bool, string) {
 			if local.Name == forge.RootCAConfigMap {

@@ -41,6 +41,7 @@ func EndpointSlices(services engine.Setting) engine.Description {
 			return forge.EndpointSlice(local, s.ObjectOptions, s.VirtualNode)
 		},
 		Merge:    forge.MergeEndpointSlice,
+		Whole:    true, // the consumer writes all of its spec
 		Replaces: forge.ReplacesEndpointSlice,
 		Chosen: func(local *discoveryv1.EndpointSlice, s engine.Scope) (bool, string) {
 			var service *corev1.Service

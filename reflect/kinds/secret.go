@@ -32,6 +32,7 @@ func Secrets() engine.Description {
 			return forge.Secret(local, s.ObjectOptions, false)
 		},
 		Merge:    forge.MergeSecret,
+		Whole:    true, // nothing was added to it in years
 		Replaces: forge.ReplacesSecret,
 	}
 }
