@@ -5,6 +5,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -38,6 +40,24 @@ type Clients struct {
 type Factories struct {
 	Core  informers.SharedInformerFactory
 	Liqod externalversions.SharedInformerFactory
+	// Namespace is watched, but for what Tweak leaves out; it may be nil.
+	Namespace string
+	Tweak     func(*metav1.ListOptions)
+}
+
+// CoreInformer returns the informer of a Kubernetes kind, of which example is one: as
+// those of Core, and cheap.
+func CoreInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) informer.Client[L]) cache.SharedIndexInformer {
+	return f.Core.InformerFor(example, func(c kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
+		return informer.New(c, client(c), example, f.Tweak)
+	})
+}
+
+// LiqodInformer does for our own kinds what CoreInformer does.
+func LiqodInformer[L runtime.Object](f Factories, example runtime.Object, client func(versioned.Interface) informer.Client[L]) cache.SharedIndexInformer {
+	return f.Liqod.InformerFor(example, func(c versioned.Interface, _ time.Duration) cache.SharedIndexInformer {
+		return informer.New(c, client(c), example, f.Tweak)
+	})
 }
 
 // Reader is the part of a typed client that confirms what a cache says.

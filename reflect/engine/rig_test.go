@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -25,6 +26,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -33,9 +35,13 @@ const tenant = "liqo-tenant-milan"
 
 // configMaps is a description as those of package kinds.
 func configMaps() Kind[*corev1.ConfigMap, *corev1.ConfigMap] {
-	informer := func(f Factories) cache.SharedIndexInformer { return f.Core.Core().V1().ConfigMaps().Informer() }
+	watch := func(f Factories) cache.SharedIndexInformer {
+		return CoreInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) informer.Client[*corev1.ConfigMapList] {
+			return c.CoreV1().ConfigMaps(f.Namespace)
+		})
+	}
 	return Kind[*corev1.ConfigMap, *corev1.ConfigMap]{
-		Resource: "configmap", Local: informer, Remote: informer,
+		Resource: "configmap", Local: watch, Remote: watch,
 		Reader: func(c Clients, namespace string) Reader[*corev1.ConfigMap] {
 			return c.Core.CoreV1().ConfigMaps(namespace)
 		},

@@ -112,14 +112,16 @@ func (t *spaces) make(local, remote string) *space {
 	s := &space{
 		local: local, remote: remote,
 		home: Factories{
-			Core:  informers.NewSharedInformerFactoryWithOptions(cfg.Home.Core, 0, informers.WithNamespace(local), informers.WithTransform(cfg.Transform)),
-			Liqod: externalversions.NewSharedInformerFactoryWithOptions(cfg.Home.Liqod, 0, externalversions.WithNamespace(local), externalversions.WithTransform(cfg.Transform)),
+			Core:      informers.NewSharedInformerFactoryWithOptions(cfg.Home.Core, 0, informers.WithNamespace(local), informers.WithTransform(cfg.Transform)),
+			Liqod:     externalversions.NewSharedInformerFactoryWithOptions(cfg.Home.Liqod, 0, externalversions.WithNamespace(local), externalversions.WithTransform(cfg.Transform)),
+			Namespace: local,
 		},
 		there: Factories{
 			Core: informers.NewSharedInformerFactoryWithOptions(cfg.Remote.Core, 0, informers.WithNamespace(remote),
 				informers.WithTransform(cfg.Transform), informers.WithTweakListOptions(ours)),
 			Liqod: externalversions.NewSharedInformerFactoryWithOptions(cfg.Remote.Liqod, 0, externalversions.WithNamespace(remote),
 				externalversions.WithTransform(cfg.Transform), externalversions.WithTweakListOptions(ours)),
+			Namespace: remote, Tweak: ours,
 		},
 	}
 	s.scope = Scope{Home: s.home, ObjectOptions: forge.ObjectOptions{

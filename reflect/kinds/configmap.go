@@ -6,19 +6,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
 // ConfigMaps describes how ConfigMaps are reflected.
 func ConfigMaps() engine.Description {
-	informer := func(f engine.Factories) cache.SharedIndexInformer { return f.Core.Core().V1().ConfigMaps().Informer() }
+	watch := func(f engine.Factories) cache.SharedIndexInformer {
+		return engine.CoreInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) informer.Client[*corev1.ConfigMapList] {
+			return c.CoreV1().ConfigMaps(f.Namespace)
+		})
+	}
 	return engine.Kind[*corev1.ConfigMap, *corev1.ConfigMap]{
 		Resource: "configmap",
-		Local:    informer,
-		Remote:   informer,
+		Local:    watch,
+		Remote:   watch,
 		Reader: func(c engine.Clients, namespace string) engine.Reader[*corev1.ConfigMap] {
 			return c.Core.CoreV1().ConfigMaps(namespace)
 		},

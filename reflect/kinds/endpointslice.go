@@ -9,9 +9,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -23,10 +26,14 @@ func EndpointSlices(services engine.Setting) engine.Description {
 	k := engine.Kind[*discoveryv1.EndpointSlice, *offloadingv1beta1.ShadowEndpointSlice]{
 		Resource: "endpointslice",
 		Local: func(f engine.Factories) cache.SharedIndexInformer {
-			return f.Core.Discovery().V1().EndpointSlices().Informer()
+			return engine.CoreInformer(f, &discoveryv1.EndpointSlice{}, func(c kubernetes.Interface) informer.Client[*discoveryv1.EndpointSliceList] {
+				return c.DiscoveryV1().EndpointSlices(f.Namespace)
+			})
 		},
 		Remote: func(f engine.Factories) cache.SharedIndexInformer {
-			return f.Liqod.Offloading().V1beta1().ShadowEndpointSlices().Informer()
+			return engine.LiqodInformer(f, &offloadingv1beta1.ShadowEndpointSlice{}, func(c versioned.Interface) informer.Client[*offloadingv1beta1.ShadowEndpointSliceList] {
+				return c.OffloadingV1beta1().ShadowEndpointSlices(f.Namespace)
+			})
 		},
 		Reader: func(c engine.Clients, namespace string) engine.Reader[*discoveryv1.EndpointSlice] {
 			return c.Core.DiscoveryV1().EndpointSlices(namespace)

@@ -6,21 +6,25 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
 // Ingresses describes how Ingresses are reflected.
 func Ingresses() engine.Description {
-	informer := func(f engine.Factories) cache.SharedIndexInformer {
-		return f.Core.Networking().V1().Ingresses().Informer()
+	watch := func(f engine.Factories) cache.SharedIndexInformer {
+		return engine.CoreInformer(f, &networkingv1.Ingress{}, func(c kubernetes.Interface) informer.Client[*networkingv1.IngressList] {
+			return c.NetworkingV1().Ingresses(f.Namespace)
+		})
 	}
 	return engine.Kind[*networkingv1.Ingress, *networkingv1.Ingress]{
 		Resource: "ingress",
-		Local:    informer,
-		Remote:   informer,
+		Local:    watch,
+		Remote:   watch,
 		Reader: func(c engine.Clients, namespace string) engine.Reader[*networkingv1.Ingress] {
 			return c.Core.NetworkingV1().Ingresses(namespace)
 		},

@@ -14,11 +14,13 @@ import (
 
 // Secrets describes how Secrets are reflected: all but the tokens of service accounts.
 func Secrets() engine.Description {
-	informer := func(f engine.Factories) cache.SharedIndexInformer { return f.Core.Core().V1().Secrets().Informer() }
+	watch := func(f engine.Factories) cache.SharedIndexInformer {
+		return engine.CoreInformer(f, &corev1.Secret{}, secretsOf(f.Namespace))
+	}
 	return engine.Kind[*corev1.Secret, *corev1.Secret]{
 		Resource: "secret",
-		Local:    informer,
-		Remote:   informer,
+		Local:    watch,
+		Remote:   watch,
 		Reader: func(c engine.Clients, namespace string) engine.Reader[*corev1.Secret] {
 			return c.Core.CoreV1().Secrets(namespace)
 		},

@@ -6,14 +6,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
 func serviceInformer(f engine.Factories) cache.SharedIndexInformer {
-	return f.Core.Core().V1().Services().Informer()
+	return engine.CoreInformer(f, &corev1.Service{}, func(c kubernetes.Interface) informer.Client[*corev1.ServiceList] {
+		return c.CoreV1().Services(f.Namespace)
+	})
 }
 
 // Services describes how Services are reflected.

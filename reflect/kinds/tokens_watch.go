@@ -9,11 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/recent"
+	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -60,26 +63,28 @@ func (t *tokens) space(namespace string) *tokenSpace {
 func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	ctx, cancel := context.WithCancel(ctx)
 	cfg := t.pods.cfg
-	ours := informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.LabelSelector = labels.Set(forge.TokenLabels(cfg.Node)).String()
+	ours := func(o *metav1.ListOptions) { o.LabelSelector = labels.Set(forge.TokenLabels(cfg.Node)).String() }
+	factory := func(c kubernetes.Interface) informers.SharedInformerFactory {
+		return informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTransform(cfg.Transform))
+	}
+	home, there := factory(cfg.Home), factory(cfg.Remote.Core)
+	accounts := engine.CoreInformer(engine.Factories{Core: home}, &corev1.ServiceAccount{}, func(c kubernetes.Interface) informer.Client[*corev1.ServiceAccountList] {
+		return c.CoreV1().ServiceAccounts(local)
 	})
-	transform := informers.WithTransform(cfg.Transform)
-	all := informers.NewSharedInformerFactoryWithOptions(cfg.Home, 0, informers.WithNamespace(local), transform)
-	home := informers.NewSharedInformerFactoryWithOptions(cfg.Home, 0, informers.WithNamespace(local), transform, ours)
-	there := informers.NewSharedInformerFactoryWithOptions(cfg.Remote.Core, 0, informers.WithNamespace(remote), transform, ours)
-	accounts, bindings, secrets := all.Core().V1().ServiceAccounts(), home.Core().V1().Secrets(), there.Core().V1().Secrets()
+	bindings := engine.CoreInformer(engine.Factories{Core: home, Tweak: ours}, &corev1.Secret{}, secretsOf(local))
+	secrets := engine.CoreInformer(engine.Factories{Core: there, Tweak: ours}, &corev1.Secret{}, secretsOf(remote))
 	s := &tokenSpace{
 		local: local, remote: remote,
-		accounts: accounts.Lister().ServiceAccounts(local),
-		bindings: bindings.Lister().Secrets(local), secrets: secrets.Lister().Secrets(remote),
+		accounts: corelisters.NewServiceAccountLister(accounts.GetIndexer()).ServiceAccounts(local),
+		bindings: corelisters.NewSecretLister(bindings.GetIndexer()).Secrets(local), secrets: corelisters.NewSecretLister(secrets.GetIndexer()).Secrets(remote),
 	}
-	accountsReg, err1 := accounts.Informer().AddEventHandler(t.accountHandler(s))
-	bindingsReg, err2 := bindings.Informer().AddEventHandler(t.secretHandler(local, t.bindings))
-	secretsReg, err3 := secrets.Informer().AddEventHandler(t.secretHandler(local, t.secrets))
+	accountsReg, err1 := accounts.AddEventHandler(t.accountHandler(s))
+	bindingsReg, err2 := bindings.AddEventHandler(t.secretHandler(local, t.bindings))
+	secretsReg, err3 := secrets.AddEventHandler(t.secretHandler(local, t.secrets))
 	s.synced = func() bool { // a fresh informer takes handlers; should one not, the namespace never counts as known
 		return err1 == nil && err2 == nil && err3 == nil && accountsReg.HasSynced() && bindingsReg.HasSynced() && secretsReg.HasSynced()
 	}
-	factories := []informers.SharedInformerFactory{all, home, there}
+	factories := []informers.SharedInformerFactory{home, there}
 	for _, f := range factories {
 		f.Start(ctx.Done())
 	}
@@ -98,6 +103,10 @@ func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 		}
 	}
 	return s
+}
+
+func secretsOf(namespace string) func(kubernetes.Interface) informer.Client[*corev1.SecretList] {
+	return func(c kubernetes.Interface) informer.Client[*corev1.SecretList] { return c.CoreV1().Secrets(namespace) }
 }
 
 // accountHandler looks again at the tokens of a namespace when a service account comes or

@@ -20,8 +20,10 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/revision"
+	"github.com/liqod/liqod/reflect/engine"
 )
 
 // Remote are the clients of the provider.
@@ -144,10 +146,16 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 		informers.WithNamespace(remote), informers.WithTweakListOptions(tweak), informers.WithTransform(t.slim))
 	own := externalversions.NewSharedInformerFactoryWithOptions(t.remote.Liqod, 0,
 		externalversions.WithNamespace(remote), externalversions.WithTweakListOptions(tweak), externalversions.WithTransform(t.transform))
+	watches := engine.Factories{Core: core, Liqod: own, Namespace: remote, Tweak: tweak}
+	// The listers find these informers.
+	podsInformer := engine.CoreInformer(watches, &corev1.Pod{}, func(c kubernetes.Interface) informer.Client[*corev1.PodList] { return c.CoreV1().Pods(remote) })
+	shadowsInformer := engine.LiqodInformer(watches, &offloadingv1beta1.ShadowPod{}, func(c versioned.Interface) informer.Client[*offloadingv1beta1.ShadowPodList] {
+		return c.OffloadingV1beta1().ShadowPods(remote)
+	})
 	pods, shadows := core.Core().V1().Pods(), own.Offloading().V1beta1().ShadowPods()
 
-	podsReg, err1 := pods.Informer().AddEventHandler(t.handler(local))
-	shadowsReg, err2 := shadows.Informer().AddEventHandler(t.handler(local))
+	podsReg, err1 := podsInformer.AddEventHandler(t.handler(local))
+	shadowsReg, err2 := shadowsInformer.AddEventHandler(t.handler(local))
 	tw := &twin{
 		local: local, remote: remote,
 		shadows: shadows.Lister().ShadowPods(remote),
