@@ -60,7 +60,7 @@ func TestStaleCaches(t *testing.T) {
 	r.refresh()
 	writes, err = r.sync()
 	require.NoError(t, err)
-	require.Equal(t, []string{"patch", "status"}, writes)
+	require.Equal(t, []string{"update", "status"}, writes)
 	writes, err = r.sync()
 	require.NoError(t, err)
 	require.Empty(t, writes)
@@ -72,7 +72,7 @@ func TestConflict(t *testing.T) {
 	writes, err := r.sync()
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 	require.Equal(t, []string{"create", "status"}, writes)
-	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Equal(t, []string{"update", "status"}, r.settle())
 	require.Equal(t, offloadingv1beta1.ReasonEndpointsRefused, r.reason())
 	require.Len(t, r.events.Events, 1)
 }
@@ -175,14 +175,14 @@ func TestRepaired(t *testing.T) {
 		mod  sliceMod
 		want []string
 	}{
-		"endpoints": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.100.9.9" }, []string{"patch"}},
-		"readiness": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = new(false) }, []string{"patch"}},
-		"ports":     {func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, []string{"patch"}},
-		"label":     {func(s *discoveryv1.EndpointSlice) { delete(s.Labels, discoveryv1.LabelServiceName) }, []string{"patch"}},
-		"owner":     {func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }, []string{"patch"}},
-		"record":    {func(s *discoveryv1.EndpointSlice) { delete(s.Annotations, AppliedAnnotation) }, []string{"patch"}},
+		"endpoints": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "10.100.9.9" }, []string{"update"}},
+		"readiness": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = new(false) }, []string{"update"}},
+		"ports":     {func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, []string{"update"}},
+		"label":     {func(s *discoveryv1.EndpointSlice) { delete(s.Labels, discoveryv1.LabelServiceName) }, []string{"update"}},
+		"owner":     {func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }, []string{"update"}},
+		"record":    {func(s *discoveryv1.EndpointSlice) { delete(s.Annotations, AppliedAnnotation) }, []string{"update"}},
 		// It is out of sight then, and found by its name.
-		"managed-by": {func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "me" }, []string{"create", "patch"}},
+		"managed-by": {func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "me" }, []string{"create", "update"}},
 		"theirs":     {func(s *discoveryv1.EndpointSlice) { s.Labels["theirs"] = "x" }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestFollowsTheShadow(t *testing.T) {
 	r.settle()
 	r.change(func(s *discoveryv1.EndpointSlice) { s.Labels["theirs"] = "y" })
 	r.changeShadow(endpointsOf(at("10.100.1.6"), at("10.100.1.7")), func(s *offloadingv1beta1.ShadowEndpointSlice) { delete(s.Labels, "old") })
-	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"update"}, r.settle())
 	require.Equal(t, []string{"+10.100.1.6", "+10.100.1.7"}, r.ready())
 	require.NotContains(t, r.slice().Labels, "old")
 	require.Contains(t, r.slice().Labels, "theirs")
@@ -259,13 +259,13 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 	require.Equal(t, []string{"create", "status"}, r.settle())
 	require.Empty(t, r.reason())
 
-	r.refuse["patch"] = apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, testName, nil)
+	r.refuse["update"] = apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, testName, nil)
 	r.changeShadow(endpointsOf(at("10.100.1.6")))
-	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Equal(t, []string{"update", "status"}, r.settle())
 	require.Equal(t, []string{"+10.100.1.5"}, r.ready(), "a policy may change its mind")
-	r.refuse["patch"], r.refuse["create"] = invalid(), invalid()
+	r.refuse["update"], r.refuse["create"] = invalid(), invalid()
 	r.clock.SetTime(testTime().Add(2 * time.Hour))
-	require.Equal(t, []string{"patch", "delete", "status"}, r.settle(), "what is out of date for good does not stay")
+	require.Equal(t, []string{"update", "delete", "status"}, r.settle(), "what is out of date for good does not stay")
 	require.Nil(t, r.slice())
 }
 
@@ -278,12 +278,12 @@ func TestAdmissionIsNotFought(t *testing.T) {
 	}
 	require.Equal(t, []string{"create"}, r.settle())
 	r.peer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
-	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"update"}, r.settle())
 	require.Equal(t, []string{"-10.100.1.5"}, r.ready())
 	r.change(func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil })
-	require.Equal(t, []string{"patch"}, r.settle(), "somebody's edit is undone all the same")
+	require.Equal(t, []string{"update"}, r.settle(), "somebody's edit is undone all the same")
 	r.restart()
-	require.Equal(t, []string{"patch"}, r.settle(), "a new process has to find out")
+	require.Equal(t, []string{"update"}, r.settle(), "a new process has to find out")
 }
 
 func TestReadyFollowsTheConsumer(t *testing.T) {
@@ -296,12 +296,12 @@ func TestReadyFollowsTheConsumer(t *testing.T) {
 		r.peer(check(corev1beta1.ConditionAPIServer, s, metav1.NewTime(r.clock.Now().Add(-since))))
 	}
 	server(metav1.ConditionFalse, 0)
-	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"update"}, r.settle())
 	require.Equal(t, []string{"-10.100.1.5", "-10.100.1.6"}, r.ready())
 	server(metav1.ConditionUnknown, 0)
 	require.Empty(t, r.settle(), "unknown is not up")
 	server(metav1.ConditionTrue, 0)
-	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"update"}, r.settle())
 	require.Equal(t, []string{"+10.100.1.5", "-10.100.1.6"}, r.ready())
 
 	server(metav1.ConditionUnknown, 5*time.Second)
@@ -310,10 +310,10 @@ func TestReadyFollowsTheConsumer(t *testing.T) {
 	r.restart()
 	require.Empty(t, r.settle(), "nor is it after a restart")
 	r.changeShadow(endpointsOf(at("10.100.1.7")))
-	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"update"}, r.settle())
 	require.Equal(t, []string{"+10.100.1.7"}, r.ready(), "what comes meanwhile is as the rest")
 	r.clock.SetTime(testTime().Add(26 * time.Second))
-	require.Equal(t, []string{"patch"}, r.settle())
+	require.Equal(t, []string{"update"}, r.settle())
 	require.Equal(t, []string{"-10.100.1.7"}, r.ready())
 	require.Empty(t, r.reason())
 }
@@ -322,7 +322,7 @@ func TestForeignClusterComesAndGoes(t *testing.T) {
 	r := newRig(t, newShadow())
 	r.settle()
 	r.noPeer()
-	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Equal(t, []string{"update", "status"}, r.settle())
 	require.Empty(t, r.slice().Endpoints)
 	require.Equal(t, offloadingv1beta1.ReasonEndpointsRefused, r.reason())
 	r.peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.AddressRanges = nil })
@@ -332,7 +332,7 @@ func TestForeignClusterComesAndGoes(t *testing.T) {
 	require.Equal(t, []string{"status"}, r.settle())
 	require.Contains(t, r.shadow().Status.Conditions[0].Message, "there are 2 ForeignClusters")
 	r.peer()
-	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Equal(t, []string{"update", "status"}, r.settle())
 	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
 	require.Empty(t, r.reason())
 }
@@ -341,11 +341,11 @@ func TestNodeAddresses(t *testing.T) {
 	r := newRig(t, newShadow())
 	r.settle()
 	node := r.node("milan-1", "10.100.1.5", "fd00::1")
-	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Equal(t, []string{"update", "status"}, r.settle())
 	require.Empty(t, r.slice().Endpoints)
 	require.Contains(t, r.shadow().Status.Conditions[0].Message, "10.100.1.5 is the address of a node of this cluster")
 	require.NoError(t, r.e.cfg.Nodes.GetIndexer().Delete(node))
-	require.Equal(t, []string{"patch", "status"}, r.settle())
+	require.Equal(t, []string{"update", "status"}, r.settle())
 	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
 }
 

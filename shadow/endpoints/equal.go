@@ -29,6 +29,44 @@ func changes(want, have *discoveryv1.EndpointSlice) apply.Patch {
 	return patch
 }
 
+// changed returns have with a patch of changes applied.
+func changed(have *discoveryv1.EndpointSlice, patch apply.Patch) *discoveryv1.EndpointSlice {
+	out := have.DeepCopy()
+	if endpoints, ok := patch["endpoints"].([]discoveryv1.Endpoint); ok {
+		out.Endpoints = endpoints
+	}
+	if ports, ok := patch["ports"].([]discoveryv1.EndpointPort); ok {
+		out.Ports = ports
+	}
+	metadata, ok := patch["metadata"].(apply.Patch)
+	if !ok {
+		return out
+	}
+	out.Labels, out.Annotations = changedMap(out.Labels, metadata["labels"]), changedMap(out.Annotations, metadata["annotations"])
+	if owners, ok := metadata["ownerReferences"].([]metav1.OwnerReference); ok {
+		out.OwnerReferences = owners
+	}
+	return out
+}
+
+func changedMap(have map[string]string, patch any) map[string]string {
+	changes, ok := patch.(apply.Patch)
+	if !ok {
+		return have
+	}
+	if have == nil {
+		have = map[string]string{}
+	}
+	for key, value := range changes {
+		if text, ok := value.(string); ok {
+			have[key] = text
+		} else {
+			delete(have, key)
+		}
+	}
+	return have
+}
+
 // replaces reports whether have cannot be changed into want.
 func replaces(want, have *discoveryv1.EndpointSlice) bool {
 	return want.AddressType != have.AddressType

@@ -1,7 +1,6 @@
 package endpoints
 
 import (
-	"encoding/json"
 	"errors"
 	"strconv"
 	"testing"
@@ -270,29 +269,21 @@ func (r *rig) reactSlices(a clienttesting.Action) (bool, runtime.Object, error) 
 			}
 			return nil, r.core.Tracker().Delete(gvr, testNamespace, testName)
 		})
-	case clienttesting.PatchActionImpl:
-		return r.note("patch", func() (runtime.Object, error) { return r.patch(a) })
+	case clienttesting.UpdateActionImpl:
+		return r.note("update", func() (runtime.Object, error) { return r.update(a) })
 	}
 	r.reads++
 	return false, nil, nil
 }
 
-func (r *rig) patch(a clienttesting.PatchActionImpl) (runtime.Object, error) {
-	var given struct {
-		Metadata struct{ UID string }
-	}
-	require.NoError(r.t, json.Unmarshal(a.GetPatch(), &given))
-	have := r.slice()
+func (r *rig) update(a clienttesting.UpdateActionImpl) (runtime.Object, error) {
+	next, have := a.GetObject().(*discoveryv1.EndpointSlice).DeepCopy(), r.slice()
 	if have == nil {
 		return nil, apierrors.NewNotFound(a.GetResource().GroupResource(), testName)
 	}
-	if given.Metadata.UID != string(have.UID) {
-		return nil, apierrors.NewConflict(a.GetResource().GroupResource(), testName, errors.New("UID"))
+	if next.UID != have.UID || next.ResourceVersion != have.ResourceVersion {
+		return nil, apierrors.NewConflict(a.GetResource().GroupResource(), testName, errors.New("UID or version"))
 	}
-	if _, _, err := clienttesting.ObjectReaction(r.core.Tracker())(a); err != nil {
-		return nil, err
-	}
-	next := r.slice()
 	if r.admit != nil {
 		r.admit(next)
 	}
