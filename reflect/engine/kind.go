@@ -122,16 +122,18 @@ type Kind[L, R Object] struct {
 	// LocalName is the name at home of an object of that name in the provider; nil: the
 	// same. RemoteName is its inverse.
 	LocalName, RemoteName func(name string, s forge.ObjectOptions) string
-	// Related are other objects at home that decide about objects of this kind.
-	Related []Related
+	// Related are other objects at home that decide about objects of this kind, which
+	// Indexers help to find.
+	Related  []Related
+	Indexers cache.Indexers
 }
 
 // Related is a watch at home whose objects concern those of a kind.
 type Related struct {
 	// Informer of the watch; it may be that of another kind.
 	Informer func(Factories) cache.SharedIndexInformer
-	// Names returns the names of the objects, among those in store, that one concerns.
-	Names func(related any, store cache.Store) []string
+	// Keys returns the keys of the objects, among those of the kind, that one concerns.
+	Keys func(related any, local cache.Indexer) []string
 }
 
 // Setting is what can be set of a kind.

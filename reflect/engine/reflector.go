@@ -70,6 +70,9 @@ func (r *kindLoop[L, R]) run(ctx context.Context) error { return r.loop.Run(ctx,
 
 func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 	local, remote := r.Local(s.home), r.Remote(s.there)
+	if err := local.AddIndexers(r.Indexers); err != nil {
+		return nil, fmt.Errorf("indexing for %s: %w", r.name(), err)
+	}
 	st := &stores{space: s, local: local.GetStore(), remote: remote.GetStore()}
 	synced := []cache.InformerSynced{}
 	watch := func(inf cache.SharedIndexInformer, h cache.ResourceEventHandler) error {
@@ -100,8 +103,10 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 	}
 	for _, related := range r.Related {
 		concerned := func(_ string, obj any) {
-			for _, name := range related.Names(obj, st.local) {
-				r.add(s.local, name)
+			for _, key := range related.Keys(obj, local.GetIndexer()) {
+				if _, name, err := cache.SplitMetaNamespaceKey(key); err == nil {
+					r.add(s.local, name)
+				}
 			}
 		}
 		if err := watch(related.Informer(s.home), changes(concerned, nil)); err != nil {

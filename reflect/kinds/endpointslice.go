@@ -63,7 +63,8 @@ func EndpointSlices(services engine.Setting) engine.Description {
 		},
 	}
 	if services.Workers > 0 {
-		k.Related = []engine.Related{{Informer: serviceInformer, Names: slicesOf}}
+		k.Related = []engine.Related{{Informer: serviceInformer, Keys: slicesOf}}
+		k.Indexers = cache.Indexers{serviceIndex: serviceName}
 		k.Excluded = func(ctx context.Context, c engine.Clients, local *discoveryv1.EndpointSlice, s engine.Scope) (bool, error) {
 			return excludedSlice(ctx, c, local, s, services.Policy)
 		}
@@ -105,17 +106,25 @@ func serviceOf(slice *discoveryv1.EndpointSlice, home engine.Factories) *corev1.
 	return service
 }
 
-// slicesOf returns the names of the EndpointSlices of a Service.
-func slicesOf(service any, store cache.Store) []string {
+// serviceIndex finds EndpointSlices by the names of their Services.
+const serviceIndex = "service"
+
+// serviceName is the index function of serviceIndex.
+func serviceName(obj any) ([]string, error) {
+	slice, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return nil, nil
+	}
+	return []string{slice.Labels[discoveryv1.LabelServiceName]}, nil
+}
+
+// slicesOf returns the keys of the EndpointSlices of a Service.
+func slicesOf(service any, slices cache.Indexer) []string {
 	s, ok := service.(*corev1.Service)
 	if !ok {
 		return nil
 	}
-	var names []string
-	for _, obj := range store.List() {
-		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok && slice.Labels[discoveryv1.LabelServiceName] == s.Name {
-			names = append(names, slice.Name)
-		}
-	}
-	return names
+	// An index that there is does not fail.
+	keys, _ := slices.IndexKeys(serviceIndex, s.Name)
+	return keys
 }
