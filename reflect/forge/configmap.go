@@ -1,12 +1,12 @@
 package forge
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // RootCAConfigMap is the name of the ConfigMap with the certificates of the cluster's own
@@ -53,20 +53,20 @@ func ConfigMap(local *corev1.ConfigMap, o ObjectOptions) (*corev1.ConfigMap, err
 	return out, nil
 }
 
-// MergeConfigMap returns have made as wanted.
+// MergeConfigMap returns have made as wanted. It shares the content of both.
 func MergeConfigMap(have, want *corev1.ConfigMap) *corev1.ConfigMap {
-	out := have.DeepCopy()
+	out := *have
+	out.ObjectMeta = *have.ObjectMeta.DeepCopy()
 	mergeMeta(&out.ObjectMeta, &want.ObjectMeta)
-	wanted := want.DeepCopy()
-	out.Data, out.BinaryData, out.Immutable = wanted.Data, wanted.BinaryData, wanted.Immutable
-	return out
+	out.Data, out.BinaryData, out.Immutable = want.Data, mergeData(have.BinaryData, want.BinaryData), want.Immutable
+	return &out
 }
 
 // ReplacesConfigMap tells whether have must be deleted and created anew to become as
 // wanted, since it is immutable.
 func ReplacesConfigMap(have, want *corev1.ConfigMap) bool {
 	return isTrue(have.Immutable) && !(isTrue(want.Immutable) && maps.Equal(have.Data, want.Data) &&
-		equality.Semantic.DeepEqual(have.BinaryData, want.BinaryData))
+		maps.EqualFunc(have.BinaryData, want.BinaryData, bytes.Equal))
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }

@@ -1,10 +1,11 @@
 package forge
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -53,12 +54,28 @@ func opaqueToken(out *corev1.Secret, account string) {
 		[]string{corev1.ServiceAccountNameKey, corev1.ServiceAccountUIDKey})
 }
 
-// MergeSecret returns have made as wanted.
+// MergeSecret returns have made as wanted. It shares the content of both.
 func MergeSecret(have, want *corev1.Secret) *corev1.Secret {
-	out := have.DeepCopy()
+	out := *have
+	out.ObjectMeta = *have.ObjectMeta.DeepCopy()
 	mergeMeta(&out.ObjectMeta, &want.ObjectMeta)
-	wanted := want.DeepCopy()
-	out.Data, out.Immutable, out.Type = wanted.Data, wanted.Immutable, wanted.Type
+	out.Data, out.Immutable, out.Type = mergeData(have.Data, want.Data), want.Immutable, want.Type
+	return &out
+}
+
+// mergeData returns what is wanted, made of the values of have where they are equal: what
+// compares objects in general does so byte by byte, but for what is one and the same.
+func mergeData(have, want map[string][]byte) map[string][]byte {
+	if want == nil {
+		return nil
+	}
+	out := make(map[string][]byte, len(want))
+	for key, value := range want {
+		if old, ok := have[key]; ok && bytes.Equal(old, value) {
+			value = old
+		}
+		out[key] = value
+	}
 	return out
 }
 
@@ -66,5 +83,5 @@ func MergeSecret(have, want *corev1.Secret) *corev1.Secret {
 // wanted: its type never changes, and its content not when it is immutable.
 func ReplacesSecret(have, want *corev1.Secret) bool {
 	return have.Type != want.Type ||
-		isTrue(have.Immutable) && !(isTrue(want.Immutable) && equality.Semantic.DeepEqual(have.Data, want.Data))
+		isTrue(have.Immutable) && !(isTrue(want.Immutable) && maps.EqualFunc(have.Data, want.Data, bytes.Equal))
 }

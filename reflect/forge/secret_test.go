@@ -121,3 +121,14 @@ func TestReplacesSecret(t *testing.T) {
 		})
 	}
 }
+
+// A general comparison of bytes takes a second for a few megabytes.
+func TestMergeSecretKeepsWhatIsEqual(t *testing.T) {
+	t.Parallel()
+	have := &corev1.Secret{Data: map[string][]byte{"same": []byte("1"), "other": []byte("2"), "gone": []byte("3")}}
+	want := &corev1.Secret{Data: map[string][]byte{"same": []byte("1"), "other": []byte("0"), "new": []byte("4")}}
+	got := MergeSecret(have, want)
+	require.Equal(t, want.Data, got.Data)
+	require.Same(t, &have.Data["same"][0], &got.Data["same"][0])
+	require.Nil(t, MergeSecret(have, &corev1.Secret{}).Data)
+}
