@@ -100,7 +100,7 @@ func (t *spaces) open(ctx context.Context, local, remote string) {
 			}
 		})
 	}
-	s.start(ctx.Done())
+	s.start(ctx)
 	t.engine.sweepLater(local)
 	t.engine.cfg.Log.Info("reflection of a namespace began", zap.String("namespace", local), zap.String("remoteNamespace", remote))
 }
@@ -130,10 +130,11 @@ func (t *spaces) make(local, remote string) *space {
 	return s
 }
 
-func (s *space) start(stop <-chan struct{}) {
+// start opens the watches. By a context: one made of a channel costs each a goroutine.
+func (s *space) start(ctx context.Context) {
 	for _, f := range []Factories{s.home, s.there} {
-		f.Core.Start(stop)
-		f.Liqod.Start(stop)
+		f.Core.StartWithContext(ctx)
+		f.Liqod.StartWithContext(ctx)
 	}
 }
 

@@ -86,7 +86,7 @@ func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	}
 	factories := []informers.SharedInformerFactory{home, there}
 	for _, f := range factories {
-		f.Start(ctx.Done())
+		f.StartWithContext(ctx)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -163,8 +163,8 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 		// A fresh informer takes handlers; should one not, the namespace never counts as known.
 		synced: func() bool { return err1 == nil && err2 == nil && podsReg.HasSynced() && shadowsReg.HasSynced() },
 	}
-	core.Start(ctx.Done())
-	own.Start(ctx.Done())
+	core.StartWithContext(ctx)
+	own.StartWithContext(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), tw.synced) {
