@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/engine"
 )
@@ -74,8 +75,8 @@ func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
 		// A fresh informer takes handlers; should one not, the namespace never counts as known.
 		synced: func() bool { return err == nil && remoteErr == nil && reg.HasSynced() && remoteReg.HasSynced() },
 	}
-	home.Start(ctx.Done())
-	there.Start(ctx.Done())
+	home.StartWithContext(ctx)
+	there.StartWithContext(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), t.synced) {
@@ -95,8 +96,11 @@ func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
 // watchClaims registers for the claims of one namespace. The keys of a provider's
 // claims are those of the local ones.
 func (c *Claims) watchClaims(client kubernetes.Interface, namespace, selector string, gone func(*corev1.PersistentVolumeClaim), rename ...func(loop.Key) loop.Key) (informers.SharedInformerFactory, cache.ResourceEventHandlerRegistration, error) {
-	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace), informers.WithTransform(c.cfg.Transform),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector }))
+	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(c.cfg.Transform))
+	claims := engine.CoreInformer(engine.Factories{Core: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.PersistentVolumeClaim{},
+		func(k kubernetes.Interface) informer.Client[*corev1.PersistentVolumeClaimList] {
+			return k.CoreV1().PersistentVolumeClaims(namespace)
+		})
 	wake := func(obj any) {
 		claim, ok := obj.(*corev1.PersistentVolumeClaim)
 		if !ok {
@@ -108,7 +112,7 @@ func (c *Claims) watchClaims(client kubernetes.Interface, namespace, selector st
 		}
 		c.loop.Wake(key)
 	}
-	reg, err := f.Core().V1().PersistentVolumeClaims().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	reg, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    wake,
 		UpdateFunc: func(_, obj any) { wake(obj) },
 		DeleteFunc: func(obj any) {
