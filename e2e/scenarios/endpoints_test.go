@@ -375,7 +375,9 @@ func testManySlices(t *testing.T, w slicesWorld) {
 	}
 	t.Logf("%d ShadowEndpointSlices created: %s", manySlices, time.Since(begin).Round(time.Millisecond))
 	within(t, soon, "all EndpointSlices are there", w.allReady(true))
-	require.Len(t, writes(t, w.milan.Cluster, controllerUser, begin), manySlices, "one write each")
+	// The deletion of one before may still be under way: the garbage collector was faster.
+	ours := slices.DeleteFunc(writes(t, w.milan.Cluster, controllerUser, begin), func(write string) bool { return !strings.Contains(write, "/many-") })
+	require.Len(t, ours, manySlices, "one write each")
 }
 
 // allReady looks for every endpoint of the many EndpointSlices.
