@@ -60,6 +60,7 @@ type Engine struct {
 	off        []string
 	sweeper    *loop.Loop
 	spaces     *spaces
+	hosted     *hosted
 
 	opening sync.Mutex
 }
@@ -78,7 +79,7 @@ func LoopNames(kinds []Choice) []string {
 
 // New returns an Engine. It starts nothing.
 func New(cfg Config) *Engine {
-	e := &Engine{cfg: cfg}
+	e := &Engine{cfg: cfg, hosted: newHosted(&cfg)}
 	e.spaces = &spaces{engine: e, byLocal: map[string]*space{}}
 	for _, c := range cfg.Kinds {
 		if c.Setting.Workers == 0 {
@@ -107,6 +108,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	wg.Go(func() { errs <- e.sweeper.Run(ctx, 1) })
 	defer e.closeAll(ctx)
+	defer e.hosted.factory.Shutdown()
+	defer cancel()
+	if err := e.hosted.run(ctx, e.podsChanged); err != nil {
+		return fmt.Errorf("watching the pods of the provider in this cluster: %w", err)
+	}
 	remove, err := e.follow(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -152,6 +158,16 @@ func (e *Engine) follow(ctx context.Context) (remove func(), err error) {
 		_ = e.cfg.NamespaceMaps.Informer().RemoveEventHandler(maps)
 		_ = e.cfg.VirtualNodes.Informer().RemoveEventHandler(vns)
 	}, nil
+}
+
+// podsChanged looks again at a namespace whose endpoints the provider may know itself.
+func (e *Engine) podsChanged(namespace string) {
+	if e.spaces.get(namespace) == nil {
+		return
+	}
+	for _, r := range e.reflectors {
+		r.enqueue(namespace)
+	}
 }
 
 // Resync looks at everything again, after Gate has opened.
@@ -224,6 +240,7 @@ func (e *Engine) scope(s *space, policy forge.Policy) (Scope, bool) {
 	scope.SkipLabels, scope.SkipAnnotations = skipped(vns, e.cfg.SkipLabels, e.cfg.SkipAnnotations)
 	nodes := make(sets.Set[string], len(vns))
 	scope.VirtualNode = nodes.Has
+	scope.Hosted = e.hosted.has
 	for _, vn := range vns {
 		nodes.Insert(vn.Name)
 		for _, c := range vn.Spec.IngressClasses {

@@ -84,6 +84,9 @@ type Scope struct {
 	Home Factories
 	// VirtualNode tells whether a Node is one of the provider's virtual nodes.
 	VirtualNode func(node string) bool
+	// Hosted tells whether an endpoint is a pod that the provider has offloaded here: where
+	// two clusters share a namespace, both know it themselves.
+	Hosted func(ref *corev1.ObjectReference) bool
 	// IngressClasses and LoadBalancerClasses are those that the provider offers.
 	IngressClasses, LoadBalancerClasses []forge.Class
 }

@@ -15,11 +15,10 @@ import (
 const ReasonAddressType = "AddressTypeNotSupported"
 
 // EndpointSlice returns the object that asks the provider for an EndpointSlice with the
-// endpoints that it does not know itself: those on its virtual nodes, of which known
-// tells, are its own pods. It is nil where none is left, for a slice that stands for
+// endpoints that it does not know itself, of which known tells. It is nil where none is left, for a slice that stands for
 // endpoints of another cluster, and for the API server's. The error, if any, is a
 // *Refused.
-func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, known func(node string) bool) (*offloadingv1beta1.ShadowEndpointSlice, error) {
+func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, known func(*discoveryv1.Endpoint) bool) (*offloadingv1beta1.ShadowEndpointSlice, error) {
 	service := local.Labels[discoveryv1.LabelServiceName]
 	if Foreign(local, o.OriginClusterID) ||
 		local.Labels[discoveryv1.LabelManagedBy] == offloadingv1beta1.ManagedByShadowEndpointSlice ||
@@ -28,7 +27,7 @@ func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, known func
 	}
 	template := offloadingv1beta1.EndpointSliceTemplate{AddressType: local.AddressType}
 	for i := range local.Endpoints {
-		if node := local.Endpoints[i].NodeName; node != nil && known(*node) {
+		if known(&local.Endpoints[i]) {
 			continue
 		}
 		e := *local.Endpoints[i].DeepCopy()

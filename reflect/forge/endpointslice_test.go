@@ -47,8 +47,10 @@ func endpoint(address, node string) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{address}, NodeName: named(node)}
 }
 
-// onMilan tells whether a node is one of milan's virtual nodes.
-func onMilan(node string) bool { return node == "milan" || node == "milan-gpu" }
+// onMilan tells whether an endpoint is on one of milan's virtual nodes.
+func onMilan(e *discoveryv1.Endpoint) bool {
+	return e.NodeName != nil && (*e.NodeName == "milan" || *e.NodeName == "milan-gpu")
+}
 
 // requireEndpointSliceRules walks the fields that are kept under the same name.
 func requireEndpointSliceRules(t *testing.T, rules map[string]rule, at func(*discoveryv1.EndpointSlice) any) {

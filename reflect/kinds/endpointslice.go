@@ -45,7 +45,7 @@ func EndpointSlices(services engine.Setting) engine.Description {
 			return c.Liqod.OffloadingV1beta1().ShadowEndpointSlices(namespace).List(ctx, opts)
 		},
 		Forge: func(local *discoveryv1.EndpointSlice, s engine.Scope) (*offloadingv1beta1.ShadowEndpointSlice, error) {
-			return forge.EndpointSlice(local, s.ObjectOptions, s.VirtualNode)
+			return forge.EndpointSlice(local, s.ObjectOptions, knownThere(s))
 		},
 		Merge:    forge.MergeEndpointSlice,
 		Whole:    true, // the consumer writes all of its spec
@@ -72,10 +72,18 @@ func EndpointSlices(services engine.Setting) engine.Description {
 	return k
 }
 
+// knownThere tells of the endpoints that the provider knows without us: those on its virtual
+// nodes, and the pods that it has offloaded here.
+func knownThere(s engine.Scope) func(*discoveryv1.Endpoint) bool {
+	return func(e *discoveryv1.Endpoint) bool {
+		return e.NodeName != nil && s.VirtualNode(*e.NodeName) || s.Hosted(e.TargetRef)
+	}
+}
+
 // excludedSlice asks for the Service itself: a cache that lacks it would have all its
 // endpoints removed.
 func excludedSlice(ctx context.Context, c engine.Clients, local *discoveryv1.EndpointSlice, s engine.Scope, policy forge.Policy) (bool, error) {
-	shadow, err := forge.EndpointSlice(local, s.ObjectOptions, s.VirtualNode)
+	shadow, err := forge.EndpointSlice(local, s.ObjectOptions, knownThere(s))
 	var refused *forge.Refused
 	if errors.As(err, &refused) {
 		return true, nil

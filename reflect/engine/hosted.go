@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// hosted are the pods that the provider, as a consumer, has offloaded to this cluster.
+// There are none in a peering of one direction.
+type hosted struct {
+	factory  informers.SharedInformerFactory
+	informer cache.SharedIndexInformer
+}
+
+func newHosted(cfg *Config) *hosted {
+	theirs := labels.Set{
+		offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod, offloadingv1beta1.OriginLabel: cfg.Destination,
+	}.String()
+	f := informers.NewSharedInformerFactoryWithOptions(cfg.Home.Core, 0, informers.WithTransform(nameOnly),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = theirs }))
+	return &hosted{factory: f, informer: f.Core().V1().Pods().Informer()}
+}
+
+// nameOnly keeps of a pod which one it is.
+func nameOnly(obj any) (any, error) {
+	if pod, ok := obj.(*corev1.Pod); ok {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}, nil
+	}
+	return obj, nil
+}
+
+// has tells whether an endpoint's target is such a pod.
+func (h *hosted) has(ref *corev1.ObjectReference) bool {
+	if ref == nil || ref.Kind != "Pod" {
+		return false
+	}
+	obj, found, err := h.informer.GetStore().GetByKey(cache.NewObjectName(ref.Namespace, ref.Name).String())
+	pod, ok := obj.(*corev1.Pod)
+	return err == nil && found && ok && (ref.UID == "" || ref.UID == pod.UID)
+}
+
+// run watches until ctx ends; changed is called with the namespace of a pod that has come
+// or gone. It returns when everything has been seen once.
+func (h *hosted) run(ctx context.Context, changed func(namespace string)) error {
+	tell := func(obj any) {
+		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = d.Obj
+		}
+		if pod, ok := obj.(*corev1.Pod); ok {
+			changed(pod.Namespace)
+		}
+	}
+	reg, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, DeleteFunc: tell})
+	if err != nil {
+		return err
+	}
+	h.factory.Start(ctx.Done())
+	cache.WaitForCacheSync(ctx.Done(), reg.HasSynced)
+	return nil
+}

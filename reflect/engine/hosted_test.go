@@ -1,0 +1,40 @@
+package engine
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// TestHosted: the pods that the provider has offloaded here are known to it.
+func TestHosted(t *testing.T) {
+	t.Parallel()
+	home := fake.NewClientset()
+	h := newHosted(&Config{Home: Clients{Core: home}, Destination: "milan"})
+	ctx, cancel := context.WithCancel(t.Context())
+	changed := make(chan string, 10)
+	require.NoError(t, h.run(ctx, func(namespace string) { changed <- namespace }))
+	t.Cleanup(h.factory.Shutdown)
+	t.Cleanup(cancel)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u1", Labels: map[string]string{
+		"liqo.io/managed-by": "shadowpod", "offloading.liqo.io/origin": "milan"}}}
+	_, err := home.CoreV1().Pods("shop").Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "shop", <-changed)
+	ref := &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web", UID: "u1"}
+	require.Eventually(t, func() bool { return h.has(ref) }, 5*time.Second, time.Millisecond)
+	for name, other := range map[string]*corev1.ObjectReference{
+		"none": nil, "of another kind": {Kind: "RemotePod", Namespace: "shop", Name: "web"}, "of another name": {Kind: "Pod", Namespace: "shop", Name: "db"},
+		"of another namespace": {Kind: "Pod", Namespace: "bank", Name: "web"}, "its successor": {Kind: "Pod", Namespace: "shop", Name: "web", UID: "u2"},
+	} {
+		require.False(t, h.has(other), name)
+	}
+	require.NoError(t, home.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	require.Equal(t, "shop", <-changed)
+	require.False(t, h.has(ref))
+}
