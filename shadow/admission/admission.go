@@ -27,8 +27,9 @@ const maxTerms = 1000
 //
 // Each is in addition to what the pod itself requires of nodes. The runtime class
 // liqo asks for Remote, whatever the strategy. Pods that something else places are
-// left alone: those that have a node already, mirror pods, and those of DaemonSets,
-// whose controller decides by the pod template alone. Pod is idempotent. The error
+// left alone: those that have a node already, mirror pods, those of DaemonSets,
+// whose controller decides by the pod template alone, and those of other clusters, which
+// go no further. Pod is idempotent. The error
 // says what is wrong with the strategy, or that the selectors are too long together.
 func Pod(pod *corev1.Pod, strategy offloadingv1beta1.PodOffloadingStrategy, selector corev1.NodeSelector) (*corev1.Pod, error) {
 	if placed(pod) {
@@ -67,7 +68,7 @@ func placed(pod *corev1.Pod) bool {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror || pod.Spec.NodeName != "" {
 		return true
 	}
-	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" })
+	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" || o.Kind == "ShadowPod" })
 }
 
 // tolerate adds the toleration of the virtual nodes' taint.
