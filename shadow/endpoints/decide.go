@@ -154,7 +154,7 @@ func (f facts) misplaced() (action, bool) {
 	if age := f.now.Sub(f.shadow.CreationTimestamp.Time); ns == nil && age < freshFor {
 		return action{verb: nothing, keep: true, after: freshFor - max(age, 0)}, true
 	}
-	if ns == nil || ns.Labels[corev1beta1.RemoteClusterIDLabel] == "" || ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == "" {
+	if ns == nil || ns.Labels[corev1beta1.RemoteClusterIDLabel] == "" || offloadingv1beta1.TwinOf(ns) == "" {
 		return f.withdraw(f.deny(ReasonNotTwinNamespace, fmt.Sprintf(
 			"namespace %s is not the twin of a consumer's namespace; ShadowEndpointSlices are enforced only in namespaces made by a NamespaceMap",
 			f.shadow.Namespace))), true

@@ -32,6 +32,9 @@ func (m *Maps) giveUp(ctx context.Context, ns *corev1.Namespace, user string) (k
 	if ns.DeletionTimestamp != nil {
 		return "", m.revoke(ctx, ns.Name, user)
 	}
+	if isAccepted(ns) {
+		return "", m.release(ctx, ns)
+	}
 	if ns.Annotations[offloadingv1beta1.DeleteVolumesAnnotation] != ns.Name {
 		if kept, err = m.holds(ctx, ns); err != nil {
 			return "", err
@@ -76,7 +79,7 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 	if err := m.revoke(ctx, ns.Name, ""); err != nil {
 		return err
 	}
-	if err := m.empty(ctx, ns.Name); err != nil {
+	if err := m.empty(ctx, ns.Name, offloadingv1beta1.OriginLabel); err != nil {
 		return err
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -96,12 +99,12 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 	return nil
 }
 
-// empty deletes what peers write into a twin, volumes apart, and their pods. The wishes
-// go first, so that nothing is made again.
-func (m *Maps) empty(ctx context.Context, twin string) error {
+// empty deletes what peers write into a twin, volumes apart, and their pods. What was
+// reflected is selected by its origin. The wishes go first, so that nothing is made again.
+func (m *Maps) empty(ctx context.Context, twin, origin string) error {
 	core, liqo := m.cfg.Core.CoreV1(), m.cfg.Liqo.OffloadingV1beta1()
 	all := metav1.ListOptions{}
-	reflected := metav1.ListOptions{LabelSelector: offloadingv1beta1.OriginLabel}
+	reflected := metav1.ListOptions{LabelSelector: origin}
 	made := metav1.ListOptions{LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod}
 	for _, step := range []struct {
 		what   string

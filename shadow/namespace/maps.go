@@ -66,7 +66,7 @@ type MapsConfig struct {
 // Maps makes the NamespaceMaps true that peers have put into their tenant namespaces:
 // a twin namespace for each entry, with the peer's rights and our own in it, and
 // nothing for what is no longer an entry. It never touches a namespace that the same
-// map has not made.
+// map has not made, unless its owner accepts the peer: such a one is never deleted.
 type Maps struct {
 	*loop.Loop
 	cfg        MapsConfig
@@ -102,7 +102,7 @@ func NewMaps(cfg MapsConfig) (*Maps, error) {
 	return m, nil
 }
 
-// namespaceKeys returns the maps that a namespace concerns: the one that it was made
+// namespaceKeys returns the maps that a namespace concerns: the one that it is a twin
 // for, those that want its name, and those that stand in it.
 func (m *Maps) namespaceKeys(obj any) []loop.Key {
 	ns, ok := obj.(*corev1.Namespace)
@@ -110,7 +110,7 @@ func (m *Maps) namespaceKeys(obj any) []loop.Key {
 		return nil
 	}
 	var keys []loop.Key
-	if owner := ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation]; owner != "" {
+	if owner := offloadingv1beta1.TwinOf(ns); owner != "" {
 		if key, err := cache.ParseObjectName(owner); err == nil {
 			keys = append(keys, key)
 		}
@@ -145,7 +145,7 @@ func (m *Maps) bindingKeys(obj any) []loop.Key {
 	if err != nil {
 		return nil
 	}
-	key, err := cache.ParseObjectName(ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation])
+	key, err := cache.ParseObjectName(offloadingv1beta1.TwinOf(ns))
 	if err != nil || key.Name == "" {
 		return nil
 	}
@@ -284,7 +284,7 @@ func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
 	return nil
 }
 
-// twins returns the cached namespaces that a map has made, by name.
+// twins returns the cached namespaces that are twins for a map, by name.
 func (m *Maps) twins(key loop.Key) (map[string]*corev1.Namespace, error) {
 	all, err := m.namespaces.List(labels.Everything())
 	if err != nil {
@@ -292,7 +292,7 @@ func (m *Maps) twins(key loop.Key) (map[string]*corev1.Namespace, error) {
 	}
 	out := map[string]*corev1.Namespace{}
 	for _, ns := range all {
-		if m.madeFor(ns, key) {
+		if m.twinFor(ns, key) {
 			out[ns.Name] = ns
 		}
 	}
@@ -311,7 +311,7 @@ func (m *Maps) liveTwins(ctx context.Context, key loop.Key) (map[string]*corev1.
 		return nil, fmt.Errorf("confirming that no twin namespace is left: %w", err)
 	}
 	for i := range list.Items {
-		if m.madeFor(&list.Items[i], key) {
+		if m.twinFor(&list.Items[i], key) {
 			out[list.Items[i].Name] = &list.Items[i]
 		}
 	}

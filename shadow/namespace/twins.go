@@ -27,12 +27,15 @@ import (
 )
 
 // Names of the ClusterRoles that are bound in twin namespaces. The bindings are named
-// as the roles.
+// as the roles, but for one.
 const (
 	// PeerTwinRole is bound to the user of the peer.
 	PeerTwinRole = "liqod-peer-twin"
 	// ControllerTwinRole is bound to the controller's own service account.
 	ControllerTwinRole = "liqod-controller-twin"
+	// PeerAcceptedRole is bound there instead of PeerTwinRole, in a binding of its name:
+	// not all pods in it are the peer's.
+	PeerAcceptedRole = "liqod-peer-accepted"
 )
 
 const (
@@ -263,17 +266,30 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 		}
 	}
 	switch {
-	case !m.madeFor(have, w.key):
-		return w.failed(fmt.Sprintf("namespace %s exists already and was not made for cluster %s: choose another name, or remove it", w.name, w.peer)), nil
+	case !m.twinFor(have, w.key) && !free(have, w.peer):
+		return w.failed(fmt.Sprintf("namespace %s exists already and was not made for cluster %s: choose another name, remove it, or have it accept the cluster with the annotation %s=%s",
+			w.name, w.peer, offloadingv1beta1.AcceptTwinAnnotation, w.peer)), nil
 	case have.DeletionTimestamp != nil:
 		return w.terminating(fmt.Sprintf("namespace %s is being removed, and is made again when it is gone", w.name)), m.revoke(ctx, w.name, w.user)
 	case originalOf(have) != "" && originalOf(have) != w.original:
 		return w.terminating(fmt.Sprintf("namespace %s was the twin of %s and is being removed", w.name, originalOf(have))), nil
 	}
-	if err := m.correct(ctx, w, have); err != nil {
+	accepted, labels := !m.madeFor(have, w.key), m.twinLabels(w)
+	annotations := map[string]any{offloadingv1beta1.OriginalNameAnnotation: w.original}
+	if accepted {
+		if why, err := m.turnedDown(ctx, w, have); why != "" || err != nil {
+			return w.failed(why), err
+		}
+		delete(labels, podSecurityEnforceLabel) // its owner's
+		annotations[offloadingv1beta1.AcceptedForAnnotation] = w.key.String()
+	} else {
+		// It was kept until it was asked for again. What was said of its volumes then is no wish for the next time.
+		annotations[offloadingv1beta1.DataKeptAnnotation], annotations[offloadingv1beta1.DeleteVolumesAnnotation] = nil, nil
+	}
+	if err := m.correct(ctx, have, labels, annotations); err != nil {
 		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
 	}
-	if err := m.bind(ctx, w); err != nil {
+	if err := m.bind(ctx, w, accepted); err != nil {
 		return w.failed(fmt.Sprintf("rights in namespace %s cannot be given: %v", w.name, err)), err
 	}
 	if w.user == "" {
@@ -315,22 +331,21 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 }
 
 // correct restores the labels and annotations that a twin must have.
-func (m *Maps) correct(ctx context.Context, w wish, ns *corev1.Namespace) error {
-	want := m.twinLabels(w)
-	_, kept := ns.Annotations[offloadingv1beta1.DataKeptAnnotation]
-	_, deletes := ns.Annotations[offloadingv1beta1.DeleteVolumesAnnotation]
-	right := originalOf(ns) == w.original && !kept && !deletes
-	for k, v := range want {
+// A null among the annotations is one that it must not have.
+func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[string]string, annotations map[string]any) error {
+	right := true
+	for k, v := range labels {
 		right = right && ns.Labels[k] == v
+	}
+	for k, v := range annotations {
+		have, ok := ns.Annotations[k]
+		right = right && ok == (v != nil) && (!ok || have == v)
 	}
 	if right {
 		return nil
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "labels": want,
-		"annotations": map[string]any{offloadingv1beta1.OriginalNameAnnotation: w.original,
-			// It was kept until it was asked for again. What was said of its volumes then is no wish for the next time.
-			offloadingv1beta1.DataKeptAnnotation: nil, offloadingv1beta1.DeleteVolumesAnnotation: nil},
+		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "labels": labels, "annotations": annotations,
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding the labels of %s: %w", ns.Name, err)
@@ -342,7 +357,7 @@ func (m *Maps) correct(ctx context.Context, w wish, ns *corev1.Namespace) error 
 }
 
 // bind gives and takes the rights in a twin.
-func (m *Maps) bind(ctx context.Context, w wish) error {
+func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
 	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: w.peer}
 	own := rbac.Binding{Namespace: w.name, Name: ControllerTwinRole, ClusterRole: ControllerTwinRole, Labels: marks,
 		Subjects: []rbacv1.Subject{rbac.ServiceAccount(m.cfg.OwnNamespace, m.cfg.ServiceAccount)}}
@@ -353,7 +368,11 @@ func (m *Maps) bind(ctx context.Context, w wish) error {
 	if err := m.bindings.Ensure(ctx, own); err != nil || w.user == "" {
 		return err
 	}
-	return m.bindings.Ensure(ctx, rbac.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: PeerTwinRole, Labels: marks,
+	role := PeerTwinRole
+	if accepted {
+		role = PeerAcceptedRole
+	}
+	return m.bindings.Ensure(ctx, rbac.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: role, Labels: marks,
 		Subjects: []rbacv1.Subject{rbac.User(w.user)}})
 }
 

@@ -240,7 +240,7 @@ func misplaced(f facts) (action, bool) {
 	if age := f.now.Sub(f.shadow.CreationTimestamp.Time); ns == nil && age < freshFor {
 		return action{verb: wait, after: freshFor - max(age, 0)}, true // its event may be on its way
 	}
-	if ns == nil || ns.Labels[corev1beta1.RemoteClusterIDLabel] == "" || ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == "" {
+	if ns == nil || ns.Labels[corev1beta1.RemoteClusterIDLabel] == "" || offloadingv1beta1.TwinOf(ns) == "" {
 		return deny(f, ReasonNotTwinNamespace, fmt.Sprintf(
 			"namespace %s is not the twin of a consumer's namespace; ShadowPods are enforced only in namespaces made by a NamespaceMap",
 			f.shadow.Namespace)), true

@@ -1,5 +1,7 @@
 package v1beta1
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // Labels.
 const (
 	// TypeLabel is TypeVirtualNode on the Nodes that stand for a peer.
@@ -98,6 +100,12 @@ const (
 	// ManagedByNamespaceMapAnnotation on a twin namespace names the NamespaceMap that it
 	// was made for, as namespace/name.
 	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"
+	// AcceptTwinAnnotation on a namespace of the provider's own is the id of the one
+	// cluster that may have it as a twin.
+	AcceptTwinAnnotation = "liqo.io/accept-twin"
+	// AcceptedForAnnotation on such a namespace names the NamespaceMap that it has become a
+	// twin for, as namespace/name. It is never deleted for that map.
+	AcceptedForAnnotation = "offloading.liqo.io/accepted-for"
 	// OriginalNameAnnotation on a twin namespace is the name of the consumer's namespace.
 	OriginalNameAnnotation = "liqo.io/original-name"
 	// KeptAnnotation on a ShadowPod says since when its vkubelet keeps it although the
@@ -150,3 +158,13 @@ const (
 	// its state went back.
 	ReasonRemotePodKept = "RemotePodKept"
 )
+
+// TwinOf returns the NamespaceMap, as namespace/name, that a namespace is a twin for,
+// whether it was made for it or accepted it; it is empty for a namespace that is no twin.
+func TwinOf(namespace metav1.Object) string {
+	annotations := namespace.GetAnnotations()
+	if made := annotations[ManagedByNamespaceMapAnnotation]; made != "" {
+		return made
+	}
+	return annotations[AcceptedForAnnotation]
+}

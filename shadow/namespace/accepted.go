@@ -1,0 +1,105 @@
+package namespace
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// leaveDelay is how often it is looked whether the pods of a peer have left a namespace.
+const leaveDelay = time.Second
+
+// accepts reports whether the owner of a namespace lets a peer have it as a twin.
+func accepts(ns *corev1.Namespace, peer string) bool {
+	return peer != "" && ns.Annotations[offloadingv1beta1.AcceptTwinAnnotation] == peer
+}
+
+// free reports whether a namespace accepts a peer and is no twin yet.
+func free(ns *corev1.Namespace, peer string) bool {
+	return accepts(ns, peer) && offloadingv1beta1.TwinOf(ns) == "" && !isTenant(ns)
+}
+
+// isAccepted reports whether a namespace is a twin that nobody made for a map.
+func isAccepted(ns *corev1.Namespace) bool {
+	return ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == "" && ns.Annotations[offloadingv1beta1.AcceptedForAnnotation] != ""
+}
+
+// twinFor reports whether a namespace is a twin for a map: made for it, or accepted.
+func (m *Maps) twinFor(ns *corev1.Namespace, key loop.Key) bool {
+	return m.madeFor(ns, key) || (isAccepted(ns) && key.Name == m.cfg.ClusterID && peerOf(key) != "" && offloadingv1beta1.TwinOf(ns) == key.String())
+}
+
+// turnedDown says why a namespace of this cluster's own is not, or no longer, a twin.
+func (m *Maps) turnedDown(ctx context.Context, w wish, ns *corev1.Namespace) (string, error) {
+	if !accepts(ns, w.peer) {
+		return fmt.Sprintf("namespace %s no longer accepts cluster %s (annotation %s)", ns.Name, w.peer, offloadingv1beta1.AcceptTwinAnnotation), m.release(ctx, ns)
+	}
+	if ns.Labels[podSecurityEnforceLabel] == "" {
+		return fmt.Sprintf("namespace %s accepts cluster %s, whose pods would run under no pod-security level: set its label %s, for example to %s",
+			ns.Name, w.peer, podSecurityEnforceLabel, m.cfg.PodSecurityLevel), m.revoke(ctx, ns.Name, "")
+	}
+	return "", nil
+}
+
+// release gives an accepted namespace back to its owner: the peer's rights go first, then
+// what the peer has put there but volumes, and our own rights last.
+func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
+	if err := m.revoke(ctx, ns.Name, ""); err != nil {
+		return err
+	}
+	key, err := cache.ParseObjectName(offloadingv1beta1.TwinOf(ns))
+	if err != nil {
+		return fmt.Errorf("reading whose twin namespace %s is: %w", ns.Name, err)
+	}
+	peer := peerOf(key)
+	if err := m.empty(ctx, ns.Name, labels.Set{offloadingv1beta1.OriginLabel: peer}.String()); err != nil {
+		return err
+	}
+	left, err := m.present(ctx, ns.Name)
+	if err != nil {
+		return err
+	}
+	if left {
+		return loop.After(leaveDelay)
+	}
+	if err := m.bindings.Remove(ctx, ns.Name, ControllerTwinRole); err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
+		"labels":      map[string]any{corev1beta1.RemoteClusterIDLabel: nil},
+		"annotations": map[string]any{offloadingv1beta1.AcceptedForAnnotation: nil, offloadingv1beta1.OriginalNameAnnotation: nil},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the release of %s: %w", ns.Name, err)
+	}
+	_, err = m.cfg.Core.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if err := apply.IgnoreGone(err); err != nil {
+		return fmt.Errorf("giving namespace %s back: %w", ns.Name, err)
+	}
+	m.cfg.Log.Info("accepted namespace given back", zap.String("namespace", ns.Name), zap.String("peer", peer))
+	return loop.After(cacheDelay) // the map is looked at again when it is seen to be free
+}
+
+// present tells whether pods of a peer are left in a namespace.
+func (m *Maps) present(ctx context.Context, namespace string) (bool, error) {
+	pods, err := m.cfg.Core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: labels.Set{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}.String()})
+	if err != nil {
+		return false, fmt.Errorf("looking for the pods of a peer in namespace %s: %w", namespace, err)
+	}
+	return len(pods.Items) > 0, nil
+}

@@ -1,0 +1,139 @@
+package namespace
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clienttesting "k8s.io/client-go/testing"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// sharing is a namespace whose owner accepts a peer.
+func sharing(name, peer string) *corev1.Namespace {
+	ns := plainNamespace(name)
+	ns.Labels = map[string]string{"team": "a", "pod-security.kubernetes.io/enforce": "restricted"}
+	ns.Annotations = map[string]string{offloadingv1beta1.AcceptTwinAnnotation: peer}
+	return ns
+}
+
+func (w *world) changeNamespace(name string, change func(*corev1.Namespace)) {
+	w.t.Helper()
+	ns := w.namespace(name).DeepCopy()
+	change(ns)
+	_, err := w.core.CoreV1().Namespaces().Update(context.Background(), ns, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+}
+
+func reflectedService(name, origin string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}}}
+}
+
+// cleared returns the resources of which a namespace was cleared, of rome's objects or of
+// what only a peer has: the fakes only record it.
+func (w *world) cleared(namespace string) []string {
+	found := map[string]bool{}
+	selectors := []string{"offloading.liqo.io/origin=rome", "liqo.io/managed-by=shadowpod", ""}
+	for _, a := range append(w.core.Actions(), w.liqo.Actions()...) {
+		d, ok := a.(clienttesting.DeleteCollectionAction)
+		if ok && a.GetVerb() == "delete-collection" && a.GetNamespace() == namespace && slices.Contains(selectors, d.GetListRestrictions().Labels.String()) {
+			found[a.GetResource().Resource] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// requireGivenBack checks that a namespace is its owner's alone.
+func (w *world) requireGivenBack(name string) {
+	w.t.Helper()
+	w.eventually(name+" is given back", func() bool { return offloadingv1beta1.TwinOf(w.namespace(name)) == "" })
+	ns := w.namespace(name)
+	require.Equal(w.t, map[string]string{"team": "a", "pod-security.kubernetes.io/enforce": "restricted"}, ns.Labels)
+	require.NotContains(w.t, ns.Annotations, offloadingv1beta1.OriginalNameAnnotation)
+	for _, role := range []string{PeerTwinRole, ControllerTwinRole} {
+		require.Nil(w.t, w.bound(name, role), role)
+	}
+	for _, a := range w.core.Actions() {
+		require.False(w.t, a.GetVerb() == "delete" && a.GetResource().Resource == "namespaces", "never deleted")
+	}
+}
+
+func TestAcceptedTwin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"}),
+		reflectedService("of-paris", "paris"), reflectedService("of-rome", "rome")).provider()
+	w.accepted("shop")
+	ns := w.namespace("shop")
+	require.Equal(t, map[string]string{"team": "a", "pod-security.kubernetes.io/enforce": "restricted", corev1beta1.RemoteClusterIDLabel: "rome"}, ns.Labels)
+	require.Equal(t, map[string]string{offloadingv1beta1.AcceptTwinAnnotation: "rome", offloadingv1beta1.OriginalNameAnnotation: "shop",
+		offloadingv1beta1.AcceptedForAnnotation: "liqo-tenant-rome/milan"}, ns.Annotations)
+	require.Equal(t, []string{"User:" + romeUser}, w.bound("shop", PeerTwinRole))
+	require.NotNil(t, w.bound("shop", ControllerTwinRole))
+	b, err := w.core.RbacV1().RoleBindings("shop").Get(t.Context(), PeerTwinRole, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, PeerAcceptedRole, b.RoleRef.Name)
+	require.Empty(t, refusal(ns, "liqod"), "its owner may offload it")
+	w.settled()
+
+	w.setDesired(nil)
+	w.requireGivenBack("shop")
+	require.Equal(t, []string{"configmaps", "ingresses", "pods", "secrets", "shadowendpointslices", "shadowpods"}, w.cleared("shop"))
+	_, err = w.core.CoreV1().Services("shop").Get(t.Context(), "of-rome", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
+	_, err = w.core.CoreV1().Services("shop").Get(t.Context(), "of-paris", metav1.GetOptions{})
+	require.NoError(t, err, "nobody else's")
+	w.setDesired(map[string]string{"shop": "shop"})
+	w.accepted("shop")
+}
+
+func TestAcceptanceTakenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
+	w.accepted("shop")
+	w.changeNamespace("shop", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.AcceptTwinAnnotation] = "paris" })
+	w.requireGivenBack("shop")
+	w.backsOff("shop", "liqo.io/accept-twin=rome")
+	w.changeNamespace("shop", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.AcceptTwinAnnotation] = "rome" })
+	w.accepted("shop")
+	w.changeNamespace("shop", func(ns *corev1.Namespace) { delete(ns.Labels, podSecurityEnforceLabel) })
+	w.backsOff("shop", "pod-security")
+	require.Nil(t, w.bound("shop", PeerTwinRole))
+}
+
+// TestAcceptedTwinWaitsForPods: our rights stay until the peer's pods have left.
+func TestAcceptedTwinWaitsForPods(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{
+		offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}}
+	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"}), pod).provider()
+	w.accepted("shop")
+	w.setDesired(nil)
+	w.eventually("the peer's rights go", func() bool { return w.bound("shop", PeerTwinRole) == nil })
+	require.NotNil(t, w.bound("shop", ControllerTwinRole))
+	require.NoError(t, w.core.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	w.requireGivenBack("shop")
+}
+
+func TestNotAccepted(t *testing.T) {
+	t.Parallel()
+	twin := sharing("of-paris", "rome")
+	twin.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] = "liqo-tenant-paris/milan"
+	for name, ns := range map[string]*corev1.Namespace{"another peer": sharing("shop", "paris"), "the twin of another": twin, "nobody": plainNamespace("shop")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			paris := replica(map[string]string{"x": "of-paris"}, func(m *offloadingv1beta1.NamespaceMap) {
+				m.Namespace, m.Labels[offloadingv1beta1.OriginIDLabel] = "liqo-tenant-paris", "paris"
+			})
+			w := newWorld(t, tenantNamespace("rome"), tenantNamespace("paris"), ns, romeCluster(romeUser), replica(map[string]string{"shop": ns.Name}), paris).provider()
+			w.backsOff("shop", "exists already")
+			require.Nil(t, w.bound(ns.Name, PeerTwinRole))
+		})
+	}
+}
