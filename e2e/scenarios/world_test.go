@@ -47,6 +47,20 @@ func newAdjustedWorld(t *testing.T, adjust func(*lab.ClusterOptions), settings .
 // newClusters is newAdjustedWorld with clusters that do not know each other.
 func newClusters(t *testing.T, adjust func(*lab.ClusterOptions), settings ...map[string]any) *world {
 	t.Helper()
+	all := newSites(t, []string{"rome", "milan"}, adjust, settings...)
+	return &world{sites: all.sites, rome: all.list[0], milan: all.list[1]}
+}
+
+// made are clusters with liqod, not connected.
+type made struct {
+	sites *site.Sites
+	list  []*site.Site
+}
+
+// newSites starts simulated clusters of those names, and installs liqod, with settings
+// beside the lab's.
+func newSites(t *testing.T, names []string, adjust func(*lab.ClusterOptions), settings ...map[string]any) made {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("starts clusters: not with -short")
 	}
@@ -66,28 +80,28 @@ func newClusters(t *testing.T, adjust func(*lab.ClusterOptions), settings ...map
 	for _, s := range settings {
 		maps.Copy(sites.Settings, s)
 	}
-	w := &world{sites: sites}
 	begin := time.Now()
-	w.start(t, adjust)
-	t.Logf("two clusters with liqod: %s", time.Since(begin).Round(time.Millisecond))
-	return w
+	m := made{sites, make([]*site.Site, len(names))}
+	m.start(t, names, adjust)
+	t.Logf("%d clusters with liqod: %s", len(names), time.Since(begin).Round(time.Millisecond))
+	return m
 }
 
-func (w *world) start(t *testing.T, adjust func(*lab.ClusterOptions)) {
+func (m made) start(t *testing.T, names []string, adjust func(*lab.ClusterOptions)) {
 	t.Helper()
 	var wg sync.WaitGroup
-	errs := make([]error, 2)
-	for i, target := range []**site.Site{&w.rome, &w.milan} {
+	errs := make([]error, len(names))
+	for i, name := range names {
 		wg.Go(func() {
 			var c *lab.Cluster
 			options := lab.ClusterOptions{
-				Name: []string{"rome", "milan"}[i], SimulatedNodes: 2, Audit: true,
+				Name: name, SimulatedNodes: 2, Audit: true,
 				PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 110+i),
 			}
 			adjust(&options)
-			c, errs[i] = w.sites.Lab.Start(t.Context(), options)
+			c, errs[i] = m.sites.Lab.Start(t.Context(), options)
 			if errs[i] == nil {
-				*target, errs[i] = w.sites.Install(t.Context(), c)
+				m.list[i], errs[i] = m.sites.Install(t.Context(), c)
 			}
 		})
 	}

@@ -1,0 +1,242 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// mesh are clusters of which each uses all others.
+type mesh struct{ made }
+
+// TestMesh: three clusters offload a namespace of the same name to each other. Each
+// knows every endpoint once, and nothing goes round.
+func TestMesh(t *testing.T) {
+	m := mesh{newSites(t, []string{"rome", "milan", "turin"}, func(*lab.ClusterOptions) {})}
+	m.connect(t)
+	for _, s := range m.list {
+		m.offload(t, s, "mesh", offloadingv1beta1.DefaultName)
+		m.populate(t, s)
+	}
+	t.Run("Endpoints", func(t *testing.T) { testMeshEndpoints(t, m) })
+	t.Run("Idle", func(t *testing.T) { testMeshIdle(t, m) })
+	t.Run("Change", func(t *testing.T) { testMeshChange(t, m) })
+	t.Run("Shared", func(t *testing.T) { testMeshShared(t, m) })
+}
+
+// others are the providers of a cluster.
+func (m mesh) others(s *site.Site) []*site.Site {
+	return slices.DeleteFunc(slices.Clone(m.list), func(o *site.Site) bool { return o == s })
+}
+
+// connect peers every two clusters, in both directions. A pod's address is of the cluster
+// that it runs in: whoever its consumer is may speak of it.
+func (m mesh) connect(t *testing.T) {
+	t.Helper()
+	var ranges []string
+	for _, s := range m.list {
+		ranges = append(ranges, s.Options.PodCIDR)
+		for _, o := range m.others(s) {
+			require.NoError(t, s.Peer(t.Context(), o, site.PeerOptions{}))
+		}
+	}
+	body, err := json.Marshal(map[string]any{"spec": map[string]any{"addressRanges": ranges}})
+	require.NoError(t, err)
+	for _, s := range m.list {
+		for _, o := range m.others(s) {
+			_, err := s.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), o.Name, types.MergePatchType, body, metav1.PatchOptions{})
+			require.NoError(t, err)
+		}
+	}
+}
+
+func (m mesh) offload(t *testing.T, s *site.Site, namespace string, mapping offloadingv1beta1.NamespaceMappingStrategy) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, s.Offload(ctx, namespace, offloadingv1beta1.NamespaceOffloadingSpec{
+		PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote, NamespaceMappingStrategy: mapping,
+	}))
+}
+
+// populate makes a Service with a pod in each cluster, and a ConfigMap, all of the same
+// names everywhere.
+func (m mesh) populate(t *testing.T, s *site.Site) {
+	t.Helper()
+	core := s.Client().CoreV1()
+	_, err := core.ConfigMaps("mesh").Create(t.Context(), configMapOf("app", "from", s.Name), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = core.Services("mesh").Create(t.Context(), service("web"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, node := range m.list {
+		runsOn(t, s, "mesh", "on-"+node.Name, node)
+	}
+}
+
+// runsOn creates a pod of s that runs in a cluster: s itself, or a provider of it.
+func runsOn(t *testing.T, s *site.Site, namespace, name string, in *site.Site) {
+	t.Helper()
+	pod := boundPod(name)
+	pod.Labels = map[string]string{"app": "web"}
+	pod.Spec.NodeName = in.Name
+	if in == s {
+		pod.Spec.NodeName = s.SimulatedNodeName(1)
+	}
+	pod.Spec.Containers[0].Image = "sim/web:1"
+	_, err := s.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// twinIn is the name of the namespace, in a cluster, of what is offloaded from origin.
+func twinIn(in, origin *site.Site) string {
+	if in == origin {
+		return "mesh"
+	}
+	return "mesh-" + origin.Name
+}
+
+// podIPs returns the addresses of the pods of a namespace, once all of them are Ready.
+func podIPs(ctx context.Context, s *site.Site, namespace string, want int) ([]string, error) {
+	pods, err := s.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var ips []string
+	for i := range pods.Items {
+		if podReady(&pods.Items[i]) == corev1.ConditionTrue {
+			ips = append(ips, pods.Items[i].Status.PodIP)
+		}
+	}
+	if len(ips) != want {
+		return nil, fmt.Errorf("%d of %d pods of %s are ready in %s", len(ips), want, namespace, s.Name)
+	}
+	slices.Sort(ips)
+	return ips, nil
+}
+
+// knowsOnce looks for every address once among the ready endpoints of Service web.
+func knowsOnce(s *site.Site, namespace string, want []string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		have, err := addresses(ctx, s.Client().DiscoveryV1().EndpointSlices(namespace), "web")
+		if slices.Sort(have); err == nil && !slices.Equal(have, want) {
+			err = fmt.Errorf("%s knows %v in %s, not %v", s.Name, have, namespace, want)
+		}
+		return err
+	}
+}
+
+// testMeshEndpoints: the pods of a consumer run in three clusters; all of these know all.
+func testMeshEndpoints(t *testing.T, m mesh) {
+	for _, origin := range m.list {
+		var ips []string
+		within(t, 2*quickly, "the pods of "+origin.Name+" run", func(ctx context.Context) (err error) {
+			ips, err = podIPs(ctx, origin, "mesh", len(m.list))
+			return err
+		})
+		for _, s := range m.list {
+			within(t, quickly, s.Name+" knows each endpoint of "+origin.Name, knowsOnce(s, twinIn(s, origin), ips))
+		}
+	}
+}
+
+// testMeshIdle: when all is as wanted nothing is written, and everything is its owner's.
+func testMeshIdle(t *testing.T, m mesh) {
+	for _, s := range m.list {
+		for _, o := range m.others(s) { // the last that arrives in a new namespace
+			there(t, "the root CA", getter(s.Client().CoreV1().ConfigMaps(twinIn(s, o)), "kube-root-ca.crt."+o.Name), anyState[*corev1.ConfigMap])
+		}
+	}
+	begin := time.Now()
+	holds(t, begin.Add(idle), "nothing goes round", func(context.Context) error {
+		for _, s := range m.list {
+			if all := m.writes(t, s, begin); len(all) > 0 {
+				return fmt.Errorf("%s: %v", s.Name, all)
+			}
+		}
+		return nil
+	})
+	for _, s := range m.list {
+		namespaces, err := s.Client().CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		var found []string
+		for _, ns := range namespaces.Items {
+			if strings.HasPrefix(ns.Name, "mesh") {
+				found = append(found, ns.Name)
+			}
+		}
+		want := []string{}
+		for _, origin := range m.list {
+			want = append(want, twinIn(s, origin))
+			m.onlyOf(t, s, origin)
+		}
+		require.ElementsMatch(t, want, found)
+	}
+}
+
+// onlyOf requires that a namespace, in a cluster, has what is its origin's and no more.
+func (m mesh) onlyOf(t *testing.T, s, origin *site.Site) {
+	t.Helper()
+	cms, err := s.Client().CoreV1().ConfigMaps(twinIn(s, origin)).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var names []string
+	for _, cm := range cms.Items {
+		names = append(names, cm.Name)
+		if cm.Name == "app" {
+			require.Equal(t, origin.Name, cm.Data["from"])
+		}
+	}
+	want := []string{"app", "kube-root-ca.crt"}
+	if s != origin {
+		want = append(want, "kube-root-ca.crt."+origin.Name)
+	}
+	require.ElementsMatch(t, want, names)
+	services, err := s.Client().CoreV1().Services(twinIn(s, origin)).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, services.Items, 1)
+}
+
+// writes returns what liqod, of any of the clusters, has written in s.
+func (m mesh) writes(t *testing.T, s *site.Site, begin time.Time) []string {
+	t.Helper()
+	all := writes(t, s.Cluster, controllerUser, begin)
+	for _, o := range m.others(s) {
+		all = append(all, writes(t, s.Cluster, "system:serviceaccount:liqo-tenant-"+o.Name+":peer-1", begin)...)
+		all = append(all, writes(t, s.Cluster, "system:serviceaccount:liqo-tenant-"+o.Name+":vk-"+o.Name, begin)...)
+	}
+	return all
+}
+
+// testMeshChange: a change reaches each of the other clusters by one write, and an
+// endpoint that goes is gone everywhere.
+func testMeshChange(t *testing.T, m mesh) {
+	rome := m.list[0]
+	begin := time.Now()
+	_, err := rome.Client().CoreV1().ConfigMaps("mesh").Patch(t.Context(), "app", types.MergePatchType, []byte(`{"data":{"n":"2"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	for _, s := range m.others(rome) {
+		there(t, "changed in "+s.Name, getter(s.Client().CoreV1().ConfigMaps("mesh-rome"), "app"), func(cm *corev1.ConfigMap) bool { return cm.Data["n"] == "2" })
+		require.Equal(t, []string{"patch configmaps mesh-rome/app: 200"}, m.writes(t, s, begin))
+	}
+	require.NoError(t, rome.Client().CoreV1().Pods("mesh").Delete(t.Context(), "on-milan", metav1.DeleteOptions{}))
+	var ips []string
+	within(t, quickly, "a pod less", func(ctx context.Context) (err error) {
+		ips, err = podIPs(ctx, rome, "mesh", len(m.list)-1)
+		return err
+	})
+	for _, s := range m.list {
+		within(t, quickly, s.Name+" knows the others", knowsOnce(s, twinIn(s, rome), ips))
+	}
+}
