@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,12 +106,11 @@ func testReflectionRestart(t *testing.T, w *world) {
 	require.Equal(t, []string{"create configmaps still-rome/after-restart: 201"}, all)
 	w.noWrites(t, time.Now(), time.Now().Add(5*time.Second), "idle")
 
-	// What is deleted while nobody looks is swept.
-	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
-	require.NoError(t, w.rome.Client().CoreV1().ConfigMaps("still").Delete(t.Context(), "after-restart", metav1.DeleteOptions{}))
-	within(t, 2*takeOver, "swept", func(ctx context.Context) error {
-		return absent(w.milan.Client().CoreV1().ConfigMaps("still-rome").Get(ctx, "after-restart", metav1.GetOptions{}))
-	})
+	vk := w.rome.VKubelet("milan")
+	w.stand(t, "still").missed(t, "down", 2*takeOver, func() {
+		(*vk).Kill()
+		<-(*vk).Exited()
+	}, func() { require.NoError(t, w.sites.Restart(vk)) })
 }
 
 // caughtUp makes a ConfigMap and waits until it is in the provider: whoever reflects has
@@ -127,33 +127,12 @@ func (w *world) caughtUp(t *testing.T, namespace, name string, patience time.Dur
 
 // testReflectionAway: what happens while the provider is away is caught up.
 func testReflectionAway(t *testing.T, w *world) {
-	ctx := t.Context()
-	home, remote := w.rome.Client().CoreV1().ConfigMaps("still"), w.milan.Client().CoreV1().ConfigMaps("still-rome")
-	w.milan.Proxied().Drop()
-	_, err := home.Create(ctx, configMapOf("born-away"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = home.Patch(ctx, "cm-1", types.MergePatchType, []byte(`{"data":{"i":"changed"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
-	require.NoError(t, home.Delete(ctx, "cm-2", metav1.DeleteOptions{}))
-	away := time.Now()
-	holds(t, away.Add(15*time.Second), "nothing arrives", func(ctx context.Context) error {
-		_, err := remote.Get(ctx, "cm-2", metav1.GetOptions{})
-		return err
+	s := w.stand(t, "still")
+	s.missed(t, "away", promptly+quickly, w.milan.Proxied().Drop, func() {
+		require.NoError(t, w.rome.WaitVirtualNode(t.Context(), "milan", corev1.ConditionFalse))
+		require.NoError(t, s.shows("away-changed", 1)(t.Context()), "nothing arrives")
+		w.milan.Proxied().Pass()
 	})
-	begin := time.Now()
-	w.milan.Proxied().Pass()
-	by(t, begin, promptly+quickly, "caught up", func(ctx context.Context) error {
-		if _, err := remote.Get(ctx, "born-away", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		if cm, err := remote.Get(ctx, "cm-1", metav1.GetOptions{}); err != nil || cm.Data["i"] != "changed" {
-			return fmt.Errorf("cm-1 is not changed: %w", err)
-		}
-		return absent(remote.Get(ctx, "cm-2", metav1.GetOptions{}))
-	})
-	all := writes(t, w.milan.Cluster, peer, begin)
-	slices.Sort(all)
-	require.Equal(t, []string{"create configmaps still-rome/born-away: 201", "delete configmaps still-rome/cm-2: 200", "update configmaps still-rome/cm-1: 200"}, all)
 }
 
 // testSkipLists: the keys that stay at home can be changed without a restart of the
@@ -266,31 +245,37 @@ func testTwoWays(t *testing.T, w *world) {
 // testPolicyChange: another policy acts on what exists; a kind that is switched off is
 // withdrawn.
 func testPolicyChange(t *testing.T, w *world) {
-	ctx := t.Context()
 	w.offload(t, "policy", offloadingv1beta1.NamespaceOffloadingSpec{})
-	home, remote := w.rome.Client().CoreV1(), w.milan.Client().CoreV1()
-	allowed := configMapOf("allowed")
-	allowed.Annotations = map[string]string{"liqo.io/allow-reflection": "true"}
-	for _, cm := range []*corev1.ConfigMap{allowed, configMapOf("plain")} {
-		_, err := home.ConfigMaps("policy").Create(ctx, cm, metav1.CreateOptions{})
-		require.NoError(t, err)
-		there(t, cm.Name, getter(remote.ConfigMaps("policy-rome"), cm.Name), anyState[*corev1.ConfigMap])
-	}
-	_, err := home.Secrets("policy").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	there(t, "secret", getter(remote.Secrets("policy-rome"), "secret"), anyState[*corev1.Secret])
+	s := w.stand(t, "policy")
+	s.create(t, "allowed", 1, map[string]string{"liqo.io/allow-reflection": "true"})
+	s.create(t, "plain", 1, nil)
+	within(t, quickly, "reflected", s.shows("allowed", 1))
+	within(t, quickly, "reflected", s.shows("plain", 1))
+	rootCA := getter(w.milan.Client().CoreV1().ConfigMaps("policy-rome"), "kube-root-ca.crt.rome")
 
-	for _, node := range []string{"milan", "milan-b"} { // either may reflect
+	w.reflectsWith(t, func(r row) string { return "--reflection." + r.resource + ".type=AllowList" })
+	within(t, 3*takeOver, "what is not allowed is withdrawn", s.gone("plain"))
+	require.NoError(t, s.shows("allowed", 1)(t.Context()), "what is allowed stays")
+	there(t, "and the root CA, always", rootCA, anyState[*corev1.ConfigMap])
+	s.change(t, "allowed", 2)
+	within(t, quickly, "and is followed", s.shows("allowed", 2))
+
+	w.reflectsWith(t, func(r row) string { return "--reflection." + r.resource + ".workers=0" })
+	within(t, 3*takeOver, "what is off is withdrawn", s.gone("allowed"))
+	away(t, "all of it", rootCA)
+}
+
+// reflectsWith starts both vkubelets again, either of which may reflect, with a flag more
+// for every kind that has it.
+func (w *world) reflectsWith(t *testing.T, flag func(row) string) {
+	t.Helper()
+	for _, node := range []string{"milan", "milan-b"} {
 		vk := w.rome.VKubelet(node)
-		(*vk).Options.Args = append((*vk).Options.Args, "--reflection.configmap.type=AllowList", "--reflection.secret.workers=0")
+		for _, r := range rows() {
+			if f := flag(r); !r.shadowed() || !strings.Contains(f, ".type=") { // they follow their Services
+				(*vk).Options.Args = append((*vk).Options.Args, f)
+			}
+		}
 		require.NoError(t, w.sites.Restart(vk))
 	}
-	within(t, 3*takeOver, "what is not allowed is withdrawn", func(ctx context.Context) error {
-		return absent(remote.ConfigMaps("policy-rome").Get(ctx, "plain", metav1.GetOptions{}))
-	})
-	within(t, quickly, "what is off too", func(ctx context.Context) error {
-		return absent(remote.Secrets("policy-rome").Get(ctx, "secret", metav1.GetOptions{}))
-	})
-	there(t, "what is allowed stays", getter(remote.ConfigMaps("policy-rome"), "allowed"), anyState[*corev1.ConfigMap])
-	there(t, "and the root CA, always", getter(remote.ConfigMaps("policy-rome"), "kube-root-ca.crt.rome"), anyState[*corev1.ConfigMap])
 }

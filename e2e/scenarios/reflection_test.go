@@ -24,7 +24,7 @@ func TestReflection(t *testing.T) {
 	t.Run("Together", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *world){
 			"ConfigMap": testConfigMap, "Secret": testSecret, "Collision": testCollision, "ForeignKeys": testForeignKeys,
-			"Service": testService, "Ingress": testIngress, "Endpoints": testReflectedEndpoints,
+			"Service": testService, "Ingress": testIngress, "Endpoints": testReflectedEndpoints, "Rows": testRows, "RowsTaken": testRowsTaken,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -32,6 +32,7 @@ func TestReflection(t *testing.T) {
 			})
 		}
 	})
+	t.Run("Classes", func(t *testing.T) { testClasses(t, w) })
 	t.Run("Idle", func(t *testing.T) { testReflectionIdle(t, w) })
 	t.Run("Restart", func(t *testing.T) { testReflectionRestart(t, w) })
 	t.Run("ProviderAway", func(t *testing.T) { testReflectionAway(t, w) })
