@@ -128,7 +128,7 @@ func TestForeignClaimIsNotTouched(t *testing.T) {
 	s.startClaims(t)
 	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
 	require.Contains(t, <-s.events.Events, "was not made by liqod for this cluster")
-	require.Equal(t, []string{"create persistentvolumeclaims"}, s.claimWrites(), "the attempt alone")
+	require.Equal(t, []string{"create persistentvolumeclaims"}, slices.Compact(s.claimWrites()), "attempts alone")
 	require.EqualValues(t, "theirs", s.claimThere(t).UID)
 }
 
