@@ -53,6 +53,8 @@ type facts struct {
 	now       time.Time
 	// notBefore is when a request that was refused may be tried again.
 	notBefore time.Time
+	// made says that this process has asked for a pod for the ShadowPod.
+	made bool
 	// leadingSince is when this process began to lead; zero: not known.
 	leadingSince time.Time
 	// leavingSince is when the pod was first seen with no ShadowPod that wants it.
@@ -186,15 +188,14 @@ func decideAbsent(f facts) action {
 	}
 }
 
-// isNew reports whether nobody can have made a pod for the ShadowPod yet, but this process,
-// which would know.
+// isNew reports whether nobody can have made a pod for the ShadowPod yet: this process has
+// led since before there was one, and has not. All others are asked about: the caches may
+// lag behind the end of the pod, and of the ShadowPod itself.
 func isNew(f facts) bool {
-	age := f.now.Sub(f.shadow.CreationTimestamp.Time)
-	if age <= -clockSkew {
-		return false // the clocks differ: that says nothing of how old it is
+	if f.made || f.leadingSince.IsZero() || f.now.Before(f.shadow.CreationTimestamp.Add(-clockSkew)) {
+		return false
 	}
-	led := !f.leadingSince.IsZero() && f.shadow.CreationTimestamp.After(f.leadingSince.Add(freshFor))
-	return age < freshFor || led
+	return f.shadow.CreationTimestamp.After(f.leadingSince.Add(freshFor))
 }
 
 // decideLost is about a pod that was taken away while it ran: pod is its last state, and

@@ -77,8 +77,9 @@ func checkAll(t *testing.T, rows map[string]row) {
 func TestDecideOnAnAbsentPod(t *testing.T) {
 	a, n := newShadow(always), newShadow(never)
 	checkAll(t, map[string]row{
-		"a new one is created":                          {shadow: a, want: createPod},
+		"a new one is created after a live look":        {shadow: a, want: createPod, asks: true},
 		"an old one is created after a live look":       {shadow: newShadow(always, old), want: createPod, asks: true},
+		"one that we have made a pod for":               {shadow: newShadow(always, old), more: func(f *facts) { leading(2 * time.Hour)(f); f.made = true }, want: createPod, asks: true},
 		"an old one, made while we have led":            {shadow: newShadow(always, old), more: leading(2 * time.Hour), want: createPod},
 		"an old one, made when we began to lead":        {shadow: newShadow(always, old), more: leading(time.Hour + freshFor), want: createPod, asks: true},
 		"a replacement, made while we have led":         {shadow: newShadow(always, old, replaced("pod-1")), more: leading(2 * time.Hour), want: createPod, asks: true},
@@ -108,7 +109,7 @@ func TestDecideOnAnAbsentPod(t *testing.T) {
 		}, want: setCondition, reason: ReasonNamespaceTerminating},
 		"refused by Harden":          {shadow: a, more: func(f *facts) { f.refused = errors.New("no") }, want: setCondition, reason: offloadingv1beta1.ReasonPodRefused},
 		"refused a moment ago":       {shadow: a, more: func(f *facts) { f.notBefore = testTime().Add(time.Second) }, want: wait},
-		"refused and due again":      {shadow: a, more: func(f *facts) { f.notBefore = testTime() }, want: createPod},
+		"refused and due again":      {shadow: a, more: func(f *facts) { f.notBefore = testTime() }, want: createPod, asks: true},
 		"nobody asks":                {want: nothing},
 		"a ShadowPod that goes":      {shadow: newShadow(always, goes), want: nothing},
 		"a ShadowPod that goes, old": {shadow: newShadow(always, old, goes), lost: podOf(a), want: nothing},

@@ -64,6 +64,7 @@ func (e *Enforcer) settle(key loop.Key, f facts) {
 }
 
 func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
+	e.memory.make(key, f.shadow.UID)
 	_, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
 	switch {
 	case err == nil:

@@ -178,6 +178,7 @@ func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 
 // cached gathers the facts about key from the caches.
 func (e *Enforcer) cached(key loop.Key) (facts, error) {
+	known := e.memory.of(key)
 	shadow, err := e.shadows.ShadowPods(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return facts{}, fmt.Errorf("looking up ShadowPod %s: %w", key, err)
@@ -186,11 +187,12 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return facts{}, fmt.Errorf("looking up pod %s: %w", key, err)
 	}
-	return e.gather(key, shadow, pod)
+	return e.gather(key, known, shadow, pod)
 }
 
 // live gathers the facts about key from the API server: two requests.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
+	known := e.memory.of(key)
 	shadow, err := e.cfg.Liqod.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		shadow, err = nil, nil
@@ -205,12 +207,12 @@ func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
 	if err != nil {
 		return facts{}, fmt.Errorf("reading pod %s: %w", key, err)
 	}
-	f, err := e.gather(key, shadow, pod)
+	f, err := e.gather(key, known, shadow, pod)
 	f.live = true
 	return f, err
 }
 
-func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) (facts, error) {
+func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) (facts, error) {
 	f := facts{shadow: shadow, pod: pod, now: e.cfg.Clock.Now()}
 	if since := e.since.Load(); since != nil {
 		f.leadingSince = *since
@@ -228,9 +230,10 @@ func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowPod, pod
 	if shadow == nil {
 		return f, nil
 	}
-	if lost := e.memory.lostPod(key); lost != nil && owns(shadow, lost) {
-		f.lost = lost
+	if known.lost != nil && owns(shadow, known.lost) {
+		f.lost = known.lost
 	}
+	f.made = known.made == shadow.UID
 	f.notBefore = e.memory.refusals.NotBefore(shadow.UID, shadow.Generation)
 	if f.namespace != nil && shadow.Status.Phase == "" {
 		f.want, f.refused = forge(shadow, ns, e.cfg.Harden)

@@ -30,6 +30,8 @@ func (r *rig) enforced() *metav1.Condition {
 
 func TestOneWritePerPodAndNoneWhileItRuns(t *testing.T) {
 	r := newRig(t, newShadow(always))
+	since := testTime().Add(-time.Hour)
+	r.e.since.Store(&since)
 	r.settle()
 	require.Equal(t, []string{createWrite}, r.writes)
 	for _, mod := range []podMod{pending, running, func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount++ }} {
@@ -145,9 +147,22 @@ func TestStaleCaches(t *testing.T) {
 		made := r.pod().UID
 		require.NoError(t, r.e.sync(t.Context(), r.key()), "the cache has no pod yet")
 		require.Equal(t, made, r.pod().UID)
-		require.Equal(t, []string{createWrite, createWrite}, r.writes)
+		require.Equal(t, []string{createWrite}, r.writes)
 		require.Nil(t, r.enforced())
 	})
+	for name, led := range map[string]time.Duration{"we lead": time.Hour, "we have just begun to lead": 0} {
+		t.Run("the pod and the ShadowPod are gone, no cache has it, "+name, func(t *testing.T) {
+			r := newRig(t, newShadow(never))
+			since := testTime().Add(-led)
+			r.e.since.Store(&since)
+			require.NoError(t, r.e.sync(t.Context(), r.key()))
+			r.deleteShadow()
+			require.NoError(t, r.core.CoreV1().Pods(testNamespace).Delete(t.Context(), testName, metav1.DeleteOptions{}))
+			r.writes = nil
+			require.NoError(t, r.e.sync(t.Context(), r.key()))
+			require.NotContains(t, r.writes, createWrite, "it does not run again")
+		})
+	}
 	t.Run("the end is recorded, the cache has it not, the pod is gone", func(t *testing.T) {
 		r := newRig(t, newShadow(never, old))
 		r.somebody(func() { r.changeShadow(ended(corev1.PodSucceeded)) })

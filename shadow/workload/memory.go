@@ -20,11 +20,12 @@ type memory struct {
 
 	mu      sync.Mutex
 	lost    map[loop.Key]*corev1.Pod
+	made    map[loop.Key]types.UID // ShadowPods for which a pod was asked for
 	leaving map[types.UID]time.Time
 }
 
 func newMemory() *memory {
-	return &memory{lost: map[loop.Key]*corev1.Pod{}, leaving: map[types.UID]time.Time{}}
+	return &memory{lost: map[loop.Key]*corev1.Pod{}, made: map[loop.Key]types.UID{}, leaving: map[types.UID]time.Time{}}
 }
 
 // lose keeps the last state of a pod that went away.
@@ -34,10 +35,25 @@ func (m *memory) lose(key loop.Key, pod *corev1.Pod) {
 	m.lost[key] = pod
 }
 
-func (m *memory) lostPod(key loop.Key) *corev1.Pod {
+// remembered is what memory has under one key.
+type remembered struct {
+	lost *corev1.Pod // last state of the pod that went away; nil: none
+	made types.UID   // the ShadowPod for which a pod was asked for
+}
+
+// of returns what is remembered under key. It is read before the cache of ShadowPods: what
+// is forgotten already belongs to one that is not in there any more.
+func (m *memory) of(key loop.Key) remembered {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.lost[key]
+	return remembered{lost: m.lost[key], made: m.made[key]}
+}
+
+// make notes that a pod is about to be asked for.
+func (m *memory) make(key loop.Key, shadow types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.made[key] = shadow
 }
 
 // forget forgets the pod that was lost under key, if it is still that one.
@@ -54,6 +70,9 @@ func (m *memory) close(key loop.Key, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.lost, key)
+	if m.made[key] == shadow {
+		delete(m.made, key)
+	}
 	m.refusals.Forget(shadow)
 }
 
