@@ -228,7 +228,7 @@ func testMeshChange(t *testing.T, m mesh) {
 	require.NoError(t, err)
 	for _, s := range m.others(rome) {
 		there(t, "changed in "+s.Name, getter(s.Client().CoreV1().ConfigMaps("mesh-rome"), "app"), func(cm *corev1.ConfigMap) bool { return cm.Data["n"] == "2" })
-		require.Equal(t, []string{"patch configmaps mesh-rome/app: 200"}, m.writes(t, s, begin))
+		require.Equal(t, []string{"update configmaps mesh-rome/app: 200"}, m.writes(t, s, begin))
 	}
 	require.NoError(t, rome.Client().CoreV1().Pods("mesh").Delete(t.Context(), "on-milan", metav1.DeleteOptions{}))
 	var ips []string
