@@ -191,7 +191,7 @@ func testCommandNoController(t *testing.T, w *world) {
 }
 
 func testCommandUnoffload(t *testing.T, w *world) {
-	within(t, outage, "the namespace is taken back", w.says(w.rome, []string{"unoffload", "namespace", "shop", "--timeout=15s"}, 0, "namespace shop: "))
+	within(t, longOutage, "the namespace is taken back", w.says(w.rome, []string{"unoffload", "namespace", "shop", "--timeout=30s"}, 0, "namespace shop: "))
 	require.NoError(t, w.noTwin("shop-rome")(t.Context()), "the command has waited")
 	require.NoError(t, w.says(w.rome, []string{"unoffload", "namespace", "shop"}, 0, "namespace shop: it is not offloaded")(t.Context()))
 	within(t, soon, "all is well again", w.says(w.rome, []string{"check"}, 0, "Everything is well."))
