@@ -176,12 +176,14 @@ func TestTokens(t *testing.T) {
 	t.Run("AccountMadeAgain", func(t *testing.T) { tokenOfAnotherAccount(t, w) })
 	t.Run("SpoiltInTheProvider", func(t *testing.T) { tokenSpoilt(t, w) })
 	t.Run("LastPod", func(t *testing.T) { tokenLastPod(t, w) })
+	t.Run("NameTaken", func(t *testing.T) { tokenNameTaken(t, w) })
+	t.Run("ProviderAway", func(t *testing.T) { tokenProviderAway(t, w) })
 	t.Run("Annotation", func(t *testing.T) { tokenAnnotation(t, w) })
 	t.Run("BoundToPods", func(t *testing.T) { tokenOfPods(t, w) })
 	t.Run("SwitchedOff", func(t *testing.T) { tokenSwitchedOff(t, w) })
 	t.Run("RightsTaken", func(t *testing.T) { tokenRightsTaken(t, w) })
 	t.Run("VirtualNodeGone", func(t *testing.T) { tokenVirtualNodeGone(t, w) })
-	require.Len(t, w.dead, 8)
+	require.Len(t, w.dead, 10)
 	for _, token := range w.dead {
 		// The API server remembers for 10 s whom it has let in.
 		within(t, 20*time.Second, "a dead token is rejected", w.rejected(token))
@@ -295,6 +297,42 @@ func tokenLastPod(t *testing.T, w *tokenWorld) {
 	w.deletePods(t, "c")
 	within(t, 30*time.Second, "the token is gone with its last pod", w.noTokens)
 	w.bury(&secret)
+}
+
+// tokenNameTaken shows that a Secret of the provider that has the name is left as it is,
+// and that no token goes elsewhere meanwhile.
+func tokenNameTaken(t *testing.T, w *tokenWorld) {
+	w.createRunning(t, cashierPod("a"))
+	var secret corev1.Secret
+	within(t, 15*time.Second, "the token is in the provider", w.goodToken(&secret, ""))
+	w.deletePods(t, "a")
+	within(t, 30*time.Second, "and gone with its pod", w.noTokens)
+	w.bury(&secret)
+	in := w.milan.Client().CoreV1().Secrets(cashiersTwin)
+	theirs, err := in.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secret.Name}, StringData: map[string]string{"token": "milan's"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	local, err := w.rome.Client().CoreV1().Pods(cashiers).Create(t.Context(), cashierPod("b"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.toldAbout(t, local, "FailedSATokensReflection", secret.Name)
+	now, err := in.Get(t.Context(), secret.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, theirs, now)
+	require.NoError(t, in.Delete(t.Context(), secret.Name, metav1.DeleteOptions{}))
+	within(t, 30*time.Second, "there when the name is free", w.goodToken(&secret, ""))
+}
+
+// tokenProviderAway shows that what happens to a pod while the provider is away happens to
+// its token when it is back.
+func tokenProviderAway(t *testing.T, w *tokenWorld) {
+	var secret corev1.Secret
+	require.NoError(t, w.goodToken(&secret, "")(t.Context()))
+	w.milan.Proxied().Drop()
+	require.NoError(t, w.rome.WaitVirtualNode(t.Context(), "milan", corev1.ConditionFalse))
+	w.deletePods(t, "b")
+	w.milan.Proxied().Pass()
+	within(t, 30*time.Second, "gone with its pod", w.noTokens)
+	w.bury(&secret)
+	require.NoError(t, w.rome.WaitVirtualNode(t.Context(), "milan", corev1.ConditionTrue))
 }
 
 func tokenAnnotation(t *testing.T, w *tokenWorld) {
