@@ -44,6 +44,44 @@ func respond(w http.ResponseWriter, value any) {
 	_ = json.NewEncoder(w).Encode(value)
 }
 
+// patience is how long after the last request nobody is thought to ask any more.
+const patience = 4 * time.Second
+
+// linger serves until ctx has ended and then nobody asks any more: who does not know yet
+// that this pod leaves still gets an answer.
+func linger(ctx context.Context, handler http.Handler) error {
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	asked := make(chan struct{}, 1)
+	go func() {
+		<-ctx.Done()
+		untilUnasked(asked)
+		stop()
+	}()
+	return serve(serving, "8080", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			select {
+			case asked <- struct{}{}:
+			default: // the one before is not seen yet
+			}
+		}
+		handler.ServeHTTP(w, r)
+	}))
+}
+
+func untilUnasked(asked <-chan struct{}) {
+	quiet := time.NewTimer(patience)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-asked:
+			quiet.Reset(patience)
+		case <-quiet.C:
+			return
+		}
+	}
+}
+
 // relay reads the files, and asks the URLs with the query of each request.
 func relay(sources []string) http.Handler {
 	client := freshClient()
@@ -62,7 +100,7 @@ func relay(sources []string) http.Handler {
 
 // freshClient connects for each request: to whom it leads now, not to whom it once led.
 func freshClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 }
 
 // consult adds to an answer what a file or a URL says.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -65,4 +66,20 @@ func TestTallySinceTheLastLook(t *testing.T) {
 	require.Equal(t, tally{Requests: 4, Failed: 2, Pause: 4 * time.Second, Failures: map[string]int{"refused": 2}}, c.look(at(6)))
 	c.count(at(7), nil)
 	require.Equal(t, tally{Requests: 1, Pause: 3 * time.Second}, c.look(at(10)))
+}
+
+func TestUntilUnasked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := make(chan struct{}, 1)
+		asked <- struct{}{} // before it began
+		go func() {
+			for range 3 {
+				time.Sleep(patience / 2)
+				asked <- struct{}{}
+			}
+		}()
+		begin := time.Now()
+		untilUnasked(asked)
+		require.Equal(t, patience*5/2, time.Since(begin))
+	})
 }

@@ -24,7 +24,7 @@ const usage = `usage: test COMMAND
   pause                 wait for SIGTERM (default)
   serve [PORT]          HTTP on 8080: / /env /headers /ip /file?path= /exit?code= /unready /ready
   relay FILE|URL...     HTTP on 8080: who answers, what the files hold, and what the URLs
-                        answer to the same query
+                        answer to the same query; after SIGTERM until nobody asks
   cache                 HTTP on 8080: the value of ?key=, which &value= sets
   load URL [EVERY]      request URL again and again; HTTP on 8080: what became of the
                         requests since the last look
@@ -72,7 +72,7 @@ func run(name string, args []string) int {
 	case "serve":
 		err = serve(ctx, arg(args, 0, "8080"), logged(handler()))
 	case "relay":
-		err = serve(ctx, "8080", relay(args))
+		err = linger(ctx, relay(args))
 	case "cache":
 		err = serve(ctx, "8080", cache())
 	case "load":
