@@ -110,9 +110,9 @@ type Kind[L, R Object] struct {
 	Forge func(local L, s Scope) (R, error)
 	// Merge returns have as wanted, without what others own. Equal to have: nothing to do.
 	Merge func(have, want R) R
-	// Whole has an update send the whole object, which costs an API server half of what a
-	// patch does. It is for types that get no more fields: a patch leaves alone those that a
-	// newer API server knows, and we do not.
+	// Whole has an update send the whole object, which costs both sides less than a patch. It
+	// is for types that get no more fields: a patch leaves alone those that a newer API server
+	// knows, and we do not.
 	Whole bool
 	// Replaces tells that have can only become as wanted by being made anew; nil: never.
 	Replaces func(have, want R) bool

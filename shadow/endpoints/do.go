@@ -83,8 +83,8 @@ func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 }
 
 func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
-	// On condition that it is as it was read; as a whole, for that costs the API server half
-	// of what a patch does.
+	// As a whole, which costs the API server less than a patch; on condition that it is as it
+	// was read.
 	next := changed(f.slice, changes(f.want, f.slice))
 	made, err := e.cfg.Core.DiscoveryV1().EndpointSlices(next.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
 	switch {

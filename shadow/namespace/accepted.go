@@ -45,7 +45,16 @@ func (m *Maps) twinFor(ns *corev1.Namespace, key loop.Key) bool {
 // turnedDown says why a namespace of this cluster's own is not, or no longer, a twin.
 func (m *Maps) turnedDown(ctx context.Context, w wish, ns *corev1.Namespace) (string, error) {
 	if !accepts(ns, w.peer) {
-		return fmt.Sprintf("namespace %s no longer accepts cluster %s (annotation %s)", ns.Name, w.peer, offloadingv1beta1.AcceptTwinAnnotation), m.release(ctx, ns)
+		why := fmt.Sprintf("namespace %s no longer accepts cluster %s (annotation %s)", ns.Name, w.peer, offloadingv1beta1.AcceptTwinAnnotation)
+		live, err := m.cfg.Core.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return why, fmt.Errorf("confirming that %s: %w", why, err)
+		case live.UID != ns.UID || accepts(live, w.peer):
+			return "", nil // the event that the cache lacks wakes the map again
+		default:
+			return why, m.release(ctx, ns)
+		}
 	}
 	if ns.Labels[podSecurityEnforceLabel] == "" {
 		return fmt.Sprintf("namespace %s accepts cluster %s, whose pods would run under no pod-security level: set its label %s, for example to %s",

@@ -14,6 +14,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // sharing is a namespace whose owner accepts a peer.
@@ -105,6 +106,23 @@ func TestAcceptanceTakenBack(t *testing.T) {
 	w.changeNamespace("shop", func(ns *corev1.Namespace) { delete(ns.Labels, podSecurityEnforceLabel) })
 	w.backsOff("shop", "pod-security")
 	require.Nil(t, w.bound("shop", PeerTwinRole))
+}
+
+// TestStaleCacheTakesNoAcceptanceBack lets the cache believe that a namespace no longer
+// accepts its peer.
+func TestStaleCacheTakesNoAcceptanceBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
+	w.accepted("shop")
+	w.settled()
+	ns := w.namespace("shop").DeepCopy()
+	delete(ns.Annotations, offloadingv1beta1.AcceptTwinAnnotation)
+	require.NoError(t, w.coreInformers.Core().V1().Namespaces().Informer().GetStore().Update(ns))
+	before := w.writes()
+	w.maps.Add(loop.Key{Namespace: "liqo-tenant-rome", Name: "milan"})
+	w.settled()
+	require.Equal(t, before, w.writes())
+	require.NotNil(t, w.bound("shop", PeerTwinRole))
 }
 
 // TestAcceptedTwinWaitsForPods: our rights stay until the peer's pods have left.
