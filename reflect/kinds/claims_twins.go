@@ -36,19 +36,8 @@ func (c *Claims) openTwins(ctx context.Context) {
 	if m, err := c.cfg.NamespaceMaps.Lister().NamespaceMaps(c.cfg.TenantNamespace).Get(c.cfg.Destination); err == nil && ctx.Err() == nil {
 		want = engine.Mapped(m)
 	}
-	var closing []*claimTwin
 	c.mu.Lock()
-	for local, have := range c.twins {
-		if want[local] != have.remote {
-			closing = append(closing, have)
-			delete(c.twins, local)
-		}
-	}
-	for local, remote := range want {
-		if c.twins[local] == nil {
-			c.twins[local] = c.open(ctx, local, remote)
-		}
-	}
+	closing := follow(c.twins, want, func(have *claimTwin) string { return have.remote }, func(local, remote string) *claimTwin { return c.open(ctx, local, remote) })
 	c.mu.Unlock()
 	for _, t := range closing {
 		t.stop()

@@ -33,19 +33,8 @@ type tokenSpace struct {
 
 // set opens and closes watches until they match want, local to remote names.
 func (t *tokens) set(ctx context.Context, want map[string]string) {
-	var closing []*tokenSpace
 	t.mu.Lock()
-	for local, have := range t.spaces {
-		if want[local] != have.remote {
-			closing = append(closing, have)
-			delete(t.spaces, local)
-		}
-	}
-	for local, remote := range want {
-		if t.spaces[local] == nil {
-			t.spaces[local] = t.open(ctx, local, remote)
-		}
-	}
+	closing := follow(t.spaces, want, func(have *tokenSpace) string { return have.remote }, func(local, remote string) *tokenSpace { return t.open(ctx, local, remote) })
 	t.mu.Unlock()
 	for _, c := range closing {
 		c.stop()

@@ -116,19 +116,8 @@ func (t *twins) newest() (version string) {
 // set opens and closes watches until they match want, local to remote names. It
 // does not wait for the initial lists.
 func (t *twins) set(ctx context.Context, want map[string]string) {
-	var closing []*twin
 	t.mu.Lock()
-	for local, have := range t.byLocal {
-		if want[local] != have.remote {
-			closing = append(closing, have)
-			delete(t.byLocal, local)
-		}
-	}
-	for local, remote := range want {
-		if t.byLocal[local] == nil {
-			t.byLocal[local] = t.open(ctx, local, remote)
-		}
-	}
+	closing := follow(t.byLocal, want, func(have *twin) string { return have.remote }, func(local, remote string) *twin { return t.open(ctx, local, remote) })
 	t.mu.Unlock()
 	for _, c := range closing {
 		c.stop()
