@@ -2,14 +2,14 @@ package enroll
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"regexp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
@@ -24,12 +24,10 @@ const (
 // longestID is, in bytes, what a cluster id may have: a tenant namespace is named after it.
 const longestID = 51
 
-var idPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-
 // check refuses a peer that cannot be one.
 func (c Cluster) check(peer string) error {
 	switch {
-	case len(peer) > longestID || !idPattern.MatchString(peer):
+	case len(peer) > longestID || len(validation.IsDNS1123Label(peer)) > 0:
 		return fmt.Errorf("cluster id %q: a DNS label of at most %d characters is accepted", peer, longestID)
 	case peer == c.ID:
 		return fmt.Errorf("both clusters have the id %q: a cluster is no peer of itself, and each needs an id of its own (discovery.config.clusterID of the chart)", peer)
@@ -56,14 +54,11 @@ func (c Cluster) tenant(ctx context.Context, peer string) (string, error) {
 	if have.DeletionTimestamp != nil {
 		return "", fmt.Errorf("namespace %s is being deleted: wait until it is gone", name)
 	}
-	patch := apply.Patch{}
-	if labels := apply.MapChanges(want, have.Labels, nil); len(labels) > 0 {
-		patch["metadata"] = apply.Patch{"labels": labels}
-	}
-	if len(patch) == 0 {
+	labels := apply.MapChanges(want, have.Labels, nil)
+	if len(labels) == 0 {
 		return name, nil
 	}
-	body, err := apply.EncodePatch(patch, have)
+	body, err := apply.EncodePatch(apply.Patch{"metadata": apply.Patch{"labels": labels}}, have)
 	if err != nil {
 		return "", err
 	}
@@ -123,15 +118,7 @@ func specPatch(have, want *corev1beta1.ForeignCluster) ([]byte, error) {
 	if have.Spec.UserName != want.Spec.UserName {
 		spec["userName"] = want.Spec.UserName
 	}
-	before, err := json.Marshal(have.Spec.AddressRanges)
-	if err != nil {
-		return nil, fmt.Errorf("encoding addressRanges: %w", err)
-	}
-	after, err := json.Marshal(want.Spec.AddressRanges)
-	if err != nil {
-		return nil, fmt.Errorf("encoding addressRanges: %w", err)
-	}
-	if string(before) != string(after) {
+	if !slices.Equal(have.Spec.AddressRanges, want.Spec.AddressRanges) {
 		spec["addressRanges"] = want.Spec.AddressRanges
 	}
 	if len(spec) == 0 {
