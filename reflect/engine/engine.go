@@ -160,13 +160,15 @@ func (e *Engine) follow(ctx context.Context) (remove func(), err error) {
 	}, nil
 }
 
-// podsChanged looks again at a namespace whose endpoints the provider may know itself.
+// podsChanged looks again at the kinds of a namespace that ask for the provider's pods.
 func (e *Engine) podsChanged(namespace string) {
 	if e.spaces.get(namespace) == nil {
 		return
 	}
 	for _, r := range e.reflectors {
-		r.enqueue(namespace)
+		if r.followsHosted() {
+			r.enqueue(namespace)
+		}
 	}
 }
 

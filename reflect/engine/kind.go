@@ -110,6 +110,8 @@ type Kind[L, R Object] struct {
 	Forge func(local L, s Scope) (R, error)
 	// Merge returns have as wanted, without what others own. Equal to have: nothing to do.
 	Merge func(have, want R) R
+	// FollowsHosted says that Forge asks Scope.Hosted.
+	FollowsHosted bool
 	// Whole has an update send the whole object, which costs both sides less than a patch. It
 	// is for types that get no more fields: a patch leaves alone those that a newer API server
 	// knows, and we do not.
@@ -168,6 +170,8 @@ type reflector interface {
 	// returns what tells that they have shown everything once.
 	open(s *space) (synced func() bool, err error)
 	close(s *space)
+	// followsHosted tells whether what is wanted depends on Scope.Hosted.
+	followsHosted() bool
 	// enqueue has everything looked at that is known of a local namespace.
 	enqueue(namespace string)
 	run(ctx context.Context) error

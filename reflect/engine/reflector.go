@@ -64,6 +64,8 @@ func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
 // LoopName is the name of the loop of a kind, in metrics and logs.
 func LoopName(resource string) string { return "reflect-" + resource }
 
+func (r *kindLoop[L, R]) followsHosted() bool { return r.FollowsHosted }
+
 func (r *kindLoop[L, R]) name() string { return r.loop.Name() }
 
 func (r *kindLoop[L, R]) run(ctx context.Context) error { return r.loop.Run(ctx, r.setting.Workers) }

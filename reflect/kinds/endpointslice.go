@@ -47,9 +47,10 @@ func EndpointSlices(services engine.Setting) engine.Description {
 		Forge: func(local *discoveryv1.EndpointSlice, s engine.Scope) (*offloadingv1beta1.ShadowEndpointSlice, error) {
 			return forge.EndpointSlice(local, s.ObjectOptions, knownThere(s))
 		},
-		Merge:    forge.MergeEndpointSlice,
-		Whole:    true, // the consumer writes all of its spec
-		Replaces: forge.ReplacesEndpointSlice,
+		FollowsHosted: true,
+		Merge:         forge.MergeEndpointSlice,
+		Whole:         true, // the consumer writes all of its spec
+		Replaces:      forge.ReplacesEndpointSlice,
 		Chosen: func(local *discoveryv1.EndpointSlice, s engine.Scope) (bool, string) {
 			var service *corev1.Service
 			if services.Workers > 0 {
