@@ -17,13 +17,12 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/reflect/replica"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/endpoints"
-	"github.com/liqod/liqod/shadow/harden"
 	"github.com/liqod/liqod/shadow/namespace"
 	"github.com/liqod/liqod/shadow/virtualnode"
-	"github.com/liqod/liqod/shadow/workload"
 )
 
 // controller wires the loops of role controller. Its caches are filled in every
@@ -41,7 +40,10 @@ type controller struct {
 	liqod                             externalversions.SharedInformerFactory
 
 	directory *link.Directory
-	actors    []Actor
+	consumer  *offer.Consumer
+	// conditions writes the status of ForeignClusters.
+	conditions *link.Conditions
+	actors     []Actor
 }
 
 func buildController(_ context.Context, env Env) (Parts, error) {
@@ -53,7 +55,12 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	c.makeFactories()
 	events, stopEvents := newRecorder(c.home.fenced.core, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
-	for _, add := range []func() error{c.addPeering, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints} {
+	for _, add := range []func() error{
+		c.addPeering, c.addOffers, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
+		c.addAuthentication,
+		c.addJoin,
+		c.addDiscovery,
+	} {
 		if err := add(); err != nil {
 			return Parts{}, err
 		}
@@ -110,7 +117,7 @@ func (c *controller) addPeering() error {
 	if err != nil {
 		return err
 	}
-	conditions, err := link.NewConditions(link.ConditionsConfig{
+	c.conditions, err = link.NewConditions(link.ConditionsConfig{
 		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqod, Directory: c.directory,
 		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), VirtualNodes: c.liqod.Offloading().V1beta1().VirtualNodes(),
 		Namespaces: c.own.Core().V1().Namespaces(),
@@ -121,7 +128,7 @@ func (c *controller) addPeering() error {
 		return err
 	}
 	rights, err := link.NewRights(link.RightsConfig{
-		OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod,
+		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod,
 		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), ClusterRoleBindings: c.own.Rbac().V1().ClusterRoleBindings(),
 		Log: c.env.Log, Observer: c.env.Observer,
@@ -131,12 +138,14 @@ func (c *controller) addPeering() error {
 	}
 	replicator := replica.New(replica.Config{
 		ClusterID: c.env.Config.ClusterID, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod, Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
-		Peers: peers{c.directory, conditions}, Log: c.env.Log, Observer: c.env.Observer, Forget: c.env.Tracker.Forget,
+		Requests: c.liqod.Sharing().V1alpha1().ResourceRequests(), Offers: c.liqod.Sharing().V1alpha1().ResourceOffers(),
+		CapacityWanted: func(ctx context.Context, peer string) (bool, error) { return c.consumer.Wanted(ctx, peer) },
+		Peers:          peers{c.directory, c.conditions}, Log: c.env.Log, Observer: c.env.Observer, Forget: c.env.Tracker.Forget,
 		HomeLost: c.home.head.Lost, Clock: c.env.Clock,
 	})
 	c.directory.Subscribe(replicator.Changed)
 	c.leased("directory", c.directory.Run)
-	c.loop("conditions", conditions)
+	c.loop("conditions", c.conditions)
 	c.loop("rights", rights)
 	c.leased("replica", replicator.Run)
 	return nil
@@ -174,7 +183,7 @@ func (c *controller) addNamespaces() error {
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, PodSecurityLevel: c.cfg.PodSecurityLevel,
 		Core: c.home.fenced.core, Liqo: c.home.fenced.liqod, Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
 		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
-		RoleBindings: c.own.Rbac().V1().RoleBindings(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		RoleBindings: c.own.Rbac().V1().RoleBindings(), Quotas: c.liqod.Offloading().V1beta1().Quotas(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err
@@ -225,22 +234,6 @@ func optionalAddress(s string) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("controller.vkubelet.nodeAddress %q: an IP address is accepted", s)
 	}
 	return a, nil
-}
-
-func (c *controller) addWorkload() error {
-	rules := harden.Rules{RuntimeClasses: c.cfg.RuntimeClasses}
-	enforcer, err := workload.New(workload.Config{
-		Core: c.home.fenced.core, Liqod: c.home.fenced.liqod,
-		ShadowPods: c.liqod.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
-		Namespaces: c.own.Core().V1().Namespaces().Informer(),
-		Harden:     func(spec *corev1.PodSpec) error { return harden.PodSpec(spec, rules) },
-		Recorder:   c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
-	})
-	if err != nil {
-		return err
-	}
-	c.loop("shadow-pods", enforcer)
-	return nil
 }
 
 func (c *controller) addEndpoints() error {

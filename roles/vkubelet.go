@@ -177,7 +177,7 @@ func (v *vkubelet) remoteConfig() (*rest.Config, error) {
 }
 
 func (v *vkubelet) remote() (*rest.Config, kubernetes.Interface, error) {
-	config, _, err := v.credentials.Current()
+	config, err := v.credentials.Current()
 	if config == nil {
 		return nil, nil, err
 	}
@@ -238,7 +238,7 @@ func (v *vkubelet) informersWhere(field string) informers.SharedInformerFactory 
 
 // offload runs the reflection of pods and volumes, that of the shared kinds, and the
 // provider's check, until ctx ends.
-func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
+func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	vn, err := v.credentials.VirtualNodes.Lister().VirtualNodes(v.namespace).Get(v.name)
 	if apierrors.IsNotFound(err) {
 		<-ctx.Done() // it went a moment ago, and so will this vkubelet
@@ -247,7 +247,7 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("reading the VirtualNode: %w", err)
 	}
-	provider, err := v.home.peer(v.env, vn.Spec.ClusterID, config, v.env.Config.VKubelet.InFlight)
+	provider, err := v.home.peer(v.env, vn.Spec.ClusterID, way.Config(), v.env.Config.VKubelet.InFlight)
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (v *vkubelet) offload(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	shared, err = v.newReflection(vn.Spec.ClusterID, config, check.Gate, maps, recorder)
+	shared, err = v.newReflection(vn.Spec.ClusterID, way.Config(), check.Gate, maps, recorder)
 	if err != nil {
 		return err
 	}

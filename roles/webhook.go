@@ -42,8 +42,9 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	configurations := informers.NewSharedInformerFactoryWithOptions(h.plain.core, 0, named(cfg.ConfigurationName))
 	authority, err := admit.NewAuthority(admit.AuthorityConfig{
 		Client: h.fenced.core, Secrets: secrets.Core().V1().Secrets(),
-		Configurations: configurations.Admissionregistration().V1().MutatingWebhookConfigurations(),
-		Namespace:      env.Config.Namespace, Secret: cfg.SecretName, Configuration: cfg.ConfigurationName,
+		Mutating:   configurations.Admissionregistration().V1().MutatingWebhookConfigurations(),
+		Validating: configurations.Admissionregistration().V1().ValidatingWebhookConfigurations(),
+		Namespace:  env.Config.Namespace, Secret: cfg.SecretName, Configuration: cfg.ConfigurationName,
 		Hosts: webhookHosts(env), Clock: env.Clock, Log: env.Log,
 	}, env.Observer)
 	if err != nil {
@@ -64,11 +65,25 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 		}
 		return nil
 	})
+	core := informers.NewSharedInformerFactoryWithOptions(h.plain.core, 0, informers.WithTransform(client.StripManagedFields))
+	quotas, ranges := own.Offloading().V1beta1().Quotas(), core.Core().V1().LimitRanges()
+	shadows := shadowPodRule{
+		quotas: quotas.Lister(), ranges: ranges.Lister(), synced: []cache.InformerSynced{quotas.Informer().HasSynced, ranges.Informer().HasSynced},
+	}
 	return Parts{Leader: h.lease, Actors: []Actor{
-		{Name: "caches", Run: runFactories(own, secrets, configurations)},
+		{Name: "caches", Run: runFactories(own, core, secrets, configurations)},
 		{Name: "certificates", Leased: true, Run: authority.Run},
-		{Name: "server", Run: webhookServer(env, &source, rule)},
+		{Name: "server", Run: webhookServer(env, &source, webhookRules(env, h, rule, shadows))},
 	}}, nil
+}
+
+// webhookRules are all rules, by their paths.
+func webhookRules(env Env, h home, pods podRule, shadows shadowPodRule) map[string]admit.Func {
+	people := written{core: h.plain.core, liqod: h.plain.liqod, clusterID: env.Config.ClusterID, ownNamespace: env.Config.Namespace}
+	rules := people.rules()
+	rules[mutatePodPath] = pods.decide
+	rules[validateShadowPodPath] = shadows.decide
+	return rules
 }
 
 // named restricts a factory to the objects of one name.
@@ -110,9 +125,11 @@ func runFactories(factories ...factory) func(context.Context) error {
 	}
 }
 
-func webhookServer(env Env, source *certs.Source, rule podRule) func(context.Context) error {
+func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func) func(context.Context) error {
 	mux := http.NewServeMux()
-	mux.Handle("POST "+mutatePodPath, admit.Handler(env.Log, rule.decide))
+	for path, rule := range rules {
+		mux.Handle("POST "+path, admit.Handler(env.Log, rule))
+	}
 	return func(ctx context.Context) error {
 		server := &http.Server{
 			Addr: env.Config.Webhook.Address, Handler: mux, ReadHeaderTimeout: 5 * time.Second,

@@ -27,6 +27,9 @@ const (
 	// Paused until another replica leads; then it goes on.
 	pauseBefore mode = "paused before" // the write arrives when the other leads
 	pauseAfter  mode = "paused after"  // the write arrives and is answered at once
+
+	// The API server that the write is sent to stands still for a while, and goes on.
+	pauseServer mode = "API server paused"
 )
 
 func kills() []mode  { return []mode{killBefore, killAfter, killLost} }
@@ -44,25 +47,28 @@ type point struct {
 
 func (p point) String() string { return fmt.Sprintf("%s: %s: %s #%d", p.life, p.role, p.what, p.n) }
 
-// plot is the attack on one life: it notes the writes, and strikes at one of them.
+// plot is the attack on one life: it notes the writes, and strikes at some of them.
 type plot struct {
 	life string
 	// namespaces whose writes belong to the life; everywhere: so do those of no namespace
 	// of a life, by these roles.
 	namespaces []string
 	everywhere []string
-	// at is where to strike, if anywhere, and do what to do there.
-	at *point
-	do func(role string) lab.Fate
+	// ignores are writes that are none of the life; nil: all are.
+	ignores func(lab.Request) bool
+	// at is where to strike, and what to do there.
+	at map[point]strike
 
 	mu     sync.Mutex
 	counts map[point]int
 	met    []point
-	struck bool
 }
 
-// note counts a write, and returns its fate.
-func (p *plot) note(role, what string) lab.Fate {
+// strike is what is done to a role, or to a cluster, at one of its writes.
+type strike func(role, cluster string) lab.Fate
+
+// note counts a write to a cluster, and returns its fate.
+func (p *plot) note(role, cluster, what string) lab.Fate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.counts == nil {
@@ -72,30 +78,31 @@ func (p *plot) note(role, what string) lab.Fate {
 	p.counts[here]++
 	here.n = p.counts[here]
 	p.met = append(p.met, here)
-	if p.at == nil || p.struck || *p.at != here {
-		return lab.Fate{}
+	if do := p.at[here]; do != nil {
+		return do(role, cluster)
 	}
-	p.struck = true
-	return p.do(role)
+	return lab.Fate{}
 }
 
-func (p *plot) points() (met []point, struck bool) {
+// points are the writes that were met: each is once.
+func (p *plot) points() []point {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.met), p.struck
+	return slices.Clone(p.met)
 }
 
 // theatre knows the plots that are being played and gives each write its fate.
 type theatre struct {
-	roles *roles
+	roles    *roles
+	clusters map[string]*lab.Cluster
 
 	mu    sync.Mutex
 	plots map[*plot]bool
 }
 
 func newTheatre(w *world) *theatre {
-	t := &theatre{roles: w.roles, plots: map[*plot]bool{}}
-	for _, c := range []*lab.Cluster{w.rome.Cluster, w.milan.Cluster} {
+	t := &theatre{roles: w.roles, clusters: map[string]*lab.Cluster{"rome": w.rome.Cluster, "milan": w.milan.Cluster}, plots: map[*plot]bool{}}
+	for _, c := range t.clusters {
 		c.Proxied().Intercept(func(r lab.Request) lab.Fate { return t.decide(c.Name, r) })
 	}
 	return t
@@ -122,8 +129,8 @@ func (t *theatre) decide(cluster string, r lab.Request) lab.Fate {
 	case role.doomed.Load():
 		return lab.Fate{Unsent: true}
 	}
-	if p := t.find(name, r); p != nil {
-		return p.note(name, what(cluster, r))
+	if p := t.find(name, r); p != nil && (p.ignores == nil || !p.ignores(r)) {
+		return p.note(name, cluster, what(cluster, r))
 	}
 	return lab.Fate{}
 }
@@ -146,11 +153,13 @@ func (t *theatre) find(role string, r lab.Request) *plot {
 	return everywhere
 }
 
-// strike is the fate of the write at which a role is killed, or paused.
-func (t *theatre) strike(ctx context.Context, m mode) func(role string) lab.Fate {
-	return func(name string) lab.Fate {
+// strike is the fate of the write at which a role is killed or paused, or an API server is.
+func (t *theatre) strike(ctx context.Context, m mode) strike {
+	return func(name, cluster string) lab.Fate {
 		role := t.roles.byName[name]
 		switch m {
+		case pauseServer:
+			return lab.Fate{Before: func() { t.pauseServer(cluster) }}
 		case pauseBefore:
 			return lab.Fate{Before: func() { role.pause(ctx) }}
 		case pauseAfter:
@@ -167,6 +176,16 @@ func (t *theatre) strike(ctx context.Context, m mode) func(role string) lab.Fate
 			}}
 		}
 	}
+}
+
+// standstill is how long an API server is paused: longer than the leases of the roles.
+const standstill = 10 * time.Second
+
+// pauseServer lets an API server stand still. It returns at once.
+func (t *theatre) pauseServer(cluster string) {
+	c := t.clusters[cluster]
+	c.PauseAPIServer()
+	time.AfterFunc(standstill, c.ResumeAPIServer)
 }
 
 // what tells writes of different meaning apart.
@@ -192,7 +211,7 @@ func detail(resource string, r lab.Request) string {
 		return "finalizer"
 	case resource == "pods" && r.Verb == "patch":
 		return "spec"
-	case resource == "leases":
+	case resource == "leases", r.Group == "rbac.authorization.k8s.io":
 		return r.Name
 	}
 	return ""

@@ -3,7 +3,6 @@ package chaos
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 )
@@ -21,6 +21,8 @@ const (
 	romeController  = "controller of rome"
 	milanController = "controller of milan"
 	romeWebhook     = "webhook of rome"
+	romeCommand     = "command in rome"
+	milanCommand    = "command in milan"
 )
 
 const peerUser = "system:serviceaccount:liqo-tenant-rome:peer-1"
@@ -28,7 +30,7 @@ const peerUser = "system:serviceaccount:liqo-tenant-rome:peer-1"
 // roleOf tells which role sent a request to a cluster, "" if it is not one that is attacked.
 func roleOf(cluster string, r lab.Request) string {
 	_, kind, found := strings.Cut(r.UserAgent, " ")
-	home := cluster == "rome" || r.User == peerUser
+	home := cluster == "rome" || r.User == peerUser || strings.HasPrefix(r.User, corev1beta1.PeerUserPrefix+"rome:")
 	switch {
 	case !found || !strings.HasPrefix(r.UserAgent, "liqod/"):
 		return ""
@@ -40,6 +42,10 @@ func roleOf(cluster string, r lab.Request) string {
 		return milanController
 	case kind == "webhook" && home:
 		return romeWebhook
+	case kind == "command" && cluster == "rome":
+		return romeCommand
+	case kind == "command":
+		return milanCommand
 	}
 	return ""
 }
@@ -67,13 +73,16 @@ type role struct {
 	broken atomic.Pointer[error]
 }
 
-func newRoles(w *world) (*roles, error) {
+// newRoles lets those that run be attacked: each is started anew, with a name in the
+// elections.
+func newRoles(w *world, names ...string) (*roles, error) {
 	r := &roles{byName: map[string]*role{}}
-	for name, target := range map[string]**lab.Process{
+	running := map[string]**lab.Process{
 		vkubelet: w.rome.VKubelet("milan"), romeController: &w.rome.Controller, milanController: &w.milan.Controller, romeWebhook: &w.rome.Webhook,
-	} {
-		one := &role{name: name, target: target, restart: w.sites.Restart, lease: leaseOf(w, name), standby: map[string]*lab.Process{}}
-		(*target).Options.Env = append((*target).Options.Env, "POD_NAME="+one.identity())
+	}
+	for _, name := range names {
+		one := newRole(w, name, running[name])
+		(*one.target).Options.Env = append((*one.target).Options.Env, one.podName())
 		if err := one.again(); err != nil {
 			return nil, err
 		}
@@ -81,6 +90,13 @@ func newRoles(w *world) (*roles, error) {
 	}
 	return r, nil
 }
+
+func newRole(w *world, name string, target **lab.Process) *role {
+	return &role{name: name, target: target, restart: w.sites.Restart, lease: leaseOf(w, name), standby: map[string]*lab.Process{}}
+}
+
+// podName is what a process is told of its name in the elections.
+func (r *role) podName() string { return "POD_NAME=" + r.identity() }
 
 // identity is its name in the elections.
 func (r *role) identity() string { return strings.ReplaceAll(r.name, " ", "-") }
@@ -137,23 +153,9 @@ func (r *role) kill() {
 
 // startStandby starts a second replica, which ends with the test.
 func (r *role) startStandby(w *world) error {
-	options := (*r.target).Options
 	identity := r.identity() + "-standby"
-	options.Name += "-standby"
-	options.Args = slices.Clone(options.Args)
-	options.Env = append(slices.Clone(options.Env), "POD_NAME="+identity) // the last one counts
-	ports, err := w.sites.Lab.TakePorts(2)
-	if err != nil {
-		return err
-	}
-	for i, arg := range options.Args {
-		for j, flag := range []string{"--server.address=", "--vkubelet.listenAddress="} {
-			if strings.HasPrefix(arg, flag) {
-				options.Args[i] = fmt.Sprintf("%s127.0.0.1:%d", flag, ports[j])
-			}
-		}
-	}
-	r.standby[identity], err = w.sites.Lab.Process(options)
+	var err error
+	r.standby[identity], err = w.sites.Replica(*r.target, "-standby", "POD_NAME="+identity)
 	return err
 }
 

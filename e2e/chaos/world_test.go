@@ -21,8 +21,8 @@ import (
 var (
 	all       = flag.Bool("all", false, "every case instead of a sample")
 	seed      = flag.Uint64("seed", 1, "where the random choices begin")
-	onlyLives = flag.String("lives", "", "play only the lives whose name contains this")
-	tableFile = flag.String("table", "", "write the table of cases to this file, as Markdown")
+	onlyLives = flag.String("lives", "", "play only the lives whose name contains this, and of peerings the cases")
+	tableFile = flag.String("table", "", "add the tables of cases to this file, as Markdown")
 )
 
 // world is a consumer, rome, that uses a provider, milan, with roles that can be attacked
@@ -36,9 +36,23 @@ type world struct {
 	number atomic.Int64
 }
 
-// newWorld starts two clusters with simulated nodes that outlive what is done to the
-// processes, installs liqod and connects them.
+// newWorld is newClusters whose consumer uses the provider, with all roles under attack.
 func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := newClusters(t, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{}))
+	var err error
+	w.roles, err = newRoles(w, vkubelet, romeController, milanController, romeWebhook)
+	require.NoError(t, err)
+	w.seen = newObserver(t, w)
+	return w
+}
+
+// newClusters starts two clusters that do not know each other, with simulated nodes that
+// outlive what is done to the processes, and installs liqod with more settings.
+func newClusters(t *testing.T, settings map[string]any) *world {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts clusters: not with -short")
@@ -56,13 +70,8 @@ func newWorld(t *testing.T) *world {
 	w := &world{}
 	w.sites, err = site.New(t.Context(), l, nil)
 	require.NoError(t, err)
+	w.sites.Settings = settings
 	w.start(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{}))
-	w.roles, err = newRoles(w)
-	require.NoError(t, err)
-	w.seen = newObserver(t, w)
 	return w
 }
 

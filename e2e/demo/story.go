@@ -26,11 +26,13 @@ const (
 )
 
 func (d *demo) connect(ctx context.Context) error {
-	d.console.say("The steps of docs/manual-peering.md: milan makes an identity for rome; rome gets its kubeconfig and a VirtualNode.")
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+	d.console.say("milan's people make a token; with it rome gets an identity there, asks for capacity, and makes a virtual node of what is offered.")
 	begin := time.Now()
-	if err := d.rome.Peer(ctx, d.milan, site.PeerOptions{}); err != nil {
+	token, err := d.liqod(ctx, "token", "create", "--context", "milan")
+	if err != nil {
+		return err
+	}
+	if _, err := d.liqod(ctx, "peer", "--context", "rome", "--pod-cidr", d.rome.Options.PodCIDR, "--timeout", patience.String(), "--token", onlyToken(token)); err != nil {
 		return err
 	}
 	took := rounded(time.Since(begin))
@@ -44,13 +46,23 @@ func (d *demo) connect(ctx context.Context) error {
 	return nil
 }
 
+// onlyToken returns the token in what printed it.
+func onlyToken(printed string) string {
+	for word := range strings.FieldsSeq(printed) {
+		if strings.HasPrefix(word, "liqod1.") {
+			return word
+		}
+	}
+	return ""
+}
+
 func (d *demo) offload(ctx context.Context) error {
 	d.console.command("kubectl --context rome create namespace " + local)
 	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: local}}
 	if _, err := d.rome.Client().CoreV1().Namespaces().Create(ctx, shop, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating namespace %s: %w", local, err)
 	}
-	if err := d.liqod(ctx, "offload", "namespace", local, "--context", "rome", "--timeout", patience.String()); err != nil {
+	if _, err := d.liqod(ctx, "offload", "namespace", local, "--context", "rome", "--timeout", patience.String()); err != nil {
 		return err
 	}
 	if err := d.show(ctx, d.rome, get{namespace: local, resource: "namespaceoffloadings", wide: true}); err != nil {
@@ -60,17 +72,17 @@ func (d *demo) offload(ctx context.Context) error {
 	return nil
 }
 
-// liqod runs a command and shows the line and what it printed.
-func (d *demo) liqod(ctx context.Context, args ...string) error {
+// liqod runs a command, shows the line and what it printed, and returns that.
+func (d *demo) liqod(ctx context.Context, args ...string) (string, error) {
 	d.console.command("liqod " + strings.Join(args, " "))
 	cmd := d.sites.Command(ctx, args...)
 	cmd.Env = append(cmd.Env, "KUBECONFIG="+d.kubeconfig())
 	out, err := cmd.CombinedOutput()
 	d.console.say("%s", strings.TrimSpace(string(out)))
 	if err != nil {
-		return fmt.Errorf("liqod %s: %w", strings.Join(args, " "), err)
+		return "", fmt.Errorf("liqod %s: %w", strings.Join(args, " "), err)
 	}
-	return nil
+	return string(out), nil
 }
 
 func (d *demo) deploy(ctx context.Context) error {
@@ -90,7 +102,7 @@ func (d *demo) deploy(ctx context.Context) error {
 	if err := d.show(ctx, d.milan, get{namespace: twin, resource: "pods", wide: true}); err != nil {
 		return err
 	}
-	if err := d.liqod(ctx, "status", "--context", "rome"); err != nil {
+	if _, err := d.liqod(ctx, "status", "--context", "rome"); err != nil {
 		return err
 	}
 	remote, err := d.remotePods(ctx)

@@ -28,10 +28,12 @@ const usage = `usage: test COMMAND
   cache                 HTTP on 8080: the value of ?key=, which &value= sets
   load URL [EVERY]      request URL again and again; HTTP on 8080: what became of the
                         requests since the last look
+  ingress CLASS         HTTP on 8080: leads requests as the cluster's Ingresses of the class say
   exit CODE [AFTER]     end with CODE, after a Go duration
   api PATH              print what the API server of the pod's cluster answers; NAMESPACE
                         stands for the pod's own
-  get URL [TIMEOUT]     print the body; 1 if the request fails or the status is 400 or more
+  get URL [TIMEOUT [HOST]]
+                        print the body; 1 if the request fails or the status is 400 or more
   lookup NAME           print the addresses of NAME
   cat [FILE...]         print files, or standard input
   write FILE TEXT...    write a file
@@ -75,6 +77,8 @@ func run(name string, args []string) int {
 		err = linger(ctx, relay(args))
 	case "cache":
 		err = serve(ctx, "8080", cache())
+	case "ingress":
+		err = ingressController(ctx, arg(args, 0, ""))
 	case "load":
 		err = load(ctx, arg(args, 0, ""), arg(args, 1, "1s"))
 	case "exit":
@@ -99,7 +103,7 @@ func tool(ctx context.Context, name string, args []string) int {
 	case "api":
 		return code(api(ctx, accountDir, arg(args, 0, "version")))
 	case "get":
-		return code(get(ctx, arg(args, 0, ""), arg(args, 1, "5s")))
+		return code(get(ctx, arg(args, 0, ""), arg(args, 1, "5s"), arg(args, 2, "")))
 	case "lookup":
 		addrs, err := net.DefaultResolver.LookupHost(ctx, arg(args, 0, ""))
 		fmt.Println(strings.Join(addrs, "\n"))
@@ -200,7 +204,7 @@ func lines(ctx context.Context, args []string) error {
 	return nil
 }
 
-func get(ctx context.Context, url, timeout string) error {
+func get(ctx context.Context, url, timeout, host string) error {
 	d, err := time.ParseDuration(timeout)
 	if err != nil {
 		return err
@@ -211,6 +215,7 @@ func get(ctx context.Context, url, timeout string) error {
 	if err != nil {
 		return err
 	}
+	req.Host = host
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err

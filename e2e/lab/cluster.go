@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -86,6 +87,13 @@ func (c *Cluster) Authority() *Authority { return c.authority }
 
 // CAFile is the path of the authority's certificate.
 func (c *Cluster) CAFile() string { return filepath.Join(c.Dir, "pki", "ca.crt") }
+
+// roots are what certificates of the cluster are verified by.
+func (c *Cluster) roots() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(c.CA)
+	return pool
+}
 
 // AuditLog is the path of the audit log; the file exists if it was asked for.
 func (c *Cluster) AuditLog() string { return filepath.Join(c.Dir, "audit.log") }

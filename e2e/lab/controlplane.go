@@ -96,7 +96,7 @@ func (c *Cluster) writePKI() error {
 	for name, request := range map[string]CertificateRequest{
 		"apiserver":         {CommonName: "kube-apiserver", Hosts: hosts},
 		"apiserver-kubelet": {CommonName: "kube-apiserver-kubelet-client", Organizations: []string{"system:masters"}},
-		"front-proxy":       {CommonName: "front-proxy-client"},
+		"front-proxy":       {CommonName: frontProxy},
 	} {
 		if err := authority.IssueFiles(c.path("pki", name), request); err != nil {
 			return err
@@ -138,9 +138,9 @@ func (c *Cluster) apiServerArgs(p planePorts) []string {
 		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction", "--allow-privileged",
 		"--kubelet-client-certificate", pki("apiserver-kubelet.crt"), "--kubelet-client-key", pki("apiserver-kubelet.key"),
 		"--kubelet-certificate-authority", pki("ca.crt"), "--kubelet-preferred-address-types", "InternalIP",
-		"--requestheader-client-ca-file", pki("ca.crt"), "--requestheader-allowed-names", "front-proxy-client",
-		"--requestheader-username-headers", "X-Remote-User", "--requestheader-group-headers", "X-Remote-Group",
-		"--requestheader-extra-headers-prefix", "X-Remote-Extra-",
+		"--requestheader-client-ca-file", pki("ca.crt"), "--requestheader-allowed-names", frontProxy,
+		"--requestheader-username-headers", remoteUser, "--requestheader-group-headers", remoteGroup,
+		"--requestheader-extra-headers-prefix", remoteExtraPrefix,
 		"--proxy-client-cert-file", pki("front-proxy.crt"), "--proxy-client-key-file", pki("front-proxy.key"),
 		"--enable-aggregator-routing", "--profiling=false",
 	}

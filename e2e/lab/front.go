@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"io"
 	stdlog "log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,9 +23,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Front is a way to an API server that fails on demand. Clients are known by bearer
-// tokens only: it ends their TLS, and forwards their requests, watches and upgraded
-// connections. The zero mode is to pass everything on.
+// Front is a way to an API server that fails on demand. It ends the TLS of its clients,
+// and forwards their requests, watches and upgraded connections: with their bearer
+// tokens, and for those who present a certificate of the cluster's authority with the
+// user and the groups that it names, as an authenticating proxy does. One of another
+// authority, or too old, is refused in the handshake. The zero mode is to pass everything on.
 type Front struct {
 	// URL of the front.
 	URL string
@@ -66,7 +71,10 @@ func newFront(c *Cluster) (*Front, error) {
 	f.proxy.ErrorLog = silent
 	f.server = &http.Server{
 		Handler: f, ErrorLog: silent, ReadHeaderTimeout: time.Minute,
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+		TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
+			ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: c.roots(),
+		},
 	}
 	go func() { _ = f.server.ServeTLS(f.listener, "", "") }()
 	return f, nil
@@ -77,38 +85,97 @@ func newReverseProxy(c *Cluster) (*httputil.ReverseProxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the API server's URL: %w", err)
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(c.CA)
+	transport, err := newFrontTransport(c)
+	if err != nil {
+		return nil, err
+	}
 	return &httputil.ReverseProxy{
-		Rewrite:       func(request *httputil.ProxyRequest) { request.SetURL(target) },
-		Transport:     newFrontTransport(roots),
+		Rewrite: func(request *httputil.ProxyRequest) {
+			request.SetURL(target)
+			vouch(request.Out.Header, certificateOf(request.In))
+		},
+		Transport:     transport,
 		FlushInterval: -1,
 		// A dead API server looks dead, not like a gateway with an error page.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}, nil
 }
 
-// frontTransport sends upgrades (exec, attach, port-forward) on connections of their
-// own: HTTP/2 has no such thing.
-type frontTransport struct{ normal, upgrade *http.Transport }
+// The headers by which the API server is told who a client is: apiServerArgs names them.
+const (
+	remoteUser        = "X-Remote-User"
+	remoteGroup       = "X-Remote-Group"
+	remoteExtraPrefix = "X-Remote-Extra-"
+)
 
-func newFrontTransport(roots *x509.CertPool) *frontTransport {
-	upgrade := &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
+// frontProxy is the name by which the API server knows who may tell it so.
+const frontProxy = "front-proxy-client"
+
+// certificateOf returns what a client has presented, which has been verified; nil if nothing.
+func certificateOf(request *http.Request) *x509.Certificate {
+	if request.TLS == nil || len(request.TLS.VerifiedChains) == 0 {
+		return nil
+	}
+	return request.TLS.VerifiedChains[0][0]
+}
+
+// vouch tells the API server who the client is. What that says of itself is not passed on.
+func vouch(header http.Header, certificate *x509.Certificate) {
+	maps.DeleteFunc(header, func(name string, _ []string) bool {
+		return name == remoteUser || name == remoteGroup || strings.HasPrefix(name, remoteExtraPrefix)
+	})
+	if certificate == nil {
+		return
+	}
+	header.Set(remoteUser, certificate.Subject.CommonName)
+	header[remoteGroup] = slices.Clone(certificate.Subject.Organization)
+}
+
+// frontTransport sends upgrades (exec, attach, port-forward) on connections of their
+// own: HTTP/2 has no such thing. So it does with those who have a certificate: to the API
+// server the front's own one goes before their tokens.
+type frontTransport struct{ normal, upgrade, vouched, vouchedUpgrade *http.Transport }
+
+func newFrontTransport(c *Cluster) (*frontTransport, error) {
+	certPEM, key, err := c.authority.Issue(CertificateRequest{CommonName: frontProxy})
+	if err != nil {
+		return nil, err
+	}
+	own, err := tls.X509KeyPair(certPEM, key)
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate by which the front vouches: %w", err)
+	}
+	roots := c.roots()
+	return &frontTransport{
+		normal: normalTransport(roots), upgrade: upgradeTransport(roots),
+		vouched: normalTransport(roots, own), vouchedUpgrade: upgradeTransport(roots, own),
+	}, nil
+}
+
+func normalTransport(roots *x509.CertPool, own ...tls.Certificate) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: own, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2: true, DisableCompression: true, MaxIdleConnsPerHost: 100,
+	}
+}
+
+func upgradeTransport(roots *x509.CertPool, own ...tls.Certificate) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: own, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
 		DisableKeepAlives: true, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}
-	return &frontTransport{upgrade: upgrade, normal: &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-		ForceAttemptHTTP2: true, DisableCompression: true, MaxIdleConnsPerHost: 100,
-	}}
 }
 
 // RoundTrip forwards one request.
 func (t *frontTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.Header.Get("Upgrade") != "" {
-		return t.upgrade.RoundTrip(request)
+	normal, upgrade := t.normal, t.upgrade
+	if request.Header.Get(remoteUser) != "" {
+		normal, upgrade = t.vouched, t.vouchedUpgrade
 	}
-	return t.normal.RoundTrip(request)
+	if request.Header.Get("Upgrade") != "" {
+		return upgrade.RoundTrip(request)
+	}
+	return normal.RoundTrip(request)
 }
 
 // ServeHTTP forwards a request or fails it, as the mode says.

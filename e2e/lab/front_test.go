@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,6 +19,13 @@ import (
 // TLS configuration of a client that trusts both.
 func newTestFront(t *testing.T, handler http.HandlerFunc) (*Front, *tls.Config) {
 	t.Helper()
+	front, config, _ := newTestFrontOf(t, handler)
+	return front, config
+}
+
+// newTestFrontOf is newTestFront, and returns the cluster's authority too.
+func newTestFrontOf(t *testing.T, handler http.HandlerFunc) (*Front, *tls.Config, *Authority) {
+	t.Helper()
 	authority, err := newAuthority("test")
 	require.NoError(t, err)
 	certPEM, key, err := authority.Issue(CertificateRequest{CommonName: "server", Hosts: []string{"127.0.0.1"}})
@@ -25,7 +33,7 @@ func newTestFront(t *testing.T, handler http.HandlerFunc) (*Front, *tls.Config) 
 	certificate, err := tls.X509KeyPair(certPEM, key)
 	require.NoError(t, err)
 	server := httptest.NewUnstartedServer(handler)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequestClientCert}
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	ports := newPorts(t.TempDir())
@@ -39,7 +47,7 @@ func newTestFront(t *testing.T, handler http.HandlerFunc) (*Front, *tls.Config) 
 	})
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority.certPEM)
-	return front, &tls.Config{RootCAs: roots}
+	return front, &tls.Config{RootCAs: roots}, authority
 }
 
 func TestLabFrontForwardsTokensOverHTTP2(t *testing.T) {
@@ -60,6 +68,70 @@ func TestLabFrontForwardsTokensOverHTTP2(t *testing.T) {
 	all, failed := front.Requests()
 	require.EqualValues(t, 1, all)
 	require.Zero(t, failed)
+}
+
+// identity issues a certificate of a client.
+func identity(t *testing.T, from *Authority, user string, groups ...string) tls.Certificate {
+	t.Helper()
+	certPEM, key, err := from.Issue(CertificateRequest{CommonName: user, Organizations: groups})
+	require.NoError(t, err)
+	certificate, err := tls.X509KeyPair(certPEM, key)
+	require.NoError(t, err)
+	return certificate
+}
+
+func TestLabFrontVouchesForCertificates(t *testing.T) {
+	front, config, authority := newTestFrontOf(t, func(w http.ResponseWriter, request *http.Request) {
+		by := ""
+		if len(request.TLS.PeerCertificates) > 0 {
+			by = request.TLS.PeerCertificates[0].Subject.CommonName
+		}
+		_, _ = fmt.Fprintf(w, "by %q: user %q groups %q extra %q", by, request.Header[remoteUser], request.Header[remoteGroup], request.Header["X-Remote-Extra-Scopes"])
+	})
+	users := make(chan string, 1)
+	front.Intercept(func(r Request) Fate {
+		users <- r.User
+		return Fate{}
+	})
+	other, err := newAuthority("other")
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		own    []tls.Certificate
+		want   string
+		user   string
+		refuse bool
+	}{
+		"none":                 {want: `by "": user [] groups [] extra []`},
+		"of the authority":     {own: []tls.Certificate{identity(t, authority, "anna", "a", "b")}, user: "anna", want: `by "front-proxy-client": user ["anna"] groups ["a" "b"] extra []`},
+		"of another authority": {own: []tls.Certificate{identity(t, other, "anna")}, refuse: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			own := config.Clone()
+			own.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				if len(c.own) == 0 {
+					return &tls.Certificate{}, nil
+				}
+				return &c.own[0], nil
+			}
+			client := &http.Client{Transport: &http.Transport{TLSClientConfig: own, ForceAttemptHTTP2: true}}
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/api/v1/namespaces/a/pods", nil)
+			require.NoError(t, err)
+			request.Header.Set(remoteUser, "eve")
+			request.Header.Set(remoteGroup, "system:masters")
+			request.Header.Set("X-Remote-Extra-Scopes", "all")
+			response, err := client.Do(request)
+			if c.refuse {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			require.NoError(t, err)
+			require.Equal(t, c.want, string(body))
+			require.Equal(t, c.user, <-users)
+		})
+	}
 }
 
 // echoUpgrade switches protocols and sends every line back.

@@ -26,7 +26,8 @@ type Request struct {
 	Group, Resource, Subresource string
 	// Namespace and Name of the object; the name of one that is created, too.
 	Namespace, Name string
-	// User is the user of the service account whose token it carries, "" without one.
+	// User is that of the client's certificate, or of the service account whose token it
+	// carries; "" without either.
 	User string
 	// UserAgent of the client.
 	UserAgent string
@@ -52,7 +53,8 @@ func (f Fate) passes() bool {
 }
 
 // Intercept has decide called, concurrently, for each write from now on; nil ends that.
-// A client that goes away while its write is held does not take it back.
+// A client that goes away while its write is held takes it back, unless the fate has it
+// unanswered: then the write is done.
 func (f *Front) Intercept(decide func(Request) Fate) { f.decide.Store(&decide) }
 
 // HoldWatches lets nothing through on the watches that match, new ones included, until
@@ -163,6 +165,9 @@ func (nowhere) WriteHeader(int) {}
 // describe tells what a request is about. What cannot be read stays empty.
 func describe(request *http.Request, body []byte) Request {
 	out := Request{User: tokenUser(request.Header.Get("Authorization")), UserAgent: request.UserAgent(), Body: body}
+	if certificate := certificateOf(request); certificate != nil {
+		out.User = certificate.Subject.CommonName
+	}
 	info, err := requestInfo().NewRequestInfo(request)
 	if err != nil {
 		return out

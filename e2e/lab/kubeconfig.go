@@ -57,17 +57,27 @@ func (c *Cluster) KubeconfigFor(ctx context.Context, access Access) (string, err
 }
 
 // KubeconfigForUser writes a kubeconfig with a client certificate, straight to the
-// API server, and returns its path. The front does not know certificates.
+// API server, and returns its path.
 func (c *Cluster) KubeconfigForUser(user string, groups ...string) (string, error) {
+	return c.kubeconfigForUser(c.APIServer, filepath.Base(user), user, groups)
+}
+
+// ProxiedKubeconfig writes a kubeconfig of the administrator that leads through the front
+// (Cluster.Proxied), and returns its path.
+func (c *Cluster) ProxiedKubeconfig() (string, error) {
+	return c.kubeconfigForUser(c.front.URL, "admin.proxied", "admin", []string{"system:masters"})
+}
+
+func (c *Cluster) kubeconfigForUser(server, file, user string, groups []string) (string, error) {
 	cert, key, err := c.authority.Issue(CertificateRequest{CommonName: user, Organizations: groups})
 	if err != nil {
 		return "", err
 	}
-	data, err := c.kubeconfig(c.APIServer, &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+	data, err := c.kubeconfig(server, &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(c.Dir, "kubeconfigs", filepath.Base(user))
+	path := filepath.Join(c.Dir, "kubeconfigs", file)
 	return path, writeFiles(map[string][]byte{path: data})
 }
 

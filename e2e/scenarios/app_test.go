@@ -1,11 +1,13 @@
 package scenarios
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +24,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 // storeNamespace is what testdata/store is deployed to, in both clusters.
@@ -263,7 +266,8 @@ func (w storeWorld) asksAll(t *testing.T, from string) {
 	require.NoError(t, all.Wait())
 }
 
-// storeIngress: the Ingress is there, without its class until milan offers one.
+// storeIngress: the Ingress is there, without its class until milan offers one; then what
+// serves Ingresses in each cluster lets customers in, to the web tier of both clusters.
 func storeIngress(t *testing.T, w storeWorld) {
 	remote := getter(w.milan.Client().NetworkingV1().Ingresses(storeNamespace), "web")
 	home, err := w.rome.Client().NetworkingV1().Ingresses(storeNamespace).Get(t.Context(), "web", metav1.GetOptions{})
@@ -276,6 +280,33 @@ func storeIngress(t *testing.T, w storeWorld) {
 	there(t, "it has the class that milan offers", remote, func(i *networkingv1.Ingress) bool {
 		return ptr.Deref(i.Spec.IngressClassName, "") == "milans"
 	})
+	manifest, err := os.ReadFile("testdata/ingress.yaml")
+	require.NoError(t, err)
+	for cluster, c := range map[*site.Site]struct{ class, from string }{
+		w.rome:  {ptr.Deref(home.Spec.IngressClassName, ""), w.pod(t, "customers", "rome").Name},
+		w.milan: {"milans", w.pod(t, "customers", "milan").Name},
+	} {
+		_, err := cluster.Kubectl(t.Context(), lab.KubectlOptions{Stdin: bytes.NewReader(bytes.ReplaceAll(manifest, []byte("CLASS"), []byte(c.class)))}, "apply", "-f", "-")
+		require.NoError(t, err)
+		within(t, time.Minute, "requests from outside of "+cluster.Name+" reach the web tier in both clusters", func(ctx context.Context) error {
+			seen := map[string]bool{}
+			for range 20 {
+				said, err := cluster.Exec(ctx, storeNamespace, c.from, "get", "http://ingress.ingress/", "5s", "store.example.com")
+				if err != nil {
+					return err
+				}
+				var who answer
+				if err := json.Unmarshal([]byte(said), &who); err != nil {
+					return fmt.Errorf("%s: %w", said, err)
+				}
+				seen[runsIn(who.Node)] = true
+			}
+			if !seen["rome"] || !seen["milan"] {
+				return fmt.Errorf("answers come from %v only", seen)
+			}
+			return nil
+		})
+	}
 }
 
 // storeEvents: kubectl tells at home what happened to pods there, and marks it.

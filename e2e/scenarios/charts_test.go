@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/hack/image/binary"
 )
 
 // values are a tree of the chart's values.
@@ -54,10 +55,7 @@ func newChart(t *testing.T) chart {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	c := chart{lab: l, binary: filepath.Join(t.TempDir(), "liqod")}
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", c.binary, "github.com/liqod/liqod")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, binary.Build(t.Context(), binary.Options{Dir: "../..", Out: c.binary}))
 	return c
 }
 
@@ -140,7 +138,7 @@ func TestChart(t *testing.T) {
 	plain := c.mustRender(t, nil)
 	t.Run("definitions are kept", func(t *testing.T) {
 		crds := plain.ofKind("CustomResourceDefinition")
-		require.Len(t, crds, 6)
+		require.Len(t, crds, 9)
 		for _, crd := range crds {
 			require.Equal(t, "keep", crd.GetAnnotations()["helm.sh/resource-policy"], crd.GetName())
 		}

@@ -142,19 +142,7 @@ func requireOnce(t *testing.T, all []string, prefix string, n int) {
 // secondReplica starts another process for the virtual node.
 func (w *world) secondReplica(t *testing.T) *lab.Process {
 	t.Helper()
-	options := (*w.rome.VKubelet("milan")).Options
-	options.Name += "-2"
-	options.Args = slices.Clone(options.Args)
-	ports, err := w.sites.Lab.TakePorts(2)
-	require.NoError(t, err)
-	for i, arg := range options.Args {
-		for j, flag := range []string{"--server.address=", "--vkubelet.listenAddress="} {
-			if strings.HasPrefix(arg, flag) {
-				options.Args[i] = fmt.Sprintf("%s127.0.0.1:%d", flag, ports[j])
-			}
-		}
-	}
-	p, err := w.sites.Lab.Process(options)
+	p, err := w.sites.Replica(*w.rome.VKubelet("milan"), "-2")
 	require.NoError(t, err)
 	return p
 }

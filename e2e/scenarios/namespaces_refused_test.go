@@ -79,6 +79,7 @@ func testMessages(t *testing.T, w *world) {
 
 // testReserved offloads what may not be, and asks for twins that may not be.
 func testReserved(t *testing.T, w *world) {
+	unruled(t, w.rome)
 	for namespace, says := range map[string]string{
 		"kube-system": "belongs to Kubernetes", site.Namespace: "the one that liqod runs in", "liqo-tenant-milan": "is a tenant namespace",
 	} {

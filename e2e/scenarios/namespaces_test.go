@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -279,11 +280,15 @@ func testSelectors(t *testing.T, w *world) {
 	require.NoError(t, w.noTwin("selected-rome")(ctx))
 
 	choose := func(selector corev1.NodeSelector) {
-		o, err := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Get(ctx, "offloading", metav1.GetOptions{})
-		require.NoError(t, err)
-		o.Spec.ClusterSelector = selector
-		_, err = w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Update(ctx, o, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the controller adds to its metadata
+			o, err := w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Get(ctx, "offloading", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			o.Spec.ClusterSelector = selector
+			_, err = w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Update(ctx, o, metav1.UpdateOptions{})
+			return err
+		}))
 	}
 	label := func(value string) {
 		patch := fmt.Appendf(nil, `{"spec":{"labels":{"region":%q}}}`, value)
@@ -305,9 +310,9 @@ func testSelectors(t *testing.T, w *world) {
 	label("north")
 	within(t, soon, "and its end", w.stands("selected", offloadingv1beta1.PhaseNoClusterSelected))
 	within(t, soon, "the twin went", w.noTwin("selected-rome"))
-	choose(corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "region", Operator: "Near"}}}}})
-	within(t, soon, "a selector that is none is refused", w.stands("selected", offloadingv1beta1.PhaseAllFailed, "spec.clusterSelector", "Near"))
+	_, err = w.rome.Liqod().OffloadingV1beta1().NamespaceOffloadings("selected").Patch(ctx, "offloading", types.MergePatchType,
+		[]byte(`{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"region","operator":"Near"}]}]}}}`), metav1.PatchOptions{})
+	require.ErrorContains(t, err, `spec.clusterSelector: nodeSelectorTerms[0].matchExpressions[0].operator: Unsupported value: "Near"`, "a selector that is none is refused")
 }
 
 func testMapping(t *testing.T, w *world) {

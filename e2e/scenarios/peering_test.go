@@ -11,10 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
@@ -30,7 +27,7 @@ func TestPeering(t *testing.T) {
 	before := map[*site.Site][]string{}
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		within(t, quickly, s.Name+" has come to rest", func(ctx context.Context) (err error) {
-			before[s], err = inventory(ctx, s)
+			before[s], err = s.Inventory(ctx)
 			return err
 		})
 	}
@@ -45,12 +42,12 @@ func TestPeering(t *testing.T) {
 	t.Logf("from the command to a virtual node that is Ready: %s", time.Since(begin).Round(time.Millisecond))
 	again := map[*site.Site][]string{}
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		again[s], err = inventory(ctx, s)
+		again[s], err = s.Inventory(ctx)
 		require.NoError(t, err)
 	}
 	w.peer(t, w.rome, w.milan)
 	for _, s := range []*site.Site{w.rome, w.milan} {
-		have, err := inventory(ctx, s)
+		have, err := s.Inventory(ctx)
 		require.NoError(t, err)
 		require.Equal(t, again[s], have, "asked for again nothing is made anew")
 	}
@@ -81,7 +78,7 @@ func TestPeering(t *testing.T) {
 		}
 		(*s.VKubelet(other)).Kill()
 		within(t, quickly, "nothing is left in "+s.Name, func(ctx context.Context) error {
-			have, err := inventory(ctx, s)
+			have, err := s.Inventory(ctx)
 			if err != nil {
 				return err
 			}
@@ -122,46 +119,4 @@ func (w *world) peer(t *testing.T, s, provider *site.Site) {
 	require.NoError(t, err)
 	require.Zero(t, code, out)
 	require.Contains(t, out, "virtual node "+provider.Name)
-}
-
-// restless are resources that change by themselves, or stay for a while on purpose.
-var restless = map[string]bool{
-	"events": true, "leases": true, "pods": true, "endpoints": true, "endpointslices": true,
-	"certificatesigningrequests": true, // Kubernetes removes those that are done after an hour
-}
-
-// inventory names every object of a cluster, with its finalizers.
-func inventory(ctx context.Context, s *site.Site) (out []string, err error) {
-	client, err := metadata.NewForConfig(s.Config())
-	if err != nil {
-		return nil, err
-	}
-	_, lists, err := s.Client().Discovery().ServerGroupsAndResources()
-	if err != nil {
-		return nil, err
-	}
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range list.APIResources {
-			if restless[r.Name] || !slices.Contains(r.Verbs, "list") {
-				continue
-			}
-			gvr := gv.WithResource(r.Name)
-			objects, err := client.Resource(gvr).List(ctx, metav1.ListOptions{})
-			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-				continue
-			}
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", gvr, err)
-			}
-			for _, o := range objects.Items {
-				out = append(out, fmt.Sprintf("%s %s/%s %v", gvr.GroupResource(), o.Namespace, o.Name, o.Finalizers))
-			}
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
 }

@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -30,12 +31,16 @@ func testDeployment(t *testing.T, w *world) {
 	first := d.Spec.Template
 
 	for _, step := range []struct{ what, image string }{{"rollout", "sim/web:2"}, {"rollback", "sim/web:1"}} {
-		d, err = deployments.Get(ctx, "web", metav1.GetOptions{})
-		require.NoError(t, err)
-		d.Spec.Template = *first.DeepCopy()
-		d.Spec.Template.Spec.Containers[0].Image = step.image
-		_, err = deployments.Update(ctx, d, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // its controller writes it, too
+			d, err := deployments.Get(ctx, "web", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			d.Spec.Template = *first.DeepCopy()
+			d.Spec.Template.Spec.Containers[0].Image = step.image
+			_, err = deployments.Update(ctx, d, metav1.UpdateOptions{})
+			return err
+		}))
 		within(t, time.Minute, step.what, w.available("web", "shop", 10))
 		within(t, 30*time.Second, step.what+" in the provider", c.images(step.image, 10))
 	}

@@ -56,6 +56,7 @@ func forbidden(t *testing.T, p attacker) {
 	allForbidden(t, shadowAttempts(p))
 	allForbidden(t, reflectedAttempts(t, p))
 	allForbidden(t, sliceAttempts(t, p))
+	allForbidden(t, negotiationAttempts(t, p))
 }
 
 // collision asks for a pod of a name that the provider's own pod has.

@@ -40,12 +40,16 @@ const (
 type holder struct {
 	in                 *site.Site
 	namespace, account string
-	scopes             []string // namespaces; the whole cluster comes by itself
+	scopes             []string     // namespaces; the whole cluster comes by itself
+	as                 *rest.Config // instead of an account
 }
 
-// config returns a client configuration with the holder's own token.
+// config returns a client configuration with the holder's own credentials.
 func (h holder) config(t *testing.T) *rest.Config {
 	t.Helper()
+	if h.as != nil {
+		return h.as
+	}
 	data, err := h.in.KubeconfigData(t.Context(), lab.Access{Namespace: h.namespace, ServiceAccount: h.account})
 	require.NoError(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(data)
@@ -199,12 +203,13 @@ func enumerate(t *testing.T, h holder) string {
 // golden compares the rights of holders, all the same identity, with a file.
 func golden(t *testing.T, file, what string, holders ...holder) {
 	t.Helper()
+	test, _, _ := strings.Cut(t.Name(), "/")
 	have := "# " + what + `
 # Found by asking the API server for every resource and verb that it serves, with
 # the identity's own token, and for the rules behind them. Columns: cluster, namespace,
 # resource [only these names], verbs. The namespace * is the whole cluster: what stands
 # there holds in every namespace and is not repeated. Admission policies narrow it:
-# charts/liqod/templates/policies.yaml. Written by: go test ./e2e/scenarios -run TestPeerRights -update
+# charts/liqod/templates/policies.yaml. Written by: go test ./e2e/scenarios -run ` + test + ` -update
 `
 	for _, h := range holders {
 		have += "\n" + enumerate(t, h)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -28,7 +29,7 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 	require.NoError(t, err)
 	_, err = admin.CoreV1().Secrets(twinOfRome).Create(ctx, &corev1.Secret{ObjectMeta: theirs}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	claimSpec := corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+	claimSpec := corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("disk"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}
 	_, err = admin.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: theirs, Spec: claimSpec}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -99,6 +100,18 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 		},
 		"claim without origin": func(ctx context.Context) error {
 			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: claimSpec}, metav1.CreateOptions{})
+			return err
+		},
+		"claim without class": func(ctx context.Context) error {
+			spec := *claimSpec.DeepCopy()
+			spec.StorageClassName = nil
+			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{})
+			return err
+		},
+		"claim of a volume that is there already": func(ctx context.Context) error {
+			spec := *claimSpec.DeepCopy()
+			spec.StorageClassName = ptr.To("")
+			_, err := claims.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: spec}, metav1.CreateOptions{})
 			return err
 		},
 		"claim of a volume of others": func(ctx context.Context) error {

@@ -184,6 +184,7 @@ func (w *world) addNode(t *testing.T, namespace, name string) {
 // testForeignNode asks for a virtual node of the name of a Node of rome's own.
 func testForeignNode(t *testing.T, w *world) {
 	ctx := t.Context()
+	unruled(t, w.rome)
 	_, err := w.rome.Client().CoreV1().Nodes().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "metal", Labels: map[string]string{"mine": "yes"}}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -220,6 +221,7 @@ func (w *world) virtualNodeGone(name string) func(context.Context) error {
 }
 
 func testWrongNamespace(t *testing.T, w *world) {
+	unruled(t, w.rome)
 	w.addNode(t, "default", "stray")
 	within(t, soon, "the namespace is wrong", w.virtualNode("default", "stray", "Invalid", "stray", "default", "tenant namespace "+tenant))
 	require.NoError(t, absent(w.rome.Client().AppsV1().Deployments("default").Get(t.Context(), "vk-stray", metav1.GetOptions{})))

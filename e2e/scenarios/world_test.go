@@ -87,16 +87,23 @@ func newSites(t *testing.T, names []string, adjust func(*lab.ClusterOptions), se
 	return m
 }
 
+// startedAtOnce is how many clusters are started at the same time: a control plane needs
+// most of its CPU then, and has a deadline.
+const startedAtOnce = 3
+
 func (m made) start(t *testing.T, names []string, adjust func(*lab.ClusterOptions)) {
 	t.Helper()
 	var wg sync.WaitGroup
 	errs := make([]error, len(names))
+	room := make(chan struct{}, startedAtOnce)
 	for i, name := range names {
 		wg.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
 			var c *lab.Cluster
 			options := lab.ClusterOptions{
 				Name: name, SimulatedNodes: 2, Audit: true,
-				PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 110+i),
+				PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 220+i),
 			}
 			adjust(&options)
 			c, errs[i] = m.sites.Lab.Start(t.Context(), options)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -20,6 +21,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/hack/image/binary"
 )
 
 const (
@@ -33,6 +35,8 @@ const (
 	configName = "config.yaml"
 
 	imageRepository = "liqod.io/liqod"
+
+	authNodePort = 30843 // of the authentication in the full tier
 )
 
 // Site is a cluster with liqod on it.
@@ -40,6 +44,9 @@ type Site struct {
 	*lab.Cluster
 	// Controller and Webhook are the processes of the simulated tier; nil in the full one.
 	Controller, Webhook *lab.Process
+	// AuthURL is where other clusters get identities. In the simulated tier grants lead
+	// through the front of the API server unless Direct.
+	AuthURL string
 
 	sites *Sites
 
@@ -68,8 +75,8 @@ func New(ctx context.Context, l *lab.Lab, full *lab.Full) (*Sites, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := run(ctx, root, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", s.binary, "."); err != nil {
-		return nil, fmt.Errorf("building liqod: %w", err)
+	if err := binary.Build(ctx, binary.Options{Dir: root, Out: s.binary}); err != nil {
+		return nil, err
 	}
 	if full == nil {
 		return s, nil
@@ -139,7 +146,16 @@ func (s *Site) installFull(ctx context.Context) error {
 	if err := s.sites.Full.LoadImage(ctx, s.Cluster, s.sites.image); err != nil {
 		return err
 	}
-	if err := s.Cluster.Install(ctx, lab.ChartOptions{Values: s.values(nil)}); err != nil {
+	address, err := s.nodeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	s.AuthURL = fmt.Sprintf("https://%s:%d", address, authNodePort)
+	values := s.values(map[string]any{"authentication": map[string]any{
+		"url": s.AuthURL, "apiServerURL": s.APIServer,
+		"service": map[string]any{"type": "NodePort", "nodePort": authNodePort, "externalTrafficPolicy": "Cluster"},
+	}})
+	if err := s.Cluster.Install(ctx, lab.ChartOptions{Values: values}); err != nil {
 		return fmt.Errorf("installing liqod in %s: %w", s.Name, err)
 	}
 	for _, role := range []string{"controller", "webhook"} {
@@ -148,6 +164,22 @@ func (s *Site) installFull(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// nodeAddress is where the ports of nodes are reached.
+func (s *Site) nodeAddress(ctx context.Context) (string, error) {
+	nodes, err := s.Client().CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("listing the nodes of %s: %w", s.Name, err)
+	}
+	for _, node := range nodes.Items {
+		for _, address := range node.Status.Addresses {
+			if address.Type == corev1.NodeInternalIP {
+				return address.Address, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no node of %s has an address", s.Name)
 }
 
 func (s *Site) available(ctx context.Context, namespace, deployment string) error {
@@ -162,24 +194,60 @@ func (s *Site) available(ctx context.Context, namespace, deployment string) erro
 }
 
 func (s *Site) installSimulated(ctx context.Context) error {
-	ports, err := s.sites.Lab.TakePorts(1)
+	ports, err := s.sites.Lab.TakePorts(2)
 	if err != nil {
 		return err
 	}
-	address := fmt.Sprintf("%s:%d", loopback, ports[0])
+	address, auth := fmt.Sprintf("%s:%d", loopback, ports[0]), fmt.Sprintf("%s:%d", loopback, ports[1])
+	s.AuthURL = "https://" + auth
+	server := s.APIServer
+	if !s.sites.Direct {
+		server = s.Proxied().URL
+	}
 	values := s.values(map[string]any{
+		"authentication": map[string]any{"url": s.AuthURL, "apiServerURL": server},
 		"webhook":        map[string]any{"url": "https://" + address},
 		"virtualKubelet": map[string]any{"nodeAddress": loopback},
 	})
-	values["config"].(map[string]any)["webhook"] = map[string]any{"hosts": []string{loopback}}
+	settings := values["config"].(map[string]any)
+	settings["webhook"] = map[string]any{"hosts": []string{loopback}}
+	if settings["authentication"] == nil { // unless a test has its own
+		settings["authentication"] = map[string]any{"requestsPerAddress": 6000, "requestsPerMinute": 6000} // all are one address
+	}
 	if err := s.Cluster.Install(ctx, lab.ChartOptions{Values: values}); err != nil {
 		return fmt.Errorf("installing liqod in %s: %w", s.Name, err)
 	}
-	if s.Controller, err = s.role(ctx, "controller"); err != nil {
+	if s.Controller, err = s.role(ctx, "controller", "--authentication.address="+auth); err != nil {
 		return err
 	}
 	s.Webhook, err = s.role(ctx, "webhook", "--webhook.address="+address)
 	return err
+}
+
+// listeners are the flags with an address that one process of a role listens at.
+func listeners() []string {
+	return []string{"--server.address=", "--vkubelet.listenAddress=", "--authentication.address="}
+}
+
+// Replica starts another process like one, which listens elsewhere. Its name is longer by
+// suffix, and of env the last entry counts.
+func (s *Sites) Replica(like *lab.Process, suffix string, env ...string) (*lab.Process, error) {
+	options := like.Options
+	options.Name += suffix
+	options.Args = slices.Clone(options.Args)
+	options.Env = append(slices.Clone(options.Env), env...)
+	ports, err := s.Lab.TakePorts(len(listeners()))
+	if err != nil {
+		return nil, err
+	}
+	for i, arg := range options.Args {
+		for j, flag := range listeners() {
+			if strings.HasPrefix(arg, flag) {
+				options.Args[i] = fmt.Sprintf("%s127.0.0.1:%d", flag, ports[j])
+			}
+		}
+	}
+	return s.Lab.Process(options)
 }
 
 // role starts a role as the process that its pod would be.
@@ -357,8 +425,9 @@ func (s *Site) AddVirtualNode(ctx context.Context, provider *Site, opts PeerOpti
 	return s.WaitVirtualNode(ctx, opts.Node, corev1.ConditionTrue)
 }
 
-// StartVKubelet starts, as a process, what the Deployment of the controller asks for.
-func (s *Site) StartVKubelet(ctx context.Context, tenant, node string) error {
+// StartVKubelet starts, as a process, what the Deployment of the controller asks for, with
+// more in its environment.
+func (s *Site) StartVKubelet(ctx context.Context, tenant, node string, env ...string) error {
 	name := "vk-" + node
 	var args []string
 	err := lab.Eventually(ctx, func(ctx context.Context) error {
@@ -381,6 +450,7 @@ func (s *Site) StartVKubelet(ctx context.Context, tenant, node string) error {
 	if err != nil {
 		return err
 	}
+	options.Env = append(options.Env, env...)
 	p, err := s.sites.Lab.Process(options)
 	if err != nil {
 		return err

@@ -41,14 +41,17 @@ type kept struct {
 	labels map[types.UID]string
 }
 
-// shaker does random things at a rate.
+// shaker makes random changes at a rate.
 type shaker struct {
 	w     *world
 	kinds []kind
 	kept  *kept
 	// done and refused count the changes that were made, and those that could not be.
-	done, refused, late atomic.Int64
+	done, refused atomic.Int64
 }
+
+// errNotOurs: the provider's own stays as it is.
+var errNotOurs = errors.New("not of the consumer")
 
 func nameOf(i int) string { return fmt.Sprintf("o-%d", i) }
 
@@ -72,44 +75,65 @@ func (s *shaker) occupy(t *testing.T) {
 
 func key(k kind, namespace, name string) string { return k.name + " " + namespace + "/" + name }
 
-// shake does something rate times a second until ctx ends.
+// shake makes rate changes a second until ctx ends. Those that came to nothing, because an
+// API server stood still or something was not there any more, are made up for.
 func (s *shaker) shake(ctx context.Context) {
-	work := make(chan func(context.Context) error)
+	var mu sync.Mutex
+	r := rand.New(rand.NewPCG(*seed, 2))
+	next := func() func(context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return s.something(r)
+	}
 	var wg sync.WaitGroup
+	due := s.due(ctx)
 	for range hands {
 		wg.Go(func() {
-			for do := range work {
-				s.count(ctx, do)
+			for range due {
+				for ctx.Err() == nil && !s.change(ctx, next()) {
+				}
 			}
 		})
 	}
-	r := rand.New(rand.NewPCG(*seed, 2))
-	tick := time.NewTicker(time.Second / time.Duration(*rate))
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-			select {
-			case work <- s.something(r):
-			default:
-				s.late.Add(1) // everybody waits for an API server that stands still
-			}
-		}
-	}
-	close(work)
 	wg.Wait()
 }
 
-func (s *shaker) count(ctx context.Context, do func(context.Context) error) {
+// due returns a channel that has as many elements as changes are due, and is closed when
+// ctx ends.
+func (s *shaker) due(ctx context.Context) <-chan struct{} {
+	out := make(chan struct{})
+	begin := time.Now()
+	go func() {
+		defer close(out)
+		tick := time.NewTicker(time.Second / time.Duration(*rate))
+		defer tick.Stop()
+		for n := 0; ctx.Err() == nil; {
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+			for ; n < int(time.Since(begin).Seconds()*float64(*rate)) && ctx.Err() == nil; n++ {
+				select {
+				case <-ctx.Done():
+				case out <- struct{}{}:
+				}
+			}
+		}
+	}()
+	return out
+}
+
+// change reports whether a change could be made.
+func (s *shaker) change(ctx context.Context, do func(context.Context) error) bool {
 	// A change that was begun is ended: it is never half known.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	if do(ctx) == nil {
-		s.done.Add(1)
-	} else {
+	if do(ctx) != nil {
 		s.refused.Add(1)
+		return false
 	}
+	s.done.Add(1)
+	return true
 }
 
 // something is a random change of a random object.
@@ -186,7 +210,7 @@ func (s *shaker) remote(ctx context.Context, away client, name string, patch []b
 	case err != nil:
 		return err
 	case !reflected(obj):
-		return nil // the provider's own stays as it is
+		return errNotOurs
 	case patch != nil:
 		return made(away.patch(ctx, name, withUID(patch, obj.GetUID()), stranger))
 	}
@@ -201,8 +225,11 @@ func withUID(patch []byte, uid types.UID) []byte {
 // addLabel adds a label in the provider, which has to stay.
 func (s *shaker) addLabel(ctx context.Context, away client, name, value string) error {
 	obj, err := away.get(ctx, name)
-	if err != nil || !reflected(obj) {
+	switch {
+	case err != nil:
 		return err
+	case !reflected(obj):
+		return errNotOurs
 	}
 	s.kept.mu.Lock()
 	defer s.kept.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/liqod/liqod/hack/image/archive"
+	"github.com/liqod/liqod/hack/image/binary"
 )
 
 type options struct {
@@ -67,7 +68,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		}
 		defer os.RemoveAll(tmp)
 		o.binary = filepath.Join(tmp, "liqod")
-		if err := build(ctx, o); err != nil {
+		if err := binary.Build(ctx, binary.Options{Dir: o.dir, Out: o.binary, OS: "linux", Arch: o.arch}); err != nil {
 			return err
 		}
 	}
@@ -76,20 +77,6 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	}
 	_, err := fmt.Fprintf(out, "%s: %s\n", o.out, o.name)
 	return err
-}
-
-func build(ctx context.Context, o options) error {
-	// The version that the program tells is the one that the Go command finds in git.
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=auto", "-ldflags", "-s -w", "-o", o.binary, ".")
-	cmd.Dir, cmd.Stdout, cmd.Stderr = o.dir, os.Stderr, os.Stderr
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
-	if o.arch != "" {
-		cmd.Env = append(cmd.Env, "GOARCH="+o.arch)
-	}
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("building liqod in %s: %w", o.dir, err)
-	}
-	return nil
 }
 
 // write replaces the output only when it is complete.

@@ -3,12 +3,12 @@ package admit
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
@@ -28,12 +28,14 @@ const rotationCheck = time.Hour
 type AuthorityConfig struct {
 	// Client writes the Secret and the configuration.
 	Client kubernetes.Interface
-	// Secrets and Configurations may hold more than those that are named here.
-	Secrets        coreinformers.SecretInformer
-	Configurations admissioninformers.MutatingWebhookConfigurationInformer
+	// Secrets, Mutating and Validating may hold more than those that are named here.
+	Secrets    coreinformers.SecretInformer
+	Mutating   admissioninformers.MutatingWebhookConfigurationInformer
+	Validating admissioninformers.ValidatingWebhookConfigurationInformer
 	// Namespace and Secret name the Secret that holds the certificates.
 	Namespace, Secret string
-	// Configuration names the MutatingWebhookConfiguration whose caBundle is kept.
+	// Configuration names the MutatingWebhookConfiguration and the
+	// ValidatingWebhookConfiguration whose caBundles are kept; either may be missing.
 	Configuration string
 	// Hosts are the names and addresses that the server is reached by.
 	Hosts []string
@@ -53,7 +55,7 @@ type Authority struct {
 func NewAuthority(cfg AuthorityConfig, observer loop.Observer) (*Authority, error) {
 	a := &Authority{cfg: cfg, key: loop.Key{Namespace: cfg.Namespace, Name: cfg.Secret}}
 	a.loop = loop.New(loop.Config{Name: "webhook-certificates", Sync: a.sync, Log: cfg.Log, Observer: observer})
-	for _, inf := range []cache.SharedIndexInformer{cfg.Secrets.Informer(), cfg.Configurations.Informer()} {
+	for _, inf := range []cache.SharedIndexInformer{cfg.Secrets.Informer(), cfg.Mutating.Informer(), cfg.Validating.Informer()} {
 		if _, err := a.loop.Watch(inf, loop.Constant(a.key)); err != nil {
 			return nil, err
 		}
@@ -72,7 +74,8 @@ func (a *Authority) sync(ctx context.Context, _ loop.Key) error {
 	if err != nil {
 		return err
 	}
-	if err := a.trust(ctx, data[certs.BundleKey]); err != nil {
+	bundle := data[certs.BundleKey]
+	if err := errors.Join(a.trustMutating(ctx, bundle), a.trustValidating(ctx, bundle)); err != nil {
 		return err
 	}
 	return loop.After(rotationCheck)
@@ -80,61 +83,64 @@ func (a *Authority) sync(ctx context.Context, _ loop.Key) error {
 
 // secret returns the data of the Secret, made or renewed where needed.
 func (a *Authority) secret(ctx context.Context) (map[string][]byte, error) {
-	have, err := a.cfg.Secrets.Lister().Secrets(a.cfg.Namespace).Get(a.cfg.Secret)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reading the certificates: %w", err)
-	}
-	want := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: a.cfg.Secret}, Type: corev1.SecretTypeOpaque}
-	if have != nil {
-		want = have.DeepCopy()
-	}
-	data, changed, err := certs.Ensure(want.Data, a.cfg.Hosts, a.cfg.Clock.Now())
-	if err != nil {
-		return nil, fmt.Errorf("making certificates: %w", err)
-	}
-	if !changed {
-		return data, nil
-	}
-	want.Data = data
-	secrets := a.cfg.Client.CoreV1().Secrets(a.cfg.Namespace)
-	if have == nil {
-		_, err = secrets.Create(ctx, want, metav1.CreateOptions{})
-	} else {
-		_, err = secrets.Update(ctx, want, metav1.UpdateOptions{})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("writing the certificates to secret %s/%s: %w", a.cfg.Namespace, a.cfg.Secret, err)
-	}
-	a.cfg.Log.Info("webhook certificates written")
-	return data, nil
+	return certs.Keeper{
+		Client: a.cfg.Client, Secrets: a.cfg.Secrets.Lister(), Namespace: a.cfg.Namespace, Name: a.cfg.Secret,
+		Hosts: a.cfg.Hosts, Clock: a.cfg.Clock, Log: a.cfg.Log,
+	}.Keep(ctx)
 }
 
-// trust puts the bundle into every webhook of the configuration.
-func (a *Authority) trust(ctx context.Context, bundle []byte) error {
-	have, err := a.cfg.Configurations.Lister().Get(a.cfg.Configuration)
+// trustMutating puts the bundle into every webhook of the MutatingWebhookConfiguration.
+func (a *Authority) trustMutating(ctx context.Context, bundle []byte) error {
+	have, err := a.cfg.Mutating.Lister().Get(a.cfg.Configuration)
 	if apierrors.IsNotFound(err) {
 		return nil // its creation wakes us
 	}
 	if err != nil {
-		return fmt.Errorf("reading the webhook configuration: %w", err)
+		return fmt.Errorf("reading the MutatingWebhookConfiguration: %w", err)
 	}
-	want := have.DeepCopy()
-	if !setBundle(want, bundle) {
+	want, changed := have.DeepCopy(), false
+	for i := range want.Webhooks {
+		changed = setBundle(&want.Webhooks[i].ClientConfig, bundle) || changed
+	}
+	if !changed {
 		return nil
 	}
 	_, err = a.cfg.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, want, metav1.UpdateOptions{})
 	if err != nil {
-		return fmt.Errorf("writing the caBundle of the webhook configuration %s: %w", want.Name, err)
+		return fmt.Errorf("writing the caBundle of the MutatingWebhookConfiguration %s: %w", want.Name, err)
 	}
-	a.cfg.Log.Info("webhook caBundle written")
+	a.cfg.Log.Info("webhook caBundle written", zap.String("kind", "MutatingWebhookConfiguration"))
 	return nil
 }
 
-func setBundle(c *admissionregistrationv1.MutatingWebhookConfiguration, bundle []byte) (changed bool) {
-	for i := range c.Webhooks {
-		if client := &c.Webhooks[i].ClientConfig; !bytes.Equal(client.CABundle, bundle) {
-			client.CABundle, changed = bundle, true
-		}
+// trustValidating does so with the ValidatingWebhookConfiguration.
+func (a *Authority) trustValidating(ctx context.Context, bundle []byte) error {
+	have, err := a.cfg.Validating.Lister().Get(a.cfg.Configuration)
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
-	return changed
+	if err != nil {
+		return fmt.Errorf("reading the ValidatingWebhookConfiguration: %w", err)
+	}
+	want, changed := have.DeepCopy(), false
+	for i := range want.Webhooks {
+		changed = setBundle(&want.Webhooks[i].ClientConfig, bundle) || changed
+	}
+	if !changed {
+		return nil
+	}
+	_, err = a.cfg.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Update(ctx, want, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("writing the caBundle of the ValidatingWebhookConfiguration %s: %w", want.Name, err)
+	}
+	a.cfg.Log.Info("webhook caBundle written", zap.String("kind", "ValidatingWebhookConfiguration"))
+	return nil
+}
+
+func setBundle(c *admissionregistrationv1.WebhookClientConfig, bundle []byte) (changed bool) {
+	if bytes.Equal(c.CABundle, bundle) {
+		return false
+	}
+	c.CABundle = bundle
+	return true
 }

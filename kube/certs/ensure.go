@@ -27,7 +27,7 @@ const (
 	servingLifetime = 365 * 24 * time.Hour
 	// caOverlap is how long a new authority is trusted before it signs.
 	caOverlap = 24 * time.Hour
-	caName    = "webhook-ca"
+	caName    = "serving-ca"
 )
 
 // Ensure returns what a Secret's data should be, given what it is, and whether that is

@@ -12,17 +12,39 @@ var ErrNoCertificate = errors.New("no certificate yet")
 // Source hands the latest certificate of a Secret to a server. The zero value is ready
 // to use; its methods are safe for concurrent use.
 type Source struct {
-	current atomic.Pointer[tls.Certificate]
+	current atomic.Pointer[served]
 }
 
-// Set takes the certificate from the data of a Secret that Ensure keeps. After an error
-// the former certificate stays in use.
+type served struct {
+	cert   *tls.Certificate
+	bundle []byte
+}
+
+// Set takes the certificate from the data of a Secret that Ensure keeps. It is served with
+// its authority, for clients that know that by its fingerprint. After an error the former
+// certificate stays in use.
 func (s *Source) Set(data map[string][]byte) error {
 	pair, err := ParsePair(data[CertKey], data[KeyKey])
 	if err != nil {
 		return err
 	}
-	s.current.Store(pair.TLS())
+	cert := pair.TLS()
+	for _, ca := range parseBundle(data[BundleKey]) {
+		if pair.Cert.CheckSignatureFrom(ca) == nil {
+			cert.Certificate = append(cert.Certificate, ca.Raw)
+			break
+		}
+	}
+	s.current.Store(&served{cert: cert, bundle: data[BundleKey]})
+	return nil
+}
+
+// Bundle returns, as PEM, the authorities of the certificates from now on: also the next
+// one, some time before it takes over. It is nil before the first Set.
+func (s *Source) Bundle() []byte {
+	if now := s.current.Load(); now != nil {
+		return now.bundle
+	}
 	return nil
 }
 
@@ -32,8 +54,8 @@ func (s *Source) Ready() bool { return s.current.Load() != nil }
 // GetCertificate is for tls.Config. Before the first Set it fails with
 // ErrNoCertificate.
 func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if cert := s.current.Load(); cert != nil {
-		return cert, nil
+	if now := s.current.Load(); now != nil {
+		return now.cert, nil
 	}
 	return nil, ErrNoCertificate
 }

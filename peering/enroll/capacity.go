@@ -14,7 +14,7 @@ func Free(nodes []corev1.Node, pods []corev1.Pod, percent int64) corev1.Resource
 	out := corev1.ResourceList{corev1.ResourceCPU: {}, corev1.ResourceMemory: {}, corev1.ResourcePods: {}}
 	counted := map[string]bool{}
 	for i := range nodes {
-		if !takesPods(&nodes[i]) {
+		if !TakesPods(&nodes[i]) {
 			continue
 		}
 		counted[nodes[i].Name] = true
@@ -53,7 +53,9 @@ func share(name corev1.ResourceName, sum resource.Quantity, percent int64) resou
 	return *resource.NewQuantity(max(0, sum.Value()*percent/100), resource.DecimalSI)
 }
 
-func takesPods(node *corev1.Node) bool {
+// TakesPods reports whether pods of peers may run on a node: it is a real one, Ready, and
+// nothing keeps ordinary pods off it, as a taint, a cordon or its deletion does.
+func TakesPods(node *corev1.Node) bool {
 	if node.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode || node.Spec.Unschedulable || node.DeletionTimestamp != nil {
 		return false
 	}

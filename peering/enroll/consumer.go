@@ -56,14 +56,19 @@ func (c Cluster) Join(ctx context.Context, o Offer) error {
 	if err := c.check(o.Provider); err != nil {
 		return err
 	}
-	namespace, err := c.tenant(ctx, o.Provider)
+	namespace, err := c.Tenant(ctx, o.Provider)
 	if err != nil {
 		return err
 	}
 	if err := c.identity(ctx, namespace, o); err != nil {
 		return err
 	}
-	if err := c.record(ctx, o.Provider, func(*corev1beta1.ForeignClusterSpec) {}); err != nil {
+	err = c.edit(ctx, o.Provider, true, func(fc *corev1beta1.ForeignCluster) {
+		if fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringNo { // as Leave has written
+			fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringAuto
+		}
+	})
+	if err != nil {
 		return err
 	}
 	_, err = c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).Create(ctx, virtualNode(namespace, o), metav1.CreateOptions{FieldManager: fieldManager})
@@ -97,7 +102,7 @@ func virtualNode(namespace string, o Offer) *offloadingv1beta1.VirtualNode {
 func (c Cluster) identity(ctx context.Context, namespace string, o Offer) error {
 	want := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: o.Provider, Labels: map[string]string{
-			corev1beta1.IdentityTypeLabel: corev1beta1.IdentityControlPlane, corev1beta1.RemoteClusterIDLabel: o.Provider, managedBy: liqod,
+			corev1beta1.IdentityTypeLabel: corev1beta1.IdentityControlPlane, corev1beta1.RemoteClusterIDLabel: o.Provider, corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod,
 		}},
 		Data: map[string][]byte{corev1beta1.KubeconfigSecretKey: o.Kubeconfig},
 	}
@@ -131,14 +136,22 @@ func (c Cluster) identity(ctx context.Context, namespace string, o Offer) error 
 	return nil
 }
 
-// Leave ends the use of a provider: its virtual nodes are drained and go, then what is
-// known of it. The rights that it has here stay. It returns what is still being removed,
-// and is to be called until that is nothing.
-func (c Cluster) Leave(ctx context.Context, provider string) (left []string, err error) {
+// Leave ends the use of a provider: nothing more is asked of it, its virtual nodes are
+// drained and go, then what is known of it. The rights that it has here stay. With force
+// the provider is gone for ever: pods on its virtual nodes are removed without it. It
+// returns what is still being removed, and is to be called until that is nothing.
+func (c Cluster) Leave(ctx context.Context, provider string, force bool) (left []string, err error) {
 	if err := c.check(provider); err != nil {
 		return nil, err
 	}
 	namespace := corev1beta1.TenantNamespace(provider)
+	fc, err := c.foreignCluster(ctx, provider)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.stop(ctx, fc); err != nil {
+		return nil, err
+	}
 	nodes, err := c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the VirtualNodes of namespace %s: %w", namespace, err)
@@ -150,20 +163,29 @@ func (c Cluster) Leave(ctx context.Context, provider string) (left []string, err
 				return nil, fmt.Errorf("deleting VirtualNode %s/%s: %w", namespace, vn.Name, err)
 			}
 		}
+		if force {
+			if err := c.abandon(ctx, vn.Name); err != nil {
+				return nil, err
+			}
+		}
 		left = append(left, "virtual node "+vn.Name+told(vn.Status.Conditions))
 	}
 	if len(left) > 0 {
 		return left, nil
 	}
-	fc, err := c.foreignCluster(ctx, provider)
-	if err != nil {
-		return nil, err
+	away := force || fc == nil || !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionAPIServer)
+	if !away { // it is told while we have credentials
+		if left, err = c.asked(ctx, provider); err != nil || len(left) > 0 {
+			return left, err
+		}
 	}
-	away := fc == nil || !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionAPIServer)
 	if left, err = c.dropMap(ctx, namespace, provider, away); err != nil || len(left) > 0 {
 		return left, err
 	}
 	if err := c.dropIdentity(ctx, namespace, provider); err != nil {
+		return nil, err
+	}
+	if err := c.dropTokens(ctx, provider); err != nil {
 		return nil, err
 	}
 	if fc != nil && fc.Spec.UserName != "" {
@@ -217,11 +239,15 @@ func twins(m *offloadingv1beta1.NamespaceMap, provider string) (left []string) {
 // dropIdentity deletes the credentials for a provider.
 func (c Cluster) dropIdentity(ctx context.Context, namespace, provider string) error {
 	secrets := c.Core.CoreV1().Secrets(namespace)
-	list, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
+	list, err := secrets.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing the secrets of namespace %s: %w", namespace, err)
 	}
 	for i := range list.Items {
+		labels := list.Items[i].Labels
+		if labels[corev1beta1.IdentityTypeLabel] != corev1beta1.IdentityControlPlane && labels[corev1beta1.EnrolledLabel] != "true" {
+			continue
+		}
 		if err := secrets.Delete(ctx, list.Items[i].Name, apply.DeleteUID(&list.Items[i])); apply.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting secret %s/%s, the credentials for cluster %s: %w", namespace, list.Items[i].Name, provider, err)
 		}
@@ -276,7 +302,8 @@ func (c Cluster) forget(ctx context.Context, peer string) (left []string, err er
 	if err != nil {
 		return nil, err
 	}
-	if fc != nil {
+	// One that was discovered would come again, and forget that it is not wanted.
+	if fc != nil && fc.Labels[corev1beta1.DiscoveredLabel] == "" {
 		if err := c.Liqod.CoreV1beta1().ForeignClusters().Delete(ctx, fc.Name, apply.DeleteUID(fc)); apply.IgnoreGone(err) != nil {
 			return nil, fmt.Errorf("deleting ForeignCluster %s: %w", fc.Name, err)
 		}

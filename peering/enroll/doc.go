@@ -1,6 +1,6 @@
 // Package enroll makes and ends peerings with the rights of an administrator: it writes
 // what docs/manual-peering.md tells people to write, in the cluster that gives capacity
-// (Admit, Dismiss) and in the one that uses it (Join, Leave). Whatever is there already
+// (Admit, Dismiss) and in the one that uses it (Join or, with a token, Accept; Leave). Whatever is there already
 // and is right is left as it is, so each of these may be interrupted anywhere and asked
 // for again. Two clusters may use each other: neither direction touches the other's.
 package enroll
@@ -19,10 +19,10 @@ import (
 
 // Cluster is one of the two, with an administrator's rights.
 type Cluster struct {
-	// ID of the cluster among its peers.
-	ID    string
-	Core  kubernetes.Interface
-	Liqod versioned.Interface
+	// ID of the cluster among its peers, and the namespace that liqod is installed in.
+	ID, Namespace string
+	Core          kubernetes.Interface
+	Liqod         versioned.Interface
 }
 
 // Installed returns the id of the cluster that core reaches, and the namespace that liqod

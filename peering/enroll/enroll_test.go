@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,6 +22,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqofake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 // cluster is one with fake clients. Its writes are numbered; that number broken fails.
@@ -195,7 +197,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	unpeer := func(ctx context.Context, rome, milan *cluster) error {
 		for _, step := range []func() ([]string, error){
-			func() ([]string, error) { return rome.Leave(ctx, "milan") },
+			func() ([]string, error) { return rome.Leave(ctx, "milan", false) },
 			func() ([]string, error) { return milan.Dismiss(ctx, "rome") },
 		} {
 			for {
@@ -247,6 +249,61 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestSpentTokens: those that a consumer has used up go with it.
+func TestSpentTokens(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	milan := newCluster("milan")
+	milan.Namespace = "liqod"
+	used := func(id string, uses int, by ...string) *corev1.Secret {
+		var redemptions []trust.Redemption
+		for _, consumer := range by {
+			redemptions = append(redemptions, trust.Redemption{ClusterID: consumer, Serial: "s"})
+		}
+		secret, err := trust.WithRedemptions(trust.NewSecret("liqod", trust.Record{ID: id, Hash: trust.Hash("x"), Uses: uses}), redemptions)
+		require.NoError(t, err)
+		return secret
+	}
+	for _, secret := range []*corev1.Secret{used("spent", 1, "rome"), used("new", 1), used("shared", 2, "rome", "genoa"), used("more", 2, "rome"), used("any", 0)} {
+		_, err := milan.Core.CoreV1().Secrets("liqod").Create(ctx, secret, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err := milan.Dismiss(ctx, "rome")
+	require.NoError(t, err)
+	list, err := milan.Core.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	require.ElementsMatch(t, []string{"token-new", "token-shared", "token-more", "token-any"}, names)
+}
+
+// TestLeftRequests: those for certificates of a consumer that a killed process has left go
+// with it, and no others.
+func TestLeftRequests(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	milan := newCluster("milan")
+	requests := milan.Core.CertificatesV1().CertificateSigningRequests()
+	for name, by := range map[string][2]string{
+		"liqod-peer-rome-1": {"liqod", "rome"}, "liqod-peer-genoa-1": {"liqod", "genoa"}, "theirs": {"liqod", "rome"}, "liqod-peer-rome-2": {"somebody", "rome"},
+	} {
+		_, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: by[0], corev1beta1.RemoteClusterIDLabel: by[1]}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err := milan.Dismiss(ctx, "rome")
+	require.NoError(t, err)
+	list, err := requests.List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	require.ElementsMatch(t, []string{"liqod-peer-genoa-1", "theirs", "liqod-peer-rome-2"}, names)
+}
+
 // TestTwoWays: ending one direction leaves the other.
 func TestTwoWays(t *testing.T) {
 	t.Parallel()
@@ -265,10 +322,10 @@ func TestTwoWays(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "system:serviceaccount:liqo-tenant-rome:peer-1", fc.Spec.UserName, "joining takes no rights away")
 
-	left, err := milan.Leave(ctx, "rome")
+	left, err := milan.Leave(ctx, "rome", false)
 	require.NoError(t, err)
 	require.Equal(t, []string{"virtual node rome is being drained"}, left)
-	left, err = milan.Leave(ctx, "rome")
+	left, err = milan.Leave(ctx, "rome", false)
 	require.NoError(t, err)
 	require.Empty(t, left)
 	require.Equal(t, alone, milan.state(t), "rome still uses milan")
@@ -279,6 +336,32 @@ func TestTwoWays(t *testing.T) {
 	fc, err = rome.Liqod.CoreV1beta1().ForeignClusters().Get(ctx, "milan", metav1.GetOptions{})
 	require.NoError(t, err, "rome still uses milan")
 	require.Empty(t, fc.Spec.UserName)
+}
+
+// TestDismissInvited: a token that was sent in return, and is not used yet, gives nobody
+// rights again; what others made under that name stays.
+func TestDismissInvited(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rome := newCluster("rome")
+	rome.Namespace = "liqod"
+	make := func(labels map[string]string, name string) {
+		_, err := rome.core.CoreV1().Secrets("liqod").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	make(map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}, "token-back-milan")
+	make(map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}, "peer-milan-back")
+	make(nil, "token-back-turin")
+	for _, peer := range []string{"milan", "turin"} {
+		_, err := rome.Leave(ctx, peer, false)
+		require.NoError(t, err)
+		_, err = rome.Dismiss(ctx, peer)
+		require.NoError(t, err)
+	}
+	left, err := rome.core.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, left.Items, 1)
+	require.Equal(t, "token-back-turin", left.Items[0].Name)
 }
 
 // TestLeaveWaits for a provider that answers to remove what we have there.
@@ -301,7 +384,7 @@ func TestLeaveWaits(t *testing.T) {
 					Status: corev1beta1.ForeignClusterStatus{Conditions: []metav1.Condition{{Type: corev1beta1.ConditionAPIServer, Status: tc.api}}}},
 				&offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
 					Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{"shop": tc.twin}}})
-			left, err := rome.Leave(ctx, "milan")
+			left, err := rome.Leave(ctx, "milan", false)
 			require.NoError(t, err)
 			require.Equal(t, tc.left, left)
 		})

@@ -3,6 +3,7 @@ package enroll
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,11 +15,12 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 // accountPrefix, followed by a number that is new with each enrolment, is the name of the
 // ServiceAccount that a consumer authenticates as.
-const accountPrefix = "peer-"
+const accountPrefix = corev1beta1.PeerAccountPrefix
 
 // tokenPoll is the time between two looks at whether a token has been made.
 const tokenPoll = 100 * time.Millisecond
@@ -48,7 +50,7 @@ func (c Cluster) Admit(ctx context.Context, a Admission) (Credentials, error) {
 	if err := c.check(a.Consumer); err != nil {
 		return Credentials{}, err
 	}
-	namespace, err := c.tenant(ctx, a.Consumer)
+	namespace, err := c.Tenant(ctx, a.Consumer)
 	if err != nil {
 		return Credentials{}, err
 	}
@@ -61,7 +63,7 @@ func (c Cluster) Admit(ctx context.Context, a Admission) (Credentials, error) {
 		return Credentials{}, err
 	}
 	out := Credentials{
-		User:  "system:serviceaccount:" + namespace + ":" + account,
+		User:  corev1beta1.PeerAccountUser(a.Consumer, account),
 		Token: string(secret.Data[corev1.ServiceAccountTokenKey]), CA: secret.Data[corev1.ServiceAccountRootCAKey],
 	}
 	// Last: until now the user has no rights.
@@ -82,10 +84,11 @@ func (c Cluster) account(ctx context.Context, consumer, namespace string) (strin
 	}
 	current := ""
 	if fc != nil {
-		if fc.Spec.UserName != "" && !strings.HasPrefix(fc.Spec.UserName, "system:serviceaccount:"+namespace+":"+accountPrefix) {
+		account := strings.TrimPrefix(fc.Spec.UserName, corev1beta1.PeerAccountUser(consumer, ""))
+		if _, ours := enrolment(account); fc.Spec.UserName != "" && !ours {
 			return "", fmt.Errorf("ForeignCluster %s has spec.userName %q, which was not made by this: empty it to replace those credentials by new ones", fc.Name, fc.Spec.UserName)
 		}
-		current = strings.TrimPrefix(fc.Spec.UserName, "system:serviceaccount:"+namespace+":")
+		current = account
 	}
 	list, err := c.Core.CoreV1().ServiceAccounts(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -111,7 +114,7 @@ func (c Cluster) account(ctx context.Context, consumer, namespace string) (strin
 	}
 	name := accountPrefix + strconv.Itoa(last+1)
 	_, err = c.Core.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{managedBy: liqod}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}},
 	}, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return "", fmt.Errorf("creating service account %s/%s: %w", namespace, name, err)
@@ -125,12 +128,12 @@ func enrolment(name string) (int, bool) {
 	return number, err == nil && strings.HasPrefix(name, accountPrefix)
 }
 
-// retire deletes the ServiceAccounts of earlier enrolments that were made here, and their
-// tokens.
+// retire deletes the ServiceAccounts of earlier enrolments that were made here, or by the
+// authentication endpoint, and their tokens.
 func (c Cluster) retire(ctx context.Context, namespace string, all []corev1.ServiceAccount) error {
 	for i := range all {
 		sa := &all[i]
-		if _, ok := enrolment(sa.Name); !ok || sa.Labels[managedBy] != liqod {
+		if !strings.HasPrefix(sa.Name, accountPrefix) || sa.Labels[corev1beta1.MadeByLabel] != corev1beta1.MadeByLiqod {
 			continue
 		}
 		if err := c.Core.CoreV1().ServiceAccounts(namespace).Delete(ctx, sa.Name, apply.DeleteUID(sa)); apply.IgnoreGone(err) != nil {
@@ -148,7 +151,7 @@ func (c Cluster) token(ctx context.Context, namespace, account string) (*corev1.
 	secrets := c.Core.CoreV1().Secrets(namespace)
 	_, err := secrets.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: account, Labels: map[string]string{managedBy: liqod},
+			Name: account, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod},
 			Annotations: map[string]string{corev1.ServiceAccountNameKey: account},
 		},
 		Type: corev1.SecretTypeServiceAccountToken,
@@ -180,6 +183,10 @@ func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, e
 	if err := c.check(consumer); err != nil {
 		return nil, err
 	}
+	// First: one that was sent, and is not used yet, would bring the rights back.
+	if err := c.dropMade(ctx, trust.SecretName(trust.BackID(consumer))); err != nil {
+		return nil, err
+	}
 	fc, err := c.foreignCluster(ctx, consumer)
 	if err != nil {
 		return nil, err
@@ -200,9 +207,64 @@ func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, e
 	if left, err = c.dropCopies(ctx, consumer); err != nil || len(left) > 0 {
 		return left, err
 	}
+	if err := c.dropSpent(ctx, consumer); err != nil {
+		return nil, err
+	}
+	if err := c.dropRequests(ctx, consumer); err != nil {
+		return nil, err
+	}
 	uses, err := c.uses(ctx, consumer)
 	if err != nil || uses {
 		return nil, err
 	}
 	return c.forget(ctx, consumer)
+}
+
+// dropSpent deletes the Secrets of tokens that a consumer alone has used up: they are good
+// for nothing but to remember that. Those that people wrote, in clear, stay.
+func (c Cluster) dropSpent(ctx context.Context, consumer string) error {
+	if c.Namespace == "" {
+		return nil
+	}
+	secrets := c.Core.CoreV1().Secrets(c.Namespace)
+	list, err := secrets.List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1beta1.PeeringTokenType})
+	if err != nil {
+		return fmt.Errorf("listing the tokens for peers in namespace %s: %w", c.Namespace, err)
+	}
+	for i := range list.Items {
+		secret := &list.Items[i]
+		token, err := trust.ReadSecret(secret)
+		_, byHand := secret.Data[trust.TokenKey]
+		others := slices.ContainsFunc(token.Redemptions, func(r trust.Redemption) bool { return r.ClusterID != consumer })
+		if err != nil || !token.UsedUp() || others || byHand {
+			continue
+		}
+		if err := secrets.Delete(ctx, secret.Name, apply.DeleteUID(secret)); apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting secret %s/%s: %w", c.Namespace, secret.Name, err)
+		}
+	}
+	return nil
+}
+
+// dropRequests deletes the requests for certificates of a consumer that a process which was
+// killed has left.
+func (c Cluster) dropRequests(ctx context.Context, consumer string) error {
+	requests := c.Core.CertificatesV1().CertificateSigningRequests()
+	list, err := requests.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod + "," + corev1beta1.RemoteClusterIDLabel + "=" + consumer})
+	if apply.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("listing the certificate requests of cluster %s: %w", consumer, err)
+	}
+	if err != nil {
+		return nil // the cluster signs none
+	}
+	for i := range list.Items {
+		request := &list.Items[i]
+		if !strings.HasPrefix(request.Name, corev1beta1.PeerRequestPrefix+consumer+"-") {
+			continue
+		}
+		if err := requests.Delete(ctx, request.Name, apply.DeleteUID(request)); apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting certificate request %s: %w", request.Name, err)
+		}
+	}
+	return nil
 }

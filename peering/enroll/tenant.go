@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	managedBy    = "app.kubernetes.io/managed-by"
-	liqod        = "liqod"
 	fieldManager = "liqod-enroll"
 )
 
@@ -35,8 +33,8 @@ func (c Cluster) check(peer string) error {
 	return nil
 }
 
-// tenant makes the tenant namespace of a peer, or completes its labels.
-func (c Cluster) tenant(ctx context.Context, peer string) (string, error) {
+// Tenant makes the tenant namespace of a peer, or completes its labels, and returns its name.
+func (c Cluster) Tenant(ctx context.Context, peer string) (string, error) {
 	name := corev1beta1.TenantNamespace(peer)
 	want := map[string]string{corev1beta1.RemoteClusterIDLabel: peer, corev1beta1.TenantNamespaceLabel: "true"}
 	namespaces := c.Core.CoreV1().Namespaces()
@@ -66,6 +64,11 @@ func (c Cluster) tenant(ctx context.Context, peer string) (string, error) {
 		return "", fmt.Errorf("labelling namespace %s: %w", name, err)
 	}
 	return name, nil
+}
+
+// OwnedBy makes an object of liqod's namespace go with the record of a peer.
+func OwnedBy(fc *corev1beta1.ForeignCluster) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: corev1beta1.SchemeGroupVersion.String(), Kind: "ForeignCluster", Name: fc.Name, UID: fc.UID}
 }
 
 // foreignCluster returns the record of a peer, whatever its name is; nil if there is none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,8 +31,13 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// ErrReplaced says that another cluster answers where a peer was.
-var ErrReplaced = errors.New("another cluster answers at the peer's address")
+// Errors of Identity.
+var (
+	// ErrReplaced says that another cluster answers where a peer was.
+	ErrReplaced = errors.New("another cluster answers at the peer's address")
+	// ErrSelf says that a peer is this cluster itself.
+	ErrSelf = errors.New("a cluster is not peered with itself")
+)
 
 // recheckDelay is how soon a cluster is asked again who it is, after it was the wrong
 // one or did not say.
@@ -74,6 +80,7 @@ type Conditions struct {
 	clusters   listers.ForeignClusterLister
 	nodes      offloadinglisters.VirtualNodeLister
 	namespaces corelisters.NamespaceLister
+	sources    map[string]Source // by type of condition; not written to once it runs
 
 	mu      sync.Mutex
 	probing map[string]*prober // by cluster id
@@ -87,6 +94,7 @@ func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
 		nodes:      cfg.VirtualNodes.Lister(),
 		namespaces: cfg.Namespaces.Lister(),
 		probing:    map[string]*prober{},
+		sources:    map[string]Source{},
 	}
 	c.loop = loop.New(loop.Config{Name: "foreigncluster", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
 	cfg.Directory.Subscribe(func(id string) { c.loop.Add(loop.Key{Name: id}) })
@@ -94,7 +102,7 @@ func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
 	}{
-		{cfg.ForeignClusters.Informer(), clusterKey},
+		{cfg.ForeignClusters.Informer(), c.clusterKeys},
 		{cfg.Namespaces.Informer(), namespaceKey},
 		{cfg.VirtualNodes.Informer(), func(obj any) []loop.Key {
 			if vn, ok := obj.(*offloadingv1beta1.VirtualNode); ok {
@@ -126,6 +134,25 @@ func (c *Conditions) Run(ctx context.Context, workers int) error {
 	return err
 }
 
+// clusterKeys returns the peer of a ForeignCluster, and those that are the same cluster.
+func (c *Conditions) clusterKeys(obj any) []loop.Key {
+	keys := clusterKey(obj)
+	fc, ok := obj.(*corev1beta1.ForeignCluster)
+	if !ok || fc.Status.ClusterUID == "" {
+		return keys
+	}
+	all, err := c.clusters.List(labels.Everything())
+	if err != nil {
+		return keys
+	}
+	for _, other := range all {
+		if other.Status.ClusterUID == fc.Status.ClusterUID && other.Spec.ClusterID != fc.Spec.ClusterID {
+			keys = append(keys, loop.Key{Name: other.Spec.ClusterID})
+		}
+	}
+	return keys
+}
+
 func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
 	fcs, err := clustersOf(c.clusters, id)
@@ -152,6 +179,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 		return err
 	}
 	for _, fc := range fcs {
+		f.told = c.ask(fc)
 		if err := c.report(ctx, fc, f); err != nil {
 			return err
 		}
@@ -173,6 +201,11 @@ func (c *Conditions) gather(f *facts) error {
 	for _, vn := range nodes {
 		f.virtualNode = f.virtualNode || vn.Spec.ClusterID == f.clusterID
 	}
+	all, err := c.clusters.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	f.ownUID, f.namesakes = c.ownUID(), namesakes(all, f.clusterID, f.uid)
 	ns, err := c.namespaces.Get(corev1beta1.TenantNamespace(f.clusterID))
 	if err == nil {
 		_, f.tenant = peerOf(ns)
@@ -180,6 +213,27 @@ func (c *Conditions) gather(f *facts) error {
 		f.tenant = f.tenant && ns.DeletionTimestamp == nil
 	}
 	return nil
+}
+
+// ownUID returns the UID of this cluster's kube-system namespace; empty if it is not known.
+func (c *Conditions) ownUID() types.UID {
+	ns, err := c.namespaces.Get(metav1.NamespaceSystem)
+	if err != nil {
+		return ""
+	}
+	return ns.UID
+}
+
+// namesakes returns the ForeignClusters of other ids whose recorded cluster is the one of
+// that UID.
+func namesakes(all []*corev1beta1.ForeignCluster, id string, uid types.UID) (names []string) {
+	for _, fc := range all {
+		if uid != "" && fc.Status.ClusterUID == uid && fc.Spec.ClusterID != id && fc.DeletionTimestamp == nil {
+			names = append(names, fc.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // report writes the status of a ForeignCluster if it has changed.
@@ -197,8 +251,8 @@ func (c *Conditions) report(ctx context.Context, fc *corev1beta1.ForeignCluster,
 	return nil
 }
 
-// Identity fails unless the cluster that clients reach is the recorded one, or none is
-// recorded yet. It asks the cluster each time.
+// Identity fails unless the cluster that clients reach is the recorded one, or, where none
+// is recorded yet, another one than this. It asks the cluster each time.
 func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubernetes.Interface) error {
 	fcs, err := clustersOf(c.clusters, clusterID)
 	if err != nil {
@@ -208,14 +262,21 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubern
 	for _, fc := range fcs {
 		want = fc.Status.ClusterUID
 	}
-	if want == "" {
-		return nil
+	if clusterID == c.cfg.ClusterID {
+		return ErrSelf
 	}
 	have, err := clusterUID(ctx, core)
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		c.forgetIdentity(clusterID) // our rights there are gone: that is said, and what ends does not wait
+		c.loop.Add(loop.Key{Name: clusterID})
+	}
 	if err != nil {
 		return err
 	}
-	if have != want {
+	if have == c.ownUID() {
+		return fmt.Errorf("%w: it is this cluster that answers at the address of %s", ErrSelf, clusterID)
+	}
+	if want != "" && have != want {
 		return fmt.Errorf("%w: its kube-system namespace has UID %s, recorded is %s", ErrReplaced, have, want)
 	}
 	return nil

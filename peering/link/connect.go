@@ -17,7 +17,8 @@ func Connector(settings client.Settings) func(kubeconfig []byte) (Clients, error
 		if err != nil {
 			return Clients{}, err
 		}
-		cfg = client.Harden(cfg, settings)
+		way := client.NewWay(cfg)
+		cfg = client.Harden(way.Config(), settings)
 		core, err := kubernetes.NewForConfig(client.Core(cfg))
 		if err != nil {
 			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
@@ -26,6 +27,10 @@ func Connector(settings client.Settings) func(kubeconfig []byte) (Clients, error
 		if err != nil {
 			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
 		}
-		return Clients{Host: cfg.Host, Core: core, Liqo: liqo, Ready: Readyz(core)}, nil
+		renew := func(kubeconfig []byte) bool {
+			cfg, err := client.FromKubeconfig(kubeconfig)
+			return err == nil && way.Renew(cfg)
+		}
+		return Clients{Host: cfg.Host, Core: core, Liqo: liqo, Ready: Readyz(core), Renew: renew}, nil
 	}
 }

@@ -32,18 +32,24 @@ type Clients struct {
 	// Ready fails unless the peer's API server says that it is ready. It returns soon
 	// after its context is done.
 	Ready func(ctx context.Context) error
+	// Renew makes the clients use other credentials of the same user for the same server,
+	// and reports whether they are that: what runs goes on. It may be nil.
+	Renew func(kubeconfig []byte) bool
 }
 
 // Endpoint is what is known of the way to one peer.
 type Endpoint struct {
 	// Secret is where the credentials are from, as namespace/name.
 	Secret string
-	// Revision differs between different credentials.
+	// Revision differs between different servers and users. Renewed credentials have that
+	// of the first ones.
 	Revision string
 	// Clients are usable if Problem is empty.
 	Clients Clients
 	// Problem says what is wrong with the credentials, and what is accepted.
 	Problem string
+
+	digest string // of the kubeconfig
 }
 
 // DirectoryConfig configures a Directory.
@@ -220,13 +226,21 @@ func (d *Directory) refresh(namespace string) {
 }
 
 // connect makes an endpoint of a Secret, or returns the present one if it is of the
-// same credentials.
+// same credentials, or has taken them as a renewal of its own.
 func (d *Directory) connect(id string, secret *corev1.Secret) Endpoint {
 	data := secret.Data[corev1beta1.KubeconfigSecretKey]
 	sum := sha256.Sum256(data)
-	e := Endpoint{Secret: secret.Namespace + "/" + secret.Name, Revision: hex.EncodeToString(sum[:])}
-	if have, ok := d.Endpoint(id); ok && have.Secret == e.Secret && have.Revision == e.Revision {
-		return have
+	digest := hex.EncodeToString(sum[:])
+	e := Endpoint{Secret: secret.Namespace + "/" + secret.Name, Revision: digest, digest: digest}
+	if have, ok := d.Endpoint(id); ok && have.Secret == e.Secret {
+		if have.digest == digest {
+			return have
+		}
+		if have.Problem == "" && have.Clients.Renew != nil && have.Clients.Renew(data) {
+			d.cfg.Log.Info("credentials of peer renewed", zap.String("peer", id), zap.String("secret", e.Secret))
+			have.digest = digest
+			return have
+		}
 	}
 	if len(data) == 0 {
 		e.Problem = fmt.Sprintf("Secret %s has no key %s: it must hold a kubeconfig that reaches cluster %s", e.Secret, corev1beta1.KubeconfigSecretKey, id)

@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 const (
@@ -48,7 +50,7 @@ func TestPeerLife(t *testing.T) {
 	p.set(errors.New("connection refused"))
 	w.awaits(server, "False APIServerNotReady")
 	require.Contains(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server).Message, "connection refused")
-	w.awaits(ready, "False CheckFailed")
+	w.awaits(ready, "False APIServerNotReady")
 	p.set(nil)
 	w.awaits(ready, "True AllChecksPassed")
 
@@ -104,6 +106,28 @@ func TestBrokenCredentials(t *testing.T) {
 			w.awaits(server, "True APIServerReady")
 		})
 	}
+}
+
+// A peer that has taken our rights back answers, and does not count as one that does: what
+// ends does not wait for it.
+func TestRightsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k"))
+	p := newPeer("u")
+	var taken atomic.Bool
+	p.core.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return taken.Load(), nil, apierrors.NewForbidden(rbacv1.Resource("namespaces"), "kube-system", errors.New("no right"))
+	})
+	w.addPeer("k", p)
+	w.run()
+	w.awaits(server, "True APIServerReady")
+	taken.Store(true)
+	require.True(t, apierrors.IsForbidden(w.conditions.Identity(t.Context(), "milan", p.core)))
+	w.awaits(server, "Unknown IdentityUnknown")
+	require.EqualValues(t, "u", w.cluster("milan").Status.ClusterUID)
+	taken.Store(false)
+	w.conditions.loop.Add(loop.Key{Name: "milan"})
+	w.awaits(server, "True APIServerReady")
 }
 
 func TestUnknownIdentity(t *testing.T) {
@@ -236,7 +260,7 @@ func TestTwoClustersOfOneID(t *testing.T) {
 	second.Name = "milan-again"
 	w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"), second)
 	w.run()
-	w.awaits(ready, "False CheckFailed")
+	w.awaits(ready, "False DuplicateClusterID")
 	w.settled()
 	all, err := w.core.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -262,11 +286,11 @@ func TestStatusOfFacts(t *testing.T) {
 		"both":            {facts{user: "u", tenant: true, virtualNode: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleConsumerAndProvider},
 		"probing":         {facts{credentials: true}, nil, "Unknown Probing", "Unknown Probing", corev1beta1.RoleProvider},
 		"taken over up":   {facts{credentials: true}, []metav1.Condition{condition(server, "True", "APIServerReady")}, "True APIServerReady", "True AllChecksPassed", corev1beta1.RoleProvider},
-		"taken over down": {facts{credentials: true}, []metav1.Condition{condition(server, "False", "APIServerNotReady")}, "False APIServerNotReady", "False CheckFailed", corev1beta1.RoleProvider},
+		"taken over down": {facts{credentials: true}, []metav1.Condition{condition(server, "False", "APIServerNotReady")}, "False APIServerNotReady", "False APIServerNotReady", corev1beta1.RoleProvider},
 		"mended secret":   {facts{credentials: true}, []metav1.Condition{condition(server, "False", "InvalidCredentials")}, "Unknown Probing", "Unknown Probing", corev1beta1.RoleProvider},
 		"up":              {facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}, nil, "True APIServerReady", "True AllChecksPassed", corev1beta1.RoleProvider},
 		"up, network down": {facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}, []metav1.Condition{condition(corev1beta1.ConditionNetwork, "False", "x")},
-			"True APIServerReady", "False CheckFailed", corev1beta1.RoleProvider},
+			"True APIServerReady", "False x", corev1beta1.RoleProvider},
 		"credentials gone": {facts{virtualNode: true}, []metav1.Condition{condition(server, "True", "APIServerReady")}, "", "Unknown NoCredentials", corev1beta1.RoleProvider},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -315,4 +339,37 @@ func TestVirtualNodeMakesAProvider(t *testing.T) {
 	_, err := w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), vn, metav1.CreateOptions{})
 	require.NoError(t, err)
 	w.eventually("provider", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleProvider })
+}
+
+// TestRenewedCredentials: what runs is not disturbed by credentials of the same user.
+func TestRenewedCredentials(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k1"))
+	p := newPeer("u")
+	p.renews = map[string]bool{"k2": true}
+	w.addPeer("k1", p)
+	w.addPeer("k3", newPeer("u"))
+	told := make(chan string, 100)
+	w.directory.Subscribe(func(id string) { told <- id })
+	w.run()
+	w.awaits(server, "True APIServerReady")
+	require.Equal(t, "milan", <-told)
+	first, _ := w.directory.Endpoint("milan")
+	before := w.settled()
+
+	secrets := w.core.CoreV1().Secrets("liqo-tenant-milan")
+	_, err := secrets.Update(t.Context(), secret("milan", "a", "k2"), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.eventually("the endpoint has the new credentials", func() bool {
+		e, _ := w.directory.Endpoint("milan")
+		return e.digest != first.digest
+	})
+	renewed, _ := w.directory.Endpoint("milan")
+	require.Equal(t, first.Revision, renewed.Revision)
+	require.Empty(t, told, "nobody has to begin anew")
+	require.Equal(t, before+1, w.settled(), "but for the Secret nothing is written")
+
+	_, err = secrets.Update(t.Context(), secret("milan", "a", "k3"), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "milan", <-told, "those of another user are another way")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -44,6 +45,8 @@ const managedByLink = "peering" // value of liqo.io/managed-by
 
 // RightsConfig configures Rights.
 type RightsConfig struct {
+	// ClusterID is this cluster's id.
+	ClusterID string
 	// OwnNamespace and ServiceAccount are the controller's own.
 	OwnNamespace   string
 	ServiceAccount string
@@ -149,6 +152,9 @@ func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 			return err
 		}
 	}
+	if id == r.cfg.ClusterID {
+		user = "" // a cluster is not its own peer
+	}
 	ns, err := r.namespaces.Get(namespace)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading the tenant namespace: %w", err)
@@ -220,18 +226,33 @@ func clustersOf(lister listers.ForeignClusterLister, id string) ([]*corev1beta1.
 }
 
 // userOf returns the user that a peer's rights are bound to. It is empty if there is
-// none, or none that may be; in that case the text says why.
-func userOf(fcs []*corev1beta1.ForeignCluster, id string) (user, problem string) {
+// none, or none that may be; in that case the problem says why.
+func userOf(fcs []*corev1beta1.ForeignCluster, id string) (user string, p problem) {
 	switch {
 	case len(fcs) > 1:
-		return "", fmt.Sprintf("there are %d ForeignClusters with clusterID %s where one is accepted: the cluster has no rights here", len(fcs), id)
+		return "", problem{corev1beta1.ReasonDuplicateClusterID, fmt.Sprintf("there are %d ForeignClusters with clusterID %s where one is accepted (%s): the cluster has no rights here until only one is left",
+			len(fcs), id, namesOf(fcs))}
 	case len(fcs) == 0 || fcs[0].Spec.UserName == "":
-		return "", ""
+		return "", problem{}
 	}
 	user = fcs[0].Spec.UserName
 	if !corev1beta1.ValidPeerUser(id, user) {
-		return "", fmt.Sprintf("spec.userName %q is not this peer's: accepted are %s%s:<serial> and system:serviceaccount:%s:<name>",
-			user, corev1beta1.PeerUserPrefix, id, corev1beta1.TenantNamespace(id))
+		return "", problem{corev1beta1.ReasonInvalidUser, strangeUser(id, user)}
 	}
-	return user, ""
+	return user, problem{}
+}
+
+// strangeUser says that a user name is not one of a peer's.
+func strangeUser(id, user string) string {
+	return fmt.Sprintf("spec.userName %q is not this peer's: accepted are %s%s:<serial> and system:serviceaccount:%s:<name>",
+		user, corev1beta1.PeerUserPrefix, id, corev1beta1.TenantNamespace(id))
+}
+
+func namesOf(fcs []*corev1beta1.ForeignCluster) string {
+	names := make([]string, 0, len(fcs))
+	for _, fc := range fcs {
+		names = append(names, fc.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
 }

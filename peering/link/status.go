@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,35 +19,78 @@ import (
 // facts is all that the status of a ForeignCluster is made from.
 type facts struct {
 	clusterID, ownID string
-	user, problem    string // problem: what is wrong with the ForeignCluster itself
+	user             string
+	problem          problem // what is wrong with the ForeignCluster itself
+	ownUID           types.UID
+	namesakes        []string                     // other ForeignClusters whose recorded cluster answers here
+	told             map[string]*metav1.Condition // by type, what the sources say; nil: does not apply
 	credentials      bool
 	endpoint         Endpoint
 	state            probe.State
 	uid              types.UID // of the cluster that answers; empty if it has not said
 	unknown          error     // why it has not
 	virtualNode      bool
+	found            bool // by discovery
 	tenant           bool // the tenant namespace exists
 	now              time.Time
+}
+
+// problem is why a ForeignCluster is no peer, or none that anything is done for.
+type problem struct{ reason, message string }
+
+// condition types in the order in which they explain each other: without an identity no
+// API server, without an API server nothing else.
+var kinds = []string{
+	corev1beta1.ConditionAuthenticated, corev1beta1.ConditionAPIServer, corev1beta1.ConditionNetwork,
+	corev1beta1.ConditionOutgoingPeering, corev1beta1.ConditionIncomingPeering,
 }
 
 // status returns the status that follows from the facts and from what was known before.
 func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignClusterStatus {
 	out := *fc.Status.DeepCopy()
 	out.ObservedGeneration = fc.Generation
+	f.found = fc.Labels[corev1beta1.DiscoveredLabel] != ""
 	out.Role = f.role()
 	out.APIServerURL = f.endpoint.Clients.Host
 	out.TenantNamespace = f.tenantNamespaces()
-	if out.ClusterUID == "" {
+	out.Version = version(fc)
+	if out.ClusterUID == "" && !f.isSelf() {
 		out.ClusterUID = f.uid
 	}
 	replaced := f.uid != "" && out.ClusterUID != f.uid
-	if server := f.server(&out, replaced); server != nil {
-		f.set(&out.Conditions, fc, *server)
-	} else {
-		meta.RemoveStatusCondition(&out.Conditions, corev1beta1.ConditionAPIServer)
+	f.put(&out.Conditions, fc, corev1beta1.ConditionAPIServer, f.server(&out, replaced))
+	for kind, told := range f.told {
+		f.put(&out.Conditions, fc, kind, told)
 	}
+	f.put(&out.Conditions, fc, corev1beta1.ConditionUniqueID, contested(fc))
 	f.set(&out.Conditions, fc, f.ready(out.Conditions))
 	return out
+}
+
+// contested tells of another cluster that claims the peer's id; nil if none does.
+func contested(fc *corev1beta1.ForeignCluster) *metav1.Condition {
+	rival, id := fc.Annotations[corev1beta1.RivalUIDAnnotation], fc.Spec.ClusterID
+	if rival == "" {
+		return nil
+	}
+	return &metav1.Condition{Status: metav1.ConditionFalse, Reason: corev1beta1.ReasonClaimedByAnother, Message: fmt.Sprintf(
+		"another cluster (its kube-system namespace has UID %.64s) has asked to be %s, too, and was refused: give it an id of its own (discovery.config.clusterID of its chart); "+
+			"if %s was rebuilt, end its peering here first (liqod unpeer %s); if it will not come again: kubectl annotate foreigncluster %s %s-",
+		rival, id, id, id, fc.Name, corev1beta1.RivalUIDAnnotation)}
+}
+
+// isSelf reports whether it is this cluster that answers at the peer's address.
+func (f facts) isSelf() bool { return f.uid != "" && f.uid == f.ownUID }
+
+// put sets the condition of a type, or removes it if it does not apply.
+func (f facts) put(conditions *[]metav1.Condition, fc *corev1beta1.ForeignCluster, kind string, c *metav1.Condition) {
+	if c == nil {
+		meta.RemoveStatusCondition(conditions, kind)
+		return
+	}
+	own := *c
+	own.Type = kind
+	f.set(conditions, fc, own)
 }
 
 func (f facts) role() corev1beta1.RoleType {
@@ -113,43 +157,63 @@ func stable(err error) string {
 	return "the request for namespace kube-system is not answered"
 }
 
-// ready sums the checks up.
+// ready sums the checks up. Its reason is that of the first check that does not pass.
 func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 	out := metav1.Condition{Type: corev1beta1.ConditionReady}
-	if f.problem != "" {
-		out.Status, out.Reason, out.Message = metav1.ConditionFalse, corev1beta1.ReasonCheckFailed, f.problem
+	if p := f.trouble(); p.reason != "" {
+		out.Status, out.Reason, out.Message = metav1.ConditionFalse, p.reason, p.message
 		return out
 	}
-	checked := false
-	var pending *metav1.Condition
-	for _, kind := range []string{corev1beta1.ConditionAPIServer, corev1beta1.ConditionNetwork} {
-		c := meta.FindStatusCondition(conditions, kind)
-		switch {
-		case c == nil:
-			continue
-		case c.Status == metav1.ConditionFalse:
-			out.Status, out.Reason, out.Message = metav1.ConditionFalse, corev1beta1.ReasonCheckFailed, kind+": "+c.Message
-			return out
-		case c.Status == metav1.ConditionUnknown && pending == nil:
-			pending = c
+	var applies []metav1.Condition
+	for _, kind := range kinds {
+		if c := meta.FindStatusCondition(conditions, kind); c != nil {
+			applies = append(applies, *c)
 		}
-		checked = true
 	}
-	switch {
-	case !checked:
+	if len(applies) == 0 || f.lacksCredentials(conditions) {
 		out.Status, out.Reason, out.Message = f.unchecked()
-	case pending != nil:
-		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, pending.Reason, pending.Type+": "+pending.Message
-	default:
-		out.Status, out.Reason, out.Message = metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed, "all checks pass"
+		return out
 	}
+	for _, verdict := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
+		i := slices.IndexFunc(applies, func(c metav1.Condition) bool { return c.Status == verdict })
+		if i >= 0 {
+			out.Status, out.Reason, out.Message = verdict, applies[i].Reason, applies[i].Type+": "+applies[i].Message
+			return out
+		}
+	}
+	out.Status, out.Reason, out.Message = metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed, "all checks pass"
 	return out
+}
+
+// lacksCredentials reports whether an identity is there, as its source says, that cannot
+// be used yet.
+func (f facts) lacksCredentials(conditions []metav1.Condition) bool {
+	return !f.credentials && meta.IsStatusConditionTrue(conditions, corev1beta1.ConditionAuthenticated)
+}
+
+// trouble returns what is wrong with the peer as a whole, which no check repairs.
+func (f facts) trouble() problem {
+	switch {
+	case f.clusterID == f.ownID:
+		return problem{corev1beta1.ReasonSelfPeering, fmt.Sprintf("this cluster itself has the id %s: a cluster is not peered with itself; "+
+			"if another cluster has been given the same id, install one of them anew with an id of its own", f.ownID)}
+	case f.isSelf():
+		return problem{corev1beta1.ReasonSelfPeering, fmt.Sprintf("the cluster that answers at %s is this cluster itself, %s: nothing is done there", f.endpoint.Clients.Host, f.ownID)}
+	case f.problem.reason != "":
+		return f.problem
+	case len(f.namesakes) > 0:
+		return problem{corev1beta1.ReasonSameCluster, fmt.Sprintf("the same cluster (its kube-system namespace has UID %s) is the peer %s, too: delete one of the ForeignClusters",
+			f.uid, strings.Join(f.namesakes, ", "))}
+	}
+	return problem{}
 }
 
 // unchecked is the verdict on a peer that no check applies to.
 func (f facts) unchecked() (status metav1.ConditionStatus, reason, message string) {
 	namespace := corev1beta1.TenantNamespace(f.clusterID)
 	switch {
+	case f.found && f.role() == corev1beta1.RoleUnknown:
+		return metav1.ConditionUnknown, corev1beta1.ReasonNotPeered, "the cluster was found by discovery, and nothing has been asked of it: to use it, give spec.tokenSecretRef a token of it, and set spec.outgoingPeeringEnabled: Yes"
 	case f.role() != corev1beta1.RoleConsumer:
 		return metav1.ConditionUnknown, corev1beta1.ReasonNoCredentials, fmt.Sprintf("nothing can be checked from here: namespace %s has no Secret with the label %s=%s",
 			namespace, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)

@@ -28,7 +28,8 @@ import (
 
 // peer is a cluster that answers or not.
 type peer struct {
-	core *corefake.Clientset
+	core   *corefake.Clientset
+	renews map[string]bool // kubeconfigs that it takes as renewed ones
 
 	mu    sync.Mutex
 	fails error
@@ -87,7 +88,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		Namespaces: w.coreInformers.Core().V1().Namespaces(), Window: probe.Window{Size: 5, Failures: 3, Successes: 2},
 		Interval: 10 * time.Millisecond, Timeout: time.Second, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)})
 	require.NoError(t, err)
-	w.rights, err = NewRights(RightsConfig{OwnNamespace: "liqod", ServiceAccount: "liqod-controller", Core: w.core, Liqo: w.liqo,
+	w.rights, err = NewRights(RightsConfig{ClusterID: "rome", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", Core: w.core, Liqo: w.liqo,
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
 		RoleBindings: w.coreInformers.Rbac().V1().RoleBindings(), ClusterRoleBindings: w.coreInformers.Rbac().V1().ClusterRoleBindings(), Log: zaptest.NewLogger(t)})
 	require.NoError(t, err)
@@ -105,7 +106,7 @@ func (w *world) connect(kubeconfig []byte) (Clients, error) {
 	if p == nil {
 		return Clients{}, errors.New("accepted is a kubeconfig with inline credentials")
 	}
-	return Clients{Host: "https://" + string(kubeconfig), Core: p.core, Ready: p.ready}, nil
+	return Clients{Host: "https://" + string(kubeconfig), Core: p.core, Ready: p.ready, Renew: func(k []byte) bool { return p.renews[string(k)] }}, nil
 }
 
 func (w *world) addPeer(kubeconfig string, p *peer) {

@@ -32,6 +32,7 @@ type Credentials struct {
 	mu      sync.Mutex
 	data    []byte
 	config  *rest.Config
+	way     *client.Way
 	problem error
 	changed chan struct{}
 }
@@ -53,12 +54,20 @@ func (c *Credentials) Watch() error {
 	return nil
 }
 
-// Current returns what reaches the provider, or why there is nothing. changed is
-// closed when the answer is no longer true. Safe for concurrent use.
-func (c *Credentials) Current() (config *rest.Config, changed <-chan struct{}, err error) {
+// Current returns what reaches the provider now, or why there is nothing. It is the same
+// configuration for as long as the credentials are the same. Safe for concurrent use.
+func (c *Credentials) Current() (*rest.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.config, c.changed, c.problem
+	return c.config, c.problem
+}
+
+// present returns the way to the provider, or why there is none. changed is closed when
+// another one has come.
+func (c *Credentials) present() (way *client.Way, changed <-chan struct{}, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.way, c.changed, c.problem
 }
 
 // refresh reads the caches. Credentials that have gone or are broken replace good ones
@@ -83,6 +92,11 @@ func (c *Credentials) refresh() {
 		return
 	}
 	c.data, c.config, c.problem = data, config, nil
+	if c.way != nil && c.way.Renew(config) {
+		c.Log.Info("the provider's credentials were renewed")
+		return
+	}
+	c.way = client.NewWay(config)
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -104,13 +118,14 @@ func (c *Credentials) read() ([]byte, error) {
 	return data, nil
 }
 
-// Use runs work with the current credentials until ctx ends. When they change, work is
-// told to stop by its context, waited for, and run again with the new ones. While there
-// are none, waiting is called with the reason.
-func (c *Credentials) Use(ctx context.Context, work func(context.Context, *rest.Config) error, waiting func(error)) error {
+// Use runs work with the current credentials until ctx ends. Renewed ones of the same user
+// are used by what runs. When others come, or the provider is reached elsewhere, work is
+// told to stop by its context, waited for, and run again. While there are none, waiting is
+// called with the reason.
+func (c *Credentials) Use(ctx context.Context, work func(context.Context, *client.Way) error, waiting func(error)) error {
 	for ctx.Err() == nil {
-		config, changed, problem := c.Current()
-		if config == nil {
+		way, changed, problem := c.present()
+		if way == nil {
 			waiting(problem)
 			select {
 			case <-ctx.Done():
@@ -118,14 +133,14 @@ func (c *Credentials) Use(ctx context.Context, work func(context.Context, *rest.
 			}
 			continue
 		}
-		if err := c.useOnce(ctx, config, changed, work); err != nil {
+		if err := c.useOnce(ctx, way, changed, work); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Credentials) useOnce(ctx context.Context, config *rest.Config, changed <-chan struct{}, work func(context.Context, *rest.Config) error) error {
+func (c *Credentials) useOnce(ctx context.Context, way *client.Way, changed <-chan struct{}, work func(context.Context, *client.Way) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -136,5 +151,5 @@ func (c *Credentials) useOnce(ctx context.Context, config *rest.Config, changed 
 		case <-ctx.Done():
 		}
 	}()
-	return work(ctx, config)
+	return work(ctx, way)
 }

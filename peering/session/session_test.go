@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/kube/client"
 )
 
 // provider is an API server that can be another one, or away.
@@ -161,10 +163,10 @@ func TestUnreadableRecordKeepsTheGateClosed(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
-	secret := func(host string) *corev1.Secret {
+	secret := func(host string, token ...string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
 			Data: map[string][]byte{"kubeconfig": []byte("apiVersion: v1\nkind: Config\n" +
-				"clusters: [{name: c, cluster: {server: 'https://" + host + "'}}]\nusers: [{name: u, user: {token: t}}]\n" +
+				"clusters: [{name: c, cluster: {server: 'https://" + host + "'}}]\nusers: [{name: u, user: {token: 't" + strings.Join(token, "") + "'}}]\n" +
 				"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n")}}
 	}
 	core := fake.NewClientset()
@@ -183,8 +185,8 @@ func TestCredentials(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- c.Use(ctx, func(ctx context.Context, config *rest.Config) error {
-			hosts <- config.Host
+		done <- c.Use(ctx, func(ctx context.Context, way *client.Way) error {
+			hosts <- way.Config().Host
 			<-ctx.Done()
 			return nil
 		}, func(err error) { waited <- err })
@@ -202,6 +204,23 @@ func TestCredentials(t *testing.T) {
 	_, err = secrets.Update(t.Context(), secret("two"), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "https://two", <-hosts, "work runs again with the new credentials, and broken ones in between did not stop it")
+
+	// A token of the same account: eyJzdWIiOiJ1In0 is {"sub":"u"}.
+	for i, token := range []string{".eyJzdWIiOiJ1In0.1", ".eyJzdWIiOiJ1In0.2"} {
+		before, err := c.Current()
+		require.NoError(t, err)
+		_, err = secrets.Update(t.Context(), secret("two", token), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		eventually(t, func() bool { now, _ := c.Current(); return now != before }, "the credentials of the time are the new ones")
+		if i == 0 {
+			require.Equal(t, "https://two", <-hosts, "another user: work runs again")
+		}
+	}
+	select {
+	case <-hosts:
+		require.Fail(t, "renewed credentials do not end what runs")
+	case <-time.After(100 * time.Millisecond):
+	}
 	cancel()
 	require.NoError(t, <-done)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
@@ -53,12 +56,21 @@ func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
 	t.Helper()
 	s.home.ClearActions()
 	s.remote.ClearActions()
+	// Of what changes between a list and the watch that follows it, the fakes tell nothing.
+	var watched atomic.Bool
+	watched.Store(!mapped)
+	gate := func() error {
+		if !watched.Load() {
+			return errAway
+		}
+		return s.gate
+	}
 	core, own := informers.NewSharedInformerFactory(s.home, 0), externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
 	claims, err := NewClaims(ClaimsConfig{
 		Home: s.home, Remote: s.remote, Volumes: core.Core().V1().PersistentVolumes(),
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
-		Gate: func() error { return s.gate }, Verify: func(context.Context) error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
+		Gate: gate, Verify: func(context.Context) error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 2,
 	})
 	require.NoError(t, err)
@@ -78,8 +90,19 @@ func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
 		}
 	}
 	t.Cleanup(stop)
-	eventually(t, func() bool { tw := claims.twin("shop"); return !mapped || (tw != nil && tw.synced()) }, "the claims are known")
+	eventually(t, func() bool {
+		tw := claims.twin("shop")
+		return !mapped || (tw != nil && tw.synced() && watches(s.home) && watches(s.remote))
+	}, "the claims are known")
+	if !watched.Swap(true) {
+		claims.Resync()
+	}
 	return stop
+}
+
+// watches reports whether claims are watched.
+func watches(client *fake.Clientset) bool {
+	return slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool { return a.Matches("watch", "persistentvolumeclaims") })
 }
 
 func capacityOf(size string) corev1.ResourceList {
@@ -251,7 +274,8 @@ func TestClaimsOfOthersAreLeft(t *testing.T) {
 
 func TestNoStorageIsOffered(t *testing.T) {
 	s := storageSite(t)
-	s.add(s.home.Tracker(), claimAt("milan"))
+	s.home.PrependReactor("patch", "persistentvolumeclaims", s.patchAtHome)
+	s.add(s.home.Tracker(), claimAt("milan", func(c *corev1.PersistentVolumeClaim) { c.ResourceVersion = "1" }))
 	s.startClaims(t)
 	eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
 	require.Contains(t, <-s.events.Events, "ReschedulingRequired")

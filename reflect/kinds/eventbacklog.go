@@ -45,8 +45,14 @@ type backlog struct {
 	mu      sync.Mutex
 	entries map[loop.Key]*entry
 	waiting map[loop.Key]*entry
-	wake    chan struct{}
+	// told is when the newest event happened that home had, of each namespace and type, when
+	// this process began. Of those before it, what home lacks was dropped.
+	told map[kindOfEvent]int64
+	wake chan struct{}
 }
+
+// kindOfEvent are events that are written in the order in which they come.
+type kindOfEvent struct{ namespace, eventType string }
 
 // entry is one event. Its key is its name at home.
 type entry struct {
@@ -76,7 +82,7 @@ type job struct {
 }
 
 func newBacklog(cfg backlogConfig) *backlog {
-	return &backlog{cfg: cfg, entries: map[loop.Key]*entry{}, waiting: map[loop.Key]*entry{}, wake: make(chan struct{}, 1)}
+	return &backlog{cfg: cfg, entries: map[loop.Key]*entry{}, waiting: map[loop.Key]*entry{}, told: map[kindOfEvent]int64{}, wake: make(chan struct{}, 1)}
 }
 
 // seed notes that home has an event.
@@ -84,7 +90,10 @@ func (b *backlog) seed(have *corev1.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := loop.Key{Namespace: have.Namespace, Name: have.Name}
-	b.entries[key] = &entry{key: key, home: forge.StateOf(have), written: true}
+	e := &entry{key: key, home: forge.StateOf(have), written: true}
+	b.entries[key] = e
+	kind := kindOfEvent{have.Namespace, have.Type}
+	b.told[kind] = max(b.told[kind], e.home.Last())
 }
 
 // put takes the state of an event, forged for home. One that was listed may have happened
@@ -96,6 +105,11 @@ func (b *backlog) put(want *corev1.Event, listed bool, now time.Time) {
 	e := b.entries[key]
 	state := forge.StateOf(want)
 	switch {
+	case listed && state.Last() > 0 && state.Last() < b.told[kindOfEvent{want.Namespace, want.Type}]:
+		if e != nil {
+			e.gone = false
+		}
+		return
 	case e == nil:
 		if listed && state.Last() > 0 && now.Sub(time.UnixMicro(state.Last())) > b.cfg.tooOld {
 			b.cfg.dropped(droppedStale)
@@ -131,25 +145,36 @@ func (b *backlog) wait(e *entry) {
 	}
 }
 
-// makeRoom reports whether one more may wait. A warning takes the place of what is none.
+// makeRoom reports whether one more may wait: it takes the place of the one that has waited
+// longest, of those that are not warnings if there are any. What is no warning has no place
+// among warnings.
 func (b *backlog) makeRoom(eventType string) bool {
 	if len(b.waiting) < b.cfg.limit {
 		return true
 	}
-	if eventType != corev1.EventTypeWarning {
+	var out *entry
+	for _, e := range b.waiting {
+		if out == nil || e.yields(out) {
+			out = e
+		}
+	}
+	if eventType != corev1.EventTypeWarning && out.latest.Type == corev1.EventTypeWarning {
 		return false
 	}
-	for key, e := range b.waiting {
-		if e.latest.Type == corev1.EventTypeWarning {
-			continue
-		}
-		delete(b.waiting, key)
-		e.latest = nil
-		b.settle(e)
-		b.cfg.dropped(droppedOverflow)
-		return true
+	delete(b.waiting, out.key)
+	out.latest = nil
+	b.settle(out)
+	b.cfg.dropped(droppedOverflow)
+	return true
+}
+
+// yields reports whether e is given up before other is.
+func (e *entry) yields(other *entry) bool {
+	warning, otherWarning := e.latest.Type == corev1.EventTypeWarning, other.latest.Type == corev1.EventTypeWarning
+	if warning != otherWarning {
+		return otherWarning
 	}
-	return false
+	return e.due.Before(other.due)
 }
 
 // remove forgets an event that the provider has no more. What waits is written still: it
@@ -196,6 +221,7 @@ func (b *backlog) forget(namespace string) {
 	ofIt := func(key loop.Key, _ *entry) bool { return key.Namespace == namespace }
 	maps.DeleteFunc(b.entries, ofIt)
 	maps.DeleteFunc(b.waiting, ofIt)
+	maps.DeleteFunc(b.told, func(k kindOfEvent, _ int64) bool { return k.namespace == namespace })
 }
 
 // next returns the event that is to be written first: warnings before others, then what

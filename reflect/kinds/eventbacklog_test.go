@@ -62,22 +62,47 @@ func TestBacklogIsBounded(t *testing.T) {
 		want []string
 		lost int
 	}{
-		"within the limit":                      {[]*corev1.Event{occurred("a", 1), occurred("b", 1)}, []string{"a", "b"}, 0},
-		"one too many":                          {[]*corev1.Event{occurred("a", 1), occurred("b", 1), occurred("c", 1)}, []string{"a", "b"}, 1},
-		"again is no more":                      {[]*corev1.Event{occurred("a", 1), occurred("b", 1), occurred("b", 2)}, []string{"a", "b"}, 0},
-		"a warning takes the place of another":  {[]*corev1.Event{occurred("a", 1, warning), occurred("b", 1), occurred("c", 1, warning)}, []string{"a", "c"}, 1},
-		"a warning has no place among warnings": {[]*corev1.Event{occurred("a", 1, warning), occurred("b", 1, warning), occurred("c", 1, warning)}, []string{"a", "b"}, 1},
+		"within the limit":                     {[]*corev1.Event{occurred("a", 1), occurred("b", 1)}, []string{"a", "b"}, 0},
+		"one too many":                         {[]*corev1.Event{occurred("a", 1), occurred("b", 1), occurred("c", 1)}, []string{"b", "c"}, 1},
+		"again is no more":                     {[]*corev1.Event{occurred("a", 1), occurred("b", 1), occurred("b", 2)}, []string{"a", "b"}, 0},
+		"a warning takes the place of another": {[]*corev1.Event{occurred("a", 1, warning), occurred("b", 1), occurred("c", 1, warning)}, []string{"a", "c"}, 1},
+		"a warning among warnings":             {[]*corev1.Event{occurred("a", 1, warning), occurred("b", 1, warning), occurred("c", 1, warning)}, []string{"b", "c"}, 1},
+		"another has no place among warnings":  {[]*corev1.Event{occurred("a", 1, warning), occurred("b", 1, warning), occurred("c", 1)}, []string{"a", "b"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, dropped := testBacklog(2)
-			for _, e := range tc.put {
-				b.put(e, false, dawn)
+			for i, e := range tc.put {
+				b.put(e, false, dawn.Add(time.Duration(i)*time.Second))
 			}
-			require.ElementsMatch(t, tc.want, b.names(dawn))
+			require.ElementsMatch(t, tc.want, b.names(dawn.Add(time.Minute)))
 			require.Equal(t, tc.lost, dropped[droppedOverflow])
 			require.Len(t, b.entries, len(tc.want), "of what is dropped nothing is kept")
 		})
 	}
+}
+
+// What home lacks of the time before the newest event that it has was dropped: a restart
+// writes none of it. What happened since then was missed.
+func TestBacklogAfterARestart(t *testing.T) {
+	at := func(second int, more ...func(*corev1.Event)) func(*corev1.Event) {
+		return func(e *corev1.Event) {
+			e.LastTimestamp = metav1.NewTime(dawn.Add(time.Duration(second) * time.Second))
+			for _, change := range more {
+				change(e)
+			}
+		}
+	}
+	b, dropped := testBacklog(10)
+	b.seed(occurred("told", 1, at(10)))
+	b.seed(occurred("told often", 2, at(5)))
+	b.replace("shop", []*corev1.Event{
+		occurred("told", 1, at(10)), occurred("told often", 3, at(6)), occurred("dropped", 1, at(9)),
+		occurred("same second", 1, at(10)), occurred("missed", 1, at(11)), occurred("first warning", 1, at(1, warning)),
+	}, dawn.Add(time.Minute))
+	require.ElementsMatch(t, []string{"same second", "missed", "first warning"}, b.names(dawn.Add(time.Minute)))
+	require.Empty(t, dropped, "it was counted when it was dropped")
+	b.put(occurred("told often", 4, at(7)), false, dawn.Add(time.Minute))
+	require.Equal(t, []string{"told often"}, b.names(dawn.Add(time.Minute)), "what a watch shows has just happened, whatever the clock there says")
 }
 
 func TestBacklogWhileAWorkerHasTheEvent(t *testing.T) {

@@ -55,12 +55,15 @@ func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 	if forge.EqualStatus(&local.Status, &want, !p.takeMoved(local.UID)) {
 		return nil
 	}
+	if err := p.patchStatus(ctx, local, want); err != nil {
+		return err
+	}
 	if reason, message := symptom(want); reason != "" {
 		if before, _ := symptom(local.Status); before != reason {
 			p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reason, message)
 		}
 	}
-	return p.patchStatus(ctx, local, want)
+	return nil
 }
 
 func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
@@ -69,24 +72,27 @@ func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 		return fmt.Errorf("comparing pod status: %w", err)
 	}
 	written, err := p.cfg.Home.CoreV1().Pods(local.Namespace).Patch(ctx, local.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) {
+	switch {
+	case err == nil:
+		p.locals.Wrote(written)
 		return nil
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		return loop.After(staleRetry) // it has changed: its event wakes us
 	}
-	if err != nil {
-		return fmt.Errorf("writing pod status: %w", err)
-	}
-	p.locals.Wrote(written)
-	return nil
+	return fmt.Errorf("writing pod status: %w", err)
 }
 
 // statusPatch carries the pod's UID, so that a successor of the same name is never
-// written.
+// written; and its version, so that what was held up on the way, until another process had
+// written, takes nothing back.
 func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(corev1.Pod{Status: local.Status})
 	if err != nil {
 		return nil, err
 	}
-	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: local.UID}, Status: want})
+	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: local.UID, ResourceVersion: local.ResourceVersion}, Status: want})
 	if err != nil {
 		return nil, err
 	}

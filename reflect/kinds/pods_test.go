@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/netip"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,7 +45,7 @@ type site struct {
 	homeLiqod, remoteLiqod *liqodfake.Clientset
 	events                 *record.FakeRecorder
 	patching               sync.Mutex
-	version                int // of the last pod that was patched at home
+	version                int // of what was patched at home last
 	gate                   error
 	lost                   func() time.Time
 	api                    forge.APIAccess
@@ -60,24 +62,43 @@ func newSite() *site {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	s.add(s.home.Tracker(), node)
 	s.add(s.homeLiqod.Tracker(), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}})
-	s.home.PrependReactor("patch", "pods", s.patchPod)
+	s.home.PrependReactor("patch", "pods", s.patchAtHome)
 	return s
 }
 
-// patchPod gives what it patches a new version, as an API server does: without one nobody
-// could tell that a cache is behind.
-func (s *site) patchPod(a clienttesting.Action) (bool, runtime.Object, error) {
+// patchAtHome gives what it patches a new version, as an API server does: without one
+// nobody could tell that a cache is behind.
+func (s *site) patchAtHome(a clienttesting.Action) (bool, runtime.Object, error) {
 	s.patching.Lock()
 	defer s.patching.Unlock()
 	patch := a.(clienttesting.PatchActionImpl)
+	if err := s.outdated(patch); err != nil {
+		return true, nil, err
+	}
 	_, obj, err := clienttesting.ObjectReaction(s.home.Tracker())(patch)
 	if err != nil {
 		return true, nil, err
 	}
 	s.version++
-	pod := obj.(*corev1.Pod).DeepCopy()
-	pod.ResourceVersion = strconv.Itoa(firstVersion + s.version)
-	return true, pod, s.home.Tracker().Update(a.GetResource(), pod, a.GetNamespace())
+	obj = obj.DeepCopyObject()
+	obj.(metav1.Object).SetResourceVersion(strconv.Itoa(firstVersion + s.version))
+	return true, obj, s.home.Tracker().Update(a.GetResource(), obj, a.GetNamespace())
+}
+
+// outdated refuses a patch that follows from another version than the present one.
+func (s *site) outdated(patch clienttesting.PatchActionImpl) error {
+	obj, err := s.home.Tracker().Get(patch.GetResource(), patch.GetNamespace(), patch.GetName())
+	if err != nil {
+		return err
+	}
+	var from metav1.PartialObjectMetadata
+	if err := json.Unmarshal(patch.GetPatch(), &from); err != nil {
+		return err
+	}
+	if have := obj.(metav1.Object).GetResourceVersion(); from.ResourceVersion != "" && from.ResourceVersion != have {
+		return apierrors.NewConflict(patch.GetResource().GroupResource(), patch.GetName(), errors.New("it has version "+have))
+	}
+	return nil
 }
 
 func (s *site) add(tracker clienttesting.ObjectTracker, objects ...runtime.Object) {
@@ -248,7 +269,10 @@ func TestOffloadIsOneWriteAndStatusReturns(t *testing.T) {
 	require.Equal(t, []string{"patch pods/status"}, writes(s.home.Actions()))
 }
 
-func TestRestartWritesNothing(t *testing.T) {
+// ranAndStopped is a site whose pod runs there and is shown here, with a reflector that has
+// ended.
+func ranAndStopped(t *testing.T) *site {
+	t.Helper()
 	s := newSite()
 	s.offload("shop")
 	s.add(s.home.Tracker(), localPod())
@@ -256,6 +280,27 @@ func TestRestartWritesNothing(t *testing.T) {
 	stop := s.start(t)
 	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodRunning }, "the status comes home")
 	stop()
+	return s
+}
+
+// TestStatusHeldUpOnTheWay: a status that arrives after another process has written, as when
+// a leader was paused past its lease, takes nothing back.
+func TestStatusHeldUpOnTheWay(t *testing.T) {
+	s := ranAndStopped(t)
+	counted := func(restarts int32) corev1.PodStatus {
+		status := s.local(t).Status.DeepCopy()
+		status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", RestartCount: restarts}}
+		return *status
+	}
+	before := s.local(t)
+	require.NoError(t, s.pods.writeStatus(t.Context(), before, counted(14)))
+	require.Error(t, s.pods.writeStatus(t.Context(), before, counted(6)))
+	require.EqualValues(t, 14, s.local(t).Status.ContainerStatuses[0].RestartCount)
+	require.NoError(t, s.pods.writeStatus(t.Context(), s.local(t), counted(15)))
+}
+
+func TestRestartWritesNothing(t *testing.T) {
+	s := ranAndStopped(t)
 	s.home.ClearActions()
 	s.remoteLiqod.ClearActions()
 	s.start(t)

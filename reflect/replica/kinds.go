@@ -19,30 +19,13 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// object is what every replicated kind is.
-type object[T any] interface {
-	metav1.Object
-	DeepCopy() T
-	comparable
-}
-
-// writer is the part of a generated client that replication uses.
-type writer[T any] interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
-	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
-	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
-	UpdateStatus(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
-	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
-}
-
-// kind says how the objects of one kind are replicated. The functions that take no client
-// are pure, and change their last argument, which is a copy.
-type kind[T object[T]] struct {
-	name string
+// pushed says how the objects of a kind that this cluster asks a peer by are replicated:
+// what is wanted flows to the peer, the answer flows back. The functions that take no
+// client are pure, and change their last argument, which is a copy.
+type pushed[T object[T]] struct {
+	kind[T]
 	// ours reports whether a home object is this cluster's own wish, not a peer's.
 	ours func(home T) bool
-	// empty returns a new object.
-	empty func() T
 	// push sets the wish of home in remote, less what is kept there.
 	push func(home, remote T)
 	// keep marks what remote asks for and home does not, so that push keeps it; kept reports
@@ -54,30 +37,53 @@ type kind[T object[T]] struct {
 	// fail says in home why it is not replicated; mend takes that back.
 	fail func(message string, now time.Time, home T)
 	mend func(home T)
-	// same reports whether two objects are equal in what these functions write.
-	same func(a, b T) bool
 	// wanted reports, by a live read, whether somebody will make the home object for a
 	// peer again when it is gone.
 	wanted func(ctx context.Context, c versioned.Interface, peer string) (bool, error)
+}
 
-	client   func(c versioned.Interface, namespace string) writer[T]
-	informer func(f externalversions.SharedInformerFactory) cache.SharedIndexInformer
+// namedAsPeer is the name of what there is one of for each provider.
+func namedAsPeer(peer, name string) bool { return name == peer }
+
+// ofOrigin selects the copies that a cluster has made.
+func ofOrigin(clusterID string) string { return offloadingv1beta1.OriginIDLabel + "=" + clusterID }
+
+// own reports whether an object is this cluster's, not the copy of a peer's.
+func own(o metav1.Object) bool { return o.GetLabels()[offloadingv1beta1.ReplicatedLabel] != "true" }
+
+// mark labels what is a copy of an object of a cluster.
+func mark(o metav1.Object, origin string) {
+	labels := o.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[offloadingv1beta1.ReplicatedLabel] = "true"
+	labels[offloadingv1beta1.OriginIDLabel] = origin
+	labels[corev1beta1.RemoteClusterIDLabel] = origin
+	o.SetLabels(labels)
 }
 
 // namespaceMaps replicates NamespaceMaps.
-func namespaceMaps(clusterID string) kind[*offloadingv1beta1.NamespaceMap] {
+func namespaceMaps(clusterID string) pushed[*offloadingv1beta1.NamespaceMap] {
 	type nm = *offloadingv1beta1.NamespaceMap
-	return kind[nm]{
-		name:  "NamespaceMap",
-		ours:  func(home nm) bool { return home.Labels[offloadingv1beta1.ReplicatedLabel] != "true" },
-		empty: func() nm { return &offloadingv1beta1.NamespaceMap{} },
+	return pushed[nm]{
+		kind: kind[nm]{
+			name: "NamespaceMap", concerns: namedAsPeer, selector: ofOrigin(clusterID),
+			empty: func() nm { return &offloadingv1beta1.NamespaceMap{} },
+			same: func(a, b nm) bool {
+				const kept = offloadingv1beta1.KeptNamespacesAnnotation
+				return a.Annotations[kept] == b.Annotations[kept] && maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status, b.Status)
+			},
+			client: func(c versioned.Interface, namespace string) writer[nm] {
+				return c.OffloadingV1beta1().NamespaceMaps(namespace)
+			},
+			informer: func(f externalversions.SharedInformerFactory) cache.SharedIndexInformer {
+				return f.Offloading().V1beta1().NamespaceMaps().Informer()
+			},
+		},
+		ours: func(home nm) bool { return own(home) },
 		push: func(home, remote nm) {
-			if remote.Labels == nil {
-				remote.Labels = map[string]string{}
-			}
-			remote.Labels[offloadingv1beta1.ReplicatedLabel] = "true"
-			remote.Labels[offloadingv1beta1.OriginIDLabel] = clusterID
-			remote.Labels[corev1beta1.RemoteClusterIDLabel] = clusterID
+			mark(remote, clusterID)
 			pushDesired(home, remote)
 		},
 		keep:   keepDesired,
@@ -86,16 +92,6 @@ func namespaceMaps(clusterID string) kind[*offloadingv1beta1.NamespaceMap] {
 		fail:   failNamespaceMap,
 		mend:   mendNamespaceMap,
 		wanted: namespaceMapWanted,
-		same: func(a, b nm) bool {
-			const kept = offloadingv1beta1.KeptNamespacesAnnotation
-			return a.Annotations[kept] == b.Annotations[kept] && maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status, b.Status)
-		},
-		client: func(c versioned.Interface, namespace string) writer[nm] {
-			return c.OffloadingV1beta1().NamespaceMaps(namespace)
-		},
-		informer: func(f externalversions.SharedInformerFactory) cache.SharedIndexInformer {
-			return f.Offloading().V1beta1().NamespaceMaps().Informer()
-		},
 	}
 }
 
@@ -140,14 +136,18 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 // maxMessage bounds what is shown of a peer's error.
 const maxMessage = 2048
 
-func failNamespaceMap(message string, now time.Time, home *offloadingv1beta1.NamespaceMap) {
+func bounded(message string) string {
 	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "")
+		message = message[:maxMessage]
 	}
+	return strings.ToValidUTF8(message, "")
+}
+
+func failNamespaceMap(message string, now time.Time, home *offloadingv1beta1.NamespaceMap) {
 	home.Status.Conditions = slices.Clone(home.Status.Conditions)
 	meta.SetStatusCondition(&home.Status.Conditions, metav1.Condition{
 		Type: offloadingv1beta1.RemoteNamespaceReady, Status: metav1.ConditionFalse, Reason: offloadingv1beta1.ReasonReplicationFailed,
-		Message: message, ObservedGeneration: home.Generation, LastTransitionTime: metav1.NewTime(now),
+		Message: bounded(message), ObservedGeneration: home.Generation, LastTransitionTime: metav1.NewTime(now),
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -45,8 +46,14 @@ type Config struct {
 	// Core and Liqo are clients of this cluster.
 	Core kubernetes.Interface
 	Liqo versioned.Interface
-	// Maps is of this cluster and of all namespaces.
-	Maps informers.NamespaceMapInformer
+	// Maps, Requests and Offers are of this cluster and of all namespaces. Without the
+	// latter two only NamespaceMaps are replicated.
+	Maps     informers.NamespaceMapInformer
+	Requests sharinginformers.ResourceRequestInformer
+	Offers   sharinginformers.ResourceOfferInformer
+	// CapacityWanted reports, by a live read, whether this cluster wants capacity of a peer;
+	// needed with Requests.
+	CapacityWanted func(ctx context.Context, peer string) (bool, error)
 	// Peers gives the ways to the peers. Whoever implements it calls Changed.
 	Peers Peers
 	Log   *zap.Logger
@@ -101,7 +108,11 @@ func (r *Replicator) Changed(clusterID string) {
 // Run replicates until ctx is done, and returns when every loop has returned. It may be
 // called again.
 func (r *Replicator) Run(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), r.cfg.Maps.Informer().HasSynced) {
+	synced := []cache.InformerSynced{r.cfg.Maps.Informer().HasSynced}
+	if r.cfg.Requests != nil {
+		synced = append(synced, r.cfg.Requests.Informer().HasSynced, r.cfg.Offers.Informer().HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
 	r.mu.Lock()
@@ -131,16 +142,22 @@ func (r *Replicator) sync(ctx context.Context, key loop.Key) error {
 	if !ok {
 		return nil
 	}
-	p := newPair(r.cfg, id, peer)
-	if err := p.wire(); err != nil {
-		return fmt.Errorf("preparing the replication with %s: %w", id, err)
+	flows := r.cfg.flows(id, peer)
+	for _, f := range flows {
+		if err := f.wire(); err != nil {
+			return fmt.Errorf("preparing the replication with %s: %w", id, err)
+		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	c := &connection{revision: peer.Revision, cancel: cancel, done: make(chan struct{})}
 	r.running[id] = c
 	go func() {
 		defer close(c.done)
-		p.run(ctx)
+		var all sync.WaitGroup
+		for _, f := range flows {
+			all.Go(func() { f.run(ctx) })
+		}
+		all.Wait()
 	}()
 	r.cfg.Log.Info("replication started", zap.String("peer", id))
 	return nil
@@ -152,6 +169,23 @@ func (r *Replicator) stop(id string) {
 	<-c.done
 	delete(r.running, id)
 	r.cfg.Log.Info("replication stopped", zap.String("peer", id))
+}
+
+// flow replicates one kind with one peer.
+type flow interface {
+	wire() error
+	run(ctx context.Context)
+}
+
+// flows are all kinds with one peer.
+func (c *Config) flows(peer string, way Peer) []flow {
+	out := []flow{newPair(*c, namespaceMaps(c.ClusterID), c.Maps.Informer(), peer, way)}
+	if c.Requests != nil {
+		out = append(out,
+			newPair(*c, resourceRequests(c.ClusterID, c.CapacityWanted), c.Requests.Informer(), peer, way),
+			newPull(*c, resourceOffers(c.ClusterID, peer), c.Offers.Informer(), peer, way))
+	}
+	return out
 }
 
 // remoteNamespace is the tenant namespace of this cluster in the peer.

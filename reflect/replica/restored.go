@@ -40,7 +40,7 @@ func (p *pair[T]) forgot(remote T) bool {
 // current returns nil if home is as this cluster has it now: a cache may still show what
 // was before the loss.
 func (p *pair[T]) current(ctx context.Context, home T) error {
-	live, err := p.kind.client(p.cfg.Liqo, p.local).Get(ctx, home.GetName(), metav1.GetOptions{})
+	live, err := p.here().Get(ctx, home.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && live.GetResourceVersion() != home.GetResourceVersion() {
 		return loop.After(cacheDelay)
 	}
@@ -57,7 +57,7 @@ func (p *pair[T]) keepAll(ctx context.Context, remote T) error {
 	if err := p.verify(ctx); err != nil {
 		return err
 	}
-	if _, err := p.kind.client(p.way.Liqo, remote.GetNamespace()).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+	if _, err := p.there().Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return peerError{fmt.Errorf("marking the copy of %s %s, which is not known here: %w", p.kind.name, remote.GetName(), err)}
 	}
 	p.settleLoss(next)

@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/kube/loop"
 )
@@ -38,16 +37,11 @@ func (p *pair[T]) show(ctx context.Context, home T, trouble error) error {
 	if p.kind.same(next, home) {
 		return nil
 	}
-	_, err := p.kind.client(p.cfg.Liqo, p.local).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	_, err := p.here().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing that %s %s is not replicated: %w", p.kind.name, home.GetName(), err)
 	}
 	return nil
-}
-
-func (p *pair[T]) onWatchError(ctx context.Context, r *cache.Reflector, err error) {
-	cache.DefaultWatchErrorHandler(ctx, r, err)
-	p.watchFailed(ctx, err)
 }
 
 // watchFailed shows that the peer refuses to be watched: then there may never be a sync

@@ -25,7 +25,7 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 	if remote == none || remote.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	live, err := p.kind.client(p.cfg.Liqo, p.local).Get(ctx, name, metav1.GetOptions{})
+	live, err := p.here().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case err == nil && live.GetDeletionTimestamp() == nil && p.kind.ours(live):
 		return loop.After(cacheDelay)
@@ -47,7 +47,7 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 	if err := p.verify(ctx); err != nil {
 		return err
 	}
-	err = p.kind.client(p.way.Liqo, remote.GetNamespace()).Delete(ctx, remote.GetName(),
+	err = p.there().Delete(ctx, remote.GetName(),
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(remote.GetUID()))})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting the copy of %s %s: %w", p.kind.name, name, err)

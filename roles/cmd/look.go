@@ -17,6 +17,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -111,7 +112,7 @@ func (r *reading) installation(ctx context.Context) {
 }
 
 func (r *reading) kinds(ctx context.Context) {
-	for _, group := range []string{corev1beta1.SchemeGroupVersion.String(), offloadingv1beta1.SchemeGroupVersion.String()} {
+	for _, group := range []string{corev1beta1.SchemeGroupVersion.String(), offloadingv1beta1.SchemeGroupVersion.String(), sharingv1alpha1.SchemeGroupVersion.String()} {
 		list, err := answered(ctx, func() (*metav1.APIResourceList, error) {
 			return r.to.core.Discovery().ServerResourcesForGroupVersion(group)
 		})
@@ -154,6 +155,8 @@ func (r *reading) configuration(ctx context.Context) {
 func (r *reading) webhooks(ctx context.Context) {
 	list, err := r.to.core.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: installed})
 	r.note(report.ReadWebhooks, err, func() { r.snap.Webhooks = list.Items })
+	rules, err := r.to.core.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: installed})
+	r.note(report.ReadWebhooks, err, func() { r.snap.Rules = rules.Items })
 }
 
 // own reads liqod's own kinds. One that the API server does not have is said by kinds.
@@ -173,6 +176,8 @@ func (r *reading) own(ctx context.Context) {
 	note(report.ReadOffloadings, err, func() { r.snap.Offloadings = offloadings.Items })
 	maps, err := client.NamespaceMaps("").List(ctx, all)
 	note(report.ReadMaps, err, func() { r.snap.Maps = maps.Items })
+	offers, err := r.to.liqod.SharingV1alpha1().ResourceOffers("").List(ctx, all)
+	note(report.ReadOffers, err, func() { r.snap.Offers = offers.Items })
 }
 
 func (r *reading) nodes(ctx context.Context) {

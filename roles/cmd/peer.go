@@ -22,17 +22,24 @@ import (
 )
 
 const peerAbout = `Peer lets this cluster use the capacity of another one, in which liqod is installed too.
-There it makes an identity for this cluster, which has rights only to what this one will
-offload; here the credentials and a virtual node. Both kubeconfigs need the rights of an
-administrator, and only this command uses them.
+
+With --token, which the other cluster's people print by liqod token create, liqod gets an
+identity there by itself, asks for capacity, and makes a virtual node of what is offered.
+--cpu, --memory and --pods say what is asked for; what is not said is for the other cluster
+to choose. Nobody needs access to both clusters.
+
+With the other cluster's kubeconfig, it makes there an identity for this cluster, which has
+rights only to what this one will offload; here the credentials and a virtual node. Both
+kubeconfigs need the rights of an administrator, and only this command uses them. The
+virtual node shows as much as --cpu, --memory and --pods say. What is not said is 90 %
+of what the provider's nodes have left now; nobody has promised it.
 
 Asked again it leaves what is right as it is, and completes what was interrupted. To use
-each other, call it from both sides.
+each other, call it from both sides; or from one with a token, where both are made with
+--both-ways.`
 
-The virtual node shows as much as --cpu, --memory and --pods say. What is not said is 90 %
-of what the provider's nodes have left now; nobody has promised it.`
-
-const peerExamples = `  %[1]s peer --remote-kubeconfig=milan.kubeconfig --pod-cidr=10.42.0.0/16
+const peerExamples = `  %[1]s peer --token=liqod1.eyJp... --cpu=8 --memory=16Gi
+  %[1]s peer --remote-kubeconfig=milan.kubeconfig --pod-cidr=10.42.0.0/16
   %[1]s peer --remote-context=milan --cpu=8 --memory=16Gi --pods=100 --storage-class=fast`
 
 // sharePercent is how much of what is free a virtual node shows, unless people say.
@@ -41,10 +48,11 @@ const sharePercent = 90
 // peering is what is asked of peer.
 type peering struct {
 	node, server           string
+	token, name            string
 	podRanges              []string
 	amounts                map[corev1.ResourceName]*string
 	storage, ingress, load []string
-	wait                   bool
+	bothWays, wait         bool
 	timeout                time.Duration
 }
 
@@ -68,6 +76,9 @@ func (c *commands) peer() *cobra.Command {
 	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
 		p.amounts[r] = flags.String(string(r), "", fmt.Sprintf("`quantity` of %s that the virtual node shows", r))
 	}
+	flags.StringVar(&p.token, "token", "", "`token` of the other cluster; - reads it from the standard input")
+	flags.BoolVar(&p.bothWays, "both-ways", false, "with --token: the other cluster is offered an identity in this one in return")
+	flags.StringVar(&p.name, "name", "", "`name` of the other cluster for people, with --token")
 	flags.StringVar(&p.node, "node", "", "`name` of the virtual node; else the id of the provider")
 	flags.StringVar(&p.server, "server-url", "", "`URL` of the provider's API server as this cluster reaches it; else that of its kubeconfig")
 	flags.StringSliceVar(&p.podRanges, "pod-cidr", nil, "`range` of this cluster's pods: only endpoints inside of it are shown to the provider's pods; may be repeated")
@@ -76,14 +87,20 @@ func (c *commands) peer() *cobra.Command {
 	flags.StringSliceVar(&p.load, "load-balancer-class", nil, "`name` of a load balancer class, likewise")
 	addWait(flags, &p.wait, &p.timeout, 2*time.Minute, "until the virtual node is ready")
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
-		if !remote.given() {
-			return Usagef("peer needs the other cluster: --remote-kubeconfig, --remote-context or both")
+		if remote.given() == (p.token != "") {
+			return Usagef("peer needs the other cluster, by --token, or by --remote-kubeconfig, --remote-context or both")
+		}
+		if p.bothWays && p.token == "" {
+			return Usagef("--both-ways is for --token: with both kubeconfigs, call it from both sides")
 		}
 		amounts, err := p.check()
 		if err != nil {
 			return err
 		}
 		ctx, out := cmd.Context(), cmd.OutOrStdout()
+		if p.token != "" {
+			return c.peerByToken(ctx, &p, amounts, local, cmd.InOrStdin(), out)
+		}
 		here, err := c.side(ctx, local)
 		if err != nil {
 			return err
@@ -112,11 +129,11 @@ func (c *commands) side(ctx context.Context, conn *connection) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, _, err := enroll.Installed(ctx, to.core)
+	id, namespace, err := enroll.Installed(ctx, to.core)
 	if err != nil {
 		return nil, explain(fmt.Errorf("%s: %w", to.server, err))
 	}
-	return &side{Cluster: enroll.Cluster{ID: id, Core: to.core, Liqod: to.liqod}, to: to}, nil
+	return &side{Cluster: enroll.Cluster{ID: id, Namespace: namespace, Core: to.core, Liqod: to.liqod}, to: to}, nil
 }
 
 // check refuses what makes no sense before anything is tried, and returns the amounts
@@ -238,21 +255,27 @@ it has offloaded here goes. Given the way to the peer too (--remote-kubeconfig,
 --remote-context), it does the same there.
 
 A virtual node is drained as the configuration says (controller.drainTimeout,
-drainForceAfter), and not longer: a peer that is gone for ever holds nothing up. Data in
-volumes is kept. When the wait ends early, ask again: it goes on where it was.`
+drainForceAfter), and not longer: a peer that is gone for ever holds nothing up. With
+--force its pods are removed at once, without waiting for the peer, which must be away.
+Data in volumes is kept. When the wait ends early, ask again: it goes on where it was.`
 
 const unpeerExamples = `  %[1]s unpeer milan --remote-kubeconfig=milan.kubeconfig
   %[1]s unpeer milan --timeout=10m`
 
 func (c *commands) unpeer() *cobra.Command {
 	var timeout time.Duration
+	var force bool
 	cmd := &cobra.Command{
 		Use: "unpeer PEER", Short: "End what a peer is for this cluster", Long: unpeerAbout, Example: c.example(unpeerExamples), Args: oneName("peer"),
 	}
 	local, remote := c.connection(cmd.Flags()), c.other(cmd.Flags())
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait; 0 is without end")
+	cmd.Flags().BoolVar(&force, "force", false, "the peer is gone for ever: do not wait for what it runs")
 	cmd.ValidArgsFunction = c.completer(local, peerNames)
 	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+		if force && remote.given() {
+			return Usagef("--force is for a peer that is gone: leave out the way to it")
+		}
 		ctx, out := cmd.Context(), cmd.OutOrStdout()
 		here, err := c.side(ctx, local)
 		if err != nil {
@@ -267,21 +290,35 @@ func (c *commands) unpeer() *cobra.Command {
 				return Usagef("the other cluster is %s, and not %s", there.ID, args[0])
 			}
 		}
-		return explain(c.part(ctx, here, there, args[0], timeout, out))
+		if force {
+			if err := c.confirmAway(ctx, here, args[0], out); err != nil {
+				return explain(err)
+			}
+		}
+		return explain(c.part(ctx, parting{here, there, args[0], force}, timeout, out))
 	})
 	return cmd
 }
 
+// parting is a peering that ends. there is nil for a peer that only its own people can
+// reach.
+type parting struct {
+	here, there *side
+	peer        string
+	force       bool
+}
+
 // part ends a peering: first what each side uses of the other, while it still may, then
-// the rights. there is nil for a peer that only its own people can reach.
-func (c *commands) part(ctx context.Context, here, there *side, peer string, timeout time.Duration, out io.Writer) error {
+// the rights.
+func (c *commands) part(ctx context.Context, p parting, timeout time.Duration, out io.Writer) error {
+	here, there, peer := p.here, p.there, p.peer
 	type step struct {
 		at   string
 		next func(context.Context) ([]string, error)
 	}
-	steps := []step{{here.ID, func(ctx context.Context) ([]string, error) { return here.Leave(ctx, peer) }}}
+	steps := []step{{here.ID, func(ctx context.Context) ([]string, error) { return here.Leave(ctx, peer, p.force) }}}
 	if there != nil {
-		steps = append(steps, step{there.ID, func(ctx context.Context) ([]string, error) { return there.Leave(ctx, here.ID) }})
+		steps = append(steps, step{there.ID, func(ctx context.Context) ([]string, error) { return there.Leave(ctx, here.ID, false) }})
 	}
 	steps = append(steps, step{here.ID, func(ctx context.Context) ([]string, error) { return here.Dismiss(ctx, peer) }})
 	if there != nil {

@@ -1,17 +1,21 @@
 package cmd
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 // installation is a cluster in which the chart has been installed, with a node.
@@ -98,13 +102,20 @@ func TestPeerRefuses(t *testing.T) {
 		code int
 		says string
 	}{
-		"no other cluster": {[]string{"peer"}, ExitUsage, "peer needs the other cluster: --remote-kubeconfig"},
+		"no other cluster": {[]string{"peer"}, ExitUsage, "peer needs the other cluster, by --token, or by --remote-kubeconfig"},
 		"quantity":         {[]string{"peer", "--remote-context=milan", "--cpu=many"}, ExitUsage, "--cpu=many is no quantity"},
 		"negative":         {[]string{"peer", "--remote-context=milan", "--memory=-1Gi"}, ExitUsage, "--memory=-1Gi is no quantity"},
 		"range":            {[]string{"peer", "--remote-context=milan", "--pod-cidr=10.42.0.1/16"}, ExitUsage, "a range without host bits"},
 		"server":           {[]string{"peer", "--remote-context=milan", "--server-url=milan:6443"}, ExitUsage, "an https URL is accepted"},
 		"only here":        {[]string{"peer", "--remote-context=near"}, ExitProblem, "https://127.0.0.1:6443, which only this machine reaches: say with --server-url"},
 		"itself":           {[]string{"peer", "--remote-context=rome"}, ExitProblem, "a cluster is no peer of itself"},
+		"both ways":        {[]string{"peer", "--remote-context=milan", "--token=x"}, ExitUsage, "by --token, or by --remote-kubeconfig"},
+		"in return":        {[]string{"peer", "--remote-context=milan", "--both-ways"}, ExitUsage, "--both-ways is for --token"},
+		"no token":         {[]string{"peer", "--token=x"}, ExitProblem, "not a token: it begins with liqod1."},
+		"an empty input":   {[]string{"peer", "--token=-"}, ExitUsage, "there is no token in the standard input"},
+		"a node's name":    {[]string{"peer", "--token=x", "--node=a"}, ExitUsage, "with --token the other cluster says them"},
+		"own token":        {[]string{"peer", "--token", token(t, "rome")}, ExitProblem, "a cluster is no peer of itself"},
+		"force and a way":  {[]string{"unpeer", "milan", "--force", "--remote-context=milan"}, ExitUsage, "leave out the way to it"},
 		"an argument":      {[]string{"peer", "milan", "--remote-context=milan"}, ExitUsage, "takes no arguments"},
 		"unpeer whom":      {[]string{"unpeer"}, ExitUsage, "needs the name of a peer"},
 		"another":          {[]string{"unpeer", "turin", "--remote-context=milan"}, ExitUsage, "the other cluster is milan, and not turin"},
@@ -127,4 +138,125 @@ func (c *cluster) writes() (out []string) {
 		}
 	}
 	return out
+}
+
+func token(t *testing.T, clusterID string) string {
+	t.Helper()
+	token, err := trust.NewToken("https://milan.example:8443", clusterID, strings.Repeat("0", 64))
+	require.NoError(t, err)
+	return token.String()
+}
+
+// says lets the record of milan have conditions, each time others until the last.
+func (c *cluster) says(steps ...[]metav1.Condition) {
+	c.liqod.PrependReactor("list", "foreignclusters", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		obj, err := c.liqod.Tracker().List(action.GetResource(), corev1beta1.SchemeGroupVersion.WithKind("ForeignCluster"), "")
+		if err != nil {
+			return true, nil, err
+		}
+		list := obj.(*corev1beta1.ForeignClusterList).DeepCopy()
+		for i := range list.Items {
+			list.Items[i].Status.Conditions = steps[0]
+		}
+		if len(steps) > 1 && len(list.Items) > 0 {
+			steps = steps[1:]
+		}
+		return true, list, nil
+	})
+}
+
+func is(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+func TestPeerByToken(t *testing.T) {
+	t.Parallel()
+	rome := installation(t, "rome")
+	good := is(corev1beta1.ConditionAuthenticated, metav1.ConditionTrue, corev1beta1.ReasonEnrolled, "this cluster is user x of cluster milan")
+	rome.says(nil, nil, []metav1.Condition{is(corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, corev1beta1.ReasonPeerUnreachable, "no answer")},
+		[]metav1.Condition{good, is(corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "Pending", "the request waits")},
+		[]metav1.Condition{good, is(corev1beta1.ConditionOutgoingPeering, metav1.ConditionTrue, "Offered", "milan offers")})
+	_, err := rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), &offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	given := token(t, "milan")
+	args := []string{"peer", "--token", given, "--name=Milano", "--cpu=4", "--storage-class=fast", "--pod-cidr=10.42.0.0/16"}
+	said, err := rome.run(t, args...)
+	require.NoError(t, err)
+	require.Contains(t, said, "rome: the capacity of cluster milan is asked for\n")
+	require.Contains(t, said, "identity: no answer\n")
+	require.Contains(t, said, "identity: this cluster is user x of cluster milan\n")
+	require.Contains(t, said, "virtual node milan: the Node is Ready\n")
+
+	secret, err := rome.core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-milan-token", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, map[string][]byte{"token": []byte(given), "addressRanges": []byte("10.42.0.0/16")}, secret.Data)
+	fc, err := rome.liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, corev1beta1.ForeignClusterSpec{
+		ClusterID: "milan", ClusterName: "Milano", TokenSecretRef: &corev1beta1.SecretReference{Name: "peer-milan-token"}, OutgoingPeeringEnabled: corev1beta1.PeeringYes,
+		Request: corev1beta1.CapacityRequest{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}, StorageClasses: []string{"fast"}},
+	}, fc.Spec)
+
+	before := len(rome.writes())
+	_, err = rome.run(t, "peer", "--token", given)
+	require.NoError(t, err)
+	require.Len(t, rome.writes(), before, "asked for again nothing is written")
+
+	said, err = rome.run(t, "unpeer", "milan")
+	require.NoError(t, err, said)
+	_, err = rome.core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-milan-token", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
+	fcs, err := rome.liqod.CoreV1beta1().ForeignClusters().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, fcs.Items)
+}
+
+func TestPeerByTokenThatIsRefused(t *testing.T) {
+	t.Parallel()
+	rome := installation(t, "rome")
+	rome.says([]metav1.Condition{is(corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, corev1beta1.ReasonTokenRefused, "make another")})
+	_, err := rome.run(t, "peer", "--token", token(t, "milan"))
+	require.EqualError(t, err, "cluster milan cannot be used: identity: make another")
+	_, err = rome.run(t, "peer", "--token", token(t, "milan"), "--timeout=1ms")
+	require.ErrorContains(t, err, "cluster milan cannot be used yet, timed out after 1ms; what was asked for stands")
+}
+
+// Offering itself in return takes a way in that the controller knows of.
+func TestPeerBothWays(t *testing.T) {
+	t.Parallel()
+	milan := installation(t, "milan")
+	args := []string{"peer", "--token", token(t, "turin"), "--wait=false", "--both-ways"}
+	_, err := milan.run(t, args...)
+	require.ErrorContains(t, err, "set authentication.url of the chart")
+	fcs, err := milan.liqod.CoreV1beta1().ForeignClusters().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, fcs.Items)
+	milan.configure(t, "authentication: {url: \"https://milan.example:8443\"}")
+	_, err = milan.run(t, args...)
+	require.NoError(t, err)
+	fc, err := milan.liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "turin", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, corev1beta1.PeeringYes, fc.Spec.IncomingPeeringEnabled)
+}
+
+func TestUnpeerByForce(t *testing.T) {
+	t.Parallel()
+	rome := installation(t, "rome")
+	rome.says([]metav1.Condition{is(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "silent")})
+	_, err := rome.run(t, "peer", "--token", token(t, "milan"), "--wait=false")
+	require.NoError(t, err)
+	_, err = rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), &offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for pod, node := range map[string]string{"there": "milan", "here": "rome-1"} {
+		_, err = rome.core.CoreV1().Pods("shop").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod}, Spec: corev1.PodSpec{NodeName: node}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	said, err := rome.run(t, "unpeer", "milan", "--force")
+	require.NoError(t, err, said)
+	pods, err := rome.core.CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 1)
+	require.Equal(t, "here", pods.Items[0].Name)
 }

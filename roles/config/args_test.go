@@ -19,8 +19,15 @@ var others = map[string]string{
 	"reflection.ingress.type": "AllowList", "reflection.ingress.workers": "0", "reflection.configmap.type": "AllowList", "reflection.configmap.workers": "2",
 	"reflection.secret.type": "AllowList", "reflection.secret.workers": "0", "reflection.serviceaccount.workers": "2",
 	"reflection.persistentvolumeclaim.workers": "2", "reflection.event.type": "AllowList", "reflection.event.workers": "2",
+	"discovery.dns.domain": "clusters.example", "discovery.dns.servers": "192.0.2.1:53", "discovery.multicast.interfaces": "eth0",
+	"discovery.multicast.url": "https://auth.example", "discovery.maxClusters": "7",
+	"peering.outgoing": "Labelled", "peering.outgoingSelector": "a=b", "peering.incoming": "Labelled", "peering.incomingSelector": "c=d", "peering.addressRanges": "10.42.0.0/16", "peering.renewAt": "0.5",
+	"peering.acceptOffers": "Manual",
+	"sharing.mode":         "Manual", "sharing.percentage": "50", "sharing.limits": "cpu=4,memory=8Gi", "sharing.peerLimits": "rome cpu=1 memory=2Gi,oslo pods=3",
+	"sharing.nodeSelector": "a=b", "sharing.updateThreshold": "5", "sharing.expiration": "1h", "sharing.labels": "region=north", "sharing.storageClasses": "fast",
+	"sharing.ingressClasses": "nginx", "sharing.loadBalancerClasses": "example.com/lb", "sharing.limitsEnforcement": "Hard",
 	"controller.workers": "3", "controller.inFlightPerPeer": "5", "controller.serviceAccount": "me", "controller.podSecurityLevel": "restricted",
-	"controller.runtimeClasses": "gvisor", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m",
+	"controller.runtimeClasses": "gvisor", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m", "controller.quotaPatience": "2m",
 	"controller.vkubelet.image": "liqod:v1", "controller.vkubelet.imagePullPolicy": "Never", "controller.vkubelet.imagePullSecrets": "registry",
 	"controller.vkubelet.replicas": "2", "controller.vkubelet.extraArgs": "--log.level=warn", "controller.vkubelet.nodeAddress": "10.0.0.1",
 	"controller.vkubelet.resources.cpuRequest": "1", "controller.vkubelet.resources.memoryRequest": "1Gi",
@@ -28,6 +35,9 @@ var others = map[string]string{
 	"vkubelet.virtualNode": "liqo-tenant-milan/milan", "vkubelet.nodeAddress": "10.0.0.2", "vkubelet.listenAddress": ":10260", "vkubelet.certificateDirectory": "/tmp/pki",
 	"vkubelet.nodeLeaseDuration": "20s", "vkubelet.inFlight": "8",
 	"vkubelet.enableAPIServerSupport": "false", "vkubelet.homeAPIServer": "192.0.2.1:6443", "vkubelet.tokenBinding": "pod",
+	"authentication.address": ":9445", "authentication.url": "https://rome:9445", "authentication.hosts": "10.0.0.4", "authentication.apiServerURL": "https://rome:6443",
+	"authentication.identity": "token", "authentication.lifetime": "1h", "authentication.signingTimeout": "5s",
+	"authentication.requestsPerMinute": "10", "authentication.requestsPerAddress": "5",
 	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
 }
 
@@ -61,7 +71,9 @@ func TestVKubeletArgsForgetNoSetting(t *testing.T) {
 	require.NoError(t, err)
 	want := e.Config
 	want.Namespace, want.Kubeconfig, want.Server.Address = usual.Namespace, usual.Kubeconfig, usual.Server.Address
-	want.Controller, want.Webhook = usual.Controller, usual.Webhook
+	want.Controller, want.Webhook, want.Peering, want.Authentication = usual.Controller, usual.Webhook, usual.Peering, usual.Authentication
+	want.Sharing = usual.Sharing
+	want.Discovery = usual.Discovery
 	want.Reflection.SkipLabels, want.Reflection.SkipAnnotations = usual.Reflection.SkipLabels, usual.Reflection.SkipAnnotations
 	want.VKubelet.VirtualNode, want.VKubelet.NodeAddress, want.VKubelet.CertificateDirectory = "", "", ""
 	require.Equal(t, want, vk.Config)

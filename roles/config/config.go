@@ -21,9 +21,14 @@ type Config struct {
 	Health          Health        `mapstructure:"health"`
 	ShutdownTimeout time.Duration `mapstructure:"shutdownTimeout"`
 	Reflection      Reflection    `mapstructure:"reflection"`
+	Discovery       Discovery     `mapstructure:"discovery"`
+	Peering         Peering       `mapstructure:"peering"`
+	Sharing         Sharing       `mapstructure:"sharing"`
 	Controller      Controller    `mapstructure:"controller"`
 	VKubelet        VKubelet      `mapstructure:"vkubelet"`
 	Webhook         Webhook       `mapstructure:"webhook"`
+
+	Authentication Authentication `mapstructure:"authentication"`
 }
 
 // Log configures the process's log.
@@ -95,6 +100,39 @@ type Kind struct {
 	Workers int `mapstructure:"workers"`
 }
 
+// Discovery configures how other clusters are found.
+type Discovery struct {
+	DNS         DNS       `mapstructure:"dns"`
+	Multicast   Multicast `mapstructure:"multicast"`
+	MaxClusters int       `mapstructure:"maxClusters"`
+}
+
+// DNS configures the domain that names other clusters.
+type DNS struct {
+	Domain  string   `mapstructure:"domain"`
+	Servers []string `mapstructure:"servers"`
+}
+
+// Multicast configures the local networks that clusters are looked for in.
+type Multicast struct {
+	Interfaces []string `mapstructure:"interfaces"`
+	URL        string   `mapstructure:"url"`
+}
+
+// Peering configures which peers are used, and which may use this cluster, where their
+// ForeignClusters leave it open (link.Policy).
+type Peering struct {
+	Outgoing         string `mapstructure:"outgoing"`
+	OutgoingSelector string `mapstructure:"outgoingSelector"`
+	Incoming         string `mapstructure:"incoming"`
+	IncomingSelector string `mapstructure:"incomingSelector"`
+	// AddressRanges and RenewAt are about the identities that this cluster has in its peers.
+	AddressRanges []string `mapstructure:"addressRanges"`
+	RenewAt       float64  `mapstructure:"renewAt"`
+	// AcceptOffers is Automatic or Manual.
+	AcceptOffers string `mapstructure:"acceptOffers"`
+}
+
 // Controller configures role controller.
 type Controller struct {
 	Workers          int              `mapstructure:"workers"`
@@ -104,6 +142,7 @@ type Controller struct {
 	RuntimeClasses   []string         `mapstructure:"runtimeClasses"`
 	DrainTimeout     time.Duration    `mapstructure:"drainTimeout"`
 	DrainForceAfter  time.Duration    `mapstructure:"drainForceAfter"`
+	QuotaPatience    time.Duration    `mapstructure:"quotaPatience"`
 	VKubelet         VKubeletTemplate `mapstructure:"vkubelet"`
 }
 
@@ -157,4 +196,17 @@ type Webhook struct {
 	ServiceName       string   `mapstructure:"serviceName"`
 	SecretName        string   `mapstructure:"secretName"`
 	ConfigurationName string   `mapstructure:"configurationName"`
+}
+
+// Authentication configures the endpoint by which peers get identities.
+type Authentication struct {
+	Address            string        `mapstructure:"address"`
+	URL                string        `mapstructure:"url"`
+	Hosts              []string      `mapstructure:"hosts"`
+	APIServerURL       string        `mapstructure:"apiServerURL"`
+	Identity           string        `mapstructure:"identity"`
+	Lifetime           time.Duration `mapstructure:"lifetime"`
+	SigningTimeout     time.Duration `mapstructure:"signingTimeout"`
+	RequestsPerMinute  int           `mapstructure:"requestsPerMinute"`
+	RequestsPerAddress int           `mapstructure:"requestsPerAddress"`
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // A kind is what a setting accepts. parse takes what YAML, the environment (a string) or
@@ -25,7 +27,9 @@ type kind struct {
 var (
 	dnsLabel     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 	dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-	metadataKey  = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
+	// As the kernel takes them, less what nobody uses.
+	interfaceName = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]*$`)
+	metadataKey   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
 )
 
 // text accepts strings for which ok says yes.
@@ -50,6 +54,14 @@ func label(most int) kind {
 
 func objectName() kind {
 	return matching("name", "the name of an object (a-z, 0-9, - and ., at most 253 characters)", dnsSubdomain, 253)
+}
+
+// labelSelector accepts what kubectl takes after --selector, and nothing at all.
+func labelSelector() kind {
+	return text("selector", "a label selector, as tier=partner,region in (eu,us), or \"\"", func(s string) bool {
+		_, err := labels.Parse(s)
+		return err == nil
+	})
 }
 
 // orEmpty also accepts the empty string.
@@ -102,6 +114,18 @@ func integer(least, most int) kind {
 	}}
 }
 
+func fraction(least, most float64) kind {
+	return kind{"fraction", fmt.Sprintf("a number from %v to %v", least, most), func(raw any) (any, bool) {
+		f, ok := raw.(float64)
+		if s, isText := raw.(string); isText {
+			var err error
+			f, err = strconv.ParseFloat(s, 64)
+			ok = err == nil
+		}
+		return f, ok && f >= least && f <= most
+	}}
+}
+
 func duration(least, most time.Duration) kind {
 	accepts := fmt.Sprintf("a duration with its unit, from %s to %s", short(least), short(most))
 	return kind{"duration", accepts, func(raw any) (any, bool) {
@@ -143,6 +167,21 @@ func remoteAddress() kind {
 		}
 		n, err := strconv.ParseUint(port, 10, 16)
 		return err == nil && n > 0
+	})
+}
+
+// httpsURL accepts what other clusters dial.
+func httpsURL() kind {
+	return text("URL", "an https URL of a host and a port, as https://milan.example:6443", func(s string) bool {
+		u, err := url.Parse(s)
+		return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+	})
+}
+
+func addressRange() kind {
+	return text("range", "a CIDR without host bits, as 10.42.0.0/16", func(s string) bool {
+		r, err := netip.ParsePrefix(s)
+		return err == nil && r.Masked() == r
 	})
 }
 

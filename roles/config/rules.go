@@ -51,6 +51,33 @@ var rules = map[string]kind{
 	"reflection.event.type":                    oneOf("DenyList", "AllowList"),
 	"reflection.event.workers":                 integer(0, 1000),
 
+	"discovery.dns.domain":           matching("domain", "a DNS domain, as clusters.example.com", dnsSubdomain, 200).orEmpty(),
+	"discovery.dns.servers":          list(remoteAddress()),
+	"discovery.multicast.interfaces": list(matching("name", "the name of a network interface", interfaceName, 15)),
+	"discovery.multicast.url":        httpsURL().orEmpty(),
+	"discovery.maxClusters":          integer(0, 10000),
+
+	"peering.outgoing":         oneOf("Never", "Discovered", "Labelled", "Always"),
+	"peering.outgoingSelector": labelSelector(),
+	"peering.incoming":         oneOf("Never", "Discovered", "Labelled", "Always"),
+	"peering.incomingSelector": labelSelector(),
+	"peering.addressRanges":    list(addressRange()),
+	"peering.renewAt":          fraction(0.01, 0.95),
+	"peering.acceptOffers":     oneOf("Automatic", "Manual"),
+
+	"sharing.mode":                oneOf("Automatic", "Manual", "Never"),
+	"sharing.percentage":          integer(0, 100),
+	"sharing.limits":              list(amount()),
+	"sharing.peerLimits":          list(peerLimit()),
+	"sharing.nodeSelector":        list(pair()),
+	"sharing.updateThreshold":     integer(0, 100),
+	"sharing.expiration":          duration(0, 365*24*time.Hour),
+	"sharing.labels":              list(pair()),
+	"sharing.storageClasses":      list(className()),
+	"sharing.ingressClasses":      list(className()),
+	"sharing.loadBalancerClasses": list(matching("name", "the name of a class", metadataKey, 317)),
+	"sharing.limitsEnforcement":   oneOf("None", "Soft", "Hard"),
+
 	"controller.workers":          integer(1, 1000),
 	"controller.inFlightPerPeer":  integer(1, 10000),
 	"controller.serviceAccount":   objectName(),
@@ -58,6 +85,7 @@ var rules = map[string]kind{
 	"controller.runtimeClasses":   list(objectName()),
 	"controller.drainTimeout":     duration(time.Second, 24*time.Hour),
 	"controller.drainForceAfter":  duration(time.Second, 24*time.Hour),
+	"controller.quotaPatience":    duration(0, 24*time.Hour),
 
 	"controller.vkubelet.image":                   anyText("an image reference"),
 	"controller.vkubelet.imagePullPolicy":         oneOf("Always", "IfNotPresent", "Never"),
@@ -86,6 +114,16 @@ var rules = map[string]kind{
 	"webhook.serviceName":       label(63),
 	"webhook.secretName":        objectName(),
 	"webhook.configurationName": objectName(),
+
+	"authentication.address":            address().orEmpty(),
+	"authentication.url":                httpsURL().orEmpty(),
+	"authentication.hosts":              list(host()),
+	"authentication.apiServerURL":       httpsURL().orEmpty(),
+	"authentication.identity":           oneOf("auto", "certificate", "token"),
+	"authentication.lifetime":           duration(10*time.Minute, 365*24*time.Hour),
+	"authentication.signingTimeout":     duration(time.Second, 30*time.Second),
+	"authentication.requestsPerMinute":  integer(1, 1000000),
+	"authentication.requestsPerAddress": integer(1, 1000000),
 }
 
 // pointless says why settings that somebody may look for do not exist.
@@ -118,6 +156,11 @@ func (c *Config) together() error {
 	for key, n := range map[string]int{"probe.failures": c.Probe.Failures, "probe.successes": c.Probe.Successes} {
 		if n > c.Probe.Size {
 			errs = append(errs, fmt.Errorf("%s: %d is not accepted: at most probe.window, which is %d", key, n, c.Probe.Size))
+		}
+	}
+	for direction, p := range map[string][2]string{"outgoing": {c.Peering.Outgoing, c.Peering.OutgoingSelector}, "incoming": {c.Peering.Incoming, c.Peering.IncomingSelector}} {
+		if p[0] == "Labelled" && p[1] == "" {
+			errs = append(errs, fmt.Errorf("peering.%s: Labelled is not accepted: peering.%sSelector says no labels", direction, direction))
 		}
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })

@@ -202,7 +202,7 @@ func newRigOf(t *testing.T, provider http.Handler, change func(*Config), setup .
 	t.Cleanup(homeServer.Close)
 	remoteServer := httptest.NewServer(provider)
 	t.Cleanup(remoteServer.Close)
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: homeServer.URL, QPS: -1})
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: homeServer.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}, QPS: -1})
 	require.NoError(t, err)
 	serving := ca.issue(t, "system:node:milan", "system:nodes")
 	remote := &rest.Config{Host: remoteServer.URL}

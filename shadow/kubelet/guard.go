@@ -10,13 +10,16 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
@@ -40,7 +43,7 @@ var errNoNodeName = errors.New("kubelet API: the node name is empty, so that no 
 type guard struct {
 	nodeName      string
 	authenticator authenticator.Request
-	authorizer    authorizer.Authorizer
+	allowed       func(ctx context.Context, who user.Info, what authorizationv1.ResourceAttributes) (bool, error)
 	log           *zap.Logger
 	// run keeps the client CA current until ctx is done.
 	run func(ctx context.Context)
@@ -54,29 +57,15 @@ func newGuard(cfg Config) (*guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing the client CA: %w", err)
 	}
-	backoff := &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 3}
-	// No Anonymous: who shows nothing is nobody.
-	authn, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		TokenAccessReviewClient:            cfg.Client.AuthenticationV1(),
-		TokenAccessReviewTimeout:           reviewMax,
-		WebhookRetryBackoff:                backoff,
-		CacheTTL:                           tokenTTL,
-		ClientCertificateCAContentProvider: ca,
-	}.New()
-	if err != nil {
-		return nil, fmt.Errorf("preparing authentication: %w", err)
-	}
-	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: cfg.Client.AuthorizationV1(),
-		AllowCacheTTL:             allowTTL,
-		DenyCacheTTL:              denyTTL,
-		WebhookRetryBackoff:       backoff,
-	}.New()
-	if err != nil {
-		return nil, fmt.Errorf("preparing authorisation: %w", err)
-	}
+	asked := &reviews{tokens: cfg.Client.AuthenticationV1().TokenReviews(), rights: cfg.Client.AuthorizationV1().SubjectAccessReviews(),
+		answers: utilcache.NewLRUExpireCache(answersKept)}
+	// Nobody is anonymous: who shows nothing is refused.
+	authn := union.NewFailOnError(
+		x509.NewDynamic(ca.VerifyOptions, x509.CommonNameUserConversion),
+		bearertoken.New(cache.New(asked, false, tokenTTL, tokenTTL)),
+	)
 	return &guard{
-		nodeName: cfg.NodeName, authenticator: authn, authorizer: authz, log: cfg.Log,
+		nodeName: cfg.NodeName, authenticator: group.NewAuthenticatedGroupAdder(authn), allowed: asked.allowed, log: cfg.Log,
 		run: func(ctx context.Context) { ca.Run(ctx, 1) },
 	}, nil
 }
@@ -104,15 +93,8 @@ func (g *guard) admit(w http.ResponseWriter, r *http.Request) bool {
 func (g *guard) authorized(w http.ResponseWriter, r *http.Request, who user.Info, verb string) bool {
 	subresources := subresourcesOf(r.URL.Path)
 	for _, subresource := range subresources {
-		decision, _, err := g.authorizer.Authorize(r.Context(), authorizer.AttributesRecord{
-			User:            who,
-			Verb:            verb,
-			APIVersion:      "v1",
-			Resource:        "nodes",
-			Subresource:     subresource,
-			Name:            g.nodeName,
-			ResourceRequest: true,
-			Path:            r.URL.Path,
+		allowed, err := g.allowed(r.Context(), who, authorizationv1.ResourceAttributes{
+			Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: g.nodeName,
 		})
 		if err != nil {
 			g.log.Warn("authorisation could not be checked", zap.String("user", who.GetName()), zap.String("path", r.URL.Path), zap.Error(err))
@@ -120,7 +102,7 @@ func (g *guard) authorized(w http.ResponseWriter, r *http.Request, who user.Info
 				http.StatusServiceUnavailable)
 			return false
 		}
-		if decision == authorizer.DecisionAllow {
+		if allowed {
 			return true
 		}
 	}

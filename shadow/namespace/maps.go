@@ -54,6 +54,7 @@ type MapsConfig struct {
 	ForeignClusters foreigninformers.ForeignClusterInformer
 	Namespaces      coreinformers.NamespaceInformer
 	RoleBindings    rbacinformers.RoleBindingInformer
+	Quotas          informers.QuotaInformer
 
 	// Events tells the map's readers of twins that cannot be made.
 	Events record.EventRecorder
@@ -73,6 +74,7 @@ type Maps struct {
 	maps       listers.NamespaceMapLister
 	clusters   foreignlisters.ForeignClusterLister
 	namespaces corelisters.NamespaceLister
+	quotas     listers.QuotaLister
 	bindings   *rbac.Binder
 }
 
@@ -83,6 +85,7 @@ func NewMaps(cfg MapsConfig) (*Maps, error) {
 		maps:       cfg.Maps.Lister(),
 		clusters:   cfg.ForeignClusters.Lister(),
 		namespaces: cfg.Namespaces.Lister(),
+		quotas:     cfg.Quotas.Lister(),
 		bindings:   rbac.NewBinder(cfg.Core, cfg.RoleBindings.Lister(), nil),
 	}
 	m.Loop = loop.New(loop.Config{Name: "namespacemap", Sync: m.sync, Log: cfg.Log, Observer: cfg.Observer})
@@ -94,12 +97,30 @@ func NewMaps(cfg MapsConfig) (*Maps, error) {
 		{cfg.Namespaces.Informer(), m.namespaceKeys},
 		{cfg.RoleBindings.Informer(), m.bindingKeys},
 		{cfg.ForeignClusters.Informer(), m.clusterKeys},
+		{cfg.Quotas.Informer(), m.besideKeys},
 	} {
 		if _, err := m.Watch(w.informer, w.keys); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// besideKeys returns the maps in the tenant namespace of a Quota.
+func (m *Maps) besideKeys(obj any) []loop.Key {
+	q, ok := obj.(*offloadingv1beta1.Quota)
+	if !ok {
+		return nil
+	}
+	all, err := m.maps.NamespaceMaps(q.Namespace).List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	var keys []loop.Key
+	for _, nm := range all {
+		keys = append(keys, loop.Key{Namespace: nm.Namespace, Name: nm.Name})
+	}
+	return keys
 }
 
 // namespaceKeys returns the maps that a namespace concerns: the one that it is a twin

@@ -105,6 +105,44 @@ func TestTwins(t *testing.T) {
 	w.accepted("shop")
 }
 
+// TestTwinsWaitForAnOffer: who came by a token gets nothing that nothing bounds.
+func TestTwinsWaitForAnOffer(t *testing.T) {
+	t.Parallel()
+	enrolled := romeCluster(romeUser)
+	enrolled.Annotations = map[string]string{corev1beta1.EnrolmentAnnotation: "1"}
+	w := newWorld(t, tenantNamespace("rome"), enrolled, replica(map[string]string{"web": "web-rome"})).provider()
+	w.backsOff("web", "nothing has been offered to cluster rome yet")
+	w.settled()
+	require.Nil(t, w.namespace("web-rome"))
+	quotas := w.liqo.OffloadingV1beta1().Quotas("liqo-tenant-rome")
+	_, err := quotas.Create(t.Context(), &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "milan", UID: "q"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.accepted("web")
+	require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+
+	// Nothing is taken away for a Quota that is not there; and nothing new is given.
+	require.NoError(t, quotas.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	w.eventually("the Quota is missed", func() bool { return w.namespace("web-rome").Labels[offloadingv1beta1.BoundedLabel] == "false" })
+	w.setDesired(map[string]string{"web": "web-rome", "shop": "shop-rome"})
+	w.backsOff("shop", "nothing has been offered to cluster rome yet")
+	w.settled()
+	w.accepted("web")
+	require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+	require.Nil(t, w.namespace("shop-rome"))
+
+	// Another identity begins anew, also where a twin stands.
+	enrolled = enrolled.DeepCopy()
+	enrolled.Annotations[corev1beta1.EnrolmentAnnotation], enrolled.Spec.UserName = "2", "liqo.io:peer:rome:2"
+	_, err = w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), enrolled, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.backsOff("web", "nothing has been offered to cluster rome yet")
+	require.Nil(t, w.bound("web-rome", PeerTwinRole))
+	_, err = quotas.Create(t.Context(), &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "by-hand", UID: "r"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.accepted("web", "shop")
+	require.Equal(t, []string{"User:liqo.io:peer:rome:2"}, w.bound("web-rome", PeerTwinRole))
+}
+
 func TestProviderRestartWritesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"})).provider()

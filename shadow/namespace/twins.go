@@ -77,12 +77,17 @@ type wish struct {
 	name     string
 	user     string // of the peer; empty when it has none
 	noUser   string // why it has none
+	early    string // why it gets no twin yet, nor rights in one
 }
 
 // enforce makes the twins of one map be as wanted, and reports.
 func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, peer string) error {
 	key := cache.MetaObjectToName(nm)
 	user, noUser, err := m.user(peer)
+	if err != nil {
+		return err
+	}
+	early, err := m.early(peer)
 	if err != nil {
 		return err
 	}
@@ -103,7 +108,7 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	group.SetLimit(parallelTwins)
 	taken := standing(nm, twins)
 	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
-		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser}
+		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, early: early}
 		if other, ok := taken[w.name]; ok && other != original {
 			mu.Lock()
 			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is asked for twice: it is the twin of %s", w.name, other))
@@ -177,17 +182,49 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 	return offloadingv1beta1.ReasonNamespaceCreated, fmt.Sprintf("%d twin namespaces stand", ready)
 }
 
-// user returns the user that a peer's rights are bound to, or why there is none.
-func (m *Maps) user(peer string) (user, none string, err error) {
+// records returns the ForeignClusters of a peer that are not being deleted.
+func (m *Maps) records(peer string) (found []*corev1beta1.ForeignCluster, err error) {
 	all, err := m.clusters.List(labels.Everything())
 	if err != nil {
-		return "", "", fmt.Errorf("listing ForeignClusters: %w", err)
+		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
 	}
-	var found []*corev1beta1.ForeignCluster
 	for _, fc := range all {
 		if fc.Spec.ClusterID == peer && fc.DeletionTimestamp == nil {
 			found = append(found, fc)
 		}
+	}
+	return found, nil
+}
+
+// early says why a peer gets no twins yet, empty if it may have them: one that came by a
+// token may only ask before something is given to it, or nothing would bound it.
+func (m *Maps) early(peer string) (string, error) {
+	found, err := m.records(peer)
+	if err != nil || len(found) != 1 || !corev1beta1.Enrolled(found[0]) {
+		return "", err
+	}
+	quotas, err := m.quotas.Quotas(corev1beta1.TenantNamespace(peer)).List(labels.Everything())
+	if err != nil {
+		return "", fmt.Errorf("listing the Quotas of cluster %s: %w", peer, err)
+	}
+	if len(quotas) > 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("nothing has been offered to cluster %s yet: it may use cluster %s once it has asked for capacity and was given some, or somebody has made a Quota in namespace %s there",
+		peer, m.cfg.ClusterID, corev1beta1.TenantNamespace(peer)), nil
+}
+
+// entitled reports whether a peer's user has rights in a twin already.
+func (m *Maps) entitled(w wish) bool {
+	b, err := m.cfg.RoleBindings.Lister().RoleBindings(w.name).Get(PeerTwinRole)
+	return err == nil && w.user != "" && slices.Contains(b.Subjects, rbac.User(w.user))
+}
+
+// user returns the user that a peer's rights are bound to, or why there is none.
+func (m *Maps) user(peer string) (user, none string, err error) {
+	found, err := m.records(peer)
+	if err != nil {
+		return "", "", err
 	}
 	switch {
 	case len(found) == 0:
@@ -259,6 +296,12 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	if why := twinRefusal(w.name, m.cfg.OwnNamespace); why != "" {
 		return w.failed(why), nil
 	}
+	if w.early != "" && !m.entitled(w) { // a Quota that is missed for a moment takes nothing away
+		if have == nil {
+			return w.failed(w.early), nil
+		}
+		return w.failed(w.early), m.revoke(ctx, w.name, w.user)
+	}
 	if have == nil {
 		var err error
 		if have, err = m.create(ctx, w); err != nil {
@@ -281,8 +324,12 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 			return w.failed(why), err
 		}
 		delete(labels, podSecurityEnforceLabel) // its owner's
+		delete(labels, offloadingv1beta1.BoundedLabel)
 		annotations[offloadingv1beta1.AcceptedForAnnotation] = w.key.String()
 	} else {
+		if have.Labels[offloadingv1beta1.BoundedLabel] != "" && labels[offloadingv1beta1.BoundedLabel] == "" {
+			labels[offloadingv1beta1.BoundedLabel] = "false"
+		}
 		// It was kept until it was asked for again. What was said of its volumes then is no wish for the next time.
 		annotations[offloadingv1beta1.DataKeptAnnotation], annotations[offloadingv1beta1.DeleteVolumesAnnotation] = nil, nil
 	}
@@ -299,10 +346,15 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 }
 
 func (m *Maps) twinLabels(w wish) map[string]string {
-	return map[string]string{
+	out := map[string]string{
 		corev1beta1.RemoteClusterIDLabel: w.peer,
 		podSecurityEnforceLabel:          m.cfg.PodSecurityLevel,
 	}
+	// The webhook is asked about ShadowPods only where this says that there is something to say.
+	if quotas, err := m.quotas.Quotas(w.key.Namespace).List(labels.Everything()); err == nil && len(quotas) > 0 {
+		out[offloadingv1beta1.BoundedLabel] = "true"
+	}
+	return out
 }
 
 // create makes a twin, or returns the namespace that has its name.

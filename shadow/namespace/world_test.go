@@ -52,7 +52,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	var core, liqo []runtime.Object
 	for _, o := range objects {
 		switch o.(type) {
-		case *corev1beta1.ForeignCluster, *offloadingv1beta1.NamespaceMap, *offloadingv1beta1.NamespaceOffloading, *offloadingv1beta1.VirtualNode:
+		case *corev1beta1.ForeignCluster, *offloadingv1beta1.NamespaceMap, *offloadingv1beta1.NamespaceOffloading, *offloadingv1beta1.VirtualNode, *offloadingv1beta1.Quota:
 			liqo = append(liqo, o)
 		default:
 			core = append(core, o)
@@ -145,6 +145,7 @@ func (w *world) providerAs(id string) *world {
 	w.maps, err = NewMaps(MapsConfig{
 		ClusterID: id, OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", Core: w.core, Liqo: w.liqo,
 		Maps:            w.liqoInformers.Offloading().V1beta1().NamespaceMaps(),
+		Quotas:          w.liqoInformers.Offloading().V1beta1().Quotas(),
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(),
 		Namespaces:      w.coreInformers.Core().V1().Namespaces(), RoleBindings: w.coreInformers.Rbac().V1().RoleBindings(),
 		Events: w.events, Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t),

@@ -37,7 +37,7 @@ func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) erro
 	case createPod:
 		return e.create(ctx, key, f)
 	case updatePod:
-		return e.update(ctx, f)
+		return e.update(ctx, key, f)
 	case deletePod:
 		return e.delete(ctx, f.pod)
 	case releasePod:
@@ -64,21 +64,27 @@ func (e *Enforcer) settle(key loop.Key, f facts) {
 }
 
 func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
+	consumer := f.want.Labels[offloadingv1beta1.OriginLabel]
 	e.memory.make(key, f.shadow.UID)
-	_, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
+	foreseen := e.ledger.send(consumer, key)
+	pod, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
 	switch {
 	case err == nil:
 		e.memory.forget(key, f.lost)
 		e.memory.refusals.Forget(f.shadow.UID)
 		e.cfg.Log.Debug("remote pod created", zap.Stringer("key", key))
-		return nil
+		return e.created(ctx, key, pod, foreseen)
 	case apierrors.IsAlreadyExists(err):
 		return e.afterCollision(ctx, key)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		e.wake(e.ledger.refused(consumer, key))
 		a := deny(f, ReasonNamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", key.Namespace))
 		a.retry = true
 		return e.deny(ctx, f, a)
 	case refusal(err):
+		if !apierrors.IsInternalError(err) { // that may have happened after the pod was made
+			e.wake(e.ledger.refused(consumer, key))
+		}
 		a := deny(f, offloadingv1beta1.ReasonPodRefused, err.Error())
 		a.retry = true
 		return e.deny(ctx, f, a)
@@ -87,12 +93,32 @@ func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 	}
 }
 
+// created counts the pod that was made.
+func (e *Enforcer) created(ctx context.Context, key loop.Key, pod *corev1.Pod, foreseen corev1.ResourceList) error {
+	larger, beyond, woken := e.ledger.created(pod, foreseen)
+	e.wake(woken)
+	if foreseen != nil {
+		e.trials.learn(key.Namespace, larger)
+	}
+	if !beyond {
+		return nil
+	}
+	return e.surprise(ctx, key, pod)
+}
+
 // afterCollision looks at the pod that has the name: ours, of which the answer or the
 // event was lost; a predecessor; or somebody else's.
 func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 	f, err := e.live(ctx, key)
 	if err != nil {
 		return err
+	}
+	switch {
+	case f.pod == nil:
+	case f.shadow != nil && owns(f.shadow, f.pod):
+		e.wake(e.ledger.seen(f.pod))
+	default:
+		e.wake(e.ledger.absent(key))
 	}
 	a := decide(f)
 	if a.verb == createPod {
@@ -121,9 +147,16 @@ func refusal(err error) bool {
 
 // update sends a resize, then new ephemeral containers, and then everything else: a part
 // that is refused keeps nothing back.
-func (e *Enforcer) update(ctx context.Context, f facts) error {
+func (e *Enforcer) update(ctx context.Context, key loop.Key, f facts) error {
 	resources := readApplied(f.want).Resources
-	refused := e.resize(ctx, f)
+	parked, refused := e.outgrown(key, f)
+	if parked {
+		return nil
+	}
+	full := errors.Is(refused, errNoRoom)
+	if refused == nil {
+		refused = e.resize(ctx, f)
+	}
 	if refused != nil && !final(refused) {
 		return fmt.Errorf("resizing pod %s/%s: %w", f.pod.Namespace, f.pod.Name, refused)
 	}
@@ -134,32 +167,43 @@ func (e *Enforcer) update(ctx context.Context, f facts) error {
 		if !final(err) {
 			return fmt.Errorf("adding ephemeral containers to pod %s/%s: %w", f.pod.Namespace, f.pod.Name, err)
 		}
-		refused = errors.Join(refused, fmt.Errorf("spec.ephemeralContainers: %w", err))
+		refused, full = errors.Join(refused, fmt.Errorf("spec.ephemeralContainers: %w", err)), false
 	}
 	if _, err := e.patch(ctx, f.pod, changes(f.want, f.pod, resources)); err != nil {
 		if !refusal(err) {
 			return fmt.Errorf("updating pod %s/%s: %w", f.pod.Namespace, f.pod.Name, err)
 		}
-		refused = errors.Join(refused, err)
+		refused, full = errors.Join(refused, err), false
 	}
 	if refused == nil {
 		e.memory.refusals.Forget(f.shadow.UID)
 		return nil
 	}
 	a := deny(f, ReasonUpdateRefused, refused.Error())
-	a.retry = true
+	a.retry = !full // who waits for room alone is woken when there is some
 	return e.deny(ctx, f, a)
 }
 
 // final reports whether the same request would be answered the same for now.
 func final(err error) bool {
-	return refusal(err) || errors.Is(err, errPodResourcesKept) || errors.Is(err, errNoSubresource)
+	return refusal(err) || errors.Is(err, errPodResourcesKept) || errors.Is(err, errNoSubresource) || errors.Is(err, errNoRoom)
 }
 
 func (e *Enforcer) resize(ctx context.Context, f facts) error {
-	pod, err := e.patch(ctx, f.pod, resourceChanges(f.want, f.pod), "resize")
-	if err != nil || pod == nil || readApplied(f.pod).Resources >= readApplied(f.want).Resources {
+	patch := resourceChanges(f.want, f.pod)
+	if len(patch) == 0 {
+		return nil
+	}
+	pod, err := e.patch(ctx, f.pod, patch, "resize")
+	if err != nil {
+		if final(err) && !apierrors.IsInternalError(err) {
+			e.wake(e.ledger.resized(f.pod.UID, nil))
+		}
 		return err
+	}
+	e.wake(e.ledger.resized(f.pod.UID, pod))
+	if pod == nil || readApplied(f.pod).Resources >= readApplied(f.want).Resources {
+		return nil
 	}
 	// An API server that cannot resize a pod as a whole may accept that and do nothing.
 	if len(podQuantityChanges(&f.want.Spec, &pod.Spec)) > 0 {

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	corev1informers "k8s.io/client-go/informers/core/v1"
+	nodev1informers "k8s.io/client-go/informers/node/v1"
 	"k8s.io/client-go/kubernetes"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -23,7 +26,8 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// Config is what an Enforcer needs. Every field but Observer is required.
+// Config is what an Enforcer needs. Every field but Observer and HomeLost
+// is required.
 type Config struct {
 	// Core writes pods; it is also asked for one pod or ShadowPod before anything is
 	// decided by absence.
@@ -36,6 +40,20 @@ type Config struct {
 	Pods cache.SharedIndexInformer
 	// Namespaces is the informer of the namespaces, twins at least.
 	Namespaces cache.SharedIndexInformer
+	// Quotas is the informer of the Quotas, all of which count for the consumer whose tenant
+	// namespace they are in.
+	Quotas cache.SharedIndexInformer
+	// LimitRanges and RuntimeClasses say what API servers add to pods.
+	LimitRanges    corev1informers.LimitRangeInformer
+	RuntimeClasses nodev1informers.RuntimeClassInformer
+	// Patience is the age up to which a ShadowPod that waits for room may be passed by
+	// younger ones that need less.
+	Patience time.Duration
+	// Settle is how long after the beginning of Run writes of the leader before may still
+	// arrive.
+	Settle time.Duration
+	// HomeLost may be nil. It tells when the cluster's state was last seen to have gone back.
+	HomeLost func() time.Time
 	// Harden forces upon a pod's spec what its author may not choose. It returns an error
 	// with a message for the author if the spec cannot be made acceptable.
 	Harden func(*corev1.PodSpec) error
@@ -58,7 +76,9 @@ type Enforcer struct {
 	shadows    offloadingv1beta1listers.ShadowPodLister
 	pods       corev1listers.PodLister
 	namespaces corev1listers.NamespaceLister
-	podsSynced cache.InformerSynced
+	synced     []cache.InformerSynced
+	ledger     *ledger
+	trials     trials
 	// since is when the present Run began.
 	since atomic.Pointer[time.Time]
 }
@@ -72,6 +92,9 @@ func New(cfg Config) (*Enforcer, error) {
 		pods:       corev1listers.NewPodLister(cfg.Pods.GetIndexer()),
 		namespaces: corev1listers.NewNamespaceLister(cfg.Namespaces.GetIndexer()),
 	}
+	e.ledger = newLedger(cfg.Clock, cfg.Patience, cfg.HomeLost, func(pod *corev1.Pod) bool {
+		return !endedItself(pod) && mayRunAgain(pod) && e.wanted(pod)
+	})
 	e.loop = loop.New(loop.Config{Name: "shadowpod", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
 	if _, err := e.loop.Watch(cfg.ShadowPods, loop.Self); err != nil {
 		return nil, err
@@ -91,16 +114,21 @@ func New(cfg Config) (*Enforcer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening to remote pods: %w", err)
 	}
-	e.podsSynced = reg.HasSynced
-	return e, nil
+	e.synced = append(e.synced, reg.HasSynced, cfg.Pods.HasSynced)
+	return e, e.watchQuotas()
 }
 
 // Run works until ctx is done, and returns when every worker has returned. It may be
 // called again after it has returned.
 func (e *Enforcer) Run(ctx context.Context, workers int) error {
-	if !cache.WaitForCacheSync(ctx.Done(), e.podsSynced, e.cfg.Pods.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), e.synced...) {
 		return nil
 	}
+	e.begin(ctx)
+	defer e.ledger.end()
+	var stock sync.WaitGroup
+	defer stock.Wait()
+	stock.Go(func() { e.takeStock(ctx) })
 	now := e.cfg.Clock.Now()
 	e.since.Store(&now)
 	// Pods without a ShadowPod are known to nobody else, also when leadership comes back.
@@ -114,6 +142,7 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 
 func (e *Enforcer) podSeen(obj any) {
 	if pod, ok := obj.(*corev1.Pod); ok {
+		e.wake(e.ledger.seen(pod))
 		e.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
 	}
 }
@@ -126,13 +155,20 @@ func (e *Enforcer) podGone(obj any) {
 	if !ok {
 		return
 	}
-	e.memory.arrived(pod.UID)
-	shadow, err := e.shadows.ShadowPods(pod.Namespace).Get(pod.Name)
+	key := loop.Key{Namespace: pod.Namespace, Name: pod.Name}
 	// Only what a decision can still rest on is kept, or a standby would keep everything.
-	if err == nil && owns(shadow, pod) && shadow.DeletionTimestamp == nil && shadow.Status.Phase == "" {
-		e.memory.lose(loop.Key{Namespace: pod.Namespace, Name: pod.Name}, pod)
+	lost := !e.memory.arrived(pod.UID) && e.wanted(pod)
+	if lost {
+		e.memory.lose(key, pod)
 	}
-	e.podSeen(pod)
+	e.wake(e.ledger.gone(pod, lost && mayRunAgain(pod)))
+	e.loop.Wake(key)
+}
+
+// wanted reports whether the ShadowPod of pod has not come to its end.
+func (e *Enforcer) wanted(pod *corev1.Pod) bool {
+	shadow, err := e.shadows.ShadowPods(pod.Namespace).Get(pod.Name)
+	return err == nil && owns(shadow, pod) && shadow.DeletionTimestamp == nil && shadow.Status.Phase == ""
 }
 
 func (e *Enforcer) shadowGone(obj any) {
@@ -167,13 +203,25 @@ func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 		return err
 	}
 	a := decide(f)
+	if a.verb == createPod {
+		if ok, err := e.admit(ctx, key, f); !ok {
+			return err
+		}
+	}
 	if a.confirm {
 		if f, err = e.live(ctx, key); err != nil {
 			return err
 		}
-		a = decide(f)
+		if a = decide(f); a.verb == createPod {
+			if ok, err := e.admit(ctx, key, f); !ok {
+				return err
+			}
+		}
 	}
-	return e.do(ctx, key, f, a)
+	if err := e.do(ctx, key, f, a); err != nil || a.verb == createPod {
+		return err
+	}
+	return e.giveBack(ctx, key, f, a)
 }
 
 // cached gathers the facts about key from the caches.

@@ -18,6 +18,7 @@ import (
 
 const (
 	createWrite = "create pods"
+	tryWrite    = "try pods"
 	patchWrite  = "patch pods"
 	resizeWrite = "patch pods/resize"
 	deleteWrite = "delete pods"

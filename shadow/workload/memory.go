@@ -22,10 +22,11 @@ type memory struct {
 	lost    map[loop.Key]*corev1.Pod
 	made    map[loop.Key]types.UID // ShadowPods for which a pod was asked for
 	leaving map[types.UID]time.Time
+	undone  map[types.UID]bool // pods that were taken back before they ran
 }
 
 func newMemory() *memory {
-	return &memory{lost: map[loop.Key]*corev1.Pod{}, made: map[loop.Key]types.UID{}, leaving: map[types.UID]time.Time{}}
+	return &memory{lost: map[loop.Key]*corev1.Pod{}, made: map[loop.Key]types.UID{}, leaving: map[types.UID]time.Time{}, undone: map[types.UID]bool{}}
 }
 
 // lose keeps the last state of a pod that went away.
@@ -91,9 +92,20 @@ func (m *memory) leavingSince(pod types.UID) time.Time {
 	return m.leaving[pod]
 }
 
-// arrived forgets a pod that is gone, or wanted after all.
-func (m *memory) arrived(pod types.UID) {
+// undo notes that a pod is about to be taken back: its end is no loss.
+func (m *memory) undo(pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.undone[pod] = true
+}
+
+// arrived forgets a pod that is gone, or wanted after all. It reports whether it was taken
+// back.
+func (m *memory) arrived(pod types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	undone := m.undone[pod]
 	delete(m.leaving, pod)
+	delete(m.undone, pod)
+	return undone
 }

@@ -54,6 +54,7 @@ type rig struct {
 	lateFor bool // the write is done before the process dies
 	refuse  map[string]error
 	resized podMod // what the API server makes of a resize; nil: what was asked
+	mutate  podMod // what its webhooks make of a new pod; nil: nothing
 }
 
 func newRig(t *testing.T, shadow *offloadingv1beta1.ShadowPod, pods ...*corev1.Pod) *rig {
@@ -85,6 +86,7 @@ func (r *rig) restart() {
 	r.shadows, r.pods, r.spaces = own.Offloading().V1beta1().ShadowPods().Informer(), core.Core().V1().Pods().Informer(), core.Core().V1().Namespaces().Informer()
 	e, err := New(Config{
 		Core: r.core, Liqod: r.liqod, ShadowPods: r.shadows, Pods: r.pods, Namespaces: r.spaces,
+		Quotas: own.Offloading().V1beta1().Quotas().Informer(), LimitRanges: core.Core().V1().LimitRanges(), RuntimeClasses: core.Node().V1().RuntimeClasses(),
 		Harden: func(s *corev1.PodSpec) error { return r.harden(s) }, Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),
 	})
 	require.NoError(r.t, err)
@@ -137,6 +139,7 @@ func (r *rig) refreshPod() {
 	}
 	if have != nil && have.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod {
 		require.NoError(r.t, r.pods.GetIndexer().Add(have))
+		r.e.podSeen(have)
 	}
 }
 
@@ -228,6 +231,9 @@ func (r *rig) note(a clienttesting.Action, act func() (runtime.Object, error)) (
 	if a.GetSubresource() != "" {
 		what += "/" + a.GetSubresource()
 	}
+	if create, ok := a.(clienttesting.CreateActionImpl); ok && len(create.GetCreateOptions().DryRun) > 0 {
+		what = tryWrite
+	}
 	r.writes = append(r.writes, what)
 	crash := r.crashAt == len(r.writes)
 	if crash && !r.lateFor {
@@ -263,6 +269,12 @@ func (r *rig) create(a clienttesting.CreateActionImpl) (runtime.Object, error) {
 	pod := a.GetObject().(*corev1.Pod).DeepCopy()
 	pod.UID, pod.ResourceVersion, pod.Generation = types.UID("made-"+r.next()), r.next(), 1
 	pod.Status.Phase = corev1.PodPending
+	if r.mutate != nil {
+		r.mutate(pod)
+	}
+	if len(a.GetCreateOptions().DryRun) > 0 {
+		return pod, nil
+	}
 	return pod, r.core.Tracker().Create(a.GetResource(), pod, pod.Namespace)
 }
 
@@ -272,7 +284,8 @@ func (r *rig) remove(o metav1.DeleteOptions) error {
 	if pod == nil {
 		return apierrors.NewNotFound(corev1.Resource("pods"), testName)
 	}
-	if o.Preconditions != nil && *o.Preconditions.UID != pod.UID {
+	p := o.Preconditions
+	if p != nil && (*p.UID != pod.UID || p.ResourceVersion != nil && *p.ResourceVersion != pod.ResourceVersion) {
 		return apierrors.NewConflict(corev1.Resource("pods"), testName, errors.New("UID"))
 	}
 	grace := int64(30)

@@ -1,6 +1,7 @@
 package v1beta1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -58,6 +59,121 @@ type ForeignClusterSpec struct {
 	// +kubebuilder:validation:items:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="self.all(r, isCIDR(r) && cidr(r).masked() == cidr(r))",message="addressRanges takes CIDRs without host bits, as 10.42.0.0/16"
 	AddressRanges []string `json:"addressRanges,omitempty"`
+
+	// ClusterName is a name of the peer for people. Empty: its id.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ClusterName string `json:"clusterName,omitempty"`
+
+	// AuthURL is where the peer's controller hands out identities: https, host and port. It
+	// is needed where this cluster is to get one there by itself.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || (isURL(self) && url(self).getScheme() == 'https')",message="authUrl must be an https URL, as https://auth.milan.example:8443"
+	AuthURL string `json:"authUrl,omitempty"`
+	// AuthCA are the certificates, as PEM, that the one served at authUrl must be issued by.
+	// Empty: what the token says, else the certificate authorities of the image.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	AuthCA string `json:"authCA,omitempty"`
+	// TokenSecretRef names the Secret, in the namespace of liqod, whose key `token` the peer
+	// has given for the first identity.
+	// +optional
+	TokenSecretRef *SecretReference `json:"tokenSecretRef,omitempty"`
+	// APIServer overrides how the peer says that its API server is reached.
+	// +optional
+	APIServer APIServerOverride `json:"apiServer,omitempty"`
+
+	// OutgoingPeeringEnabled says whether this cluster uses capacity of the peer. Auto:
+	// it follows the configuration of this cluster (peering.outgoing).
+	// +optional
+	// +kubebuilder:default=Auto
+	OutgoingPeeringEnabled PeeringEnabled `json:"outgoingPeeringEnabled,omitempty"`
+	// IncomingPeeringEnabled says whether the peer may use capacity of this cluster. Auto:
+	// it follows the configuration of this cluster (peering.incoming).
+	// +optional
+	// +kubebuilder:default=Auto
+	IncomingPeeringEnabled PeeringEnabled `json:"incomingPeeringEnabled,omitempty"`
+	// Request is what this cluster asks the peer for, where it uses its capacity.
+	// +optional
+	Request CapacityRequest `json:"request,omitempty"`
+	// NetworkingEnabled is accepted when false.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!self",message="networkingEnabled: true is not supported: the clusters' networks must reach each other by themselves; leave the field out"
+	NetworkingEnabled *bool `json:"networkingEnabled,omitempty"`
+}
+
+// PeeringEnabled says whether one direction of a peering is wanted.
+// +kubebuilder:validation:Enum=Auto;Yes;No
+type PeeringEnabled string
+
+// Values of PeeringEnabled.
+const (
+	PeeringAuto PeeringEnabled = "Auto"
+	PeeringYes  PeeringEnabled = "Yes"
+	PeeringNo   PeeringEnabled = "No"
+)
+
+// SecretReference names a Secret.
+type SecretReference struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// APIServerOverride says how a peer's API server is reached, where that is not as the
+// peer itself says.
+type APIServerOverride struct {
+	// URL of the API server: https.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || (isURL(self) && url(self).getScheme() == 'https')",message="url must be an https URL, as https://203.0.113.7:6443"
+	URL string `json:"url,omitempty"`
+	// CA are the certificates, as PEM, that its serving certificate must be issued by.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	CA string `json:"ca,omitempty"`
+	// ServerName is the name that its serving certificate is for, where that is not the
+	// host of the URL.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ServerName string `json:"serverName,omitempty"`
+	// ProxyURL is the proxy that leads there: http, https or socks5.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || (isURL(self) && url(self).getScheme() in ['http', 'https', 'socks5'])",message="proxyUrl must be an http, https or socks5 URL"
+	ProxyURL string `json:"proxyUrl,omitempty"`
+}
+
+// CapacityRequest is what is asked of a peer.
+type CapacityRequest struct {
+	// Resources of all virtual nodes together. Empty: what the peer wants to give.
+	// +optional
+	Resources corev1.ResourceList `json:"resources,omitempty"`
+	// VirtualNodes is how many virtual nodes the capacity is divided into. Default: 1.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=16
+	VirtualNodes int32 `json:"virtualNodes,omitempty"`
+	// NodeSelector picks nodes of the peer: only they count, and pods run on them only.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// StorageClasses, IngressClasses and LoadBalancerClasses are those of the peer that are
+	// asked for, the default first. Empty: those that the peer wants to give.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	StorageClasses []string `json:"storageClasses,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	IngressClasses []string `json:"ingressClasses,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	LoadBalancerClasses []string `json:"loadBalancerClasses,omitempty"`
+	// Labels are asked for on the virtual nodes.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // RoleType is the role of a peer towards this cluster.
@@ -85,7 +201,10 @@ type ForeignClusterStatus struct {
 	ClusterUID types.UID `json:"clusterUID,omitempty"`
 	// TenantNamespace names the namespaces that hold what concerns this peering.
 	TenantNamespace TenantNamespaces `json:"tenantNamespace,omitempty"`
-	// Conditions: Ready, APIServerStatus, NetworkStatus.
+	// Version of liqod in the peer, as it said last.
+	Version string `json:"version,omitempty"`
+	// Conditions: Ready, APIServerStatus, NetworkStatus, Authenticated, OutgoingPeering,
+	// IncomingPeering.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

@@ -21,9 +21,60 @@ const (
 	// PeerUserPrefix begins the user name of a peer's certificate; the peer's id and a
 	// serial unique to the enrolment follow, separated by colons.
 	PeerUserPrefix = "liqo.io:peer:"
+	// DiscoveredLabel on a ForeignCluster that discovery made says how: DiscoveredByDNS
+	// (a domain that was configured) or DiscoveredByMulticast (the local network).
+	DiscoveredLabel       = "liqo.io/discovered"
+	DiscoveredByDNS       = "dns"
+	DiscoveredByMulticast = "mdns"
+	// DiscoveredFromAnnotation on such a ForeignCluster names the record that it was made
+	// from: a DNS-SD service instance.
+	DiscoveredFromAnnotation = "liqo.io/discovered-from"
+	// PeerVersionAnnotation on a ForeignCluster is the version of liqod that the peer has
+	// said it runs. It is shown as status.version.
+	PeerVersionAnnotation = "liqo.io/peer-version"
 	// VirtualKubeletPrefix followed by the name of a virtual node is the name of its
 	// vkubelet's ServiceAccount, in the provider's tenant namespace.
 	VirtualKubeletPrefix = "vk-"
+)
+
+// Names of what the authentication of peers is made of, in liqod's namespace.
+const (
+	// MadeByLabel with the value MadeByLiqod is on what liqod makes for a peering beside its
+	// own kinds, and may delete: the label that Kubernetes recommends.
+	MadeByLabel = "app.kubernetes.io/managed-by"
+	MadeByLiqod = "liqod"
+	// PeeringTokenType is the type of a Secret that holds a token for peers. Its name is
+	// PeeringTokenPrefix and the token's id, and its label PeeringTokenLabel is "true".
+	PeeringTokenType   = "liqo.io/peering-token"
+	PeeringTokenPrefix = "token-"
+	PeeringTokenLabel  = "liqo.io/peering-token"
+	// BackTokenType is the type of a Secret that holds a token which a peer has sent along
+	// with its enrolment, for an identity there in return. Its key is TokenSecretKey, and
+	// SentTokenAnnotation on it is the hash of what was sent: what people write there stays.
+	BackTokenType       = "liqo.io/back-token"
+	SentTokenAnnotation = "liqo.io/sent-token"
+	// AuthCertificatesName is the name of the Secret with the certificates of the
+	// authentication endpoint.
+	AuthCertificatesName = "liqod-auth-certs"
+	// PeerAccountPrefix and the serial of an enrolment are the name of the ServiceAccount
+	// that a peer authenticates as where it has no certificate, in its tenant namespace.
+	PeerAccountPrefix = "peer-"
+	// PeerRequestPrefix begins the names of the certificate requests made for peers.
+	PeerRequestPrefix = "liqod-peer-"
+)
+
+// Annotations of a ForeignCluster that has been enrolled in this cluster.
+const (
+	// EnrolmentAnnotation is the serial of the latest enrolment. It stays when the rights of
+	// the peer are taken away, so that the same key does not get them back.
+	EnrolmentAnnotation = "liqo.io/enrolment"
+	// EnrolledUIDAnnotation is the UID of the kube-system namespace that the peer has said
+	// to be its own: another cluster of the same id is refused.
+	EnrolledUIDAnnotation = "liqo.io/enrolled-cluster-uid"
+	// RivalUIDAnnotation is the UID of the kube-system namespace of another cluster that has
+	// asked to be this peer, with a good token, and was refused. It goes when that cluster is
+	// enrolled under an id of its own.
+	RivalUIDAnnotation = "liqo.io/rival-cluster-uid"
 )
 
 // Condition types and reasons of a ForeignCluster.
@@ -36,6 +87,17 @@ const (
 	// ConditionNetwork tells whether the tunnel to the peer carries packets. It is
 	// absent while the network is off for the peer.
 	ConditionNetwork = "NetworkStatus"
+	// ConditionAuthenticated tells whether this cluster has an identity in the peer. It is
+	// absent where none is wanted.
+	ConditionAuthenticated = "Authenticated"
+	// ConditionOutgoingPeering tells whether this cluster uses capacity of the peer, and
+	// ConditionIncomingPeering whether the peer uses capacity of this cluster. Each is
+	// absent where its direction is not wanted.
+	ConditionOutgoingPeering = "OutgoingPeering"
+	ConditionIncomingPeering = "IncomingPeering"
+	// ConditionUniqueID is False while another cluster claims the peer's id. It is absent
+	// otherwise, and no part of ConditionReady: the peer itself is not disturbed.
+	ConditionUniqueID = "UniqueID"
 
 	// ReasonAPIServerReady says that the API server answered enough of the last probes.
 	ReasonAPIServerReady = "APIServerReady"
@@ -51,9 +113,24 @@ const (
 	ReasonProbing = "Probing"
 	// ReasonInvalidCredentials says that the Secret with the peer's kubeconfig cannot be used.
 	ReasonInvalidCredentials = "InvalidCredentials"
-	// ReasonAllChecksPassed and ReasonCheckFailed explain ConditionReady.
+	// ReasonAllChecksPassed explains ConditionReady when it is true. When it is not, its
+	// reason is that of the check that does not pass, or one of the following.
 	ReasonAllChecksPassed = "AllChecksPassed"
-	ReasonCheckFailed     = "CheckFailed"
+	// ReasonNotPeered says that discovery has found the cluster, and that nothing is wanted
+	// of it yet.
+	ReasonNotPeered = "NotPeered"
+	// ReasonSelfPeering says that the ForeignCluster is of this cluster itself, by its id or
+	// by what answers at its address.
+	ReasonSelfPeering = "SelfPeering"
+	// ReasonDuplicateClusterID says that there is another ForeignCluster of the same id.
+	ReasonDuplicateClusterID = "DuplicateClusterID"
+	// ReasonSameCluster says that another ForeignCluster, of another id, is of the same
+	// cluster.
+	ReasonSameCluster = "SameCluster"
+	// ReasonClaimedByAnother says that another cluster claims the peer's id.
+	ReasonClaimedByAnother = "ClaimedByAnother"
+	// ReasonInvalidUser says that spec.userName is not one of the peer's.
+	ReasonInvalidUser = "InvalidUser"
 	// ReasonNoCredentials says that nothing can be checked from this side, and that the
 	// peer has no rights here that would do without.
 	ReasonNoCredentials = "NoCredentials"
@@ -61,6 +138,20 @@ const (
 
 // TenantNamespace returns the name of the namespace that holds what concerns a peer.
 func TenantNamespace(clusterID string) string { return TenantNamespacePrefix + clusterID }
+
+// PeerAccountUser returns the user that a ServiceAccount of a peer's tenant namespace
+// authenticates as.
+func PeerAccountUser(clusterID, account string) string {
+	return "system:serviceaccount:" + TenantNamespace(clusterID) + ":" + account
+}
+
+// Enrolled reports whether the peer has its rights in this cluster by a token. Then it is to
+// ask for what it may use; who was let in by hand may use all that people give it.
+func Enrolled(fc *ForeignCluster) bool {
+	serial := fc.Annotations[EnrolmentAnnotation]
+	return serial != "" && (fc.Spec.UserName == PeerUserPrefix+fc.Spec.ClusterID+":"+serial ||
+		fc.Spec.UserName == PeerAccountUser(fc.Spec.ClusterID, PeerAccountPrefix+serial))
+}
 
 // ValidPeerUser reports whether a peer's rights may be bound to a user: to that of one of
 // its certificates (PeerUserPrefix, its id, a colon and a serial) or to a ServiceAccount
@@ -73,6 +164,6 @@ func ValidPeerUser(clusterID, userName string) bool {
 	if serial, ok := strings.CutPrefix(userName, PeerUserPrefix+clusterID+":"); ok {
 		return serial != ""
 	}
-	account, ok := strings.CutPrefix(userName, "system:serviceaccount:"+TenantNamespace(clusterID)+":")
+	account, ok := strings.CutPrefix(userName, PeerAccountUser(clusterID, ""))
 	return ok && account != "" && !strings.HasPrefix(account, VirtualKubeletPrefix)
 }

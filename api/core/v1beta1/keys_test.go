@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestValidPeerUser(t *testing.T) {
@@ -28,6 +29,26 @@ func TestValidPeerUser(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, ValidPeerUser(tc.id, tc.user))
+		})
+	}
+}
+
+func TestEnrolled(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		serial, user string
+		want         bool
+	}{
+		"by a certificate":     {"4f3a", "liqo.io:peer:rome:4f3a", true},
+		"by a service account": {"4f3a", "system:serviceaccount:liqo-tenant-rome:peer-4f3a", true},
+		"by hand":              {"", "system:serviceaccount:liqo-tenant-rome:peer-1", false},
+		"by hand, a serial":    {"", "liqo.io:peer:rome:", false},
+		"by hand, afterwards":  {"4f3a", "system:serviceaccount:liqo-tenant-rome:peer-1", false},
+		"revoked":              {"4f3a", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fc := &ForeignCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{EnrolmentAnnotation: tc.serial}}, Spec: ForeignClusterSpec{ClusterID: "rome", UserName: tc.user}}
+			require.Equal(t, tc.want, Enrolled(fc))
 		})
 	}
 }

@@ -39,6 +39,8 @@ const (
 	// ServiceAccountNameLabel names the service account, on a reflected Secret that holds a
 	// token of it.
 	ServiceAccountNameLabel = "offloading.liqo.io/service-account-name"
+	// BoundedLabel is "true" on the twin namespaces of a consumer that has a Quota.
+	BoundedLabel = "offloading.liqo.io/bounded"
 	// ReplicatedLabel is "true" on objects that a peer put into its tenant namespace.
 	ReplicatedLabel = "liqo.io/replicated"
 	// OriginIDLabel carries the id of the cluster that a replicated object comes from.

@@ -31,6 +31,7 @@ func addKnownTypes(s *runtime.Scheme) error {
 		&NamespaceMap{}, &NamespaceMapList{},
 		&ShadowPod{}, &ShadowPodList{},
 		&ShadowEndpointSlice{}, &ShadowEndpointSliceList{},
+		&Quota{}, &QuotaList{},
 	)
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil

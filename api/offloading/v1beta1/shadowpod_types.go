@@ -52,6 +52,19 @@ const (
 	ReasonPodRefused = "PodRefused"
 	// ReasonPodCollision says that a pod of that name exists that is not ours.
 	ReasonPodCollision = "PodCollision"
+	// ReasonQuotaExceeded says that the pod waits for room in the consumer's Quotas. It is
+	// created when its turn comes.
+	ReasonQuotaExceeded = "QuotaExceeded"
+	// ReasonQuotaTooSmall says that the pod alone is larger than what the Quotas allow.
+	ReasonQuotaTooSmall = "QuotaTooSmall"
+	// ReasonQuotaCordoned says that nothing new begins under the consumer's Quotas.
+	ReasonQuotaCordoned = "QuotaCordoned"
+	// ReasonQuotaUndeclared says that the pod does not declare what it uses as the Quotas'
+	// limitsEnforcement asks for.
+	ReasonQuotaUndeclared = "QuotaUndeclared"
+	// ReasonQuotaNodeSelector says that the pod asks for other nodes than those that the
+	// Quotas pick.
+	ReasonQuotaNodeSelector = "QuotaNodeSelector"
 )
 
 // ShadowPodStatus is what must outlive the pod: its end, and what its replacements

@@ -43,11 +43,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "drainTimeout" $v.controllerManager.config.drainTimeout
   "drainForceAfter" $v.controllerManager.config.drainForceAfter
   "vkubelet" $vkubelet -}}
+{{- $a := $v.authentication -}}
 {{- $config := dict
   "clusterID" $id
   "namespace" .Release.Namespace
   "reflection" $reflection
   "controller" $controller
+  "authentication" (dict "address" ($a.enabled | ternary (printf ":%d" (int $a.port)) "") "url" $a.url "apiServerURL" $a.apiServerURL "identity" $a.identity)
   "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod") -}}
 {{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}
 {{- end }}
@@ -75,9 +77,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "vkubelet.virtualNode" "leave it out: each vkubelet is told its own"
   "vkubelet.nodeAddress" "use virtualKubelet.nodeAddress, or spec.virtualKubelet.nodeAddress of a VirtualNode"
   "webhook.address" "use webhook.port"
+  "authentication.address" "use authentication.enabled and authentication.port"
+  "authentication.url" "use authentication.url"
+  "authentication.apiServerURL" "use authentication.apiServerURL"
+  "authentication.identity" "use authentication.identity"
   "webhook.serviceName" "leave it out: it is the chart's Service liqod-webhook"
   "webhook.secretName" "leave it out: the rights of the chart are for Secret liqod-webhook-certs"
-  "webhook.configurationName" "leave it out: it is the chart's MutatingWebhookConfiguration liqod" -}}
+  "webhook.configurationName" "leave it out: it is the chart's MutatingWebhookConfiguration and ValidatingWebhookConfiguration liqod" -}}
 {{- range $key, $place := $places -}}
 {{- $path := splitList "." $key -}}
 {{- $section := $given -}}

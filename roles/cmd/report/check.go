@@ -28,7 +28,7 @@ const oldestKubernetes = "1.32.0"
 const leaseSlack = 2 * time.Second
 
 // kinds are the plural names that an installation has.
-var kinds = []string{"foreignclusters", "namespacemaps", "namespaceoffloadings", "shadowendpointslices", "shadowpods", "virtualnodes"}
+var kinds = []string{"foreignclusters", "namespacemaps", "namespaceoffloadings", "quotas", "resourceoffers", "resourcerequests", "shadowendpointslices", "shadowpods", "virtualnodes"}
 
 // checker collects findings about a snapshot.
 type checker struct {
@@ -202,24 +202,50 @@ func led(holder string) string {
 
 func (c *checker) webhook() {
 	const subject = "admission webhook"
-	fix := fmt.Sprintf("the leader of role webhook writes it: see kubectl -n %s logs deployment/%s", c.Namespace, LeaseName(Webhook))
 	if len(c.Webhooks) == 0 {
 		c.add(Problem, subject, "there is no MutatingWebhookConfiguration of liqod: pods get no tolerations for virtual nodes", "upgrade the release of the chart: it has one")
 		return
 	}
 	for _, configuration := range c.Webhooks {
 		for _, w := range configuration.Webhooks {
-			name := fmt.Sprintf("%s %s", subject, w.Name)
-			expires, err := lastDay(w.ClientConfig.CABundle)
-			switch {
-			case err != nil:
-				c.add(Problem, name, fmt.Sprintf("the caBundle of MutatingWebhookConfiguration %s %v: pods of offloaded namespaces are refused", configuration.Name, err), fix)
-			case !expires.After(c.Taken):
-				c.add(Problem, name, fmt.Sprintf("the caBundle has expired at %s", expires.Format(time.RFC3339)), fix)
-			default:
-				c.add(OK, name, "its caBundle is set, valid until "+expires.Format(time.DateOnly), "")
-			}
+			c.bundle(subject+" "+w.Name, "MutatingWebhookConfiguration "+configuration.Name, w.ClientConfig.CABundle, Problem, "pods of offloaded namespaces are refused")
 		}
+	}
+	c.rules(subject)
+}
+
+// rules looks at the webhooks that only refuse and warn: without them nothing stops.
+func (c *checker) rules(subject string) {
+	trusted := 0
+	for _, configuration := range c.Rules {
+		for _, w := range configuration.Webhooks {
+			name := subject + " " + w.Name
+			if expires, err := lastDay(w.ClientConfig.CABundle); err == nil && expires.After(c.Taken) {
+				trusted++
+				continue
+			}
+			c.bundle(name, "ValidatingWebhookConfiguration "+configuration.Name, w.ClientConfig.CABundle, Warning, "what people write is not checked when they write it")
+		}
+	}
+	if len(c.Rules) == 0 {
+		c.add(Warning, subject, "there is no ValidatingWebhookConfiguration of liqod: what people write is not checked when they write it", "upgrade the release of the chart: it has one")
+	}
+	if trusted > 0 {
+		c.add(OK, subject, fmt.Sprintf("%d rules for what people write", trusted), "")
+	}
+}
+
+// bundle looks at the certificates that the API server trusts for one webhook.
+func (c *checker) bundle(name, configuration string, bundle []byte, level Level, consequence string) {
+	fix := fmt.Sprintf("the leader of role webhook writes it: see kubectl -n %s logs deployment/%s", c.Namespace, LeaseName(Webhook))
+	expires, err := lastDay(bundle)
+	switch {
+	case err != nil:
+		c.add(level, name, fmt.Sprintf("the caBundle of %s %v: %s", configuration, err, consequence), fix)
+	case !expires.After(c.Taken):
+		c.add(level, name, fmt.Sprintf("the caBundle has expired at %s", expires.Format(time.RFC3339)), fix)
+	default:
+		c.add(OK, name, "its caBundle is set, valid until "+expires.Format(time.DateOnly), "")
 	}
 }
 

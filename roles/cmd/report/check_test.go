@@ -25,10 +25,11 @@ func TestCheckOfAHealthyCluster(t *testing.T) {
 	}
 	require.Equal(t, `Installation
   ✔ Kubernetes: v1.36.3
-  ✔ CRDs: all 6 kinds are served
+  ✔ CRDs: all 9 kinds are served
   ✔ role controller: 2 of 2 replicas are ready; controller-0 leads
   ✔ role webhook: 2 of 2 replicas are ready; webhook-0 leads
   ✔ admission webhook pod.mutate.liqo.io: its caBundle is set, valid until 2030-05-05
+  ✔ admission webhook: 1 rules for what people write
   ✔ versions: every part runs liqod:1
 
 Peering with milan
@@ -71,7 +72,7 @@ func TestCheck(t *testing.T) {
 		want   []says
 	}{
 		"old Kubernetes": {func(s *Snapshot) { s.Kubernetes = "v1.31.9" }, []says{{Warning, "Kubernetes", "older than 1.32.0", "upgrade"}}},
-		"CRDs missing": {func(s *Snapshot) { s.Kinds = kinds[:4] },
+		"CRDs missing": {func(s *Snapshot) { s.Kinds = kinds[:7] },
 			[]says{{Problem, "CRDs", "lacks shadowpods, virtualnodes", "chart"}}},
 		"role scaled to zero": {func(s *Snapshot) { s.Roles[1].Spec.Replicas = ptr.To[int32](0) },
 			[]says{{Problem, "role webhook", "scaled to zero", "--replicas=2"}}},
@@ -99,7 +100,8 @@ func TestCheck(t *testing.T) {
 			for i := range s.Leases {
 				s.Leases[i].Spec.RenewTime = ptr.To(metav1.NewMicroTime(s.Taken))
 			}
-		}, []says{{Problem, "admission webhook pod.mutate.liqo.io", "has expired at 2030-05-05T12:00:00Z", "logs"}}},
+		}, []says{{Problem, "admission webhook pod.mutate.liqo.io", "has expired at 2030-05-05T12:00:00Z", "logs"},
+			{Warning, "admission webhook virtualnode.validate.liqo.io", "has expired at 2030-05-05T12:00:00Z", "logs"}}},
 		"half upgraded": {func(s *Snapshot) { s.VKubelets[0].Spec.Template.Spec.Containers[0].Image = "liqod:0" },
 			[]says{{Warning, "versions", "the controller runs liqod:1, but liqo-tenant-milan/vk-milan runs liqod:0", "upgrade"}}},
 		"peer away": {func(s *Snapshot) {
@@ -108,6 +110,21 @@ func TestCheck(t *testing.T) {
 		"peer not known yet": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionUnknown, corev1beta1.ReasonProbing, "not answered yet")
 		}, []says{{Unknown, "API server", "not answered yet", "in a moment"}}},
+		"no rules": {func(s *Snapshot) { s.Rules = nil }, []says{{Warning, "admission webhook", "no ValidatingWebhookConfiguration", "chart"}}},
+		"rules that are not trusted": {func(s *Snapshot) { s.Rules[0].Webhooks[0].ClientConfig.CABundle = nil },
+			[]says{{Warning, "admission webhook virtualnode.validate.liqo.io", "ValidatingWebhookConfiguration liqod is empty: what people write is not checked", "logs deployment/liqod-webhook"}}},
+		"no identity": {func(s *Snapshot) {
+			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
+		}, []says{{Problem, "identity", "the token is used up (TokenRefused", "liqod token create there, liqod peer --token here"}}},
+		"nothing offered": {func(s *Snapshot) {
+			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused", "milan has no room")
+		}, []says{{Problem, "capacity used there", "milan has no room", "get resourcerequests,resourceoffers"}}},
+		"not approved here": {func(s *Snapshot) {
+			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionUnknown, "ManualActionRequired", "an offer waits for approval")
+		}, []says{{Unknown, "capacity used here", "an offer waits for approval", "liqod offer approve"}}},
+		"itself": {func(s *Snapshot) {
+			s.ForeignClusters[0].Status.Conditions = []metav1.Condition{is(corev1beta1.ConditionReady, metav1.ConditionFalse, corev1beta1.ReasonSelfPeering, "a cluster is not peered with itself")}
+		}, []says{{Problem, "ForeignCluster", "not peered with itself", "kubectl delete foreigncluster milan"}}},
 		"peer replaced": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonClusterReplaced, "another UID")
 		}, []says{{Problem, "API server", "another UID", "another cluster answers"}}},
@@ -118,7 +135,7 @@ func TestCheck(t *testing.T) {
 			s.ForeignClusters[0].Status.Conditions[0].ObservedGeneration = 2
 		}, []says{{Unknown, "API server", "has not looked at the last change yet", "in a moment"}}},
 		"no ForeignCluster": {func(s *Snapshot) { s.ForeignClusters = nil },
-			[]says{{Problem, "ForeignCluster", "none with spec.clusterID milan", "manual-peering"}}},
+			[]says{{Problem, "ForeignCluster", "none with spec.clusterID milan", "docs/peering.md"}}},
 		"two ForeignClusters": {func(s *Snapshot) { s.ForeignClusters = append(s.ForeignClusters, s.ForeignClusters[0]) },
 			[]says{{Problem, "ForeignCluster", "2 have spec.clusterID milan", "keep one"}}},
 		"no tenant namespace": {func(s *Snapshot) { s.Tenants = nil },
@@ -126,7 +143,7 @@ func TestCheck(t *testing.T) {
 		"tenant namespace of another": {func(s *Snapshot) { s.Tenants[0].Labels[corev1beta1.RemoteClusterIDLabel] = "x" },
 			[]says{{Problem, "tenant namespace", "lacks the label liqo.io/remote-cluster-id=milan", "kubectl label namespace liqo-tenant-milan"}}},
 		"consumer without rights": {func(s *Snapshot) { s.ForeignClusters[0].Spec.UserName = "liqo.io:peer:turin:1" },
-			[]says{{Problem, "rights of the consumer", "is not a user of milan", "manual-peering"}}},
+			[]says{{Problem, "rights of the consumer", "is not a user of milan", "docs/peering.md"}}},
 		"consumer without addresses": {func(s *Snapshot) { s.ForeignClusters[0].Spec.AddressRanges = nil },
 			[]says{{Warning, "addresses of the consumer", "no endpoint", "spec.addressRanges of ForeignCluster milan"}}},
 		"map not answered": {func(s *Snapshot) { s.Maps[0].Generation = 2 }, []says{{Unknown, "namespaces asked for", "has not answered", "moment"}}},
@@ -242,4 +259,24 @@ func TestDaemonSets(t *testing.T) {
 			require.Contains(t, last.Fix, "{key: liqo.io/type, operator: NotIn, values: [virtual-node]}")
 		})
 	}
+}
+
+// tells adds a condition to milan's ForeignCluster.
+func tells(s *Snapshot, kind string, status metav1.ConditionStatus, reason, message string) {
+	conditions := &s.ForeignClusters[0].Status.Conditions
+	*conditions = append(*conditions, is(kind, status, reason, message))
+}
+
+// TestOnlyFound: a cluster that discovery has found is no peer, and no trouble.
+func TestOnlyFound(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	s.ForeignClusters = append(s.ForeignClusters, corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "turin"},
+		Status: corev1beta1.ForeignClusterStatus{Role: corev1beta1.RoleUnknown, Conditions: []metav1.Condition{
+			is(corev1beta1.ConditionReady, metav1.ConditionUnknown, corev1beta1.ReasonNotPeered, "found")}},
+	})
+	findings := Check(s)
+	require.Equal(t, OK, Worst(findings), findings)
+	require.Contains(t, CheckText(findings), "Peering with turin\n  ✔ ForeignCluster: found by discovery; nothing is asked of it\n")
 }

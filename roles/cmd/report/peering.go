@@ -68,10 +68,14 @@ func consumes(role corev1beta1.RoleType) bool {
 
 func (c *checker) peering(id string) {
 	fcs := c.foreignClusters(id)
+	if len(fcs) == 1 && c.onlyFound(fcs[0]) {
+		c.add(OK, "ForeignCluster", "found by discovery; nothing is asked of it", "")
+		return
+	}
 	switch len(fcs) {
 	case 0:
 		if !c.unread(Unknown, ReadForeignClusters) {
-			c.add(Problem, "ForeignCluster", "there is none with spec.clusterID "+id+": the peer is not checked", "create it, as docs/manual-peering.md says")
+			c.add(Problem, "ForeignCluster", "there is none with spec.clusterID "+id+": the peer is not checked", "use "+c.Program+" peer, or create it as docs/peering.md says")
 		}
 	case 1:
 		c.foreignCluster(fcs[0])
@@ -90,13 +94,30 @@ func (c *checker) peering(id string) {
 	}
 }
 
+// onlyFound reports whether a peer is none yet: discovery has found it, and that is all.
+func (s *Snapshot) onlyFound(fc *corev1beta1.ForeignCluster) bool {
+	ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady)
+	return ready != nil && ready.Reason == corev1beta1.ReasonNotPeered && len(s.virtualNodes(fc.Spec.ClusterID)) == 0
+}
+
+// checks are the conditions of a peer that are told, in the order in which they explain each
+// other.
+var checks = []struct{ kind, subject string }{
+	{corev1beta1.ConditionAuthenticated, "identity"},
+	{corev1beta1.ConditionUniqueID, "id"},
+	{corev1beta1.ConditionAPIServer, "API server"},
+	{corev1beta1.ConditionNetwork, "network"},
+	{corev1beta1.ConditionOutgoingPeering, "capacity used there"},
+	{corev1beta1.ConditionIncomingPeering, "capacity used here"},
+}
+
 // foreignCluster tells what the conditions of a peer say.
 func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 	checked, told := false, false
-	for _, check := range []struct{ kind, subject string }{{corev1beta1.ConditionAPIServer, "API server"}, {corev1beta1.ConditionNetwork, "network"}} {
+	for _, check := range checks {
 		if condition := meta.FindStatusCondition(fc.Status.Conditions, check.kind); condition != nil {
 			checked = true
-			told = c.condition(check.subject, fc.Generation, condition, peerFix(fc, condition.Reason)) != OK || told
+			told = c.condition(check.subject, fc.Generation, condition, c.peerFix(fc, condition)) != OK || told
 		}
 	}
 	ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady)
@@ -104,7 +125,7 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 	case ready == nil:
 		c.add(Unknown, "ForeignCluster", "liqod's controller has not looked at it yet", fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace))
 	case !told && !(checked && ready.Status == metav1.ConditionTrue):
-		c.condition("ForeignCluster", fc.Generation, ready, peerFix(fc, ready.Reason))
+		c.condition("ForeignCluster", fc.Generation, ready, c.peerFix(fc, ready))
 	}
 }
 
@@ -160,19 +181,33 @@ func conditionLevel(status metav1.ConditionStatus) Level {
 }
 
 // peerFix says what to do about a condition of a peer.
-func peerFix(fc *corev1beta1.ForeignCluster, reason string) string {
+func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Condition) string {
 	tenant := corev1beta1.TenantNamespace(fc.Spec.ClusterID)
-	switch reason {
+	switch condition.Reason {
 	case corev1beta1.ReasonAPIServerNotReady:
 		return fmt.Sprintf("see whether %s can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running", fc.Status.APIServerURL)
 	case corev1beta1.ReasonInvalidCredentials, corev1beta1.ReasonNoCredentials:
-		return fmt.Sprintf("give namespace %s the Secret with the peer's kubeconfig, as docs/manual-peering.md says", tenant)
+		return fmt.Sprintf("use %s peer with a token of the peer, or give namespace %s the Secret with its kubeconfig, as docs/peering.md says", c.Program, tenant)
 	case corev1beta1.ReasonClusterReplaced:
 		return "another cluster answers at that address: correct the kubeconfig of the peer, or make the ForeignCluster anew if the peer was made anew"
 	case corev1beta1.ReasonIdentityUnknown:
 		return "the peer has to let this cluster read its namespace kube-system: see the ClusterRole liqod-peer-cluster there, and ForeignCluster.spec.userName"
 	case corev1beta1.ReasonProbing:
 		return "look again in a moment"
+	case corev1beta1.ReasonSelfPeering, corev1beta1.ReasonDuplicateClusterID, corev1beta1.ReasonSameCluster:
+		return fmt.Sprintf("kubectl get foreigncluster shows all of them; kubectl delete foreigncluster %s, if it is the one too many", fc.Name)
+	case corev1beta1.ReasonInvalidUser:
+		return fmt.Sprintf("kubectl edit foreigncluster %s: empty spec.userName, and let the peer get an identity with a token (%s token create)", fc.Name, c.Program)
+	}
+	switch condition.Type {
+	case corev1beta1.ConditionAuthenticated:
+		return fmt.Sprintf("if the message asks for another token: %s token create there, %s peer --token here; docs/peering.md says more", c.Program, c.Program)
+	case corev1beta1.ConditionUniqueID:
+		return "the message names all ways; the peer that is enrolled here is not disturbed meanwhile"
+	case corev1beta1.ConditionOutgoingPeering:
+		return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers shows what has been asked and offered; the peer's people decide about it", tenant)
+	case corev1beta1.ConditionIncomingPeering:
+		return fmt.Sprintf("%s offer list shows what is asked and offered; %s offer approve approves", c.Program, c.Program)
 	}
 	return fmt.Sprintf("kubectl describe foreigncluster %s says more", fc.Name)
 }
@@ -186,7 +221,7 @@ func (c *checker) tenant(id string) {
 	switch {
 	case i < 0:
 		c.add(Problem, "tenant namespace", fmt.Sprintf("there is no namespace %s with the label %s=true", name, corev1beta1.TenantNamespaceLabel),
-			"create and label it, as docs/manual-peering.md says")
+			"use "+c.Program+" peer, or create and label it as docs/peering.md says")
 	case c.Tenants[i].Labels[corev1beta1.RemoteClusterIDLabel] != id:
 		c.add(Problem, "tenant namespace", fmt.Sprintf("namespace %s lacks the label %s=%s", name, corev1beta1.RemoteClusterIDLabel, id),
 			fmt.Sprintf("kubectl label namespace %s --overwrite %s=%s", name, corev1beta1.RemoteClusterIDLabel, id))
@@ -202,7 +237,7 @@ func (c *checker) consumer(fc *corev1beta1.ForeignCluster) {
 	id := fc.Spec.ClusterID
 	if !corev1beta1.ValidPeerUser(id, fc.Spec.UserName) {
 		c.add(Problem, "rights of the consumer", fmt.Sprintf("spec.userName %q of ForeignCluster %s is not a user of %s: it has no rights here", fc.Spec.UserName, fc.Name, id),
-			"set it as docs/manual-peering.md says")
+			"set it as docs/peering.md says")
 	} else {
 		c.add(OK, "rights of the consumer", "bound to "+fc.Spec.UserName, "")
 	}
@@ -220,7 +255,7 @@ func (c *checker) provider(id string) {
 	}
 	nodes := c.virtualNodes(id)
 	if len(nodes) == 0 {
-		c.add(Warning, "virtual nodes", "there is none: nothing can be offloaded to "+id, "create a VirtualNode in namespace "+corev1beta1.TenantNamespace(id)+", as docs/manual-peering.md says")
+		c.add(Warning, "virtual nodes", "there is none: nothing can be offloaded to "+id, "use "+c.Program+" peer, or create a VirtualNode in namespace "+corev1beta1.TenantNamespace(id)+" as docs/peering.md says")
 	}
 	c.unread(Unknown, ReadNodes)
 	for _, vn := range nodes {

@@ -13,6 +13,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 // What is read of a cluster: the keys of Snapshot.Unread.
@@ -26,6 +27,7 @@ const (
 	ReadVirtualNodes    = "VirtualNodes"
 	ReadOffloadings     = "NamespaceOffloadings"
 	ReadMaps            = "NamespaceMaps"
+	ReadOffers          = "ResourceOffers"
 	ReadNodes           = "Nodes"
 	ReadTenants         = "tenant namespaces"
 	ReadPods            = "Pods"
@@ -62,13 +64,15 @@ type Snapshot struct {
 	// Roles are the Deployments of liqod's roles, Leases are theirs.
 	Roles  []appsv1.Deployment
 	Leases []coordinationv1.Lease
-	// Webhooks are those of liqod.
+	// Webhooks are those of liqod; Rules are those that only refuse and warn.
 	Webhooks []admissionregistrationv1.MutatingWebhookConfiguration
+	Rules    []admissionregistrationv1.ValidatingWebhookConfiguration
 
 	ForeignClusters []corev1beta1.ForeignCluster
 	VirtualNodes    []offloadingv1beta1.VirtualNode
 	Offloadings     []offloadingv1beta1.NamespaceOffloading
 	Maps            []offloadingv1beta1.NamespaceMap
+	Offers          []sharingv1alpha1.ResourceOffer
 	// VKubelets are the Deployments of the virtual nodes, Nodes are theirs, Tenants the
 	// tenant namespaces of the peers.
 	VKubelets []appsv1.Deployment

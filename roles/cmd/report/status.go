@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 // Status is how a cluster and its peerings are.
@@ -55,10 +57,36 @@ type Peer struct {
 	Message string `json:"message,omitempty"`
 	// APIServer is the address of the peer's API server, if it is asked.
 	APIServer string `json:"apiServer,omitempty"`
+	// Version of liqod in the peer, as it has said.
+	Version string `json:"version,omitempty"`
+	// Conditions of the peer's ForeignCluster, but for Ready, in the order in which they
+	// explain each other.
+	Conditions []Condition `json:"conditions,omitempty"`
+	// Offers of capacity, in both directions.
+	Offers []Offer `json:"offers,omitempty"`
 	// VirtualNodes that stand for the peer, and what runs on them.
 	VirtualNodes []VirtualNode `json:"virtualNodes"`
 	// Hosted is what the peer runs here.
 	Hosted Hosted `json:"hosted"`
+}
+
+// Condition is one check of a peer.
+type Condition struct {
+	Type    string                 `json:"type"`
+	Status  metav1.ConditionStatus `json:"status"`
+	Reason  string                 `json:"reason,omitempty"`
+	Message string                 `json:"message,omitempty"`
+}
+
+// Offer is capacity that one cluster offers the other.
+type Offer struct {
+	Name string `json:"name"`
+	// Incoming is capacity of the peer for this cluster; else it is the reverse.
+	Incoming bool                       `json:"incoming"`
+	Approved bool                       `json:"approved"`
+	Phase    sharingv1alpha1.OfferPhase `json:"phase,omitempty"`
+	Message  string                     `json:"message,omitempty"`
+	Capacity corev1.ResourceList        `json:"capacity"`
 }
 
 // VirtualNode is how a virtual node is, and how much of it is used.
@@ -185,6 +213,28 @@ func (s *Status) roles(from *Snapshot) {
 	}
 }
 
+func conditions(fc *corev1beta1.ForeignCluster) (out []Condition) {
+	for _, check := range checks {
+		if c := meta.FindStatusCondition(fc.Status.Conditions, check.kind); c != nil {
+			out = append(out, Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
+		}
+	}
+	return out
+}
+
+// offers are those between this cluster and a peer.
+func (s *Snapshot) offers(id string) (out []Offer) {
+	for i := range s.Offers {
+		o := &s.Offers[i]
+		if o.Namespace != corev1beta1.TenantNamespace(id) {
+			continue
+		}
+		out = append(out, Offer{Name: o.Name, Incoming: o.Spec.ProviderClusterID == id, Approved: o.Spec.Approved,
+			Phase: o.Status.Phase, Message: o.Status.Message, Capacity: o.Spec.ResourceQuota.Hard})
+	}
+	return out
+}
+
 func peer(s *Snapshot, id string, findings []Finding) Peer {
 	out := Peer{ClusterID: id, Role: s.roleOf(id), Health: OK, VirtualNodes: []VirtualNode{}}
 	for _, f := range findings {
@@ -195,7 +245,10 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 	for _, fc := range s.foreignClusters(id) {
 		out.APIServer = fc.Status.APIServerURL
 		out.Message = message(fc.Status.Conditions, corev1beta1.ConditionReady)
+		out.Version = fc.Status.Version
+		out.Conditions = conditions(fc)
 	}
+	out.Offers = s.offers(id)
 	for _, vn := range s.virtualNodes(id) {
 		out.VirtualNodes = append(out.VirtualNodes, virtualNode(s, vn))
 	}

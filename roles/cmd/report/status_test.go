@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 func TestStatusOfAHealthyCluster(t *testing.T) {
@@ -107,6 +108,7 @@ func TestStatusAsJSON(t *testing.T) {
 		"roles": [{"name": "controller", "ready": 2, "want": 2, "leader": "controller-0"}, {"name": "webhook", "ready": 2, "want": 2, "leader": "webhook-0"}],
 		"peers": [{
 			"clusterID": "milan", "role": "ConsumerAndProvider", "health": "ok", "message": "all checks pass", "apiServer": "https://milan:6443",
+			"conditions": [{"type": "APIServerStatus", "status": "True", "reason": "APIServerReady", "message": "the API server answers"}],
 			"virtualNodes": [{"name": "milan", "health": "ok", "message": "Ready", "pods": 2,
 				"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}, "used": {"cpu": "750m", "memory": "2Gi", "pods": "2"}}],
 			"hosted": {"namespaces": 1, "pods": 1}
@@ -114,4 +116,27 @@ func TestStatusAsJSON(t *testing.T) {
 		"namespaces": [{"name": "shop", "strategy": "LocalAndRemote", "phase": "Ready", "remoteName": "shop-rome", "message": "namespace shop-rome stands in cluster milan",
 			"peers": [{"clusterID": "milan", "ready": true, "message": "namespace shop-rome stands in cluster milan", "pods": 2}]}]
 	}`, string(data))
+}
+
+func TestWhatIsNegotiated(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	s.ForeignClusters[0].Status.Version = "0.2.0"
+	tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionTrue, "Authenticated", "by certificate")
+	offer := func(name, provider string, approved bool, phase sharingv1alpha1.OfferPhase, message string) sharingv1alpha1.ResourceOffer {
+		return sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: name},
+			Spec:   sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: provider, Approved: approved, ResourceQuota: corev1.ResourceQuotaSpec{Hard: resources("4", "8Gi", "110")}},
+			Status: sharingv1alpha1.ResourceOfferStatus{Phase: phase, Message: message}}
+	}
+	s.Offers = []sharingv1alpha1.ResourceOffer{offer("milan", "milan", true, sharingv1alpha1.OfferAccepted, ""), offer("rome", "rome", false, "", "waits for approval")}
+	status, err := Summarize(s).Of("milan")
+	require.NoError(t, err)
+	text := status.DetailText()
+	for _, line := range []string{
+		"  Version:        0.2.0\n", "  Authenticated:  True (Authenticated): by certificate\n",
+		"  Offer:          milan, to this cluster: Accepted; cpu 4, memory 8Gi\n",
+		"  Offer:          rome, by this cluster: not approved; cpu 4, memory 8Gi; waits for approval\n",
+	} {
+		require.Contains(t, text, line)
+	}
 }

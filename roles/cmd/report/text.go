@@ -1,12 +1,16 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"text/tabwriter"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 func (l Level) mark() string {
@@ -150,6 +154,15 @@ func (s *Status) DetailText() string {
 		line("Health", p.Health.word())
 		line("Says", p.Message)
 		line("API server", p.APIServer)
+		line("Version", p.Version)
+		for _, c := range p.Conditions {
+			if c.Type != corev1beta1.ConditionAPIServer {
+				line(c.Type, fmt.Sprintf("%s (%s): %s", c.Status, c.Reason, c.Message))
+			}
+		}
+		for _, o := range p.Offers {
+			line("Offer", o.String())
+		}
 		if p.Hosted != (Hosted{}) {
 			line("Runs here", count(p.Hosted.Pods, "pod")+" in "+count(p.Hosted.Namespaces, "namespace"))
 		}
@@ -166,6 +179,28 @@ func (s *Status) DetailText() string {
 		_ = w.Flush() // to a Builder
 	}
 	return b.String()
+}
+
+// String says what is offered to whom, and what has become of it.
+func (o Offer) String() string {
+	from := "by this cluster"
+	if o.Incoming {
+		from = "to this cluster"
+	}
+	phase := string(cmp.Or(o.Phase, sharingv1alpha1.OfferPending))
+	if !o.Approved {
+		phase = "not approved"
+	}
+	text := fmt.Sprintf("%s, %s: %s; cpu %s, memory %s", o.Name, from, phase, quantity(o.Capacity, corev1.ResourceCPU), quantity(o.Capacity, corev1.ResourceMemory))
+	if o.Message != "" {
+		text += "; " + o.Message
+	}
+	return text
+}
+
+func quantity(list corev1.ResourceList, name corev1.ResourceName) string {
+	q := list[name]
+	return q.String()
 }
 
 // room is how much of each resource is used.

@@ -41,6 +41,10 @@ func healthy(t *testing.T) *Snapshot {
 			ObjectMeta: metav1.ObjectMeta{Name: "liqod"},
 			Webhooks:   []admissionregistrationv1.MutatingWebhook{{Name: "pod.mutate.liqo.io", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: ca.CertPEM()}}},
 		}},
+		Rules: []admissionregistrationv1.ValidatingWebhookConfiguration{{
+			ObjectMeta: metav1.ObjectMeta{Name: "liqod"},
+			Webhooks:   []admissionregistrationv1.ValidatingWebhook{{Name: "virtualnode.validate.liqo.io", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: ca.CertPEM()}}},
+		}},
 		Tenants: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan", Labels: map[string]string{
 			corev1beta1.RemoteClusterIDLabel: "milan", corev1beta1.TenantNamespaceLabel: "true"}}}},
 		VKubelets: []appsv1.Deployment{deployment("liqo-tenant-milan", "vk-milan", "")},

@@ -10,6 +10,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/sharing/v1alpha1"
 	discovery "k8s.io/client-go/discovery"
 	rest "k8s.io/client-go/rest"
 	flowcontrol "k8s.io/client-go/util/flowcontrol"
@@ -19,6 +20,7 @@ type Interface interface {
 	Discovery() discovery.DiscoveryInterface
 	CoreV1beta1() corev1beta1.CoreV1beta1Interface
 	OffloadingV1beta1() offloadingv1beta1.OffloadingV1beta1Interface
+	SharingV1alpha1() sharingv1alpha1.SharingV1alpha1Interface
 }
 
 // Clientset contains the clients for groups.
@@ -26,6 +28,7 @@ type Clientset struct {
 	*discovery.DiscoveryClient
 	coreV1beta1       *corev1beta1.CoreV1beta1Client
 	offloadingV1beta1 *offloadingv1beta1.OffloadingV1beta1Client
+	sharingV1alpha1   *sharingv1alpha1.SharingV1alpha1Client
 }
 
 // CoreV1beta1 retrieves the CoreV1beta1Client
@@ -36,6 +39,11 @@ func (c *Clientset) CoreV1beta1() corev1beta1.CoreV1beta1Interface {
 // OffloadingV1beta1 retrieves the OffloadingV1beta1Client
 func (c *Clientset) OffloadingV1beta1() offloadingv1beta1.OffloadingV1beta1Interface {
 	return c.offloadingV1beta1
+}
+
+// SharingV1alpha1 retrieves the SharingV1alpha1Client
+func (c *Clientset) SharingV1alpha1() sharingv1alpha1.SharingV1alpha1Interface {
+	return c.sharingV1alpha1
 }
 
 // Discovery retrieves the DiscoveryClient
@@ -90,6 +98,10 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 	if err != nil {
 		return nil, err
 	}
+	cs.sharingV1alpha1, err = sharingv1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 
 	cs.DiscoveryClient, err = discovery.NewDiscoveryClientForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
@@ -113,6 +125,7 @@ func New(c rest.Interface) *Clientset {
 	var cs Clientset
 	cs.coreV1beta1 = corev1beta1.New(c)
 	cs.offloadingV1beta1 = offloadingv1beta1.New(c)
+	cs.sharingV1alpha1 = sharingv1alpha1.New(c)
 
 	cs.DiscoveryClient = discovery.NewDiscoveryClient(c)
 	return &cs

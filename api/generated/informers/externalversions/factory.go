@@ -14,6 +14,7 @@ import (
 	core "github.com/liqod/liqod/api/generated/informers/externalversions/core"
 	internalinterfaces "github.com/liqod/liqod/api/generated/informers/externalversions/internalinterfaces"
 	offloading "github.com/liqod/liqod/api/generated/informers/externalversions/offloading"
+	sharing "github.com/liqod/liqod/api/generated/informers/externalversions/sharing"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -314,6 +315,7 @@ type SharedInformerFactory interface {
 
 	Core() core.Interface
 	Offloading() offloading.Interface
+	Sharing() sharing.Interface
 }
 
 func (f *sharedInformerFactory) Core() core.Interface {
@@ -322,4 +324,8 @@ func (f *sharedInformerFactory) Core() core.Interface {
 
 func (f *sharedInformerFactory) Offloading() offloading.Interface {
 	return offloading.New(f, f.namespace, f.tweakListOptions)
+}
+
+func (f *sharedInformerFactory) Sharing() sharing.Interface {
+	return sharing.New(f, f.namespace, f.tweakListOptions)
 }

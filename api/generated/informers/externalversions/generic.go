@@ -9,6 +9,7 @@ import (
 
 	v1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	v1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	cache "k8s.io/client-go/tools/cache"
 )
@@ -48,12 +49,20 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().NamespaceMaps().Informer()}, nil
 	case offloadingv1beta1.SchemeGroupVersion.WithResource("namespaceoffloadings"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().NamespaceOffloadings().Informer()}, nil
+	case offloadingv1beta1.SchemeGroupVersion.WithResource("quotas"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().Quotas().Informer()}, nil
 	case offloadingv1beta1.SchemeGroupVersion.WithResource("shadowendpointslices"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().ShadowEndpointSlices().Informer()}, nil
 	case offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().ShadowPods().Informer()}, nil
 	case offloadingv1beta1.SchemeGroupVersion.WithResource("virtualnodes"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().VirtualNodes().Informer()}, nil
+
+		// Group=sharing.liqo.io, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithResource("resourceoffers"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Sharing().V1alpha1().ResourceOffers().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("resourcerequests"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Sharing().V1alpha1().ResourceRequests().Informer()}, nil
 
 	}
 

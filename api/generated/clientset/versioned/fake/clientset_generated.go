@@ -10,6 +10,8 @@ import (
 	fakecorev1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/core/v1beta1/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
 	fakeoffloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1/fake"
+	sharingv1alpha1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/sharing/v1alpha1"
+	fakesharingv1alpha1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/sharing/v1alpha1/fake"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -91,4 +93,9 @@ func (c *Clientset) CoreV1beta1() corev1beta1.CoreV1beta1Interface {
 // OffloadingV1beta1 retrieves the OffloadingV1beta1Client
 func (c *Clientset) OffloadingV1beta1() offloadingv1beta1.OffloadingV1beta1Interface {
 	return &fakeoffloadingv1beta1.FakeOffloadingV1beta1{Fake: &c.Fake}
+}
+
+// SharingV1alpha1 retrieves the SharingV1alpha1Client
+func (c *Clientset) SharingV1alpha1() sharingv1alpha1.SharingV1alpha1Interface {
+	return &fakesharingv1alpha1.FakeSharingV1alpha1{Fake: &c.Fake}
 }

@@ -20,6 +20,14 @@ type NamespaceOffloadingListerExpansion interface{}
 // NamespaceOffloadingNamespaceLister.
 type NamespaceOffloadingNamespaceListerExpansion interface{}
 
+// QuotaListerExpansion allows custom methods to be added to
+// QuotaLister.
+type QuotaListerExpansion interface{}
+
+// QuotaNamespaceListerExpansion allows custom methods to be added to
+// QuotaNamespaceLister.
+type QuotaNamespaceListerExpansion interface{}
+
 // ShadowEndpointSliceListerExpansion allows custom methods to be added to
 // ShadowEndpointSliceLister.
 type ShadowEndpointSliceListerExpansion interface{}

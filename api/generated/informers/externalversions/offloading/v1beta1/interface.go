@@ -14,6 +14,8 @@ type Interface interface {
 	NamespaceMaps() NamespaceMapInformer
 	// NamespaceOffloadings returns a NamespaceOffloadingInformer.
 	NamespaceOffloadings() NamespaceOffloadingInformer
+	// Quotas returns a QuotaInformer.
+	Quotas() QuotaInformer
 	// ShadowEndpointSlices returns a ShadowEndpointSliceInformer.
 	ShadowEndpointSlices() ShadowEndpointSliceInformer
 	// ShadowPods returns a ShadowPodInformer.
@@ -41,6 +43,11 @@ func (v *version) NamespaceMaps() NamespaceMapInformer {
 // NamespaceOffloadings returns a NamespaceOffloadingInformer.
 func (v *version) NamespaceOffloadings() NamespaceOffloadingInformer {
 	return &namespaceOffloadingInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// Quotas returns a QuotaInformer.
+func (v *version) Quotas() QuotaInformer {
+	return &quotaInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }
 
 // ShadowEndpointSlices returns a ShadowEndpointSliceInformer.

@@ -8,6 +8,8 @@ type NamespaceMapExpansion interface{}
 
 type NamespaceOffloadingExpansion interface{}
 
+type QuotaExpansion interface{}
+
 type ShadowEndpointSliceExpansion interface{}
 
 type ShadowPodExpansion interface{}

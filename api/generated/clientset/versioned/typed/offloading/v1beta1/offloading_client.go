@@ -16,6 +16,7 @@ type OffloadingV1beta1Interface interface {
 	RESTClient() rest.Interface
 	NamespaceMapsGetter
 	NamespaceOffloadingsGetter
+	QuotasGetter
 	ShadowEndpointSlicesGetter
 	ShadowPodsGetter
 	VirtualNodesGetter
@@ -32,6 +33,10 @@ func (c *OffloadingV1beta1Client) NamespaceMaps(namespace string) NamespaceMapIn
 
 func (c *OffloadingV1beta1Client) NamespaceOffloadings(namespace string) NamespaceOffloadingInterface {
 	return newNamespaceOffloadings(c, namespace)
+}
+
+func (c *OffloadingV1beta1Client) Quotas(namespace string) QuotaInterface {
+	return newQuotas(c, namespace)
 }
 
 func (c *OffloadingV1beta1Client) ShadowEndpointSlices(namespace string) ShadowEndpointSliceInterface {

@@ -22,6 +22,10 @@ func (c *FakeOffloadingV1beta1) NamespaceOffloadings(namespace string) v1beta1.N
 	return newFakeNamespaceOffloadings(c, namespace)
 }
 
+func (c *FakeOffloadingV1beta1) Quotas(namespace string) v1beta1.QuotaInterface {
+	return newFakeQuotas(c, namespace)
+}
+
 func (c *FakeOffloadingV1beta1) ShadowEndpointSlices(namespace string) v1beta1.ShadowEndpointSliceInterface {
 	return newFakeShadowEndpointSlices(c, namespace)
 }

@@ -1,0 +1,36 @@
+package v1beta1
+
+const (
+	// EnrolledLabel is "true" on a Secret with credentials that liqod's controller has got
+	// from the peer by itself. It writes no other, and not those that people wrote.
+	EnrolledLabel = "liqo.io/enrolled"
+	// TokenSecretKey is the key, in the Secret that spec.tokenSecretRef of a ForeignCluster
+	// names, of the token that the peer gave. AddressRangesSecretKey may stand beside it:
+	// what the peer is told of this cluster's addresses, as CIDRs with commas between them.
+	TokenSecretKey         = "token"
+	AddressRangesSecretKey = "addressRanges"
+	// TokenIDAnnotation on a ForeignCluster names the token that was put there last. It is
+	// for nothing but to make liqod's controller look at once.
+	TokenIDAnnotation = "liqo.io/token-id"
+)
+
+// Reasons of ConditionAuthenticated.
+const (
+	// ReasonEnrolled: the peer has given an identity. ReasonCredentialsGiven: people have
+	// given credentials. ReasonRenewalFails: the identity could not be renewed in time.
+	ReasonEnrolled         = "Enrolled"
+	ReasonCredentialsGiven = "CredentialsGiven"
+	ReasonRenewalFails     = "RenewalFails"
+	// ReasonTokenMissing and ReasonTokenInvalid: there is no token, or none that can be used.
+	// ReasonTokenRefused: the peer does not take it.
+	ReasonTokenMissing = "TokenMissing"
+	ReasonTokenInvalid = "TokenInvalid"
+	ReasonTokenRefused = "TokenRefused"
+	// ReasonPeerUnreachable: the peer does not answer, or is not who it should be.
+	// ReasonPeerRefuses: it does not want this peering. ReasonConflict: it says that another
+	// cluster has this one's id. ReasonGrantInvalid: what it gave cannot be used.
+	ReasonPeerUnreachable = "PeerUnreachable"
+	ReasonPeerRefuses     = "PeerRefuses"
+	ReasonConflict        = "Conflict"
+	ReasonGrantInvalid    = "GrantInvalid"
+)

@@ -1,0 +1,110 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+// zone is a name server of a domain that names clusters.
+type zone struct {
+	address string
+
+	mu       sync.Mutex
+	clusters map[string]string // URL by id
+}
+
+func newZone(t *testing.T) *zone {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	z := &zone{address: conn.LocalAddr().String(), clusters: map[string]string{}}
+	server := &dns.Server{PacketConn: conn, Handler: z}
+	go func() { _ = server.ActivateAndServe() }()
+	t.Cleanup(func() { _ = server.Shutdown() })
+	return z
+}
+
+func (z *zone) set(clusters map[string]string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.clusters = clusters
+}
+
+// ServeDNS implements dns.Handler.
+func (z *zone) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	const service = "_liqod._tcp.clusters.example."
+	answer := new(dns.Msg).SetReply(question)
+	q := question.Question[0]
+	for id, url := range z.clusters {
+		for _, line := range []string{
+			fmt.Sprintf("%s 30 IN PTR %s.%s", service, id, service),
+			fmt.Sprintf("%s.%s 30 IN SRV 0 0 8443 %s.example.", id, service, id),
+			fmt.Sprintf("%s.%s 30 IN TXT %q %q", id, service, "id="+id, "url="+url),
+		} {
+			if rr, err := dns.NewRR(line); err == nil && rr.Header().Rrtype == q.Qtype && strings.EqualFold(rr.Header().Name, q.Name) {
+				answer.Answer = append(answer.Answer, rr)
+			}
+		}
+	}
+	_ = w.WriteMsg(answer)
+}
+
+// TestDiscovery: clusters that a domain names become ForeignClusters, with the rights of
+// the chart, and go with their records unless somebody uses them.
+func TestDiscovery(t *testing.T) {
+	z := newZone(t)
+	z.set(map[string]string{"milan": "https://milan.example:8443", "turin": "https://turin.example", "rome": "https://rome.example", "Not A Name": "https://x", "oslo": "http://plain"})
+	rome := newSites(t, []string{"rome"}, func(*lab.ClusterOptions) {}, map[string]any{
+		"discovery": map[string]any{"dns": map[string]any{"domain": "clusters.example", "servers": []string{z.address}}},
+	}).list[0]
+	clusters := rome.Liqod().CoreV1beta1().ForeignClusters()
+	names := func(want ...string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			list, err := clusters.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			var have []string
+			for _, fc := range list.Items {
+				have = append(have, fc.Name)
+			}
+			if fmt.Sprint(have) != fmt.Sprint(want) {
+				return fmt.Errorf("there are %v", have)
+			}
+			return nil
+		}
+	}
+	within(t, soon, "they are found", names("milan", "turin"))
+	milan, err := clusters.Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "https://milan.example:8443", milan.Spec.AuthURL)
+	require.Equal(t, corev1beta1.DiscoveredByDNS, milan.Labels[corev1beta1.DiscoveredLabel])
+	require.Equal(t, "milan._liqod._tcp.clusters.example", milan.Annotations[corev1beta1.DiscoveredFromAnnotation])
+
+	a := newAuthor(t, rome)
+	_, err = a.liqod.CoreV1beta1().ForeignClusters().Patch(t.Context(), "turin", types.MergePatchType, []byte(`{"spec":{"clusterName":"Torino"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(a.heard.take(), ""), "discovery has made this ForeignCluster")
+	z.set(nil)
+	within(t, time.Minute, "what nobody uses goes with its record", names("turin"))
+	audited, err := rome.Audited(func(r lab.AuditRecord) bool {
+		return r.Resource() == "foreignclusters" && r.Write() && strings.HasSuffix(r.User.Username, ":liqod-controller")
+	})
+	require.NoError(t, err)
+	require.Len(t, audited, 3, "two are made, one is removed, and nothing else is written: %+v", audited)
+}

@@ -1,0 +1,677 @@
+package scenarios
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+// applicant is a cluster that asks for an identity in another one, by nothing but HTTP.
+type applicant struct {
+	id, uid string
+	key     []byte
+	grant   trust.Grant
+}
+
+func newApplicant(t *testing.T, id string) *applicant {
+	t.Helper()
+	key, err := trust.NewKey()
+	require.NoError(t, err)
+	return &applicant{id: id, uid: "uid-of-" + id, key: key}
+}
+
+// csr returns a request for a fresh key, as user or, at an enrolment, as the key's own.
+func csr(t *testing.T, id, user string, key []byte) string {
+	t.Helper()
+	signer, err := trust.ParseKey(key)
+	require.NoError(t, err)
+	if user == "" {
+		user, err = trust.User(id, signer.Public())
+		require.NoError(t, err)
+	}
+	text, err := trust.MakeCSR(signer, user)
+	require.NoError(t, err)
+	return text
+}
+
+// post sends a request to the endpoint that a token leads to. The answer is a Refusal or
+// goes into out.
+func post(ctx context.Context, token trust.Token, path string, cert *tls.Certificate, bearer string, body, out any) (refused *trust.Refusal, err error) {
+	config := trust.PinnedTLS(token.CA)
+	if cert != nil {
+		config.Certificates = []tls.Certificate{*cert}
+	}
+	transport := &http.Transport{TLSClientConfig: config}
+	defer transport.CloseIdleConnections()
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, token.AuthURL+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	if bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if text, err = io.ReadAll(io.LimitReader(resp.Body, trust.MaxBody)); err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return nil, json.Unmarshal(text, out)
+	}
+	refused = &trust.Refusal{}
+	return refused, json.Unmarshal(text, refused)
+}
+
+// enroll asks for an identity, and returns why there is none.
+func (a *applicant) enroll(t *testing.T, token trust.Token) string {
+	t.Helper()
+	refused, err := post(t.Context(), token, trust.EnrollPath, nil, "", trust.EnrollRequest{
+		Token: token.String(), ClusterID: a.id, ClusterUID: a.uid, CSR: csr(t, a.id, "", a.key), Version: "test",
+	}, &a.grant)
+	require.NoError(t, err)
+	if refused != nil {
+		t.Logf("%s: %s", refused.Reason, refused.Message)
+		return refused.Reason
+	}
+	return ""
+}
+
+// renew asks for new credentials with a fresh key, and returns why there are none.
+func (a *applicant) renew(t *testing.T, token trust.Token) string {
+	t.Helper()
+	key, err := trust.NewKey()
+	require.NoError(t, err)
+	req := trust.RenewRequest{ClusterID: a.id}
+	if a.grant.Certificate != "" {
+		req.CSR = csr(t, a.id, a.grant.User, key)
+	}
+	var next trust.Grant
+	refused, err := post(t.Context(), token, trust.RenewPath, a.certificate(t), a.grant.Token, req, &next)
+	require.NoError(t, err)
+	if refused != nil {
+		t.Logf("%s: %s", refused.Reason, refused.Message)
+		return refused.Reason
+	}
+	require.Equal(t, a.grant.User, next.User)
+	a.key, a.grant = key, next
+	return ""
+}
+
+// certificate is what a presents; nil if it has a token.
+func (a *applicant) certificate(t *testing.T) *tls.Certificate {
+	t.Helper()
+	if a.grant.Certificate == "" {
+		return nil
+	}
+	pair, err := tls.X509KeyPair([]byte(a.grant.Certificate), a.key)
+	require.NoError(t, err)
+	return &pair
+}
+
+// config reaches the API server as the grant says.
+func (a *applicant) config(t *testing.T) *rest.Config {
+	t.Helper()
+	kubeconfig, err := trust.Kubeconfig(a.grant, a.key, corev1beta1.APIServerOverride{})
+	require.NoError(t, err)
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	require.NoError(t, err)
+	config.QPS = -1
+	return config
+}
+
+// works returns a condition: the identity has the rights of a peer that nothing has been
+// offered to yet.
+func (a *applicant) works(t *testing.T) func(context.Context) error {
+	t.Helper()
+	core, liqod := clients(t, a.config(t))
+	return func(ctx context.Context) error {
+		if _, err := core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err := liqod.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(a.id)).List(ctx, metav1.ListOptions{})
+		return err
+	}
+}
+
+// fails returns a condition: the identity has no rights.
+func (a *applicant) fails(t *testing.T) func(context.Context) error {
+	t.Helper()
+	core, liqod := clients(t, a.config(t))
+	return func(ctx context.Context) error {
+		_, first := core.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
+		_, second := liqod.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(a.id)).List(ctx, metav1.ListOptions{})
+		for _, err := range []error{first, second} {
+			if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+				return fmt.Errorf("not refused: %w", err)
+			}
+		}
+		return nil
+	}
+}
+
+// enrolments are the tests of one provider's endpoint.
+type enrolments struct {
+	*world
+}
+
+// token makes a token by the command.
+func (e enrolments) token(t *testing.T, args ...string) trust.Token {
+	t.Helper()
+	var out string
+	within(t, quickly, "a token", func(ctx context.Context) error {
+		text, code, err := e.command(ctx, e.milan, append([]string{"token", "create"}, args...)...)
+		if err == nil && code != 0 {
+			err = errors.New(text)
+		}
+		out = text
+		return err
+	})
+	token, err := trust.ParseToken(out)
+	require.NoError(t, err)
+	return token
+}
+
+// enrolled is a cluster that has an identity, and the token that it has it by.
+func (e enrolments) enrolled(t *testing.T, id string) (*applicant, trust.Token) {
+	t.Helper()
+	a, token := newApplicant(t, id), e.token(t)
+	begin := time.Now()
+	require.Empty(t, a.enroll(t, token))
+	t.Logf("enrolled: %s", time.Since(begin).Round(time.Millisecond))
+	within(t, quickly, "it has its rights", a.works(t))
+	return a, token
+}
+
+func (e enrolments) revoke(t *testing.T, id string) {
+	t.Helper()
+	_, err := e.milan.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), id, types.MergePatchType, []byte(`{"spec":{"userName":""}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// TestEnrolment gets identities from a real cluster by its endpoint, uses and abuses them.
+func TestEnrolment(t *testing.T) {
+	limits := map[string]any{"requestsPerAddress": 100000, "requestsPerMinute": 100000, "lifetime": "10m"}
+	m := newSites(t, []string{"milan"}, func(*lab.ClusterOptions) {}, map[string]any{"authentication": limits})
+	e := enrolments{&world{sites: m.sites, milan: m.list[0]}}
+	t.Run("rights", e.rights)
+	t.Run("renewed", e.renewed)
+	t.Run("revoked", e.revoked)
+	t.Run("replaced", e.replaced)
+	t.Run("left", e.left)
+	t.Run("at once", e.atOnce)
+	t.Run("refused", e.refused)
+	t.Run("killed", e.killed)
+	t.Run("by tokens", e.byTokens)
+	t.Run("controller", e.controller)
+	requests, err := e.milan.Client().CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=liqod"})
+	require.NoError(t, err)
+	require.Empty(t, requests.Items, "nothing is left of what was signed")
+}
+
+func (e enrolments) rights(t *testing.T) {
+	rome, _ := e.enrolled(t, "rome")
+	require.True(t, strings.HasPrefix(rome.grant.User, "liqo.io:peer:rome:"))
+	require.WithinDuration(t, time.Now().Add(10*time.Minute), rome.grant.NotAfter, time.Minute)
+	scopes := []string{tenantOfRome, "default", "kube-system", "liqod"}
+	enrolled := func() {
+		golden(t, "enrolled-rights.txt", "What a cluster (rome) may do in its provider (milan) once it is enrolled, and nothing has been offered to it yet.",
+			holder{in: e.milan, as: rome.config(t), scopes: scopes})
+	}
+	enrolled()
+
+	// It may ask for namespaces, and gets none.
+	_, liqod := clients(t, rome.config(t))
+	labels := map[string]string{"liqo.io/replicated": "true", "liqo.io/originID": "rome", "liqo.io/remote-cluster-id": "rome"}
+	_, err := liqod.OffloadingV1beta1().NamespaceMaps(tenantOfRome).Create(t.Context(), &offloadingv1beta1.NamespaceMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: labels},
+		Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"shop": "shop-rome"}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	answered := func(phase offloadingv1beta1.MappingPhase, says string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			nm, err := liqod.OffloadingV1beta1().NamespaceMaps(tenantOfRome).Get(ctx, "milan", metav1.GetOptions{})
+			if have := nm.Status.CurrentMapping["shop"]; err == nil && (have.Phase != phase || !strings.Contains(have.Message, says)) {
+				err = fmt.Errorf("the answer is %+v", have)
+			}
+			return err
+		}
+	}
+	within(t, quickly, "there is no namespace for it", answered(offloadingv1beta1.MappingCreationLoopBackOff, "nothing has been offered to cluster rome yet"))
+	require.NoError(t, absent(e.milan.Client().CoreV1().Namespaces().Get(t.Context(), "shop-rome", metav1.GetOptions{})))
+	enrolled()
+
+	_, err = liqod.SharingV1alpha1().ResourceRequests(tenantOfRome).Create(t.Context(), &sharingv1alpha1.ResourceRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: labels},
+		Spec: sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: "rome", ProviderClusterID: "milan",
+			CapacityRequest: corev1beta1.CapacityRequest{Resources: asking("1", "1Gi")}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, quickly, "offered capacity, it gets the namespace", answered(offloadingv1beta1.MappingAccepted, ""))
+	golden(t, "offered-rights.txt", "What a cluster (rome) may do in its provider (milan) that it was enrolled in, once it is offered capacity and has a namespace there.",
+		holder{in: e.milan, as: rome.config(t), scopes: append([]string{"shop-rome"}, scopes...)})
+
+	// What it was given goes with what it has asked for.
+	require.NoError(t, liqod.SharingV1alpha1().ResourceRequests(tenantOfRome).Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	require.NoError(t, liqod.OffloadingV1beta1().NamespaceMaps(tenantOfRome).Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	within(t, quickly, "the namespace is gone", func(ctx context.Context) error {
+		return absent(e.milan.Client().CoreV1().Namespaces().Get(ctx, "shop-rome", metav1.GetOptions{}))
+	})
+	enrolled()
+	e.revoke(t, "rome")
+	within(t, 5*time.Second, "all rights are gone", rome.fails(t))
+	golden(t, "revoked-rights.txt", "What a cluster (rome) may do in its provider (milan) when its identity there was revoked.",
+		holder{in: e.milan, as: rome.config(t), scopes: scopes})
+}
+
+// renewed uses one identity through many certificates, and watches through all of them.
+func (e enrolments) renewed(t *testing.T) {
+	turin, token := e.enrolled(t, "turin")
+	_, liqod := clients(t, turin.config(t))
+	tenant := corev1beta1.TenantNamespace("turin")
+	watch, err := liqod.OffloadingV1beta1().NamespaceMaps(tenant).Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	defer watch.Stop()
+	serials := map[string]bool{}
+	for range 5 {
+		require.Empty(t, turin.renew(t, token))
+		require.NoError(t, turin.works(t)(t.Context()), "no moment without rights")
+		pair := turin.certificate(t)
+		serials[pair.Leaf.SerialNumber.String()] = true
+		require.GreaterOrEqual(t, time.Until(turin.grant.NotAfter), 9*time.Minute)
+	}
+	require.Len(t, serials, 5)
+	_, liqod = clients(t, turin.config(t))
+	_, err = liqod.OffloadingV1beta1().NamespaceMaps(tenant).Create(t.Context(), &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{
+		Name: "milan", Labels: map[string]string{"liqo.io/replicated": "true", "liqo.io/originID": "turin", "liqo.io/remote-cluster-id": "turin"}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	select {
+	case event := <-watch.ResultChan():
+		require.NotNil(t, event.Object, "the watch of the first certificate goes on")
+	case <-time.After(quickly):
+		t.Fatal("the watch has told nothing")
+	}
+}
+
+func (e enrolments) revoked(t *testing.T) {
+	genoa, token := e.enrolled(t, "genoa")
+	again := *genoa
+	e.revoke(t, "genoa")
+	within(t, 5*time.Second, "all rights are gone", genoa.fails(t))
+	require.Equal(t, trust.ReasonUnauthorized, genoa.renew(t, token))
+	require.Equal(t, trust.ReasonUnauthorized, again.enroll(t, token), "the request that made it does not bring it back")
+	require.Equal(t, trust.ReasonUnauthorized, again.enroll(t, e.token(t)), "nor does its key")
+	require.NoError(t, genoa.fails(t)(t.Context()))
+
+	fresh, _ := e.enrolled(t, "genoa")
+	require.NotEqual(t, genoa.grant.User, fresh.grant.User)
+	require.NoError(t, genoa.fails(t)(t.Context()), "the old certificate stays dead")
+	require.Equal(t, trust.ReasonUnauthorized, genoa.renew(t, token))
+}
+
+// replaced gives a cluster that has an identity another one.
+func (e enrolments) replaced(t *testing.T) {
+	pisa, first := e.enrolled(t, "pisa")
+	next := newApplicant(t, "pisa")
+	require.Equal(t, trust.ReasonConflict, next.enroll(t, e.token(t)), "by a token for anybody it is not to be had")
+	require.Equal(t, trust.ReasonConflict, next.enroll(t, e.token(t, "--uses=0", "--ttl=0")))
+	require.NoError(t, pisa.works(t)(t.Context()))
+
+	require.Empty(t, next.enroll(t, e.token(t, "--for=pisa")))
+	within(t, 5*time.Second, "the new one has the rights", next.works(t))
+	within(t, 5*time.Second, "the old one has none", pisa.fails(t))
+	require.Equal(t, trust.ReasonUnauthorized, pisa.enroll(t, first))
+	require.NoError(t, next.works(t)(t.Context()))
+
+	thief := newApplicant(t, "pisa")
+	thief.uid = "uid-of-another"
+	require.Equal(t, trust.ReasonConflict, thief.enroll(t, e.token(t, "--for=pisa")))
+	within(t, quickly, "its people are told", func(ctx context.Context) error {
+		list, err := e.milan.Client().CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=ForeignCluster,reason=EnrolmentRefused"})
+		if err == nil && len(list.Items) == 0 {
+			err = errors.New("there is no event")
+		}
+		return err
+	})
+	require.NoError(t, next.works(t)(t.Context()))
+	contested := func(want metav1.ConditionStatus) func(context.Context) error {
+		return func(ctx context.Context) error {
+			fc, err := e.milan.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "pisa", metav1.GetOptions{})
+			have := metav1.ConditionStatus("")
+			if err == nil {
+				if c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionUniqueID); c != nil {
+					have = c.Status
+				}
+				if have != want {
+					err = fmt.Errorf("its conditions are %+v", fc.Status.Conditions)
+				}
+			}
+			return err
+		}
+	}
+	within(t, quickly, "the record says that its id is claimed by another", contested(metav1.ConditionFalse))
+	thief = newApplicant(t, "pisa-2")
+	thief.uid = "uid-of-another"
+	require.Empty(t, thief.enroll(t, e.token(t)))
+	within(t, quickly, "with an id of its own it claims no other", contested(""))
+	require.NoError(t, next.works(t)(t.Context()))
+}
+
+func (e enrolments) left(t *testing.T) {
+	lucca, token := e.enrolled(t, "lucca")
+	refused, err := post(t.Context(), token, trust.LeavePath, lucca.certificate(t), "", trust.LeaveRequest{ClusterID: "lucca"}, &struct{}{})
+	require.NoError(t, err)
+	require.Nil(t, refused)
+	within(t, 5*time.Second, "all rights are gone", lucca.fails(t))
+}
+
+// atOnce redeems a token for one by many at the same time.
+func (e enrolments) atOnce(t *testing.T) {
+	const many = 200
+	token := e.token(t)
+	all := make([]*applicant, many)
+	reasons := make([]string, many)
+	for i := range many {
+		all[i] = newApplicant(t, fmt.Sprintf("crowd-%d", i))
+	}
+	var group sync.WaitGroup
+	begin := time.Now()
+	for i, a := range all {
+		group.Go(func() {
+			reasons[i] = trust.ReasonBusy
+			for reasons[i] == trust.ReasonBusy {
+				reasons[i] = a.enroll(t, token)
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d redemptions: %s", many, time.Since(begin).Round(time.Millisecond))
+	won := 0
+	for i, reason := range reasons {
+		if reason == "" {
+			won++
+			within(t, quickly, all[i].id+" has won", all[i].works(t))
+			continue
+		}
+		require.Equal(t, trust.ReasonUnauthorized, reason)
+	}
+	require.Equal(t, 1, won)
+	list, err := e.milan.Liqod().CoreV1beta1().ForeignClusters().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, fc := range list.Items {
+		won -= strings.Count(fc.Name, "crowd-")
+	}
+	require.Zero(t, won)
+}
+
+func (e enrolments) refused(t *testing.T) {
+	a := newApplicant(t, "siena")
+	revoked := e.token(t)
+	out, code, err := e.command(t.Context(), e.milan, "token", "revoke", revoked.ID)
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	require.Equal(t, trust.ReasonUnauthorized, a.enroll(t, revoked))
+	require.Equal(t, trust.ReasonUnauthorized, a.enroll(t, e.token(t, "--for=paris")))
+	unknown, err := trust.NewToken(revoked.AuthURL, "milan", revoked.CA)
+	require.NoError(t, err)
+	require.Equal(t, trust.ReasonUnauthorized, a.enroll(t, unknown))
+	require.Equal(t, trust.ReasonConflict, newApplicant(t, "milan").enroll(t, e.token(t)))
+	kubeSystem, err := e.milan.Client().CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{})
+	require.NoError(t, err)
+	same := newApplicant(t, "naples")
+	same.uid = string(kubeSystem.UID)
+	require.Equal(t, trust.ReasonConflict, same.enroll(t, e.token(t)))
+
+	elsewhere := e.token(t)
+	elsewhere.CA = strings.Repeat("0", 64)
+	_, err = post(t.Context(), elsewhere, trust.EnrollPath, nil, "", trust.EnrollRequest{}, nil)
+	require.ErrorContains(t, err, "another authority", "a token leads to its own cluster only")
+
+	out, code, err = e.command(t.Context(), e.milan, "token", "list")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	require.Contains(t, out, "rome")
+	require.NotContains(t, out, elsewhere.Secret)
+}
+
+// enrolmentWrites are those of the controller until its answer.
+func enrolmentWrites(r lab.Request) bool {
+	if !strings.HasSuffix(r.UserAgent, " controller") {
+		return false
+	}
+	switch r.Resource {
+	case "foreignclusters":
+		return r.Subresource == ""
+	case "secrets":
+		return r.Namespace == site.Namespace
+	}
+	return r.Resource == "certificatesigningrequests" || r.Resource == "namespaces"
+}
+
+// killed asks again after the controller was killed at each write of an enrolment, before
+// and after it is done.
+func (e enrolments) killed(t *testing.T) {
+	// The successor has the name of its predecessor in the elections, as that of a container has.
+	e.milan.Controller.Options.Env = append(e.milan.Controller.Options.Env, "POD_NAME=controller-of-milan")
+	require.NoError(t, e.sites.Restart(&e.milan.Controller))
+	a, token := newApplicant(t, "bari"), e.token(t)
+	within(t, quickly, "the endpoint is served again", func(ctx context.Context) error {
+		return e.again(ctx, a, token, csr(t, a.id, "", a.key))
+	})
+	within(t, quickly, "there is a leader, who gives rights", a.works(t))
+	var writes atomic.Int64
+	e.milan.Proxied().Intercept(func(r lab.Request) lab.Fate {
+		if enrolmentWrites(r) {
+			writes.Add(1)
+		}
+		return lab.Fate{}
+	})
+	defer e.milan.Proxied().Intercept(nil)
+	_, _ = e.enrolled(t, "bari-0")
+	require.NotZero(t, writes.Load())
+	for n := range writes.Load() {
+		for when, done := range map[string]bool{"before": false, "after": true} {
+			t.Run(fmt.Sprintf("%s write %d", when, n), func(t *testing.T) { e.killedAt(t, fmt.Sprintf("bari-%d-%s", n, when), n, done) })
+		}
+	}
+}
+
+// again asks once for an identity, as the same request may be sent again.
+func (e enrolments) again(ctx context.Context, a *applicant, token trust.Token, csr string) error {
+	refused, err := post(ctx, token, trust.EnrollPath, nil, "", trust.EnrollRequest{Token: token.String(), ClusterID: a.id, ClusterUID: a.uid, CSR: csr}, &a.grant)
+	if err == nil && refused != nil {
+		err = errors.New(refused.Message)
+	}
+	return err
+}
+
+// killedAt enrolls a cluster, and has the controller killed at the n-th write of that.
+func (e enrolments) killedAt(t *testing.T, id string, n int64, done bool) {
+	a, token := newApplicant(t, id), e.token(t)
+	var count atomic.Int64
+	again := make(chan error, 1)
+	kill := func() { again <- e.sites.Restart(&e.milan.Controller) }
+	e.milan.Proxied().Intercept(func(r lab.Request) lab.Fate {
+		switch {
+		case !enrolmentWrites(r) || count.Add(1) != n+1:
+			return lab.Fate{}
+		case done:
+			return lab.Fate{After: kill, Unanswered: true}
+		}
+		return lab.Fate{Before: kill, Unsent: true}
+	})
+	request := csr(t, a.id, "", a.key)
+	require.Error(t, e.again(t.Context(), a, token, request), "it is cut off")
+	require.NoError(t, <-again)
+	within(t, quickly, "asked again it answers", func(ctx context.Context) error { return e.again(ctx, a, token, request) })
+	within(t, quickly, "it has its rights", a.works(t))
+	require.Equal(t, trust.ReasonUnauthorized, newApplicant(t, id).enroll(t, token))
+}
+
+// byTokens gives identities as a cluster does that signs no certificates.
+func (e enrolments) byTokens(t *testing.T) {
+	args := e.milan.Controller.Options.Args
+	e.milan.Controller.Options.Args = append(args[:len(args):len(args)], "--authentication.identity=token")
+	require.NoError(t, e.sites.Restart(&e.milan.Controller))
+	defer func() {
+		e.milan.Controller.Options.Args = args
+		require.NoError(t, e.sites.Restart(&e.milan.Controller))
+	}()
+	a, token := newApplicant(t, "trieste"), e.token(t)
+	within(t, 3*quickly, "there is a leader, who has rights in a new tenant namespace", func(ctx context.Context) error {
+		return e.again(ctx, a, token, csr(t, a.id, "", a.key))
+	})
+	require.NotEmpty(t, a.grant.Token)
+	within(t, quickly, "it has its rights", a.works(t))
+	old := *a
+	require.Empty(t, a.renew(t, token))
+	require.NotEqual(t, old.grant.Token, a.grant.Token)
+	require.NoError(t, a.works(t)(t.Context()))
+
+	next := newApplicant(t, "trieste")
+	require.Empty(t, next.enroll(t, e.token(t, "--for=trieste")))
+	within(t, quickly, "the new one has the rights", next.works(t))
+	within(t, 15*time.Second, "the old tokens are dead", a.fails(t))
+	require.NoError(t, old.fails(t)(t.Context()))
+	require.Equal(t, trust.ReasonUnauthorized, a.renew(t, token))
+	e.revoke(t, "trieste")
+	within(t, 5*time.Second, "all rights are gone", next.fails(t))
+}
+
+// controller tries, as the controller, what its part in this does not need.
+func (e enrolments) controller(t *testing.T) {
+	ctx := t.Context()
+	c, _ := clients(t, holder{in: e.milan, namespace: "liqod", account: "liqod-controller"}.config(t))
+	account := func(namespace, name string) {
+		_, err := e.milan.Client().CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	account(tenantOfRome, "vk-victim")
+	key, err := trust.NewKey()
+	require.NoError(t, err)
+	request := func(name, signer string, usages ...certificatesv1.KeyUsage) attempt {
+		return func(ctx context.Context) error {
+			_, err := c.CertificatesV1().CertificateSigningRequests().Create(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: certificatesv1.CertificateSigningRequestSpec{Request: []byte(csr(t, "rome", "", key)), SignerName: signer, Usages: usages, ExpirationSeconds: ptr.To[int32](600)}}, metav1.CreateOptions{})
+			return err
+		}
+	}
+	token := func(namespace, name string) attempt {
+		return func(ctx context.Context) error {
+			_, err := c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+			return err
+		}
+	}
+	secret := func(s *corev1.Secret) attempt {
+		return func(ctx context.Context) error {
+			_, err := c.CoreV1().Secrets("liqod").Create(ctx, s, metav1.CreateOptions{})
+			return err
+		}
+	}
+	secretGone := func(name string) attempt {
+		return func(ctx context.Context) error {
+			return c.CoreV1().Secrets("liqod").Delete(ctx, name, metav1.DeleteOptions{})
+		}
+	}
+	theirs := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "liqod-peer-theirs"}, Spec: certificatesv1.CertificateSigningRequestSpec{
+		Request: []byte(csr(t, "rome", "", key)), SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{"client auth"}, ExpirationSeconds: ptr.To[int32](600)}}
+	theirs, err = e.milan.Client().CertificatesV1().CertificateSigningRequests().Create(ctx, theirs, metav1.CreateOptions{})
+	require.NoError(t, err)
+	theirs.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: "Approved", Status: "True", Reason: "a", Message: "b"}}
+	peering := e.token(t)
+	victim := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "victim"}}
+	_, err = e.milan.Client().CoreV1().Secrets("liqod").Create(ctx, victim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	allForbidden(t, map[string]attempt{
+		"a request of another name":   request("evil", certificatesv1.KubeAPIServerClientSignerName, "client auth"),
+		"a request to another signer": request("liqod-peer-evil", certificatesv1.KubeAPIServerClientKubeletSignerName, "client auth"),
+		"a request for a server":      request("liqod-peer-evil", certificatesv1.KubeAPIServerClientSignerName, "server auth"),
+		"another's request": func(ctx context.Context) error {
+			_, err := c.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, theirs.Name, theirs, metav1.UpdateOptions{})
+			return err
+		},
+		"another's request's end": func(ctx context.Context) error {
+			return c.CertificatesV1().CertificateSigningRequests().Delete(ctx, theirs.Name, metav1.DeleteOptions{})
+		},
+		"a token of a vkubelet":    token(tenantOfRome, "vk-victim"),
+		"a token of another":       token("kube-system", "default"),
+		"a namespace":              namespace(c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
+		"a tenant without a label": namespace(c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-evil"}}),
+		"a tenant of another": namespace(c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-evil",
+			Labels: map[string]string{"liqo.io/remote-cluster-id": "rome", "liqo.io/tenant-namespace": "true"}}}),
+		"a tenant and more": namespace(c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-evil",
+			Labels: map[string]string{"liqo.io/remote-cluster-id": "evil", "liqo.io/tenant-namespace": "true", "pod-security.kubernetes.io/enforce": "privileged"}}}),
+		"a tenant's end": func(ctx context.Context) error {
+			return c.CoreV1().Namespaces().Delete(ctx, tenantOfRome, metav1.DeleteOptions{})
+		},
+		"a Secret":                         secret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
+		"a token for peers":                secret(trust.NewSecret("liqod", trust.Record{ID: "evil", Hash: trust.Hash("")})),
+		"a token in return without an end": secret(trust.NewSecret("liqod", trust.Record{ID: "back-evil", Hash: trust.Hash(""), Uses: 1, ClusterID: "evil"})),
+		"a token in return for anybody":    secret(trust.NewSecret("liqod", trust.Record{ID: "back-evil", Hash: trust.Hash(""), Uses: 1, Expiration: time.Now()})),
+		"a token in return for many":       secret(trust.NewSecret("liqod", trust.Record{ID: "back-evil", Hash: trust.Hash(""), Uses: 9, Expiration: time.Now(), ClusterID: "evil"})),
+		"what only looks received":         secret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-rome-back"}}),
+		"what is received elsewhere":       secret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Type: corev1beta1.BackTokenType}),
+		"a Secret's end":                   secretGone("victim"),
+		"a token's end":                    secretGone(trust.SecretName(peering.ID)),
+		"the certificates' end":            secretGone(corev1beta1.AuthCertificatesName),
+		"another's Secret": func(ctx context.Context) error {
+			_, err := c.CoreV1().Secrets("liqod").Update(ctx, victim, metav1.UpdateOptions{})
+			return err
+		},
+		"a longer life of a token": func(ctx context.Context) error {
+			secret, err := c.CoreV1().Secrets("liqod").Get(ctx, trust.SecretName(peering.ID), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			secret.Data[trust.ExpirationKey] = []byte("2100-01-01T00:00:00Z")
+			_, err = c.CoreV1().Secrets("liqod").Update(ctx, secret, metav1.UpdateOptions{})
+			return err
+		},
+		"the Secrets of its namespace": func(ctx context.Context) error {
+			_, err := c.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
+			return err
+		},
+	})
+	require.NoError(t, e.milan.Client().CertificatesV1().CertificateSigningRequests().Delete(ctx, theirs.Name, metav1.DeleteOptions{}))
+}
+
+func namespace(c kubernetes.Interface, ns *corev1.Namespace) attempt {
+	return func(ctx context.Context) error {
+		_, err := c.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+		return err
+	}
+}

@@ -1,0 +1,506 @@
+package scenarios
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// TestNegotiation has a consumer ask a provider for capacity, and use what it is offered.
+func TestNegotiation(t *testing.T) {
+	w := newClusters(t, func(*lab.ClusterOptions) {})
+	require.NoError(t, w.rome.Connect(t.Context(), w.milan))
+	t.Run("Offer", func(t *testing.T) { testOffer(t, w) })
+	t.Run("Request", func(t *testing.T) { testRequestChanges(t, w) })
+	t.Run("Capacity", func(t *testing.T) { testCapacityChanges(t, w) })
+	t.Run("Several", func(t *testing.T) { testSeveralNodes(t, w) })
+	t.Run("Away", func(t *testing.T) { testProviderAwayFromNegotiation(t, w) })
+	t.Run("Hands", func(t *testing.T) { testDeletedByHand(t, w) })
+	t.Run("Restart", func(t *testing.T) { testNegotiationAtRest(t, w) })
+	t.Run("Withdrawn", func(t *testing.T) { testWithdrawn(t, w) })
+	t.Run("Both", func(t *testing.T) { testBothNegotiate(t, w) })
+	t.Run("NotWanted", func(t *testing.T) { testNotWanted(t, w) })
+}
+
+func asking(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+// wants changes what a site wants of a peer.
+func wants(t *testing.T, s *site.Site, peer string, enabled corev1beta1.PeeringEnabled, request corev1beta1.CapacityRequest) {
+	t.Helper()
+	// As JSON patch: a request that asks for less does not keep what it asked for.
+	body, err := json.Marshal([]map[string]any{
+		{"op": "add", "path": "/spec/outgoingPeeringEnabled", "value": enabled}, {"op": "add", "path": "/spec/request", "value": request},
+	})
+	require.NoError(t, err)
+	_, err = s.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), peer, types.JSONPatchType, body, metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// lets changes whether a site lets a peer use it.
+func lets(t *testing.T, s *site.Site, peer string, enabled corev1beta1.PeeringEnabled) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"spec": map[string]any{"incomingPeeringEnabled": enabled}})
+	require.NoError(t, err)
+	_, err = s.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), peer, types.MergePatchType, body, metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// gives returns a condition: the Node of a virtual node has an amount of CPU, and so has the
+// Quota in the provider.
+func gives(consumer, provider *site.Site, node, cpu string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		n, err := consumer.Client().CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		q, err := provider.Liqod().OffloadingV1beta1().Quotas(corev1beta1.TenantNamespace(consumer.Name)).Get(ctx, node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		want := resource.MustParse(cpu)
+		if have, bound := n.Status.Allocatable[corev1.ResourceCPU], q.Spec.Resources[corev1.ResourceCPU]; have.Cmp(want) != 0 || bound.Cmp(want) != 0 {
+			return fmt.Errorf("node %s has %s, its quota %s, not %s", node, have.String(), bound.String(), cpu)
+		}
+		return nil
+	}
+}
+
+// offerIs returns a condition on an offer, as the site that is named has it.
+func offerIs(s *site.Site, peer, name string, is func(*sharingv1alpha1.ResourceOffer) bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		o, err := s.Liqod().SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !is(o) {
+			return fmt.Errorf("offer %s in %s: %+v %+v", name, s.Name, o.Spec, o.Status)
+		}
+		return nil
+	}
+}
+
+// requestIs returns a condition on the answer to a request, as the consumer has it.
+func requestIs(s *site.Site, provider string, phase sharingv1alpha1.RequestPhase, reason string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		r, err := s.Liqod().SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if r.Status.Phase != phase || r.Status.Reason != reason || r.Status.ObservedGeneration != r.Generation {
+			return fmt.Errorf("request in %s: generation %d %+v", s.Name, r.Generation, r.Status)
+		}
+		return nil
+	}
+}
+
+// tells returns a condition: the ForeignCluster of a peer has a condition.
+func tells(s *site.Site, peer, kind string, status metav1.ConditionStatus, reason string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		fc, err := s.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(fc.Status.Conditions, kind); c == nil || c.Status != status || c.Reason != reason {
+			return fmt.Errorf("ForeignCluster %s in %s: %+v", peer, s.Name, fc.Status.Conditions)
+		}
+		return nil
+	}
+}
+
+func testOffer(t *testing.T, w *world) {
+	ctx := t.Context()
+	begin := time.Now()
+	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("10", "20Gi"), Labels: map[string]string{"region": "north"}})
+	within(t, quickly, "the virtual node is asked for", func(ctx context.Context) error {
+		_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
+		return err
+	})
+	t.Logf("from the wish to the VirtualNode: %s", time.Since(begin).Round(time.Millisecond))
+	require.NoError(t, w.rome.StartVKubelet(ctx, tenantOfMilan, "milan"))
+	ready, cancel := context.WithTimeout(ctx, quickly)
+	defer cancel()
+	require.NoError(t, w.rome.WaitVirtualNode(ready, "milan", corev1.ConditionTrue))
+	t.Logf("from the wish to a virtual node that is Ready: %s", time.Since(begin).Round(time.Millisecond))
+	within(t, quickly, "as much as asked for", gives(w.rome, w.milan, "milan", "10"))
+	within(t, quickly, "answered", requestIs(w.rome, "milan", sharingv1alpha1.RequestOffered, "Offered"))
+	within(t, quickly, "the provider knows", offerIs(w.milan, "rome", "milan", func(o *sharingv1alpha1.ResourceOffer) bool {
+		return o.Status.Phase == sharingv1alpha1.OfferAccepted && o.Status.VirtualNode == "milan" && o.Status.ObservedGeneration == o.Generation
+	}))
+	node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "north", node.Labels["region"])
+	within(t, quickly, "the consumer's record", tells(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionTrue, "Accepted"))
+	within(t, quickly, "the provider's record", tells(w.milan, "rome", corev1beta1.ConditionIncomingPeering, metav1.ConditionTrue, "Accepted"))
+	w.deploy(t, "shop", 3)
+	within(t, quickly, "pods run in milan", w.runningThere("shop-rome", 3))
+}
+
+// runningThere looks for as many running pods in a namespace of milan.
+func (w *world) runningThere(namespace string, want int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		pods, err := w.milan.Client().CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		have := 0
+		for _, p := range pods.Items {
+			if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+				have++
+			}
+		}
+		if have != want {
+			return fmt.Errorf("%d pods run in %s, not %d", have, namespace, want)
+		}
+		return nil
+	}
+}
+
+// shared is 90 % of the CPU that the nodes of milan have for others than its own pods.
+func (w *world) shared(t *testing.T) string {
+	t.Helper()
+	nodes, err := w.milan.Client().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	pods, err := w.milan.Client().CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	milli := int64(0)
+	for _, n := range nodes.Items {
+		if n.Spec.Unschedulable || n.Labels[offloadingv1beta1.TypeLabel] != "" {
+			continue
+		}
+		milli += n.Status.Allocatable.Cpu().MilliValue()
+		for _, p := range pods.Items {
+			if p.Spec.NodeName == n.Name && p.Labels[offloadingv1beta1.OriginLabel] == "" {
+				for _, c := range p.Spec.Containers {
+					milli -= c.Resources.Requests.Cpu().MilliValue()
+				}
+			}
+		}
+	}
+	return fmt.Sprintf("%dm", milli*90/100)
+}
+
+func testRequestChanges(t *testing.T, w *world) {
+	before := lives(t, w.milan.Cluster, "shop-rome")
+	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("20", "20Gi")})
+	within(t, quickly, "grown", gives(w.rome, w.milan, "milan", "20"))
+	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("5", "20Gi")})
+	within(t, quickly, "shrunk", gives(w.rome, w.milan, "milan", "5"))
+	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("1000", "20Gi")})
+	all := w.shared(t)
+	within(t, quickly, "as much as there is", gives(w.rome, w.milan, "milan", all))
+	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""}})
+	within(t, quickly, "a mistake is told", requestIs(w.rome, "milan", sharingv1alpha1.RequestRefused, "InvalidRequest"))
+	require.NoError(t, gives(w.rome, w.milan, "milan", all)(t.Context()), "and ends nothing")
+	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{})
+	within(t, quickly, "what the provider wants to give", gives(w.rome, w.milan, "milan", all))
+	within(t, quickly, "answered", requestIs(w.rome, "milan", sharingv1alpha1.RequestOffered, "Offered"))
+	requireLiving(t, before, lives(t, w.milan.Cluster, "shop-rome"))
+}
+
+// cordon cordons a simulated node of milan, or takes that back.
+func (w *world) cordon(t *testing.T, n int, unschedulable bool) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"spec": map[string]any{"unschedulable": unschedulable}})
+	require.NoError(t, err)
+	_, err = w.milan.Client().CoreV1().Nodes().Patch(t.Context(), w.milan.SimulatedNodeName(n), types.MergePatchType, body, metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+func testCapacityChanges(t *testing.T, w *world) {
+	before := lives(t, w.milan.Cluster, "shop-rome")
+	all := w.shared(t)
+	w.cordon(t, 1, true)
+	within(t, quickly, "a node less", gives(w.rome, w.milan, "milan", w.shared(t)))
+	w.cordon(t, 1, false)
+	within(t, quickly, "it is back", gives(w.rome, w.milan, "milan", all))
+
+	// Pods of milan's own, first few, then many.
+	ctx := t.Context()
+	_, err := w.milan.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	own := func(name, cpu string) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: podSpec("sim/web:1")}
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		_, err := w.milan.Client().CoreV1().Pods("own").Create(ctx, pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	own("few", "4")
+	holds(t, time.Now().Add(4*time.Second), "a little changes nothing", gives(w.rome, w.milan, "milan", all))
+	own("many", "36")
+	within(t, quickly, "they are bound", func(ctx context.Context) error {
+		for _, name := range []string{"few", "many"} {
+			if pod, err := w.milan.Client().CoreV1().Pods("own").Get(ctx, name, metav1.GetOptions{}); err != nil || pod.Spec.NodeName == "" {
+				return fmt.Errorf("pod %s is on no node: %w", name, err)
+			}
+		}
+		return nil
+	})
+	within(t, quickly, "much does", gives(w.rome, w.milan, "milan", w.shared(t)))
+	require.NoError(t, w.milan.Client().CoreV1().Pods("own").DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{}))
+	within(t, quickly, "they are gone", gives(w.rome, w.milan, "milan", all))
+	requireLiving(t, before, lives(t, w.milan.Cluster, "shop-rome"))
+}
+
+// testSeveralNodes divides the offer, and brings it together again.
+func testSeveralNodes(t *testing.T, w *world) {
+	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("10", "20Gi"), VirtualNodes: 2})
+	require.NoError(t, w.rome.StartVKubelet(t.Context(), tenantOfMilan, "milan-2"))
+	within(t, quickly, "one half", gives(w.rome, w.milan, "milan", "5"))
+	within(t, quickly, "the other half", gives(w.rome, w.milan, "milan-2", "5"))
+	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("10", "20Gi")})
+	within(t, quickly, "the second one's vkubelet is gone", func(ctx context.Context) error {
+		return absent(w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan-2", metav1.GetOptions{}))
+	})
+	(*w.rome.VKubelet("milan-2")).Kill()
+	within(t, quickly, "all of it", gives(w.rome, w.milan, "milan", "10"))
+	within(t, quickly, "the second offer is gone on both sides", func(ctx context.Context) error {
+		for s, peer := range map[*site.Site]string{w.rome: "milan", w.milan: "rome"} {
+			if err := absent(s.Liqod().SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).Get(ctx, "milan-2", metav1.GetOptions{})); err != nil {
+				return err
+			}
+		}
+		return absent(w.milan.Liqod().OffloadingV1beta1().Quotas(tenantOfRome).Get(ctx, "milan-2", metav1.GetOptions{}))
+	})
+	within(t, quickly, "the pods run", w.runningThere("shop-rome", 3))
+}
+
+// testProviderAwayFromNegotiation changes the request while the provider is away.
+func testProviderAwayFromNegotiation(t *testing.T, w *world) {
+	before := lives(t, w.milan.Cluster, "shop-rome")
+	w.milan.Proxied().Drop()
+	heal := func() { w.milan.Proxied().Pass() }
+	defer heal()
+	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("12", "20Gi")})
+	holds(t, time.Now().Add(20*time.Second), "nothing is given up", func(ctx context.Context) error {
+		vn, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
+		if err == nil && vn.DeletionTimestamp != nil {
+			return fmt.Errorf("virtual node milan is being deleted")
+		}
+		return err
+	})
+	heal()
+	within(t, time.Minute, "caught up", gives(w.rome, w.milan, "milan", "12"))
+	requireLiving(t, before, lives(t, w.milan.Cluster, "shop-rome"))
+}
+
+// testDeletedByHand deletes what both sides have negotiated, one after the other.
+func testDeletedByHand(t *testing.T, w *world) {
+	ctx := t.Context()
+	before := lives(t, w.milan.Cluster, "shop-rome")
+	vn, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	for what, s := range map[string]*site.Site{"consumer": w.rome, "provider": w.milan} {
+		namespace := map[*site.Site]string{w.rome: tenantOfMilan, w.milan: tenantOfRome}[s]
+		require.NoError(t, s.Liqod().SharingV1alpha1().ResourceOffers(namespace).Delete(ctx, "milan", metav1.DeleteOptions{}))
+		within(t, quickly, "the offer is back in the "+what, offerIs(s, map[*site.Site]string{w.rome: "milan", w.milan: "rome"}[s], "milan",
+			func(o *sharingv1alpha1.ResourceOffer) bool { return o.Status.Phase == sharingv1alpha1.OfferAccepted }))
+		require.NoError(t, s.Liqod().SharingV1alpha1().ResourceRequests(namespace).Delete(ctx, "milan", metav1.DeleteOptions{}))
+		within(t, quickly, "the request is back in the "+what, requestIs(w.rome, "milan", sharingv1alpha1.RequestOffered, "Offered"))
+	}
+	require.NoError(t, w.milan.Liqod().OffloadingV1beta1().Quotas(tenantOfRome).Delete(ctx, "milan", metav1.DeleteOptions{}))
+	within(t, quickly, "the quota is back", gives(w.rome, w.milan, "milan", "12"))
+	holds(t, time.Now().Add(12*time.Second), "the virtual node stays", func(ctx context.Context) error {
+		have, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
+		if err == nil && (have.UID != vn.UID || have.DeletionTimestamp != nil) {
+			return fmt.Errorf("virtual node milan is another, or going")
+		}
+		return err
+	})
+	requireLiving(t, before, lives(t, w.milan.Cluster, "shop-rome"))
+}
+
+// negotiated has the resource versions of what is negotiated, in both clusters.
+func (w *world) negotiated(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	ctx := t.Context()
+	for _, s := range []*site.Site{w.rome, w.milan} {
+		requests, err := s.Liqod().SharingV1alpha1().ResourceRequests("").List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, r := range requests.Items {
+			out[s.Name+" request "+r.Namespace+"/"+r.Name] = r.ResourceVersion
+		}
+		offers, err := s.Liqod().SharingV1alpha1().ResourceOffers("").List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, o := range offers.Items {
+			out[s.Name+" offer "+o.Namespace+"/"+o.Name] = o.ResourceVersion
+		}
+		quotas, err := s.Liqod().OffloadingV1beta1().Quotas("").List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, q := range quotas.Items {
+			out[s.Name+" quota "+q.Namespace+"/"+q.Name] = q.ResourceVersion
+		}
+		nodes, err := s.Liqod().OffloadingV1beta1().VirtualNodes("").List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		for _, n := range nodes.Items {
+			out[s.Name+" node "+n.Namespace+"/"+n.Name] = fmt.Sprint(n.Generation)
+		}
+	}
+	return out
+}
+
+// testNegotiationAtRest restarts both controllers: what is as it should be is not written.
+func testNegotiationAtRest(t *testing.T, w *world) {
+	before := w.negotiated(t)
+	require.NotEmpty(t, before)
+	require.NoError(t, w.sites.Restart(&w.rome.Controller))
+	require.NoError(t, w.sites.Restart(&w.milan.Controller))
+	holds(t, time.Now().Add(15*time.Second), "nothing is written", func(context.Context) error {
+		if have := w.negotiated(t); !maps.Equal(before, have) {
+			return fmt.Errorf("%v, not %v", have, before)
+		}
+		return nil
+	})
+}
+
+// testWithdrawn takes the offer back, while the consumer has pods there.
+func testWithdrawn(t *testing.T, w *world) {
+	ctx := t.Context()
+	lets(t, w.milan, "rome", corev1beta1.PeeringNo)
+	within(t, quickly, "nothing more may begin", func(ctx context.Context) error {
+		q, err := w.milan.Liqod().OffloadingV1beta1().Quotas(tenantOfRome).Get(ctx, "milan", metav1.GetOptions{})
+		if err == nil && !q.Spec.Resources.Cpu().IsZero() {
+			return fmt.Errorf("the quota is %v", q.Spec.Resources)
+		}
+		return err
+	})
+	within(t, quickly, "the refusal shows at home", requestIs(w.rome, "milan", sharingv1alpha1.RequestRefused, "NotAllowed"))
+	within(t, time.Minute, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
+		return absent(w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan", metav1.GetOptions{}))
+	})
+	(*w.rome.VKubelet("milan")).Kill()
+	within(t, quickly, "the consumer's record", tells(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused"))
+	within(t, quickly, "the provider's record", tells(w.milan, "rome", corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, "NotAllowed"))
+	within(t, quickly, "no pod is left there", w.runningThere("shop-rome", 0))
+	within(t, quickly, "the offer is gone on both sides", func(ctx context.Context) error {
+		for s, peer := range map[*site.Site]string{w.rome: "milan", w.milan: "rome"} {
+			if err := absent(s.Liqod().SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).Get(ctx, "milan", metav1.GetOptions{})); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	lets(t, w.milan, "rome", corev1beta1.PeeringYes)
+	require.NoError(t, w.rome.StartVKubelet(ctx, tenantOfMilan, "milan"))
+	within(t, quickly, "offered again", gives(w.rome, w.milan, "milan", "12"))
+	within(t, time.Minute, "pods run there again", w.runningThere("shop-rome", 3))
+}
+
+// testBothNegotiate has milan use rome, too.
+func testBothNegotiate(t *testing.T, w *world) {
+	require.NoError(t, w.milan.Connect(t.Context(), w.rome))
+	wants(t, w.milan, "rome", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("7", "20Gi")})
+	require.NoError(t, w.milan.StartVKubelet(t.Context(), tenantOfRome, "rome"))
+	within(t, quickly, "milan uses rome", gives(w.milan, w.rome, "rome", "7"))
+	require.NoError(t, gives(w.rome, w.milan, "milan", "12")(t.Context()), "rome uses milan")
+	names := slices.Sorted(maps.Keys(w.negotiated(t)))
+	require.Equal(t, []string{
+		"milan node liqo-tenant-rome/rome", "milan offer liqo-tenant-rome/milan", "milan offer liqo-tenant-rome/rome", "milan quota liqo-tenant-rome/milan",
+		"milan request liqo-tenant-rome/milan", "milan request liqo-tenant-rome/rome",
+		"rome node liqo-tenant-milan/milan", "rome offer liqo-tenant-milan/milan", "rome offer liqo-tenant-milan/rome", "rome quota liqo-tenant-milan/rome",
+		"rome request liqo-tenant-milan/milan", "rome request liqo-tenant-milan/rome",
+	}, names)
+	wants(t, w.milan, "rome", corev1beta1.PeeringNo, corev1beta1.CapacityRequest{})
+	within(t, quickly, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
+		return absent(w.milan.Client().AppsV1().Deployments(tenantOfRome).Get(ctx, "vk-rome", metav1.GetOptions{}))
+	})
+	(*w.milan.VKubelet("rome")).Kill()
+	within(t, quickly, "what milan has asked for is gone", func(ctx context.Context) error {
+		left := slices.DeleteFunc(slices.Collect(maps.Keys(w.negotiated(t))), func(name string) bool {
+			return slices.Contains([]string{
+				"milan offer liqo-tenant-rome/milan", "milan quota liqo-tenant-rome/milan", "milan request liqo-tenant-rome/milan",
+				"rome node liqo-tenant-milan/milan", "rome offer liqo-tenant-milan/milan", "rome quota liqo-tenant-milan/rome", "rome request liqo-tenant-milan/milan",
+			}, name)
+		})
+		if len(left) > 0 {
+			return fmt.Errorf("left: %v", left)
+		}
+		return nil
+	})
+	require.NoError(t, gives(w.rome, w.milan, "milan", "12")(t.Context()), "rome goes on using milan")
+}
+
+// testNotWanted ends the use by the consumer's own wish. A virtual node that was made by
+// hand stays, and keeps its name from an offer.
+func testNotWanted(t *testing.T, w *world) {
+	ctx := t.Context()
+	wants(t, w.rome, "milan", corev1beta1.PeeringNo, corev1beta1.CapacityRequest{})
+	within(t, time.Minute, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
+		return absent(w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan", metav1.GetOptions{}))
+	})
+	(*w.rome.VKubelet("milan")).Kill()
+	within(t, quickly, "all but a quota of nothing is gone", func(ctx context.Context) error {
+		left := slices.Sorted(maps.Keys(w.negotiated(t)))
+		if !slices.Equal(left, []string{"milan quota liqo-tenant-rome/milan", "rome quota liqo-tenant-milan/rome"}) {
+			return fmt.Errorf("left: %v", left)
+		}
+		return nil
+	})
+
+	hand := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenantOfMilan, Name: "milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{
+		ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}, ResourceQuota: corev1.ResourceQuotaSpec{Hard: asking("3", "3Gi")}}}
+	_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Create(ctx, hand, metav1.CreateOptions{})
+	require.NoError(t, err)
+	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("10", "20Gi")})
+	within(t, quickly, "the provider is told that the name is taken", offerIs(w.milan, "rome", "milan", func(o *sharingv1alpha1.ResourceOffer) bool {
+		return o.Status.Phase == sharingv1alpha1.OfferManualActionRequired && o.Status.Reason == "NameTaken"
+	}))
+	have, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "3", have.Spec.ResourceQuota.Hard.Cpu().String())
+}
+
+// TestNegotiationByHand has people approve and accept.
+func TestNegotiationByHand(t *testing.T) {
+	w := newClusters(t, func(*lab.ClusterOptions) {}, map[string]any{
+		"sharing": map[string]any{"mode": "Manual", "peerLimits": []string{"rome cpu=8"}}, "peering": map[string]any{"acceptOffers": "Manual"},
+	})
+	ctx := t.Context()
+	require.NoError(t, w.rome.Connect(ctx, w.milan))
+	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("10", "20Gi")})
+	within(t, quickly, "the provider's people are asked", requestIs(w.rome, "milan", sharingv1alpha1.RequestManualActionRequired, "ApprovalRequired"))
+	within(t, quickly, "listed there", w.says(w.milan, []string{"offer", "list"}, 0, "rome", "milan", "8", "liqod offer approve milan -n liqo-tenant-rome"))
+	require.Error(t, offerIs(w.rome, "milan", "milan", func(*sharingv1alpha1.ResourceOffer) bool { return true })(ctx), "what is not approved is not given")
+	require.NoError(t, w.says(w.milan, []string{"offer", "approve", "milan", "-n", tenantOfRome}, 0, "approved")(ctx))
+	within(t, quickly, "the consumer's people are asked", offerIs(w.rome, "milan", "milan", func(o *sharingv1alpha1.ResourceOffer) bool {
+		return o.Status.Phase == sharingv1alpha1.OfferManualActionRequired && o.Status.Reason == "AcceptanceRequired"
+	}))
+	require.True(t, apierrors.IsNotFound(func() error {
+		_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
+		return err
+	}()))
+	require.NoError(t, w.says(w.rome, []string{"offer", "approve", "milan", "-n", tenantOfMilan}, 0, "accepted")(ctx))
+	require.NoError(t, w.rome.StartVKubelet(ctx, tenantOfMilan, "milan"))
+	within(t, quickly, "no more than the limit", gives(w.rome, w.milan, "milan", "8"))
+	require.NoError(t, w.says(w.milan, []string{"offer", "revoke", "milan", "-n", tenantOfRome}, 0, "taken back")(ctx))
+	within(t, time.Minute, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
+		return absent(w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan", metav1.GetOptions{}))
+	})
+	(*w.rome.VKubelet("milan")).Kill()
+	within(t, quickly, "the offer waits for approval again", offerIs(w.milan, "rome", "milan", func(o *sharingv1alpha1.ResourceOffer) bool {
+		return !o.Spec.Approved && o.Spec.WithdrawalTimestamp == nil && o.Status.VirtualNode == ""
+	}))
+	within(t, quickly, "the consumer has it no more", func(ctx context.Context) error {
+		return absent(w.rome.Liqod().SharingV1alpha1().ResourceOffers(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{}))
+	})
+}

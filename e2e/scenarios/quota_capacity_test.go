@@ -1,0 +1,374 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+const (
+	// leaderKills is how often the leader dies in a burst.
+	leaderKills = 20
+	// inQueue is how many pods each consumer keeps waiting during the burst.
+	inQueue = 40
+	// slowestWrite is how long a pod's creation is on its way at most: less than what is left
+	// of the lease when its holder has to stop.
+	slowestWrite = 300 * time.Millisecond
+)
+
+// ceiling is what a consumer may use in the burst.
+func ceiling(consumer string) corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU:  map[string]resource.Quantity{"rome": resource.MustParse("2"), "turin": resource.MustParse("1500m")}[consumer],
+		corev1.ResourcePods: resource.MustParse("12"),
+	}
+}
+
+// TestQuotaCapacity: two consumers ask a nearly full provider for more than it has given
+// them, while its leading controller is killed again and again, writes take their time, and
+// the caches of its successor lag. Who watches never sees more than was given, and in the
+// end all have run.
+func TestQuotaCapacity(t *testing.T) {
+	all := newSites(t, []string{"rome", "milan", "turin"}, func(*lab.ClusterOptions) {}, map[string]any{
+		"lease": map[string]any{"duration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"},
+	})
+	milan := all.list[1]
+	consumers := []*site.Site{all.list[0], all.list[2]}
+	o := newGauge(t, milan)
+	for _, s := range consumers {
+		require.NoError(t, s.Peer(t.Context(), milan, site.PeerOptions{}))
+		w := &world{sites: all.sites, rome: s, milan: milan}
+		w.offload(t, "burst", offloadingv1beta1.NamespaceOffloadingSpec{})
+		_, err := milan.Liqod().OffloadingV1beta1().Quotas("liqo-tenant-"+s.Name).Create(t.Context(), &offloadingv1beta1.Quota{
+			ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: offloadingv1beta1.QuotaSpec{Resources: ceiling(s.Name)},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	pair := newPair(t, all.sites, milan)
+	var writes atomic.Uint64
+	milan.Proxied().Intercept(func(r lab.Request) lab.Fate {
+		if r.Verb != "create" || r.Resource != "pods" || r.Subresource != "" {
+			return lab.Fate{}
+		}
+		n := writes.Add(1)
+		d := time.Duration(rand.New(rand.NewPCG(n, 1)).Int64N(int64(slowestWrite)))
+		// One without an answer arrives whether the leader lives or not.
+		return lab.Fate{Before: func() { <-time.After(d) }, Unanswered: n%4 == 0}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var crowd sync.WaitGroup
+	var made atomic.Int64
+	errs := make([]error, len(consumers))
+	for i, s := range consumers {
+		crowd.Go(func() { errs[i] = crush(ctx, s, &made) })
+	}
+	random := rand.New(rand.NewPCG(5, 5))
+	for i := range leaderKills {
+		pair.killLeader(t, random, i%2 == 1)
+	}
+	stop()
+	crowd.Wait()
+	require.NoError(t, errors.Join(errs...))
+	milan.Proxied().Intercept(nil)
+	for _, s := range consumers {
+		within(t, 3*time.Minute, "all pods of "+s.Name+" have come to their end", func(ctx context.Context) error { return ended(ctx, s) })
+	}
+	t.Logf("%d pods, %d kills; most at once: %v", made.Load(), leaderKills, o.most())
+	require.NoError(t, o.verdict())
+	for _, s := range consumers {
+		most, limit := o.most()[s.Name], ceiling(s.Name)
+		require.True(t, most.pods == limit.Pods().Value() || most.milliCPU >= limit.Cpu().MilliValue()*9/10, "%s used what it has: %+v", s.Name, most)
+	}
+}
+
+// crush keeps a number of pods of a consumer waiting until ctx is done.
+func crush(ctx context.Context, s *site.Site, made *atomic.Int64) error {
+	random := rand.New(rand.NewPCG(uint64(len(s.Name)), 3))
+	for i := 0; ctx.Err() == nil; {
+		pending, err := s.Client().CoreV1().Pods("burst").List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
+		for err == nil && len(pending.Items) < inQueue {
+			pod := coreful(fmt.Sprintf("p-%04d", i), fmt.Sprintf("%dm", 50+50*random.IntN(6)), corev1.RestartPolicyNever,
+				lab.SimRunFor, fmt.Sprint(200+random.IntN(2500)), lab.SimExitCode, "0")
+			_, err = s.Client().CoreV1().Pods("burst").Create(ctx, pod, metav1.CreateOptions{})
+			if err == nil {
+				pending.Items = append(pending.Items, *pod)
+				made.Add(1)
+				i++
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func ended(ctx context.Context, s *site.Site) error {
+	list, err := s.Client().CoreV1().Pods("burst").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if p := &list.Items[i]; p.Status.Phase != corev1.PodSucceeded {
+			return fmt.Errorf("pod %s is %s: %s %s", p.Name, p.Status.Phase, p.Status.Reason, p.Status.Message)
+		}
+	}
+	return nil
+}
+
+// pair are two replicas of a controller.
+type pair struct {
+	sites    *site.Sites
+	site     *site.Site
+	replicas map[string]**lab.Process // by identity
+}
+
+func newPair(t *testing.T, sites *site.Sites, s *site.Site) *pair {
+	t.Helper()
+	p := &pair{sites: sites, site: s, replicas: map[string]**lab.Process{}}
+	s.Controller.Options.Env = append(s.Controller.Options.Env, "POD_NAME=controller-0")
+	require.NoError(t, sites.Restart(&s.Controller))
+	p.replicas["controller-0"] = &s.Controller
+	second, err := sites.Replica(s.Controller, "-1", "POD_NAME=controller-1")
+	require.NoError(t, err)
+	p.replicas["controller-1"] = &second
+	p.leader(t, "")
+	return p
+}
+
+// leader waits until a replica other than that one leads.
+func (p *pair) leader(t *testing.T, not string) string {
+	t.Helper()
+	var holder string
+	within(t, 30*time.Second, "a controller leads", func(ctx context.Context) error {
+		lease, err := p.site.Client().CoordinationV1().Leases(site.Namespace).Get(ctx, "liqod-controller", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if lease.Spec.HolderIdentity == nil || p.replicas[*lease.Spec.HolderIdentity] == nil || *lease.Spec.HolderIdentity == not {
+			return errors.New("nobody leads yet")
+		}
+		holder = *lease.Spec.HolderIdentity
+		return nil
+	})
+	return holder
+}
+
+// killLeader kills the leader in the midst of its work. Its successor is itself, started
+// again, or the other one, whose cache of pods does not learn anything for a while.
+func (p *pair) killLeader(t *testing.T, random *rand.Rand, takeOver bool) {
+	t.Helper()
+	leader := p.leader(t, "")
+	<-time.After(1200*time.Millisecond + time.Duration(random.Int64N(int64(2*time.Second))))
+	target := p.replicas[leader]
+	if !takeOver {
+		require.NoError(t, p.sites.Restart(target))
+		return
+	}
+	release := p.site.Proxied().HoldWatches(func(r lab.Request) bool {
+		return r.Resource == "pods" && strings.Contains(r.UserAgent, "controller")
+	})
+	defer release()
+	(*target).Kill()
+	<-(*target).Exited()
+	p.leader(t, leader)
+	<-time.After(1500 * time.Millisecond) // it works by what it has listed
+	release()
+	require.NoError(t, p.sites.Restart(target))
+}
+
+// load is the most that a consumer was seen to have at once.
+type load struct{ milliCPU, pods int64 }
+
+// gauge sees every change of the pods in the twins of burst, by a watch of its own, and what
+// they request together.
+type gauge struct {
+	mu   sync.Mutex
+	pods map[types.UID]*corev1.Pod
+	top  map[string]load
+	err  error
+}
+
+func newGauge(t *testing.T, s *site.Site) *gauge {
+	t.Helper()
+	g := &gauge{pods: map[types.UID]*corev1.Pod{}, top: map[string]load{}}
+	pods := s.Client().CoreV1().Pods(corev1.NamespaceAll)
+	list, err := pods.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	w, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return pods.Watch(ctx, options)
+		},
+	})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for event := range w.ResultChan() {
+			g.see(event)
+		}
+	})
+	t.Cleanup(func() { w.Stop(); wg.Wait() })
+	return g
+}
+
+func (g *gauge) see(event watch.Event) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	pod, ok := event.Object.(*corev1.Pod)
+	if !ok {
+		g.err = errors.Join(g.err, fmt.Errorf("the watch ended: %v", event.Object))
+		return
+	}
+	consumer, twin := strings.CutPrefix(pod.Namespace, "burst-")
+	if !twin {
+		return
+	}
+	if event.Type == watch.Deleted || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		delete(g.pods, pod.UID)
+		return
+	}
+	g.pods[pod.UID] = pod
+	now := load{}
+	for _, p := range g.pods {
+		if p.Namespace == pod.Namespace {
+			requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+			now.milliCPU += requests.Cpu().MilliValue()
+			now.pods++
+		}
+	}
+	limit := ceiling(consumer)
+	if now.milliCPU > limit.Cpu().MilliValue() || now.pods > limit.Pods().Value() {
+		g.err = errors.Join(g.err, fmt.Errorf("%s has %dm of CPU in %d pods once %s began", consumer, now.milliCPU, now.pods, pod.Name))
+	}
+	g.top[consumer] = load{max(g.top[consumer].milliCPU, now.milliCPU), max(g.top[consumer].pods, now.pods)}
+}
+
+func (g *gauge) verdict() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}
+
+func (g *gauge) most() map[string]load {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := map[string]load{}
+	for k, v := range g.top {
+		out[k] = v
+	}
+	return out
+}
+
+// TestQuotaLeaders: what the leader before has done, or has under way, counts for the next.
+func TestQuotaLeaders(t *testing.T) {
+	w := newWorld(t, map[string]any{"lease": map[string]any{"duration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"}})
+	pair := newPair(t, w.sites, w.milan)
+	t.Run("Unseen", func(t *testing.T) { testQuotaUnseen(t, w, pair) })
+	t.Run("UnderWay", func(t *testing.T) { testQuotaUnderWay(t, w, pair) })
+}
+
+// testQuotaUnseen: a new leader's cache has none of the pods that fill the Quota.
+func testQuotaUnseen(t *testing.T, w *world, pair *pair) {
+	a := w.allowance(t, "unseen", offloadingv1beta1.QuotaSpec{Resources: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("6")}})
+	leader := pair.leader(t, "")
+	release := w.milan.Proxied().HoldWatches(func(r lab.Request) bool {
+		return r.Resource == "pods" && strings.Contains(r.UserAgent, "controller")
+	})
+	defer release()
+	for i := range 12 {
+		a.create(t, bare(fmt.Sprintf("p-%02d", i), corev1.RestartPolicyAlways))
+	}
+	exist := func(want int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			list, err := w.milan.Client().CoreV1().Pods(a.twin).List(ctx, metav1.ListOptions{})
+			if err == nil && len(list.Items) != want {
+				err = fmt.Errorf("%d pods exist", len(list.Items))
+			}
+			return err
+		}
+	}
+	within(t, 10*time.Second, "the leader fills the Quota without seeing its pods", exist(6))
+	target := pair.replicas[leader]
+	(*target).Kill()
+	<-(*target).Exited()
+	pair.leader(t, leader)
+	holds(t, time.Now().Add(4*time.Second), "nothing is added to it", exist(6))
+	release()
+	holds(t, time.Now().Add(2*time.Second), "nothing is added to it once they are seen", exist(6))
+	require.NoError(t, w.sites.Restart(target))
+	a.change(t, `{"resources":{"pods":"12"}}`)
+	within(t, 10*time.Second, "the rest goes on with the new leader", exist(12))
+	a.deleteAll(t)
+}
+
+// testQuotaUnderWay: the leader dies while its last write is on its way. It arrives when
+// its successor leads, and would give the room to another pod.
+func testQuotaUnderWay(t *testing.T, w *world, pair *pair) {
+	a := w.allowance(t, "underway", cores("1"))
+	a.create(t, coreful("first", "300m", corev1.RestartPolicyNever))
+	a.runs(t, "first")
+	a.create(t, coreful("old", "800m", corev1.RestartPolicyAlways))
+	a.waits(t, "old", offloadingv1beta1.ReasonQuotaExceeded)
+	sent, leads, arrived := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var dead atomic.Bool
+	var sending atomic.Bool
+	var leading sync.Once
+	w.milan.Proxied().Intercept(func(r lab.Request) lab.Fate {
+		switch {
+		case r.Verb == "update" && r.Resource == "leases" && r.Name == "liqod-controller" && dead.Load():
+			return lab.Fate{After: func() { leading.Do(func() { close(leads) }) }}
+		case r.Verb == "create" && r.Resource == "pods" && r.Name == "young" && sending.CompareAndSwap(false, true):
+			return lab.Fate{
+				Before:     func() { close(sent); <-leads; <-time.After(slowestWrite) },
+				After:      func() { close(arrived) },
+				Unanswered: true, // its sender is dead
+			}
+		}
+		return lab.Fate{}
+	})
+	defer w.milan.Proxied().Intercept(nil)
+	a.create(t, coreful("young", "600m", corev1.RestartPolicyAlways))
+	<-sent
+	target := pair.replicas[pair.leader(t, "")]
+	(*target).Kill()
+	<-(*target).Exited()
+	dead.Store(true)
+	a.end(t, "first", "0")
+	a.untilRemote(t, 10*time.Second, "first", "has ended", inPhase(corev1.PodSucceeded))
+	require.NoError(t, w.sites.Restart(target))
+	<-arrived
+	a.waits(t, "old", offloadingv1beta1.ReasonQuotaExceeded)
+	a.runs(t, "young")
+	holds(t, time.Now().Add(3*time.Second), "one of both runs", func(ctx context.Context) error {
+		list, err := w.milan.Client().CoreV1().Pods(a.twin).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=old"})
+		if err == nil && len(list.Items) > 0 {
+			err = errors.New("both were created")
+		}
+		return err
+	})
+	a.deleteAll(t)
+}

@@ -1,0 +1,79 @@
+package scenarios
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+)
+
+// negotiationAttempts are attempts to be given more than is offered.
+func negotiationAttempts(t *testing.T, p attacker) map[string]attempt {
+	t.Helper()
+	requests, offers := p.liqod.SharingV1alpha1().ResourceRequests(tenantOfRome), p.liqod.SharingV1alpha1().ResourceOffers(tenantOfRome)
+	quotas := p.liqod.OffloadingV1beta1().Quotas(tenantOfRome)
+	asks := func(name, consumer, provider string) attempt {
+		return func(ctx context.Context) error {
+			_, err := requests.Create(ctx, &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: consumer, ProviderClusterID: provider}}, metav1.CreateOptions{})
+			return err
+		}
+	}
+	offer := func(provider string) *sharingv1alpha1.ResourceOffer {
+		return &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: provider},
+			Spec: sharingv1alpha1.ResourceOfferSpec{ConsumerClusterID: "rome", ProviderClusterID: provider, Approved: true}}
+	}
+	// Rome offers milan something, too: this is milan's copy.
+	copied := offer("rome")
+	copied.Labels = map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}
+	copied, err := p.milan.Liqod().SharingV1alpha1().ResourceOffers(tenantOfRome).Create(t.Context(), copied, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return map[string]attempt{
+		"a request of another name":    asks("rome", "rome", "milan"),
+		"a request in another's name":  asks("milan", "paris", "milan"),
+		"a request to another cluster": asks("milan", "rome", "paris"),
+		"another request's deletion":   func(ctx context.Context) error { return requests.Delete(ctx, "rome", metav1.DeleteOptions{}) },
+		"the answer to a request":      func(ctx context.Context) error { return answerRequest(ctx, p) },
+		"an offer": func(ctx context.Context) error {
+			_, err := offers.Create(ctx, offer("milan"), metav1.CreateOptions{})
+			return err
+		},
+		"an offer that says more": func(ctx context.Context) error {
+			_, err := offers.Update(ctx, offer("milan"), metav1.UpdateOptions{})
+			return err
+		},
+		"an offer's deletion": func(ctx context.Context) error { return offers.Delete(ctx, "milan", metav1.DeleteOptions{}) },
+		"the answer of this cluster": func(ctx context.Context) error {
+			// This cluster's controller writes it meanwhile: a conflict is no answer.
+			return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+				have, err := p.milan.Liqod().SharingV1alpha1().ResourceOffers(tenantOfRome).Get(ctx, copied.Name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				_, err = offers.UpdateStatus(ctx, have, metav1.UpdateOptions{})
+				return err
+			})
+		},
+		"offers of another namespace": func(ctx context.Context) error {
+			_, err := p.liqod.SharingV1alpha1().ResourceOffers(tenantOfParis).List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"its quota": func(ctx context.Context) error { _, err := quotas.List(ctx, metav1.ListOptions{}); return err },
+		"another quota": func(ctx context.Context) error {
+			_, err := quotas.Create(ctx, &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "more"}}, metav1.CreateOptions{})
+			return err
+		},
+		"the end of its quota": func(ctx context.Context) error { return quotas.Delete(ctx, "milan", metav1.DeleteOptions{}) },
+	}
+}
+
+func answerRequest(ctx context.Context, p attacker) error {
+	_, err := p.liqod.SharingV1alpha1().ResourceRequests(tenantOfRome).UpdateStatus(ctx, &sharingv1alpha1.ResourceRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: tenantOfRome, ResourceVersion: "1"}}, metav1.UpdateOptions{})
+	return err
+}

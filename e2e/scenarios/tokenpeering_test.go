@@ -1,0 +1,378 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// TestTokenPeering makes and ends peerings with a token, as people do who have access to
+// one of the clusters only.
+func TestTokenPeering(t *testing.T) {
+	w := newClusters(t, func(o *lab.ClusterOptions) { o.Audit = true }, map[string]any{
+		"peering":        map[string]any{"renewAt": 0.02}, // of 10 minutes: each 12 s
+		"authentication": map[string]any{"lifetime": "10m", "requestsPerAddress": 6000, "requestsPerMinute": 6000},
+	})
+	_, err := w.rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	before := w.rest(t)
+	t.Run("Unpeer", func(t *testing.T) { testTokenUnpeer(t, w, before) })
+	t.Run("GitOps", func(t *testing.T) { testTokenGitOps(t, w, before) })
+	t.Run("Renewal", func(t *testing.T) { testTokenRenewal(t, w, before) })
+	t.Run("Dead", func(t *testing.T) { testTokenDeadPeer(t, w, before) })
+}
+
+// rest returns what is in both clusters when they have come to rest.
+func (w *world) rest(t *testing.T) map[*site.Site][]string {
+	t.Helper()
+	return atRest(t, w.rome, w.milan)
+}
+
+// atRest returns what is in clusters when they have come to rest.
+func atRest(t *testing.T, sites ...*site.Site) map[*site.Site][]string {
+	t.Helper()
+	out := map[*site.Site][]string{}
+	for _, s := range sites {
+		within(t, soon, s.Name+" has come to rest", func(ctx context.Context) error {
+			first, err := s.Inventory(ctx)
+			if err != nil {
+				return err
+			}
+			if !slices.Equal(first, out[s]) {
+				out[s] = first
+				return errors.New("it still changes")
+			}
+			return nil
+		})
+	}
+	return out
+}
+
+// nothingLeft waits until a cluster is as it was.
+func nothingLeft(t *testing.T, s *site.Site, before []string, patience time.Duration) {
+	t.Helper()
+	within(t, patience, "nothing is left in "+s.Name, func(ctx context.Context) error {
+		have, err := s.Inventory(ctx)
+		if err != nil {
+			return err
+		}
+		for _, x := range have {
+			if !slices.Contains(before, x) {
+				err = errors.Join(err, fmt.Errorf("new: %s", x))
+			}
+		}
+		for _, x := range before {
+			if !slices.Contains(have, x) {
+				err = errors.Join(err, fmt.Errorf("gone: %s", x))
+			}
+		}
+		return err
+	})
+}
+
+// token prints a token of milan.
+func (w *world) token(t *testing.T, args ...string) string {
+	t.Helper()
+	return tokenOf(t, w.sites, w.milan, args...)
+}
+
+// tokenOf prints a token of a cluster.
+func tokenOf(t *testing.T, sites *site.Sites, s *site.Site, args ...string) string {
+	t.Helper()
+	cmd := sites.Command(t.Context(), append([]string{"token", "create", "--kubeconfig", s.Kubeconfig}, args...)...)
+	out, err := cmd.Output()
+	require.NoError(t, err, string(out))
+	for line := range strings.Lines(string(out)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "liqod1.") {
+			return line
+		}
+	}
+	require.Fail(t, "no token", string(out))
+	return ""
+}
+
+// join peers with a token, and runs the vkubelet as its Deployment would.
+func (w *world) join(t *testing.T, args ...string) {
+	t.Helper()
+	vkubelet := make(chan error, 1)
+	go func() { vkubelet <- w.rome.StartVKubelet(t.Context(), tenantOfMilan, "milan") }()
+	out, code, err := w.command(t.Context(), w.rome, append([]string{"peer", "--timeout=1m"}, args...)...)
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	require.NoError(t, <-vkubelet)
+	require.Contains(t, out, "virtual node milan")
+}
+
+// leave ends the peering in both clusters, each by its own people.
+func (w *world) leave(t *testing.T, before map[*site.Site][]string) {
+	t.Helper()
+	begin := time.Now()
+	out, code, err := w.command(t.Context(), w.rome, "unpeer", "milan", "--timeout=1m")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	t.Logf("from the command to the end in rome: %s\n%s", time.Since(begin).Round(time.Millisecond), out)
+	if p := w.rome.VKubelet("milan"); p != nil {
+		(*p).Kill()
+	}
+	nothingLeft(t, w.rome, before[w.rome], quickly)
+	w.dismiss(t, before)
+}
+
+// dismiss ends the other half of the peering, in milan.
+func (w *world) dismiss(t *testing.T, before map[*site.Site][]string) {
+	t.Helper()
+	out, code, err := w.command(t.Context(), w.milan, "unpeer", "rome", "--timeout=1m")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	nothingLeft(t, w.milan, before[w.milan], quickly)
+}
+
+// authenticated returns a condition: rome says so of its identity in milan.
+func (w *world) authenticated(status metav1.ConditionStatus, reason string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		fc, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "milan", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionAuthenticated)
+		if c == nil || c.Status != status || c.Reason != reason {
+			return fmt.Errorf("condition %s: %+v", corev1beta1.ConditionAuthenticated, c)
+		}
+		return nil
+	}
+}
+
+// runs lets a pod run in milan.
+func (w *world) runs(t *testing.T, name string) {
+	t.Helper()
+	out, code, err := w.command(t.Context(), w.rome, "offload", "namespace", "shop", "--pod-offloading-strategy=Remote")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	w.bare(t, "shop", name, nil)
+	within(t, soon, "the pod runs in milan", w.placed("shop", name, "milan"))
+}
+
+func (w *world) unoffloaded(t *testing.T) {
+	t.Helper()
+	out, code, err := w.command(t.Context(), w.rome, "unoffload", "namespace", "shop", "--timeout=1m")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	pods, err := w.rome.Client().CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for i := range pods.Items {
+		_ = w.rome.Client().CoreV1().Pods("shop").Delete(t.Context(), pods.Items[i].Name, metav1.DeleteOptions{})
+	}
+}
+
+func testTokenUnpeer(t *testing.T, w *world, before map[*site.Site][]string) {
+	begin := time.Now()
+	token := w.token(t)
+	w.join(t, "--token", token, "--pod-cidr", w.rome.Options.PodCIDR)
+	took := time.Since(begin)
+	t.Logf("from token create to a virtual node that is Ready: %s", took.Round(time.Millisecond))
+	require.Less(t, took, 10*time.Second)
+	w.runs(t, "away")
+
+	// Milan needs no way to rome, and has none.
+	secrets, err := w.milan.Client().CoreV1().Secrets("liqo-tenant-rome").List(t.Context(), metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel})
+	require.NoError(t, err)
+	require.Empty(t, secrets.Items)
+	fc, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Get(t.Context(), "rome", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{w.rome.Options.PodCIDR}, fc.Spec.AddressRanges)
+	require.Equal(t, corev1beta1.RoleConsumer, fc.Status.Role)
+
+	again := w.rest(t)
+	out, code, err := w.command(t.Context(), w.rome, "peer", "--token", token)
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	require.Equal(t, again[w.rome], w.rest(t)[w.rome], "asked for again nothing is made anew")
+	w.unoffloaded(t)
+	w.leave(t, before)
+
+	// The token is spent: the sentence says what to do.
+	out, code, err = w.command(t.Context(), w.rome, "peer", "--token", token, "--timeout=30s")
+	require.NoError(t, err)
+	require.Equal(t, 1, code, out)
+	require.Contains(t, out, "make another token there (liqod token create)")
+	out, code, err = w.command(t.Context(), w.rome, "unpeer", "milan")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
+	nothingLeft(t, w.rome, before[w.rome], quickly)
+}
+
+const gitOpsManifests = `
+apiVersion: core.liqo.io/v1beta1
+kind: ForeignCluster
+metadata: {name: milan}
+spec:
+  clusterID: milan
+  tokenSecretRef: {name: milan}
+  outgoingPeeringEnabled: "Yes"
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: milan, namespace: liqod}
+stringData: {token: %s}
+`
+
+// testTokenGitOps applies resources only, the one that names the other first.
+func testTokenGitOps(t *testing.T, w *world, before map[*site.Site][]string) {
+	begin := time.Now()
+	require.NoError(t, w.rome.Apply(t.Context(), []byte(fmt.Sprintf(gitOpsManifests, w.token(t)))))
+	require.NoError(t, w.rome.StartVKubelet(t.Context(), tenantOfMilan, "milan"))
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	require.NoError(t, w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue))
+	t.Logf("from the resources to a virtual node that is Ready: %s", time.Since(begin).Round(time.Millisecond))
+	require.NoError(t, w.rome.Client().CoreV1().Secrets("liqod").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	w.leave(t, before)
+}
+
+// describe lets rome reach milan by wires.
+func (w *world) describe(t *testing.T) (api, auth *wire) {
+	t.Helper()
+	api, auth = newWire(t, strings.TrimPrefix(w.milan.APIServer, "https://")), newWire(t, strings.TrimPrefix(w.milan.AuthURL, "https://"))
+	_, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "milan"},
+		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: "milan", AuthURL: auth.url(), APIServer: corev1beta1.APIServerOverride{URL: api.url()}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return api, auth
+}
+
+// renewals returns, by a watch, when an identity was renewed since the last call.
+func (w *world) renewals(t *testing.T) func() []time.Time {
+	t.Helper()
+	stream, err := w.rome.Client().CoreV1().Secrets(tenantOfMilan).Watch(t.Context(), metav1.ListOptions{
+		LabelSelector: corev1beta1.EnrolledLabel, TimeoutSeconds: ptr.To[int64](600),
+	})
+	require.NoError(t, err)
+	t.Cleanup(stream.Stop)
+	var mu sync.Mutex
+	var times []time.Time
+	go func() {
+		last := ""
+		for event := range stream.ResultChan() {
+			secret, ok := event.Object.(*corev1.Secret)
+			if !ok {
+				continue
+			}
+			kubeconfig := string(secret.Data[corev1beta1.KubeconfigSecretKey])
+			if last != "" && kubeconfig != last {
+				mu.Lock()
+				times = append(times, time.Now())
+				mu.Unlock()
+			}
+			last = kubeconfig
+		}
+	}()
+	return func() []time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		out := times
+		times = nil
+		return out
+	}
+}
+
+// comesAndGoes lets a pod run in milan and end, and returns how long that took.
+func (w *world) comesAndGoes(t *testing.T, name string) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	begin := time.Now()
+	w.bare(t, "shop", name, nil)
+	require.NoError(t, lab.Eventually(ctx, w.placed("shop", name, "milan")))
+	require.NoError(t, w.rome.Client().CoreV1().Pods("shop").Delete(ctx, name, metav1.DeleteOptions{}))
+	require.NoError(t, lab.Eventually(ctx, w.podGone("shop", name)))
+	return time.Since(begin)
+}
+
+// testTokenRenewal renews certificates of 10 minutes each 12 seconds, while pods come and
+// go, and lets the endpoint be away for longer than that.
+func testTokenRenewal(t *testing.T, w *world, before map[*site.Site][]string) {
+	_, auth := w.describe(t)
+	w.join(t, "--token", w.token(t), "--pod-cidr", w.rome.Options.PodCIDR)
+	w.runs(t, "first")
+	renewals, transitions := w.renewals(t), w.transitions(t, "milan")
+	begin, slowest, pods := time.Now(), time.Duration(0), 0
+	var renewed []time.Time
+	for len(renewed) < 3 {
+		require.Less(t, time.Since(begin), 3*time.Minute, "%d renewals", len(renewed))
+		slowest = max(slowest, w.comesAndGoes(t, fmt.Sprintf("pod-%d", pods)))
+		pods++
+		renewed = append(renewed, renewals()...)
+	}
+	slowest = max(slowest, w.comesAndGoes(t, "last"))
+	t.Logf("renewals after %v; each of %d pods ran and went within %s", renewed, pods, slowest.Round(time.Millisecond))
+	require.Less(t, slowest, 5*time.Second)
+	// What reads by watches goes on: nothing is listed or watched anew because of a renewal.
+	again, err := w.milan.Audited(func(r lab.AuditRecord) bool {
+		return (r.Verb == "list" || r.Verb == "watch") && strings.HasPrefix(r.User.Username, corev1beta1.PeerUserPrefix+"rome:") &&
+			slices.ContainsFunc(renewed, func(at time.Time) bool {
+				since := r.RequestReceivedTimestamp.Sub(at)
+				return since > -100*time.Millisecond && since < time.Second
+			})
+	})
+	require.NoError(t, err)
+	require.Empty(t, again)
+
+	auth.set(true)
+	within(t, 90*time.Second, "the endpoint is away", w.authenticated(metav1.ConditionTrue, corev1beta1.ReasonRenewalFails))
+	w.bare(t, "shop", "meanwhile", nil)
+	within(t, quickly, "the identity is good still", w.placed("shop", "meanwhile", "milan"))
+	_ = renewals()
+	auth.set(false)
+	within(t, 90*time.Second, "it is back", w.authenticated(metav1.ConditionTrue, corev1beta1.ReasonEnrolled))
+	require.NotEmpty(t, renewals())
+	require.Equal(t, []corev1.ConditionStatus{corev1.ConditionTrue}, transitions(), "the Node was Ready all the time")
+	w.unoffloaded(t)
+	w.leave(t, before)
+}
+
+// testTokenDeadPeer unpeers from a cluster that packets no longer reach: by force where it
+// runs something.
+func testTokenDeadPeer(t *testing.T, w *world, before map[*site.Site][]string) {
+	for name, runs := range map[string]bool{"idle": false, "running": true} {
+		t.Run(name, func(t *testing.T) {
+			api, auth := w.describe(t)
+			w.join(t, "--token", w.token(t))
+			args := []string{"unpeer", "milan", "--timeout=1m"}
+			if runs {
+				w.runs(t, "lost")
+				args = append(args, "--force")
+			}
+			api.set(true)
+			auth.set(true)
+			begin := time.Now()
+			out, code, err := w.command(t.Context(), w.rome, args...)
+			require.NoError(t, err)
+			require.Zero(t, code, out)
+			took := time.Since(begin)
+			t.Logf("from the command to the end in rome: %s\n%s", took.Round(time.Millisecond), out)
+			require.Less(t, took, 30*time.Second)
+			(*w.rome.VKubelet("milan")).Kill()
+			if runs {
+				w.unoffloaded(t)
+			}
+			nothingLeft(t, w.rome, before[w.rome], quickly)
+			w.dismiss(t, before)
+		})
+	}
+}

@@ -1,0 +1,345 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// warned collects the warnings that an API server gives with its answers.
+type warned struct {
+	mu   sync.Mutex
+	text []string
+}
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (h *warned) HandleWarningHeader(_ int, _, text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.text = append(h.text, text)
+}
+
+// take returns what was heard since the last time.
+func (h *warned) take() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	text := h.text
+	h.text = nil
+	return text
+}
+
+// unruled switches the rules for what people write off in a cluster, until the test ends:
+// what the controller makes of it alone is to be seen.
+func unruled(t *testing.T, s *site.Site) {
+	t.Helper()
+	configurations := s.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	have, err := configurations.Get(t.Context(), "liqod", metav1.GetOptions{})
+	require.NoError(t, err)
+	rules := have.Webhooks
+	have.Webhooks = nil
+	_, err = configurations.Update(t.Context(), have, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	within(t, soon, "the rules are off", func(ctx context.Context) error { return tryOwnID(ctx, s) })
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		require.NoError(t, lab.Eventually(ctx, func(ctx context.Context) error {
+			have, err := configurations.Get(ctx, "liqod", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			have.Webhooks = rules
+			_, err = configurations.Update(ctx, have, metav1.UpdateOptions{})
+			return err
+		}))
+		require.NoError(t, lab.Eventually(ctx, func(ctx context.Context) error { return ruled(ctx, s) }))
+	})
+}
+
+// tryOwnID writes, and does not keep, what the rules refuse.
+func tryOwnID(ctx context.Context, s *site.Site) error {
+	_, err := s.Liqod().CoreV1beta1().ForeignClusters().Create(ctx, peerRecord("try", s.Name), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
+}
+
+// ruled tells whether the rules are on.
+func ruled(ctx context.Context, s *site.Site) error {
+	if err := tryOwnID(ctx, s); !apierrors.IsForbidden(err) {
+		return fmt.Errorf("not refused: %w", err)
+	}
+	return nil
+}
+
+func peerRecord(name, id string) *corev1beta1.ForeignCluster {
+	return &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}
+}
+
+// author writes as a person does who reads warnings.
+type author struct {
+	*site.Site
+	liqod versioned.Interface
+	heard *warned
+}
+
+func newAuthor(t *testing.T, s *site.Site) author {
+	t.Helper()
+	a := author{Site: s, heard: &warned{}}
+	config := s.Config()
+	config.WarningHandler = a.heard
+	var err error
+	a.liqod, err = versioned.NewForConfig(config)
+	require.NoError(t, err)
+	return a
+}
+
+func (a author) cluster(change func(*corev1beta1.ForeignCluster)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		fc := peerRecord("new", "turin")
+		change(fc)
+		_, err := a.liqod.CoreV1beta1().ForeignClusters().Create(ctx, fc, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+}
+
+func (a author) patchCluster(patch string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := a.liqod.CoreV1beta1().ForeignClusters().Patch(ctx, "milan", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	}
+}
+
+func (a author) node(namespace string, change func(*offloadingv1beta1.VirtualNode)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		vn := roomyNode("new")
+		change(vn)
+		_, err := a.liqod.OffloadingV1beta1().VirtualNodes(namespace).Create(ctx, vn, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+}
+
+func roomyNode(name string) *offloadingv1beta1.VirtualNode {
+	return &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: offloadingv1beta1.VirtualNodeSpec{
+		ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"},
+		ResourceQuota: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("100")}}}}
+}
+
+func (a author) offload(namespace string, spec offloadingv1beta1.NamespaceOffloadingSpec) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := a.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace).Create(ctx, offloading("offloading", spec), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+}
+
+const recordOfMilan = `
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: liqo-tenant-milan
+  labels: {liqo.io/remote-cluster-id: milan, liqo.io/tenant-namespace: "true"}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: web}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: local}
+---
+apiVersion: core.liqo.io/v1beta1
+kind: ForeignCluster
+metadata: {name: milan}
+spec: {clusterID: milan, userName: "liqo.io:peer:milan:1", addressRanges: [10.200.0.0/16]}
+`
+
+// TestWebhookRules writes, as a person, what the rules refuse, warn of and accept; and then
+// while the role is away.
+func TestWebhookRules(t *testing.T) {
+	rome := newSites(t, []string{"rome"}, func(*lab.ClusterOptions) {}).list[0]
+	require.NoError(t, rome.Apply(t.Context(), []byte(recordOfMilan)))
+	within(t, time.Minute, "the rules are on", func(ctx context.Context) error { return ruled(ctx, rome) })
+	a := newAuthor(t, rome)
+	t.Run("New", func(t *testing.T) { a.judged(t, a.newObjects()) })
+	_, err := a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), roomyNode("milan"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, ns := range []string{"web", "local"} {
+		_, err = a.liqod.OffloadingV1beta1().NamespaceOffloadings(ns).Create(t.Context(), offloading("offloading", offloadingv1beta1.NamespaceOffloadingSpec{}), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	require.Empty(t, a.heard.take(), "there is a virtual node")
+	t.Run("Edits", func(t *testing.T) { a.judged(t, a.edits()) })
+	t.Run("Deleted", func(t *testing.T) {
+		require.NoError(t, a.liqod.OffloadingV1beta1().NamespaceOffloadings("local").Delete(t.Context(), "offloading", metav1.DeleteOptions{}))
+		within(t, soon, "an offloading goes", func(ctx context.Context) error {
+			return absent(a.liqod.OffloadingV1beta1().NamespaceOffloadings("local").Get(ctx, "offloading", metav1.GetOptions{}))
+		})
+		require.Empty(t, a.heard.take())
+	})
+	t.Run("Away", a.away)
+}
+
+// judgement is what is said of a write: why it is refused, or what its author is warned of.
+type judgement struct {
+	try     func(context.Context) error
+	refused string
+	warned  string
+}
+
+func (a author) judged(t *testing.T, cases []judgement) {
+	for i, c := range cases {
+		name := c.refused + c.warned
+		if name == "" {
+			name = fmt.Sprintf("accepted %d", i)
+		}
+		t.Run(name, func(t *testing.T) {
+			err := c.try(t.Context())
+			said := strings.Join(a.heard.take(), "\n")
+			t.Logf("error %v, warnings %q", err, said)
+			if c.refused == "" {
+				require.NoError(t, err)
+				require.Contains(t, said, c.warned)
+				require.Equal(t, c.warned == "", said == "")
+				return
+			}
+			require.True(t, apierrors.IsForbidden(err), "%v", err)
+			require.Contains(t, err.Error(), c.refused)
+		})
+	}
+}
+
+func (a author) newObjects() []judgement {
+	type (
+		fc  = corev1beta1.ForeignCluster
+		vn  = offloadingv1beta1.VirtualNode
+		nso = offloadingv1beta1.NamespaceOffloadingSpec
+	)
+	long := corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: "Like"}}}}}
+	return []judgement{
+		{a.cluster(func(*fc) {}), "", ""},
+		{a.cluster(func(c *fc) { c.Spec.ClusterID = "rome" }), "a cluster is not peered with itself", ""},
+		{a.cluster(func(c *fc) { c.Spec.ClusterID = "milan" }), "ForeignCluster milan has the clusterID milan already", ""},
+		{a.cluster(func(c *fc) { c.Spec.UserName = "liqo.io:peer:milan:1" }), "is not this peer's", ""},
+		{a.cluster(func(c *fc) { c.Spec.AuthURL = "https://user:secret@turin.example" }), "spec.authUrl holds a user name", ""},
+		{a.cluster(func(c *fc) { c.Spec.APIServer.CA = "nonsense" }), "spec.apiServer.ca takes certificates", ""},
+		{a.cluster(func(c *fc) { c.Spec.Request.Resources = corev1.ResourceList{"cpu": resource.MustParse("-1")} }), "spec.request.resources.cpu is -1", ""},
+		{a.cluster(func(c *fc) { c.Spec.AddressRanges = []string{"10.0.0.0/8"} }), "", "overlaps 10.200.0.0/16 of ForeignCluster milan"},
+		{a.cluster(func(c *fc) { c.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes }), "", "nothing says how this cluster gets an identity in turin"},
+
+		{a.node("liqo-tenant-milan", func(*vn) {}), "", ""},
+		{a.node("web", func(*vn) {}), "must be in the tenant namespace liqo-tenant-milan", ""},
+		{a.node("liqo-tenant-milan", func(n *vn) { n.Name = a.SimulatedNodeName(1) }), "exists that is not this virtual node's", ""},
+		{a.node("liqo-tenant-milan", func(n *vn) { n.Spec.KubeconfigSecretRef.Name = "" }), "spec.kubeconfigSecretRef.name is empty", ""},
+		{a.node("liqo-tenant-milan", func(n *vn) { n.Spec.ResourceQuota.Hard["cpu"] = resource.MustParse("-1") }), "spec.resourceQuota.hard.cpu is -1", ""},
+		{a.node("liqo-tenant-milan", func(n *vn) { delete(n.Spec.ResourceQuota.Hard, "pods") }), "", "has no pods"},
+
+		{a.offload("web", nso{}), "", "no virtual node yet"},
+		{a.offload("web", nso{ClusterSelector: long}), "spec.clusterSelector", ""},
+		{a.offload("kube-system", nso{}), "belongs to Kubernetes", ""},
+		{a.offload(site.Namespace, nso{}), "the one that liqod runs in", ""},
+		{a.offload("liqo-tenant-milan", nso{}), "is a tenant namespace", ""},
+	}
+}
+
+func (a author) edits() []judgement {
+	patchNode := func(patch string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Patch(ctx, "milan", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			return err
+		}
+	}
+	patchOffloading := func(patch string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := a.liqod.OffloadingV1beta1().NamespaceOffloadings("web").Patch(ctx, "offloading", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			return err
+		}
+	}
+	return []judgement{
+		{patchOffloading(`{"metadata":{"labels":{"team":"a"}}}`), "", ""},
+		{patchOffloading(`{"spec":{"podOffloadingStrategy":"Remote"}}`), "", "for pods that are created from now on"},
+		{patchOffloading(`{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"region","operator":"In","values":["mars"]}]}]}}}`), "", "no longer selected: milan"},
+		{patchNode(`{"spec":{"resourceQuota":{"hard":{"cpu":"5"}}}}`), "", ""},
+		{patchNode(`{"spec":{"resourceQuota":{"hard":{"cpu":"3"}}}}`), "", "hard is smaller"},
+		{patchNode(`{"spec":{"kubeconfigSecretRef":{"name":""}}}`), "kubeconfigSecretRef.name is empty", ""},
+		{a.patchCluster(`{"spec":{"clusterName":"Milano"}}`), "", ""},
+		{a.patchCluster(`{"spec":{"userName":"liqo.io:peer:milan:2"}}`), "", "loses its rights at once"},
+		{a.patchCluster(`{"spec":{"userName":""}}`), "", "loses its rights here at once"},
+		{a.patchCluster(`{"spec":{"incomingPeeringEnabled":"No"}}`), "", "offers to the peer are withdrawn"},
+		{a.patchCluster(`{"metadata":{"annotations":{"a":"b"}}}`), "", ""},
+	}
+}
+
+// away: the rules hold nothing up, and the controller says what is wrong. Pods of offloaded
+// namespaces wait.
+func (a author) away(t *testing.T) {
+	ctx := t.Context()
+	a.Webhook.Kill()
+	<-a.Webhook.Exited()
+	clusters, nodes := a.liqod.CoreV1beta1().ForeignClusters(), a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan")
+	for name, id := range map[string]string{"self": "rome", "again": "milan"} {
+		_, err := clusters.Create(ctx, peerRecord(name, id), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	taken := a.SimulatedNodeName(1)
+	_, err := nodes.Create(ctx, roomyNode(taken), metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = a.liqod.OffloadingV1beta1().NamespaceOffloadings("kube-system").Create(ctx, offloading("offloading", offloadingv1beta1.NamespaceOffloadingSpec{}), metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	for name, reason := range map[string]string{"self": corev1beta1.ReasonSelfPeering, "again": corev1beta1.ReasonDuplicateClusterID, "milan": corev1beta1.ReasonDuplicateClusterID} {
+		within(t, soon, name+": "+reason, a.clusterReady(name, metav1.ConditionFalse, reason))
+	}
+	w := &world{rome: a.Site}
+	within(t, soon, "the name is taken", w.virtualNode("liqo-tenant-milan", taken, "NameTaken"))
+	within(t, soon, "a namespace is refused", w.stands("kube-system", offloadingv1beta1.PhaseAllFailed, "belongs to Kubernetes"))
+	_, err = a.Client().CoreV1().Pods("web").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
+	require.True(t, apierrors.IsInternalError(err), "%v", err)
+	require.ErrorContains(t, err, "pod.mutate.liqo.io")
+	_, err = a.Client().CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
+	require.NoError(t, err, "what is not ours is not held up")
+	_, err = a.Client().CoreV1().ConfigMaps("web").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	// All of it can be mended.
+	require.NoError(t, clusters.Delete(ctx, "self", metav1.DeleteOptions{}))
+	require.NoError(t, clusters.Delete(ctx, "again", metav1.DeleteOptions{}))
+	require.NoError(t, nodes.Delete(ctx, taken, metav1.DeleteOptions{}))
+	within(t, soon, "milan is a peer again", func(ctx context.Context) error {
+		fc, err := clusters.Get(ctx, "milan", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(fc.Status.Conditions, "Ready"); c == nil || c.Reason == corev1beta1.ReasonDuplicateClusterID {
+			return fmt.Errorf("ForeignCluster milan: %+v", fc.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+func (a author) clusterReady(name string, status metav1.ConditionStatus, reason string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		fc, err := a.liqod.CoreV1beta1().ForeignClusters().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(fc.Status.Conditions, "Ready"); c == nil || c.Status != status || c.Reason != reason {
+			return fmt.Errorf("ForeignCluster %s: %+v", name, fc.Status.Conditions)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,60 @@
+package certs
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/utils/clock"
+)
+
+// Keeper keeps the certificates of Ensure in a Secret. Every field is needed. Several
+// Keepers of one Secret do no harm: all but one meet a conflict, and are to be tried again.
+type Keeper struct {
+	Client kubernetes.Interface
+	// Secrets may hold more than the one that is named here.
+	Secrets corelisters.SecretLister
+	// Namespace and Name of the Secret.
+	Namespace, Name string
+	// Hosts are the names and addresses that the server is reached by.
+	Hosts []string
+	Clock clock.PassiveClock
+	Log   *zap.Logger
+}
+
+// Keep returns the data of the Secret, made or renewed where needed. Call it at least
+// daily.
+func (k Keeper) Keep(ctx context.Context) (map[string][]byte, error) {
+	have, err := k.Secrets.Secrets(k.Namespace).Get(k.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("reading the certificates: %w", err)
+	}
+	want := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}, Type: corev1.SecretTypeOpaque}
+	if have != nil {
+		want = have.DeepCopy()
+	}
+	data, changed, err := Ensure(want.Data, k.Hosts, k.Clock.Now())
+	if err != nil {
+		return nil, fmt.Errorf("making certificates: %w", err)
+	}
+	if !changed {
+		return data, nil
+	}
+	want.Data = data
+	secrets := k.Client.CoreV1().Secrets(k.Namespace)
+	if have == nil {
+		_, err = secrets.Create(ctx, want, metav1.CreateOptions{})
+	} else {
+		_, err = secrets.Update(ctx, want, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing the certificates to secret %s/%s: %w", k.Namespace, k.Name, err)
+	}
+	k.Log.Info("certificates written", zap.String("secret", k.Name))
+	return data, nil
+}

@@ -1,0 +1,273 @@
+package auth
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+func TestEnrollRefusesCSRs(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, rome, romeUID)
+	user := c.user(t)
+	weak, err := rsa.GenerateKey(rand.Reader, 1024)
+	require.NoError(t, err)
+	weakUser, err := trust.User(rome, weak.Public())
+	require.NoError(t, err)
+	request := func(key any, template *x509.CertificateRequest) string {
+		der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+		require.NoError(t, err)
+		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+	}
+	subject := func(name pkix.Name) string { return request(c.key, &x509.CertificateRequest{Subject: name}) }
+	for name, csr := range map[string]string{
+		"nothing":            "",
+		"masters":            subject(pkix.Name{CommonName: user, Organization: []string{"system:masters"}}),
+		"peers as a group":   subject(pkix.Name{CommonName: user, Organization: []string{"liqo.io:peers"}}),
+		"a unit":             subject(pkix.Name{CommonName: user, OrganizationalUnit: []string{"x"}}),
+		"an administrator":   subject(pkix.Name{CommonName: "system:admin"}),
+		"the controller":     subject(pkix.Name{CommonName: "system:serviceaccount:liqod:liqod-controller"}),
+		"another cluster":    subject(pkix.Name{CommonName: strings.Replace(user, rome, "paris", 1)}),
+		"another serial":     subject(pkix.Name{CommonName: "liqo.io:peer:rome:1"}),
+		"another key's name": request(newKey(t), &x509.CertificateRequest{Subject: pkix.Name{CommonName: user}}),
+		"a name of a host":   request(c.key, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user}, DNSNames: []string{"kubernetes"}}),
+		"an address":         request(c.key, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user}, IPAddresses: []net.IP{{10, 0, 0, 1}}}),
+		"a weak key":         request(weak, &x509.CertificateRequest{Subject: pkix.Name{CommonName: weakUser}}),
+		"a certificate":      strings.ReplaceAll(c.csr(t), "CERTIFICATE REQUEST", "CERTIFICATE"),
+		"two":                c.csr(t) + c.csr(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			token := w.token()
+			req := c.request(t, token)
+			req.CSR = csr
+			require.Equal(t, trust.ReasonInvalid, w.enroll(req).Reason)
+			require.Zero(t, w.signings)
+			require.Equal(t, http.StatusOK, w.enroll(c.request(t, token)).status, "the token is still good")
+		})
+	}
+}
+
+func TestEndpointRefusesBodies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, body := range map[string]string{
+		"nothing":       "",
+		"no JSON":       "hello",
+		"a list":        "[]",
+		"a number":      `{"token": 1}`,
+		"null":          "null",
+		"two":           "{}{}",
+		"deep":          strings.Repeat("[", 60000),
+		"too large":     `{"token":"` + strings.Repeat("a", trust.MaxBody) + `"}`,
+		"not the token": `{"token":"x"}`,
+	} {
+		for _, path := range []string{trust.EnrollPath, trust.RenewPath, trust.LeavePath} {
+			t.Run(name+path, func(t *testing.T) {
+				t.Parallel()
+				a := w.post(path, strings.NewReader(body), nil, "guess")
+				require.NotEqual(t, http.StatusOK, a.status)
+				require.Contains(t, []string{trust.ReasonInvalid, trust.ReasonUnauthorized}, a.Reason)
+			})
+		}
+	}
+	for _, try := range [][2]string{{http.MethodGet, trust.EnrollPath}, {http.MethodPut, trust.RenewPath}, {http.MethodPost, "/"}, {http.MethodPost, "/v1/enroll/"}, {http.MethodGet, "/metrics"}} {
+		req, err := http.NewRequestWithContext(t.Context(), try[0], w.server.URL+try[1], nil)
+		require.NoError(t, err)
+		resp, err := w.server.Client().Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.GreaterOrEqual(t, resp.StatusCode, 400, try)
+	}
+}
+
+// Who guesses tokens gets few tries, and keeps nobody else from the endpoint.
+func TestEndpointLimitsRates(t *testing.T) {
+	t.Parallel()
+	const perAddress = 20
+	w := newWorld(t, func(c *Config) { c.PerAddress = perAddress })
+	good := newClient(t, rome, romeUID).request(t, w.token())
+	guess := newClient(t, "paris", "uid-of-paris").request(t, w.token())
+	reasons := map[string]int{}
+	for range 500 {
+		token, err := trust.NewToken("https://milan:8443", milan, fingerprint)
+		require.NoError(t, err)
+		guess.Token = token.String()
+		reasons[w.enroll(guess).Reason]++
+	}
+	require.Equal(t, map[string]int{trust.ReasonUnauthorized: perAddress, trust.ReasonBusy: 500 - perAddress}, reasons)
+	w.clock.Step(4 * time.Second) // one more
+	require.Equal(t, http.StatusOK, w.enroll(good).status)
+	require.Equal(t, trust.ReasonBusy, w.enroll(good).Reason)
+}
+
+// Who has an identity is not held up by a crowd that has none.
+func TestEndpointRenewsUnderAttack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config) { c.PerMinute = 3 })
+	c := newClient(t, rome, romeUID)
+	g := w.enrolled(c)
+	guess := newClient(t, "paris", "uid-of-paris").request(t, w.token(forCluster("turin")))
+	for range 10 {
+		require.NotEmpty(t, w.enroll(guess).Reason)
+	}
+	require.Equal(t, trust.ReasonBusy, w.enroll(guess).Reason)
+	require.Equal(t, trust.ReasonBusy, w.renew(trust.RenewRequest{ClusterID: rome}, nil, "guess").Reason)
+	a := w.renew(renewal(t, rome, g.User, newKey(t)), c.pair(t, g), "")
+	require.Equal(t, http.StatusOK, a.status, a.Refusal)
+}
+
+func TestLimitsForgetAddresses(t *testing.T) {
+	t.Parallel()
+	l := newLimits(10, 2)
+	now := time.Now()
+	first := netip.MustParseAddr("192.0.2.1")
+	require.True(t, l.address(first, now))
+	require.True(t, l.address(netip.MustParseAddr("::ffff:192.0.2.1"), now))
+	require.False(t, l.address(first, now))
+	for i := range 3 * mostAddresses {
+		require.True(t, l.address(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), now))
+		require.LessOrEqual(t, len(l.each), mostAddresses)
+	}
+	require.True(t, l.address(first, now.Add(time.Minute)))
+
+	one, two, far := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::ffff:2"), netip.MustParseAddr("2001:db8:0:1::1")
+	require.True(t, l.address(one, now))
+	require.True(t, l.address(two, now))
+	require.False(t, l.address(one, now), "one /64 is one party")
+	require.True(t, l.address(far, now))
+}
+
+// TestServeCutsOffTheSlow speaks to the real server, as one who is in no hurry.
+func TestServeCutsOffTheSlow(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits for timeouts: not with -short")
+	}
+	address, ca := serve(t)
+	for name, send := range map[string]string{
+		"no request":    "",
+		"half a header": "POST " + trust.EnrollPath + " HTTP/1.1\r\nHost: milan\r\n",
+		"half a body":   "POST " + trust.EnrollPath + " HTTP/1.1\r\nHost: milan\r\nContent-Length: 1000\r\n\r\n{",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := (&tls.Dialer{Config: trust.PinnedTLS(ca)}).DialContext(t.Context(), "tcp", address)
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn, send)
+			require.NoError(t, err)
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(4*readTimeout)))
+			_, err = io.ReadAll(conn) // until the server ends it
+			require.NoError(t, ignoreReset(err))
+		})
+	}
+	t.Run("no handshake", func(t *testing.T) {
+		t.Parallel()
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(4*readTimeout)))
+		_, err = io.ReadAll(conn)
+		require.NoError(t, ignoreReset(err))
+	})
+	t.Run("large headers", func(t *testing.T) {
+		t.Parallel()
+		conn, err := (&tls.Dialer{Config: trust.PinnedTLS(ca)}).DialContext(t.Context(), "tcp", address)
+		require.NoError(t, err)
+		defer conn.Close()
+		_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: milan\r\nX: %s\r\n\r\n", trust.EnrollPath, strings.Repeat("a", 4*mostHeaders))
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err == nil { // else it was cut off before
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
+		}
+	})
+}
+
+func ignoreReset(err error) error {
+	var timeout net.Error
+	if err != nil && !(isNetError(err, &timeout) && timeout.Timeout()) {
+		return nil // cut off, one way or the other
+	}
+	return err
+}
+
+func isNetError(err error, into *net.Error) bool {
+	n, ok := err.(net.Error) //nolint:errorlint // as the connection returned it
+	*into = n
+	return ok
+}
+
+// serve runs the real server, and returns its address and the fingerprint of its authority.
+func serve(t *testing.T) (address, ca string) {
+	t.Helper()
+	now := time.Now()
+	data, _, err := certs.Ensure(nil, []string{"milan"}, now)
+	require.NoError(t, err)
+	var source certs.Source
+	require.NoError(t, source.Set(data))
+	block, _ := pem.Decode(source.Bundle())
+	authority, err := x509.ParseCertificate(block.Bytes)
+	require.NoError(t, err)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address = listener.Addr().String()
+	require.NoError(t, listener.Close())
+
+	w := newWorld(t)
+	e := New(Config{ClusterID: milan, Cluster: w.cluster, Authorities: func() string { return "" }, Identity: IdentityAuto, Lifetime: time.Hour,
+		PerMinute: 1e6, PerAddress: 1e6, Clock: w.clock, Log: zap.NewNop(), Count: func(string, string) {}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Serve(ctx, address, source.GetCertificate) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	require.Eventually(t, func() bool {
+		conn, err := (&tls.Dialer{Config: trust.PinnedTLS(trust.Fingerprint(authority))}).DialContext(ctx, "tcp", address)
+		if err == nil {
+			require.NoError(t, conn.Close())
+		}
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	return address, trust.Fingerprint(authority)
+}
+
+func FuzzEnroll(f *testing.F) {
+	f.Add(`{"token":"liqod1.e30","clusterID":"rome","clusterUID":"1","csr":""}`)
+	f.Add("{}")
+	f.Fuzz(func(t *testing.T, body string) {
+		var req trust.EnrollRequest
+		if decode([]byte(body), &req) != nil {
+			return
+		}
+		e, err := read(req, Identity{ID: milan, UID: milanUID})
+		if err != nil {
+			return
+		}
+		require.NotEqual(t, milan, e.ID)
+		require.Equal(t, "liqo.io:peer:"+e.ID+":"+e.csr.Serial, e.csr.User)
+	})
+}

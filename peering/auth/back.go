@@ -1,0 +1,75 @@
+package auth
+
+import (
+	"context"
+	"errors"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+// ErrWritten says that people have written what is not to be replaced.
+var ErrWritten = errors.New("people have written it, and it stays")
+
+// back makes use of the token that a peer has sent along with its enrolment: where this
+// cluster is to use that peer, its own controller gets an identity there by it. Whatever
+// goes wrong is told to this cluster's people; the enrolment stands.
+func (e *Endpoint) back(ctx context.Context, ask enrolment, sent *trust.Invitation) {
+	if sent == nil {
+		return
+	}
+	var fc *corev1beta1.ForeignCluster
+	err := retry(func() error {
+		peers, err := e.cfg.Cluster.Peers(ctx)
+		if err != nil {
+			return err
+		}
+		if fc, err = peerOf(peers, ask.ID); err != nil || fc == nil || !e.takesBack(fc, ask) {
+			return err
+		}
+		return e.takeBack(ctx, fc, ask, sent.Token)
+	})
+	if err == nil {
+		return
+	}
+	e.cfg.Log.Warn("the peer is enrolled, and the token that it sent in return is not used", zap.String("peer", ask.ID), zap.Error(err))
+	if fc != nil {
+		e.cfg.Cluster.Told(fc, "TokenNotTaken", "the token that cluster "+ask.ID+" sent in return for its own is not used: "+err.Error()+
+			"; for an identity there, name in spec.tokenSecretRef a Secret with a token of it (there: liqod token create)")
+	}
+}
+
+// takesBack reports whether a token of a peer is of use: not to a cluster that has no use
+// for the peer, nor beside a token that people gave.
+func (e *Endpoint) takesBack(fc *corev1beta1.ForeignCluster, ask enrolment) bool {
+	ref := fc.Spec.TokenSecretRef
+	return ofSerial(fc.Spec.UserName, ask) && e.cfg.Wanted(fc) && (ref == nil || ref.Name == trust.ReceivedName(ask.ID))
+}
+
+// takeBack keeps a token, and names it in the record of the peer.
+func (e *Endpoint) takeBack(ctx context.Context, fc *corev1beta1.ForeignCluster, ask enrolment, text string) error {
+	token, err := trust.ReadBack(text, ask.ID)
+	if err != nil {
+		return err
+	}
+	if err := e.cfg.Cluster.KeepBack(ctx, fc, token.String()); err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			return &nameTaken{err}
+		}
+		return err
+	}
+	next := fc.DeepCopy()
+	next.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: trust.ReceivedName(ask.ID)}
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	next.Annotations[corev1beta1.TokenIDAnnotation] = token.ID + "-" + ask.csr.Serial // another one for each enrolment
+	if equality.Semantic.DeepEqual(fc, next) {
+		return nil
+	}
+	return e.cfg.Cluster.SavePeer(ctx, next)
+}

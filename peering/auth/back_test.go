@@ -1,0 +1,180 @@
+package auth
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+// inReturn is a request of rome that sends a token along.
+func inReturn(t *testing.T, w *world, c client, text string) trust.EnrollRequest {
+	t.Helper()
+	req := c.request(t, w.token())
+	req.Back = &trust.Invitation{Token: text}
+	return req
+}
+
+func ofRome(t *testing.T, url, id string) string {
+	t.Helper()
+	token, err := trust.NewToken(url, id, fingerprint)
+	require.NoError(t, err)
+	return token.String()
+}
+
+// wantsRome makes milan want to use rome.
+func wantsRome(w *world, change ...func(*corev1beta1.ForeignCluster)) {
+	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: rome, UID: "1"},
+		Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome, OutgoingPeeringEnabled: corev1beta1.PeeringYes}}
+	for _, f := range change {
+		f(fc)
+	}
+	w.peers[rome] = fc
+}
+
+func TestBackIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	wantsRome(w)
+	c, back := newClient(t, rome, romeUID), ofRome(t, "https://rome:8443", rome)
+	req := inReturn(t, w, c, back)
+	for range 3 {
+		require.Equal(t, http.StatusOK, w.enroll(req).status)
+		require.Equal(t, map[string]string{rome: back}, w.backs)
+		require.Equal(t, &corev1beta1.SecretReference{Name: "peer-rome-back"}, w.peers[rome].Spec.TokenSecretRef)
+		require.Equal(t, c.user(t), w.user(rome))
+	}
+	require.Empty(t, w.events)
+
+	// Rome lost its identity, and asks with another key: its new token comes after the old one.
+	noticed := w.peers[rome].Annotations[corev1beta1.TokenIDAnnotation]
+	again := newClient(t, rome, romeUID)
+	next := again.request(t, w.token(forCluster(rome)))
+	next.Back = &trust.Invitation{Token: ofRome(t, "https://rome:8443", rome)}
+	require.Equal(t, http.StatusOK, w.enroll(next).status)
+	require.Equal(t, map[string]string{rome: next.Back.Token}, w.backs)
+	require.NotEqual(t, noticed, w.peers[rome].Annotations[corev1beta1.TokenIDAnnotation], "the controller is woken up")
+}
+
+// What is sent in return is for those who have a use for it, and never in the way.
+func TestBackIsLeft(t *testing.T) {
+	t.Parallel()
+	good := func(t *testing.T) string { return ofRome(t, "https://rome:8443", rome) }
+	for name, tc := range map[string]struct {
+		prepare func(*world)
+		sent    func(*testing.T) string
+		ref     *corev1beta1.SecretReference
+		told    bool
+	}{
+		"not wanted": {prepare: func(*world) {}, sent: good},
+		"refused by people": {prepare: func(w *world) {
+			wantsRome(w, func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo })
+		}, sent: good},
+		"people gave a token": {prepare: func(w *world) {
+			wantsRome(w, func(fc *corev1beta1.ForeignCluster) {
+				fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: "theirs"}
+			})
+		}, sent: good, ref: &corev1beta1.SecretReference{Name: "theirs"}},
+		"of another cluster": {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://rome:8443", "paris") }},
+		"of this cluster":    {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://milan:8443", milan) }},
+		"metadata service":   {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(t *testing.T) string { return ofRome(t, "https://169.254.169.254", rome) }},
+		"no token":           {prepare: func(w *world) { wantsRome(w) }, told: true, sent: func(*testing.T) string { return "liqod1.x" }},
+		"cannot be kept": {prepare: func(w *world) {
+			wantsRome(w)
+			w.before = func(what string) error {
+				if what == "back" {
+					return errors.New("no")
+				}
+				return nil
+			}
+		}, sent: good, told: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			tc.prepare(w)
+			c := newClient(t, rome, romeUID)
+			a := w.enroll(inReturn(t, w, c, tc.sent(t)))
+			require.Equal(t, http.StatusOK, a.status, a.Refusal)
+			require.Equal(t, c.user(t), w.user(rome))
+			require.Empty(t, w.backs)
+			require.Equal(t, tc.ref, w.peers[rome].Spec.TokenSecretRef)
+			if tc.told {
+				require.Equal(t, []string{"rome TokenNotTaken"}, w.events)
+			} else {
+				require.Empty(t, w.events)
+			}
+		})
+	}
+}
+
+// Cut off before or after each write, and asked again, it ends as if it had not been.
+func TestBackAfterACut(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"back", "peer", "kept"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			wantsRome(w)
+			back := ofRome(t, "https://rome:8443", rome)
+			req := inReturn(t, w, newClient(t, rome, romeUID), back)
+			peers, cut := 0, false
+			w.before = func(what string) error {
+				if what == "peer" {
+					peers++
+				}
+				// The first write of the record is the enrolment, the second names the token.
+				if !cut && (what == at || at == "kept" && what == "peer" && peers == 2) {
+					cut = true
+					return conflict("rome")
+				}
+				return nil
+			}
+			require.Equal(t, http.StatusOK, w.enroll(req).status)
+			require.Equal(t, http.StatusOK, w.enroll(req).status)
+			require.True(t, cut)
+			require.Equal(t, map[string]string{rome: back}, w.backs)
+			require.Equal(t, "peer-rome-back", w.peers[rome].Spec.TokenSecretRef.Name)
+		})
+	}
+}
+
+func TestKeepBack(t *testing.T) {
+	t.Parallel()
+	core := fake.NewClientset()
+	k := newKube(core)
+	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "to-rome", UID: "fc"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome}}
+	read := func() *corev1.Secret {
+		secret, err := core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-rome-back", metav1.GetOptions{})
+		require.NoError(t, err)
+		return secret
+	}
+	require.NoError(t, k.KeepBack(t.Context(), fc, "first"))
+	secret := read()
+	require.Equal(t, corev1beta1.BackTokenType, string(secret.Type))
+	require.Equal(t, "first", string(secret.Data["token"]))
+	require.Equal(t, "to-rome", secret.OwnerReferences[0].Name, "it goes with the record")
+	require.NoError(t, k.KeepBack(t.Context(), fc, "first"))
+	kubetest.RequireWrites(t, core, "create secrets liqod/peer-rome-back")
+	require.NoError(t, k.KeepBack(t.Context(), fc, "second"))
+	require.Equal(t, "second", string(read().Data["token"]))
+
+	secret = read()
+	secret.Data["token"] = []byte("by hand")
+	_, err := core.CoreV1().Secrets("liqod").Update(t.Context(), secret, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.ErrorIs(t, k.KeepBack(t.Context(), fc, "third"), ErrWritten)
+	require.Equal(t, "by hand", string(read().Data["token"]))
+	require.NoError(t, core.CoreV1().Secrets("liqod").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}))
+	_, err = core.CoreV1().Secrets("liqod").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "peer-rome-back"}, Data: map[string][]byte{"token": []byte("x")}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.ErrorIs(t, k.KeepBack(t.Context(), fc, "third"), ErrWritten)
+}

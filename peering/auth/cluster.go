@@ -1,0 +1,410 @@
+package auth
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+const (
+	fieldManager = "liqod-auth"
+
+	// ReasonPeer is the reason of the approval condition of a peer's certificate request.
+	ReasonPeer = "Peer"
+
+	poll = 100 * time.Millisecond
+	// rightsTimeout is how long the controller may take to get its rights in a tenant
+	// namespace that has just been made.
+	rightsTimeout = 10 * time.Second
+	// tidyTimeout bounds what is done after an answer that nobody waits for any more.
+	tidyTimeout = 10 * time.Second
+	// caFresh is how long the authorities of client certificates are believed unread.
+	caFresh = 10 * time.Second
+)
+
+// KubeConfig configures a Kube. Every field is needed unless it says otherwise.
+type KubeConfig struct {
+	// ClusterID of this cluster, and the Namespace of liqod.
+	ClusterID, Namespace string
+	// Core and Liqod are clients whose writes do not wait for a lease: every replica serves.
+	Core  kubernetes.Interface
+	Liqod versioned.Interface
+	// APIServerURL is what peers are told; empty: what kube-public/cluster-info says, else
+	// Host, which this process uses itself.
+	APIServerURL, Host string
+	// SigningTimeout is how long the cluster may take to sign a certificate.
+	SigningTimeout time.Duration
+	Events         record.EventRecorder
+	Clock          clock.PassiveClock
+	Log            *zap.Logger
+}
+
+// Kube is Cluster by an API server. It reads nothing from caches: what it reads decides
+// who gets rights.
+type Kube struct {
+	cfg KubeConfig
+
+	mu    sync.Mutex
+	roots *x509.CertPool
+	read  time.Time
+}
+
+// NewKube returns a Kube. It sends nothing.
+func NewKube(cfg KubeConfig) *Kube { return &Kube{cfg: cfg} }
+
+// UID implements Cluster.
+func (k *Kube) UID(ctx context.Context) (string, error) {
+	ns, err := k.cfg.Core.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	return string(ns.UID), nil
+}
+
+// Token implements Cluster.
+func (k *Kube) Token(ctx context.Context, id string) (*corev1.Secret, error) {
+	secret, err := k.cfg.Core.CoreV1().Secrets(k.cfg.Namespace).Get(ctx, trust.SecretName(id), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading token %s: %w", id, err)
+	}
+	if secret.DeletionTimestamp != nil {
+		return nil, nil // revoked
+	}
+	return secret, nil
+}
+
+// SaveToken implements Cluster.
+func (k *Kube) SaveToken(ctx context.Context, secret *corev1.Secret) error {
+	_, err := k.cfg.Core.CoreV1().Secrets(k.cfg.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return fmt.Errorf("writing secret %s: %w", secret.Name, err)
+	}
+	return nil
+}
+
+// Peers implements Cluster.
+func (k *Kube) Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error) {
+	list, err := k.cfg.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	return list.Items, nil
+}
+
+// SavePeer implements Cluster.
+func (k *Kube) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (err error) {
+	records := k.cfg.Liqod.CoreV1beta1().ForeignClusters()
+	if fc.UID == "" {
+		_, err = records.Create(ctx, fc, metav1.CreateOptions{FieldManager: fieldManager})
+	} else {
+		_, err = records.Update(ctx, fc, metav1.UpdateOptions{FieldManager: fieldManager})
+	}
+	if err != nil {
+		return fmt.Errorf("writing ForeignCluster %s: %w", fc.Name, err)
+	}
+	return nil
+}
+
+// Tenant implements Cluster.
+func (k *Kube) Tenant(ctx context.Context, clusterID string) error {
+	_, err := enroll.Cluster{ID: k.cfg.ClusterID, Core: k.cfg.Core, Liqod: k.cfg.Liqod}.Tenant(ctx, clusterID)
+	return err
+}
+
+// Sign implements Cluster. It approves the request that it has made, and no other.
+func (k *Kube) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (string, error) {
+	request, err := k.request(ctx, clusterID, csr, lifetime)
+	if err != nil {
+		return "", notSigned(fmt.Errorf("creating a certificate request: %w", err))
+	}
+	defer k.dropRequest(ctx, request)
+	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: ReasonPeer, Message: "a peer of this cluster has shown a token or its identity",
+	})
+	_, err = k.cfg.Core.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return "", notSigned(fmt.Errorf("approving a certificate request: %w", err))
+	}
+	return k.certificate(ctx, request)
+}
+
+// request makes the one request that there is for a key. One that an earlier process has
+// left is replaced: what it got may be old.
+func (k *Kube) request(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (*certificatesv1.CertificateSigningRequest, error) {
+	seconds := int32(lifetime.Seconds())
+	want := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   corev1beta1.PeerRequestPrefix + clusterID + "-" + csr.Serial,
+			Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: clusterID},
+		},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: csr.PEM, SignerName: certificatesv1.KubeAPIServerClientSignerName, ExpirationSeconds: &seconds,
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	}
+	requests := k.cfg.Core.CertificatesV1().CertificateSigningRequests()
+	made, err := requests.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	if !apierrors.IsAlreadyExists(err) {
+		return made, err
+	}
+	left, err := requests.Get(ctx, want.Name, metav1.GetOptions{})
+	if err == nil {
+		err = requests.Delete(ctx, left.Name, apply.DeleteUID(left))
+	}
+	if apply.IgnoreGone(err) != nil {
+		return nil, err
+	}
+	return requests.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+}
+
+// notSigned tells a cluster that has no use for such requests from one that is away.
+func notSigned(err error) error {
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsMethodNotSupported(err) {
+		return fmt.Errorf("%w: %w", ErrNotSigned, err)
+	}
+	return err
+}
+
+// certificate waits for what a signer makes of a request.
+func (k *Kube) certificate(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (chain string, err error) {
+	waiting, cancel := context.WithTimeout(ctx, k.cfg.SigningTimeout)
+	defer cancel()
+	requests := k.cfg.Core.CertificatesV1().CertificateSigningRequests()
+	err = wait.PollUntilContextCancel(waiting, poll, true, func(ctx context.Context) (bool, error) {
+		have, err := requests.Get(ctx, request.Name, metav1.GetOptions{})
+		if err == nil && have.UID != request.UID {
+			err = errors.New("another request has taken its place")
+		}
+		if err != nil {
+			return false, fmt.Errorf("reading certificate request %s: %w", request.Name, err)
+		}
+		for _, c := range have.Status.Conditions {
+			if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
+				return false, fmt.Errorf("%w: %s: %s", ErrNotSigned, c.Type, c.Message)
+			}
+		}
+		chain = string(have.Status.Certificate)
+		return chain != "", nil
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return "", fmt.Errorf("%w within %s", ErrNotSigned, k.cfg.SigningTimeout)
+	}
+	return chain, err
+}
+
+// dropRequest removes a request that has been answered or given up. If it stays, the
+// cluster removes it within hours, and who parts from the peer does.
+func (k *Kube) dropRequest(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
+	defer cancel()
+	err := k.cfg.Core.CertificatesV1().CertificateSigningRequests().Delete(ctx, request.Name, apply.DeleteUID(request))
+	if apply.IgnoreGone(err) != nil {
+		k.cfg.Log.Warn("a certificate request is left", zap.String("name", request.Name), zap.Error(err))
+	}
+}
+
+// AccountToken implements Cluster. In a new tenant namespace the rights for it come a
+// moment later.
+func (k *Kube) AccountToken(ctx context.Context, clusterID, account string, lifetime time.Duration) (token string, end time.Time, err error) {
+	namespace := corev1beta1.TenantNamespace(clusterID)
+	accounts := k.cfg.Core.CoreV1().ServiceAccounts(namespace)
+	waiting, cancel := context.WithTimeout(ctx, rightsTimeout)
+	defer cancel()
+	var last error
+	err = wait.PollUntilContextCancel(waiting, poll, true, func(ctx context.Context) (bool, error) {
+		_, last = accounts.Create(ctx, &corev1.ServiceAccount{
+			ObjectMeta: metav1.ObjectMeta{Name: account, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}},
+		}, metav1.CreateOptions{FieldManager: fieldManager})
+		if last != nil && !apierrors.IsAlreadyExists(last) {
+			return false, unlessForbidden(last)
+		}
+		seconds := int64(lifetime.Seconds())
+		answer, err := accounts.CreateToken(ctx, account, &authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
+		}, metav1.CreateOptions{FieldManager: fieldManager})
+		if last = err; err != nil {
+			return false, unlessForbidden(err)
+		}
+		token, end = answer.Status.Token, answer.Status.ExpirationTimestamp.Time
+		return true, nil
+	})
+	if wait.Interrupted(err) && last != nil {
+		err = last
+	}
+	if err != nil {
+		return "", end, fmt.Errorf("making a token of service account %s/%s: %w", namespace, account, err)
+	}
+	return token, end, nil
+}
+
+func unlessForbidden(err error) error {
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	return err
+}
+
+// Retire implements Cluster.
+func (k *Kube) Retire(ctx context.Context, clusterID, account string) error {
+	namespace := corev1beta1.TenantNamespace(clusterID)
+	accounts := k.cfg.Core.CoreV1().ServiceAccounts(namespace)
+	list, err := accounts.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod})
+	if err != nil {
+		return fmt.Errorf("listing the service accounts of namespace %s: %w", namespace, err)
+	}
+	var errs []error
+	for i := range list.Items {
+		sa := &list.Items[i]
+		if sa.Name == account || !strings.HasPrefix(sa.Name, corev1beta1.PeerAccountPrefix) || sa.DeletionTimestamp != nil {
+			continue
+		}
+		if err := accounts.Delete(ctx, sa.Name, apply.DeleteUID(sa)); apply.IgnoreGone(err) != nil {
+			errs = append(errs, fmt.Errorf("deleting service account %s/%s: %w", namespace, sa.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Authenticate implements Cluster.
+func (k *Kube) Authenticate(ctx context.Context, token string) (string, error) {
+	review, err := k.cfg.Core.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token},
+	}, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return "", fmt.Errorf("reviewing a token: %w", err)
+	}
+	if !review.Status.Authenticated {
+		return "", nil
+	}
+	return review.Status.User.Username, nil
+}
+
+// ClientCAs implements Cluster.
+func (k *Kube) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
+	const name, key = "extension-apiserver-authentication", "client-ca-file"
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.cfg.Clock.Now()
+	if k.roots != nil && now.Before(k.read.Add(caFresh)) {
+		return k.roots, nil
+	}
+	cm, err := k.cfg.Core.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading which client certificates the API server believes: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(cm.Data[key])) {
+		return nil, fmt.Errorf("ConfigMap %s/%s has no certificates in %s: the API server believes no client certificates", metav1.NamespaceSystem, name, key)
+	}
+	k.roots, k.read = pool, now
+	return pool, nil
+}
+
+// APIServer implements Cluster.
+func (k *Kube) APIServer(ctx context.Context) (url, ca string, err error) {
+	const rootCA = "kube-root-ca.crt"
+	cm, err := k.cfg.Core.CoreV1().ConfigMaps(k.cfg.Namespace).Get(ctx, rootCA, metav1.GetOptions{})
+	if err != nil {
+		return "", "", fmt.Errorf("reading the certificate of the API server: %w", err)
+	}
+	if url = k.cfg.APIServerURL; url != "" {
+		return url, cm.Data["ca.crt"], nil
+	}
+	url, err = k.clusterInfo(ctx)
+	if url == "" {
+		url = k.cfg.Host
+	}
+	return url, cm.Data["ca.crt"], err
+}
+
+// clusterInfo returns what clusters that kubeadm made say of themselves; empty if this
+// one does not.
+func (k *Kube) clusterInfo(ctx context.Context) (string, error) {
+	cm, err := k.cfg.Core.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, "cluster-info", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading how the API server is reached: %w", err)
+	}
+	config, err := clientcmd.Load([]byte(cm.Data["kubeconfig"]))
+	if err != nil {
+		return "", fmt.Errorf("reading the kubeconfig of ConfigMap %s/cluster-info: %w", metav1.NamespacePublic, err)
+	}
+	for _, cluster := range config.Clusters {
+		if trust.CheckURL(cluster.Server) == nil {
+			return cluster.Server, nil
+		}
+	}
+	return "", nil
+}
+
+// KeepBack implements Cluster. The Secret goes with the record of the peer.
+func (k *Kube) KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error {
+	secrets, name := k.cfg.Core.CoreV1().Secrets(k.cfg.Namespace), trust.ReceivedName(fc.Spec.ClusterID)
+	next := receivedSecret(name, fc, token)
+	have, err := secrets.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		if _, err := secrets.Create(ctx, next, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
+			return fmt.Errorf("creating secret %s/%s: %w", k.cfg.Namespace, name, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading secret %s/%s: %w", k.cfg.Namespace, name, err)
+	}
+	kept := string(have.Data[corev1beta1.TokenSecretKey])
+	if have.Type != corev1beta1.BackTokenType || have.Annotations[corev1beta1.SentTokenAnnotation] != trust.Hash(kept) {
+		return fmt.Errorf("secret %s/%s: %w", k.cfg.Namespace, name, ErrWritten)
+	}
+	if kept == token && equality.Semantic.DeepEqual(have.OwnerReferences, next.OwnerReferences) {
+		return nil
+	}
+	next.ResourceVersion = have.ResourceVersion
+	if _, err := secrets.Update(ctx, next, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("changing secret %s/%s: %w", k.cfg.Namespace, name, err)
+	}
+	return nil
+}
+
+func receivedSecret(name string, fc *corev1beta1.ForeignCluster, token string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: fc.Spec.ClusterID},
+			Annotations:     map[string]string{corev1beta1.SentTokenAnnotation: trust.Hash(token)},
+			OwnerReferences: []metav1.OwnerReference{enroll.OwnedBy(fc)},
+		},
+		Type: corev1beta1.BackTokenType, Data: map[string][]byte{corev1beta1.TokenSecretKey: []byte(token)},
+	}
+}
+
+// Told implements Cluster.
+func (k *Kube) Told(fc *corev1beta1.ForeignCluster, reason, message string) {
+	k.cfg.Events.Event(fc, corev1.EventTypeWarning, reason, message)
+}

@@ -1,0 +1,294 @@
+package auth
+
+import (
+	"context"
+	"encoding/pem"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+func newKube(core *fake.Clientset, change ...func(*KubeConfig)) *Kube {
+	cfg := KubeConfig{ClusterID: milan, Namespace: "liqod", Core: core, Liqod: liqodfake.NewSimpleClientset(), Host: "https://10.96.0.1:443",
+		SigningTimeout: 5 * time.Second, Events: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Log: zap.NewNop()}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return NewKube(cfg)
+}
+
+func configMap(namespace, name, key, value string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{key: value}}
+}
+
+// answers makes the fake's signer do something with each request that is looked at.
+func answers(core *fake.Clientset, answer func(*certificatesv1.CertificateSigningRequest) error) {
+	core.PrependReactor("get", "certificatesigningrequests", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		obj, err := core.Tracker().Get(a.GetResource(), "", a.(k8stesting.GetAction).GetName())
+		if err != nil {
+			return true, nil, err
+		}
+		csr := obj.(*certificatesv1.CertificateSigningRequest).DeepCopy()
+		return true, csr, answer(csr)
+	})
+}
+
+func checked(t *testing.T) trust.CSR {
+	t.Helper()
+	csr, err := trust.CheckCSR(newClient(t, rome, romeUID).csr(t))
+	require.NoError(t, err)
+	return csr
+}
+
+func TestKubeSigns(t *testing.T) {
+	core := fake.NewClientset()
+	looks := 0
+	answers(core, func(csr *certificatesv1.CertificateSigningRequest) error {
+		require.Equal(t, "kubernetes.io/kube-apiserver-client", csr.Spec.SignerName)
+		require.Equal(t, []certificatesv1.KeyUsage{"digital signature", "client auth"}, csr.Spec.Usages)
+		require.EqualValues(t, 3600, *csr.Spec.ExpirationSeconds)
+		require.Len(t, csr.Status.Conditions, 1)
+		require.Equal(t, certificatesv1.CertificateApproved, csr.Status.Conditions[0].Type)
+		if looks++; looks > 2 {
+			csr.Status.Certificate = []byte("chain")
+		}
+		return nil
+	})
+	csr := checked(t)
+	name := "liqod-peer-rome-" + csr.Serial
+	sign := func() {
+		chain, err := newKube(core).Sign(t.Context(), rome, csr, time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, "chain", chain)
+	}
+	sign()
+	made := []string{"create certificatesigningrequests " + name, "update certificatesigningrequests/approval " + name, "delete certificatesigningrequests " + name}
+	kubetest.RequireWrites(t, core, made...)
+
+	_, err := core.CertificatesV1().CertificateSigningRequests().Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "left"}, Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("old")}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	core.ClearActions()
+	looks = 0
+	answered := false
+	core.PrependReactor("get", "certificatesigningrequests", func(k8stesting.Action) (bool, runtime.Object, error) {
+		if answered {
+			return false, nil, nil
+		}
+		answered = true
+		return true, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "left"}}, nil
+	})
+	sign()
+	kubetest.RequireWrites(t, core, append([]string{made[0], made[2]}, made...)...)
+}
+
+func TestKubeIsNotSigned(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "certificatesigningrequests"}, "", nil)
+	refusing := func(verb, sub string) func(*fake.Clientset) {
+		return func(core *fake.Clientset) {
+			core.PrependReactor(verb, "certificatesigningrequests", func(a k8stesting.Action) (bool, runtime.Object, error) {
+				return a.GetSubresource() == sub, nil, forbidden
+			})
+		}
+	}
+	ended := func(kind certificatesv1.RequestConditionType) func(*fake.Clientset) {
+		return func(core *fake.Clientset) {
+			answers(core, func(csr *certificatesv1.CertificateSigningRequest) error {
+				csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: kind})
+				return nil
+			})
+		}
+	}
+	for name, prepare := range map[string]func(*fake.Clientset){
+		"nobody signs":          func(*fake.Clientset) {},
+		"denied":                ended(certificatesv1.CertificateDenied),
+		"failed":                ended(certificatesv1.CertificateFailed),
+		"forbidden":             refusing("create", ""),
+		"approval is forbidden": refusing("update", "approval"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				core := fake.NewClientset()
+				prepare(core)
+				begin := time.Now()
+				_, err := newKube(core).Sign(t.Context(), rome, checked(t), time.Hour)
+				require.ErrorIs(t, err, ErrNotSigned)
+				if name == "nobody signs" {
+					require.Equal(t, 5*time.Second, time.Since(begin), "as long as is configured")
+				}
+				left, err := core.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
+				require.NoError(t, err)
+				require.Empty(t, left.Items)
+			})
+		})
+	}
+	t.Run("but late", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			core := fake.NewClientset()
+			begin := time.Now()
+			answers(core, func(csr *certificatesv1.CertificateSigningRequest) error {
+				if time.Since(begin) > 4500*time.Millisecond {
+					csr.Status.Certificate = []byte("chain")
+				}
+				return nil
+			})
+			chain, err := newKube(core).Sign(t.Context(), rome, checked(t), time.Hour)
+			require.NoError(t, err)
+			require.Equal(t, "chain", chain)
+		})
+	})
+	t.Run("another replica's", func(t *testing.T) {
+		core := fake.NewClientset()
+		answers(core, func(csr *certificatesv1.CertificateSigningRequest) error {
+			csr.UID = "other"
+			return nil
+		})
+		_, err := newKube(core).Sign(t.Context(), rome, checked(t), time.Hour)
+		require.ErrorContains(t, err, "taken its place")
+		require.NotErrorIs(t, err, ErrNotSigned)
+	})
+	t.Run("away", func(t *testing.T) {
+		core := fake.NewClientset()
+		core.PrependReactor("create", "*", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewServiceUnavailable("away")
+		})
+		_, err := newKube(core).Sign(t.Context(), rome, checked(t), time.Hour)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, ErrNotSigned, "a cluster that is away may well sign")
+	})
+	t.Run("who asks goes", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			core := fake.NewClientset()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := newKube(core).Sign(ctx, rome, checked(t), time.Hour)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, ErrNotSigned)
+			left, err := core.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			require.Empty(t, left.Items, "it is removed all the same")
+		})
+	})
+}
+
+// In a new tenant namespace the rights come a moment later.
+func TestKubeAccountToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core := fake.NewClientset()
+		tries := 0
+		core.PrependReactor("create", "serviceaccounts", func(a k8stesting.Action) (bool, runtime.Object, error) {
+			if tries++; tries < 80 { // 8 s
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "", nil)
+			}
+			if a.GetSubresource() != "token" {
+				return false, nil, nil
+			}
+			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "token", ExpirationTimestamp: metav1.NewTime(time.Unix(1e9, 0))}}, nil
+		})
+		k := newKube(core)
+		token, end, err := k.AccountToken(t.Context(), rome, "peer-1", time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, "token", token)
+		require.Equal(t, time.Unix(1e9, 0), end)
+		_, _, err = k.AccountToken(t.Context(), rome, "peer-1", time.Hour)
+		require.NoError(t, err, "again")
+
+		for _, name := range []string{"peer-2", "vk-rome", "default"} {
+			_, err := core.CoreV1().ServiceAccounts("liqo-tenant-rome").Create(t.Context(), &corev1.ServiceAccount{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "liqod"}}}, metav1.CreateOptions{})
+			require.NoError(t, err)
+		}
+		core.ClearActions()
+		require.NoError(t, k.Retire(t.Context(), rome, "peer-2"))
+		kubetest.RequireWrites(t, core, "delete serviceaccounts liqo-tenant-rome/peer-1")
+
+		tries = -1 << 30
+		_, _, err = k.AccountToken(t.Context(), rome, "peer-3", time.Hour)
+		require.True(t, apierrors.IsForbidden(err), "%v", err)
+	})
+}
+
+func TestKubeAPIServer(t *testing.T) {
+	t.Parallel()
+	root := configMap("liqod", "kube-root-ca.crt", "ca.crt", "the authority")
+	info := configMap("kube-public", "cluster-info", "kubeconfig", "apiVersion: v1\nkind: Config\nclusters: [{name: '', cluster: {server: 'https://milan.example:6443'}}]\n")
+	for name, tc := range map[string]struct {
+		objects []runtime.Object
+		setting string
+		want    string
+	}{
+		"as configured":      {[]runtime.Object{root, info}, "https://set:6443", "https://set:6443"},
+		"as kubeadm said":    {[]runtime.Object{root, info}, "", "https://milan.example:6443"},
+		"as reached":         {[]runtime.Object{root}, "", "https://10.96.0.1:443"},
+		"of no use":          {[]runtime.Object{root, configMap("kube-public", "cluster-info", "kubeconfig", "apiVersion: v1\nkind: Config\n")}, "", "https://10.96.0.1:443"},
+		"without protection": {[]runtime.Object{root, configMap("kube-public", "cluster-info", "kubeconfig", "apiVersion: v1\nkind: Config\nclusters: [{name: '', cluster: {server: 'http://milan'}}]\n")}, "", "https://10.96.0.1:443"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, ca, err := newKube(fake.NewClientset(tc.objects...), func(c *KubeConfig) { c.APIServerURL = tc.setting }).APIServer(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, tc.want, url)
+			require.Equal(t, "the authority", ca)
+		})
+	}
+	_, _, err := newKube(fake.NewClientset()).APIServer(t.Context())
+	require.Error(t, err)
+}
+
+func TestKubeReads(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	now := metav1.Now()
+	core := fake.NewClientset(
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid"}},
+		trust.NewSecret("liqod", trust.Record{ID: "a", Hash: trust.Hash("x")}),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "token-b", DeletionTimestamp: &now, Finalizers: []string{"a/b"}}},
+		configMap("kube-system", "extension-apiserver-authentication", "client-ca-file", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.ca.Raw}))),
+	)
+	core.PrependReactor("create", "tokenreviews", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		review := a.(k8stesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
+		review.Status.Authenticated = review.Spec.Token == "good"
+		review.Status.User.Username = "me"
+		return true, review, nil
+	})
+	k := newKube(core)
+	ctx := t.Context()
+	uid, err := k.UID(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "uid", uid)
+	for id, there := range map[string]bool{"a": true, "b": false, "c": false} {
+		secret, err := k.Token(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, there, secret != nil, id)
+	}
+	for token, want := range map[string]string{"good": "me", "bad": ""} {
+		user, err := k.Authenticate(ctx, token)
+		require.NoError(t, err)
+		require.Equal(t, want, user)
+	}
+	pool, err := k.ClientCAs(ctx)
+	require.NoError(t, err)
+	again, err := k.ClientCAs(ctx)
+	require.NoError(t, err)
+	require.Same(t, pool, again, "believed for a while")
+	_, err = newKube(fake.NewClientset(configMap("kube-system", "extension-apiserver-authentication", "client-ca-file", ""))).ClientCAs(ctx)
+	require.Error(t, err)
+}

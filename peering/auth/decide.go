@@ -1,0 +1,271 @@
+package auth
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+const (
+	longestName    = 253
+	longestUID     = 64
+	longestVersion = 128
+	mostRanges     = 16
+)
+
+// refusal is the error that a peer is told.
+type refusal struct {
+	trust.Refusal
+	// about is the record of the peer that stands against it, for whose people there is an
+	// event; nil where there is none.
+	about *corev1beta1.ForeignCluster
+	// rival says that who asks is another cluster than about.
+	rival bool
+}
+
+// Error implements error.
+func (r *refusal) Error() string { return r.Message }
+
+func refuse(reason, format string, args ...any) *refusal {
+	return &refusal{Refusal: trust.Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}}
+}
+
+// Identity of a cluster.
+type Identity struct {
+	// ID is the cluster's, and UID that of its kube-system namespace.
+	ID, UID string
+}
+
+// enrolment is what a cluster asks for, understood.
+type enrolment struct {
+	Identity
+	name   string
+	ranges []string
+	token  trust.Token
+	csr    trust.CSR
+}
+
+// read understands a request, and refuses what makes no sense whoever asks.
+func read(req trust.EnrollRequest, self Identity) (enrolment, error) {
+	e := enrolment{Identity: Identity{ID: req.ClusterID, UID: req.ClusterUID}, name: req.ClusterName, ranges: req.AddressRanges}
+	var err error
+	if e.token, err = trust.ParseToken(req.Token); err != nil {
+		return e, refuse(trust.ReasonInvalid, "%v", err)
+	}
+	if e.token.ClusterID != self.ID {
+		return e, refuse(trust.ReasonInvalid, "the token is one of cluster %s, and this is cluster %s: the address leads elsewhere", e.token.ClusterID, self.ID)
+	}
+	if err := trust.CheckClusterID(req.ClusterID); err != nil {
+		return e, refuse(trust.ReasonInvalid, "%v", err)
+	}
+	if !word(req.ClusterUID, longestUID) || req.ClusterUID == "" {
+		return e, refuse(trust.ReasonInvalid, "clusterUID: the UID of the namespace kube-system is accepted")
+	}
+	if !word(req.ClusterName, longestName) || !word(req.Version, longestVersion) {
+		return e, refuse(trust.ReasonInvalid, "clusterName and version: short words are accepted")
+	}
+	if err := checkRanges(req.AddressRanges); err != nil {
+		return e, err
+	}
+	if e.csr, err = trust.CheckCSR(req.CSR); err != nil {
+		return e, refuse(trust.ReasonInvalid, "%v", err)
+	}
+	if want := corev1beta1.PeerUserPrefix + req.ClusterID + ":" + e.csr.Serial; e.csr.User != want {
+		return e, refuse(trust.ReasonInvalid, "the certificate request is for %.200q: %q is accepted for this cluster and key", e.csr.User, want)
+	}
+	return e, notSelf(e.Identity, self)
+}
+
+// word reports whether a text is short and can be printed in a line of a log.
+func word(s string, longest int) bool {
+	return len(s) <= longest && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+func notSelf(peer, self Identity) error {
+	switch {
+	case peer.ID == self.ID:
+		return refuse(trust.ReasonConflict, "both clusters have the id %q: a cluster is no peer of itself, and each needs an id of its own (discovery.config.clusterID of the chart)", self.ID)
+	case peer.UID == self.UID:
+		return refuse(trust.ReasonConflict, "cluster %s has the same kube-system namespace as this one, %s: they are one cluster, or one was copied from the other", peer.ID, self.ID)
+	}
+	return nil
+}
+
+// checkRanges refuses ranges in which no pod of a peer can be.
+func checkRanges(ranges []string) error {
+	if len(ranges) > mostRanges {
+		return refuse(trust.ReasonInvalid, "%d addressRanges: at most %d are accepted", len(ranges), mostRanges)
+	}
+	for _, text := range ranges {
+		r, err := netip.ParsePrefix(text)
+		if err != nil || r.Masked() != r || r.Bits() == 0 {
+			return refuse(trust.ReasonInvalid, "addressRanges: %.60q is not a range without host bits, as 10.42.0.0/16", text)
+		}
+		for _, special := range special() {
+			if special.Overlaps(r) {
+				return refuse(trust.ReasonInvalid, "addressRanges: %s has addresses of %s, which no pod has", text, special)
+			}
+		}
+	}
+	return nil
+}
+
+// special are loopback, link-local (with the metadata services of clouds) and multicast.
+func special() []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
+		netip.MustParsePrefix("::/96"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+	}
+}
+
+// badToken is all that is said of a token that is not good: who guesses learns nothing.
+func badToken() *refusal {
+	return refuse(trust.ReasonUnauthorized, "the token is not known here, is used up, revoked or too old, or is for another cluster: ask for a new one (liqod token create)")
+}
+
+// good decides whether a token is good for an enrolment, and whether that is one that
+// it was used for before.
+func good(record trust.Record, e enrolment, now time.Time) (use int, err error) {
+	matches := trust.Matches(record.Hash, e.token.Secret) // always, so that it takes its time
+	use = record.Redemption(e.ID, e.csr.Serial)
+	switch {
+	case !matches, record.Expired(now), record.ClusterID != "" && record.ClusterID != e.ID, use < 0 && record.UsedUp():
+		return -1, badToken()
+	}
+	return use, nil
+}
+
+// peerOf returns the record of a peer; nil if there is none.
+func peerOf(all []corev1beta1.ForeignCluster, id string) (*corev1beta1.ForeignCluster, error) {
+	var found *corev1beta1.ForeignCluster
+	for i := range all {
+		if all[i].Spec.ClusterID != id {
+			continue
+		}
+		if found != nil {
+			return nil, refuse(trust.ReasonRefused, "this cluster has more than one record of cluster %s: its people are to delete one ForeignCluster of %s and %s", id, found.Name, all[i].Name)
+		}
+		found = &all[i]
+	}
+	return found, nil
+}
+
+// judge decides whether this cluster takes a peer, and returns what it knows of it. use is
+// how the token was used for it before; nil for the first time.
+func judge(all []corev1beta1.ForeignCluster, e enrolment, bound bool, use *trust.Redemption) (*corev1beta1.ForeignCluster, error) {
+	for i := range all {
+		if other := &all[i]; other.Spec.ClusterID != e.ID && knownUID(other) == e.UID {
+			return nil, &refusal{about: other, Refusal: trust.Refusal{Reason: trust.ReasonConflict,
+				Message: fmt.Sprintf("cluster %s is known here as %s: it is one cluster under two ids, or one was copied from the other; end the peering with %s first", e.ID, other.Spec.ClusterID, other.Spec.ClusterID)}}
+		}
+	}
+	fc, err := peerOf(all, e.ID)
+	if err != nil {
+		return nil, err
+	}
+	if fc == nil {
+		if use != nil && !use.Granted.IsZero() {
+			return nil, revoked()
+		}
+		return nil, nil
+	}
+	if err := takes(fc, e); err != nil {
+		return nil, err
+	}
+	return fc, replaces(fc, e, bound, use)
+}
+
+// takes refuses a peer that this cluster does not take at all.
+func takes(fc *corev1beta1.ForeignCluster, e enrolment) error {
+	switch uid := knownUID(fc); {
+	case fc.DeletionTimestamp != nil:
+		return refuse(trust.ReasonBusy, "the record of cluster %s here is being removed: try again", e.ID)
+	case uid != "" && uid != e.UID:
+		return &refusal{about: fc, rival: true, Refusal: trust.Refusal{Reason: trust.ReasonConflict,
+			Message: fmt.Sprintf("another cluster with the id %s is a peer here: give one of them another id; if that one was rebuilt, end its peering here first (liqod unpeer %s)", e.ID, e.ID)}}
+	case fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringNo:
+		return refuse(trust.ReasonRefused, "this cluster does not let cluster %s use it (spec.incomingPeeringEnabled of ForeignCluster %s is No)", e.ID, fc.Name)
+	}
+	return nil
+}
+
+// replaces decides whether an enrolment may take the place of the one that is recorded.
+// What was revoked does not come back by an old request; and who has a token for anybody
+// does not get the place of a peer that is here already.
+func replaces(fc *corev1beta1.ForeignCluster, e enrolment, bound bool, use *trust.Redemption) error {
+	last, live := fc.Annotations[corev1beta1.EnrolmentAnnotation], fc.Spec.UserName != ""
+	switch {
+	case last == e.csr.Serial:
+		if !live || !ofSerial(fc.Spec.UserName, e) {
+			return revoked()
+		}
+		return nil
+	case use != nil && (!use.Granted.IsZero() || use.Replaces != last):
+		return revoked()
+	case live && !bound:
+		return &refusal{about: fc, Refusal: trust.Refusal{Reason: trust.ReasonConflict,
+			Message: fmt.Sprintf("cluster %s has an identity here already: to replace it, make a token for that cluster alone (liqod token create --for %s), or end its peering here first", e.ID, e.ID)}}
+	}
+	return nil
+}
+
+func revoked() *refusal {
+	return refuse(trust.ReasonUnauthorized, "this enrolment was ended here: a new one needs a new key and a new token (liqod token create)")
+}
+
+// ofSerial reports whether a user is the one of an enrolment, with a certificate or a token.
+func ofSerial(user string, e enrolment) bool {
+	return user == e.csr.User || user == corev1beta1.PeerAccountUser(e.ID, corev1beta1.PeerAccountPrefix+e.csr.Serial)
+}
+
+// knownUID returns the UID of a peer's kube-system namespace, as read there or as it said.
+func knownUID(fc *corev1beta1.ForeignCluster) string {
+	if fc.Status.ClusterUID != "" {
+		return string(fc.Status.ClusterUID)
+	}
+	return fc.Annotations[corev1beta1.EnrolledUIDAnnotation]
+}
+
+// recorded returns what is to be written of a peer that has been enrolled as user. What
+// people have written there stays.
+func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string) *corev1beta1.ForeignCluster {
+	fc := &corev1beta1.ForeignCluster{}
+	if have != nil {
+		fc = have.DeepCopy()
+	} else {
+		fc.Name, fc.Spec.ClusterID = e.ID, e.ID
+		fc.Spec.OutgoingPeeringEnabled, fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringAuto, corev1beta1.PeeringAuto
+	}
+	if fc.Annotations == nil {
+		fc.Annotations = map[string]string{}
+	}
+	fc.Annotations[corev1beta1.EnrolmentAnnotation] = e.csr.Serial
+	fc.Annotations[corev1beta1.EnrolledUIDAnnotation] = e.UID
+	fc.Spec.UserName = user
+	if fc.Spec.ClusterName == "" && e.name != e.ID {
+		fc.Spec.ClusterName = e.name
+	}
+	if len(fc.Spec.AddressRanges) == 0 && e.ranges != nil {
+		fc.Spec.AddressRanges = slices.Compact(slices.Sorted(slices.Values(e.ranges)))
+	}
+	return fc
+}
+
+// member returns the record of a peer that has proved to be user, and refuses one that
+// has no rights here (any more).
+func member(all []corev1beta1.ForeignCluster, id, user string) (*corev1beta1.ForeignCluster, error) {
+	fc, err := peerOf(all, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case fc == nil || fc.DeletionTimestamp != nil || user == "" || fc.Spec.UserName != user || !corev1beta1.ValidPeerUser(id, user):
+		return nil, refuse(trust.ReasonUnauthorized, "these credentials have no rights here (any more) as those of cluster %.60q: it needs a new token (liqod token create)", id)
+	}
+	return fc, nil
+}

@@ -1,0 +1,440 @@
+package auth
+
+import (
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+func TestEnrollGrants(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := newClient(t, rome, romeUID)
+	req := c.request(t, w.token())
+	req.ClusterName, req.AddressRanges, req.Version = "Rome", []string{"10.2.0.0/16", "10.1.0.0/16"}, "v2"
+	a := w.enroll(req)
+	require.Equal(t, http.StatusOK, a.status, a.Refusal)
+	g := a.Grant
+	require.Equal(t, c.user(t), g.User)
+	require.Equal(t, [5]string{milan, milanUID, "https://milan:6443", "ca of milan", "authorities"}, [5]string{g.ClusterID, g.ClusterUID, g.APIServerURL, g.APIServerCA, g.AuthCA})
+	require.Empty(t, g.Token)
+	require.WithinDuration(t, w.clock.Now().Add(time.Hour), g.NotAfter, time.Second)
+	cert, err := x509.ParseCertificate(c.pair(t, g).Certificate[0])
+	require.NoError(t, err)
+	require.Equal(t, g.User, cert.Subject.CommonName)
+
+	fc := w.peers[rome]
+	require.Equal(t, corev1beta1.ForeignClusterSpec{
+		ClusterID: rome, ClusterName: "Rome", UserName: g.User, AddressRanges: []string{"10.1.0.0/16", "10.2.0.0/16"},
+		OutgoingPeeringEnabled: corev1beta1.PeeringAuto, IncomingPeeringEnabled: corev1beta1.PeeringAuto,
+	}, fc.Spec)
+	require.Equal(t, romeUID, fc.Annotations[corev1beta1.EnrolledUIDAnnotation])
+	require.True(t, w.tenants[rome])
+	require.Equal(t, 1, w.counts[trust.EnrollPath+" granted"])
+}
+
+func TestEnrollKeepsWhatPeopleWrote(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.peers["to-rome"] = &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "to-rome", UID: "1", Annotations: map[string]string{"a": "b"}},
+		Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome, ClusterName: "Roma", AddressRanges: []string{"10.9.0.0/16"},
+			OutgoingPeeringEnabled: corev1beta1.PeeringYes, AuthURL: "https://rome:8443"},
+	}
+	c := newClient(t, rome, romeUID)
+	req := c.request(t, w.token())
+	req.ClusterName, req.AddressRanges = "Rome", []string{"10.1.0.0/16"}
+	require.Equal(t, http.StatusOK, w.enroll(req).status)
+	fc := w.peers["to-rome"]
+	require.Len(t, w.peers, 1)
+	require.Equal(t, corev1beta1.ForeignClusterSpec{ClusterID: rome, ClusterName: "Roma", AddressRanges: []string{"10.9.0.0/16"},
+		OutgoingPeeringEnabled: corev1beta1.PeeringYes, AuthURL: "https://rome:8443", UserName: c.user(t)}, fc.Spec)
+	require.Equal(t, "b", fc.Annotations["a"])
+}
+
+func TestEnrollByToken(t *testing.T) {
+	t.Parallel()
+	account := func(t *testing.T, c client) string {
+		serial, err := trust.Serial(c.key.Public())
+		require.NoError(t, err)
+		return "system:serviceaccount:liqo-tenant-rome:peer-" + serial
+	}
+	t.Run("chosen", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, func(c *Config) { c.Identity = IdentityToken })
+		c := newClient(t, rome, romeUID)
+		g := w.enrolled(c)
+		require.Equal(t, account(t, c), g.User)
+		require.Equal(t, g.User, w.user(rome))
+		require.Empty(t, g.Certificate)
+		require.Zero(t, w.signings)
+	})
+	t.Run("where nothing is signed", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.mute = true
+		c := newClient(t, rome, romeUID)
+		g := w.enrolled(c)
+		require.Equal(t, account(t, c), g.User)
+	})
+	t.Run("not where certificates are chosen", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, func(c *Config) { c.Identity = IdentityCertificate })
+		w.mute = true
+		a := w.enroll(newClient(t, rome, romeUID).request(t, w.token()))
+		require.Equal(t, trust.ReasonBusy, a.Reason)
+		require.Equal(t, "none", w.user(rome))
+	})
+}
+
+// What the cluster's signer makes is looked at: another's name is not handed out.
+func TestEnrollChecksTheSigner(t *testing.T) {
+	t.Parallel()
+	for name, forge := range map[string]func(*x509.Certificate){
+		"a name":          func(c *x509.Certificate) { c.Subject.CommonName = "system:admin" },
+		"a group":         func(c *x509.Certificate) { c.Subject.Organization = []string{"system:masters"} },
+		"an authority":    func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true },
+		"a server's":      func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} },
+		"ended long ago":  func(c *x509.Certificate) { c.NotAfter = c.NotAfter.Add(-2 * time.Hour) },
+		"without a usage": func(c *x509.Certificate) { c.ExtKeyUsage = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(c *Config) { c.Identity = IdentityCertificate })
+			w.forge = forge
+			a := w.enroll(newClient(t, rome, romeUID).request(t, w.token()))
+			require.Equal(t, trust.ReasonBusy, a.Reason)
+			require.Equal(t, "none", w.user(rome))
+		})
+	}
+}
+
+// A lost answer is asked for again, at whatever point the first request was cut off.
+func TestEnrollAgainAfterACut(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"tenant", "sign", "peer", "answer"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			c := newClient(t, rome, romeUID)
+			req := c.request(t, w.token())
+			cut := true
+			w.before = func(what string) error {
+				if cut && what == at {
+					cut = false
+					return errors.New("cut")
+				}
+				return nil
+			}
+			if at == "answer" {
+				require.Equal(t, http.StatusOK, w.enroll(req).status)
+			} else {
+				require.Equal(t, trust.ReasonBusy, w.enroll(req).Reason)
+			}
+			for range 3 {
+				a := w.enroll(req)
+				require.Equal(t, http.StatusOK, a.status, a.Refusal)
+				require.Equal(t, c.user(t), a.User)
+			}
+			// Still only that key.
+			require.Equal(t, trust.ReasonUnauthorized, w.enroll(newClient(t, rome, romeUID).request(t, mustParse(t, req.Token))).Reason)
+		})
+	}
+}
+
+func mustParse(t *testing.T, text string) trust.Token {
+	t.Helper()
+	token, err := trust.ParseToken(text)
+	require.NoError(t, err)
+	return token
+}
+
+func TestEnrollRefusesTokens(t *testing.T) {
+	t.Parallel()
+	other, err := trust.NewToken("https://milan:8443", milan, fingerprint)
+	require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		token  func(w *world) trust.Token
+		reason string
+	}{
+		"unknown":   {func(*world) trust.Token { return other }, trust.ReasonUnauthorized},
+		"another's": {func(w *world) trust.Token { return w.token(forCluster("paris")) }, trust.ReasonUnauthorized},
+		"guessed":   {func(w *world) trust.Token { token := w.token(); token.Secret = other.Secret; return token }, trust.ReasonUnauthorized},
+		"revoked": {func(w *world) trust.Token {
+			token := w.token()
+			delete(w.secrets, trust.SecretName(token.ID))
+			return token
+		}, trust.ReasonUnauthorized},
+		"expired": {func(w *world) trust.Token { return w.token(func(r *trust.Record) { r.Expiration = w.clock.Now() }) }, trust.ReasonUnauthorized},
+		"of no sense": {func(w *world) trust.Token {
+			token := w.token()
+			w.secrets[trust.SecretName(token.ID)].Data["uses"] = []byte("x")
+			return token
+		}, trust.ReasonUnauthorized},
+		"a Secret of another type": {func(w *world) trust.Token {
+			token := w.token()
+			w.secrets[trust.SecretName(token.ID)].Type = "Opaque"
+			return token
+		}, trust.ReasonUnauthorized},
+		"used up": {func(w *world) trust.Token {
+			token := w.token()
+			require.Equal(w.t, http.StatusOK, w.enroll(newClient(w.t, "paris", "uid-of-paris").request(w.t, token)).status)
+			return token
+		}, trust.ReasonUnauthorized},
+		"of another cluster": {func(w *world) trust.Token { token := w.token(); token.ClusterID = "turin"; return token }, trust.ReasonInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := w.enroll(newClient(t, rome, romeUID).request(t, tc.token(w)))
+			require.Equal(t, tc.reason, a.Reason, a.Message)
+			if tc.reason == trust.ReasonUnauthorized {
+				require.Equal(t, badToken().Message, a.Message, "who guesses learns nothing")
+			}
+			require.Equal(t, "none", w.user(rome))
+			require.False(t, w.tenants[rome])
+		})
+	}
+}
+
+// TestEnrollRecordsARival: who claims another cluster's id is recorded there, once, until it
+// has an id of its own.
+func TestEnrollRecordsARival(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.enrolled(newClient(t, rome, romeUID))
+	rival := func() string { return w.peers[rome].Annotations[corev1beta1.RivalUIDAnnotation] }
+	require.Empty(t, rival())
+	bad := w.token(func(r *trust.Record) { r.Hash = strings.Repeat("0", len(r.Hash)) })
+	require.Equal(t, trust.ReasonUnauthorized, w.enroll(newClient(t, rome, "uid-of-another").request(t, bad)).Reason)
+	require.Empty(t, rival(), "without a token nobody writes anything")
+	var version string
+	for _, uid := range []string{"uid-of-another", "uid-of-another", "uid-of-a-third"} {
+		require.Equal(t, trust.ReasonConflict, w.enroll(newClient(t, rome, uid).request(t, w.token())).Reason)
+		require.Equal(t, "uid-of-another", rival())
+		if version == "" {
+			version = w.peers[rome].ResourceVersion
+		}
+		require.Equal(t, version, w.peers[rome].ResourceVersion, "written once")
+	}
+	w.enrolled(newClient(t, "genoa", "uid-of-a-third"))
+	require.Equal(t, "uid-of-another", rival(), "it is not that one")
+	w.enrolled(newClient(t, rome, romeUID), forCluster(rome))
+	require.Equal(t, "uid-of-another", rival(), "a new identity of the peer does not end it")
+	w.enrolled(newClient(t, "turin", "uid-of-another"))
+	require.Empty(t, rival())
+	require.NotEmpty(t, w.peers[rome].Spec.UserName, "the peer was never disturbed")
+}
+
+func TestEnrollRefusesClusters(t *testing.T) {
+	t.Parallel()
+	peer := func(change func(*corev1beta1.ForeignCluster)) func(*world) {
+		return func(w *world) {
+			fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: rome, UID: "1", Annotations: map[string]string{}}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome}}
+			change(fc)
+			w.peers[fc.Name] = fc
+		}
+	}
+	const user = "liqo.io:peer:rome:0"
+	for name, tc := range map[string]struct {
+		have    func(*world)
+		id, uid string
+		change  []func(*trust.Record)
+		reason  string
+		event   bool
+	}{
+		"this cluster's id":          {nil, milan, "uid-of-another", nil, trust.ReasonConflict, false},
+		"this cluster by two ids":    {nil, rome, milanUID, nil, trust.ReasonConflict, false},
+		"another of the id, by UID":  {peer(func(fc *corev1beta1.ForeignCluster) { fc.Status.ClusterUID = "other" }), rome, romeUID, nil, trust.ReasonConflict, true},
+		"another of the id, it said": {peer(func(fc *corev1beta1.ForeignCluster) { fc.Annotations[corev1beta1.EnrolledUIDAnnotation] = "other" }), rome, romeUID, nil, trust.ReasonConflict, true},
+		"even by a token for it":     {peer(func(fc *corev1beta1.ForeignCluster) { fc.Status.ClusterUID = "other" }), rome, romeUID, []func(*trust.Record){forCluster(rome)}, trust.ReasonConflict, true},
+		"one cluster by two ids": {peer(func(fc *corev1beta1.ForeignCluster) {
+			fc.Name, fc.Spec.ClusterID = "turin", "turin"
+			fc.Status.ClusterUID = types.UID(romeUID)
+		}), rome, romeUID, nil, trust.ReasonConflict, true},
+		"a live enrolment":         {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, nil, trust.ReasonConflict, true},
+		"by a token for many":      {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, []func(*trust.Record){uses(0)}, trust.ReasonConflict, true},
+		"by one for it":            {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = user }), rome, romeUID, []func(*trust.Record){forCluster(rome)}, "", false},
+		"one that lost its rights": {peer(func(fc *corev1beta1.ForeignCluster) { fc.Annotations[corev1beta1.EnrolmentAnnotation] = "0" }), rome, romeUID, nil, "", false},
+		"not wanted":               {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), rome, romeUID, nil, trust.ReasonRefused, false},
+		"being removed":            {peer(func(fc *corev1beta1.ForeignCluster) { fc.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), rome, romeUID, nil, trust.ReasonBusy, false},
+		"a name that is another's": {peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.ClusterID = "turin" }), rome, romeUID, nil, trust.ReasonConflict, false},
+		"two records": {func(w *world) {
+			peer(func(*corev1beta1.ForeignCluster) {})(w)
+			peer(func(fc *corev1beta1.ForeignCluster) { fc.Name = "b" })(w)
+		}, rome, romeUID, nil, trust.ReasonRefused, false},
+		"no id":                      {nil, "", romeUID, nil, trust.ReasonInvalid, false},
+		"a long id":                  {nil, strings.Repeat("a", 52), romeUID, nil, trust.ReasonInvalid, false},
+		"an id of two parts":         {nil, "rome:x", romeUID, nil, trust.ReasonInvalid, false},
+		"no UID":                     {nil, rome, "", nil, trust.ReasonInvalid, false},
+		"a UID of more than letters": {nil, rome, "a\nb", nil, trust.ReasonInvalid, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if tc.have != nil {
+				tc.have(w)
+			}
+			token := w.token(tc.change...)
+			a := w.enroll(newClient(t, tc.id, tc.uid).request(t, token))
+			require.Equal(t, tc.reason, a.Reason, a.Message)
+			require.Equal(t, tc.event, len(w.events) > 0)
+			record, err := trust.ReadSecret(w.secrets[trust.SecretName(token.ID)])
+			require.NoError(t, err)
+			if tc.reason != "" && name != "a name that is another's" {
+				require.Empty(t, record.Redemptions, "a token that has given nothing is not used up")
+			}
+		})
+	}
+}
+
+func TestEnrollRefusesRanges(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "10.0.0.0", "10.0.0.1/8", "0.0.0.0/0", "::/0", "169.254.169.254/32", "127.0.0.0/8", "128.0.0.0/1", "fe80::/64", "::ffff:10.0.0.0/104", "224.0.0.0/24"} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			require.Error(t, checkRanges([]string{text}))
+		})
+	}
+	require.NoError(t, checkRanges([]string{"10.42.0.0/16", "192.168.1.0/24", "fd00::/8", "2001:db8::/32"}))
+	require.Error(t, checkRanges(make([]string, 17)))
+}
+
+// Of hundreds that redeem a token at once, as many succeed as it has uses.
+func TestEnrollAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ uses, want int }{"one use": {1, 1}, "three uses": {3, 3}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			token := w.token(uses(tc.uses))
+			const many = 200
+			reasons := make([]string, many)
+			var group sync.WaitGroup
+			for i := range many {
+				id := "c" + strings.Repeat("x", i%40) + string(rune('a'+i%26)) + string(rune('a'+i/26))
+				req := newClient(t, id, "uid-of-"+id).request(t, token)
+				group.Go(func() {
+					a := w.enroll(req)
+					for a.Reason == trust.ReasonBusy {
+						a = w.enroll(req)
+					}
+					reasons[i] = a.Reason
+				})
+			}
+			group.Wait()
+			won := 0
+			for _, reason := range reasons {
+				if reason == "" {
+					won++
+					continue
+				}
+				require.Equal(t, trust.ReasonUnauthorized, reason)
+			}
+			require.Equal(t, tc.want, won)
+			require.Len(t, w.peers, tc.want)
+		})
+	}
+}
+
+// Two replicas share a token only through the API server.
+func TestEnrollAtTwoReplicas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	token := w.token()
+	first := newClient(t, rome, romeUID).request(t, token)
+	second := newClient(t, "paris", "uid-of-paris").request(t, token)
+	once := true
+	w.before = func(what string) error {
+		if what == "token" && once {
+			once = false // the other replica was faster
+			uses := []trust.Redemption{{ClusterID: "paris", Serial: "0"}}
+			secret, err := trust.WithRedemptions(w.secrets[trust.SecretName(token.ID)], uses)
+			require.NoError(t, err)
+			secret.ResourceVersion = "changed"
+			w.secrets[secret.Name] = secret
+		}
+		return nil
+	}
+	require.Equal(t, trust.ReasonUnauthorized, w.enroll(first).Reason)
+	require.Equal(t, trust.ReasonUnauthorized, w.enroll(second).Reason, "the use is another key's")
+}
+
+// One cluster by two tokens at once: one of its keys is enrolled at the end, and only that
+// one was granted last.
+func TestEnrollOneClusterTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := newClient(t, rome, romeUID), newClient(t, rome, romeUID)
+	reqA, reqB := a.request(t, w.token()), b.request(t, w.token())
+	once := true
+	w.before = func(what string) error {
+		if what == "peer" && once {
+			once = false
+			require.Equal(t, http.StatusOK, w.enroll(reqB).status)
+		}
+		return nil
+	}
+	require.Equal(t, trust.ReasonUnauthorized, w.enroll(reqA).Reason)
+	require.Equal(t, b.user(t), w.user(rome))
+}
+
+// An ended enrolment does not come back by what was sent for it.
+func TestEnrollDoesNotReviveWhatWasEnded(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*world){
+		"revoked":   func(w *world) { w.peers[rome].Spec.UserName = "" },
+		"forgotten": func(w *world) { delete(w.peers, rome) },
+		"replaced":  func(w *world) { w.enrolled(newClient(w.t, rome, romeUID), forCluster(rome)) },
+		"replaced, revoked": func(w *world) {
+			w.enrolled(newClient(w.t, rome, romeUID), forCluster(rome))
+			w.peers[rome].Spec.UserName = ""
+		},
+	} {
+		for kind, change := range map[string]func(*trust.Record){"for anybody": uses(2), "for it": func(r *trust.Record) { r.Uses, r.ClusterID = 2, rome }} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				req := newClient(t, rome, romeUID).request(t, w.token(change))
+				require.Equal(t, http.StatusOK, w.enroll(req).status)
+				end(w)
+				before := w.user(rome)
+				require.Equal(t, trust.ReasonUnauthorized, w.enroll(req).Reason)
+				require.Equal(t, before, w.user(rome))
+			})
+		}
+	}
+}
+
+func TestEnrollWithAnEndedKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := newClient(t, rome, romeUID)
+	w.enrolled(c)
+	w.peers[rome].Spec.UserName = ""
+	require.Equal(t, trust.ReasonUnauthorized, w.enroll(c.request(t, w.token())).Reason, "its certificates may still be about")
+	w.enrolled(newClient(t, rome, romeUID))
+}
+
+func TestEnrollRetiresAccounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config) { c.Identity = IdentityToken })
+	first := w.enrolled(newClient(t, rome, romeUID))
+	w.enrolled(newClient(t, "paris", "uid-of-paris"))
+	w.enrolled(newClient(t, rome, romeUID), forCluster(rome))
+	require.Len(t, w.accounts, 2)
+	user, err := w.Authenticate(t.Context(), first.Token)
+	require.NoError(t, err)
+	require.Empty(t, user)
+}

@@ -1,0 +1,153 @@
+package auth
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+// proof is how a client shows who it is.
+type proof struct {
+	// chain is what it presented in the TLS handshake, where it proved to have the key.
+	chain []*x509.Certificate
+	// bearer is a token; empty if there is none.
+	bearer string
+}
+
+// user returns who a client has proved to be. The error is a refusal if it has not.
+func (e *Endpoint) user(ctx context.Context, p proof) (string, error) {
+	if len(p.chain) == 0 {
+		user, err := e.cfg.Cluster.Authenticate(ctx, p.bearer)
+		if err == nil && user == "" {
+			err = refuse(trust.ReasonUnauthorized, "the token of the present identity is not good (any more): a new enrolment needs a new token (liqod token create)")
+		}
+		return user, err
+	}
+	roots, err := e.cfg.Cluster.ClientCAs(ctx)
+	if err != nil {
+		return "", err
+	}
+	between := x509.NewCertPool()
+	for _, cert := range p.chain[1:] {
+		between.AddCert(cert)
+	}
+	_, err = p.chain[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, CurrentTime: e.cfg.Clock.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return "", refuse(trust.ReasonUnauthorized, "the certificate of the present identity is not good (any more; is it too old?): a new enrolment needs a new token (liqod token create)")
+	}
+	return p.chain[0].Subject.CommonName, nil
+}
+
+// renew gives new credentials of an identity that is there.
+func (e *Endpoint) renew(ctx context.Context, req trust.RenewRequest, p proof, user string) (trust.Grant, error) {
+	self, err := e.self(ctx)
+	if err != nil {
+		return trust.Grant{}, err
+	}
+	fc, err := e.member(ctx, req.ClusterID, user)
+	if err != nil {
+		return trust.Grant{}, err
+	}
+	if fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringNo {
+		return trust.Grant{}, refuse(trust.ReasonRefused, "this cluster does not let cluster %s use it (spec.incomingPeeringEnabled of ForeignCluster %s is No)", req.ClusterID, fc.Name)
+	}
+	grant, err := e.again(ctx, req, p, user)
+	if err != nil {
+		return trust.Grant{}, err
+	}
+	return e.complete(ctx, grant, self)
+}
+
+// again makes credentials of the same kind as those that were presented.
+func (e *Endpoint) again(ctx context.Context, req trust.RenewRequest, p proof, user string) (trust.Grant, error) {
+	if len(p.chain) == 0 {
+		account, ok := strings.CutPrefix(user, corev1beta1.PeerAccountUser(req.ClusterID, ""))
+		if !ok || !strings.HasPrefix(account, corev1beta1.PeerAccountPrefix) || req.CSR != "" {
+			return trust.Grant{}, refuse(trust.ReasonInvalid, "a token is renewed without a certificate request, by the service account that it is of")
+		}
+		return e.account(ctx, req.ClusterID, account)
+	}
+	csr, err := trust.CheckCSR(req.CSR)
+	if err != nil {
+		return trust.Grant{}, refuse(trust.ReasonInvalid, "%v", err)
+	}
+	old, err := trust.Serial(p.chain[0].PublicKey)
+	switch {
+	case err != nil:
+		return trust.Grant{}, err
+	case csr.User != user || !strings.HasPrefix(user, corev1beta1.PeerUserPrefix):
+		return trust.Grant{}, refuse(trust.ReasonInvalid, "the certificate request is for %.200q: %q is accepted, the name of the present identity", csr.User, user)
+	case csr.Serial == old:
+		return trust.Grant{}, refuse(trust.ReasonInvalid, "the certificate request has the key of the present certificate: a fresh one is accepted")
+	}
+	return e.certificate(ctx, req.ClusterID, csr)
+}
+
+func (e *Endpoint) member(ctx context.Context, clusterID, user string) (*corev1beta1.ForeignCluster, error) {
+	if err := trust.CheckClusterID(clusterID); err != nil {
+		return nil, refuse(trust.ReasonInvalid, "%v", err)
+	}
+	peers, err := e.cfg.Cluster.Peers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return member(peers, clusterID, user)
+}
+
+// leave ends an enrolment. Its rights follow by the record of the peer.
+func (e *Endpoint) leave(ctx context.Context, req trust.LeaveRequest, user string) error {
+	err := retry(func() error {
+		fc, err := e.member(ctx, req.ClusterID, user)
+		if err != nil {
+			return err
+		}
+		next := fc.DeepCopy()
+		next.Spec.UserName = ""
+		return e.cfg.Cluster.SavePeer(ctx, next)
+	})
+	if err != nil {
+		return err
+	}
+	if err := e.cfg.Cluster.Retire(ctx, req.ClusterID, ""); err != nil {
+		e.cfg.Log.Warn("the peer has left, and its service account could not be removed", zap.String("peer", req.ClusterID), zap.Error(err))
+	}
+	return nil
+}
+
+// signed checks what a signer has made of a request.
+func signed(chain string, csr trust.CSR, now time.Time) (*x509.Certificate, error) {
+	block, _ := pem.Decode([]byte(chain))
+	if block == nil {
+		return nil, errors.New("it is not PEM")
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("parsing it: %w", err)
+	}
+	serial, err := trust.Serial(leaf.PublicKey)
+	switch {
+	case err != nil:
+		return nil, err
+	case serial != csr.Serial:
+		return nil, errors.New("it is for another key")
+	case leaf.Subject.CommonName != csr.User || len(leaf.Subject.Organization) > 0:
+		return nil, fmt.Errorf("it is for %s", leaf.Subject)
+	case leaf.IsCA || !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
+		return nil, errors.New("it is not for clients")
+	case !now.Before(leaf.NotAfter):
+		return nil, fmt.Errorf("it ended at %s", leaf.NotAfter)
+	}
+	return leaf, nil
+}

@@ -1,0 +1,238 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/liqod/liqod/peering/trust"
+)
+
+const (
+	// atOnce is how many requests are worked on; more are told to come again.
+	atOnce = 64
+	// A signer may take its time, and so does who has to be waited for.
+	answerTimeout = 45 * time.Second
+	headerTimeout = 5 * time.Second
+	readTimeout   = 10 * time.Second
+	idleTimeout   = 30 * time.Second
+	stopTimeout   = 5 * time.Second
+	mostHeaders   = 16 << 10 // bytes
+	retryAfter    = "5"      // seconds
+
+	granted = "granted"
+)
+
+// Handler answers what peers ask for. Client certificates are looked at here and not by
+// the handshake, so that who has a bad one is told so.
+func (e *Endpoint) Handler() http.Handler {
+	busy := make(chan struct{}, atOnce)
+	mux := http.NewServeMux()
+	handle := func(path string, answer func(r *http.Request, body []byte) (any, string, error)) {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+			defer cancel()
+			e.serve(w, r.WithContext(ctx), path, busy, answer)
+		})
+	}
+	handle(trust.EnrollPath, func(r *http.Request, body []byte) (any, string, error) {
+		var req trust.EnrollRequest
+		if !e.limits.all.AllowN(e.cfg.Clock.Now(), 1) {
+			return nil, "", tooMany()
+		}
+		if err := decode(body, &req); err != nil {
+			return nil, "", err
+		}
+		grant, err := e.enroll(r.Context(), req)
+		return grant, req.ClusterID, err
+	})
+	handle(trust.RenewPath, func(r *http.Request, body []byte) (any, string, error) {
+		var req trust.RenewRequest
+		p, user, err := e.proven(r, body, &req)
+		if err != nil {
+			return nil, req.ClusterID, err
+		}
+		grant, err := e.renew(r.Context(), req, p, user)
+		return grant, req.ClusterID, err
+	})
+	handle(trust.LeavePath, func(r *http.Request, body []byte) (any, string, error) {
+		var req trust.LeaveRequest
+		_, user, err := e.proven(r, body, &req)
+		if err == nil {
+			err = e.leave(r.Context(), req, user)
+		}
+		return struct{}{}, req.ClusterID, err
+	})
+	return mux
+}
+
+// proven reads a request of somebody who has an identity already. Who only claims so
+// shares the limit of those who have none.
+func (e *Endpoint) proven(r *http.Request, body []byte, req any) (proof, string, error) {
+	p := proof{}
+	if r.TLS != nil {
+		p.chain = r.TLS.PeerCertificates
+	}
+	if len(p.chain) == 0 {
+		p.bearer, _ = strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if p.bearer == "" {
+			return p, "", refuse(trust.ReasonUnauthorized, "the present identity is needed: its client certificate, or its token as a bearer token")
+		}
+		if !e.limits.all.AllowN(e.cfg.Clock.Now(), 1) {
+			return p, "", tooMany()
+		}
+	}
+	if err := decode(body, req); err != nil {
+		return p, "", err
+	}
+	user, err := e.user(r.Context(), p)
+	return p, user, err
+}
+
+func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, path string, busy chan struct{}, answer func(*http.Request, []byte) (any, string, error)) {
+	remote := remoteAddress(r)
+	if !e.limits.address(remote, e.cfg.Clock.Now()) {
+		e.refuse(w, path, remote, "", tooMany())
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, trust.MaxBody))
+	if err != nil {
+		e.refuse(w, path, remote, "", refuse(trust.ReasonInvalid, "reading the request: at most %d bytes are accepted, within %s", trust.MaxBody, readTimeout))
+		return
+	}
+	select {
+	case busy <- struct{}{}:
+		defer func() { <-busy }()
+	default:
+		e.refuse(w, path, remote, "", tooMany())
+		return
+	}
+	out, peer, err := answer(r, body)
+	if err != nil {
+		e.refuse(w, path, remote, peer, err)
+		return
+	}
+	e.cfg.Count(path, granted)
+	fields := []zap.Field{zap.String("path", path), zap.String("peer", peer), zap.Stringer("from", remote)}
+	if grant, ok := out.(trust.Grant); ok {
+		fields = append(fields, zap.String("user", grant.User), zap.Time("notAfter", grant.NotAfter))
+	}
+	e.cfg.Log.Info("granted to a peer", fields...)
+	write(w, http.StatusOK, out)
+}
+
+func tooMany() *refusal { return refuse(trust.ReasonBusy, "too many requests: try again later") }
+
+// refuse answers with what went wrong. What a peer cannot help is not told in detail.
+func (e *Endpoint) refuse(w http.ResponseWriter, path string, remote netip.Addr, peer string, err error) {
+	var told *refusal
+	var taken *nameTaken
+	switch {
+	case errors.As(err, &told):
+		e.cfg.Log.Info("refused to a peer", zap.String("path", path), zap.String("peer", printable(peer)), zap.Stringer("from", remote), zap.String("reason", told.Reason), zap.String("message", told.Message))
+		if told.about != nil {
+			e.cfg.Cluster.Told(told.about, "EnrolmentRefused", told.Message)
+		}
+	case errors.As(err, &taken):
+		told = refuse(trust.ReasonConflict, "this cluster has a ForeignCluster of the name %s that is for another cluster: its people are to rename it", peer)
+	case errors.Is(err, ErrNotSigned):
+		told = refuse(trust.ReasonBusy, "this cluster has not signed the certificate: try again; where it never signs any, its people are to set authentication.identity to token")
+	default:
+		told = refuse(trust.ReasonBusy, "this cluster cannot answer now: try again")
+	}
+	if told != err { //nolint:errorlint // identity: a refusal has been logged above
+		e.cfg.Log.Warn("a peer could not be answered", zap.String("path", path), zap.String("peer", printable(peer)), zap.Stringer("from", remote), zap.Error(err))
+	}
+	e.cfg.Count(path, told.Reason)
+	if told.Reason == trust.ReasonBusy {
+		w.Header().Set("Retry-After", retryAfter)
+	}
+	write(w, status(told.Reason), told.Refusal)
+}
+
+// printable keeps what a stranger calls itself from filling the log.
+func printable(id string) string {
+	if trust.CheckClusterID(id) != nil {
+		return ""
+	}
+	return id
+}
+
+func status(reason string) int {
+	switch reason {
+	case trust.ReasonInvalid:
+		return http.StatusBadRequest
+	case trust.ReasonUnauthorized:
+		return http.StatusUnauthorized
+	case trust.ReasonRefused:
+		return http.StatusForbidden
+	case trust.ReasonConflict:
+		return http.StatusConflict
+	default:
+		return http.StatusServiceUnavailable
+	}
+}
+
+func write(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // who asked has gone: it asks again
+}
+
+// decode reads one JSON object. Fields that it does not know are of a later version.
+func decode(body []byte, into any) error {
+	if err := json.Unmarshal(body, into); err != nil {
+		return refuse(trust.ReasonInvalid, "the request is not the JSON that is accepted here")
+	}
+	return nil
+}
+
+func remoteAddress(r *http.Request) netip.Addr {
+	address, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.IPv6Unspecified()
+	}
+	return address.Addr()
+}
+
+// Serve listens at an address and answers until ctx is done. Certificate returns what the
+// server presents: with its authority, by which peers know it.
+func (e *Endpoint) Serve(ctx context.Context, address string, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("serving the authentication of peers at %s: %w", address, err)
+	}
+	// HTTP/1.1 only: there is nothing to multiplex, and less to attack.
+	server := &http.Server{
+		Handler: e.Handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: readTimeout + answerTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeaders, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, GetCertificate: certificate, NextProtos: []string{"http/1.1"}},
+		ErrorLog:  zap.NewStdLog(e.cfg.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ServeTLS(listener, "", "") }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serving the authentication of peers at %s: %w", address, err)
+	case <-ctx.Done():
+	}
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	err = server.Shutdown(stopping)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close() // who is cut off asks again
+	}
+	<-failed
+	return err
+}

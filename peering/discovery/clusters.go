@@ -1,0 +1,321 @@
+package discovery
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// specAnnotation has the digest of the spec that discovery has written: a ForeignCluster
+// with another spec has been edited by somebody, and is theirs.
+const specAnnotation = "liqo.io/discovered-spec"
+
+// Metrics are told what comes of answers. They are safe for concurrent use.
+type Metrics struct {
+	// Ignored is told of records that were ignored: how they were found, why, how many.
+	Ignored func(via, reason string, n int)
+	// Found is told how many clusters are known that way.
+	Found func(via string, n int)
+}
+
+// Config configures Clusters.
+type Config struct {
+	// ClusterID is this cluster's id: its own record is left out.
+	ClusterID string
+	// Most is how many ForeignClusters there may be that discovery made.
+	Most int
+
+	Liqo            versioned.Interface
+	ForeignClusters informers.ForeignClusterInformer
+
+	Metrics Metrics
+	Log     *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Clusters makes ForeignClusters of what is found, and removes those that it made when
+// their record is gone and nobody uses them. Keys are cluster ids.
+type Clusters struct {
+	*loop.Loop
+	cfg    Config
+	lister listers.ForeignClusterLister
+
+	mu    sync.Mutex
+	found map[string]map[string]Record // by way, then by cluster id
+	whole map[string]bool              // by way: it has been answered in whole
+}
+
+// NewClusters registers with the informer and starts nothing.
+func NewClusters(cfg Config) (*Clusters, error) {
+	c := &Clusters{cfg: cfg, lister: cfg.ForeignClusters.Lister(), found: map[string]map[string]Record{}, whole: map[string]bool{}}
+	c.Loop = loop.New(loop.Config{Name: "discovery", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: c.known})
+	_, err := c.Watch(cfg.ForeignClusters.Informer(), func(obj any) []loop.Key {
+		if fc, ok := obj.(*corev1beta1.ForeignCluster); ok {
+			return []loop.Key{{Name: fc.Spec.ClusterID}}
+		}
+		return nil
+	})
+	return c, err
+}
+
+// Set tells which clusters are found now in a way (DiscoveredByDNS, DiscoveredByMulticast):
+// those that a whole answer does not name are no longer found so.
+func (c *Clusters) Set(via string, a Answer) {
+	now := map[string]Record{}
+	for _, r := range a.Clusters {
+		if r.ClusterID != c.cfg.ClusterID {
+			now[r.ClusterID] = r
+		}
+	}
+	c.mu.Lock()
+	before, first := c.found[via], !a.Partial && !c.whole[via]
+	if a.Partial {
+		known := maps.Clone(before)
+		if known == nil {
+			known = map[string]Record{}
+		}
+		maps.Copy(known, now)
+		now = known
+	}
+	c.found[via] = now
+	c.whole[via] = c.whole[via] || !a.Partial
+	c.mu.Unlock()
+	for reason, n := range a.Ignored {
+		c.cfg.Metrics.Ignored(via, reason, n)
+	}
+	c.cfg.Metrics.Found(via, len(now))
+	for _, id := range slices.Concat(slices.Collect(maps.Keys(before)), slices.Collect(maps.Keys(now))) {
+		if before[id] != now[id] {
+			c.Wake(loop.Key{Name: id})
+		}
+	}
+	if first { // what is left of an earlier time
+		c.wakeAll(via)
+	}
+}
+
+// known returns the clusters that are found, for when the loop begins after they were.
+func (c *Clusters) known() (keys []loop.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, records := range c.found {
+		for id := range records {
+			keys = append(keys, loop.Key{Name: id})
+		}
+	}
+	return keys
+}
+
+// Forget takes back all that Set has told: nothing is known until it is told anew.
+func (c *Clusters) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.found)
+	clear(c.whole)
+}
+
+func (c *Clusters) wakeAll(via string) {
+	all, err := c.lister.List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, fc := range all {
+		if fc.Labels[corev1beta1.DiscoveredLabel] == via {
+			c.Wake(loop.Key{Name: fc.Spec.ClusterID})
+		}
+	}
+}
+
+// record returns how a cluster is found, by the configured domain before the local network,
+// and whether a way has been asked at all.
+func (c *Clusters) record(id string) (via string, r Record, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, via := range []string{corev1beta1.DiscoveredByDNS, corev1beta1.DiscoveredByMulticast} {
+		if r, ok := c.found[via][id]; ok {
+			return via, r, true
+		}
+	}
+	return "", Record{}, false
+}
+
+func (c *Clusters) asked(via string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.whole[via]
+}
+
+func (c *Clusters) sync(ctx context.Context, key loop.Key) error {
+	all, err := c.lister.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	var have []*corev1beta1.ForeignCluster
+	ours := 0
+	for _, fc := range all {
+		if fc.Spec.ClusterID == key.Name {
+			have = append(have, fc)
+		}
+		if fc.Labels[corev1beta1.DiscoveredLabel] != "" {
+			ours++
+		}
+	}
+	via, r, found := c.record(key.Name)
+	switch {
+	case found && len(have) == 0 && ours >= c.cfg.Most:
+		c.cfg.Metrics.Ignored(via, IgnoredTooMany, 1)
+		return nil
+	case found && len(have) == 0:
+		return c.create(ctx, via, r)
+	case len(have) != 1 || !untouched(have[0]):
+		return nil
+	case found:
+		return c.follow(ctx, have[0], via, r)
+	case !c.asked(have[0].Labels[corev1beta1.DiscoveredLabel]):
+		return nil // nobody has said that it is gone
+	}
+	return c.remove(ctx, have[0])
+}
+
+// want writes what a record says into a ForeignCluster.
+func want(fc *corev1beta1.ForeignCluster, via string, r Record) error {
+	fc.Spec.ClusterID, fc.Spec.ClusterName, fc.Spec.AuthURL = r.ClusterID, r.Name, r.URL
+	// As the API server would: the digest is of what is stored.
+	fc.Spec.OutgoingPeeringEnabled, fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringAuto, corev1beta1.PeeringAuto
+	sum, err := digest(fc)
+	if err != nil {
+		return err
+	}
+	metav1.SetMetaDataLabel(&fc.ObjectMeta, corev1beta1.DiscoveredLabel, via)
+	metav1.SetMetaDataAnnotation(&fc.ObjectMeta, corev1beta1.DiscoveredFromAnnotation, strings.TrimSuffix(r.Instance, "."))
+	metav1.SetMetaDataAnnotation(&fc.ObjectMeta, specAnnotation, sum)
+	return nil
+}
+
+func digest(fc *corev1beta1.ForeignCluster) (string, error) {
+	data, err := json.Marshal(fc.Spec)
+	if err != nil {
+		return "", fmt.Errorf("encoding ForeignCluster %s: %w", fc.Name, err)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// untouched reports whether a ForeignCluster is as discovery has written it, and serves
+// nothing: no identity in one direction or the other, no virtual node.
+func untouched(fc *corev1beta1.ForeignCluster) bool {
+	sum, err := digest(fc)
+	role := fc.Status.Role
+	return err == nil && fc.Labels[corev1beta1.DiscoveredLabel] != "" && fc.Annotations[specAnnotation] == sum &&
+		fc.Spec.UserName == "" && fc.Spec.TokenSecretRef == nil && fc.DeletionTimestamp == nil &&
+		fc.Status.APIServerURL == "" && (role == "" || role == corev1beta1.RoleUnknown)
+}
+
+// create makes the ForeignCluster of a record. One that exists, under that name or of that
+// id, is never written over: somebody wrote it.
+func (c *Clusters) create(ctx context.Context, via string, r Record) error {
+	live, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("confirming that there is no ForeignCluster of %s: %w", r.ClusterID, err)
+	}
+	ours := 0
+	for _, fc := range live.Items {
+		if fc.Spec.ClusterID == r.ClusterID {
+			return nil // the event of it wakes this key
+		}
+		if fc.Labels[corev1beta1.DiscoveredLabel] != "" {
+			ours++
+		}
+	}
+	if ours >= c.cfg.Most {
+		c.cfg.Metrics.Ignored(via, IgnoredTooMany, 1)
+		return nil
+	}
+	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: r.ClusterID}}
+	if err := want(fc, via, r); err != nil {
+		return err
+	}
+	_, err = c.cfg.Liqo.CoreV1beta1().ForeignClusters().Create(ctx, fc, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("making the ForeignCluster of %s, found as %s: %w", r.ClusterID, r.Instance, err)
+	}
+	c.cfg.Log.Info("cluster found", zap.String("peer", r.ClusterID), zap.String("via", via), zap.String("instance", r.Instance))
+	return nil
+}
+
+// follow makes a ForeignCluster that discovery made as its record is now.
+func (c *Clusters) follow(ctx context.Context, have *corev1beta1.ForeignCluster, via string, r Record) error {
+	next := have.DeepCopy()
+	if err := want(next, via, r); err != nil {
+		return err
+	}
+	if next.Spec.AuthURL == have.Spec.AuthURL && next.Spec.ClusterName == have.Spec.ClusterName &&
+		maps.Equal(next.Labels, have.Labels) && maps.Equal(next.Annotations, have.Annotations) {
+		return nil
+	}
+	_, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().Update(ctx, next, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // the event of who was faster wakes this key
+	}
+	if err != nil {
+		return fmt.Errorf("following the record of %s: %w", r.ClusterID, err)
+	}
+	return nil
+}
+
+// remove deletes a ForeignCluster whose record is gone, once live reads agree that nobody
+// uses it.
+func (c *Clusters) remove(ctx context.Context, have *corev1beta1.ForeignCluster) error {
+	live, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, have.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("confirming that ForeignCluster %s is not in use: %w", have.Name, err)
+	}
+	if live.UID != have.UID || !untouched(live) {
+		return nil
+	}
+	nodes, err := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(live.Spec.ClusterID)).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return fmt.Errorf("confirming that there is no virtual node of %s: %w", live.Spec.ClusterID, err)
+	}
+	if len(nodes.Items) > 0 {
+		return loop.After(minTTL)
+	}
+	options := apply.DeleteUID(live)
+	options.Preconditions.ResourceVersion = &live.ResourceVersion
+	err = c.cfg.Liqo.CoreV1beta1().ForeignClusters().Delete(ctx, live.Name, options)
+	if apply.IgnoreGone(err) != nil {
+		return fmt.Errorf("removing ForeignCluster %s, whose record is gone: %w", live.Name, err)
+	}
+	if err == nil {
+		c.cfg.Log.Info("cluster no longer found", zap.String("peer", live.Spec.ClusterID))
+	} else {
+		return loop.After(time.Second) // somebody has just written it
+	}
+	return nil
+}

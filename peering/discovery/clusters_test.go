@@ -1,0 +1,235 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	byDNS   = corev1beta1.DiscoveredByDNS
+	byMDNS  = corev1beta1.DiscoveredByMulticast
+	patient = 10 * time.Second
+)
+
+type world struct {
+	t        *testing.T
+	liqo     *fake.Clientset
+	clusters *Clusters
+	last     map[string]Answer // by way
+
+	mu      sync.Mutex
+	ignored map[string]int
+}
+
+func newWorld(t *testing.T, most int, objects ...runtime.Object) *world {
+	t.Helper()
+	w := &world{t: t, liqo: fake.NewSimpleClientset(objects...), ignored: map[string]int{}, last: map[string]Answer{}}
+	informers := externalversions.NewSharedInformerFactory(w.liqo, 0)
+	var err error
+	w.clusters, err = NewClusters(Config{ClusterID: "rome", Most: most, Liqo: w.liqo, ForeignClusters: informers.Core().V1beta1().ForeignClusters(),
+		Metrics: Metrics{Found: func(string, int) {}, Ignored: func(via, reason string, n int) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.ignored[via+" "+reason] += n
+		}}, Log: zaptest.NewLogger(t)})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	informers.Start(ctx.Done())
+	informers.WaitForCacheSync(ctx.Done())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = w.clusters.Run(ctx, 2)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return w
+}
+
+func (w *world) get(name string) *corev1beta1.ForeignCluster {
+	fc, err := w.liqo.CoreV1beta1().ForeignClusters().Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(w.t, err)
+	return fc
+}
+
+func (w *world) eventually(what string, f func() bool) {
+	w.t.Helper()
+	require.Eventually(w.t, f, patient, 5*time.Millisecond, what)
+}
+
+// set tells what is found in a way.
+func (w *world) set(via string, a Answer) {
+	w.last[via] = a
+	w.clusters.Set(via, a)
+}
+
+// handled waits until keys that came after all others are looked at, one for each worker.
+func (w *world) handled() {
+	w.t.Helper()
+	for range 4 {
+		id := fmt.Sprintf("later-%d", len(w.last[byMDNS].Clusters))
+		a := Answer{Clusters: append(slices.Clone(w.last[byMDNS].Clusters), found(id).Clusters...)}
+		w.set(byMDNS, a)
+		w.eventually("a key that came later is handled", func() bool { return w.get(id) != nil })
+	}
+}
+
+// edit writes as somebody else does, and waits until the cache has it: the fakes know no
+// conflicts.
+func (w *world) edit(name string, f func(*corev1beta1.ForeignCluster)) {
+	fc := w.get(name)
+	f(fc)
+	_, err := w.liqo.CoreV1beta1().ForeignClusters().Update(context.Background(), fc, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+	w.eventually("the cache has it", func() bool {
+		have, err := w.clusters.lister.Get(name)
+		return err == nil && equality.Semantic.DeepEqual(have, fc)
+	})
+}
+
+func (w *world) writes() (n int) {
+	for _, a := range w.liqo.Actions() {
+		if v := a.GetVerb(); v != "list" && v != "watch" && v != "get" {
+			n++
+		}
+	}
+	return n
+}
+
+func found(ids ...string) (a Answer) {
+	for _, id := range ids {
+		a.Clusters = append(a.Clusters, Record{ClusterID: id, Name: id, URL: "https://" + id + ".example", Instance: id + "._liqod._tcp.example."})
+	}
+	return a
+}
+
+func TestLifeOfAFoundCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 10)
+	w.set(byDNS, found("milan", "rome"))
+	w.eventually("it is a ForeignCluster", func() bool { return w.get("milan") != nil })
+	fc := w.get("milan")
+	require.Equal(t, "https://milan.example", fc.Spec.AuthURL)
+	require.Equal(t, byDNS, fc.Labels[corev1beta1.DiscoveredLabel])
+	require.Equal(t, "milan._liqod._tcp.example", fc.Annotations[corev1beta1.DiscoveredFromAnnotation])
+	require.Nil(t, w.get("rome"), "a cluster does not find itself")
+
+	w.set(byDNS, found("milan"))
+	w.set(byMDNS, found("milan"))
+	w.handled()
+	require.Equal(t, 5, w.writes(), "milan and what was found after it are written once")
+	moved := found("milan")
+	moved.Clusters[0].URL = "https://elsewhere.example"
+	w.set(byDNS, moved)
+	w.eventually("it follows its record", func() bool { return w.get("milan").Spec.AuthURL == "https://elsewhere.example" })
+
+	w.set(byDNS, found())
+	w.eventually("it is found on the network still", func() bool { return w.get("milan").Labels[corev1beta1.DiscoveredLabel] == byMDNS })
+	w.set(byMDNS, found())
+	w.eventually("it goes with its record", func() bool { return w.get("milan") == nil })
+}
+
+func TestUsedOrEditedStays(t *testing.T) {
+	t.Parallel()
+	for name, use := range map[string]func(*corev1beta1.ForeignCluster){
+		"a user":         func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "liqo.io:peer:milan:1" },
+		"a token":        func(fc *corev1beta1.ForeignCluster) { fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: "t"} },
+		"wanted":         func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes },
+		"another URL":    func(fc *corev1beta1.ForeignCluster) { fc.Spec.AuthURL = "https://mine" },
+		"credentials":    func(fc *corev1beta1.ForeignCluster) { fc.Status.APIServerURL = "https://x" },
+		"a role":         func(fc *corev1beta1.ForeignCluster) { fc.Status.Role = corev1beta1.RoleProvider },
+		"no label":       func(fc *corev1beta1.ForeignCluster) { delete(fc.Labels, corev1beta1.DiscoveredLabel) },
+		"no annotations": func(fc *corev1beta1.ForeignCluster) { fc.Annotations = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 10)
+			w.set(byDNS, found("milan"))
+			w.eventually("found", func() bool { return w.get("milan") != nil })
+			w.edit("milan", use)
+			want := w.get("milan")
+			moved := found("milan")
+			moved.Clusters[0].URL = "https://hostile.example"
+			w.set(byDNS, moved)
+			w.handled()
+			require.Equal(t, want.Spec, w.get("milan").Spec, "its record is not followed")
+			w.set(byDNS, found())
+			w.handled()
+			require.Equal(t, want.Spec, w.get("milan").Spec)
+		})
+	}
+}
+
+func TestVirtualNodeKeeps(t *testing.T) {
+	t.Parallel()
+	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}
+	w := newWorld(t, 10, vn)
+	w.set(byDNS, found("milan", "turin"))
+	w.eventually("found", func() bool { return w.get("milan") != nil && w.get("turin") != nil })
+	w.set(byDNS, found())
+	w.eventually("what is not in use goes", func() bool { return w.get("turin") == nil })
+	require.NotNil(t, w.get("milan"))
+}
+
+func TestWhatPeopleWroteIsTheirs(t *testing.T) {
+	t.Parallel()
+	mine := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "my-milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
+	other := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "another"}}
+	w := newWorld(t, 10, mine, other)
+	w.set(byDNS, found("milan", "turin"))
+	w.handled()
+	require.Nil(t, w.get("milan"))
+	require.Equal(t, mine.Spec, w.get("my-milan").Spec)
+	require.Equal(t, other.Spec, w.get("turin").Spec)
+}
+
+// TestAnotherLife: what is left of an earlier process goes once its way has been asked, and
+// not before.
+func TestAnotherLife(t *testing.T) {
+	t.Parallel()
+	left := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan", UID: "u"}}
+	require.NoError(t, want(left, byMDNS, found("milan").Clusters[0]))
+	w := newWorld(t, 10, left)
+	w.set(byDNS, found("turin"))
+	w.eventually("a domain has been asked", func() bool { return w.get("turin") != nil })
+	require.NotNil(t, w.get("milan"), "the network has not")
+	w.set(byMDNS, found())
+	w.eventually("it goes", func() bool { return w.get("milan") == nil })
+	w.clusters.Forget()
+	require.False(t, w.clusters.asked(byMDNS))
+}
+
+func TestNoMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2)
+	w.set(byMDNS, found("a", "b"))
+	w.eventually("two", func() bool { return w.get("a") != nil && w.get("b") != nil })
+	w.set(byMDNS, found("a", "b", "c"))
+	w.eventually("counted", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.ignored["mdns too-many"] > 0
+	})
+	require.Nil(t, w.get("c"))
+}

@@ -1,0 +1,424 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/miekg/dns"
+	"go.uber.org/zap"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+)
+
+const (
+	multicastPort = 5353
+	maxPacket     = 9000 // bytes (section 17)
+	onLink        = 255  // hops that a packet must have left when it is sent
+	// settling is how long a network has been asked, four times, before what has not
+	// answered counts as gone.
+	settling    = 10 * time.Second
+	slowest     = time.Minute            // between two questions
+	probeEvery  = 250 * time.Millisecond // three times, before a name is taken (section 8.1)
+	answerEvery = time.Second            // no more often is a question answered (section 6)
+	retry       = 30 * time.Second       // after sockets could not be used
+)
+
+// Multicast looks for clusters on local networks, and announces this one there.
+type Multicast struct {
+	// Interfaces are the names of the network interfaces.
+	Interfaces []string
+	// Own is what is announced; nil: nothing is.
+	Own *Record
+	// Found is told what is known, each time that it changes.
+	Found func(Answer)
+	Clock clock.WithTicker
+	Log   *zap.Logger
+}
+
+// Run looks and announces until ctx is done, and then says goodbye. Where interfaces
+// cannot be used it tries again.
+func (m Multicast) Run(ctx context.Context) error {
+	told := ""
+	for ctx.Err() == nil {
+		err := m.session(ctx)
+		if err != nil && err.Error() != told {
+			m.Log.Warn("clusters on the local network are not looked for; trying again", zap.Strings("interfaces", m.Interfaces), zap.Error(err))
+			told = err.Error()
+		}
+		if err == nil {
+			continue
+		}
+		timer := m.Clock.NewTimer(retry)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+		case <-timer.C():
+		}
+	}
+	return nil
+}
+
+// session works with one set of sockets until ctx is done or the interfaces have changed.
+func (m Multicast) session(ctx context.Context) error {
+	links, err := m.links()
+	if err != nil {
+		return err
+	}
+	s, err := open(links)
+	if err != nil {
+		return err
+	}
+	packets := make(chan *dns.Msg, 64)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer s.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	malformed := make(chan struct{}, 64)
+	readers.Go(func() { s.read(ctx, packets, malformed) })
+	t := &talk{Multicast: m, sockets: s, network: newNetwork(m.Own), began: m.Clock.Now(), gap: time.Second}
+	t.nextAsk = t.began
+	t.nextClaim = t.began
+	return t.run(ctx, packets, malformed, links)
+}
+
+// link is a network interface, and the networks that it is in.
+type link struct {
+	net.Interface
+	networks []netip.Prefix
+}
+
+func (l link) equal(o link) bool { return l.Index == o.Index && slices.Equal(l.networks, o.networks) }
+
+func (m Multicast) links() (links []link, err error) {
+	for _, name := range m.Interfaces {
+		have, err := net.InterfaceByName(name)
+		if err != nil {
+			return nil, fmt.Errorf("network interface %s: %w", name, err)
+		}
+		if have.Flags&net.FlagUp == 0 || have.Flags&net.FlagMulticast == 0 {
+			return nil, fmt.Errorf("network interface %s is down, or cannot multicast", name)
+		}
+		addresses, err := have.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("addresses of network interface %s: %w", name, err)
+		}
+		l := link{Interface: *have}
+		for _, a := range addresses {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+				l.networks = append(l.networks, prefix.Masked())
+			}
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+// talk is a session's course: when to ask, to claim a name, to speak.
+type talk struct {
+	Multicast
+	sockets *sockets
+	network *network
+
+	began, nextAsk, nextClaim time.Time
+	gap                       time.Duration
+	claims                    int // probes sent; after the third the name is this cluster's
+	announced                 int
+	spoke                     time.Time
+	told                      []Record
+	settled                   bool
+	warned                    time.Time
+}
+
+func (t *talk) run(ctx context.Context, packets <-chan *dns.Msg, malformed <-chan struct{}, links []link) error {
+	for {
+		now := t.Clock.Now()
+		if err := t.due(now, links); err != nil {
+			return err
+		}
+		t.tell(now)
+		timer := t.Clock.NewTimer(t.wait(now))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			if t.announced > 0 {
+				t.sockets.send(t.network.announce(true))
+			}
+			return nil
+		case <-malformed:
+			t.network.ignored[IgnoredMalformed]++
+		case msg := <-packets:
+			t.hear(t.Clock.Now(), msg)
+		case <-timer.C():
+		}
+		timer.Stop()
+	}
+}
+
+// due does what the time has come for.
+func (t *talk) due(now time.Time, links []link) error {
+	if !now.Before(t.nextAsk) {
+		if t.gap >= slowest {
+			have, err := t.links()
+			if err != nil {
+				return err
+			}
+			if !slices.EqualFunc(have, links, link.equal) {
+				return errors.New("the network interfaces have changed")
+			}
+		}
+		t.sockets.send(t.network.question(now))
+		t.nextAsk = now.Add(t.gap)
+		t.gap = min(2*t.gap, slowest)
+	}
+	if t.Own == nil || now.Before(t.nextClaim) {
+		return nil
+	}
+	switch {
+	case t.contested(now):
+		t.claims, t.announced, t.nextClaim = 0, 0, now.Add(claimAgain)
+	case t.claims < 3:
+		t.sockets.send(t.network.probe())
+		t.claims, t.nextClaim = t.claims+1, now.Add(probeEvery)
+	case t.announced < 2:
+		t.sockets.send(t.network.announce(false))
+		t.announced, t.nextClaim = t.announced+1, now.Add(time.Second)
+	default:
+		t.nextClaim = now.Add(slowest)
+	}
+	return nil
+}
+
+// contested reports whether another cluster has the name that this one is about to take.
+// Who has it already keeps it, and only says that somebody wants it.
+func (t *talk) contested(now time.Time) bool {
+	if t.network.contested.IsZero() || now.Sub(t.network.contested) > claimAgain {
+		return false
+	}
+	if now.Sub(t.warned) > time.Hour {
+		t.Log.Error("another cluster announces the id of this one on the local network: one of them needs another id",
+			zap.String("clusterID", t.Own.ClusterID))
+		t.warned = now
+	}
+	return t.announced == 0
+}
+
+func (t *talk) hear(now time.Time, m *dns.Msg) {
+	if m.Response {
+		t.network.take(now, m)
+		return
+	}
+	t.network.claimed(now, m)
+	gap := answerEvery
+	if len(m.Ns) > 0 { // a probe does not wait for long
+		gap = probeEvery / 2
+	}
+	if t.announced == 0 || now.Sub(t.spoke) < gap {
+		return
+	}
+	if answer := t.network.respond(m); answer != nil {
+		t.spoke = now
+		t.sockets.send(answer)
+	}
+}
+
+// tell tells what is known, if it has changed.
+func (t *talk) tell(now time.Time) {
+	a := t.network.answer(now)
+	settled := now.Sub(t.began) >= settling
+	if slices.Equal(a.Clusters, t.told) && len(a.Ignored) == 0 && settled == t.settled {
+		return
+	}
+	t.told, t.settled = a.Clusters, settled
+	a.Partial = !settled
+	t.Found(a)
+}
+
+func (t *talk) wait(now time.Time) time.Duration {
+	d := min(t.nextAsk.Sub(now), t.network.next(now))
+	if t.Own != nil {
+		d = min(d, t.nextClaim.Sub(now))
+	}
+	if !t.settled {
+		d = min(d, t.began.Add(settling).Sub(now))
+	}
+	return max(d, time.Millisecond)
+}
+
+// sockets are those of one session: IPv4 and, where there is any, IPv6.
+type sockets struct {
+	links []link
+	four  *ipv4.PacketConn
+	six   *ipv6.PacketConn
+}
+
+func group(four bool) *net.UDPAddr {
+	if four {
+		return &net.UDPAddr{IP: net.IPv4(224, 0, 0, 251), Port: multicastPort}
+	}
+	return &net.UDPAddr{IP: net.ParseIP("ff02::fb"), Port: multicastPort}
+}
+
+// open opens the sockets, and joins the groups on the interfaces. One family is enough.
+func open(links []link) (*sockets, error) {
+	s := &sockets{links: links}
+	// Others on this host (avahi, systemd-resolved) listen to the same port.
+	shared := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		return errors.Join(raw.Control(func(fd uintptr) {
+			err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+		}), err)
+	}}
+	errFour := s.openFour(shared)
+	errSix := s.openSix(shared)
+	if errFour != nil && errSix != nil {
+		s.close()
+		return nil, errors.Join(errFour, errSix)
+	}
+	return s, nil
+}
+
+func (s *sockets) openFour(shared net.ListenConfig) error {
+	conn, err := shared.ListenPacket(context.Background(), "udp4", group(true).String())
+	if err != nil {
+		return err
+	}
+	four := ipv4.NewPacketConn(conn)
+	err = errors.Join(four.SetControlMessage(ipv4.FlagInterface, true), four.SetMulticastTTL(onLink), four.SetMulticastLoopback(true))
+	for i := range s.links {
+		err = errors.Join(err, four.JoinGroup(&s.links[i].Interface, group(true)))
+	}
+	if err != nil {
+		return errors.Join(err, four.Close())
+	}
+	s.four = four
+	return nil
+}
+
+func (s *sockets) openSix(shared net.ListenConfig) error {
+	conn, err := shared.ListenPacket(context.Background(), "udp6", group(false).String())
+	if err != nil {
+		return err
+	}
+	six := ipv6.NewPacketConn(conn)
+	err = errors.Join(six.SetControlMessage(ipv6.FlagInterface, true), six.SetMulticastHopLimit(onLink), six.SetMulticastLoopback(true))
+	for i := range s.links {
+		err = errors.Join(err, six.JoinGroup(&s.links[i].Interface, group(false)))
+	}
+	if err != nil {
+		return errors.Join(err, six.Close())
+	}
+	s.six = six
+	return nil
+}
+
+func (s *sockets) close() {
+	if s.four != nil {
+		_ = s.four.Close()
+	}
+	if s.six != nil {
+		_ = s.six.Close()
+	}
+}
+
+// send sends a message on every interface. What is lost is sent again in time.
+func (s *sockets) send(m *dns.Msg) {
+	data, err := m.Pack()
+	if err != nil {
+		return
+	}
+	for i := range s.links {
+		if s.four != nil {
+			_, _ = s.four.WriteTo(data, &ipv4.ControlMessage{IfIndex: s.links[i].Index}, group(true))
+		}
+		if s.six != nil {
+			_, _ = s.six.WriteTo(data, &ipv6.ControlMessage{IfIndex: s.links[i].Index}, group(false))
+		}
+	}
+}
+
+// read gives on the messages that come from the interfaces' own networks, until the sockets
+// are closed.
+func (s *sockets) read(ctx context.Context, packets chan<- *dns.Msg, malformed chan<- struct{}) {
+	var both sync.WaitGroup
+	if s.four != nil {
+		both.Go(func() {
+			s.readFrom(ctx, packets, malformed, func(b []byte) (n, index int, from net.Addr, err error) {
+				n, cm, from, err := s.four.ReadFrom(b)
+				if cm != nil {
+					index = cm.IfIndex
+				}
+				return n, index, from, err
+			})
+		})
+	}
+	if s.six != nil {
+		both.Go(func() {
+			s.readFrom(ctx, packets, malformed, func(b []byte) (n, index int, from net.Addr, err error) {
+				n, cm, from, err := s.six.ReadFrom(b)
+				if cm != nil {
+					index = cm.IfIndex
+				}
+				return n, index, from, err
+			})
+		})
+	}
+	both.Wait()
+}
+
+func (s *sockets) readFrom(ctx context.Context, packets chan<- *dns.Msg, malformed chan<- struct{}, next func([]byte) (int, int, net.Addr, error)) {
+	buffer := make([]byte, maxPacket)
+	for {
+		n, index, from, err := next(buffer)
+		if err != nil {
+			return
+		}
+		if !s.neighbour(index, from) {
+			continue
+		}
+		m := new(dns.Msg)
+		if m.Unpack(buffer[:n]) != nil {
+			select {
+			case malformed <- struct{}{}:
+			default: // counted often enough
+			}
+			continue
+		}
+		select {
+		case packets <- m:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// neighbour reports whether a packet came from a host of the network that it came in by
+// (section 11): others have nothing to say there.
+func (s *sockets) neighbour(index int, from net.Addr) bool {
+	udp, ok := from.(*net.UDPAddr)
+	if !ok || udp.Port != multicastPort {
+		return false
+	}
+	i := slices.IndexFunc(s.links, func(l link) bool { return l.Index == index })
+	if i < 0 {
+		return false
+	}
+	source, ok := netip.AddrFromSlice(udp.IP)
+	if !ok {
+		return false
+	}
+	source = source.Unmap()
+	if source.IsLinkLocalUnicast() {
+		return true
+	}
+	return slices.ContainsFunc(s.links[i].networks, func(p netip.Prefix) bool { return p.Contains(source) })
+}

@@ -1,0 +1,137 @@
+package discovery
+
+import (
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/stretchr/testify/require"
+)
+
+func record(id, url string) *Record {
+	return &Record{ClusterID: id, Name: `The "` + id + `"`, URL: url, Instance: OwnInstance(id)}
+}
+
+// carried is a message as it comes out of a packet.
+func carried(t testing.TB, m *dns.Msg) *dns.Msg {
+	t.Helper()
+	data, err := m.Pack()
+	require.NoError(t, err)
+	out := new(dns.Msg)
+	require.NoError(t, out.Unpack(data))
+	return out
+}
+
+func TestAnnouncementIsRead(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, r := range map[string]*Record{
+		"a name":          record("milan", "https://auth.milan.example:8443"),
+		"the usual port":  record("milan", "https://auth.milan.example"),
+		"an IPv4 address": record("milan", "https://192.0.2.1:8443"),
+		"an IPv6 address": record("milan", "https://[2001:db8::1]:8443/auth"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rome := newNetwork(nil)
+			rome.take(now, carried(t, newNetwork(r).announce(false)))
+			require.Equal(t, []Record{*r}, rome.answer(now).Clusters)
+			require.Equal(t, []Record{*r}, rome.answer(now.Add(10*time.Minute)).Clusters, "its host is forgotten, and not needed")
+			rome.take(now, carried(t, newNetwork(r).announce(true)))
+			require.NotEmpty(t, rome.answer(now).Clusters)
+			require.Empty(t, rome.answer(now.Add(2*goodbye)).Clusters)
+		})
+	}
+	rome := newNetwork(nil)
+	rome.take(now, newNetwork(record("milan", "https://a")).announce(false))
+	require.Empty(t, rome.answer(now.Add(2*maxTTL)).Clusters, "nobody says so any more")
+	require.Empty(t, rome.cached)
+}
+
+func TestQuestionsAndAnswers(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	milan, rome := newNetwork(record("milan", "https://192.0.2.1:8443")), newNetwork(nil)
+	question := carried(t, rome.question(now))
+	require.Len(t, question.Question, 1)
+	answer := milan.respond(question)
+	require.NotNil(t, answer)
+	rome.take(now, carried(t, answer))
+	require.Len(t, rome.answer(now).Clusters, 1)
+
+	question = carried(t, rome.question(now))
+	require.Len(t, question.Answer, 1, "what is known well is named")
+	require.Nil(t, milan.respond(question), "and not said again")
+	question = carried(t, rome.question(now.Add(time.Minute)))
+	require.Len(t, question.Question, 3, "what ends soon is asked for")
+	require.NotNil(t, milan.respond(question))
+
+	ask := func(name string, kind uint16) *dns.Msg { return new(dns.Msg).SetQuestion(name, kind) }
+	require.NotNil(t, milan.respond(ask("milan.local.", dns.TypeA)))
+	require.NotNil(t, milan.respond(ask("Milan._liqod._tcp.local.", dns.TypeTXT)))
+	require.Nil(t, milan.respond(ask("milan.local.", dns.TypeMX)))
+	require.Nil(t, milan.respond(ask("_http._tcp.local.", dns.TypePTR)))
+	require.Nil(t, milan.respond(ask("turin._liqod._tcp.local.", dns.TypeTXT)))
+	require.Nil(t, rome.respond(ask(localService, dns.TypePTR)), "who announces nothing is silent")
+}
+
+func TestContestedName(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	milan, replica, other := newNetwork(record("milan", "https://a")), newNetwork(record("milan", "https://a")), newNetwork(record("milan", "https://b"))
+	milan.take(now, carried(t, replica.announce(false)))
+	milan.claimed(now, carried(t, replica.probe()))
+	require.Zero(t, milan.contested, "a replica says the same")
+	milan.claimed(now, carried(t, other.probe()))
+	require.Equal(t, now, milan.contested, "who has the name hears who wants it")
+	require.NotNil(t, milan.respond(carried(t, other.probe())), "and defends it")
+	other.take(now, carried(t, milan.announce(false)))
+	require.Equal(t, now, other.contested)
+	require.Empty(t, other.answer(now).Clusters, "a cluster does not find itself")
+}
+
+// TestHostileNetwork: records that nobody asked for cost no more than the limits.
+func TestHostileNetwork(t *testing.T) {
+	t.Parallel()
+	n, now := newNetwork(nil), time.Now()
+	m := new(dns.Msg)
+	m.Response = true
+	for i := range 2 * maxRecords {
+		name := "c" + string(rune('a'+i%26)) + string(rune('a'+i/26%26)) + string(rune('a'+i/676)) + "." + localService
+		m.Answer = append(m.Answer, &dns.PTR{Hdr: dns.RR_Header{Name: localService, Rrtype: dns.TypePTR, Class: dns.ClassINET, Ttl: 1 << 31}, Ptr: name})
+	}
+	n.take(now, m)
+	require.Len(t, n.cached, maxClusters)
+	a := n.answer(now)
+	require.Empty(t, a.Clusters)
+	require.Equal(t, maxRecords-maxClusters, a.Ignored[IgnoredTooMany])
+	_, err := n.question(now).Pack()
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(n.question(now).Question), 18)
+}
+
+func FuzzNetwork(f *testing.F) {
+	for _, m := range []*dns.Msg{newNetwork(record("milan", "https://a")).announce(false), newNetwork(record("rome", "https://b")).probe(), newNetwork(nil).question(time.Time{})} {
+		data, err := m.Pack()
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, now := new(dns.Msg), time.Unix(1e9, 0)
+		if m.Unpack(data) != nil {
+			return
+		}
+		n := newNetwork(record("rome", "https://192.0.2.1"))
+		n.take(now, m)
+		n.claimed(now, m)
+		if answer := n.respond(m); answer != nil {
+			carried(t, answer)
+		}
+		carried(t, n.question(now))
+		for _, r := range n.answer(now).Clusters {
+			require.Regexp(t, `^[a-z0-9]([-a-z0-9]{0,49}[a-z0-9])?$`, r.ClusterID)
+			require.NoError(t, goodURL(r.URL))
+		}
+		require.Positive(t, n.next(now))
+	})
+}

@@ -1,0 +1,173 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+const (
+	// backLife is how long a token is good that a peer is sent, and backLeft how much of
+	// that it has when it is sent, at least.
+	backLife = 15 * time.Minute
+	backLeft = 10 * time.Minute
+)
+
+// errNotMade says that something is there which this controller has not made.
+var errNotMade = errors.New("it is not one that liqod has made, and stays")
+
+// Back says how peers get identities in this cluster, in return for those that it gets in
+// them.
+type Back struct {
+	// URL by which they reach this cluster's authentication endpoint. Empty: none is offered
+	// one.
+	URL string
+	// Offered tells whether this cluster offers itself to a peer.
+	Offered func(*corev1beta1.ForeignCluster) bool
+}
+
+// sentBack is what is known of the token that a peer was sent: whether there is one, and
+// when to look again. Another replica may have sent it meanwhile.
+type sentBack struct {
+	there bool
+	again time.Time
+}
+
+// invite returns what a peer is sent along with an enrolment: a token for an identity here;
+// nil where none is offered, or it has one. The token follows from the key of the
+// enrolment, so that it is the same when that is asked for again. That there is none holds
+// no enrolment up: an error is one that passes.
+func (j *Join) invite(ctx context.Context, fc *corev1beta1.ForeignCluster, keyPEM []byte) (*trust.Invitation, error) {
+	if j.cfg.Back.URL == "" || fc.Spec.UserName != "" || !j.cfg.Back.Offered(fc) {
+		return nil, nil
+	}
+	peer := fc.Spec.ClusterID
+	ca, err := enroll.Authority(ctx, j.cfg.Core, j.cfg.OwnNamespace)
+	if err != nil {
+		return nil, err // this process makes it within a moment
+	}
+	token, err := trust.BackToken(keyPEM, j.cfg.Back.URL, j.cfg.ClusterID, ca, peer)
+	stays := err != nil
+	if err == nil {
+		err = j.keepBack(ctx, fc, token)
+		stays = errors.Is(err, errNotMade) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+	}
+	if stays {
+		j.cfg.Log.Warn("the peer is sent no token in return", zap.String("peer", peer), zap.Error(err))
+		j.cfg.Events.Eventf(fc, corev1.EventTypeWarning, "TokenNotSent",
+			"cluster %s is not told how to use this one in return: %v; its people need a token (here: liqod token create --for %s)", peer, err, peer)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &trust.Invitation{Token: token.String()}, nil
+}
+
+// keepBack keeps the hash of a token that a peer is about to be sent. There is one for each
+// peer: a new one takes the place of the one before. It goes with the record of the peer.
+func (j *Join) keepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token trust.Token) error {
+	peer, now := fc.Spec.ClusterID, j.cfg.Clock.Now()
+	want := trust.Record{ID: token.ID, Hash: trust.Hash(token.Secret), Uses: 1, ClusterID: peer, Expiration: now.Add(backLife)}
+	next := trust.NewSecret(j.cfg.OwnNamespace, want)
+	next.Labels[corev1beta1.MadeByLabel], next.Labels[corev1beta1.RemoteClusterIDLabel] = corev1beta1.MadeByLiqod, peer
+	next.OwnerReferences = []metav1.OwnerReference{enroll.OwnedBy(fc)}
+	secrets := j.cfg.Core.CoreV1().Secrets(j.cfg.OwnNamespace)
+	secret, have, err := j.sent(ctx, peer)
+	switch {
+	case err != nil:
+		return err
+	case secret == nil:
+		if _, err := secrets.Create(ctx, next, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating secret %s/%s: %w", next.Namespace, next.Name, err)
+		}
+	case have.Hash == want.Hash && equality.Semantic.DeepEqual(secret.OwnerReferences, next.OwnerReferences) && (have.UsedUp() || have.Expiration.Sub(now) >= backLeft):
+		want = have
+	default:
+		next.ResourceVersion = secret.ResourceVersion
+		if _, err := secrets.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("changing secret %s/%s: %w", next.Namespace, next.Name, err)
+		}
+	}
+	j.setBack(peer, sentBack{true, want.Expiration})
+	return nil
+}
+
+// sent returns the Secret of the token that a peer was sent, and what it says; nil if there
+// is none.
+func (j *Join) sent(ctx context.Context, peer string) (*corev1.Secret, trust.Record, error) {
+	name := trust.SecretName(trust.BackID(peer))
+	secret, err := j.cfg.Core.CoreV1().Secrets(j.cfg.OwnNamespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, trust.Record{}, nil
+	}
+	if err != nil {
+		return nil, trust.Record{}, fmt.Errorf("reading secret %s/%s: %w", j.cfg.OwnNamespace, name, err)
+	}
+	record, err := trust.ReadSecret(secret)
+	if err != nil || secret.Labels[corev1beta1.MadeByLabel] != corev1beta1.MadeByLiqod {
+		return nil, trust.Record{}, fmt.Errorf("secret %s/%s: %w", j.cfg.OwnNamespace, name, errNotMade)
+	}
+	return secret, record, nil
+}
+
+// tidyBack removes the token that a peer was sent when it has ended, used or not, and
+// returns how soon to look again; 0: there is none.
+func (j *Join) tidyBack(ctx context.Context, peer string) (time.Duration, error) {
+	if j.cfg.Back.URL == "" {
+		return 0, nil
+	}
+	now := j.cfg.Clock.Now()
+	j.mu.Lock()
+	known := j.backs[peer]
+	j.mu.Unlock()
+	if left := known.again.Sub(now); left > 0 {
+		if !known.there {
+			left = 0
+		}
+		return left, nil
+	}
+	none := sentBack{again: now.Add(backLife)}
+	secret, record, err := j.sent(ctx, peer)
+	switch {
+	case err != nil && !errors.Is(err, errNotMade):
+		return 0, err
+	case secret == nil || record.Expiration.IsZero():
+		j.setBack(peer, none)
+		return 0, nil
+	case !record.Expired(now):
+		j.setBack(peer, sentBack{true, record.Expiration})
+		return record.Expiration.Sub(now), nil
+	}
+	if err := j.cfg.Core.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, apply.DeleteUID(secret)); apply.IgnoreGone(err) != nil {
+		return 0, fmt.Errorf("deleting secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	j.setBack(peer, none)
+	return 0, nil
+}
+
+func (j *Join) setBack(peer string, known sentBack) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.backs[peer] = known
+}
+
+// sooner returns the shorter of two times to wait, of which zero is for ever.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

@@ -1,0 +1,213 @@
+package join
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+func offering(fc *corev1beta1.ForeignCluster) {
+	fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringYes
+}
+
+// newOffering is a rome that offers itself to milan, and serves its authentication.
+func newOffering(t *testing.T, change ...func(*corev1beta1.ForeignCluster)) *rig {
+	t.Helper()
+	r := newRig(t, append([]func(*corev1beta1.ForeignCluster){offering}, change...)...)
+	data, _, err := certs.Ensure(nil, []string{"rome"}, time.Now())
+	require.NoError(t, err)
+	_, err = r.core.CoreV1().Secrets("liqod").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "liqod-auth-certs"}, Data: data}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_ = kubetest.TakeWrites(r.core)
+	return r
+}
+
+// sentSecret returns the Secret of the token that milan was sent; nil if there is none.
+func (r *rig) sentSecret() *corev1.Secret {
+	r.t.Helper()
+	secret, err := r.core.CoreV1().Secrets("liqod").Get(context.Background(), "token-back-milan", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(r.t, err)
+	return secret
+}
+
+// matches requires that the one token that milan was sent is the one that is kept.
+func (r *rig) matches() trust.Record {
+	r.t.Helper()
+	require.NotEmpty(r.t, r.peer.backs)
+	token, err := trust.ParseToken(r.peer.backs[len(r.peer.backs)-1])
+	require.NoError(r.t, err)
+	require.Equal(r.t, [2]string{"rome", "https://rome:8443"}, [2]string{token.ClusterID, token.AuthURL})
+	secret := r.sentSecret()
+	require.NotNil(r.t, secret)
+	record, err := trust.ReadSecret(secret)
+	require.NoError(r.t, err)
+	require.True(r.t, trust.Matches(record.Hash, token.Secret))
+	require.Equal(r.t, [2]any{1, "milan"}, [2]any{record.Uses, record.ClusterID})
+	for _, value := range secret.Data {
+		require.NotContains(r.t, string(value), token.Secret)
+	}
+	return record
+}
+
+func TestBackIsSent(t *testing.T) {
+	t.Parallel()
+	r := newOffering(t)
+	r.enrolled()
+	kubetest.RequireWrites(t, r.core, "create namespaces liqo-tenant-milan", "create secrets liqo-tenant-milan/milan",
+		"create secrets liqod/token-back-milan", "update secrets liqo-tenant-milan/milan")
+	require.Equal(t, r.clock.Now().Add(15*time.Minute).UTC(), r.matches().Expiration)
+	require.Equal(t, "milan", r.sentSecret().OwnerReferences[0].Name)
+
+	// When it has ended it goes, whoever looks.
+	r.restart()
+	_ = r.sync()
+	require.NotNil(t, r.sentSecret())
+	for range 3 {
+		require.NotNil(t, r.sentSecret())
+		r.pass(5 * time.Minute)
+		_ = r.sync()
+	}
+	require.Nil(t, r.sentSecret())
+	_ = kubetest.TakeWrites(r.core)
+	_ = r.sync()
+	kubetest.RequireWrites(t, r.core)
+}
+
+func TestBackIsNotSent(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*corev1beta1.ForeignCluster){
+		"not offered":       func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringAuto },
+		"it has one":        func(fc *corev1beta1.ForeignCluster) { fc.Spec.UserName = "liqo.io:peer:milan:1" },
+		"it may not use us": func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newOffering(t, change)
+			r.enrolled()
+			require.Empty(t, r.peer.backs)
+			require.Nil(t, r.sentSecret())
+			require.Empty(t, r.said.Events)
+		})
+	}
+}
+
+// Killed before or after each write, or without an answer: one token, always the same.
+func TestBackInterruptedAnywhere(t *testing.T) {
+	t.Parallel()
+	const writes = 5 // namespace, key, token, identity, version of the peer
+	interrupted(t, writes, func(t *testing.T) *rig { return newOffering(t) }, func(t *testing.T, r *rig) {
+		r.matches()
+		for _, sent := range r.peer.backs {
+			require.Equal(t, r.peer.backs[0], sent)
+		}
+		all, err := r.core.CoreV1().Secrets("liqod").List(t.Context(), metav1.ListOptions{LabelSelector: corev1beta1.PeeringTokenLabel})
+		require.NoError(t, err)
+		require.Len(t, all.Items, 1)
+	})
+}
+
+// A peer that is away for long is sent a token that is good when it comes back.
+func TestBackLivesAgain(t *testing.T) {
+	t.Parallel()
+	r := newOffering(t)
+	r.peer.set(func() { r.peer.refuse = &trust.Refusal{Reason: trust.ReasonBusy, Message: "later"} })
+	for range 3 {
+		_ = r.sync()
+	}
+	first := r.matches()
+	r.pass(time.Hour)
+	_ = r.sync()
+	r.peer.set(func() { r.peer.refuse = nil })
+	r.pass(time.Hour)
+	_ = r.sync()
+	require.Contains(t, r.says(), "True Enrolled")
+	again := r.matches()
+	require.Equal(t, first.Hash, again.Hash)
+	require.Equal(t, r.clock.Now().Add(15*time.Minute).UTC(), again.Expiration)
+	for _, sent := range r.peer.backs {
+		require.Equal(t, r.peer.backs[0], sent)
+	}
+}
+
+// Used, it stays as it is until it ends; another key has another token in its place.
+func TestBackOfAnotherKey(t *testing.T) {
+	t.Parallel()
+	r := newOffering(t)
+	r.enrolled()
+	before := r.matches()
+	used, err := trust.WithRedemptions(r.sentSecret(), []trust.Redemption{{ClusterID: "milan", Serial: "1"}})
+	require.NoError(t, err)
+	_, err = r.core.CoreV1().Secrets("liqod").Update(t.Context(), used, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.peer.set(func() { r.peer.users, r.peer.token, r.peer.owner = map[string]bool{}, r.peer.newToken("milan"), "" })
+	r.setToken(r.peer.token.String())
+	_ = r.sync()
+	require.Contains(t, r.says(), "True Enrolled")
+	after := r.matches()
+	require.NotEqual(t, before.Hash, after.Hash)
+	require.Empty(t, after.Redemptions)
+}
+
+// What stands in its way is said, and holds nothing up.
+func TestBackCannotBeMade(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(*rig){
+		"an address that is none": func(r *rig) { r.join.cfg.Back.URL = "http://rome" },
+		"by hand": func(r *rig) {
+			_, err := r.core.CoreV1().Secrets("liqod").Create(t.Context(), trust.NewSecret("liqod", trust.Record{ID: "back-milan", Hash: trust.Hash("x")}), metav1.CreateOptions{})
+			require.NoError(r.t, err)
+		},
+		"no right": func(r *rig) {
+			r.core.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				return a.GetNamespace() == "liqod", nil, apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "token-back-milan", nil)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newOffering(t)
+			prepare(r)
+			before := r.sentSecret()
+			r.enrolled()
+			require.Empty(t, r.peer.backs)
+			require.Contains(t, <-r.said.Events, "Warning TokenNotSent cluster milan is not told how to use this one in return: ")
+			r.pass(time.Hour)
+			_ = r.sync()
+			require.Equal(t, before, r.sentSecret(), "what others made stays")
+		})
+	}
+}
+
+// Until the endpoint has its certificate there is no token, and no enrolment without one.
+func TestBackAwaitsTheCertificate(t *testing.T) {
+	t.Parallel()
+	r := newOffering(t)
+	certificates, err := r.core.CoreV1().Secrets("liqod").Get(t.Context(), "liqod-auth-certs", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, r.core.CoreV1().Secrets("liqod").Delete(t.Context(), "liqod-auth-certs", metav1.DeleteOptions{}))
+	for range 3 {
+		err = r.sync()
+	}
+	require.ErrorContains(t, err, "secret liqod/liqod-auth-certs with the certificate of the authentication is missing")
+	require.Zero(t, r.peer.count(trust.EnrollPath))
+	_, err = r.core.CoreV1().Secrets("liqod").Create(t.Context(), certificates, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.enrolled()
+	r.matches()
+}

@@ -1,0 +1,205 @@
+package join
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/liqod/liqod/peering/trust"
+)
+
+const (
+	dialTimeout = 3 * time.Second
+	// The peer may wait for its cluster to sign a certificate.
+	answerTimeout = 30 * time.Second
+)
+
+// target says where a peer hands out identities, and how it is known.
+type target struct {
+	url string
+	// ca are the authorities, as PEM, that its certificate must be issued by; then its name
+	// counts, too. pins are fingerprints of authorities that issue certificates for nothing
+	// else. With neither those of the image count.
+	ca   string
+	pins []string
+	// proxy leads there; empty: as the environment says.
+	proxy string
+}
+
+// proof is what an identity is proved by at a renewal.
+type proof struct {
+	certificate *tls.Certificate
+	token       string
+}
+
+// refusal is an answer that is no.
+type refusal struct {
+	trust.Refusal
+
+	status int
+}
+
+// Error implements error.
+func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Reason, r.Message) }
+
+// post sends one request, and reads one grant. It keeps no connection.
+func post(ctx context.Context, to target, path string, body any, by proof) (trust.Grant, error) {
+	client, err := to.client(by)
+	if err != nil {
+		return trust.Grant{}, err
+	}
+	defer client.CloseIdleConnections()
+	text, err := json.Marshal(body)
+	if err != nil {
+		return trust.Grant{}, fmt.Errorf("encoding the request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(to.url, "/")+path, bytes.NewReader(text))
+	if err != nil {
+		return trust.Grant{}, fmt.Errorf("addressing %s: %w", to.url, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if by.token != "" {
+		req.Header.Set("Authorization", "Bearer "+by.token)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return trust.Grant{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, trust.MaxBody+1))
+	switch {
+	case err != nil:
+		return trust.Grant{}, fmt.Errorf("reading the answer: %w", err)
+	case len(answer) > trust.MaxBody:
+		return trust.Grant{}, fmt.Errorf("an answer of more than %d bytes", trust.MaxBody)
+	case resp.StatusCode != http.StatusOK:
+		return trust.Grant{}, refused(resp.StatusCode, answer)
+	}
+	var grant trust.Grant
+	if err := json.Unmarshal(answer, &grant); err != nil {
+		return trust.Grant{}, fmt.Errorf("an answer that is no grant: %w", err)
+	}
+	return grant, nil
+}
+
+// refused reads an answer that is no grant. Whatever else answers there is no refusal of
+// the peer.
+func refused(status int, answer []byte) error {
+	r := &refusal{status: status}
+	if json.Unmarshal(answer, &r.Refusal) != nil || r.Reason == "" {
+		return fmt.Errorf("it answers with status %d %s, as something else does than an authentication endpoint of liqod", status, http.StatusText(status))
+	}
+	r.Message = legible(r.Message)
+	return r
+}
+
+// legible cuts what a peer says to what belongs into a condition.
+func legible(s string) string {
+	const longest = 500
+	s = strings.ToValidUTF8(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s), "?")
+	if len(s) > longest {
+		s = strings.ToValidUTF8(s[:longest], "") + "…"
+	}
+	return s
+}
+
+func (t target) client(by proof) (*http.Client, error) {
+	config, err := t.tls()
+	if err != nil {
+		return nil, err
+	}
+	if by.certificate != nil {
+		config.Certificates = []tls.Certificate{*by.certificate}
+	}
+	proxy := http.ProxyFromEnvironment
+	if t.proxy != "" {
+		u, err := url.Parse(t.proxy)
+		if err != nil {
+			return nil, fmt.Errorf("proxy %q: %w", t.proxy, err)
+		}
+		proxy = http.ProxyURL(u)
+	}
+	return &http.Client{
+		Timeout: answerTimeout,
+		Transport: &http.Transport{
+			Proxy: proxy, TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			TLSHandshakeTimeout: 2 * dialTimeout, DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10,
+		},
+		// A token is for the one who is asked.
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return errors.New("it leads elsewhere, and is not followed")
+		},
+	}, nil
+}
+
+func (t target) tls() (*tls.Config, error) {
+	switch {
+	case t.ca != "":
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM([]byte(t.ca)) {
+			return nil, errors.New("spec.authCA holds no certificate as PEM")
+		}
+		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, nil
+	case len(t.pins) > 0:
+		return trust.PinnedTLS(t.pins...), nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12}, nil
+}
+
+// pins returns the fingerprints of certificates as PEM, or the one fingerprint that s is.
+func pins(s string) (out []string) {
+	rest := []byte(s)
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			out = append(out, trust.Fingerprint(cert))
+		}
+	}
+	if s != "" && len(out) == 0 {
+		out = []string{strings.TrimSpace(s)}
+	}
+	return out
+}
+
+// cause returns the part of an error that is the same each time: ports and times would
+// make another condition of every attempt.
+func cause(err error) string {
+	var timeout net.Error
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
+		return "no answer in time"
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		return fmt.Sprintf("the name %s is not found", dns.Name)
+	}
+	var unverified *tls.CertificateVerificationError
+	if errors.As(err, &unverified) {
+		return unverified.Err.Error()
+	}
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return legible(err.Error())
+		}
+		err = inner
+	}
+}

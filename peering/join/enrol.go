@@ -1,0 +1,305 @@
+package join
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+// invitation is what a peer has given to get an identity with.
+type invitation struct {
+	// ref is the Secret that it is from, as namespace/name, and text the token as it was given.
+	ref, text string
+	token     trust.Token
+	ranges    []string
+}
+
+// invitation reads the token for a peer. Without an error, a standing with a condition
+// says why there is none.
+func (j *Join) invitation(ctx context.Context, fc *corev1beta1.ForeignCluster) (invitation, standing, error) {
+	name := fc.Spec.TokenSecretRef.Name
+	in := invitation{ref: j.cfg.OwnNamespace + "/" + name, ranges: j.cfg.AddressRanges}
+	secret, err := j.cfg.Core.CoreV1().Secrets(j.cfg.OwnNamespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return in, says(metav1.ConditionFalse, corev1beta1.ReasonTokenMissing,
+			"Secret %s is awaited, whose key %s holds a token of cluster %s", in.ref, corev1beta1.TokenSecretKey, fc.Spec.ClusterID).after(lookAgain), nil
+	}
+	if err != nil {
+		return in, standing{}, fmt.Errorf("reading secret %s: %w", in.ref, err)
+	}
+	in.text = strings.TrimSpace(string(secret.Data[corev1beta1.TokenSecretKey]))
+	if in.token, err = trust.ParseToken(in.text); err == nil && in.token.ClusterID != fc.Spec.ClusterID {
+		err = fmt.Errorf("it is a token of cluster %s, and one of %s is needed", in.token.ClusterID, fc.Spec.ClusterID)
+	}
+	if err != nil {
+		return in, says(metav1.ConditionFalse, corev1beta1.ReasonTokenInvalid, "Secret %s, key %s: %v", in.ref, corev1beta1.TokenSecretKey, err).after(lookAgain), nil
+	}
+	if said := string(secret.Data[corev1beta1.AddressRangesSecretKey]); said != "" {
+		in.ranges = nil
+		for r := range strings.SplitSeq(said, ",") {
+			in.ranges = append(in.ranges, strings.TrimSpace(r))
+		}
+	}
+	return in, standing{}, nil
+}
+
+// another returns the digest of a token that has come after an identity; empty if there is
+// none. Whether the identity is still good is found out by renewing it.
+func (j *Join) another(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity) (string, error) {
+	if !invited(fc) {
+		return "", nil
+	}
+	in, problem, err := j.invitation(ctx, fc)
+	if err != nil || problem.condition != nil || digest(in.text) == have.token {
+		return "", err
+	}
+	return digest(in.text), nil
+}
+
+// enrol exchanges a token for an identity. The key is kept before anybody is told of it: the
+// peer gives the same identity to it again, if its answer was lost.
+func (j *Join) enrol(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity) (standing, error) {
+	id := fc.Spec.ClusterID
+	in, problem, err := j.invitation(ctx, fc)
+	if err != nil || problem.condition != nil {
+		return problem, err
+	}
+	a := attempt{enrolling(id), digest(in.text, fmt.Sprint(fc.Generation), strings.Join(in.ranges, ","))}
+	if p, waiting := j.waits(a); waiting {
+		return p.said, nil
+	}
+	if have == nil || len(have.next) == 0 {
+		key, err := trust.NewKey()
+		if err != nil {
+			return standing{}, err
+		}
+		if have, err = j.begin(ctx, id, have, key); err != nil {
+			return standing{}, err
+		}
+	}
+	back, err := j.invite(ctx, fc, have.next)
+	if err != nil {
+		return standing{}, err
+	}
+	got, err := j.askEnrol(ctx, fc, in, have.next, back)
+	if err != nil {
+		if ctx.Err() != nil {
+			return standing{}, ctx.Err()
+		}
+		reason, message, slow := why(id, err)
+		if reason == corev1beta1.ReasonTokenRefused {
+			message += fmt.Sprintf("; make another token there (liqod token create), and put it into key %s of Secret %s", corev1beta1.TokenSecretKey, in.ref)
+		}
+		return j.failed(a, says(metav1.ConditionFalse, reason, "%s", message), slow, false), nil
+	}
+	got.token = digest(in.text)
+	return j.finish(ctx, fc, have, got)
+}
+
+func (j *Join) askEnrol(ctx context.Context, fc *corev1beta1.ForeignCluster, in invitation, keyPEM []byte, back *trust.Invitation) (granted, error) {
+	key, err := trust.ParseKey(keyPEM)
+	if err != nil {
+		return granted{}, fmt.Errorf("the key that was kept: %w", err)
+	}
+	user, err := trust.User(j.cfg.ClusterID, key.Public())
+	if err != nil {
+		return granted{}, err
+	}
+	csr, err := trust.MakeCSR(key, user)
+	if err != nil {
+		return granted{}, err
+	}
+	uid, err := j.ownUID()
+	if err != nil {
+		return granted{}, err
+	}
+	to := target{url: in.token.AuthURL, ca: fc.Spec.AuthCA, pins: []string{in.token.CA}, proxy: fc.Spec.APIServer.ProxyURL}
+	if fc.Spec.AuthURL != "" {
+		to.url = fc.Spec.AuthURL
+	}
+	grant, err := post(ctx, to, trust.EnrollPath, trust.EnrollRequest{
+		Token: in.text, ClusterID: j.cfg.ClusterID, ClusterUID: string(uid), CSR: csr, AddressRanges: in.ranges, Version: j.cfg.Version, Back: back,
+	}, proof{})
+	if err != nil {
+		return granted{}, err
+	}
+	got := granted{grant: grant, key: keyPEM, authURL: in.token.AuthURL, authCA: in.token.CA, issued: j.cfg.Clock.Now()}
+	return got, j.accept(fc, &got, expectation{user: user, key: keyPEM})
+}
+
+// renew asks for new credentials of the same identity, for a fresh key. Until they are
+// kept the former ones are used. token is the digest of the token that is there.
+func (j *Join) renew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, token string) (standing, error) {
+	id := fc.Spec.ClusterID
+	a := attempt{renewing(id), digest(have.grant.User, have.issued.String(), fmt.Sprint(fc.Generation), token)}
+	if p, waiting := j.waits(a); waiting {
+		if p.refused && invited(fc) {
+			return j.enrol(ctx, fc, have)
+		}
+		return p.said, nil
+	}
+	got, err := j.askRenew(ctx, fc, have)
+	if err == nil {
+		got.token = token
+		return j.finish(ctx, fc, have, got)
+	}
+	if ctx.Err() != nil {
+		return standing{}, ctx.Err()
+	}
+	reason, message, slow := why(id, err)
+	refused := reason == corev1beta1.ReasonTokenRefused
+	said := j.good(have, j.cfg.Clock.Now())
+	said.condition.Reason, said.condition.Message = corev1beta1.ReasonRenewalFails, "the identity is good for now, and could not be renewed: "+message
+	if refused {
+		said.condition.Status = metav1.ConditionFalse
+	}
+	j.cfg.Log.Warn("identity not renewed; will retry", zap.String("peer", id), zap.String("reason", reason), zap.Error(err))
+	said = j.failed(a, said, slow, refused)
+	if refused && invited(fc) {
+		return j.enrol(ctx, fc, have)
+	}
+	return said, nil
+}
+
+func (j *Join) askRenew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity) (granted, error) {
+	to := target{url: have.authURL, ca: fc.Spec.AuthCA, pins: pins(have.authCA), proxy: fc.Spec.APIServer.ProxyURL}
+	if fc.Spec.AuthURL != "" {
+		to.url = fc.Spec.AuthURL
+	}
+	ask := trust.RenewRequest{ClusterID: j.cfg.ClusterID, Version: j.cfg.Version}
+	by := proof{token: have.grant.Token}
+	got := granted{authURL: have.authURL, authCA: have.authCA}
+	if have.grant.Certificate != "" {
+		pair, err := tls.X509KeyPair([]byte(have.grant.Certificate), have.key)
+		if err != nil {
+			return granted{}, fmt.Errorf("the certificate that was kept: %w", err)
+		}
+		by.certificate = &pair
+		if got.key, err = trust.NewKey(); err != nil {
+			return granted{}, err
+		}
+		key, err := trust.ParseKey(got.key)
+		if err != nil {
+			return granted{}, err
+		}
+		if ask.CSR, err = trust.MakeCSR(key, have.grant.User); err != nil {
+			return granted{}, err
+		}
+	}
+	var err error
+	if got.grant, err = post(ctx, to, trust.RenewPath, ask, by); err != nil {
+		return granted{}, err
+	}
+	got.issued = j.cfg.Clock.Now()
+	return got, j.accept(fc, &got, expectation{user: have.grant.User, key: got.key, renewed: true})
+}
+
+// badGrant is an answer that is not what was asked for.
+type badGrant struct{ error }
+
+// Unwrap returns what is wrong with it.
+func (b badGrant) Unwrap() error { return b.error }
+
+// accept checks what a peer gave, and completes what is kept of it.
+func (j *Join) accept(fc *corev1beta1.ForeignCluster, got *granted, want expectation) error {
+	uid, err := j.ownUID()
+	if err != nil {
+		return err
+	}
+	want.ownID, want.ownUID, want.peerID, want.peerUID, want.now = j.cfg.ClusterID, uid, fc.Spec.ClusterID, fc.Status.ClusterUID, got.issued
+	if err := check(got.grant, want); err != nil {
+		return badGrant{err}
+	}
+	if len(got.grant.AuthCA) <= longestBundle && len(pins(got.grant.AuthCA)) > 0 && strings.Contains(got.grant.AuthCA, "CERTIFICATE") {
+		got.authCA = got.grant.AuthCA
+	}
+	if got.grant.Certificate == "" {
+		got.key = nil
+	}
+	kubeconfig, err := trust.Kubeconfig(got.grant, got.key, fc.Spec.APIServer)
+	if err != nil {
+		return badGrant{err}
+	}
+	if _, err := client.FromKubeconfig(kubeconfig); err != nil {
+		return badGrant{err}
+	}
+	return nil
+}
+
+// finish keeps an identity.
+func (j *Join) finish(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, got granted) (standing, error) {
+	kept, err := j.store(ctx, fc, have, got)
+	if err != nil {
+		return standing{}, err
+	}
+	if err := j.mark(ctx, fc, got.grant.Version); err != nil {
+		return standing{}, err
+	}
+	j.cfg.Log.Info("identity kept", zap.String("peer", fc.Spec.ClusterID), zap.String("user", kept.grant.User), zap.Time("until", kept.grant.NotAfter))
+	return j.good(kept, kept.renewal(j.cfg.RenewAt)), nil
+}
+
+// mark writes the version that the peer runs to its record.
+func (j *Join) mark(ctx context.Context, fc *corev1beta1.ForeignCluster, version string) error {
+	if version == "" || fc.Annotations[corev1beta1.PeerVersionAnnotation] == version {
+		return nil
+	}
+	body, err := apply.EncodePatch(apply.Patch{"metadata": apply.Patch{"annotations": apply.Patch{corev1beta1.PeerVersionAnnotation: version}}}, fc)
+	if err != nil {
+		return err
+	}
+	_, err = j.cfg.Liqo.CoreV1beta1().ForeignClusters().Patch(ctx, fc.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if apply.IgnoreGone(err) != nil {
+		return fmt.Errorf("annotating ForeignCluster %s: %w", fc.Name, err)
+	}
+	return nil
+}
+
+// good is how it stands with a good identity, which is looked at again at a time.
+func (j *Join) good(have *identity, at time.Time) standing {
+	return says(metav1.ConditionTrue, corev1beta1.ReasonEnrolled, "this cluster is user %s of cluster %s", have.grant.User, have.grant.ClusterID).
+		after(max(at.Sub(j.cfg.Clock.Now()), time.Second))
+}
+
+// why explains a failed exchange: a reason, a sentence, and whether it takes people to mend
+// it.
+func why(id string, err error) (reason, message string, slow bool) {
+	var no *refusal
+	var bad badGrant
+	switch {
+	case errors.As(err, &no) && no.Reason == trust.ReasonUnauthorized:
+		return corev1beta1.ReasonTokenRefused, fmt.Sprintf("cluster %s does not take it: %s", id, no.Message), true
+	case errors.As(err, &no) && no.Reason == trust.ReasonConflict:
+		return corev1beta1.ReasonConflict, fmt.Sprintf("cluster %s refuses: %s", id, no.Message), true
+	case errors.As(err, &no) && no.Reason == trust.ReasonBusy:
+		return corev1beta1.ReasonPeerUnreachable, fmt.Sprintf("cluster %s cannot answer now: %s", id, no.Message), false
+	case errors.As(err, &no):
+		return corev1beta1.ReasonPeerRefuses, fmt.Sprintf("cluster %s refuses: %s", id, no.Message), true
+	case errors.Is(err, errReplaced):
+		return corev1beta1.ReasonClusterReplaced,
+			err.Error() + ": it is not written to; if it is meant to be the peer, clear status.clusterUID or make the ForeignCluster anew", true
+	case errors.As(err, &bad):
+		return corev1beta1.ReasonGrantInvalid, fmt.Sprintf("what cluster %s gave is not accepted: %v", id, bad.error), true
+	}
+	return corev1beta1.ReasonPeerUnreachable, fmt.Sprintf("the authentication endpoint of cluster %s does not give an answer: %s", id, cause(err)), false
+}
+
+func digest(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:])
+}

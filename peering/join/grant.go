@@ -1,0 +1,132 @@
+package join
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+const (
+	// skew is how far the clocks of two clusters may be apart.
+	skew = 5 * time.Minute
+	// longestBundle is, in bytes, what certificates that are embedded may have.
+	longestBundle = 32 << 10
+	longestText   = 253
+)
+
+// expectation is what a grant is compared with.
+type expectation struct {
+	ownID, peerID string
+	// ownUID is this cluster's, and peerUID the recorded one of the peer; empty if none is.
+	ownUID, peerUID types.UID
+	// user is who a certificate must be for, and key the private key that it must fit. At
+	// an enrolment a token may be given instead, for another user.
+	user string
+	key  []byte
+	// renewed says that the user must not change.
+	renewed bool
+	now     time.Time
+}
+
+// errReplaced says that another cluster answers.
+var errReplaced = errors.New("another cluster answers")
+
+// check refuses a grant that is not what was asked for. It is pure.
+func check(g trust.Grant, want expectation) error {
+	switch {
+	case g.ClusterID != want.peerID:
+		return fmt.Errorf("it is cluster %q that answers, and not %s", legible(g.ClusterID), want.peerID)
+	case g.ClusterUID == "" || len(g.ClusterUID) > longestText:
+		return errors.New("it does not say the UID of its cluster")
+	case types.UID(g.ClusterUID) == want.ownUID:
+		return errors.New("it is this cluster itself that answers")
+	case want.peerUID != "" && types.UID(g.ClusterUID) != want.peerUID:
+		return fmt.Errorf("%w: its kube-system namespace has UID %s, recorded is %s", errReplaced, legible(g.ClusterUID), want.peerUID)
+	case (g.Certificate == "") == (g.Token == ""):
+		return errors.New("it gives neither a certificate nor a token, or both")
+	case len(g.Version) > longestText || len(g.ClusterName) > longestText:
+		return fmt.Errorf("a name or version of more than %d bytes", longestText)
+	case !g.NotAfter.After(want.now):
+		return errors.New("the credentials have ended already: do the clocks of both clusters agree?")
+	}
+	if err := checkServer(g); err != nil {
+		return err
+	}
+	if g.Certificate != "" {
+		return checkCertificate(g, want)
+	}
+	return checkToken(g, want)
+}
+
+// checkServer looks at how the API server is to be reached.
+func checkServer(g trust.Grant) error {
+	u, err := url.Parse(g.APIServerURL)
+	switch {
+	case err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("the address of its API server %q: an https URL is accepted", legible(g.APIServerURL))
+	case len(g.APIServerCA) > longestBundle:
+		return fmt.Errorf("certificates of its API server of more than %d bytes", longestBundle)
+	case g.APIServerCA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(g.APIServerCA)):
+		return errors.New("the certificates of its API server are none")
+	}
+	if err := trust.CheckHost(u.Hostname()); err != nil {
+		return fmt.Errorf("the address of its API server: %w", err)
+	}
+	return nil
+}
+
+func checkCertificate(g trust.Grant, want expectation) error {
+	if g.User != want.user {
+		return fmt.Errorf("a certificate for user %q, where %s was asked for", legible(g.User), want.user)
+	}
+	if len(g.Certificate) > longestBundle {
+		return fmt.Errorf("a certificate of more than %d bytes", longestBundle)
+	}
+	pair, err := tls.X509KeyPair([]byte(g.Certificate), want.key)
+	if err != nil {
+		return errors.New("a certificate that does not fit the key that it was asked for")
+	}
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	switch {
+	case err != nil:
+		return errors.New("a certificate that cannot be read")
+	case leaf.Subject.CommonName != want.user || len(leaf.Subject.Organization) > 0:
+		return fmt.Errorf("a certificate for subject %q, where %s was asked for", legible(leaf.Subject.String()), want.user)
+	case leaf.IsCA:
+		return errors.New("a certificate of an authority")
+	case leaf.NotBefore.After(want.now.Add(skew)):
+		return errors.New("a certificate that is not valid yet: do the clocks of both clusters agree?")
+	case !leaf.NotAfter.After(want.now) || g.NotAfter.After(leaf.NotAfter.Add(time.Second)):
+		return errors.New("a certificate that ends before it says")
+	}
+	return nil
+}
+
+// checkToken looks at a token of a ServiceAccount in the peer's tenant namespace of this
+// cluster.
+func checkToken(g trust.Grant, want expectation) error {
+	account := corev1beta1.PeerAccountUser(want.ownID, "")
+	switch {
+	case len(g.Token) > longestBundle || bytes.ContainsAny([]byte(g.Token), " \r\n\t"):
+		return errors.New("a token that is none")
+	case want.renewed && g.User != want.user:
+		return fmt.Errorf("a token for user %q, where %s was renewed", legible(g.User), want.user)
+	case !strings.HasPrefix(g.User, account) || !corev1beta1.ValidPeerUser(want.ownID, g.User):
+		return fmt.Errorf("a token for user %q, where %s… was awaited", legible(g.User), account)
+	}
+	if subject := client.TokenSubject(g.Token); subject != "" && subject != g.User {
+		return fmt.Errorf("a token of %q, where it says %s", legible(subject), g.User)
+	}
+	return nil
+}

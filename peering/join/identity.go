@@ -1,0 +1,213 @@
+package join
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+// Keys of a Secret with an identity, beside that of its kubeconfig, which follows from
+// them.
+const (
+	grantKey   = "grant"    // what the peer answered
+	keyKey     = "key"      // the private key that it is for
+	nextKey    = "next-key" // one that a certificate is asked for
+	authURLKey = "authUrl"  // where it is renewed
+	authCAKey  = "authCA"   // the authorities of that, as PEM, or the fingerprint of one
+)
+
+// On a Secret with an identity: when that came, by this cluster's clock, and the digest of
+// the token that was there then.
+const (
+	issuedAnnotation = "liqo.io/issued-at"
+	tokenAnnotation  = "liqo.io/token-digest"
+)
+
+// identity is what this cluster has of a peer. Nil is a valid identity: none.
+type identity struct {
+	secret *corev1.Secret
+	// enrolled says that this controller has made the Secret.
+	enrolled bool
+	grant    trust.Grant
+	key      []byte
+	issued   time.Time
+	token    string // digest of the token that was there when it came
+	// next is the key of an enrolment that has begun.
+	next            []byte
+	authURL, authCA string
+}
+
+// given tells whether people have written it.
+func (i *identity) given() bool {
+	return i != nil && !i.enrolled && len(i.secret.Data[corev1beta1.KubeconfigSecretKey]) > 0
+}
+
+// usable tells whether it is one that the peer accepts still, as far as is known here.
+func (i *identity) usable(now time.Time) bool {
+	return i != nil && i.grant.User != "" && now.Before(i.grant.NotAfter)
+}
+
+func (i *identity) ref() string { return i.secret.Namespace + "/" + i.secret.Name }
+
+// parse reads a Secret. What does not fit together counts as none: a new identity is got
+// then.
+func parse(secret *corev1.Secret) *identity {
+	i := &identity{
+		secret: secret, enrolled: secret.Labels[corev1beta1.EnrolledLabel] == "true", next: secret.Data[nextKey],
+		authURL: string(secret.Data[authURLKey]), authCA: string(secret.Data[authCAKey]),
+	}
+	if !i.enrolled {
+		return i
+	}
+	var grant trust.Grant
+	issued, err := time.Parse(time.RFC3339, secret.Annotations[issuedAnnotation])
+	if err != nil || json.Unmarshal(secret.Data[grantKey], &grant) != nil {
+		return i
+	}
+	i.grant, i.key, i.issued, i.token = grant, secret.Data[keyKey], issued, secret.Annotations[tokenAnnotation]
+	return i
+}
+
+// read returns what is kept for a peer, from the API server; nil if nothing.
+func (j *Join) read(ctx context.Context, id string) (*identity, error) {
+	namespace := corev1beta1.TenantNamespace(id)
+	secret, err := j.cfg.Core.CoreV1().Secrets(namespace).Get(ctx, id, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading secret %s/%s: %w", namespace, id, err)
+	}
+	return parse(secret), nil
+}
+
+// other returns credentials for a peer that people have given under another name.
+func (j *Join) other(ctx context.Context, id string) (*identity, error) {
+	namespace := corev1beta1.TenantNamespace(id)
+	list, err := j.cfg.Core.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
+	if err != nil {
+		return nil, fmt.Errorf("listing the secrets of namespace %s: %w", namespace, err)
+	}
+	for n := range list.Items {
+		if i := parse(&list.Items[n]); i.given() {
+			return i, nil
+		}
+	}
+	return nil, nil
+}
+
+// begin keeps the key of an enrolment before anybody is told of it. A Secret of that name
+// that somebody else has made, and that holds no credentials, is completed.
+func (j *Join) begin(ctx context.Context, id string, have *identity, key []byte) (*identity, error) {
+	secrets := j.cfg.Core.CoreV1().Secrets(corev1beta1.TenantNamespace(id))
+	if have == nil {
+		made, err := secrets.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{corev1beta1.EnrolledLabel: "true", corev1beta1.RemoteClusterIDLabel: id}},
+			Data:       map[string][]byte{nextKey: key},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("creating secret %s/%s: %w", corev1beta1.TenantNamespace(id), id, err)
+		}
+		return parse(made), nil
+	}
+	next := have.secret.DeepCopy()
+	setLabel(next, corev1beta1.EnrolledLabel, "true")
+	setLabel(next, corev1beta1.RemoteClusterIDLabel, id)
+	setData(next, nextKey, key)
+	return j.update(ctx, next)
+}
+
+// granted is what an exchange with a peer has brought.
+type granted struct {
+	grant           trust.Grant
+	key             []byte
+	authURL, authCA string
+	issued          time.Time
+	token           string
+}
+
+// store keeps an identity, in one write: until then the former one stays.
+func (j *Join) store(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, got granted) (*identity, error) {
+	kubeconfig, err := trust.Kubeconfig(got.grant, got.key, fc.Spec.APIServer)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(got.grant)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a grant: %w", err)
+	}
+	next := have.secret.DeepCopy()
+	// With the label it is used.
+	setLabel(next, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
+	next.Annotations = maps.Clone(next.Annotations)
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	next.Annotations[issuedAnnotation], next.Annotations[tokenAnnotation] = got.issued.UTC().Format(time.RFC3339), got.token
+	delete(next.Data, nextKey)
+	for key, value := range map[string][]byte{
+		grantKey: text, keyKey: got.key, authURLKey: []byte(got.authURL), authCAKey: []byte(got.authCA), corev1beta1.KubeconfigSecretKey: kubeconfig,
+	} {
+		setData(next, key, value)
+	}
+	return j.update(ctx, next)
+}
+
+// keep makes the kubeconfig of a good identity follow what the record says of the way to
+// the peer's API server.
+func (j *Join) keep(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity) (standing, error) {
+	kubeconfig, err := trust.Kubeconfig(have.grant, have.key, fc.Spec.APIServer)
+	if err != nil {
+		return standing{}, err
+	}
+	labels := have.secret.Labels
+	if !bytes.Equal(kubeconfig, have.secret.Data[corev1beta1.KubeconfigSecretKey]) || labels[corev1beta1.IdentityTypeLabel] != corev1beta1.IdentityControlPlane {
+		next := have.secret.DeepCopy()
+		setLabel(next, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
+		setData(next, corev1beta1.KubeconfigSecretKey, kubeconfig)
+		if have, err = j.update(ctx, next); err != nil {
+			return standing{}, err
+		}
+	}
+	kept := j.good(have, have.renewal(j.cfg.RenewAt))
+	if invited(fc) {
+		kept.again = min(kept.again, tokenAgain)
+	}
+	return kept, nil
+}
+
+func (j *Join) update(ctx context.Context, next *corev1.Secret) (*identity, error) {
+	written, err := j.cfg.Core.CoreV1().Secrets(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("changing secret %s/%s: %w", next.Namespace, next.Name, err)
+	}
+	return parse(written), nil
+}
+
+func setLabel(secret *corev1.Secret, key, value string) {
+	if secret.Labels == nil {
+		secret.Labels = map[string]string{}
+	}
+	secret.Labels[key] = value
+}
+
+func setData(secret *corev1.Secret, key string, value []byte) {
+	if secret.Data == nil {
+		secret.Data = map[string][]byte{}
+	}
+	if len(value) == 0 {
+		delete(secret.Data, key)
+		return
+	}
+	secret.Data[key] = value
+}

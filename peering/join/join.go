@@ -1,0 +1,323 @@
+// Package join gets this cluster its identities in the clusters whose capacity it uses,
+// and renews them before they end. It speaks to their authentication endpoints, keeps
+// what they grant in the tenant namespaces, and tells how it stands with each. It
+// believes nothing that a peer says before it has been compared with what was asked for.
+package join
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// lookAgain is how soon something is looked at again that nobody tells of: a token Secret
+// that is awaited or should be replaced.
+const lookAgain = 3 * time.Second
+
+// tokenAgain is how soon it is looked whether there is another token, while an identity is
+// good: people give one when the peer has taken the identity back.
+const tokenAgain = time.Minute
+
+// givenAgain is how soon somebody is asked again about credentials that people gave: that
+// they are gone is told by nobody.
+const givenAgain = time.Minute
+
+// Config configures a Join.
+type Config struct {
+	// ClusterID is this cluster's id, and Version that of its liqod.
+	ClusterID, Version string
+	// OwnNamespace is where the Secrets with tokens are.
+	OwnNamespace string
+	// AddressRanges are those of this cluster's endpoints, as CIDRs, that peers are told;
+	// a token Secret may say others. Empty: a peer keeps what it was told otherwise.
+	AddressRanges []string
+	// RenewAt is the part of an identity's lifetime after which it is renewed, from 0 to 1.
+	RenewAt float64
+	// Wanted tells whether this cluster is to use capacity of a peer.
+	Wanted func(*corev1beta1.ForeignCluster) bool
+	// Back is how peers get identities here in return.
+	Back Back
+
+	// Core and Liqo are clients of this cluster.
+	Core kubernetes.Interface
+	Liqo versioned.Interface
+	// The informers are of this cluster and of all namespaces.
+	ForeignClusters informers.ForeignClusterInformer
+	Namespaces      coreinformers.NamespaceInformer
+
+	Events record.EventRecorder
+	Clock  clock.PassiveClock
+	Log    *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Join gets and renews identities. Keys are cluster ids. Each step is safe to be done
+// again: whoever takes over goes on where the last write was.
+type Join struct {
+	*loop.Loop
+	cfg        Config
+	clusters   listers.ForeignClusterLister
+	namespaces corelisters.NamespaceLister
+
+	mu      sync.Mutex
+	known   map[string]*metav1.Condition // by cluster id; nil: none applies
+	told    []func(clusterID string)
+	patient map[string]patience // by the kind of the attempt
+	backs   map[string]sentBack // by cluster id
+}
+
+// New registers with the informers and starts nothing.
+func New(cfg Config) (*Join, error) {
+	j := &Join{
+		cfg: cfg, clusters: cfg.ForeignClusters.Lister(), namespaces: cfg.Namespaces.Lister(),
+		known: map[string]*metav1.Condition{}, patient: map[string]patience{}, backs: map[string]sentBack{},
+	}
+	j.Loop = loop.New(loop.Config{Name: "join", Sync: j.sync, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.ForeignClusters.Informer(), clusterKey},
+		{cfg.Namespaces.Informer(), tenantKey},
+	} {
+		if _, err := j.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+func clusterKey(obj any) []loop.Key {
+	if fc, ok := obj.(*corev1beta1.ForeignCluster); ok {
+		return []loop.Key{{Name: fc.Spec.ClusterID}}
+	}
+	return nil
+}
+
+func tenantKey(obj any) []loop.Key {
+	if ns, ok := obj.(*corev1.Namespace); ok && ns.Labels[corev1beta1.TenantNamespaceLabel] == "true" {
+		return []loop.Key{{Name: ns.Labels[corev1beta1.RemoteClusterIDLabel]}}
+	}
+	return nil
+}
+
+// Condition returns what is to be said of the identity in a peer (ConditionAuthenticated),
+// from memory: nil where none applies, and what its record says already where this
+// process does not know yet.
+func (j *Join) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if known, ok := j.known[fc.Spec.ClusterID]; ok {
+		return known.DeepCopy()
+	}
+	return meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionAuthenticated).DeepCopy()
+}
+
+// Subscribe makes f be called with a peer's id each time that what Condition returns has
+// changed. It is called before Run. f returns at once.
+func (j *Join) Subscribe(f func(clusterID string)) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.told = append(j.told, f)
+}
+
+// tell makes known how it stands with the identity in a peer.
+func (j *Join) tell(id string, now *metav1.Condition) {
+	j.mu.Lock()
+	have, ok := j.known[id]
+	j.known[id] = now
+	told := j.told
+	j.mu.Unlock()
+	if ok && equality.Semantic.DeepEqual(have, now) {
+		return
+	}
+	for _, f := range told {
+		f(id)
+	}
+}
+
+// forget drops what is known of a peer that is none any more.
+func (j *Join) forget(id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.known, id)
+	delete(j.patient, enrolling(id))
+	delete(j.patient, renewing(id))
+	delete(j.backs, id)
+}
+
+func (j *Join) sync(ctx context.Context, key loop.Key) error {
+	fc, err := j.cluster(key.Name)
+	if err != nil {
+		return err
+	}
+	if fc == nil || key.Name == j.cfg.ClusterID {
+		j.forget(key.Name)
+		return nil
+	}
+	standing, err := j.advance(ctx, fc)
+	if err != nil {
+		return err
+	}
+	j.tell(key.Name, standing.condition)
+	left, err := j.tidyBack(ctx, key.Name)
+	if err != nil {
+		return err
+	}
+	if again := sooner(standing.again, left); again > 0 {
+		return loop.After(again)
+	}
+	return nil
+}
+
+// cluster returns the record of a peer; nil if there is none, or if there are several.
+func (j *Join) cluster(id string) (*corev1beta1.ForeignCluster, error) {
+	all, err := j.clusters.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	var found *corev1beta1.ForeignCluster
+	for _, fc := range all {
+		if fc.Spec.ClusterID != id || fc.DeletionTimestamp != nil {
+			continue
+		}
+		if found != nil {
+			return nil, nil
+		}
+		found = fc
+	}
+	return found, nil
+}
+
+// standing is how it stands with an identity, and when to look at it again; zero waits for
+// an event.
+type standing struct {
+	condition *metav1.Condition // nil: none applies
+	again     time.Duration
+}
+
+func says(status metav1.ConditionStatus, reason, format string, args ...any) standing {
+	return standing{condition: &metav1.Condition{
+		Type: corev1beta1.ConditionAuthenticated, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...),
+	}}
+}
+
+func (s standing) after(d time.Duration) standing {
+	s.again = d
+	return s
+}
+
+// advance takes the next step towards a good identity in a peer.
+func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (standing, error) {
+	id := fc.Spec.ClusterID
+	wanted := j.cfg.Wanted(fc)
+	ready, err := j.tenant(ctx, id, wanted && invited(fc))
+	switch {
+	case err != nil:
+		return standing{}, err
+	case !ready && !wanted:
+		return standing{}, nil
+	case !ready && !invited(fc):
+		return j.unasked(id), nil
+	case !ready:
+		return says(metav1.ConditionFalse, corev1beta1.ReasonPeerUnreachable,
+			"namespace %s is awaited, with the labels %s=true and %s=%s", corev1beta1.TenantNamespace(id), corev1beta1.TenantNamespaceLabel, corev1beta1.RemoteClusterIDLabel, id), nil
+	}
+	have, err := j.read(ctx, id)
+	if err != nil {
+		return standing{}, err
+	}
+	switch decide(have, j.cfg.Clock.Now(), wanted, invited(fc), j.cfg.RenewAt) {
+	case stepNone:
+		return standing{}, nil
+	case stepGiven:
+		return j.given(have), nil
+	case stepUnasked, stepEnrol:
+		given, err := j.other(ctx, id)
+		switch {
+		case err != nil:
+			return standing{}, err
+		case given != nil:
+			return j.given(given), nil
+		case !invited(fc):
+			return j.unasked(id), nil
+		}
+		return j.enrol(ctx, fc, have)
+	case stepRenew:
+		return j.renew(ctx, fc, have, have.token)
+	}
+	if token, err := j.another(ctx, fc, have); token != "" || err != nil {
+		if err != nil {
+			return standing{}, err
+		}
+		return j.renew(ctx, fc, have, token)
+	}
+	return j.keep(ctx, fc, have)
+}
+
+func (j *Join) given(i *identity) standing {
+	return says(metav1.ConditionTrue, corev1beta1.ReasonCredentialsGiven, "the credentials in Secret %s are used, which liqod did not get by itself", i.ref()).after(givenAgain)
+}
+
+func (j *Join) unasked(id string) standing {
+	return says(metav1.ConditionFalse, corev1beta1.ReasonTokenMissing,
+		"this cluster has no identity in cluster %s, and nothing says how to get one: name in spec.tokenSecretRef a Secret in namespace %s that holds a token (there: liqod token create)", id, j.cfg.OwnNamespace).
+		after(givenAgain)
+}
+
+// invited tells whether a record says how to get an identity.
+func invited(fc *corev1beta1.ForeignCluster) bool { return fc.Spec.TokenSecretRef != nil }
+
+// tenant reports whether the tenant namespace of a peer is there, and makes it if it is
+// to be.
+func (j *Join) tenant(ctx context.Context, id string, make bool) (bool, error) {
+	name := corev1beta1.TenantNamespace(id)
+	ns, err := j.namespaces.Get(name)
+	switch {
+	case err == nil:
+		return ns.DeletionTimestamp == nil && ns.Labels[corev1beta1.TenantNamespaceLabel] == "true" && ns.Labels[corev1beta1.RemoteClusterIDLabel] == id, nil
+	case !apierrors.IsNotFound(err):
+		return false, fmt.Errorf("reading namespace %s: %w", name, err)
+	case !make:
+		return false, nil
+	}
+	_, err = j.cfg.Core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		corev1beta1.RemoteClusterIDLabel: id, corev1beta1.TenantNamespaceLabel: "true",
+	}}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return false, fmt.Errorf("creating namespace %s: %w", name, err)
+	}
+	return false, nil // the controller's rights in it come with the event of it
+}
+
+// ownUID returns the UID of this cluster.
+func (j *Join) ownUID() (types.UID, error) {
+	ns, err := j.namespaces.Get(metav1.NamespaceSystem)
+	if err != nil {
+		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	return ns.UID, nil
+}

@@ -1,0 +1,360 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+func TestEnrolment(t *testing.T) {
+	t.Parallel()
+	for name, asToken := range map[string]bool{"a certificate": false, "a token": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.peer.set(func() { r.peer.asToken = asToken })
+			r.enrolled()
+			kubetest.RequireWrites(t, r.core, "create namespaces liqo-tenant-milan", "create secrets liqo-tenant-milan/milan", "update secrets liqo-tenant-milan/milan")
+			require.Equal(t, 1, r.peer.count(trust.EnrollPath))
+			require.Equal(t, []string{"10.1.0.0/16"}, r.peer.ranges)
+			s := r.secret()
+			require.Equal(t, map[string]string{corev1beta1.EnrolledLabel: "true", corev1beta1.IdentityTypeLabel: "ControlPlane", corev1beta1.RemoteClusterIDLabel: "milan"}, s.Labels)
+			require.Empty(t, s.Data[nextKey])
+			cfg, err := client.FromKubeconfig(s.Data[corev1beta1.KubeconfigSecretKey])
+			require.NoError(t, err)
+			require.Equal(t, "https://milan.example:6443", cfg.Host)
+			require.Equal(t, asToken, cfg.BearerToken != "")
+			fc, err := r.liqo.CoreV1beta1().ForeignClusters().Get(t.Context(), "milan", metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Equal(t, "v1", fc.Annotations[corev1beta1.PeerVersionAnnotation])
+
+			// Nothing more is asked for or written, by this process or the next.
+			r.restart()
+			_ = r.sync()
+			require.Contains(t, r.says(), "True Enrolled")
+			kubetest.RequireWrites(t, r.core)
+			require.Equal(t, 1, r.peer.count(trust.EnrollPath))
+		})
+	}
+}
+
+// TestInterruptedAnywhere fails each write, once before and once after it has happened,
+// and each answer of the peer, and goes on with a process that knows nothing.
+func TestInterruptedAnywhere(t *testing.T) {
+	t.Parallel()
+	const writes = 4 // namespace, key, version of the peer, identity
+	interrupted(t, writes, func(t *testing.T) *rig { return newRig(t) }, func(t *testing.T, r *rig) {
+		require.Len(t, r.peer.keys, 1, "one enrolment has one key, whatever happens")
+		r.pass(lifetime * 6 / 10)
+		_ = r.sync()
+		require.Contains(t, r.says(), "True Enrolled", "and it can be renewed")
+		require.Len(t, r.peer.keys, 2)
+	})
+}
+
+// interrupted lets an enrolment that is made of so many writes fail at each of them, and
+// with its answer lost, and a process that knows nothing go on; then it is checked.
+func interrupted(t *testing.T, writes int, start func(*testing.T) *rig, check func(*testing.T, *rig)) {
+	t.Helper()
+	for n := range writes + 1 {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("write %d, done %v", n, after), func(t *testing.T) {
+				t.Parallel()
+				r := start(t)
+				if n == writes {
+					r.peer.set(func() { r.peer.lose = 1 })
+				} else {
+					r.failWrite(n, after)
+				}
+				for range 4 {
+					_ = r.sync()
+				}
+				r.pass(time.Minute)
+				r.restart()
+				r.enrolled()
+				check(t, r)
+			})
+		}
+	}
+}
+
+// failWrite lets write n fail, before or after it was done.
+func (r *rig) failWrite(n int, after bool) {
+	count := 0
+	react := func(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
+		return func(a clienttesting.Action) (bool, runtime.Object, error) {
+			switch a.GetVerb() {
+			case "get", "list", "watch":
+				return false, nil, nil
+			}
+			count++
+			if count != n+1 {
+				return false, nil, nil
+			}
+			if after {
+				_, _, err := clienttesting.ObjectReaction(tracker)(a)
+				require.NoError(r.t, err)
+			}
+			return true, nil, errors.New("killed")
+		}
+	}
+	r.core.PrependReactor("*", "*", react(r.core.Tracker()))
+	r.liqo.PrependReactor("*", "*", react(r.liqo.Tracker()))
+}
+
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	for name, asToken := range map[string]bool{"a certificate": false, "a token": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.peer.set(func() { r.peer.asToken = asToken })
+			r.enrolled()
+			user, told := r.says(), r.told
+			for i := range 3 {
+				before := r.secret()
+				require.Error(t, r.sync(), "it is looked at again")
+				require.Equal(t, before, r.secret(), "not before its time")
+				r.pass(lifetime * 6 / 10)
+				_ = r.sync()
+				require.Equal(t, i+1, r.peer.count(trust.RenewPath))
+				now := r.secret()
+				require.NotEqual(t, before.Data[corev1beta1.KubeconfigSecretKey], now.Data[corev1beta1.KubeconfigSecretKey])
+				if !asToken {
+					require.NotEqual(t, before.Data[keyKey], now.Data[keyKey], "a fresh key")
+				}
+				require.Equal(t, user, r.says())
+			}
+			require.Equal(t, told, r.told, "nothing is written of it to the record")
+			require.Equal(t, 1, r.peer.count(trust.EnrollPath))
+		})
+	}
+}
+
+func TestPeerAwayDuringRenewal(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.enrolled()
+	r.peer.set(func() {
+		r.peer.rawAnswer = func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusBadGateway); return true }
+	})
+	before := r.secret()
+	r.pass(lifetime * 6 / 10)
+	_ = r.sync()
+	require.Contains(t, r.says(), "True RenewalFails: the identity is good for now")
+	asked := r.peer.count(trust.RenewPath)
+	_ = r.sync()
+	require.Equal(t, asked, r.peer.count(trust.RenewPath), "what wakes the loop does not make it ask sooner")
+	require.Equal(t, before, r.secret())
+	r.pass(quickest)
+	_ = r.sync()
+	require.Equal(t, asked+1, r.peer.count(trust.RenewPath))
+
+	// It ends, and the token is spent: the sentence says what to do.
+	r.peer.set(func() { r.peer.rawAnswer, r.peer.owner = nil, "another key" })
+	r.pass(lifetime)
+	_ = r.sync()
+	require.Contains(t, r.says(), "False TokenRefused: cluster milan does not take it: the token is not known, or used up; make another token there (liqod token create), and put it into key token of Secret liqod/peer-milan-token")
+	r.peer.set(func() { r.peer.token, r.peer.owner = r.peer.newToken("milan"), "" })
+	r.setToken(r.peer.token.String())
+	_ = r.sync()
+	require.Contains(t, r.says(), "True Enrolled", "a new token is taken up at once")
+}
+
+func TestRevokedIdentity(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.enrolled()
+	old := r.says()
+	r.peer.set(func() { r.peer.users, r.peer.owner = map[string]bool{}, "another key" })
+	r.pass(lifetime * 6 / 10)
+	_ = r.sync()
+	require.Contains(t, r.says(), "False TokenRefused")
+	r.peer.set(func() { r.peer.token, r.peer.owner = r.peer.newToken("milan"), "" })
+	r.setToken(r.peer.token.String())
+	_ = r.sync()
+	require.Contains(t, r.says(), "True Enrolled")
+	require.NotEqual(t, old, r.says(), "a new enrolment is another user")
+}
+
+// A new token makes an identity be tried at once, and be replaced if the peer has taken it
+// back.
+func TestAnotherToken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.enrolled()
+	old := r.says()
+	r.setToken(r.peer.newToken("milan").String())
+	_ = r.sync()
+	_ = r.sync()
+	require.Equal(t, 1, r.peer.count(trust.RenewPath), "the identity is good: the token is not needed")
+	require.Equal(t, old, r.says())
+	require.Equal(t, 1, r.peer.count(trust.EnrollPath))
+
+	r.peer.set(func() { r.peer.users, r.peer.token, r.peer.owner = map[string]bool{}, r.peer.newToken("milan"), "" })
+	r.setToken(r.peer.token.String())
+	_ = r.sync()
+	require.Contains(t, r.says(), "True Enrolled")
+	require.NotEqual(t, old, r.says())
+}
+
+func TestWhatIsSaid(t *testing.T) {
+	t.Parallel()
+	refuse := func(reason string) func(*rig) {
+		return func(r *rig) { r.peer.refuse = &trust.Refusal{Reason: reason, Message: "so\nit is"} }
+	}
+	for name, tc := range map[string]struct {
+		prepare func(*rig)
+		want    string
+	}{
+		"no token secret": {func(r *rig) {
+			require.NoError(r.t, r.core.CoreV1().Secrets("liqod").Delete(context.Background(), "peer-milan-token", metav1.DeleteOptions{}))
+		}, "False TokenMissing: Secret liqod/peer-milan-token is awaited"},
+		"a broken token":    {func(r *rig) { r.setToken("liqod1.x") }, "False TokenInvalid: Secret liqod/peer-milan-token, key token: "},
+		"another cluster's": {func(r *rig) { r.setToken(r.peer.newToken("genoa").String()) }, "it is a token of cluster genoa, and one of milan is needed"},
+		"no reference": {func(r *rig) { r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.TokenSecretRef = nil }) },
+			"False TokenMissing: this cluster has no identity in cluster milan, and nothing says how to get one"},
+		"not wanted": {func(r *rig) {
+			r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo })
+		}, ""},
+		"refused":      {refuse(trust.ReasonRefused), "False PeerRefuses: cluster milan refuses: so it is"},
+		"conflict":     {refuse(trust.ReasonConflict), "False Conflict: cluster milan refuses: so it is"},
+		"busy":         {refuse(trust.ReasonBusy), "False PeerUnreachable: cluster milan cannot answer now: so it is"},
+		"unauthorized": {refuse(trust.ReasonUnauthorized), "False TokenRefused: cluster milan does not take it: so it is; make another token there"},
+		"away":         {func(r *rig) { r.peer.server.Close() }, "False PeerUnreachable: the authentication endpoint of cluster milan does not give an answer: connection refused"},
+		"another authority": {func(r *rig) {
+			token := r.peer.newToken("milan")
+			token.CA = strings.Repeat("0", 64)
+			r.setToken(token.String())
+		}, "False PeerUnreachable: the authentication endpoint of cluster milan does not give an answer: the server is not the one that the token is for"},
+		"spec.authCA of others": {func(r *rig) {
+			r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.AuthCA = string(r.peer.signer.CertPEM()) })
+		}, "x509: certificate signed by unknown authority"},
+		"the name counts with spec.authCA": {func(r *rig) {
+			r.change(func(fc *corev1beta1.ForeignCluster) {
+				fc.Spec.AuthCA, fc.Spec.AuthURL = string(r.peer.ca.CertPEM()), strings.Replace(r.peer.server.URL, "127.0.0.1", "localhost", 1)
+			})
+		}, "but wanted to match localhost"},
+		"something else": {func(r *rig) {
+			r.peer.rawAnswer = func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusNotFound); return true }
+		}, "it answers with status 404 Not Found, as something else does"},
+		"a redirect": {func(r *rig) {
+			r.peer.rawAnswer = func(w http.ResponseWriter) bool {
+				w.Header().Set("Location", "https://elsewhere.example/")
+				w.WriteHeader(http.StatusTemporaryRedirect)
+				return true
+			}
+		}, "it leads elsewhere, and is not followed"},
+		"a flood": {func(r *rig) {
+			r.peer.rawAnswer = func(w http.ResponseWriter) bool { _, _ = w.Write(make([]byte, 1<<20)); return true }
+		}, "an answer of more than 65536 bytes"},
+		"a replaced cluster": {func(r *rig) {
+			r.change(func(fc *corev1beta1.ForeignCluster) { fc.Status.ClusterUID = "another" })
+		}, "False ClusterReplaced: another cluster answers: its kube-system namespace has UID uid-milan, recorded is another"},
+		"a bad grant": {func(r *rig) { r.peer.tamper = func(g *trust.Grant) { g.ClusterUID = ownUID } },
+			"False GrantInvalid: what cluster milan gave is not accepted: it is this cluster itself that answers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			tc.prepare(r)
+			for range 3 {
+				_ = r.sync()
+			}
+			require.Contains(t, r.says(), tc.want)
+			if tc.want == "" {
+				require.Empty(t, r.says())
+			}
+			_ = kubetest.TakeWrites(r.core)
+			for range 3 {
+				_ = r.sync()
+			}
+			kubetest.RequireWrites(t, r.core)
+			require.NotContains(t, r.says(), "True")
+		})
+	}
+}
+
+func TestCredentialsOfPeopleStay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_ = r.sync()
+	written := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan", Labels: map[string]string{corev1beta1.IdentityTypeLabel: "ControlPlane"}},
+		Data: map[string][]byte{corev1beta1.KubeconfigSecretKey: []byte("x")}}
+	_, err := r.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), written, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_ = kubetest.TakeWrites(r.core)
+	_ = r.sync()
+	require.Contains(t, r.says(), "True CredentialsGiven")
+	kubetest.RequireWrites(t, r.core)
+	require.Zero(t, r.peer.count(trust.EnrollPath))
+}
+
+func TestCredentialsOfAnyName(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(fc *corev1beta1.ForeignCluster) { fc.Spec.TokenSecretRef = nil })
+	_, err := r.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan",
+		Labels: map[string]string{corev1beta1.TenantNamespaceLabel: "true", corev1beta1.RemoteClusterIDLabel: "milan"}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	written := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "any", Labels: map[string]string{corev1beta1.IdentityTypeLabel: "ControlPlane"}},
+		Data: map[string][]byte{corev1beta1.KubeconfigSecretKey: []byte("x")}}
+	_, err = r.core.CoreV1().Secrets("liqo-tenant-milan").Create(t.Context(), written, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_ = r.sync()
+	require.Contains(t, r.says(), "True CredentialsGiven: the credentials in Secret liqo-tenant-milan/any are used")
+}
+
+func TestOverridesAreFollowed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.enrolled()
+	r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.APIServer.URL = "https://proxy.example" })
+	_ = r.sync()
+	cfg, err := client.FromKubeconfig(r.secret().Data[corev1beta1.KubeconfigSecretKey])
+	require.NoError(t, err)
+	require.Equal(t, "https://proxy.example", cfg.Host)
+	require.Zero(t, r.peer.count(trust.RenewPath))
+}
+
+// An identity that is there is kept good when capacity is no longer wanted: what drains
+// needs it.
+func TestKeptGoodUntilItIsRemoved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.enrolled()
+	r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo })
+	r.pass(lifetime * 6 / 10)
+	_ = r.sync()
+	require.Equal(t, 1, r.peer.count(trust.RenewPath))
+	require.NoError(t, r.core.CoreV1().Secrets("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	_ = r.sync()
+	require.Empty(t, r.says())
+	require.Equal(t, 1, r.peer.count(trust.EnrollPath), "and is not got again")
+}
+
+func TestStandbySaysWhatStands(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	fc := &corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
+	require.Nil(t, r.join.Condition(fc))
+	fc.Status.Conditions = []metav1.Condition{{Type: corev1beta1.ConditionAuthenticated, Status: metav1.ConditionTrue, Reason: corev1beta1.ReasonEnrolled}}
+	require.Equal(t, corev1beta1.ReasonEnrolled, r.join.Condition(fc).Reason)
+	require.NoError(t, r.liqo.CoreV1beta1().ForeignClusters().Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	require.NoError(t, r.sync())
+	require.Zero(t, r.told)
+}

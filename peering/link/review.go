@@ -1,0 +1,212 @@
+package link
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+)
+
+// Review is what the webhook looks at when a ForeignCluster is written.
+type Review struct {
+	// New is what is written, Old what it replaces: nil at the creation.
+	New, Old *corev1beta1.ForeignCluster
+	// Others are the other ForeignClusters of this cluster.
+	Others []*corev1beta1.ForeignCluster
+	// ClusterID is this cluster's id.
+	ClusterID string
+}
+
+// Judge returns why a ForeignCluster is refused, empty if it is not, and what its author
+// should know of it. It is pure. What it refuses has no effect where it gets past the
+// webhook: the status of the ForeignCluster says why.
+func (r Review) Judge() (refused string, warnings []string) {
+	spec := &r.New.Spec
+	if r.Old == nil {
+		if why := r.taken(); why != "" {
+			return why, nil
+		}
+	}
+	if spec.UserName != "" && !corev1beta1.ValidPeerUser(spec.ClusterID, spec.UserName) {
+		return strangeUser(spec.ClusterID, spec.UserName), nil
+	}
+	if err := errors.Join(addresses(spec), request(&spec.Request)); err != nil {
+		return strings.ReplaceAll(err.Error(), "\n", "; "), nil
+	}
+	warnings = append(r.overlaps(), lacking(r.New)...)
+	if r.Old != nil {
+		warnings = append(warnings, edits(r.Old, r.New)...)
+	}
+	return "", warnings
+}
+
+// taken says why no ForeignCluster of that id may be made.
+func (r Review) taken() string {
+	id := r.New.Spec.ClusterID
+	if id == r.ClusterID {
+		return fmt.Sprintf("this cluster itself has the id %s: a cluster is not peered with itself; if the peer has the same id, one of them needs another", id)
+	}
+	for _, other := range r.Others {
+		if other.Spec.ClusterID == id && other.Name != r.New.Name && other.DeletionTimestamp == nil {
+			return fmt.Sprintf("ForeignCluster %s has the clusterID %s already: there is one for each peer; change that one (kubectl edit foreigncluster %s)", other.Name, id, other.Name)
+		}
+	}
+	return ""
+}
+
+// addresses says what is wrong with where the peer is said to be.
+func addresses(spec *corev1beta1.ForeignClusterSpec) error {
+	return errors.Join(
+		goodURL("spec.authUrl", spec.AuthURL, false), goodCA("spec.authCA", spec.AuthCA),
+		goodURL("spec.apiServer.url", spec.APIServer.URL, false), goodCA("spec.apiServer.ca", spec.APIServer.CA),
+		goodURL("spec.apiServer.proxyUrl", spec.APIServer.ProxyURL, true), goodName("spec.apiServer.serverName", spec.APIServer.ServerName),
+	)
+}
+
+// goodURL checks what the schema does not: a URL has a host, and nothing that would be lost
+// or shown to everybody who may read the object. The error names no more than the field.
+func goodURL(field, text string, userAccepted bool) error {
+	if text == "" {
+		return nil
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s is not a URL", field)
+	case u.Hostname() == "":
+		return fmt.Errorf("%s has no host", field)
+	case u.User != nil && !userAccepted:
+		return fmt.Errorf("%s holds a user name: everybody who may read the ForeignCluster sees it, and it is not used", field)
+	case u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("%s ends with a query or a fragment: accepted are scheme, host, port and path", field)
+	}
+	return nil
+}
+
+// goodCA checks that a text is certificates as PEM, and nothing else.
+func goodCA(field, text string) error {
+	if text == "" {
+		return nil
+	}
+	rest, count := []byte(text), 0
+	for {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		if block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return fmt.Errorf("%s holds a %.40q: only certificates are accepted", field, block.Type)
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return fmt.Errorf("%s: certificate %d cannot be read", field, count+1)
+		}
+		count++
+	}
+	if count == 0 || strings.TrimSpace(string(rest)) != "" {
+		return fmt.Errorf("%s takes certificates as PEM (-----BEGIN CERTIFICATE-----)", field)
+	}
+	return nil
+}
+
+func goodName(field, name string) error {
+	if _, err := netip.ParseAddr(name); name == "" || err == nil || len(validation.IsDNS1123Subdomain(name)) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s takes a DNS name or an IP address", field)
+}
+
+// request says what is wrong with what is asked for.
+func request(r *corev1beta1.CapacityRequest) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(r.Resources)) {
+		if q := r.Resources[name]; q.Sign() < 0 {
+			errs = append(errs, fmt.Errorf("spec.request.resources.%s is %s: less than nothing cannot be asked for", name, q.String()))
+		}
+	}
+	for field, set := range map[string]map[string]string{"nodeSelector": r.NodeSelector, "labels": r.Labels} {
+		for _, key := range slices.Sorted(maps.Keys(set)) {
+			for _, why := range slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(set[key])) {
+				errs = append(errs, fmt.Errorf("spec.request.%s, label %.80q: %s", field, key, why))
+			}
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// overlaps warns of peers whose addresses cannot be told apart.
+func (r Review) overlaps() (warnings []string) {
+	if r.Old != nil && slices.Equal(r.Old.Spec.AddressRanges, r.New.Spec.AddressRanges) {
+		return nil
+	}
+	for _, other := range r.Others {
+		if other.Spec.ClusterID == r.New.Spec.ClusterID {
+			continue
+		}
+		for _, ours := range prefixes(r.New) {
+			for _, theirs := range prefixes(other) {
+				if ours.Overlaps(theirs) {
+					warnings = append(warnings, fmt.Sprintf("spec.addressRanges: %s overlaps %s of ForeignCluster %s: endpoints of one of them lead to pods of the other", ours, theirs, other.Name))
+				}
+			}
+		}
+	}
+	slices.Sort(warnings)
+	return warnings[:min(len(warnings), maxOverlaps)]
+}
+
+// maxOverlaps is how many overlaps are told.
+const maxOverlaps = 3
+
+func prefixes(fc *corev1beta1.ForeignCluster) (out []netip.Prefix) {
+	for _, text := range fc.Spec.AddressRanges {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// lacking warns of what is wanted and cannot be had.
+func lacking(fc *corev1beta1.ForeignCluster) (warnings []string) {
+	spec := &fc.Spec
+	if spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes && spec.AuthURL == "" && spec.TokenSecretRef == nil && fc.Status.APIServerURL == "" {
+		warnings = append(warnings, fmt.Sprintf("outgoingPeeringEnabled is Yes, and nothing says how this cluster gets an identity in %s: set authUrl and tokenSecretRef, use liqod peer, put a kubeconfig into a Secret of namespace %s, or let that cluster send a token in return for one (there: liqod peer --both-ways)",
+			spec.ClusterID, corev1beta1.TenantNamespace(spec.ClusterID)))
+	}
+	if spec.AuthURL != "" && spec.TokenSecretRef == nil && spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes && fc.Status.APIServerURL == "" {
+		warnings = append(warnings, "authUrl without tokenSecretRef: the peer gives identities only for a token (liqod token create, there)")
+	}
+	return warnings
+}
+
+// edits tells what a change does beyond what it says, and what it does not.
+func edits(old, fc *corev1beta1.ForeignCluster) (warnings []string) {
+	was, is := &old.Spec, &fc.Spec
+	warn := func(applies bool, text string) {
+		if applies {
+			warnings = append(warnings, text)
+		}
+	}
+	warn(was.UserName != "" && is.UserName == "", "userName is empty now: the peer loses its rights here at once; what it runs here goes on, and cannot be changed by it")
+	warn(was.UserName != "" && is.UserName != "" && was.UserName != is.UserName, "another userName: the identity that the peer has used loses its rights at once, whether or not it has the new one yet")
+	warn(was.IncomingPeeringEnabled != corev1beta1.PeeringNo && is.IncomingPeeringEnabled == corev1beta1.PeeringNo, "incomingPeeringEnabled No: offers to the peer are withdrawn, and it drains what it runs here")
+	warn(was.OutgoingPeeringEnabled != corev1beta1.PeeringNo && is.OutgoingPeeringEnabled == corev1beta1.PeeringNo,
+		"outgoingPeeringEnabled No: virtual nodes that come from offers of the peer are drained and removed; those written by hand stay")
+	moved := was.AuthURL != is.AuthURL || was.AuthCA != is.AuthCA || !equality.Semantic.DeepEqual(was.TokenSecretRef, is.TokenSecretRef)
+	warn(moved && fc.Status.APIServerURL != "", "authUrl, authCA and tokenSecretRef are for the next identity: the one that this cluster has is used until then")
+	warn(fc.Labels[corev1beta1.DiscoveredLabel] != "" && !equality.Semantic.DeepEqual(was, is),
+		"discovery has made this ForeignCluster; now that it is edited, it stays when the record that it was made from goes")
+	return warnings
+}

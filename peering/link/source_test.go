@@ -1,0 +1,191 @@
+package link
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/health/probe"
+)
+
+const (
+	authenticated = corev1beta1.ConditionAuthenticated
+	outgoing      = corev1beta1.ConditionOutgoingPeering
+	incoming      = corev1beta1.ConditionIncomingPeering
+)
+
+func says(status metav1.ConditionStatus, reason string) *metav1.Condition {
+	return &metav1.Condition{Status: status, Reason: reason, Message: "as told"}
+}
+
+// TestRival: another cluster that claims the peer's id is told of, and does the peer no harm.
+func TestRival(t *testing.T) {
+	t.Parallel()
+	f := facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}, clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0)}
+	fc := milan("")
+	fc.Annotations = map[string]string{corev1beta1.RivalUIDAnnotation: "uid-of-another"}
+	fc.Status = f.status(fc)
+	c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionUniqueID)
+	require.NotNil(t, c)
+	require.Equal(t, "False ClaimedByAnother", string(c.Status)+" "+c.Reason)
+	require.Contains(t, c.Message, "UID uid-of-another")
+	require.True(t, meta.IsStatusConditionTrue(fc.Status.Conditions, ready))
+	require.Equal(t, fc.Status, f.status(fc), "nothing is written again")
+	delete(fc.Annotations, corev1beta1.RivalUIDAnnotation)
+	require.Nil(t, meta.FindStatusCondition(f.status(fc).Conditions, corev1beta1.ConditionUniqueID))
+}
+
+func TestReadyOfWhatSourcesTell(t *testing.T) {
+	t.Parallel()
+	up := facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}
+	type told = map[string]*metav1.Condition
+	for name, tc := range map[string]struct {
+		facts facts
+		told  told
+		want  string
+	}{
+		"all true":                        {up, told{authenticated: says("True", "a"), outgoing: says("True", "b"), incoming: says("True", "c")}, "True AllChecksPassed"},
+		"one does not apply":              {up, told{authenticated: says("True", "a"), outgoing: nil}, "True AllChecksPassed"},
+		"refused":                         {up, told{authenticated: says("True", "a"), outgoing: says("False", "Refused")}, "False Refused"},
+		"waiting":                         {up, told{outgoing: says("Unknown", "Pending"), incoming: says("True", "c")}, "Unknown Pending"},
+		"a failure before what waits":     {up, told{authenticated: says("Unknown", "Renewing"), incoming: says("False", "Full")}, "False Full"},
+		"the identity before the rest":    {facts{credentials: true, state: probe.State{Verdict: probe.Down}}, told{authenticated: says("False", "Expired"), outgoing: says("False", "Away")}, "False Expired"},
+		"the API server before offers":    {facts{credentials: true, state: probe.State{Verdict: probe.Down}}, told{authenticated: says("True", "a"), outgoing: says("False", "Away")}, "False APIServerNotReady"},
+		"a token refused, no credentials": {facts{}, told{authenticated: says("False", "TokenRefused")}, "False TokenRefused"},
+		"an identity not in use yet":      {facts{}, told{authenticated: says("True", "a")}, "Unknown NoCredentials"},
+		"a consumer":                      {facts{user: "u", tenant: true}, told{incoming: says("True", "c")}, "True AllChecksPassed"},
+		"a consumer that is given none":   {facts{user: "u", tenant: true}, told{incoming: says("False", "Full")}, "False Full"},
+		"another ForeignCluster of it":    {func() facts { f := up; f.namesakes = []string{"turin"}; return f }(), told{authenticated: says("True", "a")}, "False SameCluster"},
+		"this cluster answers":            {func() facts { f := up; f.ownUID = "u"; return f }(), told{authenticated: says("True", "a")}, "False SelfPeering"},
+		"a problem before all else": {func() facts { f := up; f.problem = problem{"DuplicateClusterID", "two"}; return f }(),
+			told{authenticated: says("False", "x")}, "False DuplicateClusterID"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := tc.facts
+			f.clusterID, f.ownID, f.now, f.told = "milan", "rome", time.Unix(1000, 0), tc.told
+			fc := milan("")
+			fc.Status.Conditions = []metav1.Condition{{Type: outgoing, Status: "True", Reason: "Before"}}
+			got := f.status(fc)
+			c := meta.FindStatusCondition(got.Conditions, ready)
+			require.Equal(t, tc.want, string(c.Status)+" "+c.Reason, c.Message)
+			for kind, want := range tc.told {
+				have := meta.FindStatusCondition(got.Conditions, kind)
+				require.Equal(t, want == nil, have == nil, kind)
+			}
+			fc.Status = got
+			f.now = f.now.Add(time.Hour)
+			require.Equal(t, got, f.status(fc), "the same facts give the same status")
+		})
+	}
+}
+
+func TestOwnUIDIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	f := facts{clusterID: "milan", ownID: "rome", credentials: true, uid: "u", ownUID: "u", state: probe.State{Verdict: probe.Up}}
+	require.Empty(t, f.status(milan("")).ClusterUID)
+}
+
+func TestVersionOfThePeer(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{"": "", "1.2.3": "1.2.3", "1\n2\x00é3": "123", strings.Repeat("9", 100): strings.Repeat("9", maxVersion)} {
+		fc := milan("")
+		fc.Annotations = map[string]string{corev1beta1.PeerVersionAnnotation: said}
+		require.Equal(t, want, facts{clusterID: "milan", ownID: "rome"}.status(fc).Version)
+	}
+}
+
+func TestFoundByDiscovery(t *testing.T) {
+	t.Parallel()
+	fc := milan("")
+	fc.Labels = map[string]string{corev1beta1.DiscoveredLabel: corev1beta1.DiscoveredByDNS}
+	f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0)}
+	require.Equal(t, corev1beta1.ReasonNotPeered, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
+	f.user, f.tenant = "liqo.io:peer:milan:1", true
+	require.Equal(t, corev1beta1.ReasonAllChecksPassed, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
+}
+
+// source is a Source that says the same of every peer.
+type source struct {
+	mu   sync.Mutex
+	says *metav1.Condition
+	told func(string)
+}
+
+func (s *source) Condition(*corev1beta1.ForeignCluster) *metav1.Condition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.says
+}
+
+func (s *source) Subscribe(f func(string)) { s.told = f }
+
+func (s *source) set(c *metav1.Condition) {
+	s.mu.Lock()
+	s.says = c
+	s.mu.Unlock()
+	s.told("milan")
+}
+
+func TestSource(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
+	s := &source{}
+	w.conditions.AddSource(incoming, s)
+	w.run()
+	w.awaits(ready, "True AllChecksPassed")
+	s.set(says("Unknown", "Waiting"))
+	w.awaits(incoming, "Unknown Waiting")
+	w.awaits(ready, "Unknown Waiting")
+	s.set(says("True", "Offered"))
+	w.awaits(ready, "True AllChecksPassed")
+	s.set(nil)
+	w.awaits(ready, "True AllChecksPassed")
+	w.eventually("it does not apply", func() bool {
+		return meta.FindStatusCondition(w.cluster("milan").Status.Conditions, incoming) == nil
+	})
+	require.Nil(t, Standing(w.cluster("milan"), incoming))
+	require.Equal(t, "AllChecksPassed", Standing(w.cluster("milan"), ready).Reason)
+}
+
+// TestSelf: a cluster is not peered with itself, under its own id or under another one.
+func TestSelf(t *testing.T) {
+	t.Parallel()
+	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid-of-rome"}}
+	self := milan("liqo.io:peer:rome:1")
+	self.Name, self.Spec.ClusterID = "rome", "rome"
+	w := newWorld(t, own, tenant("rome"), tenant("milan"), self, milan(""), secret("milan", "milan", "config"))
+	p := newPeer("uid-of-rome")
+	w.addPeer("config", p)
+	w.run()
+	w.awaits(ready, "False SelfPeering")
+	w.eventually("by its id", func() bool { return w.is("rome", ready, "False SelfPeering") })
+	require.Empty(t, w.cluster("milan").Status.ClusterUID)
+	require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", p.core), ErrSelf)
+	require.ErrorIs(t, w.conditions.Identity(t.Context(), "rome", p.core), ErrSelf)
+	w.settled()
+	all, err := w.core.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, all.Items, "a cluster has no rights in itself")
+}
+
+// TestSameClusterTwice: one cluster recorded under two ids says so on both.
+func TestSameClusterTwice(t *testing.T) {
+	t.Parallel()
+	turin := milan("")
+	turin.Name, turin.Spec.ClusterID = "turin", "turin"
+	w := newWorld(t, tenant("milan"), tenant("turin"), milan(""), turin, secret("milan", "milan", "one"), secret("turin", "turin", "two"))
+	w.addPeer("one", newPeer("uid-1"))
+	w.addPeer("two", newPeer("uid-1"))
+	w.run()
+	for _, name := range []string{"milan", "turin"} {
+		w.eventually(name, func() bool { return w.is(name, ready, "False SameCluster") })
+	}
+}

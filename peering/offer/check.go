@@ -1,0 +1,134 @@
+package offer
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+)
+
+const (
+	// mostOf bounds an amount: a thousand of them stay within an int64. CPUs are counted in
+	// thousandths.
+	mostOf    = math.MaxInt64 / 1000
+	mostCPUOf = mostOf / 1000
+	// mostResources bounds their number.
+	mostResources = 64
+	// longestImage bounds the names of an image.
+	longestImage = 4096
+)
+
+// given are labels in reserved domains that may all the same be given to a virtual node:
+// they say where it is, and of what kind.
+var given = []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZone, corev1.LabelInstanceTypeStable, offloadingv1beta1.ProviderLabel}
+
+// reserved reports whether a label says something that the consumer's cluster, or liqod,
+// builds on: a peer must not pretend it.
+func reserved(key string) bool {
+	domain, _, ok := strings.Cut(key, "/")
+	if !ok || slices.Contains(given, key) {
+		return false
+	}
+	return slices.ContainsFunc([]string{"kubernetes.io", "k8s.io", "liqo.io"}, func(d string) bool {
+		return domain == d || strings.HasSuffix(domain, "."+d)
+	})
+}
+
+// checkOffer says why a virtual node cannot be made of an offer. The provider is another
+// organisation: nothing of what it writes is taken on trust.
+func checkOffer(clusterID, provider string, o *sharingv1alpha1.ResourceOffer) error {
+	s := &o.Spec
+	switch {
+	case s.ConsumerClusterID != clusterID || s.ProviderClusterID != provider:
+		return fmt.Errorf("it is an offer of %q to %q; expected is one of %s to %s", s.ProviderClusterID, s.ConsumerClusterID, provider, clusterID)
+	case !sharingv1alpha1.ValidOfferName(provider, o.Name):
+		return fmt.Errorf("its name is %s; %s is accepted, and %s-<n> from 2 to %d", o.Name, provider, provider, sharingv1alpha1.MaxVirtualNodes)
+	}
+	return errors.Join(checkResources(s.ResourceQuota.Hard), checkLabels("labels", s.Labels), reservedLabels(s.Labels), checkLabels("nodeSelector", s.NodeSelector),
+		checkClasses("storageClasses", s.StorageClasses), checkClasses("ingressClasses", s.IngressClasses),
+		checkLoadBalancerClasses(s.LoadBalancerClasses), checkImages(s.Images))
+}
+
+// checkRequest says what a consumer cannot ask for.
+func checkRequest(r *corev1beta1.CapacityRequest) error {
+	return errors.Join(checkResources(r.Resources), checkLabels("labels", r.Labels), reservedLabels(r.Labels), checkLabels("nodeSelector", r.NodeSelector),
+		checkClasses("storageClasses", r.StorageClasses), checkClasses("ingressClasses", r.IngressClasses), checkLoadBalancerClasses(r.LoadBalancerClasses))
+}
+
+func checkResources(list corev1.ResourceList) error {
+	if len(list) > mostResources {
+		return fmt.Errorf("it has %d resources; %d are accepted", len(list), mostResources)
+	}
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		amount, most := list[name], int64(mostOf)
+		if name == corev1.ResourceCPU {
+			most = mostCPUOf
+		}
+		switch {
+		case len(validation.IsQualifiedName(string(name))) > 0:
+			return fmt.Errorf("resource %.80q: a name such as cpu or example.com/gpu is accepted", name)
+		case amount.Sign() < 0 || amount.AsApproximateFloat64() > float64(most):
+			return fmt.Errorf("resource %s: %s is not accepted: from 0 to %d is", name, amount.String(), most)
+		}
+	}
+	return nil
+}
+
+func checkLabels(what string, labels map[string]string) error {
+	if errs := metav1validation.ValidateLabels(labels, field.NewPath(what)); len(errs) > 0 {
+		return errs.ToAggregate()
+	}
+	return nil
+}
+
+func reservedLabels(labels map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if reserved(key) {
+			return fmt.Errorf("label %s is not accepted on a virtual node: of the labels of Kubernetes and of liqod only %s are", key, strings.Join(given, ", "))
+		}
+	}
+	return nil
+}
+
+func checkClasses(what string, names []string) error {
+	for _, name := range names {
+		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+			return fmt.Errorf("%s: %.80q is not the name of a class", what, name)
+		}
+	}
+	return nil
+}
+
+// checkLoadBalancerClasses checks names that are written as those of labels.
+func checkLoadBalancerClasses(names []string) error {
+	for _, name := range names {
+		if len(validation.IsQualifiedName(name)) > 0 {
+			return fmt.Errorf("loadBalancerClasses: %.80q is not the name of a class", name)
+		}
+	}
+	return nil
+}
+
+func checkImages(images []corev1.ContainerImage) error {
+	for _, image := range images {
+		length := 0
+		for _, name := range image.Names {
+			length += len(name)
+		}
+		if len(image.Names) == 0 || length > longestImage || image.SizeBytes < 0 {
+			return fmt.Errorf("images: one with %d names of %d characters and %d bytes is not accepted", len(image.Names), length, image.SizeBytes)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package offer
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/peering/link"
+)
+
+// Reasons of the conditions OutgoingPeering and IncomingPeering of a ForeignCluster, beside
+// those of the request and the offers.
+const (
+	// ReasonNotAsked says that the provider could not be asked yet.
+	ReasonNotAsked = "NotAsked"
+	// ReasonNotAnswered says that the other cluster has not answered yet.
+	ReasonNotAnswered = "NotAnswered"
+	// ReasonRequestRefused says that the provider gives nothing.
+	ReasonRequestRefused = "RequestRefused"
+	// ReasonOfferNotUsed says that there are offers, and none is used.
+	ReasonOfferNotUsed = "OfferNotUsed"
+)
+
+// Direction tells of one direction of the peerings. It implements link.Source, and is safe
+// for concurrent use.
+type Direction struct {
+	clusterID string
+	policy    link.Policy
+	outgoing  bool
+	requests  sharinginformers.ResourceRequestInformer
+	offers    sharinginformers.ResourceOfferInformer
+	nodes     offloadinginformers.VirtualNodeInformer // of the outgoing one; else nil
+
+	mu   sync.Mutex
+	told []func(clusterID string)
+}
+
+// NewOutgoing tells whether this cluster uses capacity of its peers.
+func NewOutgoing(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer, nodes offloadinginformers.VirtualNodeInformer) (*Direction, error) {
+	return newDirection(&Direction{clusterID: clusterID, policy: policy, outgoing: true, requests: requests, offers: offers, nodes: nodes})
+}
+
+// NewIncoming tells whether the peers use capacity of this cluster.
+func NewIncoming(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer) (*Direction, error) {
+	return newDirection(&Direction{clusterID: clusterID, policy: policy, requests: requests, offers: offers})
+}
+
+func newDirection(d *Direction) (*Direction, error) {
+	tell := func(obj any) {
+		if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = t.Obj
+		}
+		d.mu.Lock()
+		told := slices.Clone(d.told)
+		d.mu.Unlock()
+		for _, key := range tenantKey(obj) {
+			for _, f := range told {
+				f(key.Name)
+			}
+		}
+	}
+	handler := cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, after any) { tell(after) }, DeleteFunc: tell}
+	for _, inf := range d.informers() {
+		if _, err := inf.AddEventHandler(handler); err != nil {
+			return nil, fmt.Errorf("watching what is negotiated: %w", err)
+		}
+	}
+	return d, nil
+}
+
+// informers are those that what is told comes from.
+func (d *Direction) informers() []cache.SharedIndexInformer {
+	out := []cache.SharedIndexInformer{d.requests.Informer(), d.offers.Informer()}
+	if d.outgoing {
+		out = append(out, d.nodes.Informer())
+	}
+	return out
+}
+
+// Subscribe makes f be called with a peer's id each time that what is to be said of it may
+// have changed.
+func (d *Direction) Subscribe(f func(clusterID string)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told = append(d.told, f)
+}
+
+// Condition returns what is to be said of a peer; nil where the direction is not wanted, or,
+// for the incoming one, not used.
+func (d *Direction) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
+	kind, wanted := corev1beta1.ConditionIncomingPeering, true
+	if d.outgoing {
+		kind, wanted = corev1beta1.ConditionOutgoingPeering, link.OutgoingWanted(fc, d.policy)
+	}
+	if !wanted {
+		return nil
+	}
+	if slices.ContainsFunc(d.informers(), func(inf cache.SharedIndexInformer) bool { return !inf.HasSynced() }) {
+		return link.Standing(fc, kind)
+	}
+	namespace, provider := corev1beta1.TenantNamespace(fc.Spec.ClusterID), d.clusterID
+	if d.outgoing {
+		provider = fc.Spec.ClusterID
+	}
+	request, err := d.requests.Lister().ResourceRequests(namespace).Get(provider)
+	if err != nil || replicated(request) == d.outgoing {
+		request = nil
+	}
+	all, err := d.offers.Lister().ResourceOffers(namespace).List(labels.Everything())
+	if err != nil {
+		return link.Standing(fc, kind)
+	}
+	offers := slices.DeleteFunc(slices.Clone(all), func(o *sharingv1alpha1.ResourceOffer) bool { return replicated(o) != d.outgoing })
+	slices.SortFunc(offers, func(a, b *sharingv1alpha1.ResourceOffer) int { return strings.Compare(a.Name, b.Name) })
+	if d.outgoing {
+		return outgoing(fc.Spec.ClusterID, request, offers, func(name string) bool {
+			_, err := d.nodes.Lister().VirtualNodes(namespace).Get(name)
+			return err == nil
+		})
+	}
+	return incoming(fc.Spec.ClusterID, request, offers)
+}
+
+func no(reason, format string, args ...any) *metav1.Condition {
+	return &metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// outgoing tells of the use of a provider: of an offer that was accepted once its virtual
+// node is there, which is made after. What the provider says is quoted, never its reasons:
+// those have a form that the API insists on.
+func outgoing(provider string, request *sharingv1alpha1.ResourceRequest, offers []*sharingv1alpha1.ResourceOffer, made func(virtualNode string) bool) *metav1.Condition {
+	var used, unused []string
+	for _, o := range offers {
+		accepted := o.Status.Phase == sharingv1alpha1.OfferAccepted
+		switch {
+		case accepted && made(o.Status.VirtualNode):
+			used = append(used, o.Status.VirtualNode)
+		case accepted:
+			unused = append(unused, fmt.Sprintf("%s: virtual node %s is being made", o.Name, o.Status.VirtualNode))
+		default:
+			unused = append(unused, o.Name+": "+cmp.Or(o.Status.Message, "it has just come, and is being judged"))
+		}
+	}
+	switch {
+	case len(used) > 0:
+		return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonAccepted, Message: "cluster " + provider + " is used as virtual node " + strings.Join(used, ", ")}
+	case request == nil:
+		return no(ReasonNotAsked, "cluster %s has not been asked for capacity yet: that takes credentials for it", provider)
+	case request.Status.Reason == sharingv1alpha1.ReasonReplicationFailed:
+		return no(sharingv1alpha1.ReasonReplicationFailed, "%s", request.Status.Message)
+	case request.Status.Phase == sharingv1alpha1.RequestRefused:
+		return no(ReasonRequestRefused, "%s", request.Status.Message)
+	case len(unused) > 0:
+		return no(ReasonOfferNotUsed, "%s", strings.Join(unused, "; "))
+	case request.Status.Phase == sharingv1alpha1.RequestManualActionRequired:
+		return no(ReasonApprovalRequired, "%s", request.Status.Message)
+	case request.Status.Phase == sharingv1alpha1.RequestOffered:
+		return no(ReasonOfferNotUsed, "cluster %s has made an offer, which is being fetched", provider)
+	}
+	return no(ReasonNotAnswered, "cluster %s has not answered the request yet", provider)
+}
+
+// incoming tells of the use by a consumer; nil if that has not asked, and has nothing.
+func incoming(consumer string, request *sharingv1alpha1.ResourceRequest, offers []*sharingv1alpha1.ResourceOffer) *metav1.Condition {
+	used, ending := 0, 0
+	var unused []string
+	for _, o := range offers {
+		switch {
+		case o.Spec.WithdrawalTimestamp != nil && inUse(o):
+			ending++
+		case o.Status.Phase == sharingv1alpha1.OfferAccepted && o.Spec.Approved:
+			used++
+		case o.Status.Message != "":
+			unused = append(unused, fmt.Sprintf("%s: %s", o.Name, o.Status.Message))
+		}
+	}
+	switch {
+	case used > 0:
+		return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonAccepted, Message: fmt.Sprintf("cluster %s uses %d of %d offers", consumer, used, len(offers))}
+	case ending > 0:
+		return no(ReasonWithdrawn, "cluster %s has %d offer(s) to give back, and is asked to drain its pods", consumer, ending)
+	case request == nil:
+		return nil
+	case request.Status.Phase == sharingv1alpha1.RequestRefused && request.Status.Reason != "":
+		return no(request.Status.Reason, "%s", request.Status.Message)
+	case request.Status.Phase == sharingv1alpha1.RequestManualActionRequired:
+		return no(ReasonApprovalRequired, "%s", request.Status.Message)
+	case len(unused) > 0:
+		return no(ReasonOfferNotUsed, "%s", strings.Join(unused, "; "))
+	}
+	return no(ReasonNotAnswered, "cluster %s has not taken the offer yet", consumer)
+}

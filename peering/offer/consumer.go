@@ -1,0 +1,384 @@
+package offer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
+	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	sharinglisters "github.com/liqod/liqod/api/generated/listers/sharing/v1alpha1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/peering/link"
+)
+
+// cacheDelay is how long a cache is given to catch up with what a live read has shown.
+const cacheDelay = time.Second
+
+// ConsumerConfig configures a Consumer.
+type ConsumerConfig struct {
+	// ClusterID is this cluster's id.
+	ClusterID string
+	// Liqo is a client of this cluster.
+	Liqo versioned.Interface
+
+	// The informers are of this cluster and of all namespaces.
+	ForeignClusters informers.ForeignClusterInformer
+	VirtualNodes    offloadinginformers.VirtualNodeInformer
+	Requests        sharinginformers.ResourceRequestInformer
+	Offers          sharinginformers.ResourceOfferInformer
+
+	// Credentials returns the name of the Secret, in the tenant namespace of a peer, that
+	// leads there; false while there is none that can be used. Whoever implements it calls
+	// Changed.
+	Credentials func(clusterID string) (secret string, ok bool)
+	// Outgoing decides where ForeignClusters leave it open, Accept who accepts offers.
+	Outgoing link.Policy
+	Accept   AcceptMode
+
+	Clock clock.PassiveClock
+	Log   *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Consumer asks the peers for capacity whose capacity is wanted, and makes virtual nodes of
+// what they offer. Keys are cluster ids.
+type Consumer struct {
+	*loop.Loop
+	cfg      ConsumerConfig
+	clusters listers.ForeignClusterLister
+	nodes    offloadinglisters.VirtualNodeLister
+	requests sharinglisters.ResourceRequestLister
+	offers   sharinglisters.ResourceOfferLister
+}
+
+// NewConsumer registers with the informers and starts nothing.
+func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
+	c := &Consumer{cfg: cfg, clusters: cfg.ForeignClusters.Lister(), nodes: cfg.VirtualNodes.Lister(), requests: cfg.Requests.Lister(), offers: cfg.Offers.Lister()}
+	c.Loop = loop.New(loop.Config{Name: "consumer", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.ForeignClusters.Informer(), clusterKey},
+		{cfg.VirtualNodes.Informer(), tenantKey},
+		{cfg.Requests.Informer(), tenantKey},
+		{cfg.Offers.Informer(), tenantKey},
+	} {
+		if _, err := c.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Changed tells that the credentials for a peer may have come, changed or gone. It returns
+// at once and may be called at any time.
+func (c *Consumer) Changed(clusterID string) { c.Wake(loop.Key{Name: clusterID}) }
+
+func clusterKey(obj any) []loop.Key {
+	fc, ok := obj.(*corev1beta1.ForeignCluster)
+	if !ok {
+		return nil
+	}
+	return []loop.Key{{Name: fc.Spec.ClusterID}}
+}
+
+// tenantKey returns the peer whose tenant namespace an object stands in.
+func tenantKey(obj any) []loop.Key {
+	m, ok := obj.(metav1.Object)
+	if !ok {
+		return nil
+	}
+	if id := peerOf(m.GetNamespace()); id != "" {
+		return []loop.Key{{Name: id}}
+	}
+	return nil
+}
+
+// replicated reports whether an object is the copy of a peer's.
+func replicated(o metav1.Object) bool {
+	return o.GetLabels()[offloadingv1beta1.ReplicatedLabel] == "true"
+}
+
+// state is what there is of one provider.
+type state struct {
+	provider string
+	wanted   bool
+	asked    corev1beta1.CapacityRequest
+	secret   string
+	request  *sharingv1alpha1.ResourceRequest
+	offers   []*sharingv1alpha1.ResourceOffer
+	nodes    map[string]*offloadingv1beta1.VirtualNode
+}
+
+func (c *Consumer) sync(ctx context.Context, key loop.Key) error {
+	s, ambiguous, err := c.gather(key.Name)
+	if err != nil || ambiguous {
+		return err
+	}
+	if !s.wanted && s.holds() {
+		// Nothing is given up because a cache is behind.
+		wanted, err := c.Wanted(ctx, s.provider)
+		if err != nil {
+			return err
+		}
+		if wanted {
+			return loop.After(cacheDelay)
+		}
+	}
+	errs := []error{c.ask(ctx, s)}
+	var again time.Duration
+	for _, o := range s.offers {
+		next, err := c.treat(ctx, s, o)
+		errs = append(errs, err)
+		if next > 0 && (again == 0 || next < again) {
+			again = next
+		}
+	}
+	errs = append(errs, c.orphans(ctx, s))
+	if err := errors.Join(errs...); err != nil || again == 0 {
+		return err
+	}
+	return loop.After(again)
+}
+
+// gather reads the state of one provider from the caches. Where two ForeignClusters speak
+// for the same cluster it is ambiguous: all stays as it is.
+func (c *Consumer) gather(provider string) (s state, ambiguous bool, err error) {
+	s = state{provider: provider, nodes: map[string]*offloadingv1beta1.VirtualNode{}}
+	all, err := c.clusters.List(labels.Everything())
+	if err != nil {
+		return s, false, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	fcs := of(all, provider)
+	if len(fcs) > 1 {
+		return s, true, nil
+	}
+	if len(fcs) == 1 {
+		s.wanted, s.asked = link.OutgoingWanted(fcs[0], c.cfg.Outgoing), fcs[0].Spec.Request
+	}
+	s.secret, _ = c.cfg.Credentials(provider)
+	namespace := corev1beta1.TenantNamespace(provider)
+	request, err := c.requests.ResourceRequests(namespace).Get(provider)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return s, false, fmt.Errorf("reading the ResourceRequest: %w", err)
+	}
+	if err == nil && !replicated(request) {
+		s.request = request
+	}
+	offers, err := c.offers.ResourceOffers(namespace).List(labels.Everything())
+	if err != nil {
+		return s, false, fmt.Errorf("listing ResourceOffers: %w", err)
+	}
+	for _, o := range offers {
+		if replicated(o) {
+			s.offers = append(s.offers, o)
+		}
+	}
+	nodes, err := c.nodes.VirtualNodes(namespace).List(labels.Everything())
+	if err != nil {
+		return s, false, fmt.Errorf("listing VirtualNodes: %w", err)
+	}
+	for _, vn := range nodes {
+		s.nodes[vn.Name] = vn
+	}
+	return s, false, nil
+}
+
+// of returns the ForeignClusters of a cluster that are not being deleted.
+func of(all []*corev1beta1.ForeignCluster, clusterID string) (out []*corev1beta1.ForeignCluster) {
+	for _, fc := range all {
+		if fc.Spec.ClusterID == clusterID && fc.DeletionTimestamp == nil {
+			out = append(out, fc)
+		}
+	}
+	return out
+}
+
+// holds reports whether there is anything that goes when the provider is not wanted.
+func (s state) holds() bool {
+	if s.request != nil && s.request.DeletionTimestamp == nil {
+		return true
+	}
+	for _, vn := range s.nodes {
+		if ours(vn) && vn.DeletionTimestamp == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Wanted reports, by a live read, whether capacity of a peer is wanted.
+func (c *Consumer) Wanted(ctx context.Context, clusterID string) (bool, error) {
+	list, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("confirming that capacity of %s is not wanted: %w", clusterID, err)
+	}
+	for i := range list.Items {
+		if fc := &list.Items[i]; fc.Spec.ClusterID == clusterID && link.OutgoingWanted(fc, c.cfg.Outgoing) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ask keeps the request as the ForeignCluster says. Without credentials none is made; one
+// that is there stays.
+func (c *Consumer) ask(ctx context.Context, s state) error {
+	requests := c.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(s.provider))
+	spec := sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: c.cfg.ClusterID, ProviderClusterID: s.provider, CapacityRequest: s.asked}
+	switch {
+	case s.request != nil && s.request.DeletionTimestamp != nil:
+		return nil // made again when it is gone
+	case !s.wanted && s.request != nil:
+		if err := requests.Delete(ctx, s.request.Name, apply.DeleteUID(s.request)); apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("withdrawing ResourceRequest %s: %w", s.provider, err)
+		}
+	case s.wanted && s.request == nil && s.secret != "":
+		want := &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: s.provider, Namespace: corev1beta1.TenantNamespace(s.provider),
+			Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: s.provider}}, Spec: spec}
+		if _, err := requests.Create(ctx, want, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating ResourceRequest %s: %w", s.provider, err)
+		}
+	case s.wanted && s.request != nil && !equality.Semantic.DeepEqual(s.request.Spec, spec):
+		next := s.request.DeepCopy()
+		next.Spec = spec
+		if _, err := requests.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("updating ResourceRequest %s: %w", s.provider, err)
+		}
+	}
+	return nil
+}
+
+// treat does what is decided about one offer. It returns when to look at it again.
+func (c *Consumer) treat(ctx context.Context, s state, o *sharingv1alpha1.ResourceOffer) (time.Duration, error) {
+	if o.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	r := received{clusterID: c.cfg.ClusterID, provider: s.provider, offer: o, node: s.nodes[o.Name],
+		wanted: s.wanted, secret: s.secret, mode: c.cfg.Accept, now: c.cfg.Clock.Now()}
+	if r.node == nil && o.Status.VirtualNode != "" {
+		node, err := c.live(ctx, o)
+		if err != nil {
+			return 0, err
+		}
+		r.node = node
+	}
+	p := r.decide()
+	if p.wait {
+		return p.again, nil
+	}
+	// What says that the offer is used is written before, what says that it is no longer, after.
+	if err := c.answer(ctx, o, p.status); err != nil {
+		return 0, err
+	}
+	switch {
+	case p.drain && r.node.DeletionTimestamp == nil:
+		if err := c.drain(ctx, r.node); err != nil {
+			return 0, err
+		}
+	case p.keep:
+		if err := c.keep(ctx, r); err != nil {
+			return 0, err
+		}
+	}
+	return p.again, nil
+}
+
+// live reads the virtual node of an offer, which the cache does not show; nil if it is gone.
+func (c *Consumer) live(ctx context.Context, o *sharingv1alpha1.ResourceOffer) (*offloadingv1beta1.VirtualNode, error) {
+	node, err := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading VirtualNode %s: %w", o.Name, err)
+	}
+	return node, nil
+}
+
+// answer writes what has become of an offer, if it is new.
+func (c *Consumer) answer(ctx context.Context, o *sharingv1alpha1.ResourceOffer, status sharingv1alpha1.ResourceOfferStatus) error {
+	status.ObservedGeneration = o.Generation
+	if status == o.Status {
+		return nil
+	}
+	next := o.DeepCopy()
+	next.Status = status
+	_, err := c.cfg.Liqo.SharingV1alpha1().ResourceOffers(o.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("writing the status of ResourceOffer %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+func (c *Consumer) drain(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
+	c.cfg.Log.Info("virtual node of an offer goes", zap.String("virtualNode", vn.Name), zap.String("peer", vn.Spec.ClusterID))
+	err := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Delete(ctx, vn.Name, apply.DeleteUID(vn))
+	if apply.IgnoreGone(err) != nil {
+		return fmt.Errorf("deleting VirtualNode %s: %w", vn.Name, err)
+	}
+	return nil
+}
+
+// keep makes the virtual node of an offer, or makes the one that is there as it says. One
+// that is going is made again when it is gone.
+func (c *Consumer) keep(ctx context.Context, r received) error {
+	nodes := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(r.offer.Namespace)
+	if r.node == nil {
+		if _, err := nodes.Create(ctx, virtualNode(nil, r.offer, r.secret), metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating VirtualNode %s: %w", r.offer.Name, err)
+		}
+		return nil
+	}
+	secret := r.secret
+	if secret == "" { // for the moment
+		secret = r.node.Spec.KubeconfigSecretRef.Name
+	}
+	next := virtualNode(r.node, r.offer, secret)
+	if r.node.DeletionTimestamp != nil || sameNode(next, r.node) {
+		return nil
+	}
+	if _, err := nodes.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("updating VirtualNode %s: %w", next.Name, err)
+	}
+	return nil
+}
+
+// orphans removes virtual nodes of offers that are gone, if nothing of the provider is
+// wanted. Else somebody has deleted the offer here, and it comes again.
+func (c *Consumer) orphans(ctx context.Context, s state) error {
+	if s.wanted {
+		return nil
+	}
+	offered := map[string]bool{}
+	for _, o := range s.offers {
+		offered[o.Name] = true
+	}
+	var errs []error
+	for name, vn := range s.nodes {
+		if ours(vn) && !offered[name] && vn.DeletionTimestamp == nil {
+			errs = append(errs, c.drain(ctx, vn))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,554 @@
+package offer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
+	storageinformers "k8s.io/client-go/informers/storage/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/link"
+)
+
+const (
+	// settleDelay is how long changes of what is free are gathered before offers follow.
+	settleDelay = time.Second
+	// missedHold is how long a request that is gone counts as there while what it has got is
+	// in use: one that somebody has deleted here is made again by the consumer, if that can
+	// reach us.
+	missedHold = 10 * time.Second
+	// usageDelay is how soon a sync that needs the pods of the cluster looks again.
+	usageDelay = 100 * time.Millisecond
+)
+
+// ProviderConfig configures a Provider.
+type ProviderConfig struct {
+	// ClusterID is this cluster's id.
+	ClusterID string
+	// Core and Liqo are clients of this cluster.
+	Core kubernetes.Interface
+	Liqo versioned.Interface
+
+	// The informers are of this cluster and of all namespaces.
+	ForeignClusters informers.ForeignClusterInformer
+	Requests        sharinginformers.ResourceRequestInformer
+	Offers          sharinginformers.ResourceOfferInformer
+	Quotas          offloadinginformers.QuotaInformer
+	Nodes           coreinformers.NodeInformer
+	StorageClasses  storageinformers.StorageClassInformer
+	IngressClasses  networkinginformers.IngressClassInformer
+
+	// Policy says what is shared, Incoming with whom, where ForeignClusters leave it open.
+	Policy   Policy
+	Incoming link.Policy
+
+	Clock clock.PassiveClock
+	Log   *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Provider answers the requests of consumers, and keeps the Quotas that bound what they are
+// offered. Keys are cluster ids. One key is worked on at a time, and what is offered to
+// others is read from the API server before an offer is written: nothing is offered twice.
+type Provider struct {
+	loop    *loop.Loop
+	cfg     ProviderConfig
+	usage   *usage
+	running atomic.Bool
+
+	mu     sync.Mutex
+	missed map[string]time.Time // when the request of a consumer was first missed
+}
+
+// NewProvider registers with the informers and starts nothing.
+func NewProvider(cfg ProviderConfig) (*Provider, error) {
+	p := &Provider{cfg: cfg, missed: map[string]time.Time{}}
+	p.usage = &usage{core: cfg.Core, changed: p.capacityChanged}
+	p.loop = loop.New(loop.Config{Name: "provider", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.ForeignClusters.Informer(), clusterKey},
+		{cfg.Requests.Informer(), tenantKey},
+		{cfg.Offers.Informer(), tenantKey},
+		{cfg.Quotas.Informer(), tenantKey},
+		{cfg.StorageClasses.Informer(), p.everyConsumer},
+		{cfg.IngressClasses.Informer(), p.everyConsumer},
+	} {
+		if _, err := p.loop.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	_, err := cfg.Nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { p.capacityChanged() },
+		UpdateFunc: func(before, after any) {
+			a, isNode := before.(*corev1.Node)
+			b, areNodes := after.(*corev1.Node)
+			if isNode && areNodes && sameCapacity(a, b) {
+				return
+			}
+			p.capacityChanged()
+		},
+		DeleteFunc: func(any) { p.capacityChanged() },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching Nodes: %w", err)
+	}
+	return p, nil
+}
+
+// sameCapacity reports whether two states of a node are one for those who share it.
+func sameCapacity(a, b *corev1.Node) bool {
+	return enroll.TakesPods(a) == enroll.TakesPods(b) && maps.Equal(a.Labels, b.Labels) &&
+		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
+}
+
+// Run works until ctx is done. It may be called again.
+func (p *Provider) Run(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Nodes.Informer().HasSynced) {
+		return nil
+	}
+	p.running.Store(true)
+	err := p.loop.Run(ctx, 1) // one: decisions depend on each other
+	p.running.Store(false)
+	p.usage.end()
+	return err
+}
+
+// consumers are the peers that anything has been asked by, or offered to.
+func (p *Provider) consumers() []loop.Key {
+	seen := map[string]bool{}
+	for _, inf := range []cache.SharedIndexInformer{p.cfg.Requests.Informer(), p.cfg.Offers.Informer()} {
+		for _, obj := range inf.GetStore().List() {
+			for _, key := range tenantKey(obj) {
+				seen[key.Name] = true
+			}
+		}
+	}
+	var keys []loop.Key
+	for id := range seen {
+		keys = append(keys, loop.Key{Name: id})
+	}
+	return keys
+}
+
+func (p *Provider) everyConsumer(any) []loop.Key { return p.consumers() }
+
+// capacityChanged has all offers looked at again, soon.
+func (p *Provider) capacityChanged() {
+	if !p.running.Load() {
+		return
+	}
+	for _, key := range p.consumers() {
+		p.loop.AddAfter(key, settleDelay)
+	}
+}
+
+// world is what is read of the API, from the caches or live.
+type world struct {
+	request *sharingv1alpha1.ResourceRequest // of the consumer; nil if there is none
+	cluster *corev1beta1.ForeignCluster      // the record of the consumer; nil if there is none
+	unclear bool                             // there are several
+	offers  []*sharingv1alpha1.ResourceOffer // of this cluster, to all
+	quotas  []*offloadingv1beta1.Quota       // made for offers, of all
+}
+
+func (p *Provider) sync(ctx context.Context, key loop.Key) error {
+	consumer := key.Name
+	w, err := p.cached(consumer)
+	if err != nil || w.unclear { // who mends that wakes us
+		return err
+	}
+	d, ready, err := p.decide(ctx, consumer, w)
+	if err != nil || !ready {
+		return orAfter(err, usageDelay)
+	}
+	changes := p.changes(consumer, w, d)
+	if !changes.any() {
+		return p.again(consumer, w)
+	}
+	// The caches may be behind, and others' offers count.
+	if w, err = p.live(ctx, consumer); err != nil || w.unclear {
+		return err
+	}
+	if w.request == nil && slices.ContainsFunc(w.of(consumer), inUse) {
+		if wait := p.missing(consumer); wait > 0 {
+			return loop.After(wait)
+		}
+	}
+	if d, ready, err = p.decide(ctx, consumer, w); err != nil || !ready {
+		return orAfter(err, usageDelay)
+	}
+	if err := p.write(ctx, consumer, p.changes(consumer, w, d)); err != nil {
+		return err
+	}
+	return p.again(consumer, w)
+}
+
+func orAfter(err error, d time.Duration) error {
+	if err != nil {
+		return err
+	}
+	return loop.After(d)
+}
+
+// again asks for another look when an offer is to be prolonged, or has ended.
+func (p *Provider) again(consumer string, w world) error {
+	if w.request != nil {
+		p.mu.Lock()
+		delete(p.missed, consumer)
+		p.mu.Unlock()
+	}
+	now, next := p.cfg.Clock.Now(), time.Duration(0)
+	for _, o := range w.of(consumer) {
+		if o.Spec.ExpirationTime == nil || o.Spec.WithdrawalTimestamp != nil {
+			continue
+		}
+		left := o.Spec.ExpirationTime.Sub(now)
+		if p.cfg.Policy.Expiration > 0 {
+			left -= p.cfg.Policy.Expiration / 2
+		}
+		if left = max(left, time.Second); next == 0 || left < next {
+			next = left
+		}
+	}
+	if next == 0 {
+		return nil
+	}
+	return loop.After(next)
+}
+
+// missing returns for how long a request that is gone still counts as there.
+func (p *Provider) missing(consumer string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.cfg.Clock.Now()
+	if _, ok := p.missed[consumer]; !ok {
+		p.missed[consumer] = now
+	}
+	return missedHold - now.Sub(p.missed[consumer])
+}
+
+// of returns the offers to one consumer.
+func (w world) of(consumer string) (out []*sharingv1alpha1.ResourceOffer) {
+	for _, o := range w.offers {
+		if o.Namespace == corev1beta1.TenantNamespace(consumer) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// own reports whether an offer is one of this cluster.
+func (p *Provider) own(o *sharingv1alpha1.ResourceOffer) bool {
+	return !replicated(o) && o.Spec.ProviderClusterID == p.cfg.ClusterID && sharingv1alpha1.ValidOfferName(p.cfg.ClusterID, o.Name)
+}
+
+func managed(q *offloadingv1beta1.Quota) bool {
+	return q.Labels[offloadingv1beta1.ManagedByLabel] == sharingv1alpha1.ManagedByOffer
+}
+
+// cached reads from the caches.
+func (p *Provider) cached(consumer string) (w world, err error) {
+	offers, err := p.cfg.Offers.Lister().List(labels.Everything())
+	if err != nil {
+		return w, fmt.Errorf("listing ResourceOffers: %w", err)
+	}
+	quotas, err := p.cfg.Quotas.Lister().List(labels.Everything())
+	if err != nil {
+		return w, fmt.Errorf("listing Quotas: %w", err)
+	}
+	clusters, err := p.cfg.ForeignClusters.Lister().List(labels.Everything())
+	if err != nil {
+		return w, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	request, err := p.cfg.Requests.Lister().ResourceRequests(corev1beta1.TenantNamespace(consumer)).Get(p.cfg.ClusterID)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return w, fmt.Errorf("reading the ResourceRequest: %w", err)
+	}
+	return p.pick(consumer, request, clusters, offers, quotas), nil
+}
+
+// live reads from the API server.
+func (p *Provider) live(ctx context.Context, consumer string) (w world, err error) {
+	offers, err := p.cfg.Liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return w, fmt.Errorf("listing ResourceOffers: %w", err)
+	}
+	quotas, err := p.cfg.Liqo.OffloadingV1beta1().Quotas(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return w, fmt.Errorf("listing Quotas: %w", err)
+	}
+	clusters, err := p.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return w, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	request, err := p.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(consumer)).Get(ctx, p.cfg.ClusterID, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		request = nil
+	} else if err != nil {
+		return w, fmt.Errorf("reading the ResourceRequest: %w", err)
+	}
+	return p.pick(consumer, request, pointers(clusters.Items), pointers(offers.Items), pointers(quotas.Items)), nil
+}
+
+func pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}
+
+// pick takes what counts: the request if it is the consumer's, and the offers and Quotas
+// that this cluster has made.
+func (p *Provider) pick(consumer string, request *sharingv1alpha1.ResourceRequest, clusters []*corev1beta1.ForeignCluster,
+	offers []*sharingv1alpha1.ResourceOffer, quotas []*offloadingv1beta1.Quota) (w world) {
+	if request != nil && request.DeletionTimestamp == nil && replicated(request) {
+		w.request = request
+	}
+	fcs := of(clusters, consumer)
+	if len(fcs) > 0 {
+		w.cluster = fcs[0]
+	}
+	w.unclear = len(fcs) > 1
+	for _, o := range offers {
+		if p.own(o) {
+			w.offers = append(w.offers, o)
+		}
+	}
+	for _, q := range quotas {
+		if managed(q) {
+			w.quotas = append(w.quotas, q)
+		}
+	}
+	return w
+}
+
+// decide gathers the facts, and decides. It is not ready until the pods are known.
+func (p *Provider) decide(ctx context.Context, consumer string, w world) (d Decision, ready bool, err error) {
+	f := Facts{Provider: p.cfg.ClusterID, Consumer: consumer, Offers: w.of(consumer), Now: p.cfg.Clock.Now()}
+	if w.request != nil {
+		f.Request = &w.request.Spec.CapacityRequest
+		f.Refused, f.RefusedMessage = p.refuses(consumer, w)
+	}
+	if f.Request == nil || f.Refused != "" || p.cfg.Policy.Mode == Never {
+		return Decide(f, p.cfg.Policy), true, nil
+	}
+	used, known, err := p.usage.get(ctx)
+	if err != nil || !known {
+		return d, false, err
+	}
+	f.Used, f.Others = used, holdings(consumer, w)
+	nodes, err := p.cfg.Nodes.Lister().List(labels.Everything())
+	if err != nil {
+		return d, false, fmt.Errorf("listing Nodes: %w", err)
+	}
+	for _, n := range nodes {
+		if enroll.TakesPods(n) {
+			f.Nodes = append(f.Nodes, Node{Name: n.Name, Labels: n.Labels, Allocatable: n.Status.Allocatable})
+		}
+	}
+	if f.Classes, err = p.classes(); err != nil {
+		return d, false, err
+	}
+	return Decide(f, p.cfg.Policy), true, nil
+}
+
+// refuses says why a consumer gets nothing, whatever there is.
+func (p *Provider) refuses(consumer string, w world) (reason, message string) {
+	s := w.request.Spec
+	switch {
+	case s.ConsumerClusterID != consumer || s.ProviderClusterID != p.cfg.ClusterID:
+		return ReasonInvalidRequest, fmt.Sprintf("it asks for %q in the name of %q; expected is one of %s to %s", s.ProviderClusterID, s.ConsumerClusterID, consumer, p.cfg.ClusterID)
+	case w.cluster == nil:
+		return ReasonNotAllowed, fmt.Sprintf("cluster %s has no ForeignCluster for %s", p.cfg.ClusterID, consumer)
+	case !link.IncomingWanted(w.cluster, p.cfg.Incoming):
+		return ReasonNotAllowed, fmt.Sprintf("cluster %s does not let %s use it (incomingPeeringEnabled)", p.cfg.ClusterID, consumer)
+	}
+	return "", ""
+}
+
+// holdings are what the other consumers may count on: what they are offered, or, if that is
+// more, what their Quotas still allow.
+func holdings(consumer string, w world) (out []Holding) {
+	quotas := map[string]corev1.ResourceList{}
+	for _, q := range w.quotas {
+		quotas[q.Namespace+"/"+q.Name] = q.Spec.Resources
+	}
+	for _, o := range w.offers {
+		key := o.Namespace + "/" + o.Name
+		h := Holding{Consumer: peerOf(o.Namespace), NodeSelector: o.Spec.NodeSelector, Resources: corev1.ResourceList{}}
+		if o.Spec.WithdrawalTimestamp == nil {
+			atLeast(h.Resources, o.Spec.ResourceQuota.Hard)
+		}
+		atLeast(h.Resources, quotas[key])
+		delete(quotas, key)
+		out = append(out, h)
+	}
+	for key, amounts := range quotas {
+		if name, err := cache.ParseObjectName(key); err == nil {
+			out = append(out, Holding{Consumer: peerOf(name.Namespace), Resources: amounts})
+		}
+	}
+	return slices.DeleteFunc(out, func(h Holding) bool { return h.Consumer == consumer })
+}
+
+// classes are those of the cluster, the default first, then by name.
+func (p *Provider) classes() (c Classes, err error) {
+	storage, err := p.cfg.StorageClasses.Lister().List(labels.Everything())
+	if err != nil {
+		return c, fmt.Errorf("listing StorageClasses: %w", err)
+	}
+	ingress, err := p.cfg.IngressClasses.Lister().List(labels.Everything())
+	if err != nil {
+		return c, fmt.Errorf("listing IngressClasses: %w", err)
+	}
+	for _, s := range storage {
+		if s.Provisioner != offloadingv1beta1.StorageProvisioner { // nothing that is borrowed is lent
+			c.Storage = append(c.Storage, defaultFirst(s, "storageclass.kubernetes.io/is-default-class"))
+		}
+	}
+	for _, i := range ingress {
+		c.Ingress = append(c.Ingress, defaultFirst(i, "ingressclass.kubernetes.io/is-default-class"))
+	}
+	return Classes{inOrder(c.Storage), inOrder(c.Ingress)}, nil
+}
+
+// defaultFirst is the name of a class, with a mark in front that sorts the default first.
+func defaultFirst(o metav1.Object, annotation string) string {
+	if o.GetAnnotations()[annotation] == "true" {
+		return "0" + o.GetName()
+	}
+	return "1" + o.GetName()
+}
+
+func inOrder(marked []string) []string {
+	slices.Sort(marked)
+	out := make([]string, 0, len(marked))
+	for _, name := range marked {
+		out = append(out, name[1:])
+	}
+	return out
+}
+
+// changes are the writes that make a decision true, in their order.
+type changes struct {
+	quotas  []quotaChange
+	create  []*sharingv1alpha1.ResourceOffer
+	update  []*sharingv1alpha1.ResourceOffer
+	remove  []*sharingv1alpha1.ResourceOffer
+	request *sharingv1alpha1.ResourceRequest // with the new status; nil if it stays
+}
+
+func (c changes) any() bool {
+	return len(c.quotas)+len(c.create)+len(c.update)+len(c.remove) > 0 || c.request != nil
+}
+
+// changes compares what is decided with what is there. It is pure.
+func (p *Provider) changes(consumer string, w world, d Decision) (c changes) {
+	have := map[string]*sharingv1alpha1.ResourceOffer{}
+	for _, o := range w.of(consumer) {
+		have[o.Name] = o
+		spec, wanted := d.Offers[o.Name]
+		next := o.DeepCopy()
+		switch {
+		case o.DeletionTimestamp != nil:
+			continue // made again when it is gone
+		case wanted:
+			next.Spec = spec
+		case !inUse(o):
+			c.remove = append(c.remove, o)
+			continue
+		case o.Spec.WithdrawalTimestamp == nil:
+			next.Spec.WithdrawalTimestamp = seconds(p.cfg.Clock.Now())
+		}
+		if !equality.Semantic.DeepEqual(next.Spec, o.Spec) {
+			c.update = append(c.update, next)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Offers)) {
+		if have[name] == nil {
+			c.create = append(c.create, &sharingv1alpha1.ResourceOffer{
+				ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(consumer), Name: name,
+					Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: consumer}},
+				Spec: d.Offers[name],
+			})
+		}
+	}
+	c.quotas = quotaChanges(consumer, w, d, p.cfg.Policy.Enforcement)
+	if w.request != nil {
+		status := sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: w.request.Generation, Phase: d.Phase, Reason: d.Reason, Message: short(d.Message)}
+		if status != w.request.Status {
+			c.request = w.request.DeepCopy()
+			c.request.Status = status
+		}
+	}
+	return c
+}
+
+// write makes the changes. Quotas come before the offers that they bound, so that nothing
+// that is offered is ever unbounded.
+func (p *Provider) write(ctx context.Context, consumer string, c changes) error {
+	for _, q := range c.quotas {
+		if err := q.write(ctx, p.cfg.Liqo); err != nil {
+			return err
+		}
+	}
+	offers := p.cfg.Liqo.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(consumer))
+	for _, o := range c.remove {
+		if err := offers.Delete(ctx, o.Name, apply.DeleteUID(o)); apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting ResourceOffer %s: %w", o.Name, err)
+		}
+	}
+	for _, o := range c.update {
+		if _, err := offers.Update(ctx, o, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("updating ResourceOffer %s: %w", o.Name, err)
+		}
+	}
+	var errs []error
+	for _, o := range c.create {
+		if _, err := offers.Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			errs = append(errs, fmt.Errorf("creating ResourceOffer %s: %w", o.Name, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if c.request == nil {
+		return nil
+	}
+	_, err := p.cfg.Liqo.SharingV1alpha1().ResourceRequests(c.request.Namespace).UpdateStatus(ctx, c.request, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("answering ResourceRequest %s: %w", c.request.Name, err)
+	}
+	return nil
+}

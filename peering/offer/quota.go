@@ -1,0 +1,110 @@
+package offer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/apply"
+)
+
+// quotaChange is one write: have is nil for a new Quota, want for one that goes.
+type quotaChange struct{ have, want *offloadingv1beta1.Quota }
+
+// quotaChanges compares the Quotas of a consumer with those of its approved offers. A
+// consumer without a Quota is bounded by nothing: so of what ends a Quota of nothing stays,
+// until another bounds the consumer. What runs goes on; nothing more begins. It is pure.
+func quotaChanges(consumer string, w world, d Decision, enforcement offloadingv1beta1.LimitsEnforcement) (out []quotaChange) {
+	namespace, user := corev1beta1.TenantNamespace(consumer), ""
+	if w.cluster != nil {
+		user = w.cluster.Spec.UserName
+	}
+	have := map[string]*offloadingv1beta1.Quota{}
+	for _, q := range w.quotas {
+		if q.Namespace == namespace {
+			have[q.Name] = q
+		}
+	}
+	bounded := false
+	for _, name := range slices.Sorted(maps.Keys(d.Offers)) {
+		o := d.Offers[name]
+		if !o.Approved || o.WithdrawalTimestamp != nil {
+			continue
+		}
+		bounded = true
+		out = put(out, have[name], quota(have[name], namespace, name, offloadingv1beta1.QuotaSpec{
+			User: user, LimitsEnforcement: enforcement, Resources: o.ResourceQuota.Hard, NodeSelector: o.NodeSelector}))
+		delete(have, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		q := have[name]
+		if bounded && !offers(w.of(consumer), name) {
+			out = append(out, quotaChange{have: q})
+			continue
+		}
+		none := corev1.ResourceList{}
+		for resourceName := range q.Spec.Resources {
+			none[resourceName] = *resource.NewQuantity(0, format(resourceName))
+		}
+		ended := offloadingv1beta1.QuotaSpec{User: user, LimitsEnforcement: q.Spec.LimitsEnforcement, Resources: none}
+		if !bounded {
+			ended.NodeSelector = q.Spec.NodeSelector // else other nodes may be those that count now
+		}
+		out = put(out, q, quota(q, namespace, name, ended))
+	}
+	return out
+}
+
+func offers(list []*sharingv1alpha1.ResourceOffer, name string) bool {
+	return slices.ContainsFunc(list, func(o *sharingv1alpha1.ResourceOffer) bool { return o.Name == name })
+}
+
+// put adds a write if it is one.
+func put(out []quotaChange, have, want *offloadingv1beta1.Quota) []quotaChange {
+	if have != nil && (have.DeletionTimestamp != nil || equality.Semantic.DeepEqual(have.Spec, want.Spec)) {
+		return out
+	}
+	return append(out, quotaChange{have, want})
+}
+
+// quota makes a Quota from the one that is there, if any. Whether that is cordoned is for
+// people to say, and stays.
+func quota(have *offloadingv1beta1.Quota, namespace, name string, spec offloadingv1beta1.QuotaSpec) *offloadingv1beta1.Quota {
+	q := &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{
+		offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer, corev1beta1.RemoteClusterIDLabel: peerOf(namespace)}}}
+	if have != nil {
+		q = have.DeepCopy()
+	}
+	spec.Cordoned = q.Spec.Cordoned
+	spec.DeepCopyInto(&q.Spec)
+	return q
+}
+
+func (c quotaChange) write(ctx context.Context, liqo versioned.Interface) error {
+	switch {
+	case c.have == nil:
+		if _, err := liqo.OffloadingV1beta1().Quotas(c.want.Namespace).Create(ctx, c.want, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating Quota %s/%s: %w", c.want.Namespace, c.want.Name, err)
+		}
+	case c.want == nil:
+		err := liqo.OffloadingV1beta1().Quotas(c.have.Namespace).Delete(ctx, c.have.Name, apply.DeleteUID(c.have))
+		if apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting Quota %s/%s: %w", c.have.Namespace, c.have.Name, err)
+		}
+	default:
+		if _, err := liqo.OffloadingV1beta1().Quotas(c.want.Namespace).Update(ctx, c.want, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("updating Quota %s/%s: %w", c.want.Namespace, c.want.Name, err)
+		}
+	}
+	return nil
+}

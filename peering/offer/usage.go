@@ -1,0 +1,155 @@
+package offer
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
+)
+
+// usage knows what the pods of the cluster request. It watches them from when it is first
+// asked until its context is done: a cluster that nobody asks for capacity has no such
+// watch. Of each pod it keeps no more than it sums up.
+type usage struct {
+	core    kubernetes.Interface
+	changed func() // called when a sum has changed
+
+	mu       sync.Mutex
+	informer *informer.Informer // nil while nothing is watched
+	stale    bool
+	sums     []Use
+	running  sync.WaitGroup
+}
+
+// get returns the sums; false until all pods are known.
+func (u *usage) get(ctx context.Context) ([]Use, bool, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.informer == nil {
+		if err := u.watch(ctx); err != nil {
+			return nil, false, err
+		}
+	}
+	if !u.informer.HasSynced() {
+		return nil, false, nil
+	}
+	if u.stale {
+		u.stale = false
+		u.sums = sumUp(u.informer.GetStore().List())
+	}
+	return u.sums, true, nil
+}
+
+// watch begins. It is called with the lock.
+func (u *usage) watch(ctx context.Context) error {
+	inf := informer.New(u.core, u.core.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, func(o *metav1.ListOptions) {
+		o.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
+	})
+	if err := inf.SetTransform(slim); err != nil {
+		return err
+	}
+	_, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { u.touch() },
+		UpdateFunc: func(before, after any) {
+			if a, ok := before.(*corev1.Pod); ok {
+				if b, ok := after.(*corev1.Pod); ok && a.Spec.NodeName == b.Spec.NodeName && equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources) {
+					return
+				}
+			}
+			u.touch()
+		},
+		DeleteFunc: func(any) { u.touch() },
+	})
+	if err != nil {
+		return err
+	}
+	u.informer, u.stale = inf, true
+	u.running.Go(func() { inf.RunWithContext(ctx) })
+	return nil
+}
+
+func (u *usage) touch() {
+	u.mu.Lock()
+	u.stale = true
+	u.mu.Unlock()
+	u.changed()
+}
+
+// end waits until the watch, whose context is done, has ended. The next get begins anew.
+func (u *usage) end() {
+	u.running.Wait()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.informer, u.sums = nil, nil
+}
+
+// slim keeps of a pod whose it is, where it is and what it requests in all.
+func slim(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
+	out.Spec.NodeName = pod.Spec.NodeName
+	if consumer := consumerOf(pod); consumer != "" {
+		out.Labels = map[string]string{offloadingv1beta1.OriginLabel: consumer}
+	}
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	requests[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	out.Spec.Resources = &corev1.ResourceRequirements{Requests: requests}
+	return out, nil
+}
+
+// consumerOf is the id of the consumer that a pod was made for; empty for the cluster's own.
+func consumerOf(pod *corev1.Pod) string {
+	if pod.Labels[offloadingv1beta1.ManagedByLabel] != offloadingv1beta1.ManagedByShadowPod {
+		return ""
+	}
+	return pod.Labels[offloadingv1beta1.OriginLabel]
+}
+
+// sumUp adds the requests of slim pods, per node and consumer. Pods of the cluster's own
+// that have no node yet use nothing.
+func sumUp(pods []any) []Use {
+	type place struct{ node, consumer string }
+	sums := map[place]corev1.ResourceList{}
+	for _, obj := range pods {
+		pod, ok := obj.(*corev1.Pod)
+		if !ok || pod.Spec.Resources == nil {
+			continue
+		}
+		at := place{pod.Spec.NodeName, pod.Labels[offloadingv1beta1.OriginLabel]}
+		if at == (place{}) {
+			continue
+		}
+		if sums[at] == nil {
+			sums[at] = corev1.ResourceList{}
+		}
+		add(sums[at], pod.Spec.Resources.Requests)
+	}
+	out := make([]Use, 0, len(sums))
+	for at, sum := range sums {
+		out = append(out, Use{Node: at.node, Consumer: at.consumer, Resources: sum})
+	}
+	return out
+}
+
+// peerOf returns the id of the peer whose tenant namespace is called so; empty if it is none.
+func peerOf(namespace string) string {
+	id, ok := strings.CutPrefix(namespace, corev1beta1.TenantNamespacePrefix)
+	if !ok {
+		return ""
+	}
+	return id
+}

@@ -1,0 +1,492 @@
+package offer
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	coreinformers "k8s.io/client-go/informers"
+	corefake "k8s.io/client-go/kubernetes/fake"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/peering/link"
+)
+
+// rig is one cluster in which a loop runs.
+type rig struct {
+	t      *testing.T
+	core   *corefake.Clientset
+	liqo   *fake.Clientset
+	inCore coreinformers.SharedInformerFactory
+	inLiqo externalversions.SharedInformerFactory
+	clk    *clocktesting.FakeClock
+
+	mu     sync.Mutex
+	secret string
+}
+
+func newRig(t *testing.T, objects ...runtime.Object) *rig {
+	t.Helper()
+	var core, liqo []runtime.Object
+	for _, o := range objects {
+		switch o.(type) {
+		case *corev1.Node, *corev1.Pod:
+			core = append(core, o)
+		default:
+			liqo = append(liqo, o)
+		}
+	}
+	r := &rig{t: t, core: corefake.NewClientset(core...), liqo: fake.NewSimpleClientset(liqo...), clk: clocktesting.NewFakeClock(noon), secret: "milan"}
+	r.inCore, r.inLiqo = coreinformers.NewSharedInformerFactory(r.core, 0), externalversions.NewSharedInformerFactory(r.liqo, 0)
+	return r
+}
+
+// run starts the informers and a loop until the test ends, or the returned function is called.
+func (r *rig) run(loop func(context.Context) error) (stop func()) {
+	r.inCore.Start(r.t.Context().Done())
+	r.inLiqo.Start(r.t.Context().Done())
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- loop(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(r.t, <-done)
+	})
+	r.t.Cleanup(stop)
+	return stop
+}
+
+func (r *rig) consumer(mode AcceptMode) func(context.Context) error {
+	r.t.Helper()
+	c, err := NewConsumer(ConsumerConfig{ClusterID: "rome", Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
+		VirtualNodes: r.inLiqo.Offloading().V1beta1().VirtualNodes(), Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(),
+		Credentials: func(string) (string, bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.secret, r.secret != ""
+		},
+		Outgoing: link.Policy{Mode: link.PolicyNever}, Accept: mode, Clock: r.clk, Log: zaptest.NewLogger(r.t)})
+	require.NoError(r.t, err)
+	return func(ctx context.Context) error { return c.Run(ctx, 2) }
+}
+
+func (r *rig) provider(p Policy) *Provider {
+	r.t.Helper()
+	out, err := NewProvider(ProviderConfig{ClusterID: "milan", Core: r.core, Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
+		Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(), Quotas: r.inLiqo.Offloading().V1beta1().Quotas(),
+		Nodes: r.inCore.Core().V1().Nodes(), StorageClasses: r.inCore.Storage().V1().StorageClasses(), IngressClasses: r.inCore.Networking().V1().IngressClasses(),
+		Policy: p, Incoming: link.Policy{Mode: link.PolicyAlways}, Clock: r.clk, Log: zaptest.NewLogger(r.t)})
+	require.NoError(r.t, err)
+	return out
+}
+
+func (r *rig) eventually(what string, f func() bool) {
+	r.t.Helper()
+	require.Eventually(r.t, f, 10*time.Second, 5*time.Millisecond, what)
+}
+
+// settled waits until nothing is written any more, and returns how much was.
+func (r *rig) settled() (writes int) {
+	r.t.Helper()
+	since := time.Now()
+	r.eventually("writes end", func() bool {
+		n := 0
+		for _, a := range r.liqo.Actions() {
+			if !strings.Contains("get list watch", a.GetVerb()) {
+				n++
+			}
+		}
+		if n != writes {
+			writes, since = n, time.Now()
+		}
+		return time.Since(since) > 200*time.Millisecond
+	})
+	return writes
+}
+
+func found[T any](t *testing.T, obj *T, err error) *T {
+	t.Helper()
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return obj
+}
+
+func (r *rig) request(namespace string) *sharingv1alpha1.ResourceRequest {
+	o, err := r.liqo.SharingV1alpha1().ResourceRequests(namespace).Get(context.Background(), "milan", metav1.GetOptions{})
+	return found(r.t, o, err)
+}
+
+func (r *rig) offer(namespace string) *sharingv1alpha1.ResourceOffer {
+	o, err := r.liqo.SharingV1alpha1().ResourceOffers(namespace).Get(context.Background(), "milan", metav1.GetOptions{})
+	return found(r.t, o, err)
+}
+
+func (r *rig) virtualNode() *offloadingv1beta1.VirtualNode {
+	o, err := r.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Get(context.Background(), "milan", metav1.GetOptions{})
+	return found(r.t, o, err)
+}
+
+func (r *rig) quota(namespace string) *offloadingv1beta1.Quota {
+	o, err := r.liqo.OffloadingV1beta1().Quotas(namespace).Get(context.Background(), "milan", metav1.GetOptions{})
+	return found(r.t, o, err)
+}
+
+func (r *rig) changeCluster(name string, change func(*corev1beta1.ForeignCluster)) {
+	r.t.Helper()
+	fc, err := r.liqo.CoreV1beta1().ForeignClusters().Get(r.t.Context(), name, metav1.GetOptions{})
+	require.NoError(r.t, err)
+	change(fc)
+	_, err = r.liqo.CoreV1beta1().ForeignClusters().Update(r.t.Context(), fc, metav1.UpdateOptions{})
+	require.NoError(r.t, err)
+}
+
+func cluster(id string, change ...func(*corev1beta1.ForeignCluster)) *corev1beta1.ForeignCluster {
+	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}
+	for _, c := range change {
+		c(fc)
+	}
+	return fc
+}
+
+func uses(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes }
+
+// asked is the copy of a consumer's request in milan.
+func asked(consumer string, amounts list) *sharingv1alpha1.ResourceRequest {
+	return &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-" + consumer, Name: "milan", UID: "request", Generation: 1,
+		Labels: map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}},
+		Spec: sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: consumer, ProviderClusterID: "milan", CapacityRequest: corev1beta1.CapacityRequest{Resources: amounts}}}
+}
+
+func realNode(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+		Allocatable: of3("10", "10Gi", "100"), Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+	}}
+}
+
+func ownPod(name, cpu string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: "a",
+		Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list{"cpu": q(cpu)}}}}}}
+}
+
+func TestConsumer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, cluster("milan"))
+	r.run(r.consumer(AcceptAutomatic))
+	require.Zero(t, r.settled(), "nobody wants anything")
+	r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { uses(fc); fc.Spec.Request.Resources = list{"cpu": q("5")} })
+	r.eventually("asked", func() bool { return r.request("liqo-tenant-milan") != nil })
+	require.Equal(t, "5", r.request("liqo-tenant-milan").Spec.Resources.Cpu().String())
+	_, err := r.liqo.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), copied(), metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.eventually("used", func() bool { return r.virtualNode() != nil })
+	require.Equal(t, sharingv1alpha1.OfferAccepted, r.offer("liqo-tenant-milan").Status.Phase)
+	require.Equal(t, "milan", r.virtualNode().Spec.KubeconfigSecretRef.Name)
+
+	r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { fc.Spec.Request.Resources = list{"cpu": q("7")} })
+	r.eventually("asked for more", func() bool {
+		return r.request("liqo-tenant-milan").Spec.Resources.Cpu().String() == "7"
+	})
+	o := r.offer("liqo-tenant-milan")
+	o.Spec.ResourceQuota.Hard = of3("7", "5Gi", "50")
+	_, err = r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace).Update(t.Context(), o, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.eventually("grown", func() bool { return r.virtualNode().Spec.ResourceQuota.Hard.Cpu().String() == "7" })
+	r.settled()
+
+	r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo })
+	r.eventually("given back", func() bool { return r.virtualNode() == nil && r.request("liqo-tenant-milan") == nil })
+	r.eventually("told", func() bool {
+		s := r.offer("liqo-tenant-milan").Status
+		return s.Phase == sharingv1alpha1.OfferRefused && s.Reason == ReasonNotWanted && s.VirtualNode == ""
+	})
+}
+
+func TestConsumerKeepsWhatItHas(t *testing.T) {
+	t.Parallel()
+	hand := virtualNode(nil, copied(), "milan")
+	delete(hand.Labels, offloadingv1beta1.ManagedByLabel)
+	mine := virtualNode(nil, copied(), "milan")
+	for name, objects := range map[string][]runtime.Object{
+		"a node made by hand, not wanted":              {cluster("milan"), hand},
+		"a node made by hand, without a record":        {hand},
+		"no credentials":                               {cluster("milan", uses), mine},
+		"two records of the same cluster":              {cluster("milan"), func() *corev1beta1.ForeignCluster { fc := cluster("milan"); fc.Name = "again"; return fc }(), mine},
+		"an offer that somebody has deleted here":      {cluster("milan", uses), mine},
+		"this cluster's own offer of the same name":    {cluster("milan"), copied(func(o *sharingv1alpha1.ResourceOffer) { o.Labels = nil })},
+		"a peer's request that is named as its own id": {cluster("milan"), asked("milan", nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, objects...)
+			r.secret = ""
+			r.run(r.consumer(AcceptAutomatic))
+			require.Zero(t, r.settled())
+		})
+	}
+}
+
+func TestConsumerExpires(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, cluster("milan", uses), copied(func(o *sharingv1alpha1.ResourceOffer) { o.Spec.ExpirationTime = seconds(noon.Add(2 * time.Second)) }))
+	r.run(r.consumer(AcceptAutomatic))
+	r.eventually("used", func() bool { return r.virtualNode() != nil })
+	r.clk.Step(3 * time.Second)
+	r.eventually("given back", func() bool {
+		return r.virtualNode() == nil && r.offer("liqo-tenant-milan").Status.Reason == ReasonExpired
+	})
+}
+
+func TestProvider(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, realNode("a"), ownPod("one", "2"), cluster("rome"), cluster("oslo"))
+	stop := r.run(r.provider(automatic()).Run)
+	require.Zero(t, r.settled())
+	for _, a := range r.core.Actions() {
+		require.NotEqual(t, "pods", a.GetResource().Resource, "nobody asks: pods are not watched")
+	}
+	_, err := r.liqo.SharingV1alpha1().ResourceRequests("liqo-tenant-rome").Create(t.Context(), asked("rome", of3("5", "5Gi", "50")), metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.eventually("offered", func() bool { return r.request("liqo-tenant-rome").Status.Phase == sharingv1alpha1.RequestOffered })
+	require.Equal(t, "5", r.offer("liqo-tenant-rome").Spec.ResourceQuota.Hard.Cpu().String())
+	require.Equal(t, r.offer("liqo-tenant-rome").Spec.ResourceQuota.Hard, r.quota("liqo-tenant-rome").Spec.Resources)
+	for i, a := range r.liqo.Actions() {
+		if a.Matches("create", "resourceoffers") {
+			require.True(t, r.liqo.Actions()[i-1].Matches("create", "quotas"), "it is bounded before it is offered")
+		}
+	}
+
+	// The next one gets what is left.
+	_, err = r.liqo.SharingV1alpha1().ResourceRequests("liqo-tenant-oslo").Create(t.Context(), asked("oslo", nil), metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.eventually("offered", func() bool { return r.offer("liqo-tenant-oslo") != nil })
+	require.Equal(t, "3", r.offer("liqo-tenant-oslo").Spec.ResourceQuota.Hard.Cpu().String())
+	before := r.settled()
+	stop()
+	again := r.run(r.provider(automatic()).Run) // leadership comes again
+	require.Equal(t, before, r.settled())
+
+	// Own pods take what was theirs to use.
+	_, err = r.core.CoreV1().Pods("default").Create(t.Context(), ownPod("two", "2"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.eventually("shrunk to what is left", func() bool {
+		sum := list{}
+		add(sum, r.offer("liqo-tenant-oslo").Spec.ResourceQuota.Hard)
+		add(sum, r.offer("liqo-tenant-rome").Spec.ResourceQuota.Hard)
+		return sum.Cpu().String() == "6"
+	})
+	again()
+}
+
+// TestProviderBindsToNodes: the nodes of an offer are in its Quota, where they are enforced.
+func TestProviderBindsToNodes(t *testing.T) {
+	t.Parallel()
+	node := realNode("a")
+	node.Labels = map[string]string{"pool": "shared", "arch": "arm64"}
+	request := asked("rome", of3("5", "5Gi", "50"))
+	request.Spec.NodeSelector = map[string]string{"arch": "arm64"}
+	r := newRig(t, node, cluster("rome"), request)
+	policy := automatic()
+	policy.NodeSelector = map[string]string{"pool": "shared"}
+	r.run(r.provider(policy).Run)
+	both := map[string]string{"pool": "shared", "arch": "arm64"}
+	r.eventually("offered", func() bool { return r.offer("liqo-tenant-rome") != nil })
+	require.Equal(t, both, r.offer("liqo-tenant-rome").Spec.NodeSelector)
+	require.Equal(t, both, r.quota("liqo-tenant-rome").Spec.NodeSelector)
+	r.settled()
+	r.changeCluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo })
+	r.eventually("withdrawn", func() bool { return r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero() })
+	require.Equal(t, both, r.quota("liqo-tenant-rome").Spec.NodeSelector, "of what has ended, too")
+}
+
+// TestNodesOfWhatHasEnded: a Quota of nothing has no say in where pods run that another one
+// bounds, and keeps its nodes where it is the last.
+func TestNodesOfWhatHasEnded(t *testing.T) {
+	t.Parallel()
+	ended := standing3("5", "5Gi", "50")
+	ended.Name, ended.Spec.WithdrawalTimestamp = "milan-2", seconds(time.Unix(1000, 0))
+	old := map[string]string{"pool": "a"}
+	have := quota(nil, "liqo-tenant-rome", "milan-2", offloadingv1beta1.QuotaSpec{Resources: ended.Spec.ResourceQuota.Hard, NodeSelector: old})
+	have.Spec.Cordoned = ptr.To(true)
+	w := world{offers: []*sharingv1alpha1.ResourceOffer{ended}, quotas: []*offloadingv1beta1.Quota{have}}
+	changes := quotaChanges("rome", w, Decision{}, offloadingv1beta1.EnforcementNone)
+	require.Len(t, changes, 1)
+	require.Equal(t, old, changes[0].want.Spec.NodeSelector)
+	require.True(t, *changes[0].want.Spec.Cordoned, "that is for people to say")
+
+	live := standing3("5", "5Gi", "50").Spec
+	live.NodeSelector = map[string]string{"pool": "b"}
+	changes = quotaChanges("rome", w, Decision{Offers: map[string]sharingv1alpha1.ResourceOfferSpec{"milan": live}}, offloadingv1beta1.EnforcementNone)
+	require.Len(t, changes, 2)
+	require.Equal(t, live.NodeSelector, changes[0].want.Spec.NodeSelector)
+	require.Empty(t, changes[1].want.Spec.NodeSelector)
+	require.True(t, changes[1].want.Spec.Resources.Cpu().IsZero())
+}
+
+func TestProviderWithdraws(t *testing.T) {
+	t.Parallel()
+	used := standing3("5", "5Gi", "50")
+	used.Status = sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, VirtualNode: "milan"}
+	bound := quota(nil, "liqo-tenant-rome", "milan", offloadingv1beta1.QuotaSpec{Resources: used.Spec.ResourceQuota.Hard})
+	r := newRig(t, realNode("a"), cluster("rome"), asked("rome", of3("5", "5Gi", "50")), used, bound)
+	r.run(r.provider(automatic()).Run)
+	r.eventually("offered", func() bool { return r.request("liqo-tenant-rome").Status.Phase == sharingv1alpha1.RequestOffered })
+	r.settled()
+	r.changeCluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo })
+	r.eventually("withdrawn", func() bool { return r.offer("liqo-tenant-rome").Spec.WithdrawalTimestamp != nil })
+	require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero())
+	r.eventually("told", func() bool { return r.request("liqo-tenant-rome").Status.Reason == ReasonNotAllowed })
+	o := r.offer("liqo-tenant-rome")
+	o.Status.VirtualNode = ""
+	_, err := r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.eventually("gone", func() bool { return r.offer("liqo-tenant-rome") == nil })
+	r.settled()
+	require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero(), "nothing is ever unbounded")
+}
+
+func TestProviderWaitsForARequestThatIsGone(t *testing.T) {
+	t.Parallel()
+	used := standing3("5", "5Gi", "50")
+	used.Status = sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, VirtualNode: "milan"}
+	r := newRig(t, realNode("a"), cluster("rome"), used)
+	r.run(r.provider(automatic()).Run)
+	require.Zero(t, r.settled())
+	r.clk.Step(missedHold + time.Second)
+	require.NotNil(t, r.offer("liqo-tenant-rome"))
+}
+
+// TestProviderIsNotFooled has requests that are not what they claim to be.
+func TestProviderIsNotFooled(t *testing.T) {
+	t.Parallel()
+	another := asked("rome", nil)
+	another.Spec.ConsumerClusterID = "oslo"
+	own := asked("rome", nil)
+	own.Labels = nil
+	elsewhere := asked("rome", nil)
+	elsewhere.Name = "rome"
+	twice := cluster("rome")
+	twice.Name = "again"
+	for name, tc := range map[string]struct {
+		objects []runtime.Object
+		reason  string // of the answer; empty: none
+	}{
+		"in another's name":      {[]runtime.Object{cluster("rome"), another}, ReasonInvalidRequest},
+		"of a stranger":          {[]runtime.Object{asked("rome", nil)}, ReasonNotAllowed},
+		"not a peer's":           {[]runtime.Object{cluster("rome"), own}, ""},
+		"under another name":     {[]runtime.Object{cluster("rome"), elsewhere}, ""},
+		"of a peer that is two":  {[]runtime.Object{cluster("rome"), twice, asked("rome", nil)}, ""},
+		"of a peer that may not": {[]runtime.Object{cluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo }), asked("rome", nil)}, ReasonNotAllowed},
+		"with labels of liqo.io": {[]runtime.Object{cluster("rome"), func() runtime.Object {
+			r := asked("rome", nil)
+			r.Spec.Labels = map[string]string{"liqo.io/type": "x"}
+			return r
+		}()}, ReasonInvalidRequest},
+		"of an ordinary consumer": {[]runtime.Object{cluster("rome"), asked("rome", nil)}, ReasonOffered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, append(tc.objects, realNode("a"))...)
+			r.run(r.provider(automatic()).Run)
+			if tc.reason == "" {
+				require.Zero(t, r.settled())
+				return
+			}
+			r.eventually("answered", func() bool { return r.request("liqo-tenant-rome").Status.Reason == tc.reason })
+			r.settled()
+			require.Equal(t, tc.reason == ReasonOffered, r.offer("liqo-tenant-rome") != nil)
+		})
+	}
+}
+
+func TestDirections(t *testing.T) {
+	t.Parallel()
+	answered := func(phase sharingv1alpha1.RequestPhase, reason string) *sharingv1alpha1.ResourceRequest {
+		r := asked("rome", nil)
+		r.Status = sharingv1alpha1.ResourceRequestStatus{Phase: phase, Reason: reason, Message: "because"}
+		return r
+	}
+	at := func(phase sharingv1alpha1.OfferPhase) *sharingv1alpha1.ResourceOffer {
+		o := standing3("1", "1Gi", "1")
+		o.Status = sharingv1alpha1.ResourceOfferStatus{Phase: phase, Message: "said", VirtualNode: "milan"}
+		return o
+	}
+	making := at(sharingv1alpha1.OfferAccepted)
+	making.Status.VirtualNode = "milan-2"
+	type offers = []*sharingv1alpha1.ResourceOffer
+	for name, tc := range map[string]struct {
+		request *sharingv1alpha1.ResourceRequest
+		offers  offers
+		out, in string
+	}{
+		"nothing yet":       {nil, nil, "False NotAsked", ""},
+		"asked":             {answered("", ""), nil, "False NotAnswered", "False NotAnswered"},
+		"not delivered":     {answered(sharingv1alpha1.RequestPending, sharingv1alpha1.ReasonReplicationFailed), nil, "False ReplicationFailed", "False NotAnswered"},
+		"refused":           {answered(sharingv1alpha1.RequestRefused, "not a reason!"), nil, "False RequestRefused", "False not a reason!"},
+		"to be approved":    {answered(sharingv1alpha1.RequestManualActionRequired, ReasonApprovalRequired), nil, "False ApprovalRequired", "False ApprovalRequired"},
+		"offered":           {answered(sharingv1alpha1.RequestOffered, ReasonOffered), nil, "False OfferNotUsed", "False NotAnswered"},
+		"to be accepted":    {answered(sharingv1alpha1.RequestOffered, ReasonOffered), offers{at(sharingv1alpha1.OfferManualActionRequired)}, "False OfferNotUsed", "False OfferNotUsed"},
+		"just fetched":      {answered(sharingv1alpha1.RequestOffered, ReasonOffered), offers{standing3("1", "1Gi", "1")}, "False OfferNotUsed", "False NotAnswered"},
+		"used":              {answered(sharingv1alpha1.RequestOffered, ReasonOffered), offers{at(sharingv1alpha1.OfferAccepted)}, "True Accepted", "True Accepted"},
+		"being made":        {answered(sharingv1alpha1.RequestOffered, ReasonOffered), offers{making}, "False OfferNotUsed", "True Accepted"},
+		"used, and refused": {answered(sharingv1alpha1.RequestRefused, ReasonInvalidRequest), offers{at(sharingv1alpha1.OfferAccepted)}, "True Accepted", "True Accepted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := func(c *metav1.Condition) string {
+				if c == nil {
+					return ""
+				}
+				require.NotEmpty(t, c.Message)
+				require.NotRegexp(t, ": *(;|$)", c.Message, "nothing is said behind a name")
+				return string(c.Status) + " " + c.Reason
+			}
+			require.Equal(t, tc.out, is(outgoing("milan", tc.request, tc.offers, func(name string) bool { return name == "milan" })))
+			require.Equal(t, tc.in, is(incoming("rome", tc.request, tc.offers)))
+		})
+	}
+}
+
+func TestDirectionOfACluster(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, copied(func(o *sharingv1alpha1.ResourceOffer) {
+		o.Status = sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, VirtualNode: "milan"}
+	}))
+	sharing := r.inLiqo.Sharing().V1alpha1()
+	out, err := NewOutgoing("rome", link.Policy{Mode: link.PolicyNever}, sharing.ResourceRequests(), sharing.ResourceOffers(), r.inLiqo.Offloading().V1beta1().VirtualNodes())
+	require.NoError(t, err)
+	in, err := NewIncoming("rome", link.Policy{Mode: link.PolicyAlways}, sharing.ResourceRequests(), sharing.ResourceOffers())
+	require.NoError(t, err)
+	before := cluster("milan", uses)
+	meta.SetStatusCondition(&before.Status.Conditions, metav1.Condition{Type: corev1beta1.ConditionOutgoingPeering, Status: metav1.ConditionTrue, Reason: "Before"})
+	require.Equal(t, "Before", out.Condition(before).Reason, "nothing is known yet")
+	told := make(chan string, 10)
+	out.Subscribe(func(id string) { told <- id })
+	r.inLiqo.Start(t.Context().Done())
+	r.inLiqo.WaitForCacheSync(t.Context().Done())
+	require.Equal(t, "milan", <-told)
+	require.Equal(t, ReasonNotAsked, out.Condition(cluster("milan", uses)).Reason, "there is no virtual node yet")
+	_, err = r.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(),
+		&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "milan", <-told)
+	require.Equal(t, ReasonAccepted, out.Condition(cluster("milan", uses)).Reason)
+	require.Nil(t, out.Condition(cluster("milan")), "it is not wanted")
+	require.Nil(t, in.Condition(cluster("milan")), "the offer is of the other direction")
+}

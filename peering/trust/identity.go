@@ -1,0 +1,87 @@
+package trust
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+)
+
+// Kubeconfig leads to the cluster that gave a grant, as the user of the grant: with its
+// certificate and the key that belongs to it, or with its token. What over says comes
+// before what the grant says of the API server.
+func Kubeconfig(grant Grant, keyPEM []byte, over corev1beta1.APIServerOverride) ([]byte, error) {
+	cluster := &clientcmdapi.Cluster{
+		Server: grant.APIServerURL, CertificateAuthorityData: []byte(grant.APIServerCA),
+		TLSServerName: over.ServerName, ProxyURL: over.ProxyURL,
+	}
+	if over.URL != "" {
+		cluster.Server = over.URL
+	}
+	if over.CA != "" {
+		cluster.CertificateAuthorityData = []byte(over.CA)
+	}
+	user := &clientcmdapi.AuthInfo{Token: grant.Token}
+	if grant.Certificate != "" {
+		user = &clientcmdapi.AuthInfo{ClientCertificateData: []byte(grant.Certificate), ClientKeyData: keyPEM}
+	}
+	name := grant.ClusterID
+	out, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: cluster},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: user},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	return out, nil
+}
+
+// Fingerprint tells one certificate from others: hexadecimal, SHA-256 of its DER.
+func Fingerprint(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// PinnedTLS believes a server whose certificate was issued by an authority with one of the
+// fingerprints. The server sends its authority along. The name in the address does not
+// count: the authority of an authentication endpoint issues certificates to that endpoint
+// only, by whatever way it is reached.
+func PinnedTLS(fingerprints ...string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		// VerifyConnection does more than what this turns off.
+		InsecureSkipVerify: true, //nolint:gosec // see above
+		VerifyConnection: func(state tls.ConnectionState) error {
+			return verifyPinned(state.PeerCertificates, fingerprints)
+		},
+	}
+}
+
+// verifyPinned is called on resumed connections too, so that each is checked.
+func verifyPinned(chain []*x509.Certificate, fingerprints []string) error {
+	roots := x509.NewCertPool()
+	found := false
+	for _, cert := range chain {
+		if cert.IsCA && slices.Contains(fingerprints, Fingerprint(cert)) {
+			roots.AddCert(cert)
+			found = true
+		}
+	}
+	if !found {
+		return errors.New("the server is not the one that the token is for: its certificate was issued by another authority (something between may end TLS; it has to be passed through)")
+	}
+	if _, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+		return fmt.Errorf("verifying the server's certificate: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package trust
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+)
+
+// Keys of the Secret of a token, of type corev1beta1.PeeringTokenType. People may write it
+// by hand.
+const (
+	// HashKey holds Hash of the token's secret; or TokenKey the whole token in clear.
+	HashKey  = "hash"
+	TokenKey = "token"
+	// ExpirationKey says until when the token is good (RFC 3339). Without it: for ever.
+	ExpirationKey = "expiration"
+	// UsesKey says how many identities it is good for, "0" for any number. Default: 1.
+	UsesKey = "uses"
+	// ClusterIDKey says which cluster alone it is for. Without it: any that is not enrolled.
+	ClusterIDKey = "clusterID"
+	// redemptionsKey is written here: JSON, a list of Redemption.
+	redemptionsKey = "redemptions"
+)
+
+// MostUses is what a token can be limited to: each use is remembered in its Secret.
+const MostUses = 100
+
+// Record is what the Secret of a token says of it.
+type Record struct {
+	// ID of the token.
+	ID string
+	// Hash of its secret.
+	Hash string
+	// Expiration is zero for a token that is good for ever.
+	Expiration time.Time
+	// Uses is how many identities it is good for; 0: any number, which are not remembered.
+	Uses int
+	// ClusterID is empty for a token that any cluster may use that is not enrolled.
+	ClusterID string
+	// Redemptions are the uses so far.
+	Redemptions []Redemption
+}
+
+// Redemption is one use of a token.
+type Redemption struct {
+	ClusterID string `json:"clusterID"`
+	// Serial is that of the key that was enrolled.
+	Serial string `json:"serial"`
+	// Replaces is the serial of the enrolment before it, if there was one.
+	Replaces string `json:"replaces,omitempty"`
+	// Granted is when all was done.
+	Granted time.Time `json:"granted,omitzero"`
+}
+
+// Expired reports whether the token has ended.
+func (r Record) Expired(now time.Time) bool {
+	return !r.Expiration.IsZero() && !now.Before(r.Expiration)
+}
+
+// UsedUp reports whether no other cluster can use the token.
+func (r Record) UsedUp() bool { return r.Uses > 0 && len(r.Redemptions) >= r.Uses }
+
+// Redemption returns the index of the use of a token by a key; -1 if there is none.
+func (r Record) Redemption(clusterID, serial string) int {
+	return slices.IndexFunc(r.Redemptions, func(d Redemption) bool { return d.ClusterID == clusterID && d.Serial == serial })
+}
+
+// SecretName returns the name of the Secret of a token.
+func SecretName(id string) string { return corev1beta1.PeeringTokenPrefix + id }
+
+// ReadSecret returns what the Secret of a token says. It is strict: what it cannot
+// understand, nobody gets an identity by.
+func ReadSecret(secret *corev1.Secret) (Record, error) {
+	fail := func(key, accepts string) (Record, error) {
+		return Record{}, fmt.Errorf("secret %s/%s, key %s: %s is accepted", secret.Namespace, secret.Name, key, accepts)
+	}
+	r := Record{Uses: 1, ClusterID: string(secret.Data[ClusterIDKey])}
+	if secret.Type != corev1beta1.PeeringTokenType || len(secret.Name) <= len(corev1beta1.PeeringTokenPrefix) {
+		return Record{}, fmt.Errorf("secret %s/%s is not that of a token: its type is %q, not %s", secret.Namespace, secret.Name, secret.Type, corev1beta1.PeeringTokenType)
+	}
+	r.ID = secret.Name[len(corev1beta1.PeeringTokenPrefix):]
+	if r.ClusterID != "" && CheckClusterID(r.ClusterID) != nil {
+		return fail(ClusterIDKey, "the id of a cluster")
+	}
+	var err error
+	if text, ok := secret.Data[ExpirationKey]; ok {
+		if r.Expiration, err = time.Parse(time.RFC3339, string(text)); err != nil || r.Expiration.IsZero() {
+			return fail(ExpirationKey, "a time as 2030-01-02T15:04:05Z")
+		}
+	}
+	if text, ok := secret.Data[UsesKey]; ok {
+		if r.Uses, err = strconv.Atoi(string(text)); err != nil || r.Uses < 0 || r.Uses > MostUses {
+			return fail(UsesKey, fmt.Sprintf("a number from 0 (any number of uses) to %d", MostUses))
+		}
+	}
+	if text, ok := secret.Data[redemptionsKey]; ok {
+		if err := json.Unmarshal(text, &r.Redemptions); err != nil {
+			return fail(redemptionsKey, "what liqod has written there")
+		}
+	}
+	if r.Hash, err = hashOf(secret, r.ID); err != nil {
+		return Record{}, fmt.Errorf("secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	return r, nil
+}
+
+func hashOf(secret *corev1.Secret, id string) (string, error) {
+	hash, clear := string(secret.Data[HashKey]), string(secret.Data[TokenKey])
+	switch {
+	case (hash == "") == (clear == ""):
+		return "", fmt.Errorf("one of the keys %s and %s is accepted", HashKey, TokenKey)
+	case hash != "" && len(hash) != len(Hash("")):
+		return "", fmt.Errorf("key %s: 64 hexadecimal digits are accepted", HashKey)
+	case hash != "":
+		return hash, nil
+	}
+	token, err := ParseToken(clear)
+	if err != nil {
+		return "", fmt.Errorf("key %s: %w", TokenKey, err)
+	}
+	if token.ID != id {
+		return "", errors.New("its name and the id of its token differ: the name is " + SecretName(token.ID))
+	}
+	return Hash(token.Secret), nil
+}
+
+// NewSecret returns the Secret of a token in a namespace.
+func NewSecret(namespace string, r Record) *corev1.Secret {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: SecretName(r.ID), Labels: map[string]string{corev1beta1.PeeringTokenLabel: "true"},
+		},
+		Type: corev1beta1.PeeringTokenType,
+		Data: map[string][]byte{HashKey: []byte(r.Hash), UsesKey: []byte(strconv.Itoa(r.Uses))},
+	}
+	if !r.Expiration.IsZero() {
+		secret.Data[ExpirationKey] = []byte(r.Expiration.UTC().Format(time.RFC3339))
+	}
+	if r.ClusterID != "" {
+		secret.Data[ClusterIDKey] = []byte(r.ClusterID)
+	}
+	return secret
+}
+
+// WithRedemptions returns the Secret of a token with its uses so far.
+func WithRedemptions(secret *corev1.Secret, uses []Redemption) (*corev1.Secret, error) {
+	text, err := json.Marshal(uses)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the uses of a token: %w", err)
+	}
+	out := secret.DeepCopy()
+	out.Data = maps.Clone(out.Data)
+	out.Data[redemptionsKey] = text
+	return out, nil
+}

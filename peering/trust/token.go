@@ -1,0 +1,146 @@
+package trust
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	tokenPrefix  = "liqod1." // with the version of what follows
+	secretLength = 32        // bytes
+	idLength     = 5         // bytes of the id of a token
+	// longestToken is, in bytes, far more than any token has.
+	longestToken = 4 << 10
+	// longestID is, in bytes, what a cluster id may have: a tenant namespace is named after it.
+	longestID = 51
+)
+
+// Token lets its bearer ask a cluster for an identity, and says all that is needed for
+// asking. It holds a secret: never log it.
+type Token struct {
+	// ID names the token: a DNS label. It is no secret.
+	ID string
+	// Secret proves that the bearer was given the token: 32 random bytes as base64url.
+	Secret string
+	// AuthURL is where it is redeemed: https, host and port.
+	AuthURL string
+	// ClusterID of the cluster that gave it.
+	ClusterID string
+	// CA is the Fingerprint of the authority that has issued the certificate served there.
+	CA string
+}
+
+// tokenJSON is a Token as it is carried.
+type tokenJSON struct {
+	ID        string `json:"i"`
+	Secret    string `json:"s"`
+	AuthURL   string `json:"u"`
+	ClusterID string `json:"c"`
+	CA        string `json:"f"`
+}
+
+// NewToken returns a token with a new id and secret.
+func NewToken(authURL, clusterID, ca string) (Token, error) {
+	id, secret := make([]byte, idLength), make([]byte, secretLength)
+	for _, b := range [][]byte{id, secret} {
+		if _, err := io.ReadFull(rand.Reader, b); err != nil {
+			return Token{}, fmt.Errorf("drawing a token: %w", err)
+		}
+	}
+	t := Token{ID: hex.EncodeToString(id), Secret: base64.RawURLEncoding.EncodeToString(secret), AuthURL: authURL, ClusterID: clusterID, CA: ca}
+	return t, t.check()
+}
+
+// ParseToken reads what String has written. An error says nothing of the secret.
+func ParseToken(s string) (Token, error) {
+	s = strings.TrimSpace(s)
+	body, ok := strings.CutPrefix(s, tokenPrefix)
+	switch {
+	case len(s) > longestToken:
+		return Token{}, fmt.Errorf("a token of %d bytes: none has more than %d", len(s), longestToken)
+	case !ok:
+		return Token{}, fmt.Errorf("not a token: it begins with %s, as `liqod token create` prints it", tokenPrefix)
+	}
+	text, err := base64.RawURLEncoding.Strict().DecodeString(body)
+	if err != nil {
+		return Token{}, errors.New("a damaged token: what follows the prefix is not base64url; was it copied whole?")
+	}
+	var j tokenJSON
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&j); err != nil || decoder.More() {
+		return Token{}, errors.New("a damaged token: it does not hold what a token holds; was it copied whole?")
+	}
+	t := Token(j)
+	return t, t.check()
+}
+
+func (t Token) check() error {
+	secret, err := base64.RawURLEncoding.Strict().DecodeString(t.Secret)
+	switch {
+	case len(validation.IsDNS1123Label(t.ID)) > 0:
+		return errors.New("a damaged token: its id is not a DNS label")
+	case err != nil || len(secret) != secretLength:
+		return fmt.Errorf("a damaged token: its secret is not %d bytes", secretLength)
+	}
+	if err := CheckClusterID(t.ClusterID); err != nil {
+		return fmt.Errorf("the token's cluster: %w", err)
+	}
+	if err := CheckURL(t.AuthURL); err != nil {
+		return fmt.Errorf("the token's address: %w", err)
+	}
+	if sum, err := hex.DecodeString(t.CA); err != nil || len(sum) != sha256.Size || t.CA != strings.ToLower(t.CA) {
+		return errors.New("a damaged token: the fingerprint of its authority is not 64 hexadecimal digits")
+	}
+	return nil
+}
+
+// String returns the token as people pass it on.
+func (t Token) String() string {
+	text, err := json.Marshal(tokenJSON(t))
+	if err != nil {
+		return "" // strings always encode
+	}
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(text)
+}
+
+// Hash returns what is stored in place of a token's secret: hexadecimal, SHA-256. The secret
+// is random and long, so that nothing slower is needed.
+func Hash(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// Matches reports whether a secret is the one that was hashed. The time it takes tells
+// nothing of either.
+func Matches(hash, secret string) bool {
+	return subtle.ConstantTimeCompare([]byte(hash), []byte(Hash(secret))) == 1
+}
+
+// CheckClusterID refuses what cannot be the id of a cluster.
+func CheckClusterID(id string) error {
+	if len(id) > longestID || len(validation.IsDNS1123Label(id)) > 0 {
+		return fmt.Errorf("cluster id %.80q: a DNS label of at most %d characters is accepted", id, longestID)
+	}
+	return nil
+}
+
+// CheckURL refuses what is no address of an authentication endpoint.
+func CheckURL(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
+		return fmt.Errorf("URL %.200q: https, a host and a port are accepted, as https://auth.milan.example:8443", s)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+)
+
+// resourceRequests replicates ResourceRequests to the provider. wanted reports, by a live
+// read, whether capacity of a peer is wanted.
+func resourceRequests(clusterID string, wanted func(ctx context.Context, peer string) (bool, error)) pushed[*sharingv1alpha1.ResourceRequest] {
+	type rr = *sharingv1alpha1.ResourceRequest
+	return pushed[rr]{
+		kind: kind[rr]{
+			name: "ResourceRequest", concerns: namedAsPeer, selector: ofOrigin(clusterID),
+			empty: func() rr { return &sharingv1alpha1.ResourceRequest{} },
+			same: func(a, b rr) bool {
+				return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && a.Status == b.Status
+			},
+			client: func(c versioned.Interface, namespace string) writer[rr] {
+				return c.SharingV1alpha1().ResourceRequests(namespace)
+			},
+			informer: func(f externalversions.SharedInformerFactory) cache.SharedIndexInformer {
+				return f.Sharing().V1alpha1().ResourceRequests().Informer()
+			},
+		},
+		ours: func(home rr) bool { return own(home) },
+		push: func(home, remote rr) {
+			mark(remote, clusterID)
+			remote.Spec = *home.Spec.DeepCopy()
+		},
+		keep: func(_, _ rr) {},
+		kept: func(rr) bool { return false },
+		pull: pullRequest,
+		fail: func(message string, _ time.Time, home rr) {
+			home.Status = sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: home.Status.ObservedGeneration,
+				Phase: sharingv1alpha1.RequestPending, Reason: sharingv1alpha1.ReasonReplicationFailed, Message: bounded(message)}
+		},
+		mend: func(home rr) {
+			if home.Status.Reason == sharingv1alpha1.ReasonReplicationFailed {
+				home.Status = sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: home.Status.ObservedGeneration}
+			}
+		},
+		wanted: func(ctx context.Context, _ versioned.Interface, peer string) (bool, error) { return wanted(ctx, peer) },
+	}
+}
+
+// pullRequest takes a provider's answer over. Until there is one, what it said before stands.
+func pullRequest(remote, home *sharingv1alpha1.ResourceRequest) {
+	if remote.Status.ObservedGeneration == 0 {
+		return
+	}
+	observed := home.Status.ObservedGeneration
+	if remote.Status.ObservedGeneration == remote.Generation && equality.Semantic.DeepEqual(remote.Spec, home.Spec) {
+		observed = home.Generation
+	}
+	home.Status = sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: observed,
+		Phase: remote.Status.Phase, Reason: bounded(remote.Status.Reason), Message: bounded(remote.Status.Message)}
+}
+
+// resourceOffers replicates ResourceOffers of one provider to this cluster.
+func resourceOffers(clusterID, provider string) pulled[*sharingv1alpha1.ResourceOffer] {
+	type ro = *sharingv1alpha1.ResourceOffer
+	return pulled[ro]{
+		kind: kind[ro]{
+			name: "ResourceOffer", concerns: sharingv1alpha1.ValidOfferName,
+			selector: offloadingv1beta1.ReplicatedLabel + "!=true",
+			empty:    func() ro { return &sharingv1alpha1.ResourceOffer{} },
+			same: func(a, b ro) bool {
+				return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec) && a.Status == b.Status
+			},
+			client: func(c versioned.Interface, namespace string) writer[ro] {
+				return c.SharingV1alpha1().ResourceOffers(namespace)
+			},
+			informer: func(f externalversions.SharedInformerFactory) cache.SharedIndexInformer {
+				return f.Sharing().V1alpha1().ResourceOffers().Informer()
+			},
+		},
+		given: func(remote ro) bool { return remote.Spec.Approved },
+		check: func(remote ro) error {
+			if remote.Spec.ConsumerClusterID != clusterID || remote.Spec.ProviderClusterID != provider {
+				return fmt.Errorf("it is an offer of %q to %q; expected is one of %s to %s", remote.Spec.ProviderClusterID, remote.Spec.ConsumerClusterID, provider, clusterID)
+			}
+			return nil
+		},
+		refuse: func(remote ro, why error) {
+			remote.Status = sharingv1alpha1.ResourceOfferStatus{ObservedGeneration: remote.Generation, Phase: sharingv1alpha1.OfferRefused,
+				Reason: sharingv1alpha1.ReasonInvalidOffer, Message: bounded(why.Error())}
+		},
+		take: func(remote, home ro) {
+			mark(home, provider)
+			home.Spec = *remote.Spec.DeepCopy()
+		},
+		answer: answerOffer,
+		used:   func(home ro) bool { return home.Status.VirtualNode != "" },
+		ended:  func(home ro) bool { return home.Spec.WithdrawalTimestamp != nil },
+		end: func(home ro, now time.Time) {
+			at := metav1.NewTime(now)
+			home.Spec.WithdrawalTimestamp = &at
+		},
+	}
+}
+
+// answerOffer sets the answer of the copy in the provider's offer.
+func answerOffer(home, remote *sharingv1alpha1.ResourceOffer) {
+	if home.Status.ObservedGeneration == 0 {
+		return // nothing has been answered yet
+	}
+	observed := remote.Status.ObservedGeneration
+	if home.Status.ObservedGeneration == home.Generation && equality.Semantic.DeepEqual(home.Spec, remote.Spec) {
+		observed = remote.Generation
+	}
+	remote.Status = home.Status
+	remote.Status.ObservedGeneration = observed
+}

@@ -1,0 +1,225 @@
+package replica
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// vanishedHold is how long what a peer no longer has, and has not taken back in due form,
+// counts as there. A peer whose state went back makes it again in that time, for it is
+// asked for again.
+const vanishedHold = 30 * time.Second
+
+// pulled says how the objects of a kind that a peer gives this cluster are replicated:
+// what is given flows here, this cluster's answer flows back. All are pure, and change
+// their last argument, which is a copy, if any.
+type pulled[T object[T]] struct {
+	kind[T]
+	// given reports whether the peer stands by remote: until then it has no copy, and
+	// when it does no longer, the copy stays as it is, until remote has ended.
+	given func(remote T) bool
+	// check says why remote cannot be what it claims to be, refuse answers that in remote.
+	check  func(remote T) error
+	refuse func(remote T, why error)
+	// take sets what is given in home.
+	take func(remote, home T)
+	// answer sets the answer of home in remote.
+	answer func(home, remote T)
+	// used reports whether something rests on home here, and ended whether it is asked to
+	// let go; end asks for that.
+	used  func(home T) bool
+	ended func(obj T) bool
+	end   func(home T, now time.Time)
+}
+
+// pull replicates one pulled kind between this cluster and one peer.
+type pull[T object[T]] struct {
+	*channel[T]
+	kind pulled[T]
+
+	mu     sync.Mutex
+	missed map[string]time.Time // by name: when the peer's object was first missed
+}
+
+func newPull[T object[T]](cfg Config, of pulled[T], home cache.SharedIndexInformer, peer string, way Peer) *pull[T] {
+	p := &pull[T]{kind: of, missed: map[string]time.Time{}}
+	p.channel = newChannel(cfg, of.kind, home, peer, way, p.sync)
+	return p
+}
+
+func (p *pull[T]) sync(ctx context.Context, key loop.Key) error {
+	var none T
+	home, remote, err := p.both(key.Name)
+	if err != nil {
+		return err
+	}
+	if home != none && own(home) {
+		return nil // what this cluster gives the peer, by chance under that name
+	}
+	if remote == none || remote.GetDeletionTimestamp() != nil {
+		return p.let(ctx, key.Name, home)
+	}
+	p.found(key.Name)
+	switch {
+	case p.kind.given(remote):
+	case home == none:
+		return nil
+	case p.kind.ended(remote): // it is told when it has been let go
+	case p.kind.ended(home) && !p.kind.used(home):
+		return p.drop(ctx, home)
+	default:
+		return nil
+	}
+	if why := p.kind.check(remote); why != nil {
+		return p.refuse(ctx, remote, why)
+	}
+	switch {
+	case home == none:
+		return p.create(ctx, remote)
+	case home.GetDeletionTimestamp() != nil:
+		return nil // made again when it is gone
+	}
+	return p.equal(ctx, home, remote)
+}
+
+func (p *pull[T]) found(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.missed, name)
+}
+
+// since returns for how long the peer's object has been missed.
+func (p *pull[T]) since(name string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.cfg.Clock.Now()
+	if _, ok := p.missed[name]; !ok {
+		p.missed[name] = now
+	}
+	return now.Sub(p.missed[name])
+}
+
+func (p *pull[T]) refuse(ctx context.Context, remote T, why error) error {
+	next := remote.DeepCopy()
+	p.kind.refuse(next, why)
+	return p.tell(ctx, next, remote)
+}
+
+func (p *pull[T]) create(ctx context.Context, remote T) error {
+	// What an impostor gives is not taken.
+	if err := p.verify(ctx); err != nil {
+		return err
+	}
+	home := p.kind.empty()
+	home.SetNamespace(p.local)
+	home.SetName(remote.GetName())
+	p.kind.take(remote, home)
+	_, err := p.here().Create(ctx, home, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return loop.After(cacheDelay)
+	}
+	if err != nil {
+		return fmt.Errorf("creating the copy of %s %s: %w", p.kind.name, remote.GetName(), err)
+	}
+	return nil
+}
+
+// equal writes here what is given there, and there what is answered here, where they differ.
+func (p *pull[T]) equal(ctx context.Context, home, remote T) error {
+	next := home.DeepCopy()
+	p.kind.take(remote, next)
+	if !p.kind.same(next, home) {
+		if err := p.verify(ctx); err != nil {
+			return err
+		}
+		_, err := p.here().Update(ctx, next, metav1.UpdateOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("updating the copy of %s %s: %w", p.kind.name, home.GetName(), err)
+		}
+		return nil // its answer comes with the change
+	}
+	answered := remote.DeepCopy()
+	p.kind.answer(home, answered)
+	return p.tell(ctx, answered, remote)
+}
+
+// tell writes the answer in the peer, if it is new.
+func (p *pull[T]) tell(ctx context.Context, next, remote T) error {
+	if p.kind.same(next, remote) {
+		return nil
+	}
+	if err := p.verify(ctx); err != nil {
+		return err
+	}
+	_, err := p.there().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return peerError{fmt.Errorf("answering %s %s: %w", p.kind.name, remote.GetName(), err)}
+	}
+	return nil
+}
+
+// let deals with a copy of what the peer no longer has: whoever uses it lets go first.
+func (p *pull[T]) let(ctx context.Context, name string, home T) error {
+	var none T
+	if home == none {
+		p.found(name)
+		return nil
+	}
+	live, err := p.there().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil && live.GetDeletionTimestamp() == nil:
+		return loop.After(cacheDelay)
+	case err != nil && !apierrors.IsNotFound(err):
+		return peerError{fmt.Errorf("confirming that %s %s is gone: %w", p.kind.name, name, err)}
+	}
+	if err := p.verify(ctx); err != nil {
+		return err
+	}
+	if !p.kind.used(home) {
+		return p.drop(ctx, home)
+	}
+	if p.kind.ended(home) {
+		return nil // who lets go wakes us
+	}
+	if gone := p.since(name); gone < vanishedHold {
+		return loop.After(vanishedHold - gone)
+	}
+	p.cfg.Log.Warn("the peer has it no more: it is let go here", zap.String("peer", p.peer), zap.String("kind", p.kind.name), zap.String("name", name))
+	next := home.DeepCopy()
+	p.kind.end(next, p.cfg.Clock.Now())
+	if _, err := p.here().Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("ending the copy of %s %s: %w", p.kind.name, name, err)
+	}
+	return nil
+}
+
+// drop deletes a copy that nothing uses, by a live read.
+func (p *pull[T]) drop(ctx context.Context, home T) error {
+	live, err := p.here().Get(ctx, home.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s %s: %w", p.kind.name, home.GetName(), err)
+	}
+	if live.GetUID() != home.GetUID() || p.kind.used(live) {
+		return loop.After(cacheDelay)
+	}
+	options := apply.DeleteUID(live)
+	version := live.GetResourceVersion()
+	options.Preconditions.ResourceVersion = &version
+	if err := p.here().Delete(ctx, home.GetName(), options); apply.IgnoreGone(err) != nil {
+		return fmt.Errorf("deleting the copy of %s %s: %w", p.kind.name, home.GetName(), err)
+	}
+	return nil
+}

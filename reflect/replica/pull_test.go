@@ -1,0 +1,301 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+)
+
+type (
+	ro = sharingv1alpha1.ResourceOffer
+	rr = sharingv1alpha1.ResourceRequest
+)
+
+// given is an offer of milan to rome, in milan.
+func given(change ...func(*ro)) *ro {
+	o := &ro{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "milan", UID: "there", Generation: 7},
+		Spec: sharingv1alpha1.ResourceOfferSpec{ConsumerClusterID: "rome", ProviderClusterID: "milan", Approved: true,
+			ResourceQuota: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"cpu": resource.MustParse("4")}}}}
+	for _, c := range change {
+		c(o)
+	}
+	return o
+}
+
+// taken is its copy, in rome.
+func taken(change ...func(*ro)) *ro {
+	o := given(change...)
+	o.Namespace, o.UID, o.Generation = "liqo-tenant-milan", "here", 3
+	o.Labels = map[string]string{offloadingv1beta1.ReplicatedLabel: "true", offloadingv1beta1.OriginIDLabel: "milan", corev1beta1.RemoteClusterIDLabel: "milan"}
+	return o
+}
+
+func inUse(o *ro) {
+	o.Status = sharingv1alpha1.ResourceOfferStatus{ObservedGeneration: 3, Phase: sharingv1alpha1.OfferAccepted, VirtualNode: "milan"}
+}
+
+func letGo(o *ro) {
+	o.Status = sharingv1alpha1.ResourceOfferStatus{ObservedGeneration: 3, Phase: sharingv1alpha1.OfferRefused}
+}
+
+func withdrawn(o *ro) {
+	at := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	o.Spec.WithdrawalTimestamp = &at
+}
+
+// negotiation is rome, which asks milan.
+type negotiation struct {
+	t            *testing.T
+	home, remote *fake.Clientset
+	cfg          Config
+	identity     error
+	clk          *clocktesting.FakeClock
+}
+
+func newNegotiation(t *testing.T, home, remote []runtime.Object) *negotiation {
+	n := &negotiation{t: t, home: fake.NewSimpleClientset(home...), remote: fake.NewSimpleClientset(remote...), clk: clocktesting.NewFakeClock(time.Now())}
+	informers := externalversions.NewSharedInformerFactory(n.home, 0)
+	sharing := informers.Sharing().V1alpha1()
+	n.cfg = Config{ClusterID: "rome", Liqo: n.home, Maps: informers.Offloading().V1beta1().NamespaceMaps(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
+		Log: zaptest.NewLogger(t), Clock: n.clk, CapacityWanted: func(context.Context, string) (bool, error) { return false, nil }}
+	sharing.ResourceOffers().Informer()
+	sharing.ResourceRequests().Informer()
+	n.cfg.Maps.Informer()
+	informers.Start(t.Context().Done())
+	informers.WaitForCacheSync(t.Context().Done())
+	return n
+}
+
+func (n *negotiation) way() Peer {
+	return Peer{Revision: "1", Liqo: n.remote, Identity: func(context.Context) error { return n.identity }}
+}
+
+// pull returns what replicates offers, with caches that follow; it syncs when it is told to.
+func (n *negotiation) pull() *pull[*ro] {
+	p := newPull(n.cfg, resourceOffers("rome", "milan"), n.cfg.Offers.Informer(), "milan", n.way())
+	require.NoError(n.t, p.wire())
+	p.factory.Start(n.t.Context().Done())
+	p.factory.WaitForCacheSync(n.t.Context().Done())
+	return p
+}
+
+func offerIn(t *testing.T, c *fake.Clientset, namespace, name string) *ro {
+	t.Helper()
+	o, err := c.SharingV1alpha1().ResourceOffers(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return o
+}
+
+func (n *negotiation) here() *ro  { return offerIn(n.t, n.home, "liqo-tenant-milan", "milan") }
+func (n *negotiation) there() *ro { return offerIn(n.t, n.remote, "liqo-tenant-rome", "milan") }
+
+// TestPull has the offer and its copy in every state, and syncs once.
+func TestPull(t *testing.T) {
+	t.Parallel()
+	unapproved := func(o *ro) { o.Spec.Approved = false }
+	more := func(o *ro) { o.Spec.ResourceQuota.Hard = corev1.ResourceList{"cpu": resource.MustParse("8")} }
+	for name, tc := range map[string]struct {
+		home, remote *ro
+		identity     error
+		want         func(*testing.T, *negotiation, error)
+		homeWrites   int
+		remoteWrites int
+	}{
+		"a new one": {nil, given(), nil, func(t *testing.T, n *negotiation, err error) {
+			require.Equal(t, given().Spec, n.here().Spec)
+			require.Equal(t, taken().Labels, n.here().Labels)
+		}, 1, 0},
+		"of an impostor":       {nil, given(), errors.New("another cluster"), func(t *testing.T, _ *negotiation, err error) { require.ErrorContains(t, err, "another cluster") }, 0, 0},
+		"not approved":         {nil, given(unapproved), nil, nil, 0, 0},
+		"not approved, copied": {taken(inUse), given(unapproved, more), nil, nil, 0, 0},
+		"approval taken back": {taken(inUse), given(unapproved, withdrawn), nil, func(t *testing.T, n *negotiation, err error) {
+			require.NotNil(t, n.here().Spec.WithdrawalTimestamp)
+		}, 1, 0},
+		"approval taken back, and let go": {taken(unapproved, withdrawn, letGo), given(unapproved, withdrawn, inUse), nil, func(t *testing.T, n *negotiation, err error) {
+			require.Empty(t, n.there().Status.VirtualNode)
+			require.NotNil(t, n.here(), "it goes when the peer knows")
+		}, 0, 1},
+		"approval taken back, and left": {taken(withdrawn), given(unapproved), nil, func(t *testing.T, n *negotiation, err error) { require.Nil(t, n.here()) }, 1, 0},
+		"changed": {taken(inUse), given(more), nil, func(t *testing.T, n *negotiation, err error) {
+			require.Equal(t, given(more).Spec, n.here().Spec)
+			require.Equal(t, "milan", n.here().Status.VirtualNode)
+		}, 1, 0},
+		"answered": {taken(inUse), given(), nil, func(t *testing.T, n *negotiation, err error) {
+			want := taken(inUse).Status
+			want.ObservedGeneration = 7
+			require.Equal(t, want, n.there().Status)
+		}, 0, 1},
+		"an impostor is not answered": {taken(inUse), given(), errors.New("another cluster"), func(t *testing.T, _ *negotiation, err error) { require.Error(t, err) }, 0, 0},
+		"nothing to answer yet":       {taken(), given(), nil, nil, 0, 0},
+		"answered already": {taken(inUse), given(inUse, func(o *ro) { o.Status.ObservedGeneration = 7 }), nil, func(t *testing.T, n *negotiation, err error) {
+			require.NoError(t, err)
+		}, 0, 0},
+		"to somebody else": {nil, given(func(o *ro) { o.Spec.ConsumerClusterID = "oslo" }), nil, func(t *testing.T, n *negotiation, err error) {
+			require.Equal(t, sharingv1alpha1.ReasonInvalidOffer, n.there().Status.Reason)
+			require.Nil(t, n.here())
+		}, 0, 1},
+		"our own of that name":             {given(func(o *ro) { o.Namespace = "liqo-tenant-milan" }), given(more), nil, nil, 0, 0},
+		"gone and unused":                  {taken(), nil, nil, func(t *testing.T, n *negotiation, err error) { require.Nil(t, n.here()) }, 1, 0},
+		"gone, withdrawn and unused":       {taken(withdrawn), nil, nil, func(t *testing.T, n *negotiation, err error) { require.Nil(t, n.here()) }, 1, 0},
+		"gone, withdrawn and in use":       {taken(withdrawn, inUse), nil, nil, nil, 0, 0},
+		"gone at an impostor":              {taken(), nil, errors.New("another cluster"), func(t *testing.T, _ *negotiation, err error) { require.Error(t, err) }, 0, 0},
+		"a copy that is being deleted":     {taken(func(o *ro) { o.DeletionTimestamp, o.Finalizers = &metav1.Time{Time: time.Now()}, []string{"x"} }), given(more), nil, nil, 0, 0},
+		"the peer's copy of ours, by name": {nil, given(func(o *ro) { o.Labels = map[string]string{offloadingv1beta1.ReplicatedLabel: "true"} }), nil, nil, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var home, remote []runtime.Object
+			if tc.home != nil {
+				home = append(home, tc.home)
+			}
+			if tc.remote != nil && own(tc.remote) { // the fake knows no selectors
+				remote = append(remote, tc.remote)
+			}
+			n := newNegotiation(t, home, remote)
+			n.identity = tc.identity
+			err := n.pull().sync(t.Context(), milanKey)
+			if tc.want == nil {
+				require.NoError(t, err)
+			} else {
+				tc.want(t, n, err)
+			}
+			require.Equal(t, tc.homeWrites, writes(n.home))
+			require.Equal(t, tc.remoteWrites, writes(n.remote))
+		})
+	}
+}
+
+// TestVanished has an offer that is in use vanish, and come back or not.
+func TestVanished(t *testing.T) {
+	t.Parallel()
+	n := newNegotiation(t, []runtime.Object{taken(inUse)}, nil)
+	p := n.pull()
+	require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
+	n.clk.Step(vanishedHold / 2)
+	require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in")
+	require.Zero(t, writes(n.home))
+	_, err := n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Create(t.Context(), given(), metav1.CreateOptions{})
+	require.NoError(t, err)
+	cached := func(there bool) {
+		require.Eventually(t, func() bool {
+			o, err := p.get(p.remote, "liqo-tenant-rome", "milan")
+			return err == nil && (o != nil) == there
+		}, 5*time.Second, 5*time.Millisecond)
+	}
+	cached(true)
+	require.NoError(t, p.sync(t.Context(), milanKey))
+	require.NoError(t, n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	cached(false)
+	require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in", "the time begins anew")
+	n.clk.Step(vanishedHold + time.Second)
+	require.NoError(t, p.sync(t.Context(), milanKey))
+	require.NotNil(t, n.here().Spec.WithdrawalTimestamp, "it is let go")
+	require.Equal(t, "milan", n.here().Status.VirtualNode)
+}
+
+// TestPeerRefusesToBeRead keeps what the peer does not show any more.
+func TestPeerRefusesToBeRead(t *testing.T) {
+	t.Parallel()
+	n := newNegotiation(t, []runtime.Object{taken()}, nil)
+	n.remote.PrependReactor("get", "resourceoffers", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(sharingv1alpha1.Resource("resourceoffers"), "milan", errors.New("no"))
+	})
+	require.Error(t, n.pull().sync(t.Context(), milanKey))
+	require.NotNil(t, n.here())
+}
+
+func request(change ...func(*rr)) *rr {
+	r := &rr{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan", UID: "home", Generation: 4},
+		Spec: sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: "rome", ProviderClusterID: "milan"}}
+	for _, c := range change {
+		c(r)
+	}
+	return r
+}
+
+// TestRequestThereAndBack runs everything.
+func TestRequestThereAndBack(t *testing.T) {
+	t.Parallel()
+	n := newNegotiation(t, []runtime.Object{request()}, nil)
+	w := newWorld(t, nil, nil)
+	n.cfg.Core, n.cfg.Peers, n.cfg.Clock = w.core, onePeer{"milan", n.way()}, nil
+	w.r = New(n.cfg)
+	w.r.Changed("milan")
+	w.run()
+	copied := func() *rr {
+		r, err := n.remote.SharingV1alpha1().ResourceRequests("liqo-tenant-rome").Get(t.Context(), "milan", metav1.GetOptions{})
+		if err != nil {
+			return nil
+		}
+		return r
+	}
+	w.eventually("copied", func() bool { return copied() != nil })
+	require.Equal(t, request().Spec, copied().Spec)
+	require.Equal(t, "rome", copied().Labels[offloadingv1beta1.OriginIDLabel])
+	r := copied()
+	r.Status = sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: r.Generation, Phase: sharingv1alpha1.RequestRefused, Reason: "SharingOff", Message: "nothing"}
+	r.Generation = 1
+	r.Status.ObservedGeneration = 1
+	_, err := n.remote.SharingV1alpha1().ResourceRequests(r.Namespace).Update(t.Context(), r, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.eventually("answered", func() bool {
+		have, err := n.home.SharingV1alpha1().ResourceRequests("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
+		return err == nil && have.Status == sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: 4, Phase: sharingv1alpha1.RequestRefused, Reason: "SharingOff", Message: "nothing"}
+	})
+	_, err = n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Create(t.Context(), given(), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.eventually("the offer is here", func() bool { return n.here() != nil })
+	require.NoError(t, n.home.SharingV1alpha1().ResourceRequests("liqo-tenant-milan").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	w.eventually("the deletion follows", func() bool { return copied() == nil })
+	require.NoError(t, n.remote.SharingV1alpha1().ResourceOffers("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+	w.eventually("the offer is gone", func() bool { return n.here() == nil })
+}
+
+func TestPullRequest(t *testing.T) {
+	t.Parallel()
+	answer := func(observed int64) sharingv1alpha1.ResourceRequestStatus {
+		return sharingv1alpha1.ResourceRequestStatus{ObservedGeneration: observed, Phase: sharingv1alpha1.RequestOffered, Reason: "Offered", Message: "x"}
+	}
+	for name, tc := range map[string]struct {
+		remote rr
+		want   int64 // observed generation; 0: nothing is taken over
+	}{
+		"no answer yet":       {rr{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Spec: request().Spec}, 0},
+		"an answer":           {rr{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Spec: request().Spec, Status: answer(2)}, 4},
+		"to an older copy":    {rr{ObjectMeta: metav1.ObjectMeta{Generation: 3}, Spec: request().Spec, Status: answer(2)}, 3},
+		"to another request":  {rr{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: answer(2)}, 3},
+		"with a long message": {rr{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Spec: request().Spec, Status: answer(2)}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			home := request(func(r *rr) { r.Status.ObservedGeneration, r.Status.Phase = 3, sharingv1alpha1.RequestPending })
+			before := home.Status
+			pullRequest(&tc.remote, home)
+			want := before
+			if tc.want != 0 {
+				want = answer(tc.want)
+			}
+			require.Equal(t, want, home.Status)
+		})
+	}
+}

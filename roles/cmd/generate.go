@@ -1,0 +1,91 @@
+package cmd
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/peering/enroll"
+)
+
+const generatePeeringAbout = `Peering prints what peer --token writes: a Secret with the token, and a ForeignCluster. It asks
+no cluster. The Secret holds the token in clear: encrypt it before it goes anywhere.
+
+With --for it prints the other half instead, for the cluster that the token leads to: a Secret
+by which the token is good, for the cluster of that id alone and until the Secret is deleted,
+and a ForeignCluster that lets that cluster use it. The token cannot be had from it.`
+
+const generatePeeringExamples = `  %[1]s generate peering --token=liqod1.eyJp... | kubectl apply -f -
+  %[1]s generate peering --token=- --cpu=8 --memory=16Gi --name=Milano < token > milan.yaml
+  %[1]s generate peering --token=- --for=rome --pod-cidr=10.42.0.0/16 < token > in-milan/rome.yaml`
+
+// generate is the parent of the commands that print YAML, for people who let others write it.
+func (c *commands) generate() *cobra.Command {
+	return parent("generate", "Print objects instead of writing them, for GitOps", c.generatePeering())
+}
+
+func (c *commands) generatePeering() *cobra.Command {
+	p := peering{amounts: map[corev1.ResourceName]*string{}}
+	cmd := &cobra.Command{
+		Use: "peering", Short: "Print what lets this cluster use another one", Long: generatePeeringAbout, Example: c.example(generatePeeringExamples), Args: noArguments,
+	}
+	flags := cmd.Flags()
+	var namespace, consumer string
+	flags.StringVarP(&namespace, "namespace", "n", usualNamespace, "`namespace` that liqod is installed in")
+	flags.StringVar(&p.token, "token", "", "`token` of the other cluster; - reads it from the standard input")
+	flags.StringVar(&consumer, "for", "", "print what the other cluster keeps for the one with this `id`, instead of what that one keeps")
+	flags.StringVar(&p.name, "name", "", "`name` of the other cluster for people")
+	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
+		p.amounts[r] = flags.String(string(r), "", fmt.Sprintf("`quantity` of %s that is asked for", r))
+	}
+	flags.StringSliceVar(&p.podRanges, "pod-cidr", nil, "`range` of this cluster's pods, where that is not the configured one; may be repeated")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if p.token == "" {
+			return Usagef("generate peering needs --token: liqod token create prints one, in the other cluster")
+		}
+		amounts, err := p.check()
+		if err != nil {
+			return err
+		}
+		token, err := readToken(p.token, cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		in := enroll.Invitation{Token: token, Name: p.name, AddressRanges: p.podRanges}
+		if len(amounts) > 0 {
+			in.Request = &corev1beta1.CapacityRequest{Resources: amounts}
+		}
+		half := in.Objects
+		if cmd.Flags().Changed("for") {
+			if in.Request != nil {
+				return Usagef("--cpu, --memory and --pods are what a cluster asks for: they are of no use with --for")
+			}
+			half = func(namespace string) (*corev1.Secret, *corev1beta1.ForeignCluster, error) {
+				return in.Counterpart(consumer, namespace)
+			}
+		}
+		secret, fc, err := half(namespace)
+		if err != nil {
+			return UsageError(err)
+		}
+		return printAll(cmd.OutOrStdout(), secret, fc)
+	}
+	return cmd
+}
+
+// printAll prints objects as one YAML file.
+func printAll(out io.Writer, objects ...runtime.Object) error {
+	for _, obj := range objects {
+		if err := say(out, "---"); err != nil {
+			return err
+		}
+		if err := printObject(out, asYAML, obj); err != nil {
+			return err
+		}
+	}
+	return nil
+}

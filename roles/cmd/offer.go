@@ -1,0 +1,220 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/apply"
+)
+
+const offerListAbout = `List shows what this cluster offers its peers, and what they offer it: how much, what has
+become of it, and what somebody has to do.`
+
+const offerApproveAbout = `Approve lets an offer take effect that waits for somebody: one of this cluster, where its
+setting sharing.mode is Manual, or one that a peer makes this cluster, where
+peering.acceptOffers is Manual.`
+
+const offerRevokeAbout = `Revoke takes the approval of an offer of this cluster back, where its setting sharing.mode is
+Manual: nothing more begins, and the peer is asked to drain its pods and to leave.`
+
+const offerExamples = `  %[1]s offer list
+  %[1]s offer approve milan -n liqo-tenant-rome`
+
+// offer is the parent of the commands about offers.
+func (c *commands) offer() *cobra.Command {
+	return parent("offer", "See and approve what clusters offer each other", c.offerList(),
+		c.offerJudge("approve", "Let an offer take effect", offerApproveAbout, approve),
+		c.offerJudge("revoke", "Take the approval of an offer back", offerRevokeAbout, disapprove))
+}
+
+func (c *commands) offerList() *cobra.Command {
+	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "Show the offers of this cluster and of its peers", Long: offerListAbout,
+		Example: c.example(offerExamples), Args: noArguments}
+	var output string
+	addChoice(cmd, &output, "output", "o", "print the ResourceOffers themselves", asYAML, asJSON)
+	conn := c.connection(cmd.Flags())
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+		to, err := c.connect(conn)
+		if err != nil {
+			return err
+		}
+		list, err := to.liqod.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(cmd.Context(), metav1.ListOptions{})
+		if err != nil {
+			return unknown(explain(fmt.Errorf("listing ResourceOffers: %w", err)))
+		}
+		if output != "" {
+			return printData(cmd.OutOrStdout(), output, list)
+		}
+		return printOffers(cmd.OutOrStdout(), list.Items)
+	})
+	return cmd
+}
+
+// printOffers prints a line for each offer, those that wait for somebody first.
+func printOffers(out io.Writer, offers []sharingv1alpha1.ResourceOffer) error {
+	if len(offers) == 0 {
+		return say(out, "no offers: this cluster offers nothing, and nobody offers it anything")
+	}
+	slices.SortFunc(offers, func(a, b sharingv1alpha1.ResourceOffer) int {
+		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	errs := []error{say(w, "NAMESPACE\tNAME\tPROVIDER\tCONSUMER\tCPU\tMEMORY\tSTATE\tMESSAGE")}
+	for i := range offers {
+		o := &offers[i]
+		hard := o.Spec.ResourceQuota.Hard
+		errs = append(errs, say(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", o.Namespace, o.Name, o.Spec.ProviderClusterID, o.Spec.ConsumerClusterID,
+			hard.Cpu(), hard.Memory(), offerState(o), offerMessage(o)))
+	}
+	return errors.Join(append(errs, w.Flush())...)
+}
+
+func rank(o *sharingv1alpha1.ResourceOffer) int {
+	if s := offerState(o); s == "NotApproved" || s == string(sharingv1alpha1.OfferManualActionRequired) {
+		return 0
+	}
+	return 1
+}
+
+func offerState(o *sharingv1alpha1.ResourceOffer) string {
+	switch {
+	case o.Spec.WithdrawalTimestamp != nil:
+		return "Withdrawn"
+	case !o.Spec.Approved:
+		return "NotApproved"
+	case o.Status.Phase == "":
+		return string(sharingv1alpha1.OfferPending)
+	}
+	return string(o.Status.Phase)
+}
+
+func offerMessage(o *sharingv1alpha1.ResourceOffer) string {
+	if o.Spec.WithdrawalTimestamp == nil && !o.Spec.Approved {
+		return fmt.Sprintf("to approve it: liqod offer approve %s -n %s", o.Name, o.Namespace)
+	}
+	return o.Status.Message
+}
+
+// offerJudge is a command about one offer.
+func (c *commands) offerJudge(use, short, about string, judge func(context.Context, *clients, *sharingv1alpha1.ResourceOffer, io.Writer) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use + " NAME", Short: short, Long: about, Example: c.example(offerExamples), Args: oneName("ResourceOffer")}
+	var namespace string
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "`namespace` of the offer, needed where several have one of the name: "+corev1beta1.TenantNamespacePrefix+"<id of the other cluster>")
+	conn := c.connection(cmd.Flags())
+	cmd.ValidArgsFunction = c.completer(conn, offerNames)
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+		to, err := c.connect(conn)
+		if err != nil {
+			return err
+		}
+		o, err := findOffer(cmd.Context(), to, namespace, args[0])
+		if err != nil {
+			return explain(err)
+		}
+		return explain(judge(cmd.Context(), to, o, cmd.OutOrStdout()))
+	})
+	return cmd
+}
+
+func offerNames(ctx context.Context, to *clients) (names []string, err error) {
+	list, err := to.liqod.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// findOffer returns the one offer of a name.
+func findOffer(ctx context.Context, to *clients, namespace, name string) (*sharingv1alpha1.ResourceOffer, error) {
+	if namespace != "" {
+		o, err := to.liqod.SharingV1alpha1().ResourceOffers(namespace).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) && !noSuchKind(err) {
+			return nil, fmt.Errorf("there is no ResourceOffer %s in namespace %s; see liqod offer list", name, namespace)
+		}
+		return o, err
+	}
+	list, err := to.liqod.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing ResourceOffers: %w", err)
+	}
+	var found []*sharingv1alpha1.ResourceOffer
+	for i := range list.Items {
+		if list.Items[i].Name == name {
+			found = append(found, &list.Items[i])
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("there is no ResourceOffer %s; see liqod offer list", name)
+	case 1:
+		return found[0], nil
+	}
+	return nil, Usagef("%d namespaces have a ResourceOffer %s: say which one is meant with -n", len(found), name)
+}
+
+// received reports whether an offer is the copy of a peer's.
+func received(o *sharingv1alpha1.ResourceOffer) bool {
+	return o.Labels[offloadingv1beta1.ReplicatedLabel] == "true"
+}
+
+func approve(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, out io.Writer) error {
+	if received(o) {
+		if o.Annotations[sharingv1alpha1.AcceptedAnnotation] == "true" {
+			return say(out, "the offer %s of cluster %s is accepted already", o.Name, o.Spec.ProviderClusterID)
+		}
+		patch := apply.Patch{"metadata": apply.Patch{"annotations": map[string]string{sharingv1alpha1.AcceptedAnnotation: "true"}}}
+		if err := patchOffer(ctx, to, o, patch); err != nil {
+			return err
+		}
+		return say(out, "the offer %s of cluster %s is accepted", o.Name, o.Spec.ProviderClusterID)
+	}
+	if o.Spec.Approved {
+		return say(out, "the offer %s to cluster %s is approved already", o.Name, o.Spec.ConsumerClusterID)
+	}
+	if err := patchOffer(ctx, to, o, apply.Patch{"spec": apply.Patch{"approved": true}}); err != nil {
+		return err
+	}
+	return say(out, "the offer %s to cluster %s is approved", o.Name, o.Spec.ConsumerClusterID)
+}
+
+func disapprove(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, out io.Writer) error {
+	if received(o) {
+		return fmt.Errorf("the offer %s is one of cluster %s: to stop using that, set outgoingPeeringEnabled: No in its ForeignCluster", o.Name, o.Spec.ProviderClusterID)
+	}
+	if !o.Spec.Approved {
+		return say(out, "the offer %s to cluster %s is not approved", o.Name, o.Spec.ConsumerClusterID)
+	}
+	if err := patchOffer(ctx, to, o, apply.Patch{"spec": apply.Patch{"approved": false}}); err != nil {
+		return err
+	}
+	return say(out, "the approval of the offer %s to cluster %s is taken back", o.Name, o.Spec.ConsumerClusterID)
+}
+
+func patchOffer(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, patch apply.Patch) error {
+	body, err := apply.EncodePatch(patch, o)
+	if err != nil {
+		return err
+	}
+	_, err = to.liqod.SharingV1alpha1().ResourceOffers(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("changing ResourceOffer %s/%s: %w", o.Namespace, o.Name, err)
+	}
+	return nil
+}

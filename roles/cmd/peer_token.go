@@ -1,0 +1,177 @@
+package cmd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/peering/enroll"
+)
+
+const (
+	// longestToken is, in bytes, more than any token has.
+	longestToken = 8 << 10
+	// A refusal may be about the token before this one: so many looks are awaited.
+	looksBeforeFailing = 20
+	// awayPatience is how long it may take to notice that a peer is away.
+	awayPatience = 20 * time.Second
+)
+
+// mended are the reasons for which there is no identity that only people can mend.
+var mended = []string{
+	corev1beta1.ReasonTokenInvalid, corev1beta1.ReasonTokenRefused, corev1beta1.ReasonPeerRefuses,
+	corev1beta1.ReasonConflict, corev1beta1.ReasonGrantInvalid, corev1beta1.ReasonClusterReplaced,
+}
+
+// peerByToken lets liqod's controller get an identity by a token, and waits for what comes
+// of it.
+func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.ResourceList, local *connection, in io.Reader, out io.Writer) error {
+	if p.node != "" || p.server != "" {
+		return Usagef("--node and --server-url are for --remote-kubeconfig: with --token the other cluster says them")
+	}
+	token, err := readToken(p.token, in)
+	if err != nil {
+		return err
+	}
+	here, err := c.side(ctx, local)
+	if err != nil {
+		return err
+	}
+	invitation := enroll.Invitation{Token: token, Name: p.name, AddressRanges: p.podRanges, BothWays: p.bothWays}
+	if p.bothWays {
+		if err := offers(ctx, here); err != nil {
+			return explain(err)
+		}
+	}
+	if len(amounts)+len(p.storage)+len(p.ingress)+len(p.load) > 0 {
+		invitation.Request = &corev1beta1.CapacityRequest{
+			Resources: amounts, StorageClasses: p.storage, IngressClasses: p.ingress, LoadBalancerClasses: p.load,
+		}
+	}
+	provider, err := here.Accept(ctx, invitation)
+	if err != nil {
+		return explain(err)
+	}
+	if err := say(out, "%s: the capacity of cluster %s is asked for", here.ID, provider); err != nil || !p.wait {
+		return err
+	}
+	return explain(c.untilJoined(ctx, here, provider, p.timeout, out))
+}
+
+// offers fails where no peer can be sent a token: the controller knows of no way in but
+// that of its configuration.
+func offers(ctx context.Context, here *side) error {
+	own, err := authConfig(ctx, here.to, here.Namespace)
+	if err == nil && own.URL == "" {
+		err = errors.New("--both-ways: it is not known how other clusters reach this one: set authentication.url of the chart")
+	}
+	return err
+}
+
+// readToken returns the token that a flag gives: itself, or the first line of the standard
+// input.
+func readToken(flag string, in io.Reader) (string, error) {
+	if flag != "-" {
+		return flag, nil
+	}
+	line, err := bufio.NewReader(io.LimitReader(in, longestToken)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("reading the token: %w", err)
+	}
+	if line = strings.TrimSpace(line); line == "" {
+		return "", Usagef("--token=-: there is no token in the standard input")
+	}
+	return line, nil
+}
+
+// untilJoined waits until this cluster has an identity in a provider, and virtual nodes that
+// are Ready.
+func (c *commands) untilJoined(ctx context.Context, here *side, provider string, timeout time.Duration, out io.Writer) error {
+	looks := 0
+	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
+		looks++
+		now, err := c.joined(ctx, here, provider)
+		now.failed = now.failed && looks >= looksBeforeFailing
+		return now, err
+	})
+	switch {
+	case errors.Is(err, errTimeout):
+		return fmt.Errorf("cluster %s cannot be used yet, %w; what was asked for stands: %s", provider, err, missing(last, ""))
+	case err == nil && last.failed:
+		return fmt.Errorf("cluster %s cannot be used: %s", provider, missing(last, ""))
+	}
+	return err
+}
+
+// joined looks how far the use of a provider is.
+func (c *commands) joined(ctx context.Context, here *side, provider string) (look, error) {
+	now := look{lines: map[string]string{}}
+	fcs, err := here.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return now, err
+	}
+	at := slices.IndexFunc(fcs.Items, func(fc corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == provider })
+	if at < 0 {
+		return look{lines: map[string]string{"": "the ForeignCluster was deleted meanwhile"}, failed: true}, nil
+	}
+	conditions := fcs.Items[at].Status.Conditions
+	authenticated := meta.FindStatusCondition(conditions, corev1beta1.ConditionAuthenticated)
+	if authenticated == nil {
+		now.lines[""] = "waiting for liqod's controller to look at it (if that takes long: " + c.program + " check)"
+		return now, nil
+	}
+	now.lines["identity"] = authenticated.Message
+	if authenticated.Status != metav1.ConditionTrue {
+		now.failed = slices.Contains(mended, authenticated.Reason)
+		return now, nil
+	}
+	if outgoing := meta.FindStatusCondition(conditions, corev1beta1.ConditionOutgoingPeering); outgoing != nil {
+		now.lines["capacity"] = outgoing.Message
+	}
+	nodes, err := here.Liqod.OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(provider)).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return now, err
+	}
+	now.done = len(nodes.Items) > 0
+	for i := range nodes.Items {
+		vn := &nodes.Items[i]
+		ready := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
+		if ready != nil {
+			now.lines["virtual node "+vn.Name] = ready.Message
+		}
+		now.done = now.done && ready != nil && ready.Status == metav1.ConditionTrue
+	}
+	return now, nil
+}
+
+// confirmAway refuses to part from a peer that answers as from one that is gone: what it
+// runs for this cluster would run on there, and nobody would know of it.
+func (c *commands) confirmAway(ctx context.Context, here *side, peer string, out io.Writer) error {
+	_, err := c.until(ctx, awayPatience, out, func(ctx context.Context) (look, error) {
+		fcs, err := here.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return look{}, err
+		}
+		for i := range fcs.Items {
+			if fc := &fcs.Items[i]; fc.Spec.ClusterID == peer && meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionAPIServer) {
+				return look{lines: map[string]string{"": fmt.Sprintf("cluster %s answers, as far as is known", peer)}}, nil
+			}
+		}
+		return look{done: true}, nil
+	})
+	if errors.Is(err, errTimeout) {
+		return fmt.Errorf("cluster %s answers: ask without --force, so that it removes what it runs for this cluster", peer)
+	}
+	return err
+}

@@ -1,0 +1,377 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+// authService is the chart's Service that leads to the authentication endpoint.
+const authService = "liqod-auth"
+
+// tokenKept is how long a token is listed after its end.
+const tokenKept = 24 * time.Hour
+
+const tokenCreateAbout = `Create makes a token and prints it: the one thing that another cluster needs to use this
+one. Give it to that cluster's people by a way that others cannot read, for
+
+  %[1]s peer --token TOKEN
+
+The token is kept as a hash in a Secret of liqod's namespace. It can replace the identity of
+a cluster that is a peer already only if it is made for that cluster alone (--for).`
+
+const tokenCreateExamples = `  %[1]s token create
+  %[1]s token create --for=rome --ttl=24h
+  %[1]s token create --for=rome --both-ways
+  %[1]s token create --ttl=0 --uses=0 --url=https://milan.example:8443`
+
+// tokenWish is what is asked of token create.
+type tokenWish struct {
+	ttl                time.Duration
+	uses               int
+	forID, url, output string
+	bothWays           bool
+}
+
+// tokenView is a token as commands print it.
+type tokenView struct {
+	ID string `json:"id"`
+	// Token is told once, when it is made.
+	Token      string   `json:"token,omitempty"`
+	URL        string   `json:"url,omitempty"`
+	For        string   `json:"for,omitempty"`
+	Uses       int      `json:"uses"`
+	UsedBy     []string `json:"usedBy,omitempty"`
+	Expiration string   `json:"expiration,omitempty"`
+	State      string   `json:"state"`
+
+	age string
+}
+
+func (c *commands) token() *cobra.Command {
+	return parent("token", "Tokens by which other clusters become peers of this one", c.tokenCreate(), c.tokenList(), c.tokenRevoke())
+}
+
+func (c *commands) tokenCreate() *cobra.Command {
+	w := tokenWish{ttl: 15 * time.Minute, uses: 1}
+	cmd := &cobra.Command{
+		Use: "create", Short: "Make a token for another cluster", Long: fmt.Sprintf(tokenCreateAbout, c.program), Example: c.example(tokenCreateExamples), Args: noArguments,
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&w.ttl, "ttl", w.ttl, "how long the token is good; 0 is without end")
+	flags.IntVar(&w.uses, "uses", w.uses, "how many clusters may use it; 0 is any number")
+	flags.StringVar(&w.forID, "for", "", "`id` of the cluster that alone may use it; else any that is not a peer yet")
+	flags.BoolVar(&w.bothWays, "both-ways", false, "with --for: this cluster uses that one, too, by the token that it sends in return (there: peer --both-ways)")
+	flags.StringVar(&w.url, "url", "", "https `URL` by which that cluster reaches this one's authentication (Service liqod-auth); else authentication.url of the chart, else the address of that Service's load balancer")
+	addChoice(cmd, &w.output, "output", "o", "print more than the token", asYAML, asJSON)
+	conn := c.connection(flags)
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+		if err := w.check(); err != nil {
+			return err
+		}
+		to, err := c.connect(conn)
+		if err != nil {
+			return err
+		}
+		view, err := w.create(cmd.Context(), to)
+		if err != nil {
+			return explain(err)
+		}
+		if w.output != "" {
+			return printData(cmd.OutOrStdout(), w.output, view)
+		}
+		return say(cmd.OutOrStdout(), "%s", view.Token)
+	})
+	return cmd
+}
+
+func (w *tokenWish) check() error {
+	switch {
+	case w.ttl < 0 || w.ttl > 0 && w.ttl < time.Minute:
+		return Usagef("--ttl=%s: a minute or more is accepted, or 0", w.ttl)
+	case w.uses < 0 || w.uses > trust.MostUses:
+		return Usagef("--uses=%d: a number up to %d is accepted, or 0 for any number", w.uses, trust.MostUses)
+	case w.forID != "" && trust.CheckClusterID(w.forID) != nil:
+		return Usagef("--for: %v", trust.CheckClusterID(w.forID))
+	case w.bothWays && w.forID == "":
+		return Usagef("--both-ways needs --for: which cluster is used, too")
+	case w.url != "" && trust.CheckURL(w.url) != nil:
+		return Usagef("--url: %v", trust.CheckURL(w.url))
+	}
+	return nil
+}
+
+// create makes the token and its Secret.
+func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) {
+	id, namespace, err := enroll.Installed(ctx, to.core)
+	if err != nil {
+		return tokenView{}, err
+	}
+	if w.forID == id {
+		return tokenView{}, fmt.Errorf("this is cluster %s: a cluster is no peer of itself", id)
+	}
+	url, err := authURL(ctx, to, namespace, w.url)
+	if err != nil {
+		return tokenView{}, err
+	}
+	ca, err := enroll.Authority(ctx, to.core, namespace)
+	if err != nil {
+		return tokenView{}, err
+	}
+	token, err := trust.NewToken(url, id, ca)
+	if err != nil {
+		return tokenView{}, err
+	}
+	if w.bothWays {
+		if err := (enroll.Cluster{ID: id, Namespace: namespace, Core: to.core, Liqod: to.liqod}).Use(ctx, w.forID); err != nil {
+			return tokenView{}, err
+		}
+	}
+	record := trust.Record{ID: token.ID, Hash: trust.Hash(token.Secret), Uses: w.uses, ClusterID: w.forID}
+	if w.ttl > 0 {
+		record.Expiration = to.now().Add(w.ttl)
+	}
+	secret := trust.NewSecret(namespace, record)
+	if _, err := to.core.CoreV1().Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		return tokenView{}, fmt.Errorf("creating secret %s/%s: %w", namespace, secret.Name, err)
+	}
+	tidyTokens(ctx, to, namespace)
+	view := viewOf(record, to.now())
+	view.Token, view.URL = token.String(), url
+	return view, nil
+}
+
+// authURL returns how other clusters reach the endpoint: as was said, as the chart was
+// told, or by the load balancer of its Service.
+func authURL(ctx context.Context, to *clients, namespace, given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	config, err := authConfig(ctx, to, namespace)
+	if err != nil || config.URL != "" {
+		return config.URL, err
+	}
+	svc, err := to.core.CoreV1().Services(namespace).Get(ctx, authService, metav1.GetOptions{})
+	if apply.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("reading service %s/%s: %w", namespace, authService, err)
+	}
+	if err == nil {
+		for _, in := range svc.Status.LoadBalancer.Ingress {
+			if host := in.Hostname + in.IP; (in.Hostname == "" || in.IP == "") && host != "" && len(svc.Spec.Ports) > 0 {
+				return "https://" + net.JoinHostPort(host, strconv.Itoa(int(svc.Spec.Ports[0].Port))), nil
+			}
+		}
+	}
+	return "", fmt.Errorf("it is not known how other clusters reach this one: say with --url how they reach Service %s/%s, or set authentication.url of the chart", namespace, authService)
+}
+
+// ownAuth is what the chart was told of the authentication endpoint.
+type ownAuth struct {
+	Address *string `json:"address"`
+	URL     string  `json:"url"`
+}
+
+// authConfig fails where there is no endpoint.
+func authConfig(ctx context.Context, to *clients, namespace string) (ownAuth, error) {
+	cm, err := to.core.CoreV1().ConfigMaps(namespace).Get(ctx, "liqod", metav1.GetOptions{})
+	if err != nil {
+		return ownAuth{}, fmt.Errorf("reading the configuration of liqod: %w", err)
+	}
+	var config struct {
+		Authentication ownAuth `json:"authentication"`
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data["config.yaml"]), &config); err != nil {
+		return ownAuth{}, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, cm.Name, err)
+	}
+	if a := config.Authentication.Address; a != nil && *a == "" {
+		return ownAuth{}, errors.New("this cluster gives no identities: authentication.enabled of the chart is false")
+	}
+	return config.Authentication, nil
+}
+
+// tidyTokens removes tokens that have ended a while ago. It is no matter if it fails.
+func tidyTokens(ctx context.Context, to *clients, namespace string) {
+	all, err := tokens(ctx, to, namespace)
+	if err != nil {
+		return
+	}
+	for i := range all {
+		record, err := trust.ReadSecret(&all[i])
+		if err == nil && record.Expired(to.now().Add(-tokenKept)) {
+			_ = to.core.CoreV1().Secrets(namespace).Delete(ctx, all[i].Name, apply.DeleteUID(&all[i]))
+		}
+	}
+}
+
+func tokens(ctx context.Context, to *clients, namespace string) ([]corev1.Secret, error) {
+	list, err := to.core.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1beta1.PeeringTokenType})
+	if err != nil {
+		return nil, fmt.Errorf("listing the tokens of namespace %s: %w", namespace, err)
+	}
+	return slices.DeleteFunc(list.Items, func(s corev1.Secret) bool { return s.Type != corev1beta1.PeeringTokenType }), nil
+}
+
+func viewOf(r trust.Record, now time.Time) tokenView {
+	v := tokenView{ID: r.ID, For: r.ClusterID, Uses: r.Uses, State: "good", age: "never"}
+	for _, use := range r.Redemptions {
+		v.UsedBy = append(v.UsedBy, use.ClusterID)
+	}
+	if !r.Expiration.IsZero() {
+		v.Expiration, v.age = r.Expiration.UTC().Format(time.RFC3339), "in "+duration.HumanDuration(r.Expiration.Sub(now))
+	}
+	switch {
+	case r.Expired(now):
+		v.State, v.age = "expired", duration.HumanDuration(now.Sub(r.Expiration))+" ago"
+	case r.UsedUp():
+		v.State = "used"
+	}
+	return v
+}
+
+const tokenListAbout = `List shows the tokens of this cluster, and which clusters have used them. The tokens
+themselves are not kept: one that was lost is revoked and made anew.`
+
+func (c *commands) tokenList() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "Show the tokens of this cluster", Long: tokenListAbout, Args: noArguments}
+	addChoice(cmd, &output, "output", "o", "print the tokens as data", asYAML, asJSON)
+	conn := c.connection(cmd.Flags())
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+		to, err := c.connect(conn)
+		if err != nil {
+			return err
+		}
+		views, err := listTokens(cmd.Context(), to)
+		if err != nil {
+			return explain(err)
+		}
+		if output != "" {
+			return printData(cmd.OutOrStdout(), output, views)
+		}
+		return printTokens(cmd.OutOrStdout(), views)
+	})
+	return cmd
+}
+
+func listTokens(ctx context.Context, to *clients) ([]tokenView, error) {
+	_, namespace, err := enroll.Installed(ctx, to.core)
+	if err != nil {
+		return nil, err
+	}
+	all, err := tokens(ctx, to, namespace)
+	if err != nil {
+		return nil, err
+	}
+	views := []tokenView{}
+	for i := range all {
+		record, err := trust.ReadSecret(&all[i])
+		if err != nil {
+			id := strings.TrimPrefix(all[i].Name, corev1beta1.PeeringTokenPrefix)
+			views = append(views, tokenView{ID: id, State: "wrong: " + err.Error(), age: "-"})
+			continue
+		}
+		views = append(views, viewOf(record, to.now()))
+	}
+	return views, nil
+}
+
+func printTokens(out io.Writer, views []tokenView) error {
+	if len(views) == 0 {
+		return say(out, "no tokens")
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	if err := say(table, "ID\tFOR\tUSES\tEXPIRES\tSTATE\tUSED BY"); err != nil {
+		return err
+	}
+	for _, v := range views {
+		limit, who := strconv.Itoa(v.Uses), v.For
+		if v.Uses == 0 {
+			limit = "any"
+		}
+		if who == "" {
+			who = "any"
+		}
+		if err := say(table, "%s\t%s\t%s\t%s\t%s\t%s", v.ID, who, limit, v.age, v.State, strings.Join(v.UsedBy, ",")); err != nil {
+			return err
+		}
+	}
+	return table.Flush()
+}
+
+const tokenRevokeAbout = `Revoke removes tokens: nobody gets an identity by them any more. Identities that they have
+given stay; take those with %[1]s unpeer.`
+
+func (c *commands) tokenRevoke() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "revoke ID...", Short: "Remove tokens", Long: fmt.Sprintf(tokenRevokeAbout, c.program),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return Usagef("%s needs the id of a token, or the token: see %s token list", cmd.CommandPath(), c.program)
+			}
+			return nil
+		},
+	}
+	conn := c.connection(cmd.Flags())
+	cmd.ValidArgsFunction = c.completer(conn, func(ctx context.Context, to *clients) (ids []string, err error) {
+		views, err := listTokens(ctx, to)
+		for _, v := range views {
+			ids = append(ids, v.ID)
+		}
+		return ids, err
+	})
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+		to, err := c.connect(conn)
+		if err != nil {
+			return err
+		}
+		_, namespace, err := enroll.Installed(cmd.Context(), to.core)
+		if err != nil {
+			return explain(err)
+		}
+		var errs []error
+		for _, arg := range args {
+			errs = append(errs, revoke(cmd.Context(), to, namespace, arg, cmd.OutOrStdout()))
+		}
+		return explain(errors.Join(errs...))
+	})
+	return cmd
+}
+
+// revoke removes the Secret of a token, and nothing else that has its name.
+func revoke(ctx context.Context, to *clients, namespace, arg string, out io.Writer) error {
+	id := arg
+	if token, err := trust.ParseToken(arg); err == nil {
+		id = token.ID
+	}
+	secrets := to.core.CoreV1().Secrets(namespace)
+	secret, err := secrets.Get(ctx, trust.SecretName(id), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && secret.Type != corev1beta1.PeeringTokenType {
+		return fmt.Errorf("there is no token %.40q", id)
+	}
+	if err != nil {
+		return fmt.Errorf("reading token %s: %w", id, err)
+	}
+	if err := secrets.Delete(ctx, secret.Name, apply.DeleteUID(secret)); apply.IgnoreGone(err) != nil {
+		return fmt.Errorf("removing token %s: %w", id, err)
+	}
+	return say(out, "token %s is revoked", id)
+}

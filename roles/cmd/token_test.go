@@ -1,0 +1,193 @@
+package cmd
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+// provider is a cluster whose authentication is served.
+func provider(t *testing.T) *cluster {
+	t.Helper()
+	c := installation(t, "milan")
+	data, _, err := certs.Ensure(nil, []string{"milan"}, time.Now())
+	require.NoError(t, err)
+	_, err = c.core.CoreV1().Secrets("liqod").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "liqod-auth-certs"}, Data: data}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return c
+}
+
+func (c *cluster) configure(t *testing.T, text string) {
+	t.Helper()
+	cm, err := c.core.CoreV1().ConfigMaps("liqod").Get(t.Context(), "liqod", metav1.GetOptions{})
+	require.NoError(t, err)
+	cm.Data["config.yaml"] = "clusterID: milan\n" + text
+	_, err = c.core.CoreV1().ConfigMaps("liqod").Update(t.Context(), cm, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+func (c *cluster) record(t *testing.T, id string) trust.Record {
+	t.Helper()
+	secret, err := c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-"+id, metav1.GetOptions{})
+	require.NoError(t, err)
+	record, err := trust.ReadSecret(secret)
+	require.NoError(t, err)
+	return record
+}
+
+func TestTokenCreate(t *testing.T) {
+	t.Parallel()
+	c := provider(t)
+	said, err := c.run(t, "token", "create", "--url=https://milan.example:8443")
+	require.NoError(t, err)
+	token, err := trust.ParseToken(said)
+	require.NoError(t, err)
+	require.Equal(t, "milan", token.ClusterID)
+	require.Equal(t, "https://milan.example:8443", token.AuthURL)
+	record := c.record(t, token.ID)
+	require.True(t, trust.Matches(record.Hash, token.Secret))
+	require.Equal(t, 1, record.Uses)
+	require.WithinDuration(t, time.Now().Add(15*time.Minute), record.Expiration, 5*time.Second)
+	secret, err := c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-"+token.ID, metav1.GetOptions{})
+	require.NoError(t, err)
+	for key, value := range secret.Data {
+		require.NotContains(t, string(value), token.Secret, key)
+	}
+
+	said, err = c.run(t, "token", "create", "--url=https://milan.example:8443", "--ttl=0", "--uses=0", "--for=rome", "-o", "json")
+	require.NoError(t, err)
+	var view tokenView
+	require.NoError(t, json.Unmarshal([]byte(said), &view))
+	require.Equal(t, trust.Record{ID: view.ID, Hash: c.record(t, view.ID).Hash, ClusterID: "rome"}, c.record(t, view.ID))
+	require.NotEmpty(t, view.Token)
+}
+
+// Made for both ways, the other cluster is to be used as soon as it gives an identity.
+func TestTokenBothWays(t *testing.T) {
+	t.Parallel()
+	c := provider(t)
+	_, err := c.run(t, "token", "create", "--url=https://milan.example:8443", "--for=rome", "--both-ways")
+	require.NoError(t, err)
+	fc, err := c.liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "rome", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, corev1beta1.ForeignClusterSpec{ClusterID: "rome", OutgoingPeeringEnabled: corev1beta1.PeeringYes}, fc.Spec)
+}
+
+func TestTokenURL(t *testing.T) {
+	t.Parallel()
+	c := provider(t)
+	_, err := c.run(t, "token", "create")
+	require.ErrorContains(t, err, "--url")
+
+	_, err = c.core.CoreV1().Services("liqod").Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "liqod-auth"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}},
+		Status: corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "2001:db8::1"}}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, want := range []struct{ config, url string }{
+		{"", "https://[2001:db8::1]:443"},
+		{"authentication: {url: \"https://auth.milan.example\"}", "https://auth.milan.example"},
+	} {
+		c.configure(t, want.config)
+		said, err := c.run(t, "token", "create")
+		require.NoError(t, err)
+		token, err := trust.ParseToken(said)
+		require.NoError(t, err)
+		require.Equal(t, want.url, token.AuthURL)
+	}
+	c.configure(t, "authentication: {address: \"\"}")
+	_, err = c.run(t, "token", "create")
+	require.ErrorContains(t, err, "authentication.enabled")
+}
+
+func TestTokenCreateRefuses(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"both ways":     {[]string{"--both-ways"}, ExitUsage, "--both-ways needs --for"},
+		"ttl":           {[]string{"--ttl=1s"}, ExitUsage, "--ttl=1s"},
+		"negative ttl":  {[]string{"--ttl=-1h"}, ExitUsage, "--ttl"},
+		"uses":          {[]string{"--uses=101"}, ExitUsage, "--uses=101"},
+		"negative uses": {[]string{"--uses=-1"}, ExitUsage, "--uses"},
+		"id":            {[]string{"--for=Rome!"}, ExitUsage, "--for"},
+		"url":           {[]string{"--url=http://milan"}, ExitUsage, "--url"},
+		"output":        {[]string{"-o", "wide"}, ExitUsage, "yaml, json"},
+		"argument":      {[]string{"rome"}, ExitUsage, "no arguments"},
+		"for itself":    {[]string{"--for=milan", "--url=https://milan"}, ExitProblem, "itself"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := provider(t).run(t, append([]string{"token", "create"}, tc.args...)...)
+			require.ErrorContains(t, err, tc.says)
+			require.Equal(t, tc.code, code(err))
+		})
+	}
+	_, err := installation(t, "milan").run(t, "token", "create", "--url=https://milan")
+	require.ErrorContains(t, err, "is the controller running?")
+}
+
+func TestTokenListAndRevoke(t *testing.T) {
+	t.Parallel()
+	c := provider(t)
+	said, err := c.run(t, "token", "list")
+	require.NoError(t, err)
+	require.Equal(t, "no tokens\n", said)
+	put := func(r trust.Record, uses ...trust.Redemption) {
+		r.Hash = trust.Hash("x")
+		secret, err := trust.WithRedemptions(trust.NewSecret("liqod", r), uses)
+		require.NoError(t, err)
+		_, err = c.core.CoreV1().Secrets("liqod").Create(t.Context(), secret, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	now := time.Now()
+	put(trust.Record{ID: "a", Uses: 1, Expiration: now.Add(10*time.Minute + 30*time.Second)})
+	put(trust.Record{ID: "b"}, trust.Redemption{ClusterID: "paris"})
+	put(trust.Record{ID: "c", Uses: 1, ClusterID: "rome"}, trust.Redemption{ClusterID: "rome"})
+	put(trust.Record{ID: "d", Uses: 2, Expiration: now.Add(-time.Hour - time.Minute)})
+	put(trust.Record{ID: "e", Uses: 2, Expiration: now.Add(-48 * time.Hour)})
+	put(trust.Record{ID: "f", Uses: 500})
+	said, err = c.run(t, "token", "list")
+	require.NoError(t, err)
+	lines := strings.Split(said, "\n")
+	require.Equal(t, strings.Fields("ID FOR USES EXPIRES STATE USED BY"), strings.Fields(lines[0]))
+	require.Equal(t, strings.Fields("a any 1 in 10m good"), strings.Fields(lines[1]))
+	require.Equal(t, strings.Fields("b any any never good paris"), strings.Fields(lines[2]))
+	require.Equal(t, strings.Fields("c rome 1 never used rome"), strings.Fields(lines[3]))
+	require.Equal(t, "expired", strings.Fields(lines[4])[5])
+	require.Contains(t, lines[6], "wrong: ")
+	said, err = c.run(t, "token", "list", "-o", "yaml")
+	require.NoError(t, err)
+	require.Contains(t, said, "usedBy:\n  - paris\n")
+
+	text, err := c.run(t, "token", "create", "--url=https://milan.example")
+	require.NoError(t, err)
+	_, err = c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-e", metav1.GetOptions{})
+	require.Error(t, err, "what ended long ago is tidied up")
+	_, err = c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-d", metav1.GetOptions{})
+	require.NoError(t, err)
+	said, err = c.run(t, "token", "revoke", "a", strings.TrimSpace(text))
+	require.NoError(t, err)
+	require.Contains(t, said, "token a is revoked\n")
+	token, err := trust.ParseToken(text)
+	require.NoError(t, err)
+	for _, id := range []string{"a", token.ID} {
+		_, err = c.core.CoreV1().Secrets("liqod").Get(t.Context(), "token-"+id, metav1.GetOptions{})
+		require.Error(t, err)
+	}
+	_, err = c.run(t, "token", "revoke", "a")
+	require.ErrorContains(t, err, `no token "a"`)
+	_, err = c.run(t, "token", "revoke")
+	require.Equal(t, ExitUsage, code(err))
+}

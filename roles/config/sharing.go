@@ -1,0 +1,114 @@
+package config
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Sharing configures what this cluster gives its peers.
+type Sharing struct {
+	Mode       string `mapstructure:"mode"`
+	Percentage int    `mapstructure:"percentage"`
+	// Limits are amounts, PeerLimits such of one peer: Amounts and AmountsOfPeers read them.
+	Limits     []string `mapstructure:"limits"`
+	PeerLimits []string `mapstructure:"peerLimits"`
+	// NodeSelector and Labels are pairs, which Pairs reads.
+	NodeSelector    []string      `mapstructure:"nodeSelector"`
+	UpdateThreshold int           `mapstructure:"updateThreshold"`
+	Expiration      time.Duration `mapstructure:"expiration"`
+	Labels          []string      `mapstructure:"labels"`
+	// In the lists of classes "*" stands for all that the cluster has.
+	StorageClasses      []string `mapstructure:"storageClasses"`
+	IngressClasses      []string `mapstructure:"ingressClasses"`
+	LoadBalancerClasses []string `mapstructure:"loadBalancerClasses"`
+	LimitsEnforcement   string   `mapstructure:"limitsEnforcement"`
+}
+
+// amount accepts resource=quantity.
+func amount() kind {
+	return text("resource=quantity", "resource=quantity, as in cpu=4 or example.com/gpu=1", func(s string) bool {
+		_, _, ok := parseAmount(s)
+		return ok
+	})
+}
+
+func parseAmount(s string) (corev1.ResourceName, resource.Quantity, bool) {
+	name, value, found := strings.Cut(s, "=")
+	q, err := resource.ParseQuantity(value)
+	return corev1.ResourceName(name), q, found && err == nil && q.Sign() >= 0 && len(validation.IsQualifiedName(name)) == 0
+}
+
+// peerLimit accepts the id of a cluster and amounts.
+func peerLimit() kind {
+	return text("limit", `a cluster id and amounts, as in "rome cpu=4 memory=8Gi"`, func(s string) bool {
+		fields := strings.Fields(s)
+		if len(fields) < 2 || len(fields[0]) > 51 || !dnsLabel.MatchString(fields[0]) {
+			return false
+		}
+		for _, f := range fields[1:] {
+			if _, _, ok := parseAmount(f); !ok {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// pair accepts the key and the value of a label.
+func pair() kind {
+	return text("label=value", "label=value, as in region=north", func(s string) bool {
+		key, value, found := strings.Cut(s, "=")
+		return found && len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0
+	})
+}
+
+// className accepts the name of a class, or the star.
+func className() kind {
+	return text("name", `the name of a class, or "*"`, func(s string) bool {
+		return s == "*" || len(validation.IsDNS1123Subdomain(s)) == 0
+	})
+}
+
+// Amounts reads a checked list of amounts.
+func Amounts(list []string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for _, s := range list {
+		if name, q, ok := parseAmount(s); ok {
+			out[name] = q
+		}
+	}
+	return out
+}
+
+// AmountsOfPeers reads a checked list of the limits of peers, by cluster id. What is said
+// of one peer in several lines counts together.
+func AmountsOfPeers(list []string) map[string]corev1.ResourceList {
+	out := map[string]corev1.ResourceList{}
+	for _, s := range list {
+		fields := strings.Fields(s)
+		if len(fields) == 0 {
+			continue
+		}
+		if out[fields[0]] == nil {
+			out[fields[0]] = corev1.ResourceList{}
+		}
+		for name, q := range Amounts(fields[1:]) {
+			out[fields[0]][name] = q
+		}
+	}
+	return out
+}
+
+// Pairs reads a checked list of labels.
+func Pairs(list []string) map[string]string {
+	out := map[string]string{}
+	for _, s := range list {
+		key, value, _ := strings.Cut(s, "=")
+		out[key] = value
+	}
+	return out
+}

@@ -1,0 +1,31 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+func TestSharing(t *testing.T) {
+	settings := schema(t)
+	e, err := Load(Sources{Settings: settings, Flags: parse(t, settings, "--sharing.limits=cpu=4,example.com/gpu=1", "--sharing.peerLimits=rome cpu=2 memory=1Gi,oslo pods=3,rome pods=5",
+		"--sharing.labels=region=north,empty=", "--sharing.nodeSelector=example.com/shared=yes")})
+	require.NoError(t, err)
+	require.Equal(t, corev1.ResourceList{"cpu": resource.MustParse("4"), "example.com/gpu": resource.MustParse("1")}, Amounts(e.Sharing.Limits))
+	require.Equal(t, map[string]corev1.ResourceList{
+		"rome": {"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("5")}, "oslo": {"pods": resource.MustParse("3")},
+	}, AmountsOfPeers(e.Sharing.PeerLimits))
+	require.Equal(t, map[string]string{"region": "north", "empty": ""}, Pairs(e.Sharing.Labels))
+	require.Equal(t, map[string]string{"example.com/shared": "yes"}, Pairs(e.Sharing.NodeSelector))
+
+	for _, bad := range []string{
+		"--sharing.limits=cpu", "--sharing.limits=cpu=much", "--sharing.limits=cpu=-1", "--sharing.limits=a b=1", "--sharing.peerLimits=rome", "--sharing.peerLimits=cpu=1",
+		"--sharing.peerLimits=Rome cpu=1", "--sharing.peerLimits=rome cpu=1 x", "--sharing.labels=region", "--sharing.labels=a/b/c=d", "--sharing.labels=region=a b",
+		"--sharing.percentage=101", "--sharing.mode=Sometimes", "--sharing.storageClasses=Fast", "--sharing.expiration=-1s", "--peering.acceptOffers=Never",
+	} {
+		_, err := Load(Sources{Settings: settings, Flags: parse(t, settings, bad)})
+		require.Error(t, err, bad)
+	}
+}

@@ -1,0 +1,100 @@
+package roles
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/certs"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/peering/auth"
+	"github.com/liqod/liqod/peering/link"
+)
+
+const (
+	// authService is the chart's Service that leads to the authentication endpoint.
+	authService = "liqod-auth"
+	// authRotation is how often the age of its certificate is looked at.
+	authRotation = time.Hour
+)
+
+// addAuthentication serves what gives peers their identities. Every replica does, and
+// keeps the certificate: neither waits for a lease.
+func (c *controller) addAuthentication() error {
+	cfg := c.env.Config.Authentication
+	if cfg.Address == "" {
+		return nil
+	}
+	var source certs.Source
+	secrets := informers.NewSharedInformerFactoryWithOptions(c.home.plain.core, 0, informers.WithNamespace(c.env.Config.Namespace), named(corev1beta1.AuthCertificatesName))
+	if err := follow(secrets.Core().V1().Secrets().Informer(), &source, c.env.Log); err != nil {
+		return err
+	}
+	keeper := certs.Keeper{
+		Client: c.home.plain.core, Secrets: secrets.Core().V1().Secrets().Lister(), Namespace: c.env.Config.Namespace, Name: corev1beta1.AuthCertificatesName,
+		Hosts: authHosts(c.env), Clock: c.env.Clock, Log: c.env.Log,
+	}
+	key := loop.Key{Namespace: keeper.Namespace, Name: keeper.Name}
+	certificates := loop.New(loop.Config{
+		Name: "auth-certificates", Log: c.env.Log, Observer: c.env.Observer, Beside: func() []loop.Key { return []loop.Key{key} },
+		Sync: func(ctx context.Context, _ loop.Key) error {
+			if _, err := keeper.Keep(ctx); err != nil {
+				return err
+			}
+			return loop.After(authRotation)
+		},
+	})
+	if _, err := certificates.Watch(secrets.Core().V1().Secrets().Informer(), loop.Constant(key)); err != nil {
+		return err
+	}
+	requests := counter("liqod_authentication_requests_total", "Requests of peers; result is granted or why not.", "path", "result")
+	if err := c.env.Registry.Register(requests); err != nil {
+		return err
+	}
+	outgoing, _, err := directions(c.env.Config.Peering)
+	if err != nil {
+		return err
+	}
+	events, stopEvents := newRecorder(c.home.plain.core, corev1.EventSource{Component: "liqod-controller"})
+	endpoint := auth.New(auth.Config{
+		ClusterID: c.env.Config.ClusterID, Version: c.env.Version, Authorities: func() string { return string(source.Bundle()) },
+		Cluster: auth.NewKube(auth.KubeConfig{
+			ClusterID: c.env.Config.ClusterID, Namespace: c.env.Config.Namespace, Core: c.home.plain.core, Liqod: c.home.plain.liqod,
+			APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, SigningTimeout: cfg.SigningTimeout,
+			Events: events, Clock: c.env.Clock, Log: c.env.Log,
+		}),
+		Wanted:   func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, outgoing) },
+		Identity: cfg.Identity, Lifetime: cfg.Lifetime, PerMinute: cfg.RequestsPerMinute, PerAddress: cfg.RequestsPerAddress,
+		Count: func(path, result string) { requests.WithLabelValues(path, result).Inc() },
+		Clock: c.env.Clock, Log: c.env.Log,
+	})
+	c.env.Ready.Add("authentication", func() error {
+		if !source.Ready() {
+			return certs.ErrNoCertificate
+		}
+		return nil
+	})
+	c.actors = append(c.actors,
+		Actor{Name: "auth-caches", Run: runFactories(secrets)},
+		Actor{Name: "auth-certificates", Run: func(ctx context.Context) error { return certificates.Run(ctx, 1) }},
+		Actor{Name: "auth", Run: func(ctx context.Context) error {
+			defer stopEvents()
+			return endpoint.Serve(ctx, cfg.Address, source.GetCertificate)
+		}})
+	return nil
+}
+
+// authHosts are the names that the endpoint is reached by.
+func authHosts(env Env) []string {
+	cfg := env.Config.Authentication
+	service := authService + "." + env.Config.Namespace + ".svc"
+	hosts := []string{service, service + ".cluster.local"}
+	if u, err := url.Parse(cfg.URL); err == nil && u.Hostname() != "" {
+		hosts = append(hosts, u.Hostname())
+	}
+	return append(hosts, cfg.Hosts...)
+}

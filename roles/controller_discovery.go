@@ -1,0 +1,78 @@
+package roles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/peering/discovery"
+)
+
+// addDiscovery wires the loop that makes ForeignClusters of what is found, and what looks
+// for it. Without a domain and interfaces nothing is looked for.
+func (c *controller) addDiscovery() error {
+	cfg := c.env.Config.Discovery
+	if cfg.DNS.Domain == "" && len(cfg.Multicast.Interfaces) == 0 {
+		return nil
+	}
+	metrics, err := discoveryMetrics(c.env.Registry)
+	if err != nil {
+		return err
+	}
+	clusters, err := discovery.NewClusters(discovery.Config{
+		ClusterID: c.env.Config.ClusterID, Most: cfg.MaxClusters, Liqo: c.home.fenced.liqod,
+		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Metrics: metrics, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	looking := c.looking(clusters)
+	c.leased("discovery", func(ctx context.Context) error {
+		clusters.Forget() // what was found when this replica led before
+		group, ctx := errgroup.WithContext(ctx)
+		for _, run := range append(looking, func(ctx context.Context) error { return clusters.Run(ctx, c.cfg.Workers) }) {
+			group.Go(func() error { return run(ctx) })
+		}
+		return group.Wait()
+	})
+	return nil
+}
+
+// looking returns what looks for clusters.
+func (c *controller) looking(clusters *discovery.Clusters) (run []func(context.Context) error) {
+	cfg := c.env.Config.Discovery
+	if cfg.DNS.Domain != "" {
+		run = append(run, discovery.Domain{
+			Name: cfg.DNS.Domain, Ask: discovery.Servers(cfg.DNS.Servers), Clock: c.env.Clock, Log: c.env.Log,
+			Found: func(a discovery.Answer) { clusters.Set(corev1beta1.DiscoveredByDNS, a) },
+		}.Run)
+	}
+	if len(cfg.Multicast.Interfaces) > 0 {
+		m := discovery.Multicast{
+			Interfaces: cfg.Multicast.Interfaces, Clock: c.env.Clock, Log: c.env.Log,
+			Found: func(a discovery.Answer) { clusters.Set(corev1beta1.DiscoveredByMulticast, a) },
+		}
+		if cfg.Multicast.URL != "" {
+			id := c.env.Config.ClusterID
+			m.Own = &discovery.Record{ClusterID: id, URL: cfg.Multicast.URL, Instance: discovery.OwnInstance(id)}
+		}
+		run = append(run, m.Run)
+	}
+	return run
+}
+
+func discoveryMetrics(registry prometheus.Registerer) (discovery.Metrics, error) {
+	ignored := counter("liqod_discovery_ignored_total", "DNS-SD records that were ignored; via is dns or mdns.", "via", "reason")
+	found := gauge("liqod_discovery_clusters", "Clusters that are found; via is dns or mdns.", "via")
+	if err := errors.Join(registry.Register(ignored), registry.Register(found)); err != nil {
+		return discovery.Metrics{}, fmt.Errorf("registering metrics: %w", err)
+	}
+	return discovery.Metrics{
+		Ignored: func(via, reason string, n int) { ignored.WithLabelValues(via, reason).Add(float64(n)) },
+		Found:   func(via string, n int) { found.WithLabelValues(via).Set(float64(n)) },
+	}, nil
+}

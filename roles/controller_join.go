@@ -1,0 +1,35 @@
+package roles
+
+import (
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/peering/join"
+	"github.com/liqod/liqod/peering/link"
+)
+
+// addJoin gets this cluster its identities in those whose capacity it uses.
+func (c *controller) addJoin() error {
+	cfg := c.env.Config.Peering
+	outgoing, incoming, err := directions(cfg)
+	if err != nil {
+		return err
+	}
+	back := join.Back{Offered: func(fc *corev1beta1.ForeignCluster) bool { return link.IncomingOffered(fc, incoming) }}
+	if own := c.env.Config.Authentication; own.Address != "" {
+		back.URL = own.URL
+	}
+	identities, err := join.New(join.Config{
+		ClusterID: c.env.Config.ClusterID, Version: c.env.Version, OwnNamespace: c.env.Config.Namespace,
+		AddressRanges: cfg.AddressRanges, RenewAt: cfg.RenewAt,
+		Wanted: func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, outgoing) },
+		Back:   back,
+		Core:   c.home.fenced.core, Liqo: c.home.fenced.liqod,
+		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
+		Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	c.conditions.AddSource(corev1beta1.ConditionAuthenticated, identities)
+	c.loop("join", identities)
+	return nil
+}

@@ -1,0 +1,93 @@
+package roles
+
+import (
+	"fmt"
+	"strings"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/peering/offer"
+	"github.com/liqod/liqod/roles/config"
+)
+
+// addOffers wires the negotiation of capacity, in both directions.
+func (c *controller) addOffers() error {
+	outgoing, incoming, err := directions(c.env.Config.Peering)
+	if err != nil {
+		return err
+	}
+	sharing := c.liqod.Sharing().V1alpha1()
+	c.consumer, err = offer.NewConsumer(offer.ConsumerConfig{
+		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqod, ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(),
+		VirtualNodes: c.liqod.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
+		Credentials: c.credentials, Outgoing: outgoing, Accept: offer.AcceptMode(c.env.Config.Peering.AcceptOffers),
+		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	c.directory.Subscribe(c.consumer.Changed)
+	if err := c.addDirections(outgoing, incoming); err != nil {
+		return err
+	}
+	provider, err := offer.NewProvider(offer.ProviderConfig{
+		ClusterID: c.env.Config.ClusterID, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod,
+		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
+		Quotas: c.liqod.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
+		StorageClasses: c.own.Storage().V1().StorageClasses(), IngressClasses: c.own.Networking().V1().IngressClasses(),
+		Policy: sharingPolicy(c.env.Config.Sharing), Incoming: incoming, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	c.loop("capacity-asked", c.consumer)
+	c.leased("capacity-offered", provider.Run)
+	return nil
+}
+
+// addDirections has ForeignClusters tell what has become of each direction.
+func (c *controller) addDirections(outgoing, incoming link.Policy) error {
+	sharing := c.liqod.Sharing().V1alpha1()
+	uses, err := offer.NewOutgoing(c.env.Config.ClusterID, outgoing, sharing.ResourceRequests(), sharing.ResourceOffers(), c.liqod.Offloading().V1beta1().VirtualNodes())
+	if err != nil {
+		return err
+	}
+	used, err := offer.NewIncoming(c.env.Config.ClusterID, incoming, sharing.ResourceRequests(), sharing.ResourceOffers())
+	if err != nil {
+		return err
+	}
+	c.conditions.AddSource(corev1beta1.ConditionOutgoingPeering, uses)
+	c.conditions.AddSource(corev1beta1.ConditionIncomingPeering, used)
+	return nil
+}
+
+// directions are the policies of the two directions of peerings.
+func directions(p config.Peering) (outgoing, incoming link.Policy, err error) {
+	if outgoing, err = link.NewPolicy(p.Outgoing, p.OutgoingSelector); err != nil {
+		return outgoing, incoming, fmt.Errorf("peering.outgoing: %w", err)
+	}
+	if incoming, err = link.NewPolicy(p.Incoming, p.IncomingSelector); err != nil {
+		return outgoing, incoming, fmt.Errorf("peering.incoming: %w", err)
+	}
+	return outgoing, incoming, nil
+}
+
+// credentials names the Secret that leads to a peer.
+func (c *controller) credentials(clusterID string) (secret string, ok bool) {
+	e, ok := c.directory.Endpoint(clusterID)
+	if !ok || e.Problem != "" {
+		return "", false
+	}
+	_, name, ok := strings.Cut(e.Secret, "/")
+	return name, ok
+}
+
+func sharingPolicy(s config.Sharing) offer.Policy {
+	return offer.Policy{
+		Mode: offer.Mode(s.Mode), Percentage: int64(s.Percentage), Limit: config.Amounts(s.Limits), PeerLimits: config.AmountsOfPeers(s.PeerLimits),
+		NodeSelector: config.Pairs(s.NodeSelector), UpdateThreshold: int64(s.UpdateThreshold), Expiration: s.Expiration, Labels: config.Pairs(s.Labels),
+		StorageClasses: s.StorageClasses, IngressClasses: s.IngressClasses, LoadBalancerClasses: s.LoadBalancerClasses,
+		Enforcement: offloadingv1beta1.LimitsEnforcement(s.LimitsEnforcement),
+	}
+}

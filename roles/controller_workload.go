@@ -1,0 +1,74 @@
+package roles
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/liqod/liqod/shadow/harden"
+	"github.com/liqod/liqod/shadow/workload"
+)
+
+func (c *controller) addWorkload() error {
+	rules := harden.Rules{RuntimeClasses: c.cfg.RuntimeClasses}
+	lease := c.env.Config.Lease
+	enforcer, err := workload.New(workload.Config{
+		Core: c.home.fenced.core, Liqod: c.home.fenced.liqod,
+		ShadowPods: c.liqod.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
+		Namespaces: c.own.Core().V1().Namespaces().Informer(), Quotas: c.liqod.Offloading().V1beta1().Quotas().Informer(),
+		LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(),
+		Harden:   func(spec *corev1.PodSpec) error { return harden.PodSpec(spec, rules) },
+		Patience: c.cfg.QuotaPatience, Settle: lease.Duration - lease.RenewDeadline, HomeLost: c.home.head.Lost,
+		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.env.Registry.Register(newQuotaMetrics(enforcer.Accounts)); err != nil {
+		return fmt.Errorf("registering the metrics of quotas: %w", err)
+	}
+	c.loop("shadow-pods", enforcer)
+	return nil
+}
+
+// quotaMetrics tells what consumers use, and may use, as it is when it is asked.
+type quotaMetrics struct {
+	accounts             func() []workload.Account
+	used, limit, waiting *prometheus.Desc
+}
+
+func newQuotaMetrics(accounts func() []workload.Account) quotaMetrics {
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return quotaMetrics{
+		accounts: accounts,
+		used:     describe("liqod_quota_used", "What a consumer's pods that have not ended request, in the resource's base unit.", "consumer", "resource"),
+		limit:    describe("liqod_quota_limit", "What the consumer's Quotas allow, those that are cordoned left out; absent for what they do not bound.", "consumer", "resource"),
+		waiting:  describe("liqod_quota_waiting", "ShadowPods that a consumer's Quotas keep waiting.", "consumer"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m quotaMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.used, m.limit, m.waiting} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m quotaMetrics) Collect(out chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for _, a := range m.accounts() {
+		for name, quantity := range a.Used {
+			send(m.used, quantity.AsApproximateFloat64(), a.Consumer, string(name))
+		}
+		for name, quantity := range a.Limit {
+			send(m.limit, quantity.AsApproximateFloat64(), a.Consumer, string(name))
+		}
+		send(m.waiting, float64(a.Waiting), a.Consumer)
+	}
+}

@@ -1,0 +1,53 @@
+package roles
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+
+	liqofake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func TestShadowPodRule(t *testing.T) {
+	liqo := externalversions.NewSharedInformerFactory(liqofake.NewSimpleClientset(), 0).Offloading().V1beta1().Quotas()
+	ranges := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().LimitRanges()
+	require.NoError(t, liqo.Informer().GetIndexer().Add(&offloadingv1beta1.Quota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "q"},
+		Spec:       offloadingv1beta1.QuotaSpec{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
+	}))
+	known := true
+	rule := shadowPodRule{quotas: liqo.Lister(), ranges: ranges.Lister()}
+	rule.synced = append(rule.synced, func() bool { return known })
+	asks := func(origin, cpu string) *offloadingv1beta1.ShadowPod {
+		s := &offloadingv1beta1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}}}
+		s.Spec.Pod.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}
+		return s
+	}
+	decide := func(op admissionv1.Operation, obj any) (bool, string) {
+		a := rule.decide(t.Context(), review(t, op, obj, nil))
+		return a.Allowed, a.Message
+	}
+	allowed, _ := decide(admissionv1.Create, asks("rome", "1"))
+	require.True(t, allowed)
+	allowed, message := decide(admissionv1.Create, asks("rome", "2"))
+	require.False(t, allowed)
+	require.Equal(t, "the pod alone is larger than the quota of cluster rome (cpu: 2 requested, 1 allowed in all)", message)
+	allowed, _ = decide(admissionv1.Create, asks("turin", "2"))
+	require.True(t, allowed, "of a consumer without a Quota")
+	allowed, _ = decide(admissionv1.Update, asks("rome", "2"))
+	require.True(t, allowed, "what is there is changed: the controller decides")
+	allowed, message = decide(admissionv1.Create, "no object")
+	require.False(t, allowed)
+	require.Contains(t, message, "reading the ShadowPod")
+	known = false
+	allowed, _ = decide(admissionv1.Create, asks("rome", "2"))
+	require.True(t, allowed, "not before it knows")
+}

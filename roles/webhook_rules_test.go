@@ -1,0 +1,122 @@
+package roles
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	liqofake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/admit"
+)
+
+func review(t testing.TB, op admissionv1.Operation, obj, old any) *admissionv1.AdmissionRequest {
+	t.Helper()
+	raw := func(o any) runtime.RawExtension {
+		if o == nil {
+			return runtime.RawExtension{}
+		}
+		data, err := json.Marshal(o)
+		require.NoError(t, err)
+		return runtime.RawExtension{Raw: data}
+	}
+	return &admissionv1.AdmissionRequest{UID: "u", Operation: op, Object: raw(obj), OldObject: raw(old)}
+}
+
+func newWritten(core []runtime.Object, liqo ...runtime.Object) written {
+	return written{core: fake.NewClientset(core...), liqod: liqofake.NewSimpleClientset(liqo...),
+		clusterID: "rome", ownNamespace: "liqod"}
+}
+
+func foreignCluster(name, id string) *corev1beta1.ForeignCluster {
+	return &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}
+}
+
+func TestRulesAskTheAPIServer(t *testing.T) {
+	t.Parallel()
+	nso := &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "offloading"}}
+	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+		Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}}}
+	w := newWritten([]runtime.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "metal"}},
+	}, foreignCluster("milan", "milan"), vn, &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}})
+	other := func(name string) *offloadingv1beta1.VirtualNode {
+		o := vn.DeepCopy()
+		o.Name = name
+		return o
+	}
+	reserved := nso.DeepCopy()
+	reserved.Namespace = "kube-system"
+	for name, tc := range map[string]struct {
+		rule    admit.Func
+		req     *admissionv1.AdmissionRequest
+		refused string
+		warns   int
+	}{
+		"a namespace":                {w.namespaceOffloading, review(t, "CREATE", nso, nil), "", 0},
+		"a reserved namespace":       {w.namespaceOffloading, review(t, "CREATE", reserved, nil), "belongs to Kubernetes", 0},
+		"a virtual node":             {w.virtualNode, review(t, "CREATE", other("spare"), nil), "", 1},
+		"the name of an offer":       {w.virtualNode, review(t, "UPDATE", vn, vn), "", 2},
+		"the name of a Node":         {w.virtualNode, review(t, "CREATE", other("metal"), nil), "a Node metal exists", 0},
+		"a peer":                     {w.foreignCluster, review(t, "CREATE", foreignCluster("turin", "turin"), nil), "", 0},
+		"a peer that is there":       {w.foreignCluster, review(t, "CREATE", foreignCluster("again", "milan"), nil), "ForeignCluster milan has the clusterID milan already", 0},
+		"a peer as it is":            {w.foreignCluster, review(t, "UPDATE", foreignCluster("milan", "milan"), foreignCluster("milan", "milan")), "", 0},
+		"itself":                     {w.foreignCluster, review(t, "CREATE", foreignCluster("rome", "rome"), nil), "not peered with itself", 0},
+		"what is not written":        {w.foreignCluster, review(t, "DELETE", nil, foreignCluster("rome", "rome")), "", 0},
+		"what cannot be read":        {w.foreignCluster, review(t, "CREATE", "text", nil), "reading the", 0},
+		"what cannot be read of old": {w.foreignCluster, review(t, "UPDATE", foreignCluster("milan", "milan"), 7), "reading the", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := tc.rule(t.Context(), tc.req)
+			require.Contains(t, got.Message, tc.refused)
+			require.Equal(t, tc.refused == "", got.Allowed, got.Message)
+			require.Len(t, got.Warnings, tc.warns, "%q", got.Warnings)
+		})
+	}
+}
+
+// TestRulesWithoutAnAPIServer: what cannot be judged is let through, and said.
+func TestRulesWithoutAnAPIServer(t *testing.T) {
+	t.Parallel()
+	core, liqo := fake.NewClientset(), liqofake.NewSimpleClientset()
+	away := func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") }
+	core.PrependReactor("*", "*", away)
+	liqo.PrependReactor("*", "*", away)
+	w := written{core: core, liqod: liqo, clusterID: "rome"}
+	for path, rule := range w.rules() {
+		got := rule(t.Context(), review(t, "CREATE", map[string]any{}, nil))
+		require.True(t, got.Allowed, path)
+		require.Len(t, got.Warnings, 1, path)
+		require.Contains(t, got.Warnings[0], "away", path)
+	}
+}
+
+func FuzzRules(f *testing.F) {
+	f.Add("CREATE", []byte(`{"spec":{"clusterID":"rome","userName":"x","authUrl":"https://[","apiServer":{"ca":"-----BEGIN"},"addressRanges":["10.0.0.0/8"]}}`), []byte(``))
+	f.Add("UPDATE", []byte(`{"metadata":{"namespace":"web","name":"a"},"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"In"}]}]}}}`), []byte(`{}`))
+	f.Add("UPDATE", []byte(`{"spec":{"resourceQuota":{"hard":{"cpu":"-1"}},"offloadingPatch":{"affinity":{"nodeAffinity":{}}}}}`), []byte(`{"spec":{"resourceQuota":{"hard":{"cpu":"1"}}}}`))
+	f.Add("DELETE", []byte(`null`), []byte(`[]`))
+	milan := foreignCluster("milan", "milan")
+	milan.Spec.AddressRanges = []string{"10.0.0.0/16", "nonsense"}
+	w := newWritten([]runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}}, milan)
+	f.Fuzz(func(t *testing.T, op string, obj, old []byte) {
+		for path, rule := range w.rules() {
+			got := rule(t.Context(), &admissionv1.AdmissionRequest{UID: "u", Operation: admissionv1.Operation(op),
+				Object: runtime.RawExtension{Raw: obj}, OldObject: runtime.RawExtension{Raw: old}})
+			require.True(t, got.Allowed || got.Message != "", "%s refuses without a word", path)
+			require.Empty(t, got.Patch, path)
+		}
+	})
+}

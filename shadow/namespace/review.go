@@ -1,0 +1,91 @@
+package namespace
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// Review is what the webhook looks at when a NamespaceOffloading is written.
+type Review struct {
+	// New is what is written, Old what it replaces: nil at the creation.
+	New, Old *offloadingv1beta1.NamespaceOffloading
+	// Namespace is the one that it stands in.
+	Namespace *corev1.Namespace
+	// OwnNamespace is the namespace that liqod runs in, ClusterID this cluster's id.
+	OwnNamespace, ClusterID string
+	// VirtualNodes are those of this cluster.
+	VirtualNodes []*offloadingv1beta1.VirtualNode
+}
+
+// Judge returns why a NamespaceOffloading is refused, empty if it is not, and what its
+// author should know of it. It is pure, and refuses nothing that Offloading accepts.
+func (r Review) Judge() (refused string, warnings []string) {
+	spec := &r.New.Spec
+	if why := refusal(r.Namespace, r.OwnNamespace); why != "" {
+		return why, nil
+	}
+	name, err := remoteName(spec, r.New.Namespace, r.ClusterID)
+	if err != nil {
+		return err.Error(), nil
+	}
+	chosen, err := r.chosen(spec)
+	if err != nil {
+		return err.Error(), nil
+	}
+	if why := twinRefusal(name, ""); why != "" && r.Old == nil {
+		warnings = append(warnings, fmt.Sprintf("providers refuse a twin namespace named %s: default, and names that begin with kube- or liqo, are reserved; use another remoteNamespaceName", name))
+	}
+	if len(chosen) == 0 && spec.PodOffloadingStrategy != offloadingv1beta1.PodsLocal {
+		warnings = append(warnings, r.nowhere())
+	}
+	if r.Old != nil {
+		warnings = append(warnings, r.changes(chosen)...)
+	}
+	return "", warnings
+}
+
+// chosen returns the ids of the clusters that a selector selects, sorted, as far as the
+// VirtualNodes tell: labels that somebody has put on Nodes are not seen.
+func (r Review) chosen(spec *offloadingv1beta1.NamespaceOffloadingSpec) ([]string, error) {
+	choices, err := choose(&spec.ClusterSelector, r.VirtualNodes, func(string) *corev1.Node { return nil })
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(choices, func(_ string, c choice) bool { return c != selected })
+	return slices.Sorted(maps.Keys(choices)), nil
+}
+
+func (r Review) nowhere() string {
+	if len(r.VirtualNodes) == 0 {
+		return "this cluster has no virtual node yet: nothing is offloaded until it is peered with a provider"
+	}
+	return "clusterSelector matches no virtual node by the labels of the VirtualNodes: nothing is offloaded until it does"
+}
+
+// changes tells what an edit will not do, and what it will do beyond what it says.
+func (r Review) changes(chosen []string) (warnings []string) {
+	old, spec := &r.Old.Spec, &r.New.Spec
+	if old.PodOffloadingStrategy != spec.PodOffloadingStrategy {
+		warnings = append(warnings, fmt.Sprintf("podOffloadingStrategy %s is for pods that are created from now on: those that exist stay where they are until they are made again (kubectl rollout restart)",
+			spec.PodOffloadingStrategy))
+	}
+	if equality.Semantic.DeepEqual(old.ClusterSelector, spec.ClusterSelector) {
+		return warnings
+	}
+	before, err := r.chosen(old)
+	if err != nil {
+		return warnings
+	}
+	gone := slices.DeleteFunc(before, func(id string) bool { return slices.Contains(chosen, id) })
+	if len(gone) > 0 {
+		warnings = append(warnings, fmt.Sprintf("no longer selected: %s; the twin namespace there is removed, and pods that run there wait until they are made again elsewhere", strings.Join(gone, ", ")))
+	}
+	return warnings
+}

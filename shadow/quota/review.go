@@ -1,0 +1,41 @@
+package quota
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// Review is a ShadowPod that is about to be created.
+type Review struct {
+	New *offloadingv1beta1.ShadowPod
+	// Quotas are those of its consumer, LimitRanges those of its namespace.
+	Quotas      []*offloadingv1beta1.Quota
+	LimitRanges []*corev1.LimitRange
+}
+
+// Judge says why the pod could not ever begin under the Quotas as they are, whoever else
+// ends; empty if it could. One that is cordoned may not be so for long: that is no reason.
+func (r Review) Judge() string {
+	pod := Predict(&corev1.Pod{Spec: r.New.Spec.Pod}, r.LimitRanges, nil)
+	open := make([]*offloadingv1beta1.Quota, 0, len(r.Quotas))
+	for _, q := range r.Quotas {
+		spec := q.Spec
+		spec.Cordoned = nil
+		open = append(open, &offloadingv1beta1.Quota{Spec: spec})
+	}
+	bound, consumer := Sum(open), r.New.Labels[offloadingv1beta1.OriginLabel]
+	if text := Undeclared(&pod.Spec, bound.Enforcement); text != "" {
+		return fmt.Sprintf("the quota of cluster %s asks for CPU and memory to be declared (%s): %s", consumer, bound.Enforcement, text)
+	}
+	if text := Sum(r.Quotas).Misplaced(pod.Spec.NodeSelector); text != "" {
+		return fmt.Sprintf("the pod of cluster %s is not for the nodes that it may use: %s", consumer, text)
+	}
+	requests := Requests(pod)
+	if short := bound.Short(nil, requests); len(short) > 0 {
+		return fmt.Sprintf("the pod alone is larger than the quota of cluster %s (%s)", consumer, bound.Tell(short, requests))
+	}
+	return ""
+}

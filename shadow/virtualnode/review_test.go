@@ -1,0 +1,89 @@
+package virtualnode
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+func roomy(vn *offloadingv1beta1.VirtualNode) {
+	vn.Spec.ResourceQuota.Hard = corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("100")}
+}
+
+func TestReview(t *testing.T) {
+	t.Parallel()
+	type change = func(*offloadingv1beta1.VirtualNode)
+	cpu := func(value string) change {
+		return func(vn *offloadingv1beta1.VirtualNode) {
+			vn.Spec.ResourceQuota.Hard = vn.Spec.ResourceQuota.Hard.DeepCopy()
+			vn.Spec.ResourceQuota.Hard[corev1.ResourceCPU] = resource.MustParse(value)
+		}
+	}
+	affinity := func(op corev1.NodeSelectorOperator) change {
+		return func(vn *offloadingv1beta1.VirtualNode) {
+			vn.Spec.OffloadingPatch = &offloadingv1beta1.OffloadingPatch{Affinity: &offloadingv1beta1.OffloadingAffinity{NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "gpu", Operator: op}}}}}}}}
+		}
+	}
+	metal := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}
+	elsewhere := virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Namespace, vn.Spec.ClusterID = "liqo-tenant-turin", "turin"
+	})
+	misplaced := virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Namespace = "default" })
+	for name, tc := range map[string]struct {
+		review  Review
+		change  change // of a virtual node that is well
+		update  bool
+		refused string
+		warns   []string
+	}{
+		"plain":                   {},
+		"plain, again":            {update: true},
+		"with its Node":           {review: Review{Node: ourNode(corev1.ConditionTrue)}},
+		"in another namespace":    {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Namespace = "default" }, refused: "must be in the tenant namespace liqo-tenant-milano"},
+		"the name of a real Node": {review: Review{Node: metal}, refused: "a Node milan exists that is not this virtual node's"},
+		"it came later":           {review: Review{Node: metal}, update: true},
+		"the name of another":     {review: Review{Namesakes: []*offloadingv1beta1.VirtualNode{elsewhere}}, refused: "VirtualNode liqo-tenant-turin/milan has the same name"},
+		"that is none itself":     {review: Review{Namesakes: []*offloadingv1beta1.VirtualNode{misplaced}}},
+		"no credentials":          {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.KubeconfigSecretRef.Name = "" }, refused: "kubeconfigSecretRef.name is empty"},
+		"less than nothing":       {change: cpu("-1"), refused: "hard.cpu is -1"},
+		"an affinity for no pod":  {change: affinity("Like"), refused: "offloadingPatch.affinity.nodeAffinity"},
+		"an affinity":             {change: affinity(corev1.NodeSelectorOpExists)},
+		"the name of an offer":    {review: Review{Offer: true}, warns: []string{"the offer milan of cluster milano has this name"}},
+		"no CPU":                  {change: cpu("0"), warns: []string{"has no cpu:"}},
+		"nothing":                 {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.ResourceQuota.Hard = nil }, warns: []string{"has no cpu, memory, pods:"}},
+		"a label of ours": {change: func(vn *offloadingv1beta1.VirtualNode) {
+			vn.Spec.Labels = map[string]string{"liqo.io/remote-cluster-id": "turin", "liqo.io/type": "virtual-node"}
+		}, warns: []string{"liqo.io/remote-cluster-id of the Node is always milano"}},
+		"another patch":     {change: affinity(corev1.NodeSelectorOpExists), update: true, warns: []string{"for pods that are offloaded from now on"}},
+		"less of something": {change: cpu("3"), update: true, warns: []string{"hard is smaller"}},
+		"more of something": {change: cpu("5"), update: true},
+		"no vkubelet":       {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.VirtualKubelet.Replicas = new(int32) }, update: true, warns: []string{"the Node turns NotReady"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := tc.review
+			r.New = virtualNode(roomy)
+			if tc.update {
+				r.Old = r.New.DeepCopy()
+			}
+			if tc.change != nil {
+				tc.change(r.New)
+			}
+			refused, warnings := r.Judge()
+			require.Contains(t, refused, tc.refused)
+			require.Equal(t, tc.refused == "", refused == "", refused)
+			require.Len(t, warnings, len(tc.warns), "%q", warnings)
+			for i := range warnings {
+				require.Contains(t, warnings[i], tc.warns[i])
+			}
+		})
+	}
+}

@@ -1,0 +1,293 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/shadow/quota"
+)
+
+// errNoRoom says that the consumer's Quotas do not let a pod grow.
+var errNoRoom = errors.New("spec.resources")
+
+// trials says for which namespaces the size of a pod is asked of the API server before
+// the pod is created: those of which nothing is known yet, and those where pods came out
+// larger than foreseen. Something changes them there when they are created.
+type trials struct {
+	mu    sync.Mutex
+	plain map[string]bool // by namespace: pods come out as foreseen
+}
+
+func (t *trials) needed(namespace string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.plain[namespace]
+}
+
+// learn notes how a pod of a namespace came out. What has surprised once stays so.
+func (t *trials) learn(namespace string, larger bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.plain == nil {
+		t.plain = map[string]bool{}
+	}
+	if _, known := t.plain[namespace]; !known || larger {
+		t.plain[namespace] = !larger
+	}
+}
+
+func (t *trials) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.plain = nil
+}
+
+// watchQuotas listens to what the gate rests on.
+func (e *Enforcer) watchQuotas() error {
+	follow := func(f func(string, *offloadingv1beta1.Quota) []loop.Key) func(any) {
+		return func(obj any) {
+			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = t.Obj
+			}
+			q, ok := obj.(*offloadingv1beta1.Quota)
+			if !ok {
+				return
+			}
+			if consumer, ok := consumerOf(q); ok {
+				e.wake(f(consumer, q))
+			}
+		}
+	}
+	seen := follow(e.ledger.quotaSeen)
+	reg, err := e.cfg.Quotas.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: seen, UpdateFunc: func(_, after any) { seen(after) }, DeleteFunc: follow(e.ledger.quotaGone),
+	})
+	if err != nil {
+		return fmt.Errorf("listening to Quotas: %w", err)
+	}
+	e.synced = append(e.synced, reg.HasSynced, e.cfg.LimitRanges.Informer().HasSynced, e.cfg.RuntimeClasses.Informer().HasSynced)
+	// A LimitRange that changes may let wait who went on, or the other way round.
+	_, err = e.loop.Watch(e.cfg.LimitRanges.Informer(), e.shadowsBeside)
+	return err
+}
+
+// consumerOf returns the id of the cluster that a Quota bounds: that of its tenant
+// namespace. Elsewhere a Quota bounds nobody.
+func consumerOf(q *offloadingv1beta1.Quota) (string, bool) {
+	return strings.CutPrefix(q.Namespace, corev1beta1.TenantNamespacePrefix)
+}
+
+// shadowsBeside returns the keys of the ShadowPods in the namespace of a LimitRange that
+// wait for a quota.
+func (e *Enforcer) shadowsBeside(obj any) []loop.Key {
+	r, ok := obj.(*corev1.LimitRange)
+	if !ok {
+		return nil
+	}
+	shadows, err := e.shadows.ShadowPods(r.Namespace).List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	var keys []loop.Key
+	for _, s := range shadows {
+		if meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced) != nil {
+			keys = append(keys, loop.Key{Namespace: s.Namespace, Name: s.Name})
+		}
+	}
+	return keys
+}
+
+func (e *Enforcer) wake(keys []loop.Key) {
+	for _, key := range keys {
+		e.loop.Wake(key)
+	}
+}
+
+// Accounts returns what is known of each consumer, sorted by id; nothing while this
+// process does not lead.
+func (e *Enforcer) Accounts() []Account { return e.ledger.report() }
+
+// admit asks for room for the pod that is to be created. It reports whether there is, and
+// if not, what the sync returns.
+func (e *Enforcer) admit(ctx context.Context, key loop.Key, f facts) (bool, error) {
+	consumer := f.want.Labels[offloadingv1beta1.OriginLabel]
+	w, err := e.asked(key, f, f.want, e.ledger.bounded(consumer))
+	if err != nil {
+		return false, err
+	}
+	v, woken := e.ledger.admit(w)
+	e.wake(woken)
+	if v.reason == "" && !v.parked {
+		e.ledger.place(consumer, &f.want.Spec)
+		if !v.tried && e.ledger.bounded(consumer) && e.trials.needed(key.Namespace) {
+			if v, err = e.try(ctx, f, w); err != nil {
+				return false, err
+			}
+		}
+	}
+	switch {
+	case v.parked:
+		return false, nil
+	case v.reason != "":
+		return false, e.denyOnce(ctx, f, v)
+	}
+	return true, nil
+}
+
+// asked is the ask for a pod that is not there, or for one as it is to be.
+func (e *Enforcer) asked(key loop.Key, f facts, pod *corev1.Pod, foresee bool) (ask, error) {
+	w := ask{
+		consumer: f.want.Labels[offloadingv1beta1.OriginLabel], key: key,
+		shadow: f.shadow.UID, generation: f.shadow.Generation, created: f.shadow.CreationTimestamp.Time,
+		nodes: maps.Clone(f.want.Spec.NodeSelector),
+	}
+	if foresee {
+		ranges, err := e.cfg.LimitRanges.Lister().LimitRanges(key.Namespace).List(labels.Everything())
+		if err != nil {
+			return ask{}, fmt.Errorf("looking up LimitRanges of namespace %s: %w", key.Namespace, err)
+		}
+		pod = quota.Predict(pod, ranges, e.overhead(pod))
+		w.foreseen = true
+	}
+	w.measure(pod)
+	return w, nil
+}
+
+// overhead returns what the runtime class of a pod adds to it.
+func (e *Enforcer) overhead(pod *corev1.Pod) corev1.ResourceList {
+	if pod.Spec.RuntimeClassName == nil {
+		return nil
+	}
+	class, err := e.cfg.RuntimeClasses.Lister().Get(*pod.Spec.RuntimeClassName)
+	if err != nil || class.Overhead == nil {
+		return nil // the API server refuses a class that it does not know
+	}
+	return class.Overhead.PodFixed
+}
+
+// measure takes what is asked for from the pod as it is to be.
+func (w *ask) measure(pod *corev1.Pod) {
+	w.total = quota.Requests(pod)
+	w.need = w.total
+	w.undeclared = map[offloadingv1beta1.LimitsEnforcement]string{}
+	for _, level := range []offloadingv1beta1.LimitsEnforcement{offloadingv1beta1.EnforcementSoft, offloadingv1beta1.EnforcementHard} {
+		w.undeclared[level] = quota.Undeclared(&pod.Spec, level)
+	}
+}
+
+// try asks the API server what it would make of the pod, and asks for room for that. What
+// it refuses is refused with its reasons when the pod is created, so that says nothing here.
+func (e *Enforcer) try(ctx context.Context, f facts, w ask) (verdict, error) {
+	pod, err := e.cfg.Core.CoreV1().Pods(f.want.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager, DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case err == nil:
+		foreseen := w.total
+		w.measure(pod)
+		e.trials.learn(w.key.Namespace, len(quota.More(w.total, foreseen)) > 0)
+	case !refusal(err) && !apierrors.IsAlreadyExists(err):
+		return verdict{}, fmt.Errorf("asking what the pod of ShadowPod %s would be: %w", w.key, err)
+	}
+	w.tried = true
+	v, woken := e.ledger.admit(w)
+	e.wake(woken)
+	return v, nil
+}
+
+// denyOnce says why the pod waits, once for each reason: with which numbers would be old
+// at once.
+func (e *Enforcer) denyOnce(ctx context.Context, f facts, v verdict) error {
+	have := meta.FindStatusCondition(f.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
+	if have != nil && have.Reason == v.reason && have.ObservedGeneration == f.shadow.Generation {
+		return nil
+	}
+	return e.deny(ctx, f, deny(f, v.reason, v.message))
+}
+
+// giveBack frees what is held for a key whose ShadowPod asks for no pod now.
+func (e *Enforcer) giveBack(ctx context.Context, key loop.Key, f facts, a action) error {
+	if a.verb == recordLoss || a.verb == releasePod || a.verb == wait || a.verb == updatePod {
+		return nil // not decided yet, or waiting to grow
+	}
+	sent, woken := e.ledger.idle(key)
+	e.wake(woken)
+	if sent.IsZero() || f.pod != nil {
+		return nil
+	}
+	// The pod was asked for, and is not wanted any more: it counts until it is seen, or is
+	// known not to be there.
+	if left := e.cfg.Settle - e.cfg.Clock.Since(sent); left > 0 {
+		return loop.After(left)
+	}
+	pod, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading pod %s: %w", key, err)
+	}
+	if err == nil {
+		e.wake(e.ledger.seen(pod))
+	}
+	e.wake(e.ledger.absent(key))
+	return nil
+}
+
+// outgrown asks for room for the resize that is due. It reports whether the pod has to
+// stay as it is for now, or the error that says why it may not grow.
+func (e *Enforcer) outgrown(key loop.Key, f facts) (parked bool, err error) {
+	if len(resourceChanges(f.want, f.pod)) == 0 {
+		return false, nil
+	}
+	w, err := e.asked(key, f, quota.Resized(f.pod, f.want), false)
+	if err != nil {
+		return false, err
+	}
+	w.resize = true
+	v := e.ledger.grow(f.pod, w)
+	if v.reason != "" {
+		return false, fmt.Errorf("%w: %s", errNoRoom, v.message)
+	}
+	return v.parked, nil
+}
+
+// surprise is about a pod that came out larger than was foreseen, beyond what its consumer
+// may have. Nothing has touched it since it was made if it still has the resource version
+// of the answer, so it has not run: it is taken back, and waits for room for what it is.
+// Otherwise it stays, and counts.
+func (e *Enforcer) surprise(ctx context.Context, key loop.Key, pod *corev1.Pod) error {
+	e.memory.undo(pod.UID)
+	err := e.cfg.Core.CoreV1().Pods(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
+	})
+	if apierrors.IsConflict(err) {
+		e.memory.arrived(pod.UID)
+		e.cfg.Log.Warn("pod is larger than foreseen, and beyond the quota", zap.Stringer("key", key))
+		return nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("taking back pod %s, which is beyond the quota: %w", key, err)
+	}
+	e.wake(e.ledger.absent(key))
+	e.cfg.Log.Info("pod taken back before it ran: it is larger than foreseen, and beyond the quota", zap.Stringer("key", key))
+	if !hasFinalizer(pod) {
+		return nil
+	}
+	live, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if err != nil || live.UID != pod.UID {
+		return apply.IgnoreNotFound(err)
+	}
+	return e.release(ctx, live)
+}

@@ -1,0 +1,370 @@
+package workload
+
+import (
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// bounded gives the consumer a Quota, and lets the Enforcer know what exists.
+func (r *rig) bounded(n string) {
+	r.e.ledger.begin()
+	r.e.ledger.quotaSeen(origin, quotaOf(r.next(), n))
+	list := &corev1.PodList{}
+	if pod := r.pod(); pod != nil {
+		list.Items = append(list.Items, *pod)
+	}
+	r.e.ledger.listPods(list)
+}
+
+// taken lets other pods of the consumer count so much.
+func (r *rig) taken(n string) *corev1.Pod {
+	b := &book{ledger: r.e.ledger}
+	pod := b.small("other", n)
+	pod.ResourceVersion = r.next()
+	r.e.ledger.seen(pod)
+	return pod
+}
+
+func requests(n string) shadowMod {
+	return func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.Containers[0].Resources.Requests = cpu(n) }
+}
+
+// known: pods of the namespace have come out as foreseen before.
+func (r *rig) known() { r.e.trials.learn(testNamespace, false) }
+
+func (r *rig) used() string { return (&book{ledger: r.e.ledger, t: r.t}).used() }
+
+func TestGateWaitsAndGoesOn(t *testing.T) {
+	r := newRig(t, newShadow(always, requests("500m")))
+	r.bounded("1")
+	r.known()
+	other := r.taken("600m")
+	r.settle()
+	require.Nil(t, r.pod())
+	require.Equal(t, offloadingv1beta1.ReasonQuotaExceeded, r.enforced().Reason)
+	require.Equal(t, "the pod of cluster rome waits: its quota has no room left (cpu: 500m requested, 1 allowed in all)", r.enforced().Message)
+	require.Equal(t, []string{statusWrite}, r.writes)
+	require.Zero(t, r.reads, "who waits asks nothing")
+	for _, n := range []string{"601m", "900m"} {
+		other.ResourceVersion, other.Spec.Containers[0].Resources.Requests = r.next(), cpu(n)
+		r.e.ledger.seen(other)
+		r.settle()
+	}
+	require.Equal(t, []string{statusWrite}, r.writes, "told once")
+	require.Len(t, r.events.Events, 1)
+
+	r.e.ledger.gone(other, false)
+	r.settle()
+	require.NotNil(t, r.pod())
+	require.Nil(t, r.enforced())
+	require.Equal(t, []string{statusWrite, createWrite, statusWrite}, r.writes)
+	require.Equal(t, "500m", r.used())
+}
+
+// onNodes gives the consumer a Quota of 1 CPU whose pods run on such nodes only.
+func (r *rig) onNodes(pool string) {
+	q := quotaOf(r.next(), "1")
+	q.Spec.NodeSelector = map[string]string{"pool": pool}
+	r.e.ledger.quotaSeen(origin, q)
+}
+
+func selects(labels map[string]string) shadowMod {
+	return func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.NodeSelector = labels }
+}
+
+// TestGatePlaces: the provider's choice of nodes is its own to enforce, whatever the peer
+// writes, and costs no request.
+func TestGatePlaces(t *testing.T) {
+	for name, asks := range map[string]map[string]string{
+		"asks for none":  nil,
+		"asks for them":  {"pool": "shared"},
+		"asks for other": {"arch": "arm64"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow(always, requests("500m"), selects(asks)))
+			r.bounded("1")
+			r.onNodes("shared")
+			r.known()
+			r.settle()
+			want := map[string]string{"pool": "shared"}
+			maps.Copy(want, asks)
+			require.Equal(t, want, r.pod().Spec.NodeSelector)
+			require.Equal(t, []string{createWrite}, r.writes)
+			require.Equal(t, asks, r.shadow().Spec.Pod.NodeSelector, "the peer's object is left alone")
+
+			// Other nodes from now on: what runs stays as it is, also when it grows.
+			r.onNodes("other")
+			r.settle()
+			r.changeShadow(func(s *offloadingv1beta1.ShadowPod) { requests("700m")(s); s.Generation++ })
+			r.settle()
+			require.Equal(t, want, r.pod().Spec.NodeSelector)
+			require.Nil(t, r.enforced())
+			require.Equal(t, "700m", r.used())
+		})
+	}
+}
+
+// TestGateRefusesOtherNodes: a pod that asks for nodes that it may not have waits, keeps
+// nobody waiting, and goes on when it may have them.
+func TestGateRefusesOtherNodes(t *testing.T) {
+	r := newRig(t, newShadow(always, requests("500m"), selects(map[string]string{"pool": "own"})))
+	r.bounded("1")
+	r.onNodes("shared")
+	r.known()
+	r.settle()
+	require.Nil(t, r.pod())
+	require.Equal(t, offloadingv1beta1.ReasonQuotaNodeSelector, r.enforced().Reason)
+	require.Equal(t, "the pod of cluster rome is not for the nodes that it may use: spec.nodeSelector asks for nodes with pool=own; the quota allows those with pool=shared", r.enforced().Message)
+	r.settle()
+	require.Equal(t, []string{statusWrite}, r.writes, "told once")
+	require.Empty(t, (&book{ledger: r.e.ledger}).admits(asks("young", "1", 0)).reason, "nobody waits for it")
+	r.e.ledger.refused(origin, keyOf("young"))
+	r.onNodes("own")
+	r.settle()
+	require.Equal(t, map[string]string{"pool": "own"}, r.pod().Spec.NodeSelector)
+	require.Nil(t, r.enforced())
+}
+
+func TestGateFreesWhatIsNotUsed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		act  func(*rig)
+		want string
+	}{
+		"deleted while it waits": {func(r *rig) { r.taken("1"); r.settle(); r.deleteShadow(); r.settle() }, "1"},
+		"refused by the server": {func(r *rig) {
+			r.refuse[createWrite] = apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New("no"))
+			r.settle()
+		}, "0"},
+		"answer lost, then deleted": {func(r *rig) {
+			r.refuse[createWrite] = apierrors.NewTimeoutError("lost", 1)
+			require.Error(r.t, r.e.sync(r.t.Context(), r.key()))
+			require.Equal(r.t, "500m", r.used(), "it may be there")
+			r.deleteShadow()
+			r.clock.SetTime(r.clock.Now().Add(-time.Second)) // sent in the future: nothing is sure
+			r.e.cfg.Settle = 3 * time.Second
+			r.refresh()
+			require.Error(r.t, r.e.sync(r.t.Context(), r.key()), "later")
+			require.Equal(r.t, "500m", r.used())
+			r.clock.SetTime(r.clock.Now().Add(5 * time.Second))
+			r.settle()
+		}, "0"},
+		"hardened away": {func(r *rig) {
+			r.taken("1")
+			r.settle()
+			r.harden = func(*corev1.PodSpec) error { return errors.New("not accepted") }
+			r.settle()
+		}, "1"},
+		"ended": {func(r *rig) { r.settle(); r.change(running, exited(0, time.Second)); r.settle() }, "0"},
+		"lost and made again": {func(r *rig) {
+			r.settle()
+			r.change(running)
+			r.settle()
+			r.deletePod(0)
+			r.settle()
+			require.NotNil(r.t, r.pod())
+		}, "500m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow(always, requests("500m")))
+			r.bounded("1")
+			r.known()
+			tc.act(r)
+			require.Equal(t, tc.want, r.used())
+			require.Empty(t, r.e.ledger.accounts[origin].reserved)
+			require.LessOrEqual(t, len(r.e.ledger.accounts[origin].waiting), 0)
+		})
+	}
+}
+
+// TestGateKeepsTheRoomOfALostPod: a younger pod does not take it meanwhile.
+func TestGateKeepsTheRoomOfALostPod(t *testing.T) {
+	r := newRig(t, newShadow(always, requests("500m")))
+	r.bounded("1")
+	r.known()
+	r.taken("500m")
+	r.settle()
+	r.change(running)
+	r.settle()
+	require.Equal(t, offloadingv1beta1.ReasonQuotaExceeded, (&book{ledger: r.e.ledger}).admits(asks("young", "100m", 0)).reason)
+	r.deletePod(30)
+	r.settle()
+	r.change(exited(143, -5*time.Second))
+	r.settle()
+	require.Equal(t, "1", r.used(), "its end is no end")
+	r.somebody(func() { _ = r.remove(metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}) })
+	r.refresh()
+	require.Equal(t, "1", r.used(), "gone: kept for its successor")
+	r.settle()
+	require.NotNil(t, r.pod())
+	require.Equal(t, "1", r.used())
+	// Under a smaller Quota it waits as any other.
+	r.e.ledger.quotaSeen(origin, quotaOf(r.next(), "900m"))
+	r.change(running)
+	r.settle()
+	r.deletePod(0)
+	r.settle()
+	require.Nil(t, r.pod())
+	require.Equal(t, offloadingv1beta1.ReasonQuotaExceeded, r.enforced().Reason)
+}
+
+func TestGateForesees(t *testing.T) {
+	for name, tc := range map[string]struct {
+		shadow shadowMod
+		setup  func(*rig)
+		want   string
+	}{
+		"requests": {requests("700m"), func(*rig) {}, "700m"},
+		"limits":   {func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.Containers[0].Resources.Limits = cpu("700m") }, func(*rig) {}, "700m"},
+		"a LimitRange": {func(*offloadingv1beta1.ShadowPod) {}, func(r *rig) {
+			require.NoError(r.t, r.e.cfg.LimitRanges.Informer().GetIndexer().Add(&corev1.LimitRange{
+				ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "l"},
+				Spec:       corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: cpu("700m")}}},
+			}))
+		}, "700m"},
+		"overhead": {func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.RuntimeClassName = new("kata"); requests("500m")(s) }, func(r *rig) {
+			require.NoError(r.t, r.e.cfg.RuntimeClasses.Informer().GetIndexer().Add(&nodev1.RuntimeClass{
+				ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata", Overhead: &nodev1.Overhead{PodFixed: cpu("200m")},
+			}))
+		}, "700m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow(always, tc.shadow))
+			r.bounded("1")
+			r.known()
+			tc.setup(r)
+			r.taken("301m")
+			r.settle()
+			require.Nil(t, r.pod())
+			require.Contains(t, r.enforced().Message, "cpu: "+tc.want+" requested")
+			require.Equal(t, []string{statusWrite}, r.writes, "the API server was not asked")
+		})
+	}
+}
+
+// sidecar is what a webhook adds.
+func sidecar(p *corev1.Pod) {
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "proxy", Resources: corev1.ResourceRequirements{Requests: cpu("300m")}})
+}
+
+// TestGateTries: what webhooks add is asked of the API server where it is not known.
+func TestGateTries(t *testing.T) {
+	r := newRig(t, newShadow(always, requests("500m")))
+	r.bounded("1")
+	r.mutate = sidecar
+	other := r.taken("300m")
+	r.settle()
+	require.Nil(t, r.pod())
+	require.Contains(t, r.enforced().Message, "cpu: 800m requested, 1 allowed in all")
+	require.Equal(t, []string{tryWrite, statusWrite}, r.writes, "once, however often it is looked at")
+	r.e.ledger.gone(other, false)
+	r.settle()
+	require.NotNil(t, r.pod())
+	require.Equal(t, []string{tryWrite, statusWrite, createWrite, statusWrite}, r.writes)
+	require.Equal(t, "800m", r.used())
+	require.True(t, r.e.trials.needed(testNamespace), "the next one is tried, too")
+
+	// Where nothing is added the first one tells for all.
+	r = newRig(t, newShadow(always, requests("500m")))
+	r.bounded("1")
+	r.settle()
+	require.Equal(t, []string{tryWrite, createWrite}, r.writes)
+	require.False(t, r.e.trials.needed(testNamespace))
+
+	// A webhook that cannot be tried says nothing about the pod.
+	r = newRig(t, newShadow(always, requests("500m")))
+	r.bounded("1")
+	r.refuse[tryWrite] = apierrors.NewBadRequest("does not support dry run")
+	r.settle()
+	require.Equal(t, []string{tryWrite, createWrite}, r.writes)
+	require.Equal(t, "500m", r.used())
+}
+
+// TestGateTakesBackASurprise: what came out larger than foreseen, and beyond the quota, is
+// taken back before it has run, and waits; where it may have run, it stays.
+func TestGateTakesBackASurprise(t *testing.T) {
+	for _, policy := range []corev1.RestartPolicy{always, never} {
+		r := newRig(t, newShadow(policy, requests("500m")))
+		r.bounded("1")
+		r.known()
+		r.mutate = sidecar
+		other := r.taken("300m")
+		r.settle()
+		require.Nil(t, r.pod(), policy)
+		require.Equal(t, offloadingv1beta1.ReasonQuotaExceeded, r.enforced().Reason)
+		require.Contains(t, r.enforced().Message, "cpu: 800m requested")
+		require.Empty(t, r.shadow().Status.Replaced, "nothing was lost")
+		require.Empty(t, r.shadow().Status.Restarts)
+		require.Equal(t, "300m", r.used())
+		r.e.ledger.gone(other, false)
+		r.settle()
+		require.NotNil(t, r.pod())
+		require.Equal(t, "800m", r.used())
+	}
+	r := newRig(t, newShadow(always, requests("500m")))
+	r.bounded("1")
+	r.known()
+	r.mutate = sidecar
+	r.taken("300m")
+	r.refuse[deleteWrite] = apierrors.NewConflict(corev1.Resource("pods"), testName, errors.New("changed"))
+	r.settle()
+	require.NotNil(t, r.pod())
+	require.Equal(t, "1100m", r.used(), "it counts")
+	require.Nil(t, r.enforced())
+}
+
+func TestGateResize(t *testing.T) {
+	r := newRig(t, newShadow(always, requests("500m")))
+	r.bounded("1")
+	r.known()
+	other := r.taken("300m")
+	r.settle()
+	r.change(running)
+	r.settle()
+	first := len(r.writes)
+	r.changeShadow(func(s *offloadingv1beta1.ShadowPod) { requests("800m")(s); s.Generation++ })
+	r.settle()
+	require.Equal(t, ReasonUpdateRefused, r.enforced().Reason)
+	require.Contains(t, r.enforced().Message, "its quota has no room left (cpu: 800m requested, 1 allowed in all)")
+	require.NotContains(t, r.writes[first:], resizeWrite)
+	told := len(r.writes)
+	r.settle()
+	require.Len(t, r.writes, told, "who waits writes nothing")
+	r.e.ledger.gone(other, false)
+	r.settle()
+	require.Contains(t, r.writes[first:], resizeWrite)
+	require.Equal(t, resource.MustParse("800m"), r.pod().Spec.Containers[0].Resources.Requests[corev1.ResourceCPU])
+	require.Nil(t, r.enforced())
+	require.Equal(t, "800m", r.used())
+	r.changeShadow(func(s *offloadingv1beta1.ShadowPod) { requests("100m")(s); s.Generation++ })
+	r.settle()
+	require.Equal(t, "100m", r.used())
+}
+
+func TestGateBeforeItKnows(t *testing.T) {
+	r := newRig(t, newShadow(always, requests("500m")))
+	r.e.ledger.begin()
+	r.e.ledger.quotaSeen(origin, quotaOf(r.next(), "1"))
+	r.known()
+	r.settle()
+	require.Empty(t, r.writes, "nothing is done, and nothing is said yet")
+	r.e.ledger.listPods(&corev1.PodList{})
+	r.settle()
+	require.Equal(t, []string{createWrite}, r.writes)
+
+	unbounded := newRig(t, newShadow(always, requests("500m")))
+	unbounded.e.ledger.begin()
+	unbounded.settle()
+	require.Equal(t, []string{createWrite}, unbounded.writes, "who has no Quota does not wait for that")
+	require.Empty(t, unbounded.e.ledger.needed)
+}

@@ -1,0 +1,267 @@
+package workload
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/shadow/quota"
+)
+
+// ask is for room for the pod of a ShadowPod.
+type ask struct {
+	consumer   string
+	key        loop.Key
+	shadow     types.UID
+	generation int64
+	// created is when the ShadowPod was: the oldest comes first.
+	created time.Time
+	// need is what is asked for beyond what the pod counts already; total is all of it.
+	need, total corev1.ResourceList
+	// resize: the pod runs; who waits for this keeps nobody else waiting.
+	resize bool
+	// foreseen says that need is what the API server is expected to make of the pod, tried
+	// that it was asked.
+	foreseen, tried bool
+	// undeclared says, by the enforcement, what the pod does not declare.
+	undeclared map[offloadingv1beta1.LimitsEnforcement]string
+	// nodes are the labels that the pod itself asks of its node; of no interest in a resize.
+	nodes map[string]string
+}
+
+// waiter is an ask that has no room yet.
+type waiter struct{ ask }
+
+// verdict is the answer to an ask.
+type verdict struct {
+	// reason why not, and a message for people; empty: there is room, and it is reserved.
+	reason, message string
+	// parked: nothing is known yet; the key comes up again.
+	parked bool
+	// tried says that the room is as large as the API server says.
+	tried bool
+}
+
+// admit reserves the room that is asked for, or lets the ask wait.
+func (l *ledger) admit(w ask) (verdict, []loop.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.account(w.consumer)
+	a.inherit(&w)
+	var sent time.Time
+	if r := a.reserved[w.key]; r != nil {
+		if r.holdsFor(&w) {
+			a.forget(w.key)
+			r.tried = r.tried || w.tried
+			return verdict{tried: r.tried}, nil
+		}
+		// Judged anew with its room free. What may be there already counts no less than that.
+		if sent = r.sent; !sent.IsZero() {
+			w.need = quota.Max(r.need, w.need)
+		}
+		a.release(w.key)
+	}
+	v := verdict{tried: w.tried}
+	switch {
+	case a.bound.Quotas == 0:
+	case !l.settled:
+		v = verdict{parked: true}
+		l.ask()
+	default:
+		if found := l.judge(a, &w); found.reason != "" {
+			v = found
+		}
+	}
+	if v.parked || v.reason != "" {
+		a.enqueue(w)
+		return v, l.drain(a)
+	}
+	a.forget(w.key)
+	a.reserve(w.key, w.reservation())
+	a.reserved[w.key].sent = sent
+	return v, nil
+}
+
+// inherit takes over what has been found out for an ask that waits already.
+func (a *account) inherit(w *ask) {
+	i := slices.IndexFunc(a.waiting, func(have *waiter) bool { return have.key == w.key })
+	if i < 0 || w.tried {
+		return
+	}
+	if have := a.waiting[i]; have.tried && have.shadow == w.shadow && have.generation == w.generation {
+		w.need, w.total, w.undeclared, w.tried = have.need, have.total, have.undeclared, true
+	}
+}
+
+// holdsFor reports whether the room is enough for w as it is.
+func (r *reservation) holdsFor(w *ask) bool {
+	same := r.shadow == w.shadow && r.generation == w.generation
+	return !r.kept && same && (r.tried || len(quota.More(w.need, r.need)) == 0)
+}
+
+func (w *ask) reservation() *reservation {
+	return &reservation{shadow: w.shadow, generation: w.generation, need: w.need, foreseen: w.foreseen, tried: w.tried}
+}
+
+// grow counts a resize of a pod from now on, or lets it wait.
+func (l *ledger) grow(pod *corev1.Pod, w ask) verdict {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pods[pod.UID] == nil {
+		l.count(pod) // its event is on its way
+	}
+	have := l.pods[pod.UID]
+	if have == nil || have.ended() {
+		return verdict{parked: true} // it is over
+	}
+	a := l.account(have.consumer)
+	before := have.growth
+	quota.Sub(a.used, before)
+	// What an earlier resize without an answer has brought is counted on.
+	w.need = quota.Max(before, quota.More(w.total, have.requests))
+	v := verdict{}
+	switch {
+	case a.bound.Quotas == 0:
+	case !l.settled:
+		v.parked = true
+		l.ask()
+	default:
+		v = l.judge(a, &w)
+	}
+	if v == (verdict{}) {
+		have.growth = w.need
+		a.forget(w.key)
+	} else {
+		a.enqueue(w)
+	}
+	quota.Add(a.used, have.growth)
+	return v
+}
+
+// ask wants the pods to be listed.
+func (l *ledger) ask() {
+	select {
+	case l.needed <- struct{}{}:
+	default:
+	}
+}
+
+// judge says whether there is room for w, whose own room is not counted at the moment.
+func (l *ledger) judge(a *account, w *ask) verdict {
+	if v := a.alone(w); v.reason != "" || len(w.need) == 0 {
+		return v
+	}
+	if short := a.bound.Short(a.used, w.need); len(short) > 0 {
+		return noRoom(w, "its quota has no room left ("+a.bound.Tell(short, w.total)+")")
+	}
+	for _, other := range a.waiting {
+		if !older(&other.ask, w) {
+			break
+		}
+		if other.key != w.key && l.holds(a, &other.ask) {
+			return noRoom(w, "others have waited longer for room in its quota")
+		}
+	}
+	return verdict{}
+}
+
+func noRoom(w *ask, why string) verdict {
+	return verdict{reason: offloadingv1beta1.ReasonQuotaExceeded, message: fmt.Sprintf("the pod of cluster %s waits: %s", w.consumer, why)}
+}
+
+// alone says what keeps a pod from beginning that no other pod can change.
+func (a *account) alone(w *ask) verdict {
+	if text := w.undeclared[a.bound.Enforcement]; text != "" {
+		return verdict{reason: offloadingv1beta1.ReasonQuotaUndeclared, message: fmt.Sprintf(
+			"the quota of cluster %s asks for CPU and memory to be declared (%s): %s", w.consumer, a.bound.Enforcement, text)}
+	}
+	if text := a.bound.Misplaced(w.nodes); text != "" && !w.resize {
+		return verdict{reason: offloadingv1beta1.ReasonQuotaNodeSelector, message: fmt.Sprintf(
+			"the pod of cluster %s is not for the nodes that it may use: %s", w.consumer, text)}
+	}
+	if len(w.need) == 0 {
+		return verdict{}
+	}
+	if a.bound.Cordoned {
+		return verdict{reason: offloadingv1beta1.ReasonQuotaCordoned, message: fmt.Sprintf("the quota of cluster %s is cordoned: nothing new begins", w.consumer)}
+	}
+	if short := tooLarge(a.bound, w); len(short) > 0 {
+		return verdict{reason: offloadingv1beta1.ReasonQuotaTooSmall, message: fmt.Sprintf(
+			"the pod alone is larger than the quota of cluster %s (%s)", w.consumer, a.bound.Tell(short, w.total))}
+	}
+	return verdict{}
+}
+
+// tooLarge returns the resources, of those that are asked for, of which w alone has too many.
+func tooLarge(b quota.Bound, w *ask) []corev1.ResourceName {
+	return slices.DeleteFunc(b.Short(nil, w.total), func(name corev1.ResourceName) bool {
+		_, asked := w.need[name]
+		return !asked
+	})
+}
+
+// holds reports whether nobody younger may pass w any more: it has waited for long enough,
+// and only for room.
+func (l *ledger) holds(a *account, w *ask) bool {
+	return !w.resize && l.clock.Since(w.created) >= l.patience && a.alone(w).reason == ""
+}
+
+func older(a, b *ask) bool { return order(a, b) < 0 }
+
+func order(a, b *ask) int {
+	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+}
+
+// enqueue puts w where its age belongs; it has one place only.
+func (a *account) enqueue(w ask) {
+	a.forget(w.key)
+	i, _ := slices.BinarySearchFunc(a.waiting, &w, func(have *waiter, w *ask) int { return order(&have.ask, w) })
+	a.waiting = slices.Insert(a.waiting, i, &waiter{w})
+}
+
+// forget removes who waits under a key, if anybody does.
+func (a *account) forget(key loop.Key) bool {
+	n := len(a.waiting)
+	a.waiting = slices.DeleteFunc(a.waiting, func(w *waiter) bool { return w.key == key })
+	return len(a.waiting) < n
+}
+
+func (a *account) keys() []loop.Key {
+	keys := make([]loop.Key, 0, len(a.waiting))
+	for _, w := range a.waiting {
+		keys = append(keys, w.key)
+	}
+	return keys
+}
+
+// drain gives the room that there is to those whose turn it is, and returns their keys. A
+// resize is not given room here: its pod is looked at again, in its turn.
+func (l *ledger) drain(a *account) []loop.Key {
+	if len(a.waiting) == 0 || !l.settled {
+		return nil
+	}
+	var turn []loop.Key
+	rest := a.waiting[:0:0]
+	held := false
+	for _, w := range a.waiting {
+		fits := !held && a.alone(&w.ask).reason == "" && len(a.bound.Short(a.used, w.need)) == 0
+		switch {
+		case fits && w.resize:
+			rest, turn = append(rest, w), append(turn, w.key)
+		case fits:
+			a.reserve(w.key, w.reservation())
+			turn = append(turn, w.key)
+		default:
+			rest = append(rest, w)
+			held = held || l.holds(a, &w.ask)
+		}
+	}
+	a.waiting = rest
+	return turn
+}

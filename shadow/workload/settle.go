@@ -1,0 +1,145 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/shadow/quota"
+)
+
+// listRetry is the time between tries to list what a new leader has to know.
+const listRetry = time.Second
+
+// begin starts a term with the Quotas as they are now: a standby's cache may lag.
+func (e *Enforcer) begin(ctx context.Context) {
+	e.trials.forget()
+	e.ledger.begin()
+	e.persist(ctx, "Quotas", func() error {
+		list, err := e.cfg.Liqod.OffloadingV1beta1().Quotas(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		if err == nil {
+			e.ledger.listQuotas(list)
+		}
+		return err
+	})
+}
+
+// takeStock counts the pods as they are once nothing of the leader before can be under way
+// any more. Until then no pod is created for a consumer with a Quota. Without such a
+// consumer nothing is asked.
+func (e *Enforcer) takeStock(ctx context.Context) {
+	over := time.NewTimer(e.cfg.Settle)
+	defer over.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-over.C:
+	}
+	select {
+	case <-ctx.Done():
+		return
+	case <-e.ledger.needed:
+	}
+	e.persist(ctx, "pods", func() error {
+		// Without a resource version the answer is not older than the request.
+		list, err := e.cfg.Core.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+			LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod,
+		})
+		if err == nil {
+			e.wake(e.ledger.listPods(list))
+		}
+		return err
+	})
+}
+
+// persist lists what until it succeeds, or ctx is done.
+func (e *Enforcer) persist(ctx context.Context, what string, list func() error) {
+	for {
+		err := list()
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		e.cfg.Log.Warn("what pods are counted by is not known yet", zap.Error(fmt.Errorf("listing %s: %w", what, err)))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(listRetry):
+		}
+	}
+}
+
+// begin forgets what an earlier term of this process has left.
+func (l *ledger) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leading, l.settled = true, false
+	for _, a := range l.accounts {
+		a.waiting = nil
+		for key := range a.reserved {
+			a.release(key)
+		}
+	}
+	for _, have := range l.pods {
+		quota.Sub(l.account(have.consumer).used, have.growth)
+		have.growth = nil
+	}
+}
+
+// end is the end of a term.
+func (l *ledger) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leading = false
+}
+
+// listQuotas takes the Quotas over as they are in a consistent list.
+func (l *ledger) listQuotas(list *offloadingv1beta1.QuotaList) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.quotas = floor{list.ResourceVersion, l.clock.Now()}
+	for _, a := range l.accounts {
+		clear(a.quotas)
+	}
+	for i := range list.Items {
+		if consumer, ok := consumerOf(&list.Items[i]); ok {
+			l.account(consumer).quotas[list.Items[i].Name] = &list.Items[i]
+		}
+	}
+	for _, a := range l.accounts {
+		l.rebound(a)
+	}
+}
+
+// listPods takes the pods over as they are in a consistent list, and lets begin who has
+// waited for it. It returns the keys of all that have.
+func (l *ledger) listPods(list *corev1.PodList) []loop.Key {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	present := make(map[types.UID]bool, len(list.Items))
+	for i := range list.Items {
+		present[list.Items[i].UID] = true
+		l.count(&list.Items[i])
+	}
+	l.listed = floor{list.ResourceVersion, l.clock.Now()}
+	for uid, have := range l.pods {
+		if !present[uid] && l.over(have.version, l.listed.version, l.listed.at) {
+			delete(l.pods, uid)
+			l.drop(have)
+		}
+	}
+	l.settled = true
+	var woken []loop.Key
+	for _, a := range l.accounts {
+		waiting := a.keys()
+		l.drain(a)
+		woken = append(woken, waiting...)
+	}
+	return woken
+}
