@@ -8,9 +8,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // What a simulated pod does is said in its annotations.
@@ -29,17 +32,21 @@ const (
 	SimMissingImage = "sim/missing"
 )
 
-const simulatedLabel = "sim.liqod.io/node"
+const (
+	simulatedLabel = "sim.liqod.io/node"
+	simulatorUser  = "simulator"
+)
 
 //go:embed stages.yaml
 var stages []byte
 
-// simulatorPolicy keeps a late removal of a pod, which the simulator sends by name, from
-// its successor of the same name.
+// simulatorPolicy refuses what no kubelet would do, when what the simulator knows of a pod is
+// old: to remove by name the successor of a pod, and to write the status of one that has
+// ended, or that has containers which it does not know of.
 const simulatorPolicy = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
-metadata: {name: simulator}
+metadata: {name: simulator-removes}
 spec:
   failurePolicy: Fail
   matchConstraints:
@@ -49,8 +56,43 @@ spec:
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
-metadata: {name: simulator}
-spec: {policyName: simulator, validationActions: [Deny]}
+metadata: {name: simulator-removes}
+spec: {policyName: simulator-removes, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: simulator-writes}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [pods/status]}]
+  matchConditions: [{name: simulator, expression: request.userInfo.username == "simulator"}]
+  validations:
+  - expression: "!(oldObject.status.phase in ['Succeeded', 'Failed']) || object.status == oldObject.status"
+    message: the status of what has ended does not change
+  - expression: "!has(oldObject.status.containerStatuses) ||
+      has(object.status.containerStatuses) && size(object.status.containerStatuses) >= size(oldObject.status.containerStatuses)"
+    message: containers that have been started are not forgotten
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: simulator-writes}
+spec: {policyName: simulator-writes, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: simulator-makes-nothing}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [configmaps]}]
+  matchConditions: [{name: simulator, expression: request.userInfo.username == "simulator"}]
+  validations: [{expression: "false", message: a refusal shows that all these policies are in force}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: simulator-makes-nothing}
+spec: {policyName: simulator-makes-nothing, validationActions: [Deny]}
 `
 
 // AddSimulatedNodes adds n nodes that only pretend, with the names that
@@ -77,7 +119,26 @@ func (c *Cluster) AddSimulatedNodes(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	return nil
+	return c.waitBounded(ctx)
+}
+
+// waitBounded returns when the last of the simulator's policies is in force: the API server
+// takes them up after a while.
+func (c *Cluster) waitBounded(ctx context.Context) error {
+	config := c.Config()
+	config.Impersonate = rest.ImpersonationConfig{UserName: simulatorUser, Groups: []string{"system:masters"}}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("a client for the simulator: %w", err)
+	}
+	forbidden := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "simulator-"}}
+	return Eventually(ctx, func(ctx context.Context) error {
+		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, forbidden, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsInvalid(err) {
+			return nil
+		}
+		return fmt.Errorf("the simulator is not bounded yet: a creation returned %v", err)
+	})
 }
 
 // SimulatedNodeName is the name of the i-th simulated node, counted from 1.
@@ -133,7 +194,7 @@ func (c *Cluster) startSimulator() error {
 	if c.Simulator() != nil {
 		return nil
 	}
-	kubeconfig, err := c.KubeconfigForUser("simulator", "system:masters")
+	kubeconfig, err := c.KubeconfigForUser(simulatorUser, "system:masters")
 	if err != nil {
 		return err
 	}

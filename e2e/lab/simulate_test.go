@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 func simulatedPod(name string, policy corev1.RestartPolicy, annotations map[string]string) *corev1.Pod {
@@ -65,6 +66,7 @@ func TestLabSimulatedPods(t *testing.T) {
 	t.Run("missing image", func(t *testing.T) { testMissingImage(t, c) })
 	t.Run("new image", func(t *testing.T) { testNewImage(t, c) })
 	t.Run("deletion", func(t *testing.T) { testDeletion(t, c) })
+	t.Run("deletion at once", func(t *testing.T) { testDeletionAtOnce(t, c) })
 	t.Run("300 pods", func(t *testing.T) { testManyPods(t, c) })
 }
 
@@ -180,6 +182,54 @@ func testDeletion(t *testing.T, c *Cluster) {
 	require.GreaterOrEqual(t, time.Since(begin), 2*time.Second)
 	waitGone(t, c, "slower")
 	require.GreaterOrEqual(t, time.Since(begin), 3900*time.Millisecond)
+}
+
+// testDeletionAtOnce deletes pods while they are being started: what has ended stays ended,
+// and what has started ends with an exit code.
+func testDeletionAtOnce(t *testing.T, c *Cluster) {
+	const n = 200
+	pods := c.Client().CoreV1().Pods("default")
+	list, err := pods.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	seen, err := pods.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	require.NoError(t, err)
+	defer seen.Stop()
+	errs := make(chan error, 2*n)
+	go func() {
+		for i := range n {
+			pod := simulatedPod(fmt.Sprintf("short-%d", i), corev1.RestartPolicyAlways, nil)
+			pod.Spec.NodeName = c.SimulatedNodeName(1)
+			_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+			errs <- err
+			go func() { errs <- pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{}) }()
+		}
+	}()
+	last, gone, deadline := map[types.UID]*corev1.Pod{}, 0, time.After(time.Minute)
+	for gone < n {
+		select {
+		case err := <-errs:
+			require.NoError(t, err)
+		case event, open := <-seen.ResultChan():
+			require.True(t, open, "the watch has ended")
+			pod := event.Object.(*corev1.Pod)
+			if before := last[pod.UID]; before != nil && ended(before) {
+				require.Equal(t, before.Status.Phase, pod.Status.Phase, pod.Name)
+				require.Equal(t, before.Status.ContainerStatuses, pod.Status.ContainerStatuses, pod.Name)
+			} else if before != nil {
+				require.GreaterOrEqual(t, len(pod.Status.ContainerStatuses), len(before.Status.ContainerStatuses), pod.Name)
+			}
+			last[pod.UID] = pod
+			if event.Type == watch.Deleted {
+				gone++
+			}
+		case <-deadline:
+			require.Failf(t, "too slow", "%d of %d pods are gone", gone, n)
+		}
+	}
+}
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 func waitGone(t *testing.T, c *Cluster, name string) {
