@@ -35,8 +35,15 @@ func controllerPolicies(t *testing.T, w *world) {
 		_, err := w.rome.Client().CoreV1().Pods(plain).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
+	_, err = w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: noTenant}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = w.rome.Client().CoreV1().Secrets(tenantOfMilan).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "of-people"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	c, _ := clients(t, holder{in: w.rome, namespace: "liqod", account: "liqod-controller"}.config(t))
 	for _, attempts := range []map[string]attempt{bindings(c, plain), namespacesOf(c, plain), {
+		"a Secret of people in a tenant namespace": func(ctx context.Context) error {
+			return c.CoreV1().Secrets(tenantOfMilan).Delete(ctx, "of-people", metav1.DeleteOptions{})
+		},
 		"a Node": func(ctx context.Context) error {
 			_, err := c.CoreV1().Nodes().Patch(ctx, other, types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 			return err
@@ -64,7 +71,13 @@ func controllerPolicies(t *testing.T, w *world) {
 			})
 		}
 	}
+	// It ends peerings.
+	require.NoError(t, c.CoreV1().Namespaces().Delete(ctx, tenantOfMilan, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
+	require.NoError(t, c.CoreV1().Secrets(tenantOfMilan).Delete(ctx, "milan", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}))
 }
+
+// noTenant is named as a tenant namespace, and is none.
+const noTenant = "liqo-tenant-nobody"
 
 // bindings are attempts to bind the chart's ClusterRoles where, or to whom, they are not.
 func bindings(c kubernetes.Interface, plain string) map[string]attempt {
@@ -131,8 +144,8 @@ func namespacesOf(c kubernetes.Interface, plain string) map[string]attempt {
 			_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{})
 			return err
 		},
-		"a tenant namespace's deletion": func(ctx context.Context) error {
-			return c.CoreV1().Namespaces().Delete(ctx, tenantOfMilan, metav1.DeleteOptions{})
+		"the deletion of one that only has a tenant's name": func(ctx context.Context) error {
+			return c.CoreV1().Namespaces().Delete(ctx, noTenant, metav1.DeleteOptions{})
 		},
 		"pod security of a namespace": patch("kube-system", `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`),
 		"a label's removal":           patch(plain, `{"metadata":{"labels":{"team":null}}}`),

@@ -19,6 +19,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 // TestTokenPeering makes and ends peerings with a token, as people do who have access to
@@ -231,17 +232,64 @@ metadata: {name: milan, namespace: liqod}
 stringData: {token: %s}
 `
 
-// testTokenGitOps applies resources only, the one that names the other first.
+// testTokenGitOps applies resources only, the one that names the other first; and deletes
+// them, in either order.
 func testTokenGitOps(t *testing.T, w *world, before map[*site.Site][]string) {
+	t.Run("ConsumerFirst", func(t *testing.T) {
+		token := w.applied(t)
+		w.deleted(t, w.rome, "milan", before)
+		w.revoke(t, token)
+		w.deleted(t, w.milan, "rome", before)
+	})
+	t.Run("ProviderFirst", func(t *testing.T) {
+		w.revoke(t, w.applied(t))
+		w.deleted(t, w.milan, "rome", before)
+		w.deleted(t, w.rome, "milan", before)
+	})
+}
+
+// revoke removes a token of milan, which its people have made.
+func (w *world) revoke(t *testing.T, token string) {
+	t.Helper()
+	parsed, err := trust.ParseToken(token)
+	require.NoError(t, err)
+	require.NoError(t, w.milan.Client().CoreV1().Secrets("liqod").Delete(t.Context(), trust.SecretName(parsed.ID), metav1.DeleteOptions{}))
+}
+
+// deleted deletes what a site knows of a peer, and wants nothing of it to be left.
+func (w *world) deleted(t *testing.T, s *site.Site, peer string, before map[*site.Site][]string) {
+	t.Helper()
 	begin := time.Now()
-	require.NoError(t, w.rome.Apply(t.Context(), []byte(fmt.Sprintf(gitOpsManifests, w.token(t)))))
+	records := s.Liqod().CoreV1beta1().ForeignClusters()
+	require.NoError(t, records.Delete(t.Context(), peer, metav1.DeleteOptions{}))
+	if s == w.rome {
+		within(t, bounded, "the virtual node is gone", w.virtualNodeGone("milan"))
+		if p := w.rome.VKubelet("milan"); p != nil {
+			(*p).Kill()
+		}
+		w.unoffloaded(t)
+	}
+	within(t, bounded, "the ForeignCluster is gone from "+s.Name, func(ctx context.Context) error {
+		return absent(records.Get(ctx, peer, metav1.GetOptions{}))
+	})
+	t.Logf("from the deletion to the end in %s: %s", s.Name, time.Since(begin).Round(time.Millisecond))
+	nothingLeft(t, s, before[s], quickly)
+}
+
+// applied makes a peering by resources alone, with a pod that runs in milan, and returns
+// the token.
+func (w *world) applied(t *testing.T) string {
+	t.Helper()
+	begin, token := time.Now(), w.token(t)
+	require.NoError(t, w.rome.Apply(t.Context(), []byte(fmt.Sprintf(gitOpsManifests, token))))
 	require.NoError(t, w.rome.StartVKubelet(t.Context(), tenantOfMilan, "milan"))
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	require.NoError(t, w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue))
 	t.Logf("from the resources to a virtual node that is Ready: %s", time.Since(begin).Round(time.Millisecond))
 	require.NoError(t, w.rome.Client().CoreV1().Secrets("liqod").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-	w.leave(t, before)
+	w.runs(t, "away")
+	return token
 }
 
 // describe lets rome reach milan by wires.

@@ -296,23 +296,12 @@ func (c Cluster) uses(ctx context.Context, provider string) (bool, error) {
 	return len(nodes.Items)+len(secrets.Items) > 0, nil
 }
 
-// forget removes the record of a peer that no direction uses, and its tenant namespace.
+// forget removes the tenant namespace of a peer that no direction uses, then its record.
 func (c Cluster) forget(ctx context.Context, peer string) (left []string, err error) {
-	fc, err := c.foreignCluster(ctx, peer)
-	if err != nil {
-		return nil, err
-	}
-	// One that was discovered would come again, and forget that it is not wanted.
-	if fc != nil && fc.Labels[corev1beta1.DiscoveredLabel] == "" {
-		if err := c.Liqod.CoreV1beta1().ForeignClusters().Delete(ctx, fc.Name, apply.DeleteUID(fc)); apply.IgnoreGone(err) != nil {
-			return nil, fmt.Errorf("deleting ForeignCluster %s: %w", fc.Name, err)
-		}
-		left = append(left, "ForeignCluster "+fc.Name)
-	}
 	name := corev1beta1.TenantNamespace(peer)
 	ns, err := c.Core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return left, nil
+		return c.dropRecord(ctx, peer)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
@@ -322,5 +311,34 @@ func (c Cluster) forget(ctx context.Context, peer string) (left []string, err er
 			return nil, fmt.Errorf("deleting namespace %s: %w", name, err)
 		}
 	}
-	return append(left, "namespace "+name), nil
+	return []string{"namespace " + name}, nil
+}
+
+// dropRecord removes the record of a peer of which nothing else is left. One that was
+// discovered stays: it would come again, and forget that it is not wanted.
+func (c Cluster) dropRecord(ctx context.Context, peer string) (left []string, err error) {
+	fc, err := c.foreignCluster(ctx, peer)
+	if err != nil || fc == nil {
+		return nil, err
+	}
+	if fc.DeletionTimestamp == nil && fc.Labels[corev1beta1.DiscoveredLabel] == "" {
+		if err := c.Liqod.CoreV1beta1().ForeignClusters().Delete(ctx, fc.Name, apply.DeleteUID(fc)); apply.IgnoreGone(err) != nil {
+			return nil, fmt.Errorf("deleting ForeignCluster %s: %w", fc.Name, err)
+		}
+		return []string{"ForeignCluster " + fc.Name}, nil
+	}
+	return nil, c.release(ctx, fc)
+}
+
+// release takes our finalizer from a record; one that has changed since is to be read again.
+func (c Cluster) release(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
+	patch, kind, err := apply.FinalizerPatch(fc, corev1beta1.ForeignClusterFinalizer, false)
+	if err != nil || patch == nil {
+		return err
+	}
+	_, err = c.Liqod.CoreV1beta1().ForeignClusters().Patch(ctx, fc.Name, kind, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	if apply.IgnoreGone(err) != nil {
+		return fmt.Errorf("releasing ForeignCluster %s: %w", fc.Name, err)
+	}
+	return nil
 }

@@ -210,7 +210,7 @@ func (c Cluster) edit(ctx context.Context, peer string, create bool, change func
 // stop ends that a provider's capacity is asked for: nothing that is removed now is made
 // again.
 func (c Cluster) stop(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
-	if fc == nil || fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringNo {
+	if fc == nil || fc.DeletionTimestamp != nil || fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringNo {
 		return nil
 	}
 	provider := fc.Spec.ClusterID

@@ -191,7 +191,7 @@ func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, e
 	if err != nil {
 		return nil, err
 	}
-	if fc != nil && fc.Spec.UserName != "" {
+	if fc != nil && fc.DeletionTimestamp == nil && fc.Spec.UserName != "" { // the deletion takes them itself
 		if err := c.record(ctx, consumer, func(spec *corev1beta1.ForeignClusterSpec) { spec.UserName, spec.AddressRanges = "", nil }); err != nil {
 			return nil, err
 		}

@@ -110,7 +110,7 @@ func TestBackIsNotSent(t *testing.T) {
 // Killed before or after each write, or without an answer: one token, always the same.
 func TestBackInterruptedAnywhere(t *testing.T) {
 	t.Parallel()
-	const writes = 5 // namespace, key, token, identity, version of the peer
+	const writes = 6 // finalizer, namespace, key, token, identity, version of the peer
 	interrupted(t, writes, func(t *testing.T) *rig { return newOffering(t) }, func(t *testing.T, r *rig) {
 		r.matches()
 		for _, sent := range r.peer.backs {

@@ -29,6 +29,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -234,7 +235,7 @@ func (s standing) after(d time.Duration) standing {
 func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (standing, error) {
 	id := fc.Spec.ClusterID
 	wanted := j.cfg.Wanted(fc)
-	ready, err := j.tenant(ctx, id, wanted && invited(fc))
+	ready, err := j.tenant(ctx, fc, wanted && invited(fc))
 	switch {
 	case err != nil:
 		return standing{}, err
@@ -265,6 +266,9 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 		case !invited(fc):
 			return j.unasked(id), nil
 		}
+		if err := j.hold(ctx, fc); err != nil {
+			return standing{}, err
+		}
 		return j.enrol(ctx, fc, have)
 	case stepRenew:
 		return j.renew(ctx, fc, have, have.token)
@@ -276,6 +280,18 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 		return j.renew(ctx, fc, have, token)
 	}
 	return j.keep(ctx, fc, have)
+}
+
+// hold keeps the record of a peer, if it is deleted, until what is made for it now is gone.
+func (j *Join) hold(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
+	patch, kind, err := apply.FinalizerPatch(fc, corev1beta1.ForeignClusterFinalizer, true)
+	if err != nil || patch == nil {
+		return err
+	}
+	if _, err := j.cfg.Liqo.CoreV1beta1().ForeignClusters().Patch(ctx, fc.Name, kind, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("adding a finalizer to ForeignCluster %s: %w", fc.Name, err)
+	}
+	return nil
 }
 
 func (j *Join) given(i *identity) standing {
@@ -293,7 +309,8 @@ func invited(fc *corev1beta1.ForeignCluster) bool { return fc.Spec.TokenSecretRe
 
 // tenant reports whether the tenant namespace of a peer is there, and makes it if it is
 // to be.
-func (j *Join) tenant(ctx context.Context, id string, make bool) (bool, error) {
+func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, make bool) (bool, error) {
+	id := fc.Spec.ClusterID
 	name := corev1beta1.TenantNamespace(id)
 	ns, err := j.namespaces.Get(name)
 	switch {
@@ -303,6 +320,9 @@ func (j *Join) tenant(ctx context.Context, id string, make bool) (bool, error) {
 		return false, fmt.Errorf("reading namespace %s: %w", name, err)
 	case !make:
 		return false, nil
+	}
+	if err := j.hold(ctx, fc); err != nil {
+		return false, err
 	}
 	_, err = j.cfg.Core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1beta1.RemoteClusterIDLabel: id, corev1beta1.TenantNamespaceLabel: "true",

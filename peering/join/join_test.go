@@ -57,7 +57,7 @@ func TestEnrolment(t *testing.T) {
 // and each answer of the peer, and goes on with a process that knows nothing.
 func TestInterruptedAnywhere(t *testing.T) {
 	t.Parallel()
-	const writes = 4 // namespace, key, version of the peer, identity
+	const writes = 5 // finalizer, namespace, key, version of the peer, identity
 	interrupted(t, writes, func(t *testing.T) *rig { return newRig(t) }, func(t *testing.T, r *rig) {
 		require.Len(t, r.peer.keys, 1, "one enrolment has one key, whatever happens")
 		r.pass(lifetime * 6 / 10)

@@ -32,6 +32,9 @@ const (
 	// PeerVersionAnnotation on a ForeignCluster is the version of liqod that the peer has
 	// said it runs. It is shown as status.version.
 	PeerVersionAnnotation = "liqo.io/peer-version"
+	// ForeignClusterFinalizer is on the records of peers that have been enrolled, in either
+	// direction: it keeps one that is deleted until nothing of the peering is left.
+	ForeignClusterFinalizer = "foreigncluster-controller.liqo.io/finalizer"
 	// VirtualKubeletPrefix followed by the name of a virtual node is the name of its
 	// vkubelet's ServiceAccount, in the provider's tenant namespace.
 	VirtualKubeletPrefix = "vk-"
