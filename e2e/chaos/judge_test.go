@@ -76,6 +76,8 @@ type homeLife struct {
 	askedAt  time.Time // when its deletion was asked for, by the first sighting of it
 	endedOwn bool      // it ended before anybody asked for its deletion
 	gone     bool
+	// unbound: its deletion found it without a node, and so without anybody to wait for.
+	unbound bool
 }
 
 // remoteLife is what is known of the provider's pods of one local pod.
@@ -121,7 +123,7 @@ func (v *verdict) seeHome(s sighting) {
 	asked := s.pod.DeletionTimestamp != nil
 	switch {
 	case h.askedAt.IsZero() && asked:
-		h.askedAt = askedAt(s.pod)
+		h.askedAt, h.unbound = askedAt(s.pod), unbound(s.pod)
 	case h.askedAt.IsZero() && s.kind == watch.Deleted && !want.forced:
 		v.say(s.pod, "went without having been asked to")
 	}
@@ -134,11 +136,19 @@ func (v *verdict) seeHome(s sighting) {
 	}
 	if s.kind == watch.Deleted {
 		h.gone = true
-		if !over(s.pod) && !want.forced && s.pod.Spec.NodeName != "" {
+		if !over(s.pod) && !want.forced && s.pod.Spec.NodeName != "" && !h.unbound {
 			v.say(s.pod, "went without an end: %s", s.pod.Status.Phase)
 		}
 	}
 	h.last = s.pod
+}
+
+// unbound tells a pod, at the first sighting of its deletion, that was bound only after the
+// API server had looked: what has no node gets no grace, and the API server, which tries
+// again when the pod has changed meanwhile, keeps to that. No vkubelet has seen the pod;
+// that vkubelets are not those who delete it, says requireDeleters.
+func unbound(pod *corev1.Pod) bool {
+	return *pod.DeletionGracePeriodSeconds == 0 && pod.Status.Phase == corev1.PodPending && len(pod.Status.ContainerStatuses) == 0
 }
 
 func (v *verdict) compareHome(before, after *corev1.Pod) {
@@ -335,6 +345,18 @@ func (m made) leaving(asked int) made {
 	return m
 }
 
+func (m made) pending() made {
+	m = m.copy()
+	m.Status.Phase = corev1.PodPending
+	return m
+}
+
+func (m made) atOnce() made {
+	m = m.copy()
+	m.DeletionGracePeriodSeconds = new(int64)
+	return m
+}
+
 func (m made) is() sighting   { return sighting{watch.Modified, m.Pod} }
 func (m made) gone() sighting { return sighting{watch.Deleted, m.Pod} }
 
@@ -386,6 +408,13 @@ func TestJudge(t *testing.T) {
 		"ends otherwise": {
 			home: []sighting{h.ended("Failed", 1, 2).is()}, provider: []sighting{r.ended("Succeeded", 1, 0).is()}, want: ends,
 			wrong: "ended as Failed with 2",
+		},
+		"deleted while it was bound": {
+			home: []sighting{h.is(), h.pending().leaving(2).atOnce().is(), h.pending().leaving(2).atOnce().gone()}, want: destiny{deleted: true, unmade: true},
+		},
+		"released without an end": {
+			home: []sighting{h.is(), h.pending().leaving(2).is(), h.pending().leaving(2).atOnce().gone()}, want: destiny{deleted: true, unmade: true},
+			wrong: "went without an end",
 		},
 		"runs after its end at home": {
 			home: []sighting{h.ended("Succeeded", 1, 0).is(), h.running(3, 0).is()}, provider: []sighting{r.ended("Succeeded", 1, 0).is()}, want: ends,

@@ -635,8 +635,8 @@ func (e enrolments) controller(t *testing.T) {
 			Labels: map[string]string{"liqo.io/remote-cluster-id": "rome", "liqo.io/tenant-namespace": "true"}}}),
 		"a tenant and more": namespace(c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-evil",
 			Labels: map[string]string{"liqo.io/remote-cluster-id": "evil", "liqo.io/tenant-namespace": "true", "pod-security.kubernetes.io/enforce": "privileged"}}}),
-		"a tenant's end": func(ctx context.Context) error {
-			return c.CoreV1().Namespaces().Delete(ctx, tenantOfRome, metav1.DeleteOptions{})
+		"the cluster's own end": func(ctx context.Context) error {
+			return c.CoreV1().Namespaces().Delete(ctx, "liqod", metav1.DeleteOptions{})
 		},
 		"a Secret":                         secret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}),
 		"a token for peers":                secret(trust.NewSecret("liqod", trust.Record{ID: "evil", Hash: trust.Hash("")})),
