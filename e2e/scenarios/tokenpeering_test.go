@@ -28,6 +28,7 @@ func TestTokenPeering(t *testing.T) {
 	w := newClusters(t, func(o *lab.ClusterOptions) { o.Audit = true }, map[string]any{
 		"peering":        map[string]any{"renewAt": 0.02}, // of 10 minutes: each 12 s
 		"authentication": map[string]any{"lifetime": "10m", "requestsPerAddress": 6000, "requestsPerMinute": 6000},
+		"controller":     map[string]any{"drainTimeout": drainTimeout.String(), "drainForceAfter": drainForceAfter.String()},
 	})
 	_, err := w.rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -237,14 +238,19 @@ stringData: {token: %s}
 func testTokenGitOps(t *testing.T, w *world, before map[*site.Site][]string) {
 	t.Run("ConsumerFirst", func(t *testing.T) {
 		token := w.applied(t)
-		w.deleted(t, w.rome, "milan", before)
+		w.deleted(t, w.rome, "milan", before, false)
 		w.revoke(t, token)
-		w.deleted(t, w.milan, "rome", before)
+		w.deleted(t, w.milan, "rome", before, false)
 	})
 	t.Run("ProviderFirst", func(t *testing.T) {
 		w.revoke(t, w.applied(t))
-		w.deleted(t, w.milan, "rome", before)
-		w.deleted(t, w.rome, "milan", before)
+		w.deleted(t, w.milan, "rome", before, false)
+		w.deleted(t, w.rome, "milan", before, false)
+	})
+	t.Run("Killed", func(t *testing.T) {
+		w.revoke(t, w.applied(t))
+		w.deleted(t, w.rome, "milan", before, true)
+		w.deleted(t, w.milan, "rome", before, true)
 	})
 }
 
@@ -256,14 +262,23 @@ func (w *world) revoke(t *testing.T, token string) {
 	require.NoError(t, w.milan.Client().CoreV1().Secrets("liqod").Delete(t.Context(), trust.SecretName(parsed.ID), metav1.DeleteOptions{}))
 }
 
-// deleted deletes what a site knows of a peer, and wants nothing of it to be left.
-func (w *world) deleted(t *testing.T, s *site.Site, peer string, before map[*site.Site][]string) {
+// deleted deletes what a site knows of a peer, and wants nothing of it to be left, also if
+// the controller is killed meanwhile.
+func (w *world) deleted(t *testing.T, s *site.Site, peer string, before map[*site.Site][]string, killed bool) {
 	t.Helper()
+	kill := func() {
+		if killed {
+			s.Controller.Kill()
+			require.NoError(t, w.sites.Restart(&s.Controller))
+		}
+	}
 	begin := time.Now()
 	records := s.Liqod().CoreV1beta1().ForeignClusters()
 	require.NoError(t, records.Delete(t.Context(), peer, metav1.DeleteOptions{}))
+	kill()
 	if s == w.rome {
 		within(t, bounded, "the virtual node is gone", w.virtualNodeGone("milan"))
+		kill()
 		if p := w.rome.VKubelet("milan"); p != nil {
 			(*p).Kill()
 		}

@@ -207,7 +207,7 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 			}
 		},
 		UpdateFunc: func(before, after any) {
-			if b, ok := before.(*corev1.Node); ok && b.Name == p.cfg.Node && nodeReady(b) != nodeReady(after.(*corev1.Node)) {
+			if b, ok := before.(*corev1.Node); ok && b.Name == p.cfg.Node && readiness(b) != readiness(after.(*corev1.Node)) {
 				p.enqueueAll()
 			}
 		},
@@ -388,13 +388,15 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-func nodeReady(n *corev1.Node) bool {
+// readiness is what a Node says of itself; Unknown is what the node controller says of one
+// that has been silent. It is empty before the first word.
+func readiness(n *corev1.Node) corev1.ConditionStatus {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
+			return c.Status
 		}
 	}
-	return false
+	return ""
 }
 
 func (p *Pods) virtualNode() *offloadingv1beta1.VirtualNode {

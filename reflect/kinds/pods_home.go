@@ -45,13 +45,23 @@ func (p *Pods) pending(local *corev1.Pod, reason, message string) corev1.PodStat
 	return forge.PendingStatus(local, reason, message, p.now())
 }
 
-func (p *Pods) nodeReady() bool {
+func (p *Pods) nodeReady() bool { return p.readiness() == corev1.ConditionTrue }
+
+// readiness is that of the virtual node; empty while there is none.
+func (p *Pods) readiness() corev1.ConditionStatus {
 	n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node)
-	return err == nil && nodeReady(n)
+	if err != nil {
+		return "" // a lister's only error is that there is none
+	}
+	return readiness(n)
 }
 
-// writeStatus writes the status if it says anything new.
+// writeStatus writes the status if it says anything new. While the node counts as silent
+// nothing is written: this process is about to report for it, which wakes all its pods.
 func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
+	if p.readiness() == corev1.ConditionUnknown {
+		return nil
+	}
 	if forge.EqualStatus(&local.Status, &want, !p.takeMoved(local.UID)) {
 		return nil
 	}

@@ -299,6 +299,43 @@ func TestStatusHeldUpOnTheWay(t *testing.T) {
 	require.NoError(t, s.pods.writeStatus(t.Context(), s.local(t), counted(15)))
 }
 
+// TestStatusWaitsForTheNode: after a vkubelet was silent for so long that the node controller
+// has taken its pods' readiness, the node is heard first, and each pod is written once.
+func TestStatusWaitsForTheNode(t *testing.T) {
+	for _, says := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
+		s := ranAndStopped(t)
+		node := func(status corev1.ConditionStatus) {
+			n, err := s.home.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+			require.NoError(t, err)
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+			_, err = s.home.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}
+		node(corev1.ConditionUnknown)
+		taken := s.local(t).DeepCopy()
+		for i := range taken.Status.Conditions {
+			if c := &taken.Status.Conditions[i]; c.Type == corev1.PodReady {
+				c.Status, c.Reason, c.Message = corev1.ConditionFalse, "", ""
+			}
+		}
+		_, err := s.home.CoreV1().Pods("shop").UpdateStatus(t.Context(), taken, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		s.home.ClearActions()
+		s.start(t)
+		s.idle(t, "shop")
+		require.Empty(t, writes(s.home.Actions()))
+		node(says)
+		eventually(t, func() bool { return len(writes(s.home.Actions())) > 1 }, "the pod is written") // beside the node
+		s.idle(t, "shop")
+		require.Len(t, writes(s.home.Actions()), 2)
+		for _, c := range s.local(t).Status.Conditions {
+			if c.Type == corev1.PodReady {
+				require.Equal(t, says, c.Status)
+			}
+		}
+	}
+}
+
 func TestRestartWritesNothing(t *testing.T) {
 	s := ranAndStopped(t)
 	s.home.ClearActions()
