@@ -4,9 +4,13 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// metricsPatience is how long it waits for the metrics API, after the build.
+const metricsPatience = 3 * time.Minute
 
 // MetricsServerImage is the name of the image with e2e/tools/metrics-server.
 const MetricsServerImage = "lab.local/metrics-server:1"
@@ -27,6 +31,8 @@ func (f *Full) ApplyMetricsServer(ctx context.Context, c *Cluster) error {
 	if err := c.Apply(ctx, fmt.Appendf(nil, metricsServerManifests, MetricsServerImage)); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, metricsPatience)
+	defer cancel()
 	err = Eventually(ctx, func(ctx context.Context) error {
 		d, err := c.Client().AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "metrics-server", metav1.GetOptions{})
 		if err != nil {

@@ -164,15 +164,13 @@ func fullTop(t *testing.T, w *fullWorld) {
 	within(t, time.Minute, "it runs", w.available("burner", "top", 1))
 
 	node := func(ctx context.Context) error { return w.topNode(ctx, t) }
-	patience, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
-	require.NoError(t, w.full.ApplyMetricsServer(patience, w.rome.Cluster))
+	require.NoError(t, w.full.ApplyMetricsServer(ctx, w.rome.Cluster))
 	out, err := w.rome.Kubectl(ctx, lab.KubectlOptions{}, "get", "--raw", "/api/v1/nodes/rome-1")
 	require.NoError(t, err, out)
 	within(t, time.Minute, "a provider without metrics API is told once", func(ctx context.Context) error {
 		return w.vkubeletSays(ctx, "no metrics of pods from the provider")
 	})
-	require.NoError(t, w.full.ApplyMetricsServer(patience, w.milan.Cluster))
+	require.NoError(t, w.full.ApplyMetricsServer(ctx, w.milan.Cluster))
 	within(t, 2*time.Minute, "kubectl top node", node)
 	within(t, 2*time.Minute, "kubectl top pod", func(ctx context.Context) error {
 		here, err := w.top(ctx, w.rome.Cluster, "top")
