@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -235,6 +236,26 @@ func TestConnectionFlags(t *testing.T) {
 	require.Equal(t, clientcmdapi.Context{Cluster: "y", AuthInfo: "z"}, conn.overrides.Context)
 	require.Equal(t, "jane", conn.overrides.AuthInfo.Impersonate)
 	require.Equal(t, []string{"a", "b"}, conn.overrides.AuthInfo.ImpersonateGroups)
+}
+
+// What an API server warns of is told as kubectl tells it, and not among what is printed.
+func TestWarningsOfTheCluster(t *testing.T) {
+	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, "")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Warning", `299 - "nothing says how"`)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(server.Close)
+	told := &bytes.Buffer{}
+	conn := (&commands{}).newConnection()
+	require.Equal(t, os.Stderr, conn.warnings)
+	conn.kubeconfig, conn.warnings = writeKubeconfig(t, server.URL), told
+	to, err := conn.clients()
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, to.liqod.CoreV1beta1().ForeignClusters().Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+	}
+	require.Equal(t, "Warning: nothing says how\n", told.String())
 }
 
 func TestClusterClock(t *testing.T) {

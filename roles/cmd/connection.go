@@ -3,8 +3,10 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -25,13 +27,19 @@ type connection struct {
 	overrides  clientcmd.ConfigOverrides
 	// limit is how long a request may take.
 	limit time.Duration
+	// warnings is where those of the API server are told.
+	warnings io.Writer
 }
 
 // patience is how long a request may take where nothing else is said.
 const patience = 30 * time.Second
 
+func (c *commands) newConnection() *connection {
+	return &connection{version: c.version, limit: patience, warnings: os.Stderr}
+}
+
 func (c *commands) connection(flags *pflag.FlagSet) *connection {
-	conn := &connection{version: c.version, limit: patience}
+	conn := c.newConnection()
 	flags.StringVar(&conn.kubeconfig, "kubeconfig", "", "`file` with the way to the cluster; else KUBECONFIG, else ~/.kube/config")
 	o := &conn.overrides
 	flags.StringVar(&o.CurrentContext, clientcmd.FlagContext, "", "`name` of the kubeconfig's context; else its current one")
@@ -66,6 +74,7 @@ func (c *connection) clients() (*clients, error) {
 	}
 	config.QPS, config.Timeout = -1, c.limit
 	config.UserAgent = client.UserAgent("liqod", c.version, "command")
+	config.WarningHandler = rest.NewWarningWriter(c.warnings, rest.WarningWriterOptions{Deduplicate: true})
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, unknown(fmt.Errorf("reading the certificates of the kubeconfig: %w", err))
 	}

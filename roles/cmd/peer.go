@@ -58,7 +58,7 @@ type peering struct {
 
 // other says which cluster the other one is.
 func (c *commands) other(flags *pflag.FlagSet) *connection {
-	conn := &connection{version: c.version, limit: patience}
+	conn := c.newConnection()
 	flags.StringVar(&conn.kubeconfig, "remote-kubeconfig", "", "`file` with the way to the other cluster; else KUBECONFIG, else ~/.kube/config")
 	flags.StringVar(&conn.overrides.CurrentContext, "remote-context", "", "`name` of the other cluster's context; else its kubeconfig's current one")
 	return conn
