@@ -1,6 +1,8 @@
 package link
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -42,6 +45,36 @@ func TestRival(t *testing.T) {
 	require.Nil(t, meta.FindStatusCondition(f.status(fc).Conditions, corev1beta1.ConditionUniqueID))
 }
 
+// A peer that has taken this cluster's rights back is not used, whatever it has offered.
+func TestUseWithoutRights(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		unknown error
+		told    *metav1.Condition
+		want    string
+	}{
+		"all is well":          {nil, says("True", "Accepted"), "True Accepted"},
+		"no rights":            {apierrors.NewForbidden(corev1.Resource("namespaces"), "kube-system", nil), says("True", "Accepted"), "Unknown RightsRevoked"},
+		"not who it was":       {fmt.Errorf("asking: %w", apierrors.NewUnauthorized("expired")), says("True", "Accepted"), "Unknown RightsRevoked"},
+		"no answer":            {errors.New("timeout"), says("True", "Accepted"), "True Accepted"},
+		"was not used before":  {apierrors.NewUnauthorized("expired"), says("False", "NotAsked"), "False NotAsked"},
+		"it is not to be used": {apierrors.NewUnauthorized("expired"), nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0), credentials: true, state: probe.State{Verdict: probe.Up}, uid: "u", unknown: tc.unknown,
+				told: map[string]*metav1.Condition{outgoing: tc.told, incoming: says("True", "c")}}
+			got := f.status(milan("")).Conditions
+			have := ""
+			if c := meta.FindStatusCondition(got, outgoing); c != nil {
+				have = string(c.Status) + " " + c.Reason
+			}
+			require.Equal(t, tc.want, have)
+			require.True(t, meta.IsStatusConditionTrue(got, incoming), "the other direction is another's to tell")
+		})
+	}
+}
+
 func TestReadyOfWhatSourcesTell(t *testing.T) {
 	t.Parallel()
 	up := facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}
@@ -60,9 +93,11 @@ func TestReadyOfWhatSourcesTell(t *testing.T) {
 		"the API server before offers":    {facts{credentials: true, state: probe.State{Verdict: probe.Down}}, told{authenticated: says("True", "a"), outgoing: says("False", "Away")}, "False APIServerNotReady"},
 		"a token refused, no credentials": {facts{}, told{authenticated: says("False", "TokenRefused")}, "False TokenRefused"},
 		"an identity not in use yet":      {facts{}, told{authenticated: says("True", "a")}, "Unknown NoCredentials"},
+		"the same, of a consumer":         {facts{user: "u", tenant: true}, told{authenticated: says("True", "a"), outgoing: says("False", "NotAsked"), incoming: says("True", "c")}, "Unknown NoCredentials"},
 		"a consumer":                      {facts{user: "u", tenant: true}, told{incoming: says("True", "c")}, "True AllChecksPassed"},
 		"a consumer that is given none":   {facts{user: "u", tenant: true}, told{incoming: says("False", "Full")}, "False Full"},
 		"another ForeignCluster of it":    {func() facts { f := up; f.namesakes = []string{"turin"}; return f }(), told{authenticated: says("True", "a")}, "False SameCluster"},
+		"its rights are taken back":       {facts{credentials: true, state: up.state, unknown: apierrors.NewForbidden(corev1.Resource("namespaces"), "kube-system", nil)}, told{authenticated: says("True", "a")}, "Unknown IdentityUnknown"},
 		"this cluster answers":            {func() facts { f := up; f.ownUID = "u"; return f }(), told{authenticated: says("True", "a")}, "False SelfPeering"},
 		"a problem before all else": {func() facts { f := up; f.problem = problem{"DuplicateClusterID", "two"}; return f }(),
 			told{authenticated: says("False", "x")}, "False DuplicateClusterID"},

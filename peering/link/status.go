@@ -60,11 +60,21 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	replaced := f.uid != "" && out.ClusterUID != f.uid
 	f.put(&out.Conditions, fc, corev1beta1.ConditionAPIServer, f.server(&out, replaced))
 	for kind, told := range f.told {
+		if kind == corev1beta1.ConditionOutgoingPeering && f.revoked() && told != nil && told.Status == metav1.ConditionTrue {
+			told = &metav1.Condition{Status: metav1.ConditionUnknown, Reason: corev1beta1.ReasonRightsRevoked, Message: fmt.Sprintf(
+				"cluster %s gives this one no rights any more, and what runs there is out of reach: if its people have ended the peering, end it here, too (liqod unpeer %s); else get another identity with a token of it",
+				f.clusterID, f.clusterID)}
+		}
 		f.put(&out.Conditions, fc, kind, told)
 	}
 	f.put(&out.Conditions, fc, corev1beta1.ConditionUniqueID, contested(fc))
 	f.set(&out.Conditions, fc, f.ready(out.Conditions))
 	return out
+}
+
+// revoked reports whether the peer answers, and has taken this cluster's rights back.
+func (f facts) revoked() bool {
+	return apierrors.IsForbidden(f.unknown) || apierrors.IsUnauthorized(f.unknown)
 }
 
 // contested tells of another cluster that claims the peer's id; nil if none does.
@@ -170,8 +180,8 @@ func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 			applies = append(applies, *c)
 		}
 	}
-	if len(applies) == 0 || f.lacksCredentials(conditions) {
-		out.Status, out.Reason, out.Message = f.unchecked()
+	if lacking := f.lacksCredentials(conditions); lacking || len(applies) == 0 {
+		out.Status, out.Reason, out.Message = f.unchecked(lacking)
 		return out
 	}
 	for _, verdict := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionUnknown} {
@@ -208,13 +218,14 @@ func (f facts) trouble() problem {
 	return problem{}
 }
 
-// unchecked is the verdict on a peer that no check applies to.
-func (f facts) unchecked() (status metav1.ConditionStatus, reason, message string) {
+// unchecked is the verdict on a peer that no check applies to, or that this cluster is to
+// use with an identity that is lacking.
+func (f facts) unchecked(lacking bool) (status metav1.ConditionStatus, reason, message string) {
 	namespace := corev1beta1.TenantNamespace(f.clusterID)
 	switch {
 	case f.found && f.role() == corev1beta1.RoleUnknown:
 		return metav1.ConditionUnknown, corev1beta1.ReasonNotPeered, "the cluster was found by discovery, and nothing has been asked of it: to use it, give spec.tokenSecretRef a token of it, and set spec.outgoingPeeringEnabled: Yes"
-	case f.role() != corev1beta1.RoleConsumer:
+	case lacking, f.role() != corev1beta1.RoleConsumer:
 		return metav1.ConditionUnknown, corev1beta1.ReasonNoCredentials, fmt.Sprintf("nothing can be checked from here: namespace %s has no Secret with the label %s=%s",
 			namespace, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
 	case !f.tenant:

@@ -112,6 +112,9 @@ const (
 	// ReasonIdentityUnknown says that the API server answers, and that it cannot be read
 	// which cluster it is.
 	ReasonIdentityUnknown = "IdentityUnknown"
+	// ReasonRightsRevoked says of the use of a peer that it answers, and that this cluster
+	// has no rights there any more.
+	ReasonRightsRevoked = "RightsRevoked"
 	// ReasonProbing says that no verdict has been reached yet.
 	ReasonProbing = "Probing"
 	// ReasonInvalidCredentials says that the Secret with the peer's kubeconfig cannot be used.

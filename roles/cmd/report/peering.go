@@ -192,6 +192,8 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 		return "another cluster answers at that address: correct the kubeconfig of the peer, or make the ForeignCluster anew if the peer was made anew"
 	case corev1beta1.ReasonIdentityUnknown:
 		return "the peer has to let this cluster read its namespace kube-system: see the ClusterRole liqod-peer-cluster there, and ForeignCluster.spec.userName"
+	case corev1beta1.ReasonRightsRevoked:
+		return fmt.Sprintf("%s unpeer %s, if its people have ended the peering; else %s token create there, %s peer --token here", c.Program, fc.Name, c.Program, c.Program)
 	case corev1beta1.ReasonProbing:
 		return "look again in a moment"
 	case corev1beta1.ReasonSelfPeering, corev1beta1.ReasonDuplicateClusterID, corev1beta1.ReasonSameCluster:
