@@ -101,7 +101,6 @@ func TestMetric(t *testing.T) {
 	text := []byte("# HELP a b\nliqod_loop_depth{loop=\"pods\"} 3\nliqod_loop_depth{loop=\"pods2\"} 4\n")
 	require.InDelta(t, 3, metric(text, `liqod_loop_depth{loop="pods"}`), 1e-9)
 	require.Zero(t, metric(text, `liqod_loop_depth{loop="other"}`))
-	require.Equal(t, "b:2", serverAddress([]string{"--server.address=a:1", "--x", "--server.address=b:2"}))
 }
 
 func TestTracker(t *testing.T) {
@@ -249,11 +248,11 @@ func TestObjectReport(t *testing.T) {
 		p := objectPhase{objectFigures: f, Kinds: map[string]objectFigures{"secret": f}, CPU: map[string]float64{"rome vkubelet": 0.5}}
 		return objectRound{Create: p, Update: p, Delete: p}
 	}
-	paced := objectPair{at(5), at(5)}
 	f := footprint{MB: map[string]float64{"rome vkubelet": 50}, Idle: &idleness{CPU: map[string]float64{"rome vkubelet": 1}}}
 	r := objectReport{
-		Each: 10, Kinds: []string{"secret"}, Pairs: []objectPair{{at(6), at(10)}, {at(7), at(10)}, {at(9), at(10)}}, Paced: &paced, Rate: 50,
-		Events: &paced, Stream: &streamResult{PerSecond: 100, Written: 30, Home: 20}, Restart: &restarted{Pods: 10, Seconds: 1.5}, Idle: &idleness{},
+		Each: 10, Kinds: []string{"secret"}, Pairs: []objectPair{{at(6), at(10)}, {at(7), at(10)}, {at(9), at(10)}},
+		Paced: []objectPair{{at(5), at(5)}, {at(5), at(10)}, {at(5), at(5)}}, Rate: 50,
+		Events: &objectPair{at(5), at(5)}, Stream: &streamResult{PerSecond: 100, Written: 30, Home: 20}, Restart: &restarted{Pods: 10, Seconds: 1.5}, Idle: &idleness{},
 		Requests: []objectRequest{{Contestant: "liqod", request: request{Who: "rome vkubelet"}, Create: 10, PerObject: 1}},
 		Writes:   []objectWrites{{Contestant: "liqod", Kind: "secret", Create: 1}},
 		Spread:   &spreadOut{Namespaces: 100, Kinds: []string{"secret"}, One: f, Many: f, Again: f},
@@ -264,6 +263,8 @@ func TestObjectReport(t *testing.T) {
 	var out bytes.Buffer
 	r.print(&out)
 	require.Contains(t, out.String(), "0.70 (0.60 - 0.90)")
+	require.Contains(t, out.String(), "At 50 changes a second, 3 pairs")
+	require.Contains(t, out.String(), "1.00 (0.50 - 1.00)")
 	require.Contains(t, out.String(), "30 told, 20 came home")
 	require.Contains(t, out.String(), "100 namespaces")
 	require.NoError(t, writeJSON(filepath.Join(t.TempDir(), "r.json"), r))

@@ -14,10 +14,11 @@ import (
 
 // objectOptions say how reflection is measured.
 type objectOptions struct {
-	each, pairs, paced, rate, events int
-	namespaces, few                  int
-	idle                             time.Duration
-	noEvents                         bool
+	each, pairs             int
+	paced, pacedPairs, rate int
+	events, namespaces, few int
+	idle                    time.Duration
+	noEvents                bool
 	// kinds are the names of those that are measured; none: all.
 	kinds []string
 	out   string
@@ -34,8 +35,9 @@ func (o *objectOptions) measured(rated bool) []objectKind {
 // flags are those of reflection.
 func (o *objectOptions) flags(flags *flag.FlagSet) {
 	flags.IntVar(&o.each, "objects", 1000, "reflected objects of each kind in each round")
-	flags.IntVar(&o.paced, "paced-objects", 250, "objects of each kind in the round with few changes a second; 0: no such round")
-	flags.IntVar(&o.rate, "rate", 50, "changes a second in that round")
+	flags.IntVar(&o.paced, "paced-objects", 250, "objects of each kind in each round with few changes a second; 0: no such rounds")
+	flags.IntVar(&o.pacedPairs, "paced-pairs", 3, "rounds of each with few changes a second")
+	flags.IntVar(&o.rate, "rate", 50, "changes a second in these rounds")
 	flags.IntVar(&o.events, "events", 100, "events a second that the provider tells in one more round; 0: no such round")
 	flags.IntVar(&o.namespaces, "namespaces", 100, "namespaces with a few objects of every kind; 0: that is not measured")
 	flags.IntVar(&o.few, "few", 3, "objects of each kind in each of these namespaces")
@@ -51,7 +53,7 @@ func (o *objectOptions) check() error {
 		name        string
 		value, from int
 	}{
-		{"objects", o.each, 1}, {"rate", o.rate, 1}, {"few", o.few, 1}, {"paced-objects", o.paced, 0}, {"events", o.events, 0}, {"namespaces", o.namespaces, 0},
+		{"objects", o.each, 1}, {"rate", o.rate, 1}, {"paced-pairs", o.pacedPairs, 1}, {"few", o.few, 1}, {"paced-objects", o.paced, 0}, {"events", o.events, 0}, {"namespaces", o.namespaces, 0},
 	} {
 		if x.value < x.from {
 			return fmt.Errorf("--%s is %d: at least %d is accepted", x.name, x.value, x.from)
@@ -106,30 +108,25 @@ func newObjectWorld(ctx context.Context, o objectOptions, audit bool) (*world, e
 	return w, nil
 }
 
-// timeObjects runs the pairs; who begins changes from one to the next.
+// timeObjects runs the pairs.
 func timeObjects(ctx context.Context, o objectOptions, r *objectReport) (err error) {
 	w, err := newObjectWorld(ctx, o, false)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	for i := range o.pairs {
-		p, err := w.objectPair(ctx, objectLoad{kinds: o.measured(true), each: o.each, name: fmt.Sprintf("pair-%d", i+1)}, i%2 == 1)
-		if err != nil {
-			return err
-		}
-		r.Pairs = append(r.Pairs, p)
+	if r.Pairs, err = w.objectPairs(ctx, o.pairs, objectLoad{kinds: o.measured(true), each: o.each, name: "pair"}); err != nil {
+		return err
 	}
 	if r.Peaks, err = w.peaks(); err != nil {
 		return err
 	}
 	if o.paced > 0 {
 		slow := objectLoad{kinds: o.measured(true), each: o.paced, every: time.Second / time.Duration(o.rate), name: "paced"}
-		p, err := w.objectPair(ctx, slow, false)
-		if err != nil {
+		if r.Paced, err = w.objectPairs(ctx, o.pacedPairs, slow); err != nil {
 			return err
 		}
-		r.Paced, r.Rate = &p, o.rate
+		r.Rate = o.rate
 	}
 	if o.events == 0 {
 		return nil
@@ -142,6 +139,21 @@ func timeObjects(ctx context.Context, o objectOptions, r *objectReport) (err err
 	stream, stopErr := s.stop(ctx, w, o.events)
 	r.Events, r.Stream = &p, stream
 	return errors.Join(err, stopErr)
+}
+
+// objectPairs runs several pairs of one load; who begins changes from one to the next.
+func (w *world) objectPairs(ctx context.Context, pairs int, l objectLoad) ([]objectPair, error) {
+	var out []objectPair
+	name := l.name
+	for i := range pairs {
+		l.name = fmt.Sprintf("%s-%d", name, i+1)
+		p, err := w.objectPair(ctx, l, i%2 == 1)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }
 
 // objectPair is a round of each contestant.
@@ -185,7 +197,7 @@ func askObjects(ctx context.Context, o objectOptions, r *objectReport) (err erro
 	return err
 }
 
-// spread100 measures in clusters of its own what many namespaces cost.
+// spreadInto measures in clusters of its own what many namespaces cost.
 func spreadInto(ctx context.Context, o objectOptions, r *objectReport) (err error) {
 	w, err := newObjectWorld(ctx, o, true)
 	if err != nil {

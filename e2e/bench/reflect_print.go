@@ -13,10 +13,13 @@ import (
 func (r *objectReport) print(out io.Writer) {
 	fmt.Fprintf(out, "\nReflection: %d each of %s, %d pairs; %d CPUs (%s), Linux %s, %s; medians, and from least to most\n",
 		r.Each, strings.Join(r.Kinds, ", "), len(r.Pairs), r.Machine.CPUs, r.Machine.Model, r.Machine.Kernel, r.Machine.Go)
-	table(out, r.speedRows())
-	r.printSingle(out, fmt.Sprintf("At %d changes a second", r.Rate), r.Paced)
+	table(out, speedRows(r.Summary.Steps))
+	if len(r.Paced) > 0 {
+		fmt.Fprintf(out, "\nAt %d changes a second, %d pairs\n", r.Rate, len(r.Paced))
+		table(out, speedRows(r.Summary.Paced))
+	}
 	if r.Stream != nil {
-		r.printSingle(out, fmt.Sprintf("While the provider tells %d events a second (%d told, %d came home)", r.Stream.PerSecond, r.Stream.Written, r.Stream.Home), r.Events)
+		printSingle(out, fmt.Sprintf("While the provider tells %d events a second (%d told, %d came home)", r.Stream.PerSecond, r.Stream.Written, r.Stream.Home), r.Events)
 	}
 	fmt.Fprintf(out, "\nCPU seconds for the creation, update and deletion of %d objects\n", r.Each*len(r.Kinds))
 	table(out, cpuRows(r.Summary.CPU))
@@ -41,9 +44,9 @@ func (r *objectReport) print(out io.Writer) {
 	}
 }
 
-func (r *objectReport) speedRows() [][]string {
+func speedRows(steps []objectComparison) [][]string {
 	rows := [][]string{{"", "", "", "LIQOD", "MIRROR", "LIQOD / MIRROR"}}
-	for _, c := range r.Summary.Steps {
+	for _, c := range steps {
 		for _, line := range []struct {
 			name string
 			of   func(objectSpreads) spread
@@ -61,7 +64,7 @@ func (r *objectReport) speedRows() [][]string {
 }
 
 // printSingle is for one round of each.
-func (r *objectReport) printSingle(out io.Writer, title string, p *objectPair) {
+func printSingle(out io.Writer, title string, p *objectPair) {
 	if p == nil {
 		return
 	}

@@ -11,9 +11,9 @@ type objectReport struct {
 	Each    int           `json:"objectsOfEachKind"`
 	Summary objectSummary `json:"summary"`
 	Pairs   []objectPair  `json:"pairs"`
-	// Paced is one round of each with Rate changes a second; nil if it was not asked for.
-	Paced *objectPair `json:"paced,omitempty"`
-	Rate  int         `json:"pacedPerSecond,omitempty"`
+	// Paced are the rounds with Rate changes a second; none if they were not asked for.
+	Paced []objectPair `json:"paced,omitempty"`
+	Rate  int          `json:"pacedPerSecond,omitempty"`
 	// Events is one round of each while the provider tells events; nil if not asked for.
 	Events *objectPair   `json:"withEvents,omitempty"`
 	Stream *streamResult `json:"events,omitempty"`
@@ -36,6 +36,8 @@ type objectPair struct {
 type objectSummary struct {
 	// Steps are create, update and delete, each of all kinds and of each.
 	Steps []objectComparison `json:"steps"`
+	// Paced are the same with few changes a second.
+	Paced []objectComparison `json:"paced,omitempty"`
 	// CPU has the seconds of each process for all three, by contestant.
 	CPU map[string]map[string]spread `json:"cpuSeconds"`
 	// RequestsPerObject are those of the roles at both API servers, by contestant.
@@ -78,6 +80,9 @@ func (r *objectReport) summarize() {
 	for _, step := range objectStepPhases() {
 		for _, kind := range append([]string{""}, r.Kinds...) {
 			r.Summary.Steps = append(r.Summary.Steps, compareObjects(r.Pairs, step.name, kind, step.of))
+			if len(r.Paced) > 0 {
+				r.Summary.Paced = append(r.Summary.Paced, compareObjects(r.Paced, step.name, kind, step.of))
+			}
 		}
 	}
 	for name, of := range map[string]func(objectPair) objectRound{

@@ -178,7 +178,7 @@ func metric(text []byte, name string) float64 {
 
 // fetch asks the health and metrics server of a role.
 func fetch(ctx context.Context, p *lab.Process, path string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+serverAddress(p.Options.Args)+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Flag("server.address")+path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -191,16 +191,6 @@ func fetch(ctx context.Context, p *lab.Process, path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s of %s: %s", path, p.Name, answer.Status)
 	}
 	return io.ReadAll(answer.Body)
-}
-
-// serverAddress is in the arguments of a role; the last one wins.
-func serverAddress(args []string) (address string) {
-	for _, arg := range args {
-		if value, ok := strings.CutPrefix(arg, "--server.address="); ok {
-			address = value
-		}
-	}
-	return address
 }
 
 // startProfiles begins to record where the roles spend their time, if that was asked for.
