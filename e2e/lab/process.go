@@ -154,6 +154,17 @@ func (p *Process) ExitCode() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// Flag returns the value of the argument --name=value; the last one wins. It is empty if
+// there is none.
+func (p *Process) Flag(name string) (value string) {
+	for _, arg := range p.Options.Args {
+		if have, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
+			value = have
+		}
+	}
+	return value
+}
+
 // Kill ends the process and its group at once, and returns when it has ended.
 func (p *Process) Kill() {
 	p.expectExit()

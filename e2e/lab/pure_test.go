@@ -117,3 +117,9 @@ func TestLabPortsAreReserved(t *testing.T) {
 		}
 	}
 }
+
+func TestProcessFlag(t *testing.T) {
+	p := &Process{Options: ProcessOptions{Args: []string{"--server.address=a:1", "--x", "--server.address=b:2"}}}
+	require.Equal(t, "b:2", p.Flag("server.address"))
+	require.Empty(t, p.Flag("x"))
+}

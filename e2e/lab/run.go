@@ -165,27 +165,36 @@ func removeRun(dir string) error {
 	return nil
 }
 
-// killMarked kills every process that carries the mark of the run, until none is left.
+// killMarked kills every process that carries the mark of the run, until none is
+// left in several looks in a row: one look does not see the mark of a process that
+// executes a program just then, nor a process that is born during it.
 func killMarked(dir string) error {
+	const looks = 3
 	deadline := time.Now().Add(30 * time.Second)
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	none := 0
+	for pause := time.Millisecond; none < looks; pause = min(2*pause, 100*time.Millisecond) {
 		left, err := marked(dir)
 		if err != nil {
 			return err
 		}
-		if len(left) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
+		switch {
+		case len(left) == 0:
+			none++
+		case time.Now().After(deadline):
 			return fmt.Errorf("processes %v of run %s do not end after SIGKILL", left, dir)
+		default:
+			none = 0
 		}
 		for _, pid := range left {
 			killIfMarked(pid, dir)
 		}
 		<-time.After(pause)
 	}
+	return nil
 }
 
+// marked finds the processes that carry the mark of the run. It misses one that
+// executes a program just then: the kernel shows no environment of it.
 func marked(dir string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
