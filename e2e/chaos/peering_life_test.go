@@ -30,8 +30,6 @@ const (
 	shop          = "shop"              // the namespace that is offloaded
 	away          = "away"              // the pod
 
-	joining = "the clusters are joined"
-	leaving = "the consumer leaves"
 	// asks is how often people ask again, after a command was killed or has said why not.
 	asks = 6
 )
@@ -44,18 +42,37 @@ type chapter struct {
 	// needless are chapters that a life may leave out, unless there is a blow in one that
 	// needs all.
 	needless, needsAll bool
+	// slow: an API server is paused in the sample, too, which takes long.
+	slow bool
 }
 
-// chapters are the whole life, in order.
-func chapters() []chapter {
+// saga is a kind of life.
+type saga struct {
+	name     string
+	chapters []chapter
+	// clear takes away what a life that went wrong has left.
+	clear func(*peering) error
+	// mutual: milan uses rome, too.
+	mutual bool
+}
+
+func sagas() []saga {
+	return []saga{
+		{name: "ByCommands", chapters: byCommands(), clear: (*peering).clear},
+		{name: "ByResources", chapters: byResources(), clear: (*peering).clearResources, mutual: true},
+	}
+}
+
+// byCommands are the chapters of a peering that commands make and end.
+func byCommands() []chapter {
 	return []chapter{
-		{name: "a token is made", play: (*peering).makeToken},
-		{name: joining, play: (*peering).join},
+		{name: "a token is made", play: func(p *peering) error { return p.makeToken() }},
+		{name: "the clusters are joined", play: (*peering).join, slow: true},
 		{name: "the virtual node gets Ready", play: (*peering).getReady},
 		{name: "a namespace is offloaded", play: (*peering).offload, needless: true, needsAll: true},
 		{name: "a pod runs", play: (*peering).run, needless: true, needsAll: true},
 		{name: "identity and capacity are renewed", play: (*peering).renew, needless: true, needsAll: true},
-		{name: leaving, play: (*peering).leave, needsAll: true},
+		{name: "the consumer leaves", play: (*peering).leave, needsAll: true, slow: true},
 		{name: "the provider ends it", play: (*peering).dismiss, needsAll: true},
 	}
 }
@@ -68,14 +85,24 @@ type peering struct {
 	token string
 	// identity is rome's kubeconfig of milan; none of its successors may be of use after the end.
 	identity []byte
+	// back is milan's kubeconfig of rome.
+	back []byte
 	// said is what commands that failed gave as the reason.
 	said []string
 }
 
-func (p *peering) eventually(what string, cond func(context.Context) error) error {
+// eventually waits until there is no error, or one that is wanted.
+func (p *peering) eventually(what string, cond func(context.Context) error, wanted ...func(error) bool) error {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	if err := lab.Eventually(ctx, cond); err != nil {
+	err := lab.Eventually(ctx, func(ctx context.Context) error {
+		err := cond(ctx)
+		if slices.ContainsFunc(wanted, func(is func(error) bool) bool { return is(err) }) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
@@ -118,12 +145,13 @@ func (p *peering) command(s *site.Site, args ...string) (string, error) {
 	return "", fmt.Errorf("asked %d times liqod %s does not do it: %s", asks, args[0], said)
 }
 
-func (p *peering) makeToken() error {
-	out, err := p.command(p.milan, "token", "create")
+func (p *peering) makeToken(flags ...string) error {
+	out, err := p.command(p.milan, append([]string{"token", "create"}, flags...)...)
 	if err != nil {
 		return err
 	}
-	if p.token = out; !strings.HasPrefix(out, "liqod1.") {
+	p.token = out[strings.LastIndex(out, "\n")+1:] // what an API server warns of comes before
+	if !strings.HasPrefix(p.token, "liqod1.") {
 		return fmt.Errorf("this is no token: %q", out)
 	}
 	return nil
@@ -135,20 +163,20 @@ func (p *peering) join() error {
 		return err
 	}
 	return p.eventually("the clusters are joined", func(ctx context.Context) error {
-		identity, err := p.stands(ctx, "10")
+		identity, err := p.romeUses().stands(ctx, "10")
 		p.identity = identity
 		return err
 	})
 }
 
-// stands looks whether all of a peering with so many CPUs is there, but for the Node, and
-// known on both sides. It returns rome's identity.
-func (p *peering) stands(ctx context.Context, cpu string) ([]byte, error) {
+// stands looks whether all of a use with so many CPUs, if that is said, is there, but for
+// the Node, and known on both sides. It returns the consumer's identity.
+func (u use) stands(ctx context.Context, cpu string) ([]byte, error) {
 	for s, conditions := range map[*site.Site][]string{
-		p.rome:  {corev1beta1.ConditionReady, corev1beta1.ConditionAuthenticated, corev1beta1.ConditionAPIServer, corev1beta1.ConditionOutgoingPeering},
-		p.milan: {corev1beta1.ConditionReady, corev1beta1.ConditionIncomingPeering},
+		u.consumer: {corev1beta1.ConditionReady, corev1beta1.ConditionAuthenticated, corev1beta1.ConditionAPIServer, corev1beta1.ConditionOutgoingPeering},
+		u.provider: {corev1beta1.ConditionReady, corev1beta1.ConditionIncomingPeering},
 	} {
-		peer := map[*site.Site]string{p.rome: "milan", p.milan: "rome"}[s]
+		peer := map[*site.Site]string{u.consumer: u.provider.Name, u.provider: u.consumer.Name}[s]
 		fc, err := s.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, peer, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
@@ -159,25 +187,25 @@ func (p *peering) stands(ctx context.Context, cpu string) ([]byte, error) {
 			}
 		}
 	}
-	identity, err := p.whole(ctx, cpu)
+	identity, err := u.whole(ctx, cpu)
 	if err != nil {
 		return nil, err
 	}
-	request, err := p.rome.Liqod().SharingV1alpha1().ResourceRequests(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
+	request, err := u.consumer.Liqod().SharingV1alpha1().ResourceRequests(u.here()).Get(ctx, u.provider.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	if request.Status.Phase != sharingv1alpha1.RequestOffered {
-		return nil, fmt.Errorf("the request is %q", request.Status.Phase)
+		return nil, fmt.Errorf("the request of %s is %q", u.consumer.Name, request.Status.Phase)
 	}
-	told, err := p.milan.Liqod().SharingV1alpha1().ResourceOffers(tenantOfRome).Get(ctx, "milan", metav1.GetOptions{})
+	told, err := u.provider.Liqod().SharingV1alpha1().ResourceOffers(u.there()).Get(ctx, u.provider.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	if told.Status.Phase != sharingv1alpha1.OfferAccepted || told.Status.ObservedGeneration != told.Generation {
-		return nil, fmt.Errorf("the offer in milan is %+v of generation %d", told.Status, told.Generation)
+		return nil, fmt.Errorf("the offer in %s is %+v of generation %d", u.provider.Name, told.Status, told.Generation)
 	}
-	_, err = p.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan", metav1.GetOptions{})
+	_, err = u.consumer.Client().AppsV1().Deployments(u.here()).Get(ctx, "vk-"+u.provider.Name, metav1.GetOptions{})
 	return identity, err
 }
 
@@ -212,11 +240,8 @@ func (p *peering) offload() error {
 func (p *peering) run() error {
 	err := p.eventually("creating the pod", func(ctx context.Context) error {
 		_, err := p.rome.Client().CoreV1().Pods(shop).Create(ctx, bare(away, corev1.RestartPolicyAlways), metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) { // the answer was late
-			return nil
-		}
 		return err
-	})
+	}, apierrors.IsAlreadyExists) // the answer was late
 	if err != nil {
 		return err
 	}
@@ -239,7 +264,7 @@ func (p *peering) renew() error {
 		return err
 	}
 	return p.eventually("there are another identity and more capacity", func(ctx context.Context) error {
-		identity, err := p.stands(ctx, "11")
+		identity, err := p.romeUses().stands(ctx, "11")
 		if err == nil && string(identity) == string(p.identity) {
 			err = errors.New("the identity is the same")
 		}
@@ -271,7 +296,7 @@ func (p *peering) dismiss() error {
 	if err := p.part(); err != nil {
 		return err
 	}
-	return p.eventually("the identity is of no use", p.powerless)
+	return p.powerless(p.milan, p.identity)
 }
 
 // part ends what milan is for rome, and the tokens that nobody has used.
@@ -309,9 +334,9 @@ func (p *peering) revokeTokens() error {
 	return errors.New("tokens are not to be revoked")
 }
 
-// powerless looks whether the certificate that rome had has no rights in milan.
-func (p *peering) powerless(ctx context.Context) error {
-	config, err := clientcmd.RESTConfigFromKubeConfig(p.identity)
+// powerless waits until the certificate of a kubeconfig has no rights in a cluster.
+func (p *peering) powerless(s *site.Site, identity []byte) error {
+	config, err := clientcmd.RESTConfigFromKubeConfig(identity)
 	if err != nil {
 		return err
 	}
@@ -319,11 +344,21 @@ func (p *peering) powerless(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		return nil
+	return p.eventually("the identity is of no use in "+s.Name, func(ctx context.Context) error {
+		_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return nil
+		}
+		return fmt.Errorf("it was not refused: %w", err)
+	})
+}
+
+// clear ends a peering that went wrong.
+func (p *peering) clear() error {
+	if err := p.leave(); err != nil {
+		return err
 	}
-	return fmt.Errorf("it was not refused: %w", err)
+	return p.part()
 }
 
 // nothingLeft waits until a cluster is as it was before the life.
@@ -333,26 +368,15 @@ func (p *peering) nothingLeft(s *site.Site) error {
 		if err != nil {
 			return err
 		}
-		var wrong []error
-		for _, x := range have {
-			if !slices.Contains(p.before[s], x) {
-				wrong = append(wrong, fmt.Errorf("new: %s", x))
-			}
-		}
-		for _, x := range p.before[s] {
-			if !slices.Contains(have, x) {
-				wrong = append(wrong, fmt.Errorf("gone: %s", x))
-			}
-		}
-		return errors.Join(wrong...)
+		return site.Changes(p.before[s], have)
 	})
 }
 
 // cast is a world whose clusters become peers and part again and again, and who acts there.
 type cast struct {
 	*world
-	theatre *theatre
-	witness *witness
+	theatre   *theatre
+	witnesses []*witness
 	// before is what is in the clusters between lives.
 	before map[*site.Site][]string
 	// kubeconfigs of the people, through the fronts, and the roles that their commands are.
@@ -421,20 +445,11 @@ func (c *cast) endVKubelet() {
 // rest notes what is in the clusters when they have come to rest.
 func (c *cast) rest(ctx context.Context) error {
 	for _, s := range []*site.Site{c.rome, c.milan} {
-		err := lab.Eventually(ctx, func(ctx context.Context) error {
-			have, err := s.Inventory(ctx)
-			if err != nil {
-				return err
-			}
-			if !slices.Equal(have, c.before[s]) {
-				c.before[s] = have
-				return errors.New("it still changes")
-			}
-			return nil
-		})
+		have, err := s.AtRest(ctx)
 		if err != nil {
-			return fmt.Errorf("%s has not come to rest: %w", s.Name, err)
+			return err
 		}
+		c.before[s] = have
 	}
 	return nil
 }

@@ -41,8 +41,17 @@ func TestPeerings(t *testing.T) {
 	_, err = w.rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.NoError(t, c.rest(t.Context()))
-	c.witness = newWitness(t, w)
-	r := &repertoire{cast: c, table: &table{}}
+	for _, s := range sagas() {
+		t.Run(s.name, func(t *testing.T) { testSaga(t, c, s) })
+	}
+}
+
+func testSaga(t *testing.T, c *cast, s saga) {
+	c.witnesses = []*witness{newWitness(t, c.romeUses())}
+	if s.mutual {
+		c.witnesses = append(c.witnesses, newWitness(t, c.milanUses()))
+	}
+	r := &repertoire{cast: c, saga: s, table: &table{}}
 	r.tell(t, nil)
 	if *all {
 		r.tell(t, nil)
@@ -65,9 +74,10 @@ func (b *blow) String() string {
 	return fmt.Sprintf("%s, %s", &b.at, b.mode)
 }
 
-// repertoire tells lives, with some blows in each chapter, and notes what came of it.
+// repertoire tells lives of a saga, with some blows in each chapter, and notes what came of it.
 type repertoire struct {
 	*cast
+	saga  saga
 	table *table
 	wrong int
 }
@@ -78,7 +88,7 @@ func (r *repertoire) blows(n int, points []point) (out []*blow) {
 		for i, p := range points {
 			wanted := *all && (m != pauseServer || i%eachPause == n%eachPause)
 			for s := range sampled {
-				wanted = wanted || !*all && i == (s*len(points)/sampled+n)%len(points) && m == sampleMode(n, s)
+				wanted = wanted || !*all && i == (s*len(points)/sampled+n)%len(points) && m == r.sampleMode(n, s)
 			}
 			if b := (&blow{at: p, mode: m}); wanted && strings.Contains(b.String(), *onlyLives) {
 				out = append(out, b)
@@ -88,10 +98,9 @@ func (r *repertoire) blows(n int, points []point) (out []*blow) {
 	return out
 }
 
-// sampleMode is what is done at the s-th write of the sample of the n-th chapter: an API
-// server is paused in two of them, which takes long.
-func sampleMode(n, s int) mode {
-	if s == sampled-1 && (chapters()[n].name == joining || chapters()[n].name == leaving) {
+// sampleMode is what is done at the s-th write of the sample of the n-th chapter.
+func (r *repertoire) sampleMode(n, s int) mode {
+	if s == sampled-1 && r.saga.chapters[n].slow {
 		return pauseServer
 	}
 	return []mode{killBefore, killLost}[(n+s)%2]
@@ -102,7 +111,7 @@ func (r *repertoire) tellAll(t *testing.T) {
 	t.Helper()
 	points := r.table.points()
 	todo := map[string][]*blow{}
-	for n, c := range chapters() {
+	for n, c := range r.saga.chapters {
 		todo[c.name] = r.blows(n, slices.DeleteFunc(slices.Clone(points), func(p point) bool { return p.life != c.name }))
 	}
 	begin, lives, cases, kills := time.Now(), 0, left(todo), r.roles.kills()
@@ -177,8 +186,8 @@ func (r *repertoire) tell(t *testing.T, blows map[string][]*blow) (again []*blow
 	begin := time.Now()
 	p := &peering{cast: r.cast, ctx: t.Context()}
 	var took []string
-	short := blows != nil && !slices.ContainsFunc(chapters(), func(c chapter) bool { return c.needsAll && len(blows[c.name]) > 0 })
-	for i, c := range chapters() {
+	short := blows != nil && !slices.ContainsFunc(r.saga.chapters, func(c chapter) bool { return c.needsAll && len(blows[c.name]) > 0 })
+	for i, c := range r.saga.chapters {
 		if short && c.needless {
 			continue
 		}
@@ -210,7 +219,7 @@ func (r *repertoire) tell(t *testing.T, blows map[string][]*blow) (again []*blow
 func (r *repertoire) apart(t *testing.T, blows map[string][]*blow, n int) (again []*blow) {
 	t.Helper()
 	lone := left(blows) == 1
-	for i, c := range chapters() {
+	for i, c := range r.saga.chapters {
 		for _, b := range blows[c.name] {
 			switch {
 			case lone:
@@ -248,10 +257,13 @@ func (r *repertoire) chapter(p *peering, c chapter, blows []*blow) (met []point,
 			err = cluster.WaitReady(p.ctx)
 		}
 	}
-	if err == nil {
-		err = r.witness.settled(p.ctx)
+	for _, w := range r.witnesses {
+		if err == nil {
+			err = w.settled(p.ctx)
+		}
+		wrong = append(wrong, w.take()...)
 	}
-	if wrong = r.witness.take(); err != nil {
+	if err != nil {
 		wrong = append(wrong, err.Error())
 	}
 	return plot.points(), wrong
@@ -286,7 +298,5 @@ func (r *repertoire) clear(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	p := &peering{cast: r.cast, ctx: ctx}
-	require.NoError(t, p.leave())
-	require.NoError(t, p.part())
+	require.NoError(t, r.saga.clear(&peering{cast: r.cast, ctx: ctx}))
 }

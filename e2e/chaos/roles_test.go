@@ -30,7 +30,7 @@ const peerUser = "system:serviceaccount:liqo-tenant-rome:peer-1"
 // roleOf tells which role sent a request to a cluster, "" if it is not one that is attacked.
 func roleOf(cluster string, r lab.Request) string {
 	_, kind, found := strings.Cut(r.UserAgent, " ")
-	home := cluster == "rome" || r.User == peerUser || strings.HasPrefix(r.User, corev1beta1.PeerUserPrefix+"rome:")
+	home := sender(cluster, r) == "rome"
 	switch {
 	case !found || !strings.HasPrefix(r.UserAgent, "liqod/"):
 		return ""
@@ -48,6 +48,18 @@ func roleOf(cluster string, r lab.Request) string {
 		return milanCommand
 	}
 	return ""
+}
+
+// sender is the cluster that a request to one comes from.
+func sender(cluster string, r lab.Request) string {
+	if r.User == peerUser {
+		return "rome"
+	}
+	if identity, found := strings.CutPrefix(r.User, corev1beta1.PeerUserPrefix); found {
+		peer, _, _ := strings.Cut(identity, ":")
+		return peer
+	}
+	return cluster
 }
 
 // roles are the processes under attack, by name.

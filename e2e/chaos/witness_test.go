@@ -18,16 +18,28 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 // staleAtMost is how long what is said of a peering may be older than what there is of it,
 // while all roles run.
 const staleAtMost = 10 * time.Second
 
-// witness sees, past the fronts, each time that rome begins to say that it uses milan, and
-// looks at once whether it can.
+// use is that of a cluster by another.
+type use struct{ consumer, provider *site.Site }
+
+func (w *world) romeUses() use  { return use{w.rome, w.milan} }
+func (w *world) milanUses() use { return use{w.milan, w.rome} }
+
+// here is the namespace of the provider in the consumer, there that of the consumer in the
+// provider.
+func (u use) here() string  { return corev1beta1.TenantNamespace(u.provider.Name) }
+func (u use) there() string { return corev1beta1.TenantNamespace(u.consumer.Name) }
+
+// witness sees, past the fronts, each time that a consumer begins to say that it uses a
+// provider, and looks at once whether it can.
 type witness struct {
-	*world
+	use
 
 	mu sync.Mutex
 	// said has been true at the last sight.
@@ -36,10 +48,10 @@ type witness struct {
 }
 
 // newWitness watches until the test ends.
-func newWitness(t *testing.T, w *world) *witness {
+func newWitness(t *testing.T, of use) *witness {
 	t.Helper()
-	seen := &witness{world: w, said: map[string]bool{}}
-	records := w.rome.Liqod().CoreV1beta1().ForeignClusters()
+	seen := &witness{use: of, said: map[string]bool{}}
+	records := of.consumer.Liqod().CoreV1beta1().ForeignClusters()
 	list, err := records.List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Empty(t, list.Items)
@@ -62,7 +74,7 @@ func newWitness(t *testing.T, w *world) *witness {
 	return seen
 }
 
-// see looks at a change of the record of milan.
+// see looks at a change of the record of the provider.
 func (s *witness) see(ctx context.Context, event watch.Event) {
 	if event.Type == watch.Error {
 		s.note(fmt.Sprintf("the watch of the ForeignClusters ended: %v", event.Object))
@@ -73,8 +85,11 @@ func (s *witness) see(ctx context.Context, event watch.Event) {
 		return
 	}
 	ready := s.complete
-	if meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionOutgoingPeering) == nil { // it is being left
+	if meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionOutgoingPeering) == nil { // it is being left, or not used yet
 		ready = s.identified
+		if !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionAuthenticated) {
+			ready = func(context.Context) error { return nil }
+		}
 	}
 	for kind, needs := range map[string]func(context.Context) error{
 		corev1beta1.ConditionReady: ready, corev1beta1.ConditionOutgoingPeering: s.complete,
@@ -86,7 +101,7 @@ func (s *witness) see(ctx context.Context, event watch.Event) {
 			continue
 		}
 		if err := s.look(ctx, needs); err != nil {
-			s.note(fmt.Sprintf("ForeignCluster milan began to say %s=True while %v", kind, err))
+			s.note(fmt.Sprintf("in %s ForeignCluster %s began to say %s=True while %v", s.consumer.Name, s.provider.Name, kind, err))
 		}
 	}
 }
@@ -140,12 +155,12 @@ func (s *witness) take() []string {
 	return s.wrong
 }
 
-// settled waits until what rome says of milan is so.
+// settled waits until what the consumer says of the provider is so.
 func (s *witness) settled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, staleAtMost)
 	defer cancel()
 	return lab.Eventually(ctx, func(ctx context.Context) error {
-		fc, err := s.rome.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, "milan", metav1.GetOptions{})
+		fc, err := s.consumer.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, s.provider.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -153,7 +168,7 @@ func (s *witness) settled(ctx context.Context) error {
 			return err
 		}
 		if err := s.complete(ctx); err != nil {
-			return fmt.Errorf("ForeignCluster milan says that it is used, and %w", err)
+			return fmt.Errorf("in %s ForeignCluster %s says that it is used, and %w", s.consumer.Name, s.provider.Name, err)
 		}
 		return nil
 	})
@@ -169,9 +184,9 @@ func (s *witness) complete(ctx context.Context) error {
 	return err
 }
 
-// credentials returns rome's kubeconfig of milan.
-func (w *world) credentials(ctx context.Context) ([]byte, error) {
-	secret, err := w.rome.Client().CoreV1().Secrets(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
+// credentials returns the consumer's kubeconfig of the provider.
+func (u use) credentials(ctx context.Context) ([]byte, error) {
+	secret, err := u.consumer.Client().CoreV1().Secrets(u.here()).Get(ctx, u.provider.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, absence("identity", err)
 	}
@@ -181,26 +196,26 @@ func (w *world) credentials(ctx context.Context) ([]byte, error) {
 	return secret.Data[corev1beta1.KubeconfigSecretKey], nil
 }
 
-// whole looks whether rome has all that it takes to use milan: an identity, an offer that
-// is accepted, a VirtualNode, and in milan a Quota; with so many CPUs, if that is said. It
+// whole looks whether the consumer has all that it takes to use the provider: an identity, an offer that
+// is accepted, a VirtualNode, and there a Quota; with so many CPUs, if that is said. It
 // returns the identity.
-func (w *world) whole(ctx context.Context, cpu string) ([]byte, error) {
-	identity, err := w.credentials(ctx)
+func (u use) whole(ctx context.Context, cpu string) ([]byte, error) {
+	identity, err := u.credentials(ctx)
 	if err != nil {
 		return nil, err
 	}
-	offer, err := w.rome.Liqod().SharingV1alpha1().ResourceOffers(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
+	offer, err := u.consumer.Liqod().SharingV1alpha1().ResourceOffers(u.here()).Get(ctx, u.provider.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, absence("offer", err)
 	}
 	if offer.Status.Phase != sharingv1alpha1.OfferAccepted {
 		return nil, lacking(fmt.Sprintf("the offer is %q", offer.Status.Phase))
 	}
-	vn, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
+	vn, err := u.consumer.Liqod().OffloadingV1beta1().VirtualNodes(u.here()).Get(ctx, u.provider.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, absence("VirtualNode", err)
 	}
-	quota, err := w.milan.Liqod().OffloadingV1beta1().Quotas(tenantOfRome).Get(ctx, "milan", metav1.GetOptions{})
+	quota, err := u.provider.Liqod().OffloadingV1beta1().Quotas(u.there()).Get(ctx, u.provider.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, absence("Quota", err)
 	}

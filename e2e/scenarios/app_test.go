@@ -39,7 +39,7 @@ type storeWorld struct{ *fullWorld }
 // TestApplication: an application of many services that was written for one cluster works
 // in two: its manifests say nothing of them, only the kustomization beside them does.
 func TestApplication(t *testing.T) {
-	w := storeWorld{newFullWorld(t)}
+	w := storeWorld{newFullWorld(t, nil)}
 	var prepared errgroup.Group
 	prepared.Go(func() error { return w.full.ApplyCoreDNS(t.Context(), w.rome.Cluster) })
 	prepared.Go(func() error { return w.full.ApplyCoreDNS(t.Context(), w.milan.Cluster) })

@@ -235,7 +235,8 @@ func TestEnrolment(t *testing.T) {
 	t.Run("revoked", e.revoked)
 	t.Run("replaced", e.replaced)
 	t.Run("left", e.left)
-	t.Run("at once", e.atOnce)
+	t.Run("at once", func(t *testing.T) { e.atOnce(t, e.token(t)) })
+	t.Run("replicas", e.replicas)
 	t.Run("refused", e.refused)
 	t.Run("killed", e.killed)
 	t.Run("by tokens", e.byTokens)
@@ -399,14 +400,14 @@ func (e enrolments) left(t *testing.T) {
 	within(t, 5*time.Second, "all rights are gone", lucca.fails(t))
 }
 
-// atOnce redeems a token for one by many at the same time.
-func (e enrolments) atOnce(t *testing.T) {
+// atOnce redeems a token for one by many at the same time, at one endpoint or several.
+func (e enrolments) atOnce(t *testing.T, at ...trust.Token) {
 	const many = 200
-	token := e.token(t)
+	crowd := "crowd-" + at[0].ID[:8] + "-"
 	all := make([]*applicant, many)
 	reasons := make([]string, many)
 	for i := range many {
-		all[i] = newApplicant(t, fmt.Sprintf("crowd-%d", i))
+		all[i] = newApplicant(t, fmt.Sprintf("%s%d", crowd, i))
 	}
 	var group sync.WaitGroup
 	begin := time.Now()
@@ -414,7 +415,7 @@ func (e enrolments) atOnce(t *testing.T) {
 		group.Go(func() {
 			reasons[i] = trust.ReasonBusy
 			for reasons[i] == trust.ReasonBusy {
-				reasons[i] = a.enroll(t, token)
+				reasons[i] = a.enroll(t, at[i%len(at)])
 			}
 		})
 	}
@@ -433,9 +434,75 @@ func (e enrolments) atOnce(t *testing.T) {
 	list, err := e.milan.Liqod().CoreV1beta1().ForeignClusters().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	for _, fc := range list.Items {
-		won -= strings.Count(fc.Name, "crowd-")
+		won -= strings.Count(fc.Name, crowd)
 	}
 	require.Zero(t, won)
+}
+
+// replicas of the controller serve the same tokens and identities: what is done at one of
+// them the other knows.
+func (e enrolments) replicas(t *testing.T) {
+	standby, err := e.sites.Replica(e.milan.Controller, "-standby", "POD_NAME=standby-of-milan")
+	require.NoError(t, err)
+	defer standby.Kill()
+	beside := func(token trust.Token) trust.Token {
+		token.AuthURL = "https://" + standby.Flag("authentication.address")
+		return token
+	}
+	token := e.token(t)
+	parma := newApplicant(t, "parma")
+	request := csr(t, parma.id, "", parma.key)
+	within(t, quickly, "the standby serves", func(ctx context.Context) error { return e.again(ctx, parma, beside(token), request) })
+	within(t, quickly, "who leads gives the rights", parma.works(t))
+
+	t.Run("a token for one", func(t *testing.T) {
+		token := e.token(t)
+		e.atOnce(t, token, beside(token))
+	})
+	t.Run("a request at both at once", func(t *testing.T) {
+		for n := range 20 {
+			token := e.token(t)
+			id := fmt.Sprintf("modena-%d", n)
+			here := newApplicant(t, id)
+			there, request := *here, csr(t, id, "", here.key)
+			ctx, cancel := context.WithTimeout(t.Context(), quickly)
+			errs := make(chan error, 2)
+			for a, token := range map[*applicant]trust.Token{here: token, &there: beside(token)} {
+				go func() {
+					errs <- lab.Eventually(ctx, func(ctx context.Context) error { return e.again(ctx, a, token, request) })
+				}()
+			}
+			err := errors.Join(<-errs, <-errs)
+			cancel()
+			require.NoError(t, err)
+			require.Equal(t, here.grant.User, there.grant.User, "it is one identity")
+			require.Equal(t, trust.ReasonUnauthorized, newApplicant(t, id).enroll(t, beside(token)))
+			within(t, quickly, "it has its rights", here.works(t))
+			require.NoError(t, there.works(t)(t.Context()))
+		}
+	})
+	t.Run("renewed and revoked", func(t *testing.T) {
+		require.Empty(t, parma.renew(t, token))
+		require.Empty(t, parma.renew(t, beside(token)))
+		e.revoke(t, "parma")
+		require.Equal(t, trust.ReasonUnauthorized, parma.renew(t, beside(token)))
+		require.Equal(t, trust.ReasonUnauthorized, parma.renew(t, token))
+		within(t, 5*time.Second, "all rights are gone", parma.fails(t))
+	})
+	t.Run("the leader is gone", func(t *testing.T) {
+		token := e.token(t)
+		e.milan.Controller.Kill()
+		pavia := newApplicant(t, "pavia")
+		request := csr(t, pavia.id, "", pavia.key)
+		within(t, quickly, "the standby serves", func(ctx context.Context) error {
+			return e.again(ctx, pavia, beside(token), request)
+		})
+		within(t, 3*quickly, "it leads", pavia.works(t))
+		require.NoError(t, e.sites.Restart(&e.milan.Controller))
+	})
+	last, lastToken := newApplicant(t, "asti"), e.token(t)
+	request = csr(t, last.id, "", last.key)
+	within(t, quickly, "the endpoint is served again", func(ctx context.Context) error { return e.again(ctx, last, lastToken, request) })
 }
 
 func (e enrolments) refused(t *testing.T) {

@@ -25,9 +25,9 @@ type fullWorld struct {
 	full *lab.Full
 }
 
-// newFullWorld starts rome with one real node and milan with two, installs liqod and
-// connects them. Where that is not possible the test is skipped, and in CI it fails.
-func newFullWorld(t *testing.T) *fullWorld {
+// newFullWorld starts rome with one real node and milan with two, installs liqod with more
+// settings and connects them. Where that is not possible the test is skipped, and in CI it fails.
+func newFullWorld(t *testing.T, settings map[string]any) *fullWorld {
 	t.Helper()
 	if missing := lab.FullTierMissing(); len(missing) > 0 {
 		text := "LIQOD IS NOT TESTED ON REAL NODES; missing: " + strings.Join(missing, "; ")
@@ -54,6 +54,7 @@ func newFullWorld(t *testing.T) *fullWorld {
 	require.NoError(t, err)
 	w.sites, err = site.New(t.Context(), l, w.full)
 	require.NoError(t, err)
+	w.sites.Settings = settings
 	begin := time.Now()
 	w.startFull(t)
 	t.Logf("two clusters of real nodes with liqod: %s", time.Since(begin).Round(time.Millisecond))
@@ -127,7 +128,10 @@ func webDeployment(name string, replicas int32) *appsv1.Deployment {
 }
 
 func TestFull(t *testing.T) {
-	w := newFullWorld(t)
+	w := newFullWorld(t, map[string]any{
+		"peering":        map[string]any{"renewAt": 0.02}, // of 10 minutes: each 12 s
+		"authentication": map[string]any{"lifetime": "10m"},
+	})
 	// The last two disturb the cluster that the others use.
 	for _, test := range []struct {
 		name string
@@ -135,7 +139,7 @@ func TestFull(t *testing.T) {
 	}{
 		{"Deployment across both", fullDeployment}, {"logs and exec", fullLogsAndExec}, {"Jobs", fullJobs},
 		{"restarts are counted", fullRestarts}, {"grace", fullGrace}, {"tokens", fullTokens}, {"features of pods", fullFeatures},
-		{"kubectl", fullKubectl}, {"hundreds of streams", fullStreams}, {"top and autoscaling", fullTop},
+		{"kubectl", fullKubectl}, {"hundreds of streams", fullStreams}, {"renewal", fullRenewal}, {"top and autoscaling", fullTop},
 		{"vkubelet pod deleted", fullVKubeletDeleted}, {"node of the provider dies", fullNodeDies},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })

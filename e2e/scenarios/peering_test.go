@@ -2,10 +2,7 @@ package scenarios
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,13 +21,7 @@ func TestPeering(t *testing.T) {
 	ctx := t.Context()
 	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	before := map[*site.Site][]string{}
-	for _, s := range []*site.Site{w.rome, w.milan} {
-		within(t, quickly, s.Name+" has come to rest", func(ctx context.Context) (err error) {
-			before[s], err = s.Inventory(ctx)
-			return err
-		})
-	}
+	before := w.rest(t)
 
 	out, code, err := w.command(ctx, w.rome, w.toPeer(w.rome)...)
 	require.NoError(t, err)
@@ -40,16 +31,10 @@ func TestPeering(t *testing.T) {
 	begin := time.Now()
 	w.peer(t, w.rome, w.milan)
 	t.Logf("from the command to a virtual node that is Ready: %s", time.Since(begin).Round(time.Millisecond))
-	again := map[*site.Site][]string{}
-	for _, s := range []*site.Site{w.rome, w.milan} {
-		again[s], err = s.Inventory(ctx)
-		require.NoError(t, err)
-	}
+	again := w.rest(t)
 	w.peer(t, w.rome, w.milan)
-	for _, s := range []*site.Site{w.rome, w.milan} {
-		have, err := s.Inventory(ctx)
-		require.NoError(t, err)
-		require.Equal(t, again[s], have, "asked for again nothing is made anew")
+	for s, have := range w.rest(t) {
+		require.NoError(t, site.Changes(again[s], have), "asked for again nothing is made anew")
 	}
 	w.peer(t, w.milan, w.rome)
 
@@ -71,29 +56,16 @@ func TestPeering(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, code, out)
 	t.Logf("from the command to the end of both directions: %s\n%s", time.Since(begin).Round(time.Millisecond), out)
+	out, code, err = w.command(ctx, w.rome, "unoffload", "namespace", "shop")
+	require.NoError(t, err)
+	require.Zero(t, code, out)
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		other := w.milan.Name
 		if s == w.milan {
 			other = w.rome.Name
 		}
 		(*s.VKubelet(other)).Kill()
-		within(t, quickly, "nothing is left in "+s.Name, func(ctx context.Context) error {
-			have, err := s.Inventory(ctx)
-			if err != nil {
-				return err
-			}
-			for _, x := range have {
-				if !slices.Contains(before[s], x) && !strings.HasPrefix(x, "namespaceoffloadings.") {
-					err = errors.Join(err, fmt.Errorf("new: %s", x))
-				}
-			}
-			for _, x := range before[s] {
-				if !slices.Contains(have, x) {
-					err = errors.Join(err, fmt.Errorf("gone: %s", x))
-				}
-			}
-			return err
-		})
+		nothingLeft(t, s, before[s], quickly)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +95,29 @@ func (a *allowance) waits(t *testing.T, name, reason string, says ...string) *co
 	return local
 }
 
+// tells returns a condition: the metrics of the provider's controller have these lines.
+func (a *allowance) tells(lines ...string) func(context.Context) error {
+	url := "http://" + a.milan.Controller.Flag("server.address") + "/metrics"
+	return func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		for _, line := range lines {
+			if err == nil && !strings.Contains(string(text), line+"\n") {
+				err = fmt.Errorf("there is no line %s in\n%s", line, text)
+			}
+		}
+		return err
+	}
+}
+
 func cores(n string) offloadingv1beta1.QuotaSpec {
 	return offloadingv1beta1.QuotaSpec{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}}
 }
@@ -108,6 +133,8 @@ func testQuotaWaits(t *testing.T, w *world) {
 	a.waits(t, "c", offloadingv1beta1.ReasonQuotaExceeded, "cpu: 400m requested, 1 allowed in all")
 	a.create(t, coreful("d", "300m", corev1.RestartPolicyAlways))
 	a.waits(t, "d", offloadingv1beta1.ReasonQuotaExceeded)
+	within(t, quickly, "the controller tells of it", a.tells(`liqod_quota_used{consumer="rome",resource="cpu"} 1`,
+		`liqod_quota_limit{consumer="rome",resource="cpu"} 1`, `liqod_quota_waiting{consumer="rome"} 2`))
 	a.end(t, "a", "0")
 	a.untilLocal(t, 10*time.Second, "a", "has ended", inPhase(corev1.PodSucceeded))
 	a.untilLocal(t, 5*time.Second, "c", "goes on where a pod has ended", podRunning)

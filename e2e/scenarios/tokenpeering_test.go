@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,17 +49,11 @@ func atRest(t *testing.T, sites ...*site.Site) map[*site.Site][]string {
 	t.Helper()
 	out := map[*site.Site][]string{}
 	for _, s := range sites {
-		within(t, soon, s.Name+" has come to rest", func(ctx context.Context) error {
-			first, err := s.Inventory(ctx)
-			if err != nil {
-				return err
-			}
-			if !slices.Equal(first, out[s]) {
-				out[s] = first
-				return errors.New("it still changes")
-			}
-			return nil
-		})
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		defer cancel()
+		have, err := s.AtRest(ctx)
+		require.NoError(t, err)
+		out[s] = have
 	}
 	return out
 }
@@ -73,17 +66,7 @@ func nothingLeft(t *testing.T, s *site.Site, before []string, patience time.Dura
 		if err != nil {
 			return err
 		}
-		for _, x := range have {
-			if !slices.Contains(before, x) {
-				err = errors.Join(err, fmt.Errorf("new: %s", x))
-			}
-		}
-		for _, x := range before {
-			if !slices.Contains(have, x) {
-				err = errors.Join(err, fmt.Errorf("gone: %s", x))
-			}
-		}
-		return err
+		return site.Changes(before, have)
 	})
 }
 
@@ -203,7 +186,7 @@ func testTokenUnpeer(t *testing.T, w *world, before map[*site.Site][]string) {
 	out, code, err := w.command(t.Context(), w.rome, "peer", "--token", token)
 	require.NoError(t, err)
 	require.Zero(t, code, out)
-	require.Equal(t, again[w.rome], w.rest(t)[w.rome], "asked for again nothing is made anew")
+	require.NoError(t, site.Changes(again[w.rome], w.rest(t)[w.rome]), "asked for again nothing is made anew")
 	w.unoffloaded(t)
 	w.leave(t, before)
 

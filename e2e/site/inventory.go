@@ -2,21 +2,130 @@ package site
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/liqod/liqod/e2e/lab"
 )
 
 // restless are resources that change by themselves, or stay for a while on purpose.
 var restless = map[string]bool{
 	"events": true, "leases": true, "pods": true, "endpoints": true, "endpointslices": true,
 	"certificatesigningrequests": true, // those that Kubernetes removes by itself; see requests
+}
+
+// AtRest waits until a cluster is at rest and returns its inventory: its own controllers
+// have given each namespace and each aggregated role what belongs to it, no request for a
+// certificate waits, and two looks in a row see the same.
+func (s *Site) AtRest(ctx context.Context) (have []string, err error) {
+	err = lab.Eventually(ctx, func(ctx context.Context) error {
+		if err := errors.Join(s.furnished(ctx), s.aggregated(ctx), s.answered(ctx)); err != nil {
+			return err
+		}
+		now, err := s.Inventory(ctx)
+		if err != nil {
+			return err
+		}
+		last := have
+		have = now
+		return Changes(last, now)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s has not come to rest: %w", s.Name, err)
+	}
+	return have, nil
+}
+
+// Changes is an error that tells in what two inventories differ; nil if they are the same.
+func Changes(before, have []string) (err error) {
+	for _, x := range have {
+		if !slices.Contains(before, x) {
+			err = errors.Join(err, fmt.Errorf("new: %s", x))
+		}
+	}
+	for _, x := range before {
+		if !slices.Contains(have, x) {
+			err = errors.Join(err, fmt.Errorf("gone: %s", x))
+		}
+	}
+	return err
+}
+
+// furnished requires what Kubernetes' controllers put into each namespace.
+func (s *Site) furnished(ctx context.Context) error {
+	namespaces, err := s.Client().CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, ns := range namespaces.Items {
+		if ns.Status.Phase == corev1.NamespaceTerminating {
+			return fmt.Errorf("namespace %s is being removed", ns.Name)
+		}
+		if _, err := s.Client().CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if _, err := s.Client().CoreV1().ConfigMaps(ns.Name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// aggregated requires that aggregated roles have the rules of those that they select.
+func (s *Site) aggregated(ctx context.Context) error {
+	roles, err := s.Client().RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, whole := range roles.Items {
+		if whole.AggregationRule == nil {
+			continue
+		}
+		for _, part := range roles.Items {
+			if part.Name == whole.Name || !selected(whole.AggregationRule, part) {
+				continue
+			}
+			for _, rule := range part.Rules {
+				if !slices.ContainsFunc(whole.Rules, func(r rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(r, rule) }) {
+					return fmt.Errorf("cluster role %s lacks a rule of %s", whole.Name, part.Name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// answered requires that no request for a certificate waits.
+func (s *Site) answered(ctx context.Context) error {
+	list, err := s.Client().CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, r := range list.Items {
+		if len(r.Status.Certificate) == 0 {
+			return fmt.Errorf("request %s for a certificate of %s waits", r.Name, r.Spec.SignerName)
+		}
+	}
+	return nil
+}
+
+func selected(by *rbacv1.AggregationRule, role rbacv1.ClusterRole) bool {
+	return slices.ContainsFunc(by.ClusterRoleSelectors, func(one metav1.LabelSelector) bool {
+		selector, err := metav1.LabelSelectorAsSelector(&one)
+		return err == nil && selector.Matches(labels.Set(role.Labels))
+	})
 }
 
 // Inventory names every object of a cluster, with its finalizers, who is bound to which
