@@ -74,14 +74,24 @@ func only(r right) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/" + r.subresource}, Verbs: []string{r.verb}}}
 }
 
-// holder makes an account with some rights to nodes, which the API server knows of when it
-// returns, and returns its token.
+// holder makes an account with some rights to nodes, or none, which the API server knows of
+// when it returns, and returns its token.
 func (w *world) holder(t *testing.T, name string, rules []rbacv1.PolicyRule) (token string) {
 	t.Helper()
-	ctx, c := t.Context(), w.rome.Client()
-	_, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := w.rome.Client().CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = c.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
+	if len(rules) > 0 {
+		w.entitle(t, name, rules)
+	}
+	_, token = w.as(t, "default", name)
+	return token
+}
+
+// entitle gives an account in default rights, and waits until the API server knows of them.
+func (w *world) entitle(t *testing.T, name string, rules []rbacv1.PolicyRule) {
+	t.Helper()
+	ctx, c := t.Context(), w.rome.Client()
+	_, err := c.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
@@ -97,8 +107,6 @@ func (w *world) holder(t *testing.T, name string, rules []rbacv1.PolicyRule) (to
 		}
 		return err
 	}))
-	_, token = w.as(t, "default", name)
-	return token
 }
 
 // kubelet is the vkubelet of a node, asked past the API server.

@@ -21,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -133,25 +132,6 @@ func (w *world) told(namespace, text string) func(context.Context) error {
 	}
 }
 
-// account makes a service account in default that may do some verbs with nodes/proxy.
-func (w *world) account(t *testing.T, name string, verbs ...string) (token string) {
-	t.Helper()
-	ctx := t.Context()
-	_, err := w.rome.Client().CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	if len(verbs) > 0 {
-		_, err = w.rome.Client().RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: verbs}}}, metav1.CreateOptions{})
-		require.NoError(t, err)
-		_, err = w.rome.Client().RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: name}}}, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
-	_, token = w.as(t, "default", name)
-	return token
-}
-
 // testKubeletAPI asks the vkubelet of milan itself, past the API server.
 func testKubeletAPI(t *testing.T, w *world) {
 	node, err := w.rome.Client().CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
@@ -160,7 +140,7 @@ func testKubeletAPI(t *testing.T, w *world) {
 	require.True(t, roots.AppendCertsFromPEM(w.rome.CA))
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
 	base := "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)))
-	powerless, reader := w.account(t, "powerless"), w.account(t, "reader", "get")
+	powerless, reader := w.holder(t, "powerless", nil), w.holder(t, "reader", only(right{"get", "proxy"}))
 	pods, err := w.podsAt(t.Context(), "milan", "web")
 	require.NoError(t, err)
 	// The API server does not proxy to loopback addresses, but asks there for logs. It

@@ -1,15 +1,19 @@
 package scenarios
 
 import (
+	"io"
 	"os"
 	"testing"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
 )
 
 // TestMain keeps what client-go says of streams that tests cut by the hundred out of the
 // output, where it hides what failed.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	os.Exit(m.Run())
 }
