@@ -268,10 +268,7 @@ func testSeveralNodes(t *testing.T, w *world) {
 	within(t, quickly, "one half", gives(w.rome, w.milan, "milan", "5"))
 	within(t, quickly, "the other half", gives(w.rome, w.milan, "milan-2", "5"))
 	wants(t, w.rome, "milan", corev1beta1.PeeringYes, corev1beta1.CapacityRequest{Resources: asking("10", "20Gi")})
-	within(t, quickly, "the second one's vkubelet is gone", func(ctx context.Context) error {
-		return absent(w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan-2", metav1.GetOptions{}))
-	})
-	(*w.rome.VKubelet("milan-2")).Kill()
+	vkubeletGoes(t, w.rome, quickly, tenantOfMilan, "milan-2")
 	within(t, quickly, "all of it", gives(w.rome, w.milan, "milan", "10"))
 	within(t, quickly, "the second offer is gone on both sides", func(ctx context.Context) error {
 		for s, peer := range map[*site.Site]string{w.rome: "milan", w.milan: "rome"} {
@@ -385,10 +382,7 @@ func testWithdrawn(t *testing.T, w *world) {
 		return err
 	})
 	within(t, quickly, "the refusal shows at home", requestIs(w.rome, "milan", sharingv1alpha1.RequestRefused, "NotAllowed"))
-	within(t, time.Minute, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
-		return absent(w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan", metav1.GetOptions{}))
-	})
-	(*w.rome.VKubelet("milan")).Kill()
+	vkubeletGoes(t, w.rome, time.Minute, tenantOfMilan, "milan")
 	within(t, quickly, "the consumer's record", tells(w.rome, "milan", corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused"))
 	within(t, quickly, "the provider's record", tells(w.milan, "rome", corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, "NotAllowed"))
 	within(t, quickly, "no pod is left there", w.runningThere("shop-rome", 0))
@@ -421,10 +415,7 @@ func testBothNegotiate(t *testing.T, w *world) {
 		"rome request liqo-tenant-milan/milan", "rome request liqo-tenant-milan/rome",
 	}, names)
 	wants(t, w.milan, "rome", corev1beta1.PeeringNo, corev1beta1.CapacityRequest{})
-	within(t, quickly, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
-		return absent(w.milan.Client().AppsV1().Deployments(tenantOfRome).Get(ctx, "vk-rome", metav1.GetOptions{}))
-	})
-	(*w.milan.VKubelet("rome")).Kill()
+	vkubeletGoes(t, w.milan, quickly, tenantOfRome, "rome")
 	within(t, quickly, "what milan has asked for is gone", func(ctx context.Context) error {
 		left := slices.DeleteFunc(slices.Collect(maps.Keys(w.negotiated(t))), func(name string) bool {
 			return slices.Contains([]string{
@@ -445,10 +436,7 @@ func testBothNegotiate(t *testing.T, w *world) {
 func testNotWanted(t *testing.T, w *world) {
 	ctx := t.Context()
 	wants(t, w.rome, "milan", corev1beta1.PeeringNo, corev1beta1.CapacityRequest{})
-	within(t, time.Minute, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
-		return absent(w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan", metav1.GetOptions{}))
-	})
-	(*w.rome.VKubelet("milan")).Kill()
+	vkubeletGoes(t, w.rome, time.Minute, tenantOfMilan, "milan")
 	within(t, quickly, "all but a quota of nothing is gone", func(ctx context.Context) error {
 		left := slices.Sorted(maps.Keys(w.negotiated(t)))
 		if !slices.Equal(left, []string{"milan quota liqo-tenant-rome/milan", "rome quota liqo-tenant-milan/rome"}) {
@@ -493,10 +481,7 @@ func TestNegotiationByHand(t *testing.T) {
 	require.NoError(t, w.rome.StartVKubelet(ctx, tenantOfMilan, "milan"))
 	within(t, quickly, "no more than the limit", gives(w.rome, w.milan, "milan", "8"))
 	require.NoError(t, w.says(w.milan, []string{"offer", "revoke", "milan", "-n", tenantOfRome}, 0, "taken back")(ctx))
-	within(t, time.Minute, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
-		return absent(w.rome.Client().AppsV1().Deployments(tenantOfMilan).Get(ctx, "vk-milan", metav1.GetOptions{}))
-	})
-	(*w.rome.VKubelet("milan")).Kill()
+	vkubeletGoes(t, w.rome, time.Minute, tenantOfMilan, "milan")
 	within(t, quickly, "the offer waits for approval again", offerIs(w.milan, "rome", "milan", func(o *sharingv1alpha1.ResourceOffer) bool {
 		return !o.Spec.Approved && o.Spec.WithdrawalTimestamp == nil && o.Status.VirtualNode == ""
 	}))

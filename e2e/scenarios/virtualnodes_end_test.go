@@ -19,10 +19,7 @@ func testLastNodeDeleted(t *testing.T, w *world) {
 	ctx := t.Context()
 	begin := time.Now()
 	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "milan", metav1.DeleteOptions{}))
-	within(t, 30*time.Second, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
-		return absent(w.rome.Client().AppsV1().Deployments(tenant).Get(ctx, "vk-milan", metav1.GetOptions{}))
-	})
-	(*w.rome.VKubelet("milan")).Kill()
+	vkubeletGoes(t, w.rome, 30*time.Second, tenant, "milan")
 	within(t, soon, "the virtual node is gone", w.virtualNodeGone("milan"))
 	t.Logf("virtual node gone after %s", time.Since(begin).Round(time.Millisecond))
 	w.nothingLeft(t, "milan")

@@ -299,11 +299,7 @@ func testDrained(t *testing.T, w *world) {
 	})
 	// The deadline counts from a time that the API server gives in whole seconds.
 	require.Greater(t, time.Since(begin), drainTimeout-time.Second, "it held until the deadline")
-	within(t, 30*time.Second, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
-		return absent(w.rome.Client().AppsV1().Deployments(tenant).Get(ctx, "vk-second", metav1.GetOptions{}))
-	})
-	// The process of the simulated tier goes as the Deployment's pods do.
-	(*w.rome.VKubelet("second")).Kill()
+	vkubeletGoes(t, w.rome, 30*time.Second, tenant, "second")
 	within(t, soon, "the virtual node is gone", w.virtualNodeGone("second"))
 	t.Logf("virtual node with a budget that holds, gone after %s; the deadline is %s", time.Since(begin).Round(time.Millisecond), drainTimeout)
 	w.nothingLeft(t, "second")
@@ -382,10 +378,7 @@ func testNodeDeletedWhileAway(t *testing.T, w *world) {
 	within(t, soon, "third is NotReady", func(ctx context.Context) error { return w.rome.WaitVirtualNode(ctx, "third", corev1.ConditionFalse) })
 	begin := time.Now()
 	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "third", metav1.DeleteOptions{}))
-	within(t, drainTimeout+drainForceAfter+20*time.Second, "the vkubelet's Deployment is gone", func(ctx context.Context) error {
-		return absent(w.rome.Client().AppsV1().Deployments(tenant).Get(ctx, "vk-third", metav1.GetOptions{}))
-	})
-	(*w.rome.VKubelet("third")).Kill()
+	vkubeletGoes(t, w.rome, drainTimeout+drainForceAfter+20*time.Second, tenant, "third")
 	within(t, soon, "the virtual node is gone", w.virtualNodeGone("third"))
 	t.Logf("virtual node with its provider away, gone after %s; the deadlines are %s and %s", time.Since(begin).Round(time.Millisecond), drainTimeout, drainForceAfter)
 	w.nothingLeft(t, "third")

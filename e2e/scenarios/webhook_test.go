@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -50,25 +52,26 @@ func (h *warned) take() []string {
 func unruled(t *testing.T, s *site.Site) {
 	t.Helper()
 	configurations := s.Client().AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	have, err := configurations.Get(t.Context(), "liqod", metav1.GetOptions{})
-	require.NoError(t, err)
-	rules := have.Webhooks
-	have.Webhooks = nil
-	_, err = configurations.Update(t.Context(), have, metav1.UpdateOptions{})
+	exchange := func(ctx context.Context, next []admissionregistrationv1.ValidatingWebhook) (before []admissionregistrationv1.ValidatingWebhook, err error) {
+		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			have, err := configurations.Get(ctx, "liqod", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			before, have.Webhooks = have.Webhooks, next
+			_, err = configurations.Update(ctx, have, metav1.UpdateOptions{})
+			return err
+		})
+		return before, err
+	}
+	rules, err := exchange(t.Context(), nil)
 	require.NoError(t, err)
 	within(t, soon, "the rules are off", func(ctx context.Context) error { return tryOwnID(ctx, s) })
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), soon)
 		defer cancel()
-		require.NoError(t, lab.Eventually(ctx, func(ctx context.Context) error {
-			have, err := configurations.Get(ctx, "liqod", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			have.Webhooks = rules
-			_, err = configurations.Update(ctx, have, metav1.UpdateOptions{})
-			return err
-		}))
+		_, err := exchange(ctx, rules)
+		require.NoError(t, err)
 		require.NoError(t, lab.Eventually(ctx, func(ctx context.Context) error { return ruled(ctx, s) }))
 	})
 }

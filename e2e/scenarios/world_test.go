@@ -14,9 +14,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/apply"
 )
 
 // world is a consumer, rome, that uses a provider, milan.
@@ -146,4 +149,22 @@ func within(t *testing.T, patience time.Duration, what string, cond func(context
 	took := time.Since(begin)
 	t.Logf("%s: %s", what, took.Round(time.Millisecond))
 	return took
+}
+
+// vkubeletGoes waits until a vkubelet's Deployment is gone. Its process goes as the pods of
+// the Deployment would: after that is deleted, and before it is gone.
+func vkubeletGoes(t *testing.T, s *site.Site, patience time.Duration, namespace, node string) {
+	t.Helper()
+	look := func(ctx context.Context) (*appsv1.Deployment, error) {
+		return s.Client().AppsV1().Deployments(namespace).Get(ctx, "vk-"+node, metav1.GetOptions{})
+	}
+	within(t, patience, "the vkubelet's Deployment is deleted", func(ctx context.Context) error {
+		d, err := look(ctx)
+		if err == nil && d.DeletionTimestamp == nil {
+			return fmt.Errorf("Deployment %s stands", d.Name)
+		}
+		return apply.IgnoreNotFound(err)
+	})
+	(*s.VKubelet(node)).Kill()
+	within(t, soon, "it is gone", func(ctx context.Context) error { return absent(look(ctx)) })
 }
