@@ -244,9 +244,12 @@ func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
 	var gone L
 	v.left = left && v.local == gone
 	there := loop.Key{Namespace: st.space.remote, Name: r.remoteName(key.Name, scope.ObjectOptions)}
-	var none R
-	cached := get[R](st.remote, there)
-	v.have, _ = r.written.Latest(there, cached, cached != none)
+	// What has the name in the provider may stand for another object: that one decides.
+	if r.localName(there.Name, scope.ObjectOptions) == key.Name {
+		var none R
+		cached := get[R](st.remote, there)
+		v.have, _ = r.written.Latest(there, cached, cached != none)
+	}
 	w, err := r.wishFor(v.local, scope)
 	if err != nil {
 		return err

@@ -254,3 +254,15 @@ func TestSlicesSurviveACacheWithoutTheirService(t *testing.T) {
 	s.start(t)
 	s.silent(t)
 }
+
+// A ConfigMap with the name that the root CA has in the provider leaves that one alone.
+func TestTheRootCAsNameIsItsOwn(t *testing.T) {
+	s := newShared(&corev1.ConfigMap{ObjectMeta: in("kube-root-ca.crt"), Data: map[string]string{"ca.crt": "x"}})
+	s.start(t)
+	s.requireWritten(t, "create configmaps")
+	same := &corev1.ConfigMap{ObjectMeta: in("kube-root-ca.crt.rome")}
+	require.NoError(t, s.home.Tracker().Add(same))
+	s.silent(t)
+	require.NoError(t, s.home.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("configmaps"), "shop", same.Name))
+	s.silent(t)
+}
