@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -447,4 +448,21 @@ func TestRefusalIsTold(t *testing.T) {
 	require.Empty(t, r.events.Events, "told once")
 	refuse = false
 	eventually(t, func() bool { return r.there(t, "app") != nil }, "and made when it may be")
+}
+
+func TestRefusalOfAChangeIsToldOnce(t *testing.T) {
+	r := newRig()
+	var allowed atomic.Bool
+	r.remote.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return !allowed.Load(), nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "app", nil)
+	})
+	r.offload(t, "shop")
+	r.add(r.remote.Tracker(), forged(local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "old" })))
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireEvent(t, "FailedReflection", "cluster milan refuses it")
+	eventually(t, func() bool { return len(writesOf(r.remote)) > 2 }, "tried again")
+	require.Empty(t, r.events.Events, "told once")
+	allowed.Store(true)
+	eventually(t, func() bool { return r.there(t, "app").Data["a"] == "1" }, "and made when it may be")
 }

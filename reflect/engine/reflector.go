@@ -275,14 +275,14 @@ func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) err
 		return loop.After(forgotten)
 	}
 	do, merged := r.plan(v.have, w.want)
-	if do != create { // a create finds out more
+	if do != create && do != update { // these find out more
 		r.tell(v, w.reason, w.message, false)
 	}
 	switch do {
 	case create:
 		return r.create(ctx, v, w)
 	case update:
-		return r.update(ctx, v, merged)
+		return r.update(ctx, v, w, merged)
 	case replace:
 		r.log.Info("object made anew: what has changed is immutable", zap.Stringer("key", v.key))
 		return r.delete(ctx, v.scope, v.have)

@@ -78,11 +78,12 @@ func (r *kindLoop[L, R]) taken(ctx context.Context, v view[L, R], name string) (
 	return true, loop.After(takenRetry)
 }
 
-func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], merged R) error {
+func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], merged R) error {
 	written, err := r.send(ctx, v, merged)
 	switch {
 	case err == nil:
 		r.written.Wrote(written)
+		r.tell(v, w.reason, w.message, false)
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return loop.After(staleRetry) // it has changed, another object has the name, or none
