@@ -82,7 +82,11 @@ func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 		remotes: recent.New[*corev1.PersistentVolumeClaim](cfg.Clock),
 		volumes: recent.New[*corev1.PersistentVolume](cfg.Clock),
 	}
-	c.loop = loop.New(loop.Config{Name: "claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
+	c.loop = loop.New(loop.Config{
+		Name: "claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer,
+		// The twins may be known before the loop runs.
+		Beside: func() []loop.Key { return c.keys(corev1.NamespaceAll) },
+	})
 	if _, err := c.loop.Watch(cfg.Volumes.Informer(), claimOf); err != nil {
 		return nil, err
 	}

@@ -65,20 +65,14 @@ func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
 		}
 		return s.gate
 	}
-	core, own := informers.NewSharedInformerFactory(s.home, 0), externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
-	claims, err := NewClaims(ClaimsConfig{
-		Home: s.home, Remote: s.remote, Volumes: core.Core().V1().PersistentVolumes(),
-		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
-		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
-		Gate: gate, Verify: func(context.Context) error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
-		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 2,
-	})
-	require.NoError(t, err)
+	claims, start := s.newClaims(t, gate)
 	ctx, cancel := context.WithCancel(t.Context())
-	core.Start(ctx.Done())
-	own.Start(ctx.Done())
-	core.WaitForCacheSync(ctx.Done())
-	own.WaitForCacheSync(ctx.Done())
+	for _, f := range start {
+		f.Start(ctx.Done())
+	}
+	eventually(t, func() bool {
+		return claims.cfg.Volumes.Informer().HasSynced() && claims.cfg.NamespaceMaps.Informer().HasSynced()
+	}, "what every namespace needs is known")
 	done := make(chan error, 1)
 	go func() { done <- claims.Run(ctx) }()
 	stopped := false
@@ -98,6 +92,21 @@ func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
 		claims.Resync()
 	}
 	return stop
+}
+
+// newClaims returns a Claims that has not been run, and the factories that it watches by.
+func (s *site) newClaims(t *testing.T, gate func() error) (*Claims, []interface{ Start(<-chan struct{}) }) {
+	t.Helper()
+	core, own := informers.NewSharedInformerFactory(s.home, 0), externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
+	claims, err := NewClaims(ClaimsConfig{
+		Home: s.home, Remote: s.remote, Volumes: core.Core().V1().PersistentVolumes(),
+		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
+		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
+		Gate: gate, Verify: func(context.Context) error { return s.gate }, Transform: func(o any) (any, error) { return o, nil },
+		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 2,
+	})
+	require.NoError(t, err)
+	return claims, []interface{ Start(<-chan struct{}) }{core, own}
 }
 
 // watches reports whether claims are watched.
@@ -246,6 +255,28 @@ func TestRestartAtEachStepWritesNothingTwice(t *testing.T) {
 			s.nothingWritten(t)
 		})
 	}
+}
+
+// The claims of a namespace may be known before the volumes are.
+func TestClaimsThatAreKnownFirstAreProvisioned(t *testing.T) {
+	s := storageSite(t, fast)
+	s.add(s.home.Tracker(), claimAt("milan"))
+	claims, start := s.newClaims(t, func() error { return nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	start[1].Start(ctx.Done())
+	done := make(chan error, 1)
+	go func() { done <- claims.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	eventually(t, func() bool {
+		tw := claims.twin("shop")
+		return tw != nil && tw.synced()
+	}, "the claims are known")
+	require.Never(t, func() bool { return s.claimThere(t) != nil }, 300*time.Millisecond, 10*time.Millisecond)
+	start[0].Start(ctx.Done())
+	eventually(t, func() bool { return s.claimThere(t) != nil }, "the claim is in the provider")
 }
 
 func TestClaimsOfOthersAreLeft(t *testing.T) {

@@ -137,8 +137,14 @@ func (c *Claims) closeTwins() {
 
 // enqueue looks at all claims of a namespace, or of every one.
 func (c *Claims) enqueue(namespace string) {
+	for _, key := range c.keys(namespace) {
+		c.loop.Wake(key)
+	}
+}
+
+// keys are those of all claims that are known of a namespace, or of every one.
+func (c *Claims) keys(namespace string) (keys []loop.Key) {
 	c.mu.Lock()
-	var keys []loop.Key
 	for local, t := range c.twins {
 		if namespace != corev1.NamespaceAll && namespace != local {
 			continue
@@ -159,7 +165,5 @@ func (c *Claims) enqueue(namespace string) {
 			}
 		}
 	}
-	for _, key := range keys {
-		c.loop.Wake(key)
-	}
+	return keys
 }
