@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -120,7 +121,8 @@ func (c *Claims) Run(ctx context.Context) error {
 		AddFunc: func(any) { c.Resync() },
 		UpdateFunc: func(before, after any) {
 			b, a := before.(*offloadingv1beta1.VirtualNode), after.(*offloadingv1beta1.VirtualNode)
-			if b.Generation != a.Generation || (b.DeletionTimestamp == nil) != (a.DeletionTimestamp == nil) {
+			if b.Generation != a.Generation || (b.DeletionTimestamp == nil) != (a.DeletionTimestamp == nil) ||
+				!equality.Semantic.DeepEqual(b.Status.NotReflected, a.Status.NotReflected) {
 				c.Resync()
 			}
 		},

@@ -279,6 +279,25 @@ func TestClaimsThatAreKnownFirstAreProvisioned(t *testing.T) {
 	eventually(t, func() bool { return s.claimThere(t) != nil }, "the claim is in the provider")
 }
 
+// The lists of what stays at home are live for claims, too.
+func TestSkipListsOfClaimsAreLive(t *testing.T) {
+	s := storageSite(t, fast)
+	s.add(s.home.Tracker(), claimAt("milan", func(c *corev1.PersistentVolumeClaim) { c.Labels = map[string]string{"private": "1"} }))
+	s.startClaims(t)
+	eventually(t, func() bool { return s.volume(t, "claim-1") != nil }, "the volume comes")
+	require.Contains(t, s.claimThere(t).Labels, "private")
+	s.home.ClearActions()
+	s.remote.ClearActions()
+	s.nothingWritten(t)
+	vns := s.homeLiqod.OffloadingV1beta1().VirtualNodes(tenant)
+	vn, err := vns.Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	vn.Status.NotReflected = &offloadingv1beta1.NotReflected{Labels: []string{"private"}}
+	_, err = vns.UpdateStatus(t.Context(), vn, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool { return s.claimThere(t).Labels["private"] == "" }, "the label stays here")
+}
+
 func TestClaimsOfOthersAreLeft(t *testing.T) {
 	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
 		"another node": func(c *corev1.PersistentVolumeClaim) { c.Annotations[selectedNodeAnnotation] = "worker-1" },
