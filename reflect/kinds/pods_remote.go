@@ -22,24 +22,46 @@ import (
 // fieldManager is the name under which this package writes.
 const fieldManager = "liqod-vkubelet"
 
+// reasonUpdateRefused is the reason of events about changes of pods that the provider refuses.
+const reasonUpdateRefused = "UpdateRefused"
+
 // reflect keeps the ShadowPod as the local pod asks, and the local status as the
-// provider's pod says.
+// provider's pod says, whatever the provider refuses of the former.
 func (p *Pods) reflect(ctx context.Context, v view) error {
-	if want, differs := forge.UpdateShadowPod(v.shadow, v.local, p.options(v)); differs {
-		written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
-		if err != nil {
-			return fmt.Errorf("updating the ShadowPod: %w", err)
-		}
-		p.shadows.Wrote(written)
+	err := p.carry(ctx, v)
+	if err != nil && !isRefusal(err) {
+		return err
 	}
-	p.tellNotCarried(v)
-	return p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote))
+	p.tellNotCarried(v, err)
+	return errors.Join(p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote)), err)
 }
 
-// tellNotCarried tells, once, of a change of a pod that runs which the provider refuses.
-// A pod that does not run says so in its status.
-func (p *Pods) tellNotCarried(v view) {
+// carry writes what has changed in the local pod into its ShadowPod.
+func (p *Pods) carry(ctx context.Context, v view) error {
+	want, differs := forge.UpdateShadowPod(v.shadow, v.local, p.options(v))
+	if !differs {
+		return nil
+	}
+	written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return fmt.Errorf("updating the ShadowPod: %w", err)
+	}
+	p.shadows.Wrote(written)
+	return nil
+}
+
+// isRefusal reports whether the provider's API server does not accept what is written.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// tellNotCarried tells, once, of a change which the provider refuses: of its ShadowPod, for
+// the reason in refused, or of a pod that runs. One that does not run says so in its status.
+func (p *Pods) tellNotCarried(v view, refused error) {
 	reason, what := notCarried(v)
+	if refused != nil {
+		reason, what = reasonUpdateRefused, refused.Error()
+	}
 	p.mu.Lock()
 	news := p.told[v.local.UID] != what
 	if what == "" {
@@ -111,7 +133,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, "TwinNamespaceTerminating",
 			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(namespaceRetry))
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	case isRefusal(err):
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, offloadingv1beta1.ReasonPodRefused,
 			fmt.Sprintf("cluster %s refuses the ShadowPod: %v", p.cfg.Destination, err))),
 			fmt.Errorf("creating the ShadowPod: %w", err))

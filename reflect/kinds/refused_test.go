@@ -1,13 +1,18 @@
 package kinds
 
 import (
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -37,6 +42,26 @@ func TestRefusedChangeIsToldOnce(t *testing.T) {
 	s.idle(t, "shop")
 	refuse(metav1.ConditionFalse, "the image may not run here")
 	require.Contains(t, <-s.events.Events, "the image may not run here")
+}
+
+// What a provider refuses of a change keeps nothing else from coming home.
+func TestStatusComesHomeThoughAChangeIsRefused(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(func(p *corev1.Pod) { p.Labels["tier"] = "web" }))
+	s.there(localPod(), true, running)
+	var allowed atomic.Bool
+	s.remoteLiqod.PrependReactor("update", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return !allowed.Load(), nil, apierrors.NewForbidden(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods").GroupResource(), "web", errors.New("no such labels here"))
+	})
+	s.start(t)
+	eventually(t, func() bool { return s.local(t).Status.Phase == corev1.PodRunning }, "its status is known here")
+	require.Contains(t, <-s.events.Events, "no such labels here")
+	tries := func() int { return len(writes(s.remoteLiqod.Actions())) }
+	eventually(t, func() bool { return tries() > 2 }, "tried again")
+	require.Empty(t, s.events.Events, "told once")
+	allowed.Store(true)
+	eventually(t, func() bool { return s.shadow(t).Labels["tier"] == "web" }, "and made when it may be")
 }
 
 func TestDebugContainersAreCarriedUntilTheyBegin(t *testing.T) {
