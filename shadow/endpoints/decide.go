@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,6 +95,9 @@ func decide(f facts) action {
 	case replaces(f.want, f.slice):
 		return action{verb: deleteSlice, keep: true}
 	case len(changes(f.want, f.slice)) > 0 && !f.kept:
+		if f.now.Before(f.notBefore) && f.outlives() {
+			return action{verb: deleteSlice, keep: true, after: f.notBefore.Sub(f.now)}
+		}
 		return f.try(updateSlice)
 	default:
 		return f.accepted(nothing)
@@ -136,6 +140,14 @@ func (f facts) try(v verb) action {
 		return action{verb: nothing, keep: true, after: f.notBefore.Sub(f.now)}
 	}
 	return f.accepted(v)
+}
+
+// outlives reports whether endpoints count as ready of a consumer that does not count as
+// well: what cannot be turned off is taken away.
+func (f facts) outlives() bool {
+	return !readApplied(f.want).Well && slices.ContainsFunc(f.slice.Endpoints, func(e discoveryv1.Endpoint) bool {
+		return e.Conditions.Ready == nil || *e.Conditions.Ready
+	})
 }
 
 // accepted is about an EndpointSlice that is, or can be, as wanted.

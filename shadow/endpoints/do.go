@@ -92,7 +92,7 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 		return e.wrote(ctx, f, a, made)
 	case apierrors.IsNotFound(err):
 		return nil // its going is an event of its own
-	case apierrors.IsInvalid(err):
+	case apierrors.IsInvalid(err), refusal(err) && f.outlives():
 		// What stands there is out of date for good, and would not follow the peer's health.
 		if err := e.delete(ctx, f.slice); err != nil {
 			return err

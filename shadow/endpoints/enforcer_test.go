@@ -269,6 +269,34 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 	require.Nil(t, r.slice())
 }
 
+// What the API server does not let be turned off does not stay on for a consumer that is down.
+func TestRefusedWhileTheConsumerIsDown(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, testName, nil)
+	t.Run("the change that turns them off", func(t *testing.T) {
+		r := newRig(t, newShadow())
+		require.Equal(t, []string{"create"}, r.settle())
+		r.refuse["update"], r.refuse["create"] = forbidden, forbidden
+		r.peer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
+		require.Equal(t, []string{"update", "delete", "status"}, r.settle())
+		require.Nil(t, r.slice())
+	})
+	t.Run("an earlier change", func(t *testing.T) {
+		r := newRig(t, newShadow())
+		require.Equal(t, []string{"create"}, r.settle())
+		r.refuse["update"], r.refuse["create"] = forbidden, forbidden
+		r.changeShadow(endpointsOf(at("10.100.1.6")))
+		require.Equal(t, []string{"update", "status"}, r.settle())
+		require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+		r.peer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
+		require.Equal(t, []string{"delete"}, r.settle(), "not when the next try is due, but at once")
+		require.Nil(t, r.slice())
+		delete(r.refuse, "create")
+		r.clock.SetTime(testTime().Add(time.Hour))
+		require.Equal(t, []string{"create", "status"}, r.settle())
+		require.Equal(t, []string{"-10.100.1.6"}, r.ready())
+	})
+}
+
 func TestAdmissionIsNotFought(t *testing.T) {
 	r := newRig(t, newShadow(endpointsOf(discoveryv1.Endpoint{Addresses: []string{"10.100.1.5"}, Zone: new("z")})))
 	r.admit = func(s *discoveryv1.EndpointSlice) {
