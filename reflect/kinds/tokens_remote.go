@@ -20,7 +20,7 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 		return loop.After(namespaceRetry)
 	}
 	if v.secret != nil && !fixed(v.secret) {
-		return t.patch(ctx, v.secret, want)
+		return t.patch(ctx, v, want)
 	}
 	if v.secret != nil {
 		if err := t.remove(ctx, v.secret); err != nil {
@@ -42,12 +42,17 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 		return errors.Join(ignoreGone(err), loop.After(staleRetry)) // the cache is behind
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return loop.After(namespaceRetry)
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		t.tell(v.users, fmt.Sprintf("cluster %s refuses the Secret with the pod's token: %v", t.pods.cfg.Destination, err))
-		return fmt.Errorf("creating the Secret with a token: %w", err)
 	default:
-		return fmt.Errorf("creating the Secret with a token: %w", err)
+		return t.notWritten(v, err)
 	}
+}
+
+// notWritten tells the pods what the provider refuses; it is tried again.
+func (t *tokens) notWritten(v tokenView, err error) error {
+	if isRefusal(err) {
+		t.tell(v.users, fmt.Sprintf("cluster %s refuses the Secret with the pod's token: %v", t.pods.cfg.Destination, err))
+	}
+	return fmt.Errorf("writing the Secret with a token: %w", err)
 }
 
 // fixed reports whether somebody has made a Secret such that its content cannot change.
@@ -56,7 +61,8 @@ func fixed(s *corev1.Secret) bool {
 }
 
 // patch replaces the token in a Secret. What others have added to it stays.
-func (t *tokens) patch(ctx context.Context, have, want *corev1.Secret) error {
+func (t *tokens) patch(ctx context.Context, v tokenView, want *corev1.Secret) error {
+	have := v.secret
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": have.UID, "labels": want.Labels, "annotations": want.Annotations},
 		"data":     want.Data,
@@ -69,7 +75,7 @@ func (t *tokens) patch(ctx context.Context, have, want *corev1.Secret) error {
 		return loop.After(staleRetry) // the cache is behind
 	}
 	if err != nil {
-		return fmt.Errorf("writing the Secret with a token: %w", err)
+		return t.notWritten(v, err)
 	}
 	t.secrets.Wrote(written)
 	return nil

@@ -407,6 +407,21 @@ func TestRefusedTokensAreTold(t *testing.T) {
 	})
 }
 
+func TestRefusedRefreshIsTold(t *testing.T) {
+	inTokenSite(t, func(s *tokenSite) {
+		s.add(s.home.Tracker(), cashier("a"))
+		s.run()
+		s.settle(time.Minute)
+		s.requireToken(s.tokenName(cashier("a")), "token-1")
+		s.remote.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), "token", errors.New("no tokens here"))
+		})
+		s.settle(55 * time.Minute)
+		s.requireEvent("FailedSATokensReflection", "cluster milan refuses", "no tokens here")
+		s.requireQuiet()
+	})
+}
+
 func TestTokensOfOthersAreNotTouched(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in   func(*tokenSite) *fake.Clientset
