@@ -203,6 +203,18 @@ func TestLedgerOrder(t *testing.T) {
 	require.Zero(t, b.report()[0].Waiting)
 }
 
+// TestLedgerRoomOfALostPod: not even who has waited for longer takes it.
+func TestLedgerRoomOfALostPod(t *testing.T) {
+	b := newBook(t, "1")
+	lost := b.small("lost", "600m")
+	b.seen(lost)
+	require.Equal(t, offloadingv1beta1.ReasonQuotaExceeded, b.admits(asks("old", "700m", time.Hour)).reason)
+	require.Empty(t, b.gone(lost, true))
+	require.Empty(t, b.admits(asks("lost", "600m", 0)).reason)
+	require.Equal(t, "600m", b.used())
+	require.Equal(t, []loop.Key{keyOf("old")}, b.refused(origin, keyOf("lost")))
+}
+
 func TestLedgerResize(t *testing.T) {
 	b := newBook(t, "1")
 	pod := b.small("a", "500m")

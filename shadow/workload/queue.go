@@ -26,6 +26,8 @@ type ask struct {
 	need, total corev1.ResourceList
 	// resize: the pod runs; who waits for this keeps nobody else waiting.
 	resize bool
+	// kept: a lost pod has left the room for it, which is nobody else's.
+	kept bool
 	// foreseen says that need is what the API server is expected to make of the pod, tried
 	// that it was asked.
 	foreseen, tried bool
@@ -61,6 +63,7 @@ func (l *ledger) admit(w ask) (verdict, []loop.Key) {
 			r.tried = r.tried || w.tried
 			return verdict{tried: r.tried}, nil
 		}
+		w.kept = r.kept && r.shadow == w.shadow && len(quota.More(w.need, r.need)) == 0
 		// Judged anew with its room free. What may be there already counts no less than that.
 		if sent = r.sent; !sent.IsZero() {
 			w.need = quota.Max(r.need, w.need)
@@ -161,7 +164,7 @@ func (l *ledger) judge(a *account, w *ask) verdict {
 		return noRoom(w, "its quota has no room left ("+a.bound.Tell(short, w.total)+")")
 	}
 	for _, other := range a.waiting {
-		if !older(&other.ask, w) {
+		if w.kept || !older(&other.ask, w) {
 			break
 		}
 		if other.key != w.key && l.holds(a, &other.ask) {
