@@ -384,8 +384,10 @@ func foreignPod(remote, local *corev1.Pod) bool {
 	return remote != nil && remote.Labels[offloadingv1beta1.LocalPodUIDLabel] != string(local.UID)
 }
 
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+func ended(pod *corev1.Pod) bool { return over(pod.Status.Phase) }
+
+func over(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
 // readiness is what a Node says of itself; Unknown is what the node controller says of one

@@ -124,6 +124,10 @@ func (p *Pods) terminate(ctx context.Context, v view) error {
 	if p.locals.WasDeleted(v.local.UID) {
 		return nil // released already: the cache is about to show it
 	}
+	if v.shadow != nil && over(v.shadow.Status.Phase) && !ended(v.local) {
+		// How it ended may be known to the ShadowPod alone, which is about to go.
+		return p.patchStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote)) // the change wakes us
+	}
 	if v.shadow != nil || v.remote != nil {
 		if err := p.withdraw(ctx, v, v.local.UID, remainingGrace(v.local, p.now().Unix())); err != nil {
 			return err

@@ -444,6 +444,34 @@ func TestDeletion(t *testing.T) {
 	require.InDelta(t, 30, *options.GracePeriodSeconds, 2)
 }
 
+// TestDeletionAfterAnEndThatOnlyTheShadowPodKnows: the provider's pod was removed there after
+// it had ended, and the local one deleted, while no vkubelet ran.
+func TestDeletionAfterAnEndThatOnlyTheShadowPodKnows(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running, never, deleting))
+	s.there(localPod(never), false)
+	shadow := s.shadow(t)
+	shadow.Status.Phase = corev1.PodSucceeded
+	shadow.Status.PodStatus = &corev1.PodStatus{Phase: corev1.PodSucceeded, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "c", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}},
+	}}}
+	require.NoError(t, s.remoteLiqod.Tracker().Update(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"), shadow, "shop-rome"))
+	var last corev1.PodStatus
+	s.home.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		pod, err := s.home.Tracker().Get(a.GetResource(), "shop", "web")
+		if err == nil {
+			last = pod.(*corev1.Pod).Status
+		}
+		return false, nil, err
+	})
+	s.start(t)
+	eventually(t, func() bool { return slices.Contains(writes(s.home.Actions()), "delete pods") }, "it is released")
+	require.Equal(t, []string{"delete shadowpods"}, writes(s.remoteLiqod.Actions()))
+	require.Equal(t, corev1.PodSucceeded, last.Phase)
+	require.Equal(t, "Completed", last.ContainerStatuses[0].State.Terminated.Reason)
+}
+
 func TestDeletedWhileAway(t *testing.T) {
 	s := newSite()
 	s.offload("shop")
