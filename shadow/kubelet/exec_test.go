@@ -9,11 +9,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/client-go/rest"
 	clientportforward "k8s.io/client-go/tools/portforward"
@@ -255,6 +257,7 @@ type echo struct{}
 
 func (echo) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
 	if port != 8080 {
+		time.Sleep(5 * time.Millisecond) // one that answers at once may do so ahead of its own reply to the stream
 		return fmt.Errorf("port %d is closed", port)
 	}
 	typed := make([]byte, 5)
@@ -287,17 +290,51 @@ func TestPortForwardEndToEnd(t *testing.T) {
 	}
 }
 
-// forward sends hello to a port of the pod and returns the answer.
-func (r *rig) forward(t *testing.T, port string) string {
+// TestPortForwardRefused: what the provider says of a port that is closed is heard, though
+// it ends the connection with the same breath.
+func TestPortForwardRefused(t *testing.T) {
+	rig := newRig(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			http.Error(w, "no WebSocket here", http.StatusBadGateway)
+			return
+		}
+		portforward.ServePortForward(w, r, echo{}, "", "", &portforward.V4Options{}, time.Minute, time.Minute, portforward.SupportedProtocols)
+	}))
+	conn, _, err := rig.dialer(t).Dial(portforward.ProtocolV1Name)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	for i := range 50 {
+		headers := http.Header{}
+		headers.Set(portforward.PortHeader, "9")
+		headers.Set(portforward.PortForwardRequestIDHeader, strconv.Itoa(i))
+		headers.Set(portforward.StreamType, portforward.StreamTypeError)
+		said, err := conn.CreateStream(headers)
+		require.NoError(t, err)
+		headers.Set(portforward.StreamType, portforward.StreamTypeData)
+		_, err = conn.CreateStream(headers)
+		require.NoError(t, err)
+		message, err := io.ReadAll(said)
+		require.NoError(t, err)
+		require.Contains(t, string(message), "port 9 is closed")
+	}
+}
+
+// dialer connects to the pod's port-forward over SPDY.
+func (r *rig) dialer(t *testing.T) httpstream.Dialer {
 	t.Helper()
 	config := &rest.Config{Host: r.url, BearerToken: "good", TLSClientConfig: rest.TLSClientConfig{CAData: []byte(r.ca.pem)}}
 	transport, upgrader, err := spdy.RoundTripperFor(config)
 	require.NoError(t, err)
 	target, err := url.Parse(r.url + "/portForward/shop/web")
 	require.NoError(t, err)
-	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", target)
+	return spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", target)
+}
+
+// forward sends hello to a port of the pod and returns the answer.
+func (r *rig) forward(t *testing.T, port string) string {
+	t.Helper()
 	stop, ready := make(chan struct{}), make(chan struct{})
-	forwarder, err := clientportforward.New(dialer, []string{"0:" + port}, stop, ready, io.Discard, io.Discard)
+	forwarder, err := clientportforward.New(r.dialer(t), []string{"0:" + port}, stop, ready, io.Discard, io.Discard)
 	require.NoError(t, err)
 	over := make(chan error, 1)
 	go func() { over <- forwarder.ForwardPorts() }()

@@ -7,12 +7,21 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"k8s.io/client-go/rest"
 	clientportforward "k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
+)
+
+const (
+	// lastWord is how long after the end of a connection the provider may still say why. It
+	// says so, or that it will not, in the same moment.
+	lastWord = time.Second
+	// longestRefusal bounds that in bytes. A peer may send anything.
+	longestRefusal = 32 << 10
 )
 
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
@@ -85,17 +94,29 @@ func (f *forwarder) copy(ctx context.Context, conn httpstream.Connection, data, 
 		_ = data.Close() // the provider learns that no more comes
 	}()
 	go func() {
-		message, _ := io.ReadAll(errorStream)
+		message, _ := io.ReadAll(io.LimitReader(errorStream, longestRefusal))
 		refused <- string(message)
 	}()
+	var (
+		over <-chan struct{} = received
+		late <-chan time.Time
+	)
 	for {
 		select {
 		case message := <-refused:
 			if message != "" {
 				return fmt.Errorf("the provider says: %s", message)
 			}
+			if over == nil {
+				return nil
+			}
 			refused = nil // it will say nothing; data may still come
-		case <-received:
+		case <-over:
+			if refused == nil {
+				return nil
+			}
+			over, late = nil, time.After(lastWord) // why it ended may be on its way
+		case <-late:
 			return nil
 		case <-conn.CloseChan():
 			return nil
