@@ -399,7 +399,10 @@ func (l podLookup) Get(namespace, name string) (*corev1.Pod, string, string, err
 	if err != nil {
 		return nil, "", "", err
 	}
-	return pod, twin, name, l.confirm(ctx, pod, twin)
+	if err := l.confirm(ctx, pod, twin); err != nil {
+		return nil, "", "", fmt.Errorf("%v", err) // what is not found here is not the pod of this node
+	}
+	return pod, twin, name, nil
 }
 
 // Twin implements kubelet.Pods. Its errors are not about a pod.

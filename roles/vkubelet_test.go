@@ -1,0 +1,63 @@
+package roles
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/peering/session"
+)
+
+// TestPodLookup: of all that may be missing only the pod itself means that it is not on the
+// node.
+func TestPodLookup(t *testing.T) {
+	const tenant = "liqo-tenant-milan"
+	core := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.PodSpec{NodeName: "milan"}})
+	liqod := liqodfake.NewSimpleClientset(
+		&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}},
+		&offloadingv1beta1.NamespaceMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
+			Spec:       offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"shop": "shop-rome"}},
+			Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{
+				"shop": {RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingAccepted},
+			}},
+		})
+	v := &vkubelet{
+		home: home{plain: clients{core: core, liqod: liqod}}, namespace: tenant, name: "milan",
+		tenant: externalversions.NewSharedInformerFactory(liqod, 0), core: informers.NewSharedInformerFactory(core, 0),
+	}
+	v.credentials = &session.Credentials{
+		VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Secrets: v.core.Core().V1().Secrets(),
+		Namespace: tenant, Name: "milan", Log: zap.NewNop(),
+	}
+	require.NoError(t, v.credentials.Watch())
+	v.nodes = v.core
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- v.runCaches(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	lookup := podLookup{v}
+
+	_, _, _, err := lookup.Get("shop", "other")
+	require.True(t, apierrors.IsNotFound(err), err)
+	require.Eventually(t, func() bool {
+		_, _, _, err = lookup.Get("shop", "web")
+		return err != nil && strings.Contains(err.Error(), "kubeconfigSecretRef")
+	}, 5*time.Second, 5*time.Millisecond, "the Secret with the credentials is not there")
+	require.False(t, apierrors.IsNotFound(err), err)
+}
