@@ -108,7 +108,7 @@ func New(cfg Config) (*Enforcer, error) {
 	// Not by Watch: the last state of a pod must be remembered before its key is queued.
 	reg, err := cfg.Pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    e.podSeen,
-		UpdateFunc: func(_, after any) { e.podSeen(after) },
+		UpdateFunc: e.podChanged,
 		DeleteFunc: e.podGone,
 	})
 	if err != nil {
@@ -145,6 +145,18 @@ func (e *Enforcer) podSeen(obj any) {
 		e.wake(e.ledger.seen(pod))
 		e.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
 	}
+}
+
+// podChanged is told of a pod as it was and is. After a watch that broke it may be another
+// one, of the same name.
+func (e *Enforcer) podChanged(before, after any) {
+	was, ok1 := before.(*corev1.Pod)
+	is, ok2 := after.(*corev1.Pod)
+	if ok1 && ok2 && was.UID != is.UID {
+		e.memory.arrived(was.UID)
+		e.wake(e.ledger.gone(was, false))
+	}
+	e.podSeen(after)
 }
 
 func (e *Enforcer) podGone(obj any) {

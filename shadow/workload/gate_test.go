@@ -218,6 +218,22 @@ func TestGateKeepsTheRoomOfALostPod(t *testing.T) {
 	require.Equal(t, offloadingv1beta1.ReasonQuotaExceeded, r.enforced().Reason)
 }
 
+// TestGateCountsNoPodThatAListHasReplaced: a watch that broke tells of a pod that went, and of
+// its namesake that came, as of one change.
+func TestGateCountsNoPodThatAListHasReplaced(t *testing.T) {
+	r := newRig(t, newShadow(always, requests("500m")))
+	r.bounded("1")
+	r.known()
+	r.settle()
+	before := r.pod()
+	after := before.DeepCopy()
+	after.UID, after.ResourceVersion = "another", r.next()
+	r.e.podChanged(before, after)
+	require.Equal(t, "500m", r.used())
+	r.e.podChanged(after, after)
+	require.Equal(t, "500m", r.used())
+}
+
 func TestGateForesees(t *testing.T) {
 	for name, tc := range map[string]struct {
 		shadow shadowMod
