@@ -207,7 +207,26 @@ func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 		}
 		return p.keep(ctx, v)
 	}
+	if v.shadow == nil && v.remote.DeletionTimestamp == nil {
+		if asked, err := p.askedFor(ctx, v, uid); err != nil || asked {
+			return err
+		}
+	}
 	return p.withdraw(ctx, v, uid, nil)
+}
+
+// askedFor confirms by a live read that no ShadowPod asks for the provider's pod of that
+// local pod. When one does, the cache is behind and it asks to be called again: what is to
+// become of the pod follows from the ShadowPod.
+func (p *Pods) askedFor(ctx context.Context, v view, local types.UID) (bool, error) {
+	shadow, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || (err == nil && localUID(shadow) != local):
+		return false, nil
+	case err != nil:
+		return true, fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
+	}
+	return true, loop.After(staleRetry)
 }
 
 func localUID(obj metav1.Object) types.UID {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -82,6 +83,23 @@ func TestFallenRevisionOfTheLease(t *testing.T) {
 			}, "it is kept or not")
 		})
 	}
+}
+
+// TestShadowPodThatNoCacheHasYet: the caches of ShadowPods and of pods lag each for itself.
+func TestShadowPodThatNoCacheHasYet(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.there(localPod(known("500")), true, running)
+	s.at("400")
+	s.remoteLiqod.PrependReactor("list", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &offloadingv1beta1.ShadowPodList{}, nil
+	})
+	s.remoteLiqod.PrependWatchReactor("shadowpods", func(clienttesting.Action) (bool, watch.Interface, error) { return true, watch.NewFake(), nil })
+	s.start(t)
+	s.idle(t, "shop")
+	require.Never(t, func() bool { return len(writes(s.remote.Actions())) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
+	require.NoError(t, s.remoteLiqod.Tracker().Delete(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"), "shop-rome", "web"))
+	eventually(t, func() bool { return contains(writes(s.remote.Actions()), "delete pods") }, "what no ShadowPod asks for goes")
 }
 
 func TestPodThatIsSeenToLeaveIsNotKept(t *testing.T) {
