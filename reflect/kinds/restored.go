@@ -127,10 +127,12 @@ func (p *Pods) keep(ctx context.Context, v view) error {
 // pod that is to go need not wait.
 func (p *Pods) waitForKept(ctx context.Context, v view) error {
 	switch {
-	case v.local == nil || ended(v.local):
+	case v.local == nil:
 		return nil
 	case v.local.DeletionTimestamp != nil:
 		return p.release(ctx, v.local, p.lastSeen(v.local.UID))
+	case ended(v.local):
+		return nil
 	}
 	message := fmt.Sprintf("a pod of the same name runs in cluster %s that is not known here, because the state of this cluster went back; waiting until ShadowPod %s/%s is deleted there",
 		p.cfg.Destination, v.twin.remote, v.shadow.Name)

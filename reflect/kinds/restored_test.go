@@ -132,6 +132,9 @@ func TestNamesakeOfAKeptPodWaits(t *testing.T) {
 		"a new one":       {phase: corev1.PodPending},
 		"one that ran":    {local: []func(*corev1.Pod){running}, phase: corev1.PodRunning},
 		"one that is old": {local: []func(*corev1.Pod){running, deleting}, gone: true},
+		"one whose last status was written by who was killed then": {
+			local: []func(*corev1.Pod){running, deleting, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }}, gone: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite()
