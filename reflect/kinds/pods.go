@@ -95,7 +95,7 @@ type Pods struct {
 	moved map[types.UID]bool
 	// gone has the last state of the provider's pod of a local pod, by the local UID, from
 	// the pod's disappearance until the local pod is gone too.
-	gone map[types.UID]*corev1.Pod
+	gone map[types.UID]departed
 	// told has the change that did not arrive and that an event has told of, by the local UID.
 	told map[types.UID]string
 	// left has the pods, by UID, that this cluster has shown to be deleted while the
@@ -109,7 +109,7 @@ type Pods struct {
 // NewPods returns a Pods that watches; it starts nothing.
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
-		cfg: cfg, gone: map[types.UID]*corev1.Pod{}, told: map[types.UID]string{}, moved: map[types.UID]bool{}, left: map[types.UID]bool{}, doubted: map[types.UID]time.Time{},
+		cfg: cfg, gone: map[types.UID]departed{}, told: map[types.UID]string{}, moved: map[types.UID]bool{}, left: map[types.UID]bool{}, doubted: map[types.UID]time.Time{},
 		locals:  recent.New[*corev1.Pod](cfg.Clock),
 		shadows: recent.New[*offloadingv1beta1.ShadowPod](cfg.Clock),
 		remotes: recent.New[*corev1.Pod](cfg.Clock),
@@ -279,22 +279,49 @@ func (p *Pods) localPods(namespace string) []*corev1.Pod {
 	return pods
 }
 
-// remember keeps the last state of a pod of the provider while its local pod is there.
-func (p *Pods) remember(namespace string, pod *corev1.Pod) {
+// departed is a pod of the provider that is not there any more.
+type departed struct {
+	last *corev1.Pod
+	// withLocal says that the provider has shown it to go after its ShadowPod, while its
+	// local pod was being deleted: none is made in its place, and nothing is left there.
+	withLocal bool
+}
+
+// remember keeps the last state of a pod of the provider while its local pod is there. One
+// that is missed is only absent from a list.
+func (p *Pods) remember(namespace string, pod *corev1.Pod, missed bool) {
 	p.remotes.Gone(pod)
 	local, err := p.cfg.Pods.Lister().Pods(namespace).Get(pod.Name)
 	if err != nil || string(local.UID) != pod.Labels[offloadingv1beta1.LocalPodUIDLabel] {
 		return
 	}
+	withLocal := !missed && local.DeletionTimestamp != nil && p.withdrawn(namespace, pod.Name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gone[types.UID(pod.Labels[offloadingv1beta1.LocalPodUIDLabel])] = pod
+	p.gone[local.UID] = departed{pod, withLocal}
+}
+
+// withdrawn reports whether the provider has no ShadowPod of that name, or is about to show
+// that it has none.
+func (p *Pods) withdrawn(namespace, name string) bool {
+	tw := p.twins.get(namespace)
+	if tw == nil {
+		return false
+	}
+	shadow, err := tw.shadows.Get(name)
+	return err != nil || p.shadows.WasDeleted(shadow.UID)
 }
 
 func (p *Pods) lastSeen(uid types.UID) *corev1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.gone[uid]
+	return p.gone[uid].last
+}
+
+func (p *Pods) wentWithLocal(uid types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone[uid].withLocal
 }
 
 func (p *Pods) forget(uid types.UID) {

@@ -137,13 +137,12 @@ func (p *Pods) terminate(ctx context.Context, v view) error {
 		}
 		return nil // their disappearance wakes us
 	}
-	last := p.lastSeen(v.local.UID)
-	if last == nil {
+	if !p.wentWithLocal(v.local.UID) {
 		if there, err := p.stillThere(ctx, v); err != nil || there {
 			return err
 		}
 	}
-	return p.release(ctx, v.local, last)
+	return p.release(ctx, v.local, p.lastSeen(v.local.UID))
 }
 
 // stillThere confirms by live reads that the provider holds nothing of the pod. When

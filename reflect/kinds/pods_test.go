@@ -46,7 +46,7 @@ type site struct {
 	events                 *record.FakeRecorder
 	patching               sync.Mutex
 	version                int // of what was patched at home last
-	gate                   error
+	gate, away             error
 	lost                   func() time.Time
 	api                    forge.APIAccess
 	pods                   *Pods
@@ -138,7 +138,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
 		API: s.api, RightsName: "rights",
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: forge.Identity{},
-		Gate: func() error { return s.gate }, Verify: func(context.Context) error { return s.gate }, HomeLost: s.lost, Transform: func(o any) (any, error) { return o, nil },
+		Gate: func() error { return s.gate }, Verify: func(context.Context) error { return errors.Join(s.gate, s.away) }, HomeLost: s.lost, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 4,
 	})
 	require.NoError(t, err)
@@ -555,4 +555,65 @@ func TestTombstonesAreRemembered(t *testing.T) {
 	})
 	s.pods.twins.handler("shop").OnDelete(cache.DeletedFinalStateUnknown{Obj: remote})
 	require.NotNil(t, s.pods.lastSeen("local-1"))
+}
+
+// TestAbsenceIsNoEnd: a pod goes here only when the one in the provider was shown to go with
+// it, or is confirmed not to be there.
+func TestAbsenceIsNoEnd(t *testing.T) {
+	remote := localPod(running, func(p *corev1.Pod) {
+		p.Labels = map[string]string{offloadingv1beta1.LocalPodUIDLabel: "local-1"}
+	})
+	goes := localPod(running, deleting, known("2"))
+	for name, c := range map[string]struct {
+		before, after any // what is told of the provider's pod, before and after the local one is deleted
+		sure          bool
+	}{
+		"shown to go":                   {after: remote, sure: true},
+		"missing in a list":             {after: cache.DeletedFinalStateUnknown{Obj: remote}},
+		"lost earlier, and made again?": {before: remote},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite()
+			s.away = errors.New("nobody knows who answers there")
+			s.offload("shop")
+			s.add(s.home.Tracker(), localPod(running))
+			s.start(t)
+			s.idle(t, "shop")
+			local := func() *corev1.Pod { return s.pods.localPod(cache.MetaObjectToName(goes)) }
+			eventually(t, func() bool { return local() != nil }, "it is known")
+			if c.before != nil {
+				s.pods.twins.handler("shop").OnDelete(c.before)
+			}
+			require.NoError(t, s.home.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), goes, "shop"))
+			eventually(t, func() bool { return local().DeletionTimestamp != nil }, "it is seen")
+			if c.after != nil {
+				s.pods.twins.handler("shop").OnDelete(c.after)
+			}
+			released := func() bool { return slices.Contains(writes(s.home.Actions()), "delete pods") }
+			if !c.sure {
+				require.Never(t, released, 300*time.Millisecond, 10*time.Millisecond)
+				return
+			}
+			eventually(t, released, "it is released")
+		})
+	}
+}
+
+// TestLostBeforeItWasWithdrawn: while the provider has the ShadowPod it may make another pod.
+func TestLostBeforeItWasWithdrawn(t *testing.T) {
+	s := newSite()
+	s.gate = errors.New("nothing is withdrawn")
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running, deleting))
+	s.there(localPod(), true, running)
+	s.start(t)
+	s.idle(t, "shop")
+	remote, err := s.pods.twins.get("shop").pods.Get("web")
+	require.NoError(t, err)
+	s.pods.twins.handler("shop").OnDelete(remote)
+	require.NotNil(t, s.pods.lastSeen("local-1"))
+	require.False(t, s.pods.wentWithLocal("local-1"))
+	s.pods.shadows.Deleted("shadow-local-1")
+	s.pods.twins.handler("shop").OnDelete(remote)
+	require.True(t, s.pods.wentWithLocal("local-1"))
 }

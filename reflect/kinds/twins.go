@@ -52,10 +52,10 @@ type twins struct {
 	log       *zap.Logger
 	// changed is called with the namespace and name of the local pod that an object in
 	// the provider belongs to; gonePod (with the local namespace) and goneShadow when one
-	// has disappeared there; ready with a local namespace whose watches have shown
+	// has disappeared there, missed if it is only absent from a list; ready with a local namespace whose watches have shown
 	// everything once, or are closed.
 	changed    func(namespace, name string)
-	gonePod    func(namespace string, pod *corev1.Pod)
+	gonePod    func(namespace string, pod *corev1.Pod, missed bool)
 	goneShadow func(*offloadingv1beta1.ShadowPod)
 	ready      func(namespace string)
 	// newShadow is called as changed, for a ShadowPod that is new there.
@@ -205,12 +205,13 @@ func (t *twins) handler(local string) cache.ResourceEventHandler {
 		},
 		UpdateFunc: func(_, obj any) { enqueue(obj) },
 		DeleteFunc: func(obj any) {
-			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			d, missed := obj.(cache.DeletedFinalStateUnknown)
+			if missed {
 				obj = d.Obj
 			}
 			switch o := obj.(type) {
 			case *corev1.Pod:
-				t.gonePod(local, o)
+				t.gonePod(local, o, missed)
 			case *offloadingv1beta1.ShadowPod:
 				t.goneShadow(o)
 			}
