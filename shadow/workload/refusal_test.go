@@ -2,7 +2,9 @@ package workload
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +29,16 @@ func TestRefusal(t *testing.T) {
 	r.settle()
 	require.NotNil(t, r.pod())
 	require.Nil(t, r.enforced(), "cleared when it succeeds")
+}
+
+// TestLongRefusal: no API server would take the whole of it, and nobody would be told.
+func TestLongRefusal(t *testing.T) {
+	r := newRig(t, newShadow(always))
+	r.refuse[createWrite] = apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New(strings.Repeat("é", 30000)))
+	r.settle()
+	require.InDelta(t, 32768, len(r.enforced().Message), 1)
+	require.True(t, utf8.ValidString(r.enforced().Message))
+	require.Equal(t, []string{createWrite, statusWrite, createWrite, createWrite}, r.writes[:4], "told once")
 }
 
 func TestRefusalIsNotRetriedBeforeItsTime(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -56,13 +57,10 @@ func (e *Enforcer) deny(ctx context.Context, f facts, a action) error {
 	if a.retry {
 		again = loop.After(e.memory.refusals.Refused(f.shadow.UID, f.shadow.Generation, f.now))
 	}
-	have := meta.FindStatusCondition(f.shadow.Status.Conditions, a.condition.Type)
-	if have != nil && have.Reason == a.condition.Reason && have.Message == a.condition.Message &&
-		have.ObservedGeneration == a.condition.ObservedGeneration {
+	next := f.shadow.DeepCopy()
+	if !apply.SetCondition(&next.Status.Conditions, a.condition) {
 		return again
 	}
-	next := f.shadow.DeepCopy()
-	meta.SetStatusCondition(&next.Status.Conditions, a.condition)
 	if err := e.writeStatus(ctx, next); err != nil {
 		return err
 	}
