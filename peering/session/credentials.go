@@ -63,7 +63,7 @@ func (c *Credentials) Current() (*rest.Config, error) {
 }
 
 // present returns the way to the provider, or why there is none. changed is closed when
-// another one has come.
+// another way has come, or there is none for another reason.
 func (c *Credentials) present() (way *client.Way, changed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +85,10 @@ func (c *Credentials) refresh() {
 			c.Log.Warn("the provider's credentials cannot be used; the former ones stay in use", zap.Error(err))
 			return
 		}
-		c.problem = err
+		if c.problem.Error() != err.Error() {
+			c.problem = err
+			c.tell()
+		}
 		return
 	}
 	if bytes.Equal(data, c.data) {
@@ -97,6 +100,11 @@ func (c *Credentials) refresh() {
 		return
 	}
 	c.way = client.NewWay(config)
+	c.tell()
+}
+
+// tell wakes who waits for a change.
+func (c *Credentials) tell() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }

@@ -193,7 +193,19 @@ func TestCredentials(t *testing.T) {
 	}()
 	require.Error(t, <-waited, "there is no Secret yet")
 	secrets := core.CoreV1().Secrets("liqo-tenant-milan")
-	_, err := secrets.Create(t.Context(), secret("one"), metav1.CreateOptions{})
+	empty := secret("one")
+	empty.Data = nil
+	_, err := secrets.Create(t.Context(), empty, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		select {
+		case problem := <-waited:
+			return strings.Contains(problem.Error(), "has no key")
+		default:
+			return false
+		}
+	}, "what is wrong now is told")
+	_, err = secrets.Update(t.Context(), secret("one"), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "https://one", <-hosts)
 
