@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -33,6 +34,35 @@ func TestWithdrawnWhileTheTwinIsClosed(t *testing.T) {
 	require.Never(t, func() bool { return ended(s.local(t)) }, 200*time.Millisecond, 10*time.Millisecond)
 	s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { delete(m.Spec.DesiredMapping, "shop") })
 	eventually(t, func() bool { return s.local(t).Status.Reason == "OffloadingAborted" }, "the pod ends when the user withdraws the namespace")
+}
+
+// TestDeletedWhileTheTwinIsClosed: what the provider has said of a pod is reason to wait for it.
+func TestDeletedWhileTheTwinIsClosed(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod   func(*corev1.Pod)
+		waits bool
+	}{
+		"never sent":             {pod: func(*corev1.Pod) {}},
+		"its image is pulled":    {pod: func(p *corev1.Pod) { p.Status.HostIP = "10.0.0.7" }, waits: true},
+		"it runs":                {pod: running, waits: true},
+		"its last word was said": {pod: func(p *corev1.Pod) { running(p); p.Status.Phase = corev1.PodFailed }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite()
+			s.offload("shop")
+			s.add(s.home.Tracker(), localPod(c.pod, deleting))
+			s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) {
+				m.Status.CurrentMapping["shop"] = offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "shop-rome", Phase: offloadingv1beta1.MappingCreationLoopBackOff}
+			})
+			s.start(t)
+			released := func() bool { return contains(writes(s.home.Actions()), "delete pods") }
+			if c.waits {
+				require.Never(t, released, 300*time.Millisecond, 10*time.Millisecond)
+				return
+			}
+			eventually(t, released, "it is released")
+		})
+	}
 }
 
 func TestALaterReasonOfTheProviderIsShown(t *testing.T) {

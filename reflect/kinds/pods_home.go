@@ -196,7 +196,7 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 	}
 	wanted, why := p.wanted(local.Namespace)
 	switch {
-	case wanted && started(local):
+	case wanted && !ended(local) && mayBeThere(local):
 		return p.withoutTwin(ctx, local, why)
 	case local.DeletionTimestamp != nil:
 		if p.namespaceMap() == nil {
@@ -210,6 +210,12 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 	}
 }
 
+// mayBeThere reports whether the provider may have the pod, as far as its status says. A pod
+// that is to go waits for one of which the provider has told anything: it may have begun since.
+func mayBeThere(local *corev1.Pod) bool {
+	return started(local) || (local.DeletionTimestamp != nil && local.Status.HostIP != "")
+}
+
 // withoutTwin handles a pod that has run, while the provider shows no usable twin: what
 // runs there is not touched, and goes on unless the provider says that the twin goes.
 func (p *Pods) withoutTwin(ctx context.Context, local *corev1.Pod, why string) error {
@@ -219,7 +225,7 @@ func (p *Pods) withoutTwin(ctx context.Context, local *corev1.Pod, why string) e
 		want.Reason, want.Message = "TwinNamespaceNotReady", "the pod ends when its twin namespace can be reached: "+why
 		return p.writeStatus(ctx, local, want)
 	}
-	if m == nil || ended(local) || m.Status.CurrentMapping[local.Namespace].Phase != offloadingv1beta1.MappingTerminating {
+	if m == nil || m.Status.CurrentMapping[local.Namespace].Phase != offloadingv1beta1.MappingTerminating {
 		return nil
 	}
 	return p.writeStatus(ctx, local, p.status(local, nil, nil))
