@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // Cluster is one of the two, with an administrator's rights.
@@ -26,7 +27,9 @@ type Cluster struct {
 }
 
 // Installed returns the id of the cluster that core reaches, and the namespace that liqod
-// is in, from the configuration that its chart has written.
+// is in, from the configuration that its chart has written. What a peer has reflected is
+// never taken for that, and of several that say so none is: who may write ConfigMaps
+// somewhere must not lead people's tokens there.
 func Installed(ctx context.Context, core kubernetes.Interface) (id, namespace string, err error) {
 	list, err := core.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=liqod"})
 	if err != nil {
@@ -34,15 +37,25 @@ func Installed(ctx context.Context, core kubernetes.Interface) (id, namespace st
 	}
 	for i := range list.Items {
 		cm := &list.Items[i]
+		if _, reflected := cm.Labels[offloadingv1beta1.OriginLabel]; reflected {
+			continue
+		}
 		var config struct {
 			ClusterID string `json:"clusterID"`
 		}
 		if err := yaml.Unmarshal([]byte(cm.Data["config.yaml"]), &config); err != nil {
 			return "", "", fmt.Errorf("reading ConfigMap %s/%s: %w", cm.Namespace, cm.Name, err)
 		}
-		if config.ClusterID != "" {
-			return config.ClusterID, cm.Namespace, nil
+		switch {
+		case config.ClusterID == "":
+		case namespace != "":
+			return "", "", fmt.Errorf("ConfigMaps in the namespaces %s and %s both say that they are the configuration of liqod: take the label app.kubernetes.io/name=liqod from the one that its chart has not made", namespace, cm.Namespace)
+		default:
+			id, namespace = config.ClusterID, cm.Namespace
 		}
 	}
-	return "", "", errors.New("liqod is not installed in this cluster: no ConfigMap labelled app.kubernetes.io/name=liqod says its clusterID; install the chart first")
+	if namespace == "" {
+		return "", "", errors.New("liqod is not installed in this cluster: no ConfigMap labelled app.kubernetes.io/name=liqod says its clusterID; install the chart first")
+	}
+	return id, namespace, nil
 }
