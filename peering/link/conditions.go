@@ -155,16 +155,20 @@ func (c *Conditions) clusterKeys(obj any) []loop.Key {
 
 func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
-	fcs, err := clustersOf(c.clusters, id)
+	fcs, ending, err := recordsOf(c.clusters, id)
 	if err != nil {
 		return err
+	}
+	f := facts{clusterID: id, ownID: c.cfg.ClusterID, now: c.cfg.Clock.Now()}
+	f.user, f.problem = userOf(fcs, id)
+	if len(fcs) == 0 {
+		// A peering that ends waits for a peer that answers, and for no other.
+		fcs = ending
 	}
 	if len(fcs) == 0 {
 		c.stop(id)
 		return nil
 	}
-	f := facts{clusterID: id, ownID: c.cfg.ClusterID, now: c.cfg.Clock.Now()}
-	f.user, f.problem = userOf(fcs, id)
 	f.endpoint, f.credentials = c.cfg.Directory.Endpoint(id)
 	if f.credentials && f.endpoint.Problem == "" {
 		p := c.probe(ctx, id, f.endpoint)
@@ -254,13 +258,15 @@ func (c *Conditions) report(ctx context.Context, fc *corev1beta1.ForeignCluster,
 // Identity fails unless the cluster that clients reach is the recorded one, or, where none
 // is recorded yet, another one than this. It asks the cluster each time.
 func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubernetes.Interface) error {
-	fcs, err := clustersOf(c.clusters, clusterID)
+	live, ending, err := recordsOf(c.clusters, clusterID)
 	if err != nil {
 		return err
 	}
 	var want types.UID
-	for _, fc := range fcs {
-		want = fc.Status.ClusterUID
+	for _, fc := range slices.Concat(ending, live) {
+		if fc.Status.ClusterUID != "" {
+			want = fc.Status.ClusterUID
+		}
 	}
 	if clusterID == c.cfg.ClusterID {
 		return ErrSelf

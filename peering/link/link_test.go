@@ -130,6 +130,27 @@ func TestRightsTakenBack(t *testing.T) {
 	w.awaits(server, "True APIServerReady")
 }
 
+// TestEndingPeer: a peering that ends is looked after until its record is gone. Whether the
+// peer answers decides what is awaited of it, and what another cluster says there is not
+// believed.
+func TestEndingPeer(t *testing.T) {
+	t.Parallel()
+	fc := milan("liqo.io:peer:milan:1")
+	fc.DeletionTimestamp, fc.Finalizers = &metav1.Time{Time: time.Now()}, []string{corev1beta1.ForeignClusterFinalizer}
+	fc.Status.ClusterUID = "u"
+	w := newWorld(t, tenant("milan"), fc, secret("milan", "a", "k"))
+	p := newPeer("u")
+	w.addPeer("k", p)
+	w.run()
+	w.awaits(server, "True APIServerReady")
+	require.Equal(t, corev1beta1.RoleProvider, w.cluster("milan").Status.Role, "it has no rights any more")
+	p.set(errors.New("no route to host"))
+	w.awaits(server, "False APIServerNotReady")
+
+	require.NoError(t, w.conditions.Identity(t.Context(), "milan", p.core))
+	require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", newPeer("another").core), ErrReplaced)
+}
+
 func TestUnknownIdentity(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k"))

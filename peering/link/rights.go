@@ -212,17 +212,26 @@ func (r *Rights) confirm(ctx context.Context, id string) (user string, err error
 
 // clustersOf returns the cached ForeignClusters of a peer that are not being deleted.
 func clustersOf(lister listers.ForeignClusterLister, id string) ([]*corev1beta1.ForeignCluster, error) {
+	live, _, err := recordsOf(lister, id)
+	return live, err
+}
+
+// recordsOf returns the cached ForeignClusters of a peer, those that are being deleted apart.
+func recordsOf(lister listers.ForeignClusterLister, id string) (live, ending []*corev1beta1.ForeignCluster, err error) {
 	all, err := lister.List(labels.Everything())
 	if err != nil {
-		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
+		return nil, nil, fmt.Errorf("listing ForeignClusters: %w", err)
 	}
-	var found []*corev1beta1.ForeignCluster
 	for _, fc := range all {
-		if fc.Spec.ClusterID == id && fc.DeletionTimestamp == nil {
-			found = append(found, fc)
+		switch {
+		case fc.Spec.ClusterID != id:
+		case fc.DeletionTimestamp == nil:
+			live = append(live, fc)
+		default:
+			ending = append(ending, fc)
 		}
 	}
-	return found, nil
+	return live, ending, nil
 }
 
 // userOf returns the user that a peer's rights are bound to. It is empty if there is
