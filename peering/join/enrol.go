@@ -148,7 +148,7 @@ func (j *Join) renew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 	id := fc.Spec.ClusterID
 	a := attempt{renewing(id), digest(have.grant.User, have.issued.String(), fmt.Sprint(fc.Generation), token)}
 	if p, waiting := j.waits(a); waiting {
-		if p.refused && invited(fc) {
+		if p.refused && j.replaces(fc) {
 			return j.enrol(ctx, fc, have)
 		}
 		return p.said, nil
@@ -170,7 +170,7 @@ func (j *Join) renew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 	}
 	j.cfg.Log.Warn("identity not renewed; will retry", zap.String("peer", id), zap.String("reason", reason), zap.Error(err))
 	said = j.failed(a, said, slow, refused)
-	if refused && invited(fc) {
+	if refused && j.replaces(fc) {
 		return j.enrol(ctx, fc, have)
 	}
 	return said, nil

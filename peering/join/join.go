@@ -194,23 +194,30 @@ func (j *Join) sync(ctx context.Context, key loop.Key) error {
 	return nil
 }
 
-// cluster returns the record of a peer; nil if there is none, or if there are several.
+// cluster returns the record of a peer; nil if there is none, or if there are several. One
+// that is being deleted counts where there is no other: what ends needs its identity.
 func (j *Join) cluster(id string) (*corev1beta1.ForeignCluster, error) {
 	all, err := j.clusters.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
 	}
-	var found *corev1beta1.ForeignCluster
+	var live, ending []*corev1beta1.ForeignCluster
 	for _, fc := range all {
-		if fc.Spec.ClusterID != id || fc.DeletionTimestamp != nil {
-			continue
+		switch {
+		case fc.Spec.ClusterID != id:
+		case fc.DeletionTimestamp == nil:
+			live = append(live, fc)
+		default:
+			ending = append(ending, fc)
 		}
-		if found != nil {
-			return nil, nil
-		}
-		found = fc
 	}
-	return found, nil
+	if len(live) == 0 {
+		live = ending
+	}
+	if len(live) != 1 {
+		return nil, nil
+	}
+	return live[0], nil
 }
 
 // standing is how it stands with an identity, and when to look at it again; zero waits for
@@ -306,6 +313,9 @@ func (j *Join) unasked(id string) standing {
 
 // invited tells whether a record says how to get an identity.
 func invited(fc *corev1beta1.ForeignCluster) bool { return fc.Spec.TokenSecretRef != nil }
+
+// replaces tells whether an identity that a peer has taken back is to be replaced.
+func (j *Join) replaces(fc *corev1beta1.ForeignCluster) bool { return invited(fc) && j.cfg.Wanted(fc) }
 
 // tenant reports whether the tenant namespace of a peer is there, and makes it if it is
 // to be.

@@ -347,6 +347,34 @@ func TestKeptGoodUntilItIsRemoved(t *testing.T) {
 	require.Equal(t, 1, r.peer.count(trust.EnrollPath), "and is not got again")
 }
 
+// TestNotReplacedUnlessWanted: an identity that is not needed any more is not got again by a
+// token that is good still, when the peer takes it back; nor for a record that is deleted,
+// whose identity is kept good until it is gone.
+func TestNotReplacedUnlessWanted(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*corev1beta1.ForeignCluster){
+		"not wanted": func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo },
+		"deleted":    func(fc *corev1beta1.ForeignCluster) { fc.DeletionTimestamp = &metav1.Time{Time: time.Now()} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.enrolled()
+			r.change(end)
+			r.pass(lifetime * 6 / 10)
+			_ = r.sync()
+			require.Equal(t, 1, r.peer.count(trust.RenewPath), "what drains needs it")
+
+			r.peer.set(func() { r.peer.users, r.peer.owner = map[string]bool{}, "" })
+			for range 3 {
+				r.pass(lifetime * 6 / 10)
+				_ = r.sync()
+			}
+			require.Equal(t, 1, r.peer.count(trust.EnrollPath))
+		})
+	}
+}
+
 func TestStandbySaysWhatStands(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -244,7 +244,7 @@ func (r *rig) restart() {
 	r.join, err = New(Config{
 		ClusterID: "rome", Version: "v2", OwnNamespace: "liqod", RenewAt: 0.5, AddressRanges: []string{"10.1.0.0/16"},
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool {
-			return fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes
+			return fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes && fc.DeletionTimestamp == nil
 		},
 		Back: Back{URL: "https://rome:8443", Offered: func(fc *corev1beta1.ForeignCluster) bool {
 			return fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringYes
