@@ -217,7 +217,9 @@ func replaces(fc *corev1beta1.ForeignCluster, e enrolment, bound bool, use *trus
 }
 
 func revoked() *refusal {
-	return refuse(trust.ReasonUnauthorized, "this enrolment was ended here: a new one needs a new key and a new token (liqod token create)")
+	r := refuse(trust.ReasonUnauthorized, "this enrolment was ended here: a new one needs a new key and a new token (liqod token create)")
+	r.NewKey = true
+	return r
 }
 
 // ofSerial reports whether a user is the one of an enrolment, with a certificate or a token.

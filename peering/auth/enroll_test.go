@@ -423,7 +423,9 @@ func TestEnrollWithAnEndedKey(t *testing.T) {
 	c := newClient(t, rome, romeUID)
 	w.enrolled(c)
 	w.peers[rome].Spec.UserName = ""
-	require.Equal(t, trust.ReasonUnauthorized, w.enroll(c.request(t, w.token())).Reason, "its certificates may still be about")
+	a := w.enroll(c.request(t, w.token()))
+	require.Equal(t, trust.ReasonUnauthorized, a.Reason, "its certificates may still be about")
+	require.True(t, a.NewKey)
 	w.enrolled(newClient(t, rome, romeUID))
 }
 

@@ -84,11 +84,7 @@ func (j *Join) enrol(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 		return p.said, nil
 	}
 	if have == nil || len(have.next) == 0 {
-		key, err := trust.NewKey()
-		if err != nil {
-			return standing{}, err
-		}
-		if have, err = j.begin(ctx, id, have, key); err != nil {
+		if have, err = j.anew(ctx, id, have); err != nil {
 			return standing{}, err
 		}
 	}
@@ -105,10 +101,26 @@ func (j *Join) enrol(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 		if reason == corev1beta1.ReasonTokenRefused {
 			message += fmt.Sprintf("; make another token there (liqod token create), and put it into key %s of Secret %s", corev1beta1.TokenSecretKey, in.ref)
 		}
+		var no *refusal
+		if errors.As(err, &no) && no.NewKey {
+			if _, err := j.anew(ctx, id, have); err != nil {
+				return standing{}, err
+			}
+			slow = false
+		}
 		return j.failed(a, says(metav1.ConditionFalse, reason, "%s", message), slow, false), nil
 	}
 	got.token = digest(in.text)
 	return j.finish(ctx, fc, have, got)
+}
+
+// anew begins an enrolment with a key of its own.
+func (j *Join) anew(ctx context.Context, id string, have *identity) (*identity, error) {
+	key, err := trust.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	return j.begin(ctx, id, have, key)
 }
 
 func (j *Join) askEnrol(ctx context.Context, fc *corev1beta1.ForeignCluster, in invitation, keyPEM []byte, back *trust.Invitation) (granted, error) {

@@ -347,6 +347,29 @@ func TestKeptGoodUntilItIsRemoved(t *testing.T) {
 	require.Equal(t, 1, r.peer.count(trust.EnrollPath), "and is not got again")
 }
 
+// TestEndedBeforeTheAnswer: the peer has ended an enrolment whose answer was lost. Its key gets
+// nothing any more: with another token another one is shown.
+func TestEndedBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.peer.set(func() { r.peer.lose = 1 })
+	for range 3 {
+		_ = r.sync()
+	}
+	ended := r.peer.owner
+	require.NotEmpty(t, ended)
+	r.peer.set(func() {
+		r.peer.token, r.peer.owner, r.peer.ended = r.peer.newToken("milan"), "", ended
+	})
+	r.setToken(r.peer.token.String())
+	_ = r.sync()
+	require.Contains(t, r.says(), "False TokenRefused: cluster milan does not take it: the enrolment was ended")
+	r.pass(2 * quickDelay)
+	_ = r.sync()
+	require.Contains(t, r.says(), "True Enrolled")
+	require.NotEqual(t, ended, r.peer.owner)
+}
+
 // TestNotReplacedUnlessWanted: an identity that is not needed any more is not got again by a
 // token that is good still, when the peer takes it back; nor for a record that is deleted,
 // whose identity is kept good until it is gone.

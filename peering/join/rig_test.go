@@ -54,6 +54,7 @@ type provider struct {
 	asked     []string        // paths
 	keys      map[string]bool // serials of the keys that were granted something
 	owner     string          // the key that the token was spent for
+	ended     string          // the key of an enrolment that was ended
 	users     map[string]bool // that may renew
 	ranges    []string        // that were told
 	backs     []string        // tokens that were sent in return
@@ -165,6 +166,9 @@ func (p *provider) answer(r *http.Request) (*trust.Grant, *trust.Refusal) {
 	csr, err := trust.CheckCSR(ask.CSR)
 	if err != nil || ask.Token != p.token.String() || p.owner != "" && p.owner != csr.Serial {
 		return no("the token is not known, or used up")
+	}
+	if csr.Serial == p.ended {
+		return nil, &trust.Refusal{Reason: trust.ReasonUnauthorized, Message: "the enrolment was ended", NewKey: true}
 	}
 	p.owner, p.ranges = csr.Serial, ask.AddressRanges
 	return p.grant(ask.CSR, csr.User)

@@ -99,6 +99,9 @@ type Refusal struct {
 	Reason string `json:"reason"`
 	// Message is a sentence for people.
 	Message string `json:"message"`
+	// NewKey says that the enrolment of the key that was shown has been ended: nothing is
+	// given to it any more, by whichever token, and another one may be taken.
+	NewKey bool `json:"newKey,omitempty"`
 }
 
 // Reasons of a Refusal.
