@@ -110,18 +110,31 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 	return e.cfg.Cluster.Dismiss(ctx, id)
 }
 
-// alone reports, by a live read, whether no other record speaks for the same peer.
+// alone reports, by a live read, whether no other record speaks for the same peer. Of those
+// that are deleted at once, and that wait for the end of the peering, the oldest does.
 func (e *Ending) alone(ctx context.Context, fc *corev1beta1.ForeignCluster) (bool, error) {
 	list, err := e.cfg.Cluster.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("listing ForeignClusters: %w", err)
 	}
 	for i := range list.Items {
-		if other := &list.Items[i]; other.Spec.ClusterID == fc.Spec.ClusterID && other.UID != fc.UID {
+		other := &list.Items[i]
+		if other.Spec.ClusterID != fc.Spec.ClusterID || other.UID == fc.UID {
+			continue
+		}
+		if other.DeletionTimestamp == nil || apply.HasFinalizer(other, corev1beta1.ForeignClusterFinalizer) && before(other, fc) {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// before reports whether one record was made before another; names differ always.
+func before(a, b *corev1beta1.ForeignCluster) bool {
+	if made := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); made != 0 {
+		return made < 0
+	}
+	return a.Name < b.Name
 }
 
 // tell says once what a peering that ends waits for.

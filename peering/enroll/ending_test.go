@@ -81,6 +81,26 @@ func TestEndingOfOneOfTwo(t *testing.T) {
 	require.False(t, c.released(t, "other"))
 }
 
+// TestEndingOfBoth: who deletes both records of a peer ends the peering: one of them stays
+// until all is gone.
+func TestEndingOfBoth(t *testing.T) {
+	first, second := deletedPeer("milan", "milan"), deletedPeer("other", "milan")
+	c := newCluster("rome", first, second)
+	c.used(t, nil)
+	e := &Ending{cfg: EndingConfig{Cluster: c.Cluster}}
+	left, err := e.end(t.Context(), second)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.True(t, c.released(t, "other"))
+	for i := 0; !c.released(t, "milan"); i++ {
+		require.Less(t, i, 10, "it does not end: %v", c.writes)
+		_, err := e.end(t.Context(), first)
+		require.NoError(t, err)
+	}
+	_, err = c.Core.CoreV1().Namespaces().Get(t.Context(), tenantOfMilan, metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "%v", c.writes)
+}
+
 // TestEndingOfNoPeer: what can never have been a peer goes at once.
 func TestEndingOfNoPeer(t *testing.T) {
 	for _, id := range []string{"rome", "No.Label"} {
