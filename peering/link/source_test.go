@@ -224,3 +224,15 @@ func TestSameClusterTwice(t *testing.T) {
 		w.eventually(name, func() bool { return w.is(name, ready, "False SameCluster") })
 	}
 }
+
+// TestLongMessages: what a peer says at length is cut to what the API accepts: else no status
+// could be written any more.
+func TestLongMessages(t *testing.T) {
+	t.Parallel()
+	f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0), told: map[string]*metav1.Condition{
+		corev1beta1.ConditionIncomingPeering: {Status: metav1.ConditionFalse, Reason: "OfferNotUsed", Message: strings.Repeat("é", 1<<20)},
+	}}
+	for _, c := range f.status(milan("")).Conditions {
+		require.LessOrEqual(t, len(c.Message), 32768, c.Type)
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/kube/apply"
 )
 
 // facts is all that the status of a ForeignCluster is made from.
@@ -239,5 +240,5 @@ func (f facts) set(conditions *[]metav1.Condition, fc *corev1beta1.ForeignCluste
 	c.ObservedGeneration = fc.Generation
 	c.LastTransitionTime = metav1.NewTime(f.now)
 	*conditions = slices.Clone(*conditions)
-	meta.SetStatusCondition(conditions, c)
+	apply.SetCondition(conditions, c) // what a peer says may be longer than the API accepts
 }
