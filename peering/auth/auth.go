@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -200,6 +201,10 @@ func (e *Endpoint) judge(ctx context.Context, ask enrolment, record trust.Record
 	peers, err := e.cfg.Cluster.Peers(ctx)
 	if err != nil {
 		return nil, err
+	}
+	// The Secret goes with that record, but not at once.
+	if record.Owner != "" && !slices.ContainsFunc(peers, func(fc corev1beta1.ForeignCluster) bool { return fc.UID == record.Owner && fc.DeletionTimestamp == nil }) {
+		return nil, badToken()
 	}
 	var before *trust.Redemption
 	if use >= 0 {

@@ -12,6 +12,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/peering/enroll"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -112,6 +113,31 @@ func TestBackIsLeft(t *testing.T) {
 			} else {
 				require.Empty(t, w.events)
 			}
+		})
+	}
+}
+
+// TestSentTokenGoesWithItsRecord: a token that was sent to a peer is not good any more once the
+// record of that peer is gone, before the cluster has collected its Secret.
+func TestSentTokenGoesWithItsRecord(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		record func(*world)
+		want   int
+	}{
+		"there":      {func(*world) {}, http.StatusOK},
+		"gone":       {func(w *world) { delete(w.peers, rome) }, http.StatusUnauthorized},
+		"made anew":  {func(w *world) { w.peers[rome].UID = "another" }, http.StatusUnauthorized},
+		"in the end": {func(w *world) { w.peers[rome].DeletionTimestamp = &metav1.Time{Time: w.clock.Now()} }, http.StatusUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			wantsRome(w)
+			token := w.token(forCluster(rome))
+			w.secrets[trust.SecretName(token.ID)].OwnerReferences = []metav1.OwnerReference{enroll.OwnedBy(w.peers[rome])}
+			tc.record(w)
+			require.Equal(t, tc.want, w.enroll(newClient(t, rome, romeUID).request(t, token)).status)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 )
@@ -46,6 +47,9 @@ type Record struct {
 	Uses int
 	// ClusterID is empty for a token that any cluster may use that is not enrolled.
 	ClusterID string
+	// Owner is the UID of the ForeignCluster that it goes with, of a token that was sent to
+	// a peer. Empty: people have made it.
+	Owner types.UID
 	// Redemptions are the uses so far.
 	Redemptions []Redemption
 }
@@ -90,6 +94,11 @@ func ReadSecret(secret *corev1.Secret) (Record, error) {
 	r.ID = secret.Name[len(corev1beta1.PeeringTokenPrefix):]
 	if r.ClusterID != "" && CheckClusterID(r.ClusterID) != nil {
 		return fail(ClusterIDKey, "the id of a cluster")
+	}
+	for _, owner := range secret.OwnerReferences {
+		if owner.APIVersion == corev1beta1.SchemeGroupVersion.String() && owner.Kind == "ForeignCluster" {
+			r.Owner = owner.UID
+		}
 	}
 	var err error
 	if text, ok := secret.Data[ExpirationKey]; ok {
