@@ -19,6 +19,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/trust"
 )
 
 const peerAbout = `Peer lets this cluster use the capacity of another one, in which liqod is installed too.
@@ -290,6 +291,9 @@ func (c *commands) unpeer() *cobra.Command {
 				return Usagef("the other cluster is %s, and not %s", there.ID, args[0])
 			}
 		}
+		if err := c.isPeer(ctx, here, args[0]); err != nil {
+			return explain(err)
+		}
 		if force {
 			if err := c.confirmAway(ctx, here, args[0], out); err != nil {
 				return explain(err)
@@ -298,6 +302,33 @@ func (c *commands) unpeer() *cobra.Command {
 		return explain(c.part(ctx, parting{here, there, args[0], force}, timeout, out))
 	})
 	return cmd
+}
+
+// isPeer refuses what is no id of a peer: nothing could be found of it, whatever is there.
+func (c *commands) isPeer(ctx context.Context, here *side, id string) error {
+	if id == here.ID {
+		return Usagef("this is cluster %s: a cluster is no peer of itself", id)
+	}
+	if err := trust.CheckClusterID(id); err != nil {
+		return UsageError(err)
+	}
+	fcs, err := here.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	other := ""
+	for i := range fcs.Items {
+		switch fc := &fcs.Items[i]; {
+		case fc.Spec.ClusterID == id:
+			return nil
+		case fc.Name == id:
+			other = fc.Spec.ClusterID
+		}
+	}
+	if other != "" {
+		return Usagef("ForeignCluster %s is that of cluster %s: %s unpeer %s", id, other, c.program, other)
+	}
+	return nil
 }
 
 // parting is a peering that ends. there is nil for a peer that only its own people can

@@ -118,6 +118,8 @@ func TestPeerRefuses(t *testing.T) {
 		"force and a way":  {[]string{"unpeer", "milan", "--force", "--remote-context=milan"}, ExitUsage, "leave out the way to it"},
 		"an argument":      {[]string{"peer", "milan", "--remote-context=milan"}, ExitUsage, "takes no arguments"},
 		"unpeer whom":      {[]string{"unpeer"}, ExitUsage, "needs the name of a peer"},
+		"unpeer itself":    {[]string{"unpeer", "rome"}, ExitUsage, "this is cluster rome: a cluster is no peer of itself"},
+		"unpeer no id":     {[]string{"unpeer", "Milan!"}, ExitUsage, "a DNS label of at most 51 characters is accepted"},
 		"another":          {[]string{"unpeer", "turin", "--remote-context=milan"}, ExitUsage, "the other cluster is milan, and not turin"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,6 +240,23 @@ func TestPeerBothWays(t *testing.T) {
 	fc, err := milan.liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "turin", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, corev1beta1.PeeringYes, fc.Spec.IncomingPeeringEnabled)
+}
+
+// TestUnpeerByTheNameOfItsRecord: a peer is told by its id. That nothing is left of a cluster that
+// never was one is not said of one that goes on.
+func TestUnpeerByTheNameOfItsRecord(t *testing.T) {
+	t.Parallel()
+	rome := installation(t, "rome")
+	_, err := rome.liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "our-milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = rome.run(t, "unpeer", "our-milan")
+	require.ErrorContains(t, err, "ForeignCluster our-milan is that of cluster milan: liqod unpeer milan")
+	require.Equal(t, ExitUsage, code(err))
+	said, err := rome.run(t, "unpeer", "milan")
+	require.NoError(t, err, said)
+	_, err = rome.liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "our-milan", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
 }
 
 func TestUnpeerByForce(t *testing.T) {

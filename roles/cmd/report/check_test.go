@@ -116,6 +116,10 @@ func TestCheck(t *testing.T) {
 		"no identity": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
 		}, []says{{Problem, "identity", "the token is used up (TokenRefused", "liqod token create there, liqod peer --token here"}}},
+		"rights taken back": {func(s *Snapshot) {
+			s.ForeignClusters[0].Name = "our-milan"
+			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "it gives this one no rights")
+		}, []says{{Unknown, "capacity used there", "no rights", "liqod unpeer milan, if"}}},
 		"nothing offered": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused", "milan has no room")
 		}, []says{{Problem, "capacity used there", "milan has no room", "get resourcerequests,resourceoffers"}}},

@@ -193,7 +193,7 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 	case corev1beta1.ReasonIdentityUnknown:
 		return "the peer has to let this cluster read its namespace kube-system: see the ClusterRole liqod-peer-cluster there, and ForeignCluster.spec.userName"
 	case corev1beta1.ReasonRightsRevoked:
-		return fmt.Sprintf("%s unpeer %s, if its people have ended the peering; else %s token create there, %s peer --token here", c.Program, fc.Name, c.Program, c.Program)
+		return fmt.Sprintf("%s unpeer %s, if its people have ended the peering; else %s token create there, %s peer --token here", c.Program, fc.Spec.ClusterID, c.Program, c.Program)
 	case corev1beta1.ReasonProbing:
 		return "look again in a moment"
 	case corev1beta1.ReasonSelfPeering, corev1beta1.ReasonDuplicateClusterID, corev1beta1.ReasonSameCluster:
