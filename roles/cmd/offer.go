@@ -18,6 +18,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 const offerListAbout = `List shows what this cluster offers its peers, and what they offer it: how much, what has
@@ -105,7 +106,7 @@ func offerMessage(o *sharingv1alpha1.ResourceOffer) string {
 	if o.Spec.WithdrawalTimestamp == nil && !o.Spec.Approved {
 		return fmt.Sprintf("to approve it: liqod offer approve %s -n %s", o.Name, o.Namespace)
 	}
-	return o.Status.Message
+	return report.Line(o.Status.Message)
 }
 
 // offerJudge is a command about one offer.

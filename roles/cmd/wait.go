@@ -18,6 +18,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 var errTimeout = errors.New("timed out")
@@ -81,9 +82,9 @@ func permanent(err error) bool {
 
 func prefixed(part, line string) string {
 	if part == "" {
-		return line
+		return report.Line(line)
 	}
-	return part + ": " + line
+	return report.Line(part + ": " + line)
 }
 
 // untilOffloaded waits until every selected provider has the twin of a namespace.
@@ -99,6 +100,7 @@ func (c *commands) untilOffloaded(ctx context.Context, to *clients, namespace st
 		}
 		var now look
 		now, message = c.offloaded(o)
+		message = report.Line(message)
 		return now, nil
 	})
 	switch {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -76,8 +77,19 @@ func sum(findings []Finding) string {
 	return strings.Join(parts, ", ") + "."
 }
 
+// Line makes a text printable, in one line: peers have written some of it, and must neither
+// steer a terminal nor add lines of their own.
+func Line(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
+}
+
 func finding(b *strings.Builder, f Finding, subject string) {
-	fmt.Fprintf(b, "  %s %s: %s\n", f.Level.mark(), subject, f.Message)
+	fmt.Fprintf(b, "  %s %s: %s\n", f.Level.mark(), Line(subject), Line(f.Message))
 	if f.Fix != "" {
 		fmt.Fprintf(b, "      Fix: %s\n", strings.ReplaceAll(f.Fix, "\n", "\n      "))
 	}
@@ -147,7 +159,7 @@ func (s *Status) DetailText() string {
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		line := func(name, value string) {
 			if value != "" {
-				_, _ = fmt.Fprintf(w, "  %s:\t%s\n", name, value)
+				_, _ = fmt.Fprintf(w, "  %s:\t%s\n", name, Line(value))
 			}
 		}
 		line("Role", string(p.Role))

@@ -1,0 +1,38 @@
+package cmd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+)
+
+// TestPeersDoNotSteerTheTerminal: what a peer has written is shown as text, and takes no line of
+// its own.
+func TestPeersDoNotSteerTheTerminal(t *testing.T) {
+	t.Parallel()
+	const evil = "fine\x1b[2J\x1b]0;title\a\r\nPEER\tall is well\u009b31m"
+	rome := installation(t, "rome")
+	_, err := rome.liqod.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), &sharingv1alpha1.ResourceOffer{
+		ObjectMeta: metav1.ObjectMeta{Name: "rome"},
+		Spec:       sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "rome", ConsumerClusterID: "milan", Approved: true},
+		Status:     sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferRefused, Message: evil},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = rome.liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"},
+		Status: corev1beta1.ForeignClusterStatus{Conditions: []metav1.Condition{is(corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, "OfferNotUsed", evil)}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, args := range [][]string{{"offer", "list"}, {"status"}, {"status", "milan"}, {"check"}} {
+		said, _ := rome.run(t, args...)
+		require.Contains(t, said, "fine", args)
+		require.NotContains(t, said, "\nPEER\tall", args)
+		for _, r := range said {
+			require.True(t, r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && !(r >= 0x80 && r < 0xa0), "%v: %q", args, said)
+		}
+	}
+}
