@@ -133,8 +133,8 @@ func nodesFor(nodes []Node, selector map[string]string) map[string]Node {
 
 // room is what is left for one consumer.
 type room struct {
-	// have is all that there is for it, share what the policy gives of that: less a
-	// reserve, and within the limit for all.
+	// have is all that there is for it, within the limit for all, and share what the policy
+	// gives of that: less a reserve.
 	have, share corev1.ResourceList
 }
 
@@ -178,8 +178,8 @@ func roomFor(f Facts, p Policy, nodes map[string]Node) room {
 	for name, amount := range free {
 		left := minus(amount, own[name])
 		share := percent(name, left, p.Percentage)
-		if limit, ok := p.Limit[name]; ok {
-			share = less(share, limit)
+		if limit, ok := p.Limit[name]; ok { // no threshold lets anybody have more
+			left, share = less(left, limit), less(share, limit)
 		}
 		for _, others := range taken {
 			left.Sub(others[name])

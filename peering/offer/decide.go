@@ -126,11 +126,11 @@ func Decide(f Facts, p Policy) Decision {
 	}
 	// A mistake ends nothing that was offered before.
 	if err := checkRequest(f.Request); err != nil {
-		return asItIs(f, refused(ReasonInvalidRequest, "%v", err))
+		return asItIs(f, p, refused(ReasonInvalidRequest, "%v", err))
 	}
 	selector, err := bothSelectors(p.NodeSelector, f.Request.NodeSelector)
 	if err != nil {
-		return asItIs(f, refused(ReasonNoNodes, "%v", err))
+		return asItIs(f, p, refused(ReasonNoNodes, "%v", err))
 	}
 	nodes := nodesFor(f.Nodes, selector)
 	live := liveOffers(f)
@@ -156,11 +156,15 @@ func Decide(f Facts, p Policy) Decision {
 	return d
 }
 
-// asItIs leaves the offers of a consumer as they are.
-func asItIs(f Facts, d Decision) Decision {
+// asItIs leaves the offers of a consumer as they are, and prolongs those that are not ending.
+func asItIs(f Facts, p Policy, d Decision) Decision {
 	d.Offers = map[string]sharingv1alpha1.ResourceOfferSpec{}
 	for _, o := range f.Offers {
-		d.Offers[o.Name] = *o.Spec.DeepCopy()
+		spec := *o.Spec.DeepCopy()
+		if spec.WithdrawalTimestamp == nil {
+			spec.ExpirationTime = expiration(spec.ExpirationTime, p.Expiration, f.Now)
+		}
+		d.Offers[o.Name] = spec
 	}
 	return d
 }

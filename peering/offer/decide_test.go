@@ -99,6 +99,8 @@ func TestAmounts(t *testing.T) {
 		"two others":                  {[]func(*Facts){hold("oslo", of3("4", "1Gi", "10")), hold("paris", of3("4", "1Gi", "10"))}, nil, "2 8Gi 80", ""},
 		"nothing is left":             {[]func(*Facts){hold("oslo", of3("10", "1Gi", "10"))}, nil, "", ReasonNoCapacity},
 		"a limit for all":             {[]func(*Facts){hold("oslo", of3("4", "1Gi", "10"))}, func(p *Policy) { p.Limit = list{"cpu": q("5")} }, "1 9Gi 90", ""},
+		"a limit that is less now":    {[]func(*Facts){have("10", "10Gi", "100")}, func(p *Policy) { p.Limit = list{"cpu": q("9500m")} }, "9500m 10Gi 100", ""},
+		"a limit that others fill":    {[]func(*Facts){have("5", "10Gi", "100"), hold("oslo", list{"cpu": q("4")})}, func(p *Policy) { p.Limit = list{"cpu": q("8800m")} }, "4800m 10Gi 100", ""},
 		"a limit for one":             {nil, func(p *Policy) { p.PeerLimits = map[string]list{"rome": {"cpu": q("5")}, "oslo": {"cpu": q("1")}} }, "5 10Gi 100", ""},
 		"a limit below the request":   {[]func(*Facts){ask(of3("7", "1Gi", "10"))}, func(p *Policy) { p.PeerLimits = map[string]list{"rome": {"cpu": q("5")}} }, "5 1Gi 10", ""},
 		"nothing for this one":        {nil, func(p *Policy) { p.PeerLimits = map[string]list{"rome": {"cpu": q("0")}} }, "", ReasonNoCapacity},
@@ -256,6 +258,14 @@ func TestMistakesEndNothing(t *testing.T) {
 	d := Decide(f, automatic())
 	require.Equal(t, ReasonInvalidRequest, d.Reason)
 	require.Equal(t, f.Offers[0].Spec, d.Offers["milan"])
+
+	// Nor does it by time, where the policy would prolong an offer.
+	p := automatic()
+	p.Expiration = time.Hour
+	f.Offers[0].Spec.ExpirationTime = seconds(noon.Add(20 * time.Minute))
+	require.Equal(t, noon.Add(time.Hour), Decide(f, p).Offers["milan"].ExpirationTime.Time)
+	f.Offers[0].Spec.WithdrawalTimestamp = seconds(noon)
+	require.Equal(t, f.Offers[0].Spec, Decide(f, p).Offers["milan"], "what ends goes on ending")
 }
 
 func TestClasses(t *testing.T) {
