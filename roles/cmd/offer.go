@@ -13,11 +13,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/peering/enroll"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -202,10 +204,41 @@ func disapprove(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOff
 	if !o.Spec.Approved {
 		return say(out, "the offer %s to cluster %s is not approved", o.Name, o.Spec.ConsumerClusterID)
 	}
+	manual, err := approvedByPeople(ctx, to)
+	if err != nil {
+		return err
+	}
+	if !manual {
+		return fmt.Errorf("sharing.mode is not Manual: the controller approves it again at once; set incomingPeeringEnabled: No in the ForeignCluster of %s to end it", o.Spec.ConsumerClusterID)
+	}
 	if err := patchOffer(ctx, to, o, apply.Patch{"spec": apply.Patch{"approved": false}}); err != nil {
 		return err
 	}
 	return say(out, "the approval of the offer %s to cluster %s is taken back", o.Name, o.Spec.ConsumerClusterID)
+}
+
+// sharedByPeople is the value of sharing.mode with which people approve each offer.
+const sharedByPeople = "Manual"
+
+// approvedByPeople tells whether people approve the offers of this cluster.
+func approvedByPeople(ctx context.Context, to *clients) (bool, error) {
+	_, namespace, err := enroll.Installed(ctx, to.core)
+	if err != nil {
+		return false, err
+	}
+	cm, err := to.core.CoreV1().ConfigMaps(namespace).Get(ctx, configurationName, metav1.GetOptions{})
+	if err != nil {
+		return false, fmt.Errorf("reading the configuration of liqod: %w", err)
+	}
+	var config struct {
+		Sharing struct {
+			Mode string `json:"mode"`
+		} `json:"sharing"`
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data[configurationKey]), &config); err != nil {
+		return false, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, cm.Name, err)
+	}
+	return config.Sharing.Mode == sharedByPeople, nil
 }
 
 func patchOffer(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOffer, patch apply.Patch) error {

@@ -1,0 +1,42 @@
+package cmd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+)
+
+// TestOfferRevoke: an approval is taken back where people give it. Where the controller does, it
+// would be given again at once, and nothing would end.
+func TestOfferRevoke(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		config, says string
+		code         int
+		approved     bool
+	}{
+		"by people":         {"\nsharing: {mode: Manual}", "is taken back", 0, false},
+		"by the controller": {"", "sharing.mode is not Manual: the controller approves it again at once; set incomingPeeringEnabled: No in the ForeignCluster of milan", ExitProblem, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rome := installation(t, "rome"+tc.config)
+			offers := rome.liqod.SharingV1alpha1().ResourceOffers("liqo-tenant-milan")
+			_, err := offers.Create(t.Context(), &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Name: "rome"},
+				Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "rome", ConsumerClusterID: "milan", Approved: true}}, metav1.CreateOptions{})
+			require.NoError(t, err)
+			said, err := rome.run(t, "offer", "revoke", "rome")
+			require.Equal(t, tc.code, code(err))
+			if err != nil {
+				said = err.Error()
+			}
+			require.Contains(t, said, tc.says)
+			o, err := offers.Get(t.Context(), "rome", metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Equal(t, tc.approved, o.Spec.Approved)
+		})
+	}
+}
