@@ -140,11 +140,8 @@ func (j *Join) askEnrol(ctx context.Context, fc *corev1beta1.ForeignCluster, in 
 	if err != nil {
 		return granted{}, err
 	}
-	to := target{url: in.token.AuthURL, ca: fc.Spec.AuthCA, pins: []string{in.token.CA}, proxy: fc.Spec.APIServer.ProxyURL}
-	if fc.Spec.AuthURL != "" {
-		to.url = fc.Spec.AuthURL
-	}
-	grant, err := post(ctx, to, trust.EnrollPath, trust.EnrollRequest{
+	to := target{ca: fc.Spec.AuthCA, pins: []string{in.token.CA}, proxy: fc.Spec.APIServer.ProxyURL}
+	grant, err := postTo(ctx, places(fc, in.token.AuthURL), to, trust.EnrollPath, trust.EnrollRequest{
 		Token: in.text, ClusterID: j.cfg.ClusterID, ClusterUID: string(uid), CSR: csr, AddressRanges: in.ranges, Version: j.cfg.Version, Back: back,
 	}, proof{})
 	if err != nil {
@@ -189,10 +186,7 @@ func (j *Join) renew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 }
 
 func (j *Join) askRenew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity) (granted, error) {
-	to := target{url: have.authURL, ca: fc.Spec.AuthCA, pins: pins(have.authCA), proxy: fc.Spec.APIServer.ProxyURL}
-	if fc.Spec.AuthURL != "" {
-		to.url = fc.Spec.AuthURL
-	}
+	to := target{ca: fc.Spec.AuthCA, pins: pins(have.authCA), proxy: fc.Spec.APIServer.ProxyURL}
 	ask := trust.RenewRequest{ClusterID: j.cfg.ClusterID, Version: j.cfg.Version}
 	by := proof{token: have.grant.Token}
 	got := granted{authURL: have.authURL, authCA: have.authCA}
@@ -214,11 +208,37 @@ func (j *Join) askRenew(ctx context.Context, fc *corev1beta1.ForeignCluster, hav
 		}
 	}
 	var err error
-	if got.grant, err = post(ctx, to, trust.RenewPath, ask, by); err != nil {
+	if got.grant, err = postTo(ctx, places(fc, have.authURL), to, trust.RenewPath, ask, by); err != nil {
 		return granted{}, err
 	}
 	got.issued = j.cfg.Clock.Now()
 	return got, j.accept(fc, &got, expectation{user: have.grant.User, key: got.key, renewed: true})
+}
+
+// places returns the URLs by which a peer is asked, that are tried in turn: as its record
+// says, else as it has said itself. What discovery has found comes last: anybody may have
+// said that.
+func places(fc *corev1beta1.ForeignCluster, said string) []string {
+	own := fc.Spec.AuthURL
+	switch {
+	case own == "" || own == said:
+		return []string{said}
+	case fc.Labels[corev1beta1.DiscoveredLabel] != "":
+		return []string{said, own}
+	}
+	return []string{own}
+}
+
+// postTo sends a request to the first place where the peer answers. It may reach the peer
+// more than once, which does no harm.
+func postTo(ctx context.Context, urls []string, to target, path string, body any, by proof) (grant trust.Grant, err error) {
+	for _, to.url = range urls {
+		var no *refusal
+		if grant, err = post(ctx, to, path, body, by); err == nil || errors.As(err, &no) {
+			break
+		}
+	}
+	return grant, err
 }
 
 // badGrant is an answer that is not what was asked for.

@@ -347,6 +347,36 @@ func TestKeptGoodUntilItIsRemoved(t *testing.T) {
 	require.Equal(t, 1, r.peer.count(trust.EnrollPath), "and is not got again")
 }
 
+// TestDiscoveredElsewhere: what discovery has found does not lead away from where the token, and
+// later the peer itself, says that it is; but it does where that is not reached.
+func TestDiscoveredElsewhere(t *testing.T) {
+	t.Parallel()
+	const nowhere = "https://127.0.0.1:1"
+	found := func(url string) func(*corev1beta1.ForeignCluster) {
+		return func(fc *corev1beta1.ForeignCluster) {
+			fc.Labels, fc.Spec.AuthURL = map[string]string{corev1beta1.DiscoveredLabel: corev1beta1.DiscoveredByMulticast}, url
+		}
+	}
+	r := newRig(t, found(nowhere))
+	r.enrolled()
+	r.pass(lifetime * 6 / 10)
+	_ = r.sync()
+	require.Contains(t, r.says(), "True Enrolled")
+	require.Equal(t, 1, r.peer.count(trust.RenewPath))
+
+	r = newRig(t, func(fc *corev1beta1.ForeignCluster) {})
+	r.change(found(r.peer.server.URL))
+	r.peer.token.AuthURL = nowhere
+	r.setToken(r.peer.token.String())
+	r.enrolled()
+
+	r = newRig(t, func(fc *corev1beta1.ForeignCluster) { fc.Spec.AuthURL = nowhere })
+	for range 3 {
+		_ = r.sync()
+	}
+	require.Contains(t, r.says(), "False PeerUnreachable", "what people wrote counts alone")
+}
+
 // TestEndedBeforeTheAnswer: the peer has ended an enrolment whose answer was lost. Its key gets
 // nothing any more: with another token another one is shown.
 func TestEndedBeforeTheAnswer(t *testing.T) {
