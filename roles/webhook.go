@@ -31,6 +31,14 @@ import (
 // Paths of the webhook's rules.
 const mutatePodPath = "/mutate/pod"
 
+// An API server sends a review at once, and keeps its connections. Others reach the webhook,
+// too: what they begin is not kept for them.
+const (
+	webhookHeaderTimeout = 5 * time.Second
+	webhookReadTimeout   = 10 * time.Second
+	webhookIdleTimeout   = 2 * time.Minute
+)
+
 func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	cfg := env.Config.Webhook
 	h, err := newHome(env, env.Config.Namespace, "liqod-webhook")
@@ -132,7 +140,8 @@ func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func) f
 	}
 	return func(ctx context.Context) error {
 		server := &http.Server{
-			Addr: env.Config.Webhook.Address, Handler: mux, ReadHeaderTimeout: 5 * time.Second,
+			Addr: env.Config.Webhook.Address, Handler: mux, ReadHeaderTimeout: webhookHeaderTimeout,
+			ReadTimeout: webhookReadTimeout, IdleTimeout: webhookIdleTimeout,
 			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: source.GetCertificate},
 			ErrorLog:  zap.NewStdLog(env.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))),
 		}
