@@ -280,6 +280,9 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 	case stepRenew:
 		return j.renew(ctx, fc, have, have.token)
 	}
+	if err := j.hold(ctx, fc); err != nil { // it may have become the record of this peer since
+		return standing{}, err
+	}
 	if token, err := j.another(ctx, fc, have); token != "" || err != nil {
 		if err != nil {
 			return standing{}, err

@@ -347,6 +347,19 @@ func TestKeptGoodUntilItIsRemoved(t *testing.T) {
 	require.Equal(t, 1, r.peer.count(trust.EnrollPath), "and is not got again")
 }
 
+// TestRecordThatTakesOver: of two records of a peer the one that was enrolled is deleted, and
+// the peering goes on with the other: its deletion ends the peering then.
+func TestRecordThatTakesOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.enrolled()
+	r.change(func(fc *corev1beta1.ForeignCluster) { fc.Finalizers = nil })
+	_ = r.sync()
+	fc, err := r.liqo.CoreV1beta1().ForeignClusters().Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{corev1beta1.ForeignClusterFinalizer}, fc.Finalizers)
+}
+
 // TestDiscoveredElsewhere: what discovery has found does not lead away from where the token, and
 // later the peer itself, says that it is; but it does where that is not reached.
 func TestDiscoveredElsewhere(t *testing.T) {
