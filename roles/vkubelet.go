@@ -370,7 +370,7 @@ func (v *vkubelet) recordedUID(ctx context.Context, clusterID string) (types.UID
 		return "", err
 	}
 	for _, fc := range list.Items {
-		if fc.Spec.ClusterID == clusterID {
+		if fc.Spec.ClusterID == clusterID && fc.Status.ClusterUID != "" {
 			return fc.Status.ClusterUID, nil
 		}
 	}

@@ -262,11 +262,8 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubern
 	if err != nil {
 		return err
 	}
-	var want types.UID
-	for _, fc := range slices.Concat(ending, live) {
-		if fc.Status.ClusterUID != "" {
-			want = fc.Status.ClusterUID
-		}
+	if len(live) == 0 {
+		live = ending
 	}
 	if clusterID == c.cfg.ClusterID {
 		return ErrSelf
@@ -282,8 +279,10 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubern
 	if have == c.ownUID() {
 		return fmt.Errorf("%w: it is this cluster that answers at the address of %s", ErrSelf, clusterID)
 	}
-	if want != "" && have != want {
-		return fmt.Errorf("%w: its kube-system namespace has UID %s, recorded is %s", ErrReplaced, have, want)
+	for _, fc := range live {
+		if want := fc.Status.ClusterUID; want != "" && have != want {
+			return fmt.Errorf("%w: its kube-system namespace has UID %s, recorded is %s", ErrReplaced, have, want)
+		}
 	}
 	return nil
 }

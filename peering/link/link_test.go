@@ -151,6 +151,19 @@ func TestEndingPeer(t *testing.T) {
 	require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", newPeer("another").core), ErrReplaced)
 }
 
+// TestIdentityOfTwoRecords: a second record of a peer, of which nothing is known yet, does not
+// let another cluster pass for it.
+func TestIdentityOfTwoRecords(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"a-milan", "z-milan"} {
+		fc, other := milan(""), milan("")
+		fc.Status.ClusterUID, other.Name, other.Status.ClusterUID = "u", name, "v"
+		w := newWorld(t, fc, other)
+		require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", newPeer("v").core), ErrReplaced)
+		require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", newPeer("w").core), ErrReplaced)
+	}
+}
+
 func TestUnknownIdentity(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k"))
