@@ -20,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/peering/trust"
@@ -135,6 +136,36 @@ func TestEndpointRenewsUnderAttack(t *testing.T) {
 	require.Equal(t, trust.ReasonBusy, w.renew(trust.RenewRequest{ClusterID: rome}, nil, "guess").Reason)
 	a := w.renew(renewal(t, rome, g.User, newKey(t)), c.pair(t, g), "")
 	require.Equal(t, http.StatusOK, a.status, a.Refusal)
+}
+
+// A certificate of one's own making proves nothing, and counts among those who have none.
+func TestEndpointLimitsSelfMade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config) { c.PerMinute = 3 })
+	c := newClient(t, rome, romeUID)
+	g := w.enrolled(c)
+	cert := newCluster(t, w.clock.Now).issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: g.User}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotAfter: w.clock.Now().Add(time.Hour)}, c.key.Public())
+	reasons := map[string]int{}
+	for range 10 {
+		reasons[w.renew(renewal(t, rome, g.User, newKey(t)), &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: c.key}, "").Reason]++
+	}
+	require.Equal(t, map[string]int{trust.ReasonUnauthorized: 2, trust.ReasonBusy: 8}, reasons)
+	a := w.renew(renewal(t, rome, g.User, newKey(t)), c.pair(t, g), "")
+	require.Equal(t, http.StatusOK, a.status, a.Refusal)
+}
+
+// Who asks without end does not fill the log.
+func TestEndpointLimitsLines(t *testing.T) {
+	t.Parallel()
+	core, lines := observer.New(zap.InfoLevel)
+	w := newWorld(t, func(c *Config) { c.PerMinute, c.PerAddress, c.Log = 30, 20, zap.New(core) })
+	guess := newClient(t, rome, romeUID).request(t, w.token(forCluster("turin")))
+	for range 200 {
+		require.NotEmpty(t, w.enroll(guess).Reason)
+	}
+	require.NotZero(t, lines.Len())
+	require.LessOrEqual(t, lines.Len(), 30)
 }
 
 func TestLimitsForgetAddresses(t *testing.T) {

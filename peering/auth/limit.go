@@ -15,7 +15,8 @@ const mostAddresses = 4096
 // limits bounds the rates of requests. It is safe for concurrent use.
 type limits struct {
 	all        *rate.Limiter
-	perAddress int // each minute
+	lines      *rate.Limiter // of the log, about what was refused
+	perAddress int           // each minute
 
 	mu   sync.Mutex
 	each map[netip.Prefix]*rate.Limiter
@@ -24,7 +25,7 @@ type limits struct {
 func perMinute(n int) *rate.Limiter { return rate.NewLimiter(rate.Limit(n)/60, n) }
 
 func newLimits(all, perAddress int) *limits {
-	return &limits{all: perMinute(all), perAddress: perAddress, each: map[netip.Prefix]*rate.Limiter{}}
+	return &limits{all: perMinute(all), lines: perMinute(all), perAddress: perAddress, each: map[netip.Prefix]*rate.Limiter{}}
 }
 
 // address reports whether one more request may come from an address now.

@@ -96,6 +96,10 @@ func (e *Endpoint) proven(r *http.Request, body []byte, req any) (proof, string,
 		return p, "", err
 	}
 	user, err := e.user(r.Context(), p)
+	var no *refusal
+	if errors.As(err, &no) && len(p.chain) > 0 && !e.limits.all.AllowN(e.cfg.Clock.Now(), 1) {
+		err = tooMany()
+	}
 	return p, user, err
 }
 
@@ -135,11 +139,15 @@ func tooMany() *refusal { return refuse(trust.ReasonBusy, "too many requests: tr
 
 // refuse answers with what went wrong. What a peer cannot help is not told in detail.
 func (e *Endpoint) refuse(w http.ResponseWriter, path string, remote netip.Addr, peer string, err error) {
+	log := e.cfg.Log
+	if !e.limits.lines.AllowN(e.cfg.Clock.Now(), 1) {
+		log = zap.NewNop() // it is counted
+	}
 	var told *refusal
 	var taken *nameTaken
 	switch {
 	case errors.As(err, &told):
-		e.cfg.Log.Info("refused to a peer", zap.String("path", path), zap.String("peer", printable(peer)), zap.Stringer("from", remote), zap.String("reason", told.Reason), zap.String("message", told.Message))
+		log.Info("refused to a peer", zap.String("path", path), zap.String("peer", printable(peer)), zap.Stringer("from", remote), zap.String("reason", told.Reason), zap.String("message", told.Message))
 		if told.about != nil {
 			e.cfg.Cluster.Told(told.about, "EnrolmentRefused", told.Message)
 		}
@@ -151,7 +159,7 @@ func (e *Endpoint) refuse(w http.ResponseWriter, path string, remote netip.Addr,
 		told = refuse(trust.ReasonBusy, "this cluster cannot answer now: try again")
 	}
 	if told != err { //nolint:errorlint // identity: a refusal has been logged above
-		e.cfg.Log.Warn("a peer could not be answered", zap.String("path", path), zap.String("peer", printable(peer)), zap.Stringer("from", remote), zap.Error(err))
+		log.Warn("a peer could not be answered", zap.String("path", path), zap.String("peer", printable(peer)), zap.Stringer("from", remote), zap.Error(err))
 	}
 	e.cfg.Count(path, told.Reason)
 	if told.Reason == trust.ReasonBusy {
