@@ -147,6 +147,19 @@ func TestFoundByDiscovery(t *testing.T) {
 	require.Equal(t, corev1beta1.ReasonAllChecksPassed, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
 }
 
+// TestAwaited: a consumer that has been let in, and has not come yet, lacks nothing here.
+func TestAwaited(t *testing.T) {
+	t.Parallel()
+	fc := milan("")
+	fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringYes
+	f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0)}
+	require.Equal(t, corev1beta1.ReasonAwaitsEnrolment, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
+	fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes
+	require.Equal(t, corev1beta1.ReasonNoCredentials, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
+	fc.Spec.OutgoingPeeringEnabled, f.user, f.tenant = corev1beta1.PeeringAuto, "liqo.io:peer:milan:1", true
+	require.Equal(t, corev1beta1.ReasonAllChecksPassed, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
+}
+
 // source is a Source that says the same of every peer.
 type source struct {
 	mu   sync.Mutex

@@ -32,6 +32,7 @@ type facts struct {
 	unknown          error     // why it has not
 	virtualNode      bool
 	found            bool // by discovery
+	awaited          bool // it may use this cluster, which is not to use it
 	tenant           bool // the tenant namespace exists
 	now              time.Time
 }
@@ -51,6 +52,7 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	out := *fc.Status.DeepCopy()
 	out.ObservedGeneration = fc.Generation
 	f.found = fc.Labels[corev1beta1.DiscoveredLabel] != ""
+	f.awaited = fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringYes && fc.Spec.OutgoingPeeringEnabled != corev1beta1.PeeringYes
 	out.Role = f.role()
 	out.APIServerURL = f.endpoint.Clients.Host
 	out.TenantNamespace = f.tenantNamespaces()
@@ -226,6 +228,8 @@ func (f facts) unchecked(lacking bool) (status metav1.ConditionStatus, reason, m
 	switch {
 	case f.found && f.role() == corev1beta1.RoleUnknown:
 		return metav1.ConditionUnknown, corev1beta1.ReasonNotPeered, "the cluster was found by discovery, and nothing has been asked of it: to use it, give spec.tokenSecretRef a token of it, and set spec.outgoingPeeringEnabled: Yes"
+	case f.awaited && !lacking && f.role() == corev1beta1.RoleUnknown:
+		return metav1.ConditionUnknown, corev1beta1.ReasonAwaitsEnrolment, "the cluster may use this one, and has no identity here yet: it gets that with a token of this cluster"
 	case lacking, f.role() != corev1beta1.RoleConsumer:
 		return metav1.ConditionUnknown, corev1beta1.ReasonNoCredentials, fmt.Sprintf("nothing can be checked from here: namespace %s has no Secret with the label %s=%s",
 			namespace, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)

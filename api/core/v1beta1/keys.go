@@ -125,6 +125,9 @@ const (
 	// ReasonNotPeered says that discovery has found the cluster, and that nothing is wanted
 	// of it yet.
 	ReasonNotPeered = "NotPeered"
+	// ReasonAwaitsEnrolment says that the cluster may use this one, and has no identity here
+	// yet.
+	ReasonAwaitsEnrolment = "AwaitsEnrolment"
 	// ReasonSelfPeering says that the ForeignCluster is of this cluster itself, by its id or
 	// by what answers at its address.
 	ReasonSelfPeering = "SelfPeering"

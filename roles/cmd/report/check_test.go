@@ -284,3 +284,18 @@ func TestOnlyFound(t *testing.T) {
 	require.Equal(t, OK, Worst(findings), findings)
 	require.Contains(t, CheckText(findings), "Peering with turin\n  ✔ ForeignCluster: found by discovery; nothing is asked of it\n")
 }
+
+// TestAwaitedConsumer: one that has been let in, and has not come yet, is no trouble, and takes a
+// token and nothing else.
+func TestAwaitedConsumer(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	s.ForeignClusters = append(s.ForeignClusters, corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "turin", IncomingPeeringEnabled: corev1beta1.PeeringYes},
+		Status: corev1beta1.ForeignClusterStatus{Role: corev1beta1.RoleUnknown, Conditions: []metav1.Condition{
+			is(corev1beta1.ConditionReady, metav1.ConditionUnknown, corev1beta1.ReasonAwaitsEnrolment, "it has not come yet")}},
+	})
+	findings := Check(s)
+	require.Equal(t, Warning, Worst(findings), findings)
+	require.Contains(t, CheckText(findings), "Peering with turin\n  ‼ ForeignCluster: it has not come yet\n      Fix: liqod token create --for turin, for the people of that cluster\n")
+}

@@ -72,6 +72,10 @@ func (c *checker) peering(id string) {
 		c.add(OK, "ForeignCluster", "found by discovery; nothing is asked of it", "")
 		return
 	}
+	if len(fcs) == 1 && !c.stale() && c.readyReason(fcs[0]) == corev1beta1.ReasonAwaitsEnrolment {
+		c.add(Warning, "ForeignCluster", message(fcs[0].Status.Conditions, corev1beta1.ConditionReady), fmt.Sprintf("%s token create --for %s, for the people of that cluster", c.Program, id))
+		return
+	}
 	switch len(fcs) {
 	case 0:
 		if !c.unread(Unknown, ReadForeignClusters) {
@@ -96,8 +100,15 @@ func (c *checker) peering(id string) {
 
 // onlyFound reports whether a peer is none yet: discovery has found it, and that is all.
 func (s *Snapshot) onlyFound(fc *corev1beta1.ForeignCluster) bool {
-	ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady)
-	return ready != nil && ready.Reason == corev1beta1.ReasonNotPeered && len(s.virtualNodes(fc.Spec.ClusterID)) == 0
+	return s.readyReason(fc) == corev1beta1.ReasonNotPeered && len(s.virtualNodes(fc.Spec.ClusterID)) == 0
+}
+
+// readyReason is the reason of a peer's condition Ready; empty if it has none.
+func (s *Snapshot) readyReason(fc *corev1beta1.ForeignCluster) string {
+	if ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady); ready != nil {
+		return ready.Reason
+	}
+	return ""
 }
 
 // checks are the conditions of a peer that are told, in the order in which they explain each
