@@ -34,7 +34,7 @@ func (c *controller) addJoin() error {
 	c.loop("join", identities)
 	ending, err := enroll.NewEnding(enroll.EndingConfig{
 		Cluster:         enroll.Cluster{ID: c.env.Config.ClusterID, Core: c.home.fenced.core, Liqod: c.home.fenced.liqod},
-		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Events: c.events, Log: c.env.Log, Observer: c.env.Observer,
+		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err

@@ -141,17 +141,51 @@ func (c Cluster) identity(ctx context.Context, namespace string, o Offer) error 
 // the provider is gone for ever: pods on its virtual nodes are removed without it. It
 // returns what is still being removed, and is to be called until that is nothing.
 func (c Cluster) Leave(ctx context.Context, provider string, force bool) (left []string, err error) {
+	left, _, err = c.leave(ctx, provider, force, force)
+	return left, err
+}
+
+// leave is Leave. Alone it does not wait for what the provider has to remove; theirs says
+// that only that is left.
+func (c Cluster) leave(ctx context.Context, provider string, force, alone bool) (left []string, theirs bool, err error) {
 	if err := c.check(provider); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	namespace := corev1beta1.TenantNamespace(provider)
 	fc, err := c.foreignCluster(ctx, provider)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := c.stop(ctx, fc); err != nil {
-		return nil, err
+		return nil, false, err
 	}
+	if left, err = c.dropNodes(ctx, provider, force); err != nil || len(left) > 0 {
+		return left, false, err
+	}
+	away := alone || fc == nil || !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionAPIServer)
+	if !away { // it is told while we have credentials
+		if left, err = c.asked(ctx, provider); err != nil || len(left) > 0 {
+			return left, true, err
+		}
+	}
+	if left, err = c.dropMap(ctx, provider, away); err != nil || len(left) > 0 {
+		return left, true, err
+	}
+	if err := c.dropIdentity(ctx, corev1beta1.TenantNamespace(provider), provider); err != nil {
+		return nil, false, err
+	}
+	if err := c.dropTokens(ctx, provider); err != nil {
+		return nil, false, err
+	}
+	if fc != nil && fc.Spec.UserName != "" {
+		return nil, false, nil // it uses this cluster
+	}
+	left, err = c.forget(ctx, provider)
+	return left, false, err
+}
+
+// dropNodes removes the virtual nodes of a provider.
+func (c Cluster) dropNodes(ctx context.Context, provider string, force bool) (left []string, err error) {
+	namespace := corev1beta1.TenantNamespace(provider)
 	nodes, err := c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the VirtualNodes of namespace %s: %w", namespace, err)
@@ -170,28 +204,7 @@ func (c Cluster) Leave(ctx context.Context, provider string, force bool) (left [
 		}
 		left = append(left, "virtual node "+vn.Name+told(vn.Status.Conditions))
 	}
-	if len(left) > 0 {
-		return left, nil
-	}
-	away := force || fc == nil || !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionAPIServer)
-	if !away { // it is told while we have credentials
-		if left, err = c.asked(ctx, provider); err != nil || len(left) > 0 {
-			return left, err
-		}
-	}
-	if left, err = c.dropMap(ctx, namespace, provider, away); err != nil || len(left) > 0 {
-		return left, err
-	}
-	if err := c.dropIdentity(ctx, namespace, provider); err != nil {
-		return nil, err
-	}
-	if err := c.dropTokens(ctx, provider); err != nil {
-		return nil, err
-	}
-	if fc != nil && fc.Spec.UserName != "" {
-		return nil, nil // it uses this cluster
-	}
-	return c.forget(ctx, provider)
+	return left, nil
 }
 
 // told is what a condition says of something that is being removed.
@@ -204,7 +217,8 @@ func told(conditions []metav1.Condition) string {
 
 // dropMap waits until a provider that answers has removed the twins of our namespaces, and
 // removes what maps them. A provider that is away has to be told by its own people.
-func (c Cluster) dropMap(ctx context.Context, namespace, provider string, away bool) ([]string, error) {
+func (c Cluster) dropMap(ctx context.Context, provider string, away bool) ([]string, error) {
+	namespace := corev1beta1.TenantNamespace(provider)
 	maps := c.Liqod.OffloadingV1beta1().NamespaceMaps(namespace)
 	m, err := maps.Get(ctx, provider, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

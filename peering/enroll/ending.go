@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
@@ -25,6 +26,9 @@ const (
 	reasonEnding = "PeeringEnds"
 	// endAgain is the time between two looks at what is still being removed.
 	endAgain = time.Second
+	// theirPatience is how long a provider that answers may take to remove what it has to:
+	// one that does not is another organisation, and holds nothing up for ever.
+	theirPatience = 10 * time.Minute
 )
 
 // EndingConfig configures an Ending.
@@ -34,6 +38,7 @@ type EndingConfig struct {
 	Cluster         Cluster
 	ForeignClusters informers.ForeignClusterInformer
 	Events          record.EventRecorder
+	Clock           clock.PassiveClock
 	Log             *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
@@ -46,13 +51,14 @@ type Ending struct {
 	*loop.Loop
 	cfg EndingConfig
 
-	mu   sync.Mutex
-	told map[types.UID]string
+	mu      sync.Mutex
+	told    map[types.UID]string
+	waiting map[types.UID]time.Time // since when only the provider is waited for
 }
 
 // NewEnding registers with the informer and starts nothing.
 func NewEnding(cfg EndingConfig) (*Ending, error) {
-	e := &Ending{cfg: cfg, told: map[types.UID]string{}}
+	e := &Ending{cfg: cfg, told: map[types.UID]string{}, waiting: map[types.UID]time.Time{}}
 	e.Loop = loop.New(loop.Config{Name: "ending", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
 	if _, err := e.Watch(cfg.ForeignClusters.Informer(), loop.Self); err != nil {
 		return nil, err
@@ -104,7 +110,9 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 	case ns.DeletionTimestamp != nil:
 		return []string{"namespace " + name}, nil
 	}
-	if left, err := e.cfg.Cluster.Leave(ctx, id, false); err != nil || len(left) > 0 {
+	left, theirs, err := e.cfg.Cluster.leave(ctx, id, false, e.impatient(fc.UID))
+	if err != nil || len(left) > 0 {
+		e.awaits(fc.UID, theirs)
 		return left, err
 	}
 	return e.cfg.Cluster.Dismiss(ctx, id)
@@ -149,8 +157,26 @@ func (e *Ending) tell(fc *corev1beta1.ForeignCluster, left []string) {
 	}
 }
 
+// awaits notes since when only the provider is waited for.
+func (e *Ending) awaits(uid types.UID, theirs bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, waiting := e.waiting[uid]; theirs && !waiting {
+		e.waiting[uid] = e.cfg.Clock.Now()
+	}
+}
+
+// impatient reports whether the provider has been waited for for long enough.
+func (e *Ending) impatient(uid types.UID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	since, waiting := e.waiting[uid]
+	return waiting && e.cfg.Clock.Since(since) >= theirPatience
+}
+
 func (e *Ending) forget(uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.told, uid)
+	delete(e.waiting, uid)
 }

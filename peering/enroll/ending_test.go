@@ -8,11 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 const tenantOfMilan = "liqo-tenant-milan"
@@ -101,6 +104,37 @@ func TestEndingOfBoth(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "%v", c.writes)
 }
 
+// TestEndingWithoutTheProvider: one that answers, and does not remove what it has to, is waited
+// for, but not for ever.
+func TestEndingWithoutTheProvider(t *testing.T) {
+	for name, left := range map[string]runtime.Object{
+		"its offer": &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: tenantOfMilan, Name: "milan"},
+			Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: "milan", ConsumerClusterID: "rome"}},
+		"its twins": &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: tenantOfMilan, Name: "milan"},
+			Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{"shop": {RemoteNamespace: "shop-rome"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fc := deletedPeer("milan", "milan")
+			fc.Status.Conditions = []metav1.Condition{{Type: corev1beta1.ConditionAPIServer, Status: metav1.ConditionTrue}}
+			c := newCluster("rome", fc, left)
+			c.used(t, nil)
+			now := clocktesting.NewFakePassiveClock(time.Now())
+			e := &Ending{cfg: EndingConfig{Cluster: c.Cluster, Clock: now}, told: map[types.UID]string{}, waiting: map[types.UID]time.Time{}}
+			for range 10 {
+				left, err := e.end(t.Context(), fc)
+				require.NoError(t, err)
+				require.NotEmpty(t, left)
+			}
+			now.SetTime(now.Now().Add(theirPatience))
+			for i := 0; !c.released(t, "milan"); i++ {
+				require.Less(t, i, 10, "it does not end: %v", c.writes)
+				_, err := e.end(t.Context(), fc)
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
 // TestEndingOfNoPeer: what can never have been a peer goes at once.
 func TestEndingOfNoPeer(t *testing.T) {
 	for _, id := range []string{"rome", "No.Label"} {
@@ -119,7 +153,7 @@ func TestEndingWaits(t *testing.T) {
 	c := newCluster("rome", fc)
 	c.used(t, &metav1.Time{Time: time.Now()})
 	events := record.NewFakeRecorder(10)
-	e := &Ending{cfg: EndingConfig{Cluster: c.Cluster, Events: events}, told: map[types.UID]string{}}
+	e := &Ending{cfg: EndingConfig{Cluster: c.Cluster, Events: events}, told: map[types.UID]string{}, waiting: map[types.UID]time.Time{}}
 	for range 2 {
 		left, err := e.end(t.Context(), fc)
 		require.NoError(t, err)
