@@ -3,6 +3,7 @@
 package recent
 
 import (
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/revision"
 )
 
 // ttl bounds how long a memory outweighs a cache: a watch is rarely this late, and
@@ -23,6 +26,13 @@ type Writes[T metav1.Object] struct {
 	mu      sync.Mutex
 	written map[cache.ObjectName]memory[T]
 	deleted map[types.UID]time.Time
+	gone    map[types.UID]end
+}
+
+// end is that of an object, as the watch has shown it.
+type end struct {
+	version string
+	at      time.Time
 }
 
 type memory[T metav1.Object] struct {
@@ -32,13 +42,17 @@ type memory[T metav1.Object] struct {
 
 // New returns an empty Writes.
 func New[T metav1.Object](c clock.PassiveClock) *Writes[T] {
-	return &Writes[T]{clock: c, written: map[cache.ObjectName]memory[T]{}, deleted: map[types.UID]time.Time{}}
+	return &Writes[T]{clock: c, written: map[cache.ObjectName]memory[T]{}, deleted: map[types.UID]time.Time{}, gone: map[types.UID]end{}}
 }
 
-// Wrote remembers what the API server answered to a create, update or patch.
+// Wrote remembers what the API server answered to a create, update or patch, unless the
+// watch is ahead of the answer and has shown that the object is no more.
 func (w *Writes[T]) Wrote(obj T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if last, ok := w.gone[obj.GetUID()]; ok && !w.old(last.at) && revision.Before(obj.GetResourceVersion(), last.version) {
+		return
+	}
 	w.written[cache.MetaObjectToName(obj)] = memory[T]{obj, w.clock.Now()}
 }
 
@@ -69,6 +83,10 @@ func (w *Writes[T]) WasDeleted(uid types.UID) bool {
 func (w *Writes[T]) Gone(obj T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.gone[obj.GetUID()] = end{obj.GetResourceVersion(), w.clock.Now()}
+	if len(w.gone) > 1000 {
+		maps.DeleteFunc(w.gone, func(_ types.UID, e end) bool { return w.old(e.at) })
+	}
 	if m, ok := w.written[cache.MetaObjectToName(obj)]; ok && m.obj.GetUID() == obj.GetUID() {
 		delete(w.written, cache.MetaObjectToName(obj))
 	}

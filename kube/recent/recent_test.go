@@ -1,6 +1,7 @@
 package recent
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -57,4 +58,23 @@ func TestGoneForgets(t *testing.T) {
 	require.True(t, w.WasDeleted("1"), "for who holds an older copy")
 	_, found := w.Latest(key, nil, false)
 	require.False(t, found)
+}
+
+// TestAnswerLaterThanTheEnd: the watch may show the end of an object before the answer to the
+// last write of it has come.
+func TestAnswerLaterThanTheEnd(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	w := New[*corev1.Pod](clock)
+	w.Gone(pod("1", "10"))
+	w.Wrote(pod("1", "9"))
+	_, found := w.Latest(key, nil, false)
+	require.False(t, found)
+	w.Wrote(pod("1", "11"))
+	_, found = w.Latest(key, nil, false)
+	require.True(t, found, "it had only left what is watched")
+	clock.SetTime(clock.Now().Add(time.Minute))
+	for i := range 1001 {
+		w.Gone(pod(fmt.Sprint("other-", i), "12"))
+	}
+	require.Len(t, w.gone, 1001, "what is old is forgotten")
 }
