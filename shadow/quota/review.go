@@ -30,6 +30,7 @@ func (r Review) Judge() string {
 	if text := Undeclared(&pod.Spec, bound.Enforcement); text != "" {
 		return fmt.Sprintf("the quota of cluster %s asks for CPU and memory to be declared (%s): %s", consumer, bound.Enforcement, text)
 	}
+	delete(pod.Spec.NodeSelector, corev1.LabelHostname) // no peer's pod picks a single node: it is taken out
 	if text := Sum(r.Quotas).Misplaced(pod.Spec.NodeSelector); text != "" {
 		return fmt.Sprintf("the pod of cluster %s is not for the nodes that it may use: %s", consumer, text)
 	}

@@ -35,6 +35,7 @@ func TestReview(t *testing.T) {
 		"no pods":            {pod(container("c", nil, nil)), []*offloadingv1beta1.Quota{of(none, false, "pods", "0")}, nil, "the pod alone is larger than the quota of cluster rome (pods: 1 requested, 0 allowed in all)"},
 		"undeclared":         {pod(container("c", nil, nil)), []*offloadingv1beta1.Quota{of(soft, false, "cpu", "9")}, nil, "the quota of cluster rome asks for CPU and memory to be declared (Soft): container c has no resources.requests.cpu"},
 		"for other nodes":    {asksFor(pod(container("c", nil, nil)), "pool", "own"), []*offloadingv1beta1.Quota{onNodes(false, "pool", "shared")}, nil, "the pod of cluster rome is not for the nodes that it may use: spec.nodeSelector asks for nodes with pool=own; the quota allows those with pool=shared"},
+		"for another host":   {asksFor(pod(container("c", nil, nil)), corev1.LabelHostname, "b"), []*offloadingv1beta1.Quota{onNodes(false, corev1.LabelHostname, "a")}, nil, ""},
 		"cordoned there":     {asksFor(pod(container("c", nil, nil)), "pool", "own"), []*offloadingv1beta1.Quota{onNodes(true, "pool", "shared")}, nil, ""},
 		"declared by others": {pod(container("c", nil, nil)), []*offloadingv1beta1.Quota{of(soft, false, "cpu", "9")}, ranged, ""},
 	} {
