@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -105,7 +106,7 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 	before := home.Status
 	home.Status = offloadingv1beta1.NamespaceMapStatus{
 		ObservedGeneration: before.ObservedGeneration,
-		Conditions:         slices.Clone(remote.Status.Conditions),
+		Conditions:         acceptable(remote.Status.Conditions, before.ObservedGeneration),
 	}
 	// Generations count differently in the two clusters: an answer to the newest copy is
 	// one to the newest wish if the copy is equal to it.
@@ -117,7 +118,14 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 	}
 	for ns, answer := range remote.Status.CurrentMapping {
 		name, asked := home.Spec.DesiredMapping[ns]
-		_, known := before.CurrentMapping[ns]
+		old, known := before.CurrentMapping[ns]
+		if !slices.Contains(mappingPhases, answer.Phase) {
+			if !known {
+				continue
+			}
+			answer = old
+		}
+		answer.Message = bounded(answer.Message)
 		switch {
 		case asked && answer.RemoteNamespace == name:
 		case asked || known:
@@ -131,6 +139,21 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 		}
 		home.Status.CurrentMapping[ns] = answer
 	}
+}
+
+// mappingPhases are those that the API knows.
+var mappingPhases = []offloadingv1beta1.MappingPhase{offloadingv1beta1.MappingAccepted, offloadingv1beta1.MappingCreationLoopBackOff, offloadingv1beta1.MappingTerminating}
+
+// acceptable returns what the API takes of the conditions that a peer has written: one that
+// it does not take would keep the whole status from being written.
+func acceptable(peers []metav1.Condition, generation int64) (out []metav1.Condition) {
+	for _, c := range peers {
+		c.Message, c.ObservedGeneration = bounded(c.Message), generation
+		if len(validation.ValidateCondition(c, nil)) == 0 {
+			meta.SetStatusCondition(&out, c)
+		}
+	}
+	return out
 }
 
 // maxMessage bounds what is shown of a peer's error.

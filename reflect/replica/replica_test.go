@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	corefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -66,6 +68,29 @@ func TestPullNamespaceMap(t *testing.T) {
 			require.Equal(t, tc.want, home.Status)
 		})
 	}
+}
+
+// What the API would not take of an answer does not keep the rest of it out.
+func TestPullNamespaceMapUnacceptable(t *testing.T) {
+	t.Parallel()
+	home, remote := homeMap(map[string]string{"web": "web-rome", "db": "db-rome"}), remoteMap(map[string]string{"web": "web-rome", "db": "db-rome"})
+	home.Status = offloadingv1beta1.NamespaceMapStatus{ObservedGeneration: 4, CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{"web": accepted("web-rome")}}
+	told := func(kind, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: -1, LastTransitionTime: metav1.Unix(1, 0)}
+	}
+	remote.Status = offloadingv1beta1.NamespaceMapStatus{ObservedGeneration: remote.Generation,
+		CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{
+			"web": {RemoteNamespace: "web-rome", Phase: "Exploded"},
+			"db":  {RemoteNamespace: "db-rome", Phase: offloadingv1beta1.MappingCreationLoopBackOff, Message: strings.Repeat("x", 1<<20)},
+		},
+		Conditions: []metav1.Condition{told("Ready", "Well", strings.Repeat("x", 1<<20)), told("Ready", "Again", ""), told("not a type!", "Well", ""), told("Other", "no reason", "")},
+	}
+	pullNamespaceMap(remote, home)
+	require.Equal(t, accepted("web-rome"), home.Status.CurrentMapping["web"], "what was said before stands")
+	require.Len(t, home.Status.CurrentMapping["db"].Message, maxMessage)
+	require.Len(t, home.Status.Conditions, 1)
+	require.Equal(t, "Again", home.Status.Conditions[0].Reason)
+	require.Empty(t, validation.ValidateConditions(home.Status.Conditions, nil))
 }
 
 // peers is a directory of at most one peer.
