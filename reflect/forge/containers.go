@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // containerStatuses brings the statuses of the containers home: of those only that
@@ -72,40 +74,7 @@ func stuck(spec *corev1.PodSpec, c *corev1.Container, status *corev1.ContainerSt
 	if status.State.Terminated == nil || mayRestartAll(spec) {
 		return false
 	}
-	return !mayRestart(spec, c, status.State.Terminated.ExitCode)
-}
-
-// mayRestart tells whether a container is started again after an exit: by a rule of
-// its own, else by its own policy, else by the pod's.
-func mayRestart(spec *corev1.PodSpec, c *corev1.Container, exitCode int32) bool {
-	policy := string(spec.RestartPolicy)
-	if c.RestartPolicy != nil {
-		for i := range c.RestartPolicyRules {
-			if ruleMatches(&c.RestartPolicyRules[i], exitCode) {
-				return true
-			}
-		}
-		policy = string(*c.RestartPolicy)
-	}
-	switch policy {
-	case string(corev1.RestartPolicyNever):
-		return false
-	case string(corev1.RestartPolicyOnFailure):
-		return exitCode != 0
-	default:
-		return true
-	}
-}
-
-func ruleMatches(rule *corev1.ContainerRestartRule, exitCode int32) bool {
-	if rule.ExitCodes == nil {
-		return false
-	}
-	listed := slices.Contains(rule.ExitCodes.Values, exitCode)
-	if rule.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpNotIn {
-		return !listed
-	}
-	return listed
+	return !offloadingv1beta1.RestartsContainer(spec, c, status.State.Terminated.ExitCode)
 }
 
 // mayRestartAll tells whether an exit of some container may start every other one again.

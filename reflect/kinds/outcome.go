@@ -25,7 +25,7 @@ func started(pod *corev1.Pod) bool {
 // mayRunAgain decides whether a pod that was lost while it ran may be created again
 // (DESIGN: always for Always; for OnFailure while no container has ended with 0).
 func mayRunAgain(pod *corev1.Pod) bool {
-	switch pod.Spec.RestartPolicy {
+	switch offloadingv1beta1.RestartPolicy(&pod.Spec) {
 	case corev1.RestartPolicyNever:
 		return !started(pod)
 	case corev1.RestartPolicyOnFailure:

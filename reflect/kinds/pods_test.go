@@ -501,6 +501,7 @@ func TestLostInTheProvider(t *testing.T) {
 		"Always runs again":              {localPod(running), true},
 		"Never, once started, is lost":   {localPod(running, never), false},
 		"Never, not started, is created": {localPod(never), true},
+		"Never of its only container":    {localPod(running, func(p *corev1.Pod) { p.Spec.Containers[0].RestartPolicy = new(corev1.ContainerRestartPolicyNever) }), false},
 		"OnFailure runs again":           {localPod(running, func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure }), true},
 		"OnFailure with a container that ended well is lost": {localPod(running, func(p *corev1.Pod) {
 			p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure

@@ -221,6 +221,29 @@ func TestDecideOnAPodDeletedHere(t *testing.T) {
 	})
 }
 
+// A pod of policy Always whose containers all have one of their own ends by itself, too.
+func TestPolicyOfItsContainers(t *testing.T) {
+	own := func(policy corev1.ContainerRestartPolicy, rules ...corev1.ContainerRestartRule) shadowMod {
+		return func(s *offloadingv1beta1.ShadowPod) {
+			s.Spec.Pod.Containers[0].RestartPolicy, s.Spec.Pod.Containers[0].RestartPolicyRules = &policy, rules
+		}
+	}
+	n, o := newShadow(always, own("Never")), newShadow(always, own("OnFailure"))
+	r := newShadow(always, own("Never", corev1.ContainerRestartRule{Action: corev1.ContainerRestartRuleActionRestart,
+		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}}}))
+	lost := offloadingv1beta1.ReasonRemotePodLost
+	require.Equal(t, []string{offloadingv1beta1.RemotePodFinalizer}, podOf(n).Finalizers)
+	checkAll(t, map[string]row{
+		"Never, killed":              {shadow: n, pod: podOf(n, deleting, exited(143, 5*time.Second)), want: recordEnd, phase: corev1.PodFailed, reason: lost},
+		"Never, done before":         {shadow: n, pod: podOf(n, deleting, exited(0, time.Hour)), want: recordEnd, phase: corev1.PodSucceeded},
+		"Never, failed before":       {shadow: n, pod: podOf(n, deleting, exited(3, time.Hour)), want: recordEnd, phase: corev1.PodFailed},
+		"a rule, between two runs":   {shadow: r, pod: podOf(r, deleting, exited(42, time.Hour)), want: recordEnd, phase: corev1.PodFailed, reason: lost},
+		"OnFailure, crash looping":   {shadow: o, pod: podOf(o, deleting, exited(1, time.Hour)), want: recordLoss},
+		"OnFailure, done before":     {shadow: o, pod: podOf(o, deleting, exited(0, time.Hour)), want: recordEnd, phase: corev1.PodSucceeded},
+		"OnFailure, killed while up": {shadow: o, pod: podOf(o, deleting, exited(143, 5*time.Second)), want: recordLoss},
+	})
+}
+
 func TestNothingIsCreatedAfterTheEnd(t *testing.T) {
 	// Whatever the state of the pod, a ShadowPod whose end is recorded leads to no creation.
 	for _, policy := range []corev1.RestartPolicy{always, onFailure, never} {

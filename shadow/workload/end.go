@@ -62,22 +62,17 @@ func endedItself(pod *corev1.Pod) bool {
 	return finishedByPolicy(pod)
 }
 
-// finishedByPolicy reports whether the main containers ended such that the restart policy
-// leaves nothing to run.
+// finishedByPolicy reports whether the main containers ended such that their restart
+// policies leave nothing to run.
 func finishedByPolicy(pod *corev1.Pod) bool {
-	if pod.Spec.RestartPolicy != corev1.RestartPolicyNever && pod.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
-		return false
-	}
-	if len(pod.Status.ContainerStatuses) < len(pod.Spec.Containers) {
-		return false
-	}
-	for i := range pod.Status.ContainerStatuses {
-		end := pod.Status.ContainerStatuses[i].State.Terminated
-		if end == nil || end.FinishedAt.IsZero() || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure && end.ExitCode != 0 {
-			return false
+	return !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == c.Name })
+		if i < 0 {
+			return true
 		}
-	}
-	return true
+		end := pod.Status.ContainerStatuses[i].State.Terminated
+		return end == nil || end.FinishedAt.IsZero() || offloadingv1beta1.RestartsContainer(&pod.Spec, &c, end.ExitCode)
+	})
 }
 
 // finishedBeforeDeletion reports whether no main container was ended by the deletion. The
@@ -99,7 +94,7 @@ func finishedBeforeDeletion(pod *corev1.Pod) bool {
 
 // mayRunAgain reports whether a lost pod may be created again under its restart policy.
 func mayRunAgain(pod *corev1.Pod) bool {
-	switch pod.Spec.RestartPolicy {
+	switch offloadingv1beta1.RestartPolicy(&pod.Spec) {
 	case corev1.RestartPolicyNever:
 		return neverStarted(pod)
 	case corev1.RestartPolicyOnFailure:
@@ -137,7 +132,7 @@ func lostStatus(pod *corev1.Pod, now time.Time) *corev1.PodStatus {
 	s := pod.Status.DeepCopy()
 	s.Phase = corev1.PodFailed
 	s.Reason = offloadingv1beta1.ReasonRemotePodLost
-	s.Message = fmt.Sprintf("the remote pod was deleted while it ran, and restart policy %s does not let it run again", pod.Spec.RestartPolicy)
+	s.Message = fmt.Sprintf("the remote pod was deleted while it ran, and restart policy %s does not let it run again", offloadingv1beta1.RestartPolicy(&pod.Spec))
 	at := metav1.NewTime(now)
 	setPodCondition(s, corev1.DisruptionTarget, corev1.ConditionTrue, at, s.Reason, s.Message)
 	setPodCondition(s, corev1.PodReady, corev1.ConditionFalse, at, s.Reason, s.Message)

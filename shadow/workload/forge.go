@@ -85,7 +85,7 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, force func
 	if err := force(&pod.Spec); err != nil {
 		return nil, err
 	}
-	if pod.Spec.RestartPolicy != "" && pod.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+	if offloadingv1beta1.RestartPolicy(&pod.Spec) != corev1.RestartPolicyAlways {
 		pod.Finalizers = []string{offloadingv1beta1.RemotePodFinalizer}
 	}
 	return pod, nil
