@@ -75,6 +75,26 @@ func TestUseWithoutRights(t *testing.T) {
 	}
 }
 
+// That rights are taken back stands until the peer says who it is again.
+func TestUseWithoutRightsStands(t *testing.T) {
+	t.Parallel()
+	forbidden := apierrors.NewForbidden(corev1.Resource("namespaces"), "kube-system", nil)
+	f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0), credentials: true, state: probe.State{Verdict: probe.Up}, unknown: forbidden,
+		told: map[string]*metav1.Condition{outgoing: says("True", "Accepted")}}
+	fc := milan("")
+	reason := func() string {
+		fc.Status = f.status(fc)
+		return meta.FindStatusCondition(fc.Status.Conditions, outgoing).Reason
+	}
+	require.Equal(t, "RightsRevoked", reason())
+	f.unknown = errors.New("timeout")
+	require.Equal(t, "RightsRevoked", reason(), "no answer")
+	f.unknown, f.state.Verdict = nil, probe.Down
+	require.Equal(t, "RightsRevoked", reason(), "it is away")
+	f.uid, f.state.Verdict = "u", probe.Up
+	require.Equal(t, "Accepted", reason(), "it lets this cluster read again")
+}
+
 func TestReadyOfWhatSourcesTell(t *testing.T) {
 	t.Parallel()
 	up := facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}

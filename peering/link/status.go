@@ -63,7 +63,7 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	replaced := f.uid != "" && out.ClusterUID != f.uid
 	f.put(&out.Conditions, fc, corev1beta1.ConditionAPIServer, f.server(&out, replaced))
 	for kind, told := range f.told {
-		if kind == corev1beta1.ConditionOutgoingPeering && f.revoked() && told != nil && told.Status == metav1.ConditionTrue {
+		if kind == corev1beta1.ConditionOutgoingPeering && f.revoked(meta.FindStatusCondition(fc.Status.Conditions, kind)) && told != nil && told.Status == metav1.ConditionTrue {
 			told = &metav1.Condition{Status: metav1.ConditionUnknown, Reason: corev1beta1.ReasonRightsRevoked, Message: fmt.Sprintf(
 				"cluster %s gives this one no rights any more, and what runs there is out of reach: if its people have ended the peering, end it here, too (liqod unpeer %s); else get another identity with a token of it",
 				f.clusterID, f.clusterID)}
@@ -75,9 +75,13 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	return out
 }
 
-// revoked reports whether the peer answers, and has taken this cluster's rights back.
-func (f facts) revoked() bool {
-	return apierrors.IsForbidden(f.unknown) || apierrors.IsUnauthorized(f.unknown)
+// revoked reports whether the peer has taken this cluster's rights back, as far as it has
+// said: while it says nothing, what was known before stands.
+func (f facts) revoked(before *metav1.Condition) bool {
+	if apierrors.IsForbidden(f.unknown) || apierrors.IsUnauthorized(f.unknown) {
+		return true
+	}
+	return f.uid == "" && before != nil && before.Reason == corev1beta1.ReasonRightsRevoked
 }
 
 // contested tells of another cluster that claims the peer's id; nil if none does.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -139,8 +140,15 @@ func (c *channel[T]) wire() error {
 	return err
 }
 
+// watchError asks a peer that refuses to be watched who it is: where this cluster has no
+// rights any more that is told there, and nothing else asks before all is in the caches.
 func (c *channel[T]) watchError(ctx context.Context, r *cache.Reflector, err error) {
 	cache.DefaultWatchErrorHandler(ctx, r, err)
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		if err := c.verify(ctx); err != nil {
+			c.cfg.Log.Debug("peer refuses to be watched", zap.String("peer", c.peer), zap.Error(err))
+		}
+	}
 	if c.onWatchError != nil {
 		c.onWatchError(ctx, err)
 	}

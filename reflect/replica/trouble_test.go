@@ -212,3 +212,18 @@ func TestRefusedLater(t *testing.T) {
 	require.NoError(t, p.sync(t.Context(), milanKey))
 	require.Empty(t, w.trouble(), "it was not refused again for long")
 }
+
+// TestRefusedFromTheFirst has the peer take all rights back before anything was read there.
+func TestRefusedFromTheFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
+	w.remote.PrependReactor("list", "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(offloadingv1beta1.Resource("namespacemaps"), "", errors.New("no right"))
+	})
+	asked := &atomic.Int32{}
+	way := w.way("2")
+	way.Identity = func(context.Context) error { asked.Add(1); return nil }
+	w.peers.set(way)
+	w.run()
+	w.eventually("the peer is asked who it is", func() bool { return asked.Load() > 0 })
+}
