@@ -1,7 +1,7 @@
 package scenarios
 
 import (
-	"io"
+	"log/slog"
 	"os"
 	"testing"
 
@@ -13,7 +13,6 @@ import (
 // output, where it hides what failed.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	os.Exit(m.Run())
 }
