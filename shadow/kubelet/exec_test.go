@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/client-go/rest"
 	clientportforward "k8s.io/client-go/tools/portforward"
@@ -300,7 +299,8 @@ func TestPortForwardRefused(t *testing.T) {
 		}
 		portforward.ServePortForward(w, r, echo{}, "", "", &portforward.V4Options{}, time.Minute, time.Minute, portforward.SupportedProtocols)
 	}))
-	conn, _, err := rig.dialer(t).Dial(portforward.ProtocolV1Name)
+	upgrader, client, target := rig.forwarding(t)
+	conn, _, err := spdy.NewDialer(upgrader, client, http.MethodPost, target).Dial(portforward.ProtocolV1Name)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	for i := range 50 {
@@ -319,22 +319,23 @@ func TestPortForwardRefused(t *testing.T) {
 	}
 }
 
-// dialer connects to the pod's port-forward over SPDY.
-func (r *rig) dialer(t *testing.T) httpstream.Dialer {
+// forwarding is what connects to the pod's port-forward over SPDY.
+func (r *rig) forwarding(t *testing.T) (spdy.Upgrader, *http.Client, *url.URL) {
 	t.Helper()
 	config := &rest.Config{Host: r.url, BearerToken: "good", TLSClientConfig: rest.TLSClientConfig{CAData: []byte(r.ca.pem)}}
 	transport, upgrader, err := spdy.RoundTripperFor(config)
 	require.NoError(t, err)
 	target, err := url.Parse(r.url + "/portForward/shop/web")
 	require.NoError(t, err)
-	return spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", target)
+	return upgrader, &http.Client{Transport: transport}, target
 }
 
 // forward sends hello to a port of the pod and returns the answer.
 func (r *rig) forward(t *testing.T, port string) string {
 	t.Helper()
 	stop, ready := make(chan struct{}), make(chan struct{})
-	forwarder, err := clientportforward.New(r.dialer(t), []string{"0:" + port}, stop, ready, io.Discard, io.Discard)
+	upgrader, client, target := r.forwarding(t)
+	forwarder, err := clientportforward.New(spdy.NewDialer(upgrader, client, http.MethodPost, target), []string{"0:" + port}, stop, ready, io.Discard, io.Discard)
 	require.NoError(t, err)
 	over := make(chan error, 1)
 	go func() { over <- forwarder.ForwardPorts() }()
