@@ -118,9 +118,9 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 	}
 	for ns, answer := range remote.Status.CurrentMapping {
 		name, asked := home.Spec.DesiredMapping[ns]
-		old, known := before.CurrentMapping[ns]
-		if !slices.Contains(mappingPhases, answer.Phase) {
-			if !known {
+		old, answered := before.CurrentMapping[ns]
+		if !knownPhase(answer.Phase) {
+			if !answered {
 				continue
 			}
 			answer = old
@@ -128,7 +128,7 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 		answer.Message = bounded(answer.Message)
 		switch {
 		case asked && answer.RemoteNamespace == name:
-		case asked || known:
+		case asked || answered:
 			// A twin that is no longer wanted under this name is on its way out.
 			answer.Phase = offloadingv1beta1.MappingTerminating
 		default:
@@ -141,8 +141,15 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 	}
 }
 
-// mappingPhases are those that the API knows.
-var mappingPhases = []offloadingv1beta1.MappingPhase{offloadingv1beta1.MappingAccepted, offloadingv1beta1.MappingCreationLoopBackOff, offloadingv1beta1.MappingTerminating}
+// knownPhase reports whether the API has such a phase.
+func knownPhase(phase offloadingv1beta1.MappingPhase) bool {
+	switch phase {
+	case offloadingv1beta1.MappingAccepted, offloadingv1beta1.MappingCreationLoopBackOff, offloadingv1beta1.MappingTerminating:
+		return true
+	default:
+		return false
+	}
+}
 
 // acceptable returns what the API takes of the conditions that a peer has written: one that
 // it does not take would keep the whole status from being written.
