@@ -198,33 +198,21 @@ func clip(message string) string {
 }
 
 // owns reports whether slice was made for shadow: for this very one, not for one that had
-// its name. An owner reference that somebody took away is put back.
+// its name. A record that somebody took away is put back.
 func owns(shadow *offloadingv1beta1.ShadowEndpointSlice, slice *discoveryv1.EndpointSlice) bool {
-	owner := metav1.GetControllerOf(slice)
-	if owner == nil {
-		return ofAnyShadow(slice)
-	}
-	return owner.Kind == shadowKind && owner.UID == shadow.UID
+	of := madeFor(slice)
+	return ofAnyShadow(slice) && (of == "" || of == shadow.UID)
 }
 
-// ownerUID is the UID of the shadow that slice, which may be nil, was made for; empty: that
+// madeFor is the UID of the shadow that slice, which may be nil, was made for; empty: that
 // is not known.
-func ownerUID(slice *discoveryv1.EndpointSlice) types.UID {
-	if slice == nil {
-		return ""
-	}
-	if owner := metav1.GetControllerOf(slice); owner != nil && owner.Kind == shadowKind {
-		return owner.UID
-	}
-	return ""
+func madeFor(slice *discoveryv1.EndpointSlice) types.UID {
+	return readApplied(slice).Shadow
 }
 
-// ofAnyShadow reports whether slice was made for a shadow: its controller is one, or it
-// has none and bears our mark.
+// ofAnyShadow reports whether slice was made for a shadow: it bears our mark or our record,
+// and nothing else controls it.
 func ofAnyShadow(slice *discoveryv1.EndpointSlice) bool {
-	owner := metav1.GetControllerOf(slice)
-	if owner == nil {
-		return slice.Labels[discoveryv1.LabelManagedBy] == offloadingv1beta1.ManagedByShadowEndpointSlice
-	}
-	return owner.Kind == shadowKind && owner.APIVersion == offloadingv1beta1.SchemeGroupVersion.String()
+	return metav1.GetControllerOf(slice) == nil &&
+		(slice.Labels[discoveryv1.LabelManagedBy] == offloadingv1beta1.ManagedByShadowEndpointSlice || madeFor(slice) != "")
 }

@@ -64,7 +64,7 @@ func TestDecide(t *testing.T) {
 		"shadow gone, live":            {given(nil, sliceOf(shadow), live), action{verb: deleteSlice, keep: true}, ""},
 		"shadow gone, as was shown":    {given(nil, sliceOf(shadow), func(f *facts) { f.left = true }), action{verb: deleteSlice, keep: true}, ""},
 		"shadow gone, slice going":     {given(nil, sliceOf(shadow, deleting), live), action{verb: nothing, keep: true}, ""},
-		"shadow gone, owner lost":      {given(nil, sliceOf(shadow, func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }), live), action{verb: deleteSlice, keep: true}, ""},
+		"shadow gone, record lost":     {given(nil, sliceOf(shadow, func(s *discoveryv1.EndpointSlice) { s.Annotations = nil }), live), action{verb: deleteSlice, keep: true}, ""},
 		"shadow being deleted":         {given(gone, sliceOf(shadow), live), action{verb: deleteSlice, keep: true}, ""},
 		"shadow gone, somebody else's": {given(nil, sliceOf(shadow, foreign), live), action{verb: nothing, keep: true}, ""},
 		"predecessor's":                {given(shadow, sliceOf(shadow, predecessors)), action{verb: deleteSlice, confirm: true, keep: true}, ""},

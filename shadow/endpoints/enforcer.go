@@ -175,7 +175,7 @@ func (e *Enforcer) shadowGone(obj any) {
 	e.ownShadows.Gone(shadow)
 	e.memory.refusals.Forget(shadow.UID)
 	key := loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}
-	if slice, err := e.cachedSlice(key); err == nil && !missed && ownerUID(slice) == shadow.UID {
+	if slice, err := e.cachedSlice(key); err == nil && !missed && madeFor(slice) == shadow.UID {
 		e.memory.sawLeave(shadow.UID)
 	}
 	e.loop.Wake(key)
@@ -187,7 +187,7 @@ func (e *Enforcer) sliceGone(obj any) {
 	}
 	if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
 		e.ownSlices.Gone(slice)
-		e.memory.forget(slice.UID, ownerUID(slice))
+		e.memory.forget(slice.UID, madeFor(slice))
 		e.wake(slice)
 	}
 }
@@ -224,7 +224,7 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 		return facts{}, err
 	}
 	f, err := e.gather(key, shadow, slice)
-	f.left = shadow == nil && e.memory.hasLeft(ownerUID(slice))
+	f.left = shadow == nil && e.memory.hasLeft(madeFor(slice))
 	return f, err
 }
 

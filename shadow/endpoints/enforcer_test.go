@@ -126,7 +126,7 @@ func TestPredecessorLeaves(t *testing.T) {
 	again.ResourceVersion = r.next()
 	require.NoError(t, r.liqod.Tracker().Add(again))
 	require.Equal(t, []string{"delete", "create"}, r.settle())
-	require.EqualValues(t, "shadow-2", r.slice().OwnerReferences[0].UID)
+	require.EqualValues(t, "shadow-2", madeFor(r.slice()))
 	require.NoError(t, r.e.cfg.Shadows.GetIndexer().Replace(nil, ""))
 	writes, err := r.sync()
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestDeletionStopsHalfWay(t *testing.T) {
 	require.Empty(t, r.settle())
 	r.deleteSlice()
 	require.Equal(t, []string{"create"}, r.settle())
-	require.EqualValues(t, "shadow-2", r.slice().OwnerReferences[0].UID)
+	require.EqualValues(t, "shadow-2", madeFor(r.slice()))
 }
 
 func TestLostDeleteAnswer(t *testing.T) {
@@ -167,7 +167,7 @@ func TestLostDeleteAnswer(t *testing.T) {
 func TestSuccessorTakesOver(t *testing.T) {
 	r := newRig(t, newShadow(), sliceOf(newShadow(), predecessors))
 	require.Equal(t, []string{"delete", "create"}, r.settle())
-	require.EqualValues(t, "shadow-1", r.slice().OwnerReferences[0].UID)
+	require.EqualValues(t, "shadow-1", madeFor(r.slice()))
 }
 
 func TestRepaired(t *testing.T) {
@@ -179,7 +179,6 @@ func TestRepaired(t *testing.T) {
 		"readiness": {func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = new(false) }, []string{"update"}},
 		"ports":     {func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, []string{"update"}},
 		"label":     {func(s *discoveryv1.EndpointSlice) { delete(s.Labels, discoveryv1.LabelServiceName) }, []string{"update"}},
-		"owner":     {func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }, []string{"update"}},
 		"record":    {func(s *discoveryv1.EndpointSlice) { delete(s.Annotations, AppliedAnnotation) }, []string{"update"}},
 		// It is out of sight then, and found by its name.
 		"managed-by": {func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "me" }, []string{"create", "update"}},

@@ -1,12 +1,9 @@
 package endpoints
 
 import (
-	"slices"
-
 	"github.com/liqod/liqod/kube/apply"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // changes returns the patch that makes have as want, or nothing if it is so. What others
@@ -15,10 +12,6 @@ func changes(want, have *discoveryv1.EndpointSlice) apply.Patch {
 	patch, metadata, done := apply.Patch{}, apply.Patch{}, readApplied(have)
 	apply.Put(metadata, "labels", apply.MapChanges(want.Labels, have.Labels, done.Labels))
 	apply.Put(metadata, "annotations", apply.MapChanges(want.Annotations, have.Annotations, done.Annotations))
-	if owner := want.OwnerReferences[0]; !slices.ContainsFunc(have.OwnerReferences, sameOwner(owner)) {
-		others := slices.DeleteFunc(slices.Clone(have.OwnerReferences), func(o metav1.OwnerReference) bool { return o.UID == owner.UID })
-		metadata["ownerReferences"] = append(others, owner)
-	}
 	apply.Put(patch, "metadata", metadata)
 	if !apiequality.Semantic.DeepEqual(want.Endpoints, have.Endpoints) {
 		patch["endpoints"] = want.Endpoints
@@ -43,9 +36,6 @@ func changed(have *discoveryv1.EndpointSlice, patch apply.Patch) *discoveryv1.En
 		return out
 	}
 	out.Labels, out.Annotations = changedMap(out.Labels, metadata["labels"]), changedMap(out.Annotations, metadata["annotations"])
-	if owners, ok := metadata["ownerReferences"].([]metav1.OwnerReference); ok {
-		out.OwnerReferences = owners
-	}
 	return out
 }
 
@@ -70,10 +60,4 @@ func changedMap(have map[string]string, patch any) map[string]string {
 // replaces reports whether have cannot be changed into want.
 func replaces(want, have *discoveryv1.EndpointSlice) bool {
 	return want.AddressType != have.AddressType
-}
-
-func sameOwner(want metav1.OwnerReference) func(metav1.OwnerReference) bool {
-	return func(have metav1.OwnerReference) bool {
-		return have.UID == want.UID && have.Kind == want.Kind && have.Name == want.Name && have.Controller != nil && *have.Controller
-	}
 }

@@ -137,4 +137,8 @@ func foreign(s *discoveryv1.EndpointSlice) {
 	s.Annotations = nil
 }
 
-func predecessors(s *discoveryv1.EndpointSlice) { s.OwnerReferences[0].UID = "shadow-0" }
+func predecessors(s *discoveryv1.EndpointSlice) {
+	record := readApplied(s)
+	record.Shadow = "shadow-0"
+	s.Annotations[AppliedAnnotation] = record.String()
+}

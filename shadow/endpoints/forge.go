@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/shadow/harden"
@@ -18,12 +19,11 @@ import (
 const (
 	// FieldManager is the name under which this package writes.
 	FieldManager = "liqod-shadowendpointslice"
-	// AppliedAnnotation on an EndpointSlice says, as JSON, which of its labels and
-	// annotations came from the ShadowEndpointSlice, and whether the consumer counted as
-	// well when its endpoints were written.
+	// AppliedAnnotation on an EndpointSlice says, as JSON, which ShadowEndpointSlice it was
+	// made for, which of its labels and annotations came from there, and whether the consumer
+	// counted as well when its endpoints were written.
 	AppliedAnnotation = "offloading.liqo.io/applied"
 
-	shadowKind = "ShadowEndpointSlice"
 	// managedByShadow is the ManagedByLabel value of the EndpointSlices.
 	managedByShadow = "shadowendpointslice"
 	// remotePrefix begins the kind of what an endpoint stands for in its own cluster:
@@ -33,11 +33,14 @@ const (
 	named = 3
 )
 
-// applied is the content of AppliedAnnotation.
+// applied is the content of AppliedAnnotation. It names the shadow because no owner
+// reference does: the garbage collector would ask for both objects again whenever a shadow
+// goes, and delete the EndpointSlice once more.
 type applied struct {
-	Labels      []string `json:"labels,omitempty"`
-	Annotations []string `json:"annotations,omitempty"`
-	Well        bool     `json:"well"`
+	Shadow      types.UID `json:"shadow,omitempty"`
+	Labels      []string  `json:"labels,omitempty"`
+	Annotations []string  `json:"annotations,omitempty"`
+	Well        bool      `json:"well"`
 }
 
 // readApplied returns the record on an EndpointSlice; a lost or broken one reads as
@@ -95,21 +98,13 @@ func metadataOf(shadow *offloadingv1beta1.ShadowEndpointSlice, peer string, well
 			annotations[key] = value
 		}
 	}
-	record := applied{Labels: slices.Sorted(maps.Keys(labels)), Annotations: slices.Sorted(maps.Keys(annotations)), Well: well}
+	record := applied{Shadow: shadow.UID, Labels: slices.Sorted(maps.Keys(labels)), Annotations: slices.Sorted(maps.Keys(annotations)), Well: well}
 	labels[discoveryv1.LabelManagedBy] = offloadingv1beta1.ManagedByShadowEndpointSlice
 	labels[offloadingv1beta1.ManagedByLabel] = managedByShadow
 	labels[offloadingv1beta1.OriginLabel] = peer
 	annotations[AppliedAnnotation] = record.String()
 	return metav1.ObjectMeta{
 		Name: shadow.Name, Namespace: shadow.Namespace, Labels: labels, Annotations: annotations,
-		OwnerReferences: []metav1.OwnerReference{ownerOf(shadow)},
-	}
-}
-
-func ownerOf(shadow *offloadingv1beta1.ShadowEndpointSlice) metav1.OwnerReference {
-	return metav1.OwnerReference{
-		APIVersion: offloadingv1beta1.SchemeGroupVersion.String(), Kind: shadowKind,
-		Name: shadow.Name, UID: shadow.UID, Controller: new(true),
 	}
 }
 

@@ -45,9 +45,8 @@ func TestForge(t *testing.T) {
 				discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: "shadowendpointslice.liqo.io", offloadingv1beta1.ManagedByLabel: "shadowendpointslice",
 				offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.DestinationLabel: "milan",
 			},
-			Annotations: map[string]string{"note": "a", AppliedAnnotation: `{"labels":["endpointslice.kubernetes.io/managed-by","kubernetes.io/service-name",` +
+			Annotations: map[string]string{"note": "a", AppliedAnnotation: `{"shadow":"shadow-1","labels":["endpointslice.kubernetes.io/managed-by","kubernetes.io/service-name",` +
 				`"liqo.io/managed-by","offloading.liqo.io/destination","offloading.liqo.io/origin"],"annotations":["note"],"well":true}`},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "offloading.liqo.io/v1beta1", Kind: "ShadowEndpointSlice", Name: testName, UID: "shadow-1", Controller: new(true)}},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{{
@@ -157,13 +156,8 @@ func TestChanges(t *testing.T) {
 		}, apply.Patch{"metadata": apply.Patch{"labels": apply.Patch{discoveryv1.LabelManagedBy: "shadowendpointslice.liqo.io", discoveryv1.LabelServiceName: "web"}}}},
 		"no longer asked for": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
 			s.Labels["old"] = "x"
-			s.Annotations[AppliedAnnotation] = applied{Labels: []string{"old"}, Annotations: []string{"gone"}, Well: true}.String()
+			s.Annotations[AppliedAnnotation] = applied{Shadow: "shadow-1", Labels: []string{"old"}, Annotations: []string{"gone"}, Well: true}.String()
 		}, apply.Patch{"metadata": apply.Patch{"labels": apply.Patch{"old": nil}, "annotations": apply.Patch{AppliedAnnotation: sliceOf(shadow).Annotations[AppliedAnnotation]}}}},
-		"owner taken away": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) { s.OwnerReferences = nil }, apply.Patch{"metadata": apply.Patch{"ownerReferences": sliceOf(shadow).OwnerReferences}}},
-		"no longer its controller": {sliceOf(shadow), func(s *discoveryv1.EndpointSlice) {
-			s.OwnerReferences[0].Controller = nil
-			s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{Kind: "X", UID: "x"})
-		}, apply.Patch{"metadata": apply.Patch{"ownerReferences": []metav1.OwnerReference{{Kind: "X", UID: "x"}, sliceOf(shadow).OwnerReferences[0]}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			have := tc.want.DeepCopy()
