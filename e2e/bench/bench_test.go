@@ -211,13 +211,19 @@ func TestArrivals(t *testing.T) {
 	object := func(version string) metav1.Object {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"v": version}}
 	}
-	a := &arrivals{version: 2, want: 1, over: make(chan error, 1), seen: map[string]time.Time{}}
+	broken := make(chan struct{})
+	a := &arrivals{version: 2, want: 1, over: make(chan error, 1), broken: broken, seen: map[string]time.Time{}, waits: map[string]chan struct{}{}}
+	early := a.arrival("configmap/a")
 	begin := time.Unix(100, 0)
 	a.see(k, object("1"), false, begin)
 	a.see(k, object("2"), true, begin)
 	require.Empty(t, a.seen)
 	a.see(k, object("2"), false, begin.Add(2*time.Second))
 	a.see(k, object("2"), false, begin.Add(3*time.Second))
+	<-early
+	require.NoError(t, a.waitFor(t.Context(), "configmap/a"), "it is there")
+	close(broken)
+	require.EqualError(t, a.waitFor(t.Context(), "configmap/b"), "not followed any more")
 	seen, err := a.wait(t.Context())
 	require.NoError(t, err)
 	p, err := newObjectPhase(begin, map[string]time.Time{"configmap/a": begin.Add(time.Second)}, seen, nil)
@@ -252,6 +258,7 @@ func TestObjectReport(t *testing.T) {
 	r := objectReport{
 		Each: 10, Kinds: []string{"secret"}, Pairs: []objectPair{{at(6), at(10)}, {at(7), at(10)}, {at(9), at(10)}},
 		Paced: []objectPair{{at(5), at(5)}, {at(5), at(10)}, {at(5), at(5)}}, Rate: 50,
+		InTurn: []objectPair{{at(3), at(4)}},
 		Events: &objectPair{at(5), at(5)}, Stream: &streamResult{PerSecond: 100, Written: 30, Home: 20}, Restart: &restarted{Pods: 10, Seconds: 1.5}, Idle: &idleness{},
 		Requests: []objectRequest{{Contestant: "liqod", request: request{Who: "rome vkubelet"}, Create: 10, PerObject: 1}},
 		Writes:   []objectWrites{{Contestant: "liqod", Kind: "secret", Create: 1}},
@@ -265,6 +272,8 @@ func TestObjectReport(t *testing.T) {
 	require.Contains(t, out.String(), "0.70 (0.60 - 0.90)")
 	require.Contains(t, out.String(), "At 50 changes a second, 3 pairs")
 	require.Contains(t, out.String(), "1.00 (0.50 - 1.00)")
+	require.Contains(t, out.String(), "With 32 changes under way at any time, 1 pairs")
+	require.Contains(t, out.String(), "0.75 (0.75 - 0.75)")
 	require.Contains(t, out.String(), "30 told, 20 came home")
 	require.Contains(t, out.String(), "100 namespaces")
 	require.NoError(t, writeJSON(filepath.Join(t.TempDir(), "r.json"), r))

@@ -16,6 +16,7 @@ import (
 type objectOptions struct {
 	each, pairs             int
 	paced, pacedPairs, rate int
+	inTurn, inTurnPairs     int
 	events, namespaces, few int
 	idle                    time.Duration
 	noEvents                bool
@@ -38,6 +39,8 @@ func (o *objectOptions) flags(flags *flag.FlagSet) {
 	flags.IntVar(&o.paced, "paced-objects", 250, "objects of each kind in each round with few changes a second; 0: no such rounds")
 	flags.IntVar(&o.pacedPairs, "paced-pairs", 3, "rounds of each with few changes a second")
 	flags.IntVar(&o.rate, "rate", 50, "changes a second in these rounds")
+	flags.IntVar(&o.inTurn, "in-turn-objects", 500, fmt.Sprintf("objects of each kind in each round in which each of %d senders waits for its change to arrive, before it sends the next; 0: no such rounds", senders))
+	flags.IntVar(&o.inTurnPairs, "in-turn-pairs", 3, "rounds of each in which senders wait")
 	flags.IntVar(&o.events, "events", 100, "events a second that the provider tells in one more round; 0: no such round")
 	flags.IntVar(&o.namespaces, "namespaces", 100, "namespaces with a few objects of every kind; 0: that is not measured")
 	flags.IntVar(&o.few, "few", 3, "objects of each kind in each of these namespaces")
@@ -53,7 +56,7 @@ func (o *objectOptions) check() error {
 		name        string
 		value, from int
 	}{
-		{"objects", o.each, 1}, {"rate", o.rate, 1}, {"paced-pairs", o.pacedPairs, 1}, {"few", o.few, 1}, {"paced-objects", o.paced, 0}, {"events", o.events, 0}, {"namespaces", o.namespaces, 0},
+		{"objects", o.each, 1}, {"rate", o.rate, 1}, {"paced-pairs", o.pacedPairs, 1}, {"few", o.few, 1}, {"paced-objects", o.paced, 0}, {"in-turn-objects", o.inTurn, 0}, {"in-turn-pairs", o.inTurnPairs, 1}, {"events", o.events, 0}, {"namespaces", o.namespaces, 0},
 	} {
 		if x.value < x.from {
 			return fmt.Errorf("--%s is %d: at least %d is accepted", x.name, x.value, x.from)
@@ -128,9 +131,20 @@ func timeObjects(ctx context.Context, o objectOptions, r *objectReport) (err err
 		}
 		r.Rate = o.rate
 	}
+	if o.inTurn > 0 {
+		l := objectLoad{kinds: o.measured(true), each: o.inTurn, inTurn: true, name: "in-turn"}
+		if r.InTurn, err = w.objectPairs(ctx, o.inTurnPairs, l); err != nil {
+			return err
+		}
+	}
 	if o.events == 0 {
 		return nil
 	}
+	return w.timeWithEvents(ctx, o, r)
+}
+
+// timeWithEvents runs one pair more while the provider tells events.
+func (w *world) timeWithEvents(ctx context.Context, o objectOptions, r *objectReport) error {
 	s, err := w.startStream(ctx, o.events)
 	if err != nil {
 		return err

@@ -18,6 +18,10 @@ func (r *objectReport) print(out io.Writer) {
 		fmt.Fprintf(out, "\nAt %d changes a second, %d pairs\n", r.Rate, len(r.Paced))
 		table(out, speedRows(r.Summary.Paced))
 	}
+	if len(r.InTurn) > 0 {
+		fmt.Fprintf(out, "\nWith %d changes under way at any time, %d pairs\n", senders, len(r.InTurn))
+		table(out, speedRows(r.Summary.InTurn))
+	}
 	if r.Stream != nil {
 		printSingle(out, fmt.Sprintf("While the provider tells %d events a second (%d told, %d came home)", r.Stream.PerSecond, r.Stream.Written, r.Stream.Home), r.Events)
 	}

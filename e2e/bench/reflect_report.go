@@ -14,6 +14,8 @@ type objectReport struct {
 	// Paced are the rounds with Rate changes a second; none if they were not asked for.
 	Paced []objectPair `json:"paced,omitempty"`
 	Rate  int          `json:"pacedPerSecond,omitempty"`
+	// InTurn are the rounds in which senders wait for their changes; none if not asked for.
+	InTurn []objectPair `json:"inTurn,omitempty"`
 	// Events is one round of each while the provider tells events; nil if not asked for.
 	Events *objectPair   `json:"withEvents,omitempty"`
 	Stream *streamResult `json:"events,omitempty"`
@@ -38,6 +40,8 @@ type objectSummary struct {
 	Steps []objectComparison `json:"steps"`
 	// Paced are the same with few changes a second.
 	Paced []objectComparison `json:"paced,omitempty"`
+	// InTurn are the same with as many changes under way as there are senders.
+	InTurn []objectComparison `json:"inTurn,omitempty"`
 	// CPU has the seconds of each process for all three, by contestant.
 	CPU map[string]map[string]spread `json:"cpuSeconds"`
 	// RequestsPerObject are those of the roles at both API servers, by contestant.
@@ -77,14 +81,7 @@ func objectStepPhases() []struct {
 
 func (r *objectReport) summarize() {
 	r.Summary = objectSummary{CPU: map[string]map[string]spread{}, RequestsPerObject: map[string]float64{}}
-	for _, step := range objectStepPhases() {
-		for _, kind := range append([]string{""}, r.Kinds...) {
-			r.Summary.Steps = append(r.Summary.Steps, compareObjects(r.Pairs, step.name, kind, step.of))
-			if len(r.Paced) > 0 {
-				r.Summary.Paced = append(r.Summary.Paced, compareObjects(r.Paced, step.name, kind, step.of))
-			}
-		}
-	}
+	r.Summary.Steps, r.Summary.Paced, r.Summary.InTurn = r.compare(r.Pairs), r.compare(r.Paced), r.compare(r.InTurn)
 	for name, of := range map[string]func(objectPair) objectRound{
 		"liqod":    func(p objectPair) objectRound { return p.Offloading },
 		mirrorName: func(p objectPair) objectRound { return p.Mirror },
@@ -94,6 +91,20 @@ func (r *objectReport) summarize() {
 	for _, c := range r.Requests {
 		r.Summary.RequestsPerObject[c.Contestant] += c.PerObject
 	}
+}
+
+// compare is about each step of all kinds and of each; nothing without pairs.
+func (r *objectReport) compare(pairs []objectPair) []objectComparison {
+	if len(pairs) == 0 {
+		return nil
+	}
+	var out []objectComparison
+	for _, step := range objectStepPhases() {
+		for _, kind := range append([]string{""}, r.Kinds...) {
+			out = append(out, compareObjects(pairs, step.name, kind, step.of))
+		}
+	}
+	return out
 }
 
 func objectCPU(pairs []objectPair, of func(objectPair) objectRound) map[string]spread {

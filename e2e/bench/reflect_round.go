@@ -38,7 +38,10 @@ type objectLoad struct {
 	kinds []objectKind
 	each  int           // objects of each kind
 	every time.Duration // between two changes; 0: as fast as they go
-	name  string        // begins the names of the objects
+	// inTurn says that a sender waits until its change has arrived, before it sends the next:
+	// as many are under way as there are senders.
+	inTurn bool
+	name   string // begins the names of the objects
 }
 
 func (l objectLoad) size() int { return l.each * len(l.kinds) }
@@ -122,7 +125,10 @@ func (w *world) objectPhase(ctx context.Context, c *contestant, l objectLoad, st
 	begin := time.Now()
 	sent, err := sendAll(ctx, l.keys(), l.every, func(ctx context.Context, key string) error {
 		k, name := l.split(key)
-		return step.send(ctx, k, name)
+		if err := step.send(ctx, k, name); err != nil || !l.inTurn {
+			return err
+		}
+		return a.waitFor(ctx, key)
 	})
 	if err != nil {
 		return objectPhase{}, err

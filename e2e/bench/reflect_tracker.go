@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -22,14 +23,21 @@ type arrivals struct {
 	// over has a value when all have arrived, or an error.
 	over chan error
 
-	mu   sync.Mutex
-	seen map[string]time.Time // by kind and name
+	// broken ends when nothing is followed any more.
+	broken <-chan struct{}
+
+	mu    sync.Mutex
+	seen  map[string]time.Time     // by kind and name
+	waits map[string]chan struct{} // ends when the object arrives
 }
 
 // awaitArrivals begins with what is there now.
 func (w *world) awaitArrivals(ctx context.Context, c *contestant, kinds []objectKind, version int32, want int) (*arrivals, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &arrivals{version: version, want: want, cancel: cancel, over: make(chan error, 1), seen: map[string]time.Time{}}
+	a := &arrivals{
+		version: version, want: want, cancel: cancel, over: make(chan error, 1), broken: ctx.Done(),
+		seen: map[string]time.Time{}, waits: map[string]chan struct{}{},
+	}
 	for _, k := range kinds {
 		s := k.source(w.atMilan.core, c.away)
 		list, err := s.list(ctx, metav1.ListOptions{})
@@ -46,6 +54,7 @@ func (w *world) awaitArrivals(ctx context.Context, c *contestant, kinds []object
 			err := s.follow(ctx, from, func(object metav1.Object, deleted bool) { a.see(k, object, deleted, time.Now()) })
 			if err != nil {
 				a.end(fmt.Errorf("%s in milan: %w", k.resource, err))
+				cancel()
 			}
 		})
 	}
@@ -67,6 +76,9 @@ func (a *arrivals) see(k objectKind, object metav1.Object, deleted bool, now tim
 		return
 	}
 	a.seen[key] = now
+	if c, waited := a.waits[key]; waited {
+		close(c)
+	}
 	if len(a.seen) == a.want {
 		a.end(nil)
 	}
@@ -77,6 +89,31 @@ func (a *arrivals) end(err error) {
 	case a.over <- err:
 	default:
 	}
+}
+
+// waitFor returns when one object has arrived.
+func (a *arrivals) waitFor(ctx context.Context, key string) error {
+	select {
+	case <-a.arrival(key):
+		return nil
+	case <-a.broken:
+		return errors.New("not followed any more")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// arrival ends when the object arrives, or has arrived. It is asked for once for each.
+func (a *arrivals) arrival(key string) <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := make(chan struct{})
+	if _, there := a.seen[key]; there {
+		close(c)
+	} else {
+		a.waits[key] = c
+	}
+	return c
 }
 
 // wait returns when each object arrived.
