@@ -99,7 +99,7 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 		sites.Settings["server"] = map[string]any{"pprof": true}
 	}
 	if o.noEvents {
-		sites.Settings["reflection"] = map[string]any{"event": map[string]any{"workers": 0}}
+		sites.Values = map[string]any{"offloading": map[string]any{"reflection": map[string]any{"event": map[string]any{"workers": 0}}}}
 	}
 	sites.Direct = true
 	if err := w.start(ctx, sites, o); err != nil {

@@ -7,6 +7,7 @@ package site
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +62,8 @@ type Sites struct {
 	Full *lab.Full
 	// Settings are added to the chart's `config` value: settings of config.yaml.
 	Settings map[string]any
+	// Values of the chart, by their first keys, which no others are set of.
+	Values map[string]any
 	// Direct leads the processes of the simulated tier past the fronts of the API servers,
 	// which cannot be made to fail for them then, and cost no time.
 	Direct bool
@@ -128,17 +131,14 @@ func (s *Site) values(more map[string]any) map[string]any {
 		"vkubelet": map[string]any{"nodeLeaseDuration": "4s"},
 		"log":      map[string]any{"level": "debug"},
 	}
-	for k, v := range s.sites.Settings {
-		settings[k] = v
-	}
+	maps.Copy(settings, s.sites.Settings)
 	values := map[string]any{
 		"discovery": map[string]any{"config": map[string]any{"clusterID": s.Name}},
 		"image":     map[string]any{"repository": imageRepository, "tag": imageTag, "pullPolicy": "Never"},
 		"config":    settings,
 	}
-	for k, v := range more {
-		values[k] = v
-	}
+	maps.Copy(values, s.sites.Values)
+	maps.Copy(values, more)
 	return values
 }
 
