@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"path/filepath"
 	"testing"
@@ -211,8 +212,7 @@ func TestArrivals(t *testing.T) {
 	object := func(version string) metav1.Object {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"v": version}}
 	}
-	broken := make(chan struct{})
-	a := &arrivals{version: 2, want: 1, over: make(chan error, 1), broken: broken, seen: map[string]time.Time{}, waits: map[string]chan struct{}{}}
+	_, a := newArrivals(t.Context(), 2, 1)
 	early := a.arrival("configmap/a")
 	begin := time.Unix(100, 0)
 	a.see(k, object("1"), false, begin)
@@ -221,10 +221,10 @@ func TestArrivals(t *testing.T) {
 	a.see(k, object("2"), false, begin.Add(2*time.Second))
 	a.see(k, object("2"), false, begin.Add(3*time.Second))
 	<-early
-	require.NoError(t, a.waitFor(t.Context(), "configmap/a"), "it is there")
-	close(broken)
-	require.EqualError(t, a.waitFor(t.Context(), "configmap/b"), "not followed any more")
-	seen, err := a.wait(t.Context())
+	require.NoError(t, a.waitFor("configmap/a"), "it is there")
+	a.cancel(errors.New("not followed any more"))
+	require.EqualError(t, a.waitFor("configmap/b"), "not followed any more")
+	seen, err := a.wait()
 	require.NoError(t, err)
 	p, err := newObjectPhase(begin, map[string]time.Time{"configmap/a": begin.Add(time.Second)}, seen, nil)
 	require.NoError(t, err)

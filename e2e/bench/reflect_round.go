@@ -128,12 +128,12 @@ func (w *world) objectPhase(ctx context.Context, c *contestant, l objectLoad, st
 		if err := step.send(ctx, k, name); err != nil || !l.inTurn {
 			return err
 		}
-		return a.waitFor(ctx, key)
+		return a.waitFor(key)
 	})
 	if err != nil {
 		return objectPhase{}, err
 	}
-	arrived, err := a.wait(ctx)
+	arrived, err := a.wait()
 	if err != nil {
 		return objectPhase{}, err
 	}

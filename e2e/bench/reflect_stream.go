@@ -36,7 +36,9 @@ type eventStream struct {
 // startStream makes the object that the events are about, and begins.
 func (w *world) startStream(ctx context.Context, perSecond int) (*eventStream, error) {
 	k, c := configMapKind(), w.offloading
-	a, err := w.awaitArrivals(ctx, c, []objectKind{k}, 1, 1)
+	patience, done := context.WithTimeout(ctx, phasePatience)
+	defer done()
+	a, err := w.awaitArrivals(patience, c, []objectKind{k}, 1, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -44,9 +46,7 @@ func (w *world) startStream(ctx context.Context, perSecond int) (*eventStream, e
 	if err := k.create(ctx, w.atRome.core, c.home, streamed, 1); err != nil {
 		return nil, fmt.Errorf("creating what the events are about: %w", err)
 	}
-	patience, done := context.WithTimeout(ctx, phasePatience)
-	defer done()
-	if _, err := a.wait(patience); err != nil {
+	if _, err := a.wait(); err != nil {
 		return nil, err
 	}
 	about, err := w.atMilan.core.CoreV1().ConfigMaps(c.away).Get(ctx, streamed, metav1.GetOptions{})

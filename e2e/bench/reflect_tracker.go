@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -18,26 +17,30 @@ const gone = int32(-1)
 type arrivals struct {
 	version int32
 	want    int
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
-	// over has a value when all have arrived, or an error.
-	over chan error
-
-	// broken ends when nothing is followed any more.
-	broken <-chan struct{}
+	// ended ends when nothing is followed any more; why says why.
+	ended  <-chan struct{}
+	why    func() error
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+	all    chan struct{} // ends when all have arrived
 
 	mu    sync.Mutex
 	seen  map[string]time.Time     // by kind and name
 	waits map[string]chan struct{} // ends when the object arrives
 }
 
-// awaitArrivals begins with what is there now.
-func (w *world) awaitArrivals(ctx context.Context, c *contestant, kinds []objectKind, version int32, want int) (*arrivals, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	a := &arrivals{
-		version: version, want: want, cancel: cancel, over: make(chan error, 1), broken: ctx.Done(),
-		seen: map[string]time.Time{}, waits: map[string]chan struct{}{},
+// newArrivals also returns the context to follow in.
+func newArrivals(ctx context.Context, version int32, want int) (context.Context, *arrivals) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return ctx, &arrivals{
+		version: version, want: want, all: make(chan struct{}), seen: map[string]time.Time{}, waits: map[string]chan struct{}{},
+		ended: ctx.Done(), why: func() error { return context.Cause(ctx) }, cancel: cancel,
 	}
+}
+
+// awaitArrivals begins with what is there now, and follows until ctx is done.
+func (w *world) awaitArrivals(ctx context.Context, c *contestant, kinds []objectKind, version int32, want int) (*arrivals, error) {
+	ctx, a := newArrivals(ctx, version, want)
 	for _, k := range kinds {
 		s := k.source(w.atMilan.core, c.away)
 		list, err := s.list(ctx, metav1.ListOptions{})
@@ -53,8 +56,7 @@ func (w *world) awaitArrivals(ctx context.Context, c *contestant, kinds []object
 		a.wg.Go(func() {
 			err := s.follow(ctx, from, func(object metav1.Object, deleted bool) { a.see(k, object, deleted, time.Now()) })
 			if err != nil {
-				a.end(fmt.Errorf("%s in milan: %w", k.resource, err))
-				cancel()
+				a.cancel(fmt.Errorf("%s in milan: %w", k.resource, err))
 			}
 		})
 	}
@@ -80,26 +82,17 @@ func (a *arrivals) see(k objectKind, object metav1.Object, deleted bool, now tim
 		close(c)
 	}
 	if len(a.seen) == a.want {
-		a.end(nil)
-	}
-}
-
-func (a *arrivals) end(err error) {
-	select {
-	case a.over <- err:
-	default:
+		close(a.all)
 	}
 }
 
 // waitFor returns when one object has arrived.
-func (a *arrivals) waitFor(ctx context.Context, key string) error {
+func (a *arrivals) waitFor(key string) error {
 	select {
 	case <-a.arrival(key):
 		return nil
-	case <-a.broken:
-		return errors.New("not followed any more")
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-a.ended:
+		return a.why()
 	}
 }
 
@@ -117,23 +110,21 @@ func (a *arrivals) arrival(key string) <-chan struct{} {
 }
 
 // wait returns when each object arrived.
-func (a *arrivals) wait(ctx context.Context) (map[string]time.Time, error) {
-	var err error
+func (a *arrivals) wait() (map[string]time.Time, error) {
 	select {
-	case <-ctx.Done():
-		err = ctx.Err()
-	case err = <-a.over:
+	case <-a.all:
+	case <-a.ended:
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err != nil {
-		return nil, fmt.Errorf("waiting for %d objects at version %d, %d are there: %w", a.want, a.version, len(a.seen), err)
+	if len(a.seen) < a.want {
+		return nil, fmt.Errorf("waiting for %d objects at version %d, %d are there: %w", a.want, a.version, len(a.seen), a.why())
 	}
 	return a.seen, nil
 }
 
 func (a *arrivals) stop() {
-	a.cancel()
+	a.cancel(nil)
 	a.wg.Wait()
 }
 

@@ -62,7 +62,8 @@ type Sites struct {
 	Full *lab.Full
 	// Settings are added to the chart's `config` value: settings of config.yaml.
 	Settings map[string]any
-	// Values of the chart, by their first keys, which no others are set of.
+	// Values are more values of the chart. Who installs sets discovery, image, config and, in
+	// the full tier, authentication: those are not for here.
 	Values map[string]any
 	// Direct leads the processes of the simulated tier past the fronts of the API servers,
 	// which cannot be made to fail for them then, and cost no time.
