@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -110,20 +111,27 @@ func (l *Loop) Watch(inf cache.SharedIndexInformer, keys func(obj any) []Key) (c
 // and go while the loop runs. Run does not wait for them. What happens while the loop
 // does not run is not remembered: Run looks at everything.
 func (l *Loop) Handler(keys func(obj any) []Key) cache.ResourceEventHandler {
+	wake := func(keys []Key) {
+		for _, k := range keys {
+			l.Wake(k)
+		}
+	}
 	enqueue := func(obj any) {
 		if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = t.Obj
 		}
-		for _, k := range keys(obj) {
-			l.Wake(k)
-		}
+		wake(keys(obj))
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: enqueue,
 		UpdateFunc: func(before, after any) {
-			// An object's keys can change with its labels: who it was for must know.
-			enqueue(before)
-			enqueue(after)
+			was, is := keys(before), keys(after)
+			// An object's keys can change with its labels: who it was for must know. Those that
+			// stay are woken once, or a worker that is free would sync them twice.
+			if !slices.Equal(was, is) {
+				wake(was)
+			}
+			wake(is)
 		},
 		DeleteFunc: enqueue,
 	}

@@ -142,6 +142,36 @@ func TestWatchUnwrapsTombstonesAndRunsAgain(t *testing.T) {
 	require.Equal(t, Key{Namespace: "ns", Name: "b"}, <-seen, "tombstones are unwrapped")
 }
 
+// A worker that is free takes a key between two calls of Wake.
+func TestUpdateWakesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := newScript(func(context.Context, Key, int) error {
+			time.Sleep(time.Millisecond) // what comes meanwhile is looked at again
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- l.Run(ctx, 2) }()
+		synctest.Wait()
+		labelled := func(name string) *corev1.ConfigMap {
+			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"for": name}}}
+		}
+		handler := l.Handler(func(obj any) []Key {
+			synctest.Wait() // the workers have taken what there is
+			return []Key{{Name: obj.(*corev1.ConfigMap).Labels["for"]}}
+		})
+		handler.OnUpdate(labelled("a"), labelled("a"))
+		time.Sleep(time.Second)
+		require.Equal(t, 1, s.count(Key{Name: "a"}))
+		handler.OnUpdate(labelled("a"), labelled("b"))
+		time.Sleep(time.Second)
+		require.Equal(t, 2, s.count(Key{Name: "a"}), "who it was for must know")
+		require.Equal(t, 1, s.count(Key{Name: "b"}))
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
 func TestRunLooksAtWhatIsBeside(t *testing.T) {
 	seen := make(chan Key, 1)
 	key := Key{Namespace: "a", Name: "b"}
