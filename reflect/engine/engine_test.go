@@ -41,6 +41,14 @@ func TestLife(t *testing.T) {
 	require.Empty(t, r.events.Events)
 }
 
+// A worker that is free would look at an object twice that is told of twice.
+func TestChangeIsToldOnce(t *testing.T) {
+	var told []string
+	h := changes(func(name string, _ any) { told = append(told, name) }, nil)
+	h.OnUpdate(local("app"), local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
+	require.Equal(t, []string{"app"}, told)
+}
+
 // A whole object is written on condition that it has not changed: what others have added
 // in between stays.
 func TestWhole(t *testing.T) {

@@ -137,7 +137,8 @@ type Kind[L, R Object] struct {
 type Related struct {
 	// Informer of the watch; it may be that of another kind.
 	Informer func(Factories) cache.SharedIndexInformer
-	// Keys returns the keys of the objects, among those of the kind, that one concerns.
+	// Keys returns the keys of the objects, among those of the kind, that one concerns. It
+	// depends on nothing that can change in that one: it is asked about its last state only.
 	Keys func(related any, local cache.Indexer) []string
 }
 

@@ -139,10 +139,9 @@ func changes(changed func(name string, obj any), gone func(obj any, shown bool))
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: call,
-		UpdateFunc: func(before, after any) {
-			call(before) // what it concerned may not be what it concerns
-			call(after)
-		},
+		// Once, for its name and what it concerns stay: a worker that is free would look at
+		// the same object twice.
+		UpdateFunc: func(_, after any) { call(after) },
 		DeleteFunc: func(obj any) {
 			d, missed := obj.(cache.DeletedFinalStateUnknown)
 			if missed {
