@@ -227,3 +227,28 @@ spec:
       app.kubernetes.io/component: {{ .role }}
 {{- end }}
 {{- end }}
+
+{{- /* CEL of the policy for peers, about object or oldObject, either of which may be null: */}}
+
+{{- /* It bears no finalizers and no owner references. */}}
+{{- define "liqod.peer.unbound" -}}
+({{ . }} == null || (!has({{ . }}.metadata.finalizers) && !has({{ . }}.metadata.ownerReferences)))
+{{- end }}
+
+{{- /* Who writes it has reflected it, and it bears neither of them. */}}
+{{- define "liqod.peer.reflected" -}}
+({{ . }} == null || (!has({{ . }}.metadata.finalizers) && !has({{ . }}.metadata.ownerReferences) &&
+has({{ . }}.metadata.labels) && 'offloading.liqo.io/origin' in {{ . }}.metadata.labels &&
+(request.userInfo.username.startsWith('liqo.io:peer:' + {{ . }}.metadata.labels['offloading.liqo.io/origin'] + ':') ||
+request.userInfo.username.startsWith('system:serviceaccount:liqo-tenant-' + {{ . }}.metadata.labels['offloading.liqo.io/origin'] + ':'))))
+{{- end }}
+
+{{- /* It is no Secret that this cluster would fill with an identity. */}}
+{{- define "liqod.peer.noTokenSecret" -}}
+({{ . }} == null || !has({{ . }}.type) || {{ . }}.type != 'kubernetes.io/service-account-token')
+{{- end }}
+
+{{- /* It is no Service with addresses of the peer's choice. */}}
+{{- define "liqod.peer.noExternalIPs" -}}
+({{ . }} == null || !has({{ . }}.spec.externalIPs))
+{{- end }}
