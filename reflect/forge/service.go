@@ -27,6 +27,9 @@ func Service(local *corev1.Service, o ObjectOptions, loadBalancers []Class) (*co
 	spec.ExternalIPs = nil
 	spec.LoadBalancerIP = ""
 	spec.HealthCheckNodePort = 0
+	if !external(&spec) {
+		spec.ExternalTrafficPolicy = ""
+	}
 	if local.Annotations[offloadingv1beta1.ForceRemoteNodePortAnnotation] != "true" {
 		for i := range spec.Ports {
 			spec.Ports[i].NodePort = 0
@@ -63,7 +66,9 @@ func MergeService(have, want *corev1.Service) *corev1.Service {
 	if w.SessionAffinityConfig == nil && merged.SessionAffinity == h.SessionAffinity {
 		merged.SessionAffinityConfig = h.SessionAffinityConfig
 	}
-	merged.ExternalTrafficPolicy = orElse(w.ExternalTrafficPolicy, h.ExternalTrafficPolicy)
+	if external(&merged) {
+		merged.ExternalTrafficPolicy = orElse(w.ExternalTrafficPolicy, h.ExternalTrafficPolicy)
+	}
 	merged.InternalTrafficPolicy = orElse(w.InternalTrafficPolicy, h.InternalTrafficPolicy)
 	merged.AllocateLoadBalancerNodePorts = orElse(w.AllocateLoadBalancerNodePorts, h.AllocateLoadBalancerNodePorts)
 	merged.LoadBalancerClass = orElse(w.LoadBalancerClass, h.LoadBalancerClass)
@@ -127,6 +132,12 @@ func ReplacesService(have, want *corev1.Service) bool {
 	}
 	return h.Type == corev1.ServiceTypeLoadBalancer && w.Type == corev1.ServiceTypeLoadBalancer &&
 		w.LoadBalancerClass != nil && value(h.LoadBalancerClass) != *w.LoadBalancerClass
+}
+
+// external tells whether a Service takes traffic from outside of its cluster. Of another,
+// as of one that has lost its external IPs, the API server refuses the policy for it.
+func external(s *corev1.ServiceSpec) bool {
+	return s.Type == corev1.ServiceTypeNodePort || s.Type == corev1.ServiceTypeLoadBalancer || len(s.ExternalIPs) > 0
 }
 
 func headless(s *corev1.ServiceSpec) bool { return s.ClusterIP == corev1.ClusterIPNone }

@@ -40,7 +40,7 @@ var serviceSpecFields = map[string]rule{
 	"LoadBalancerIP":                {removed, "of a load balancer of this cluster"},
 	"LoadBalancerSourceRanges":      {kept, ""},
 	"ExternalName":                  {kept, ""},
-	"ExternalTrafficPolicy":         {defaulted, ""},
+	"ExternalTrafficPolicy":         {apart, "kept for what takes traffic from outside: external IPs, which go, may be all that did"},
 	"HealthCheckNodePort":           {removed, "the provider gives another"},
 	"PublishNotReadyAddresses":      {kept, ""},
 	"SessionAffinityConfig":         {defaulted, ""},
@@ -152,8 +152,13 @@ func TestService(t *testing.T) {
 			local: func(s *corev1.Service) {
 				s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.96.0.7", []string{"10.96.0.7", "fd00::7"}
 				s.Spec.LoadBalancerIP, s.Spec.ExternalIPs = "192.0.2.1", []string{"192.0.2.2"}
+				s.Spec.Type, s.Spec.ExternalTrafficPolicy = "ClusterIP", "Cluster"
 			},
-			want: func(*corev1.ServiceSpec) {},
+			want: func(s *corev1.ServiceSpec) { s.Type = "ClusterIP" },
+		},
+		"policy for traffic from outside": {
+			local: func(s *corev1.Service) { s.Spec.Type, s.Spec.ExternalTrafficPolicy = "NodePort", "Local" },
+			want:  func(s *corev1.ServiceSpec) { s.Type, s.ExternalTrafficPolicy = "NodePort", "Local" },
 		},
 		"headless": {
 			local: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
@@ -316,6 +321,16 @@ func TestMergeService(t *testing.T) {
 			corev1.ServiceSpec{ClusterIP: "10.2.0.1", ClusterIPs: []string{"10.2.0.1"}, LoadBalancerIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.2"}},
 			corev1.ServiceSpec{},
 			corev1.ServiceSpec{ClusterIP: "10.2.0.1", ClusterIPs: []string{"10.2.0.1"}, LoadBalancerIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.2"}},
+		},
+		"a policy for traffic from outside, which external IPs of the provider bring": {
+			corev1.ServiceSpec{Type: "ClusterIP", ExternalIPs: []string{"192.0.2.2"}, ExternalTrafficPolicy: "Cluster"},
+			corev1.ServiceSpec{Type: "ClusterIP"},
+			corev1.ServiceSpec{Type: "ClusterIP", ExternalIPs: []string{"192.0.2.2"}, ExternalTrafficPolicy: "Cluster"},
+		},
+		"no traffic from outside any more": {
+			corev1.ServiceSpec{Type: "NodePort", ExternalTrafficPolicy: "Local"},
+			corev1.ServiceSpec{Type: "ClusterIP"},
+			corev1.ServiceSpec{Type: "ClusterIP"},
 		},
 		"affinity ends": {
 			corev1.ServiceSpec{SessionAffinity: "ClientIP", SessionAffinityConfig: affinity},
