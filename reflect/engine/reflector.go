@@ -33,6 +33,8 @@ type kindLoop[L, R Object] struct {
 	stores map[string]*stores // by local namespace
 	// told is what an event has told of an object last.
 	told map[loop.Key]note
+	// sent is the last change of each object in the provider.
+	sent map[loop.Key]sent
 	// left has the objects that this cluster has shown to be deleted, until they are
 	// looked at.
 	left map[loop.Key]struct{}
@@ -55,7 +57,7 @@ func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
 	r := &kindLoop[L, R]{
 		Kind: k, engine: e, setting: setting, log: e.cfg.Log.With(zap.String("resource", k.Resource)),
 		written: recent.New[R](e.cfg.Clock), stores: map[string]*stores{}, told: map[loop.Key]note{},
-		left: map[loop.Key]struct{}{},
+		sent: map[loop.Key]sent{}, left: map[loop.Key]struct{}{},
 	}
 	r.loop = loop.New(loop.Config{Name: LoopName(k.Resource), Sync: r.sync, Log: e.cfg.Log, Observer: e.cfg.Observer})
 	return r
@@ -97,6 +99,7 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 	gone := func(obj any, _ bool) {
 		if o, ok := obj.(R); ok {
 			r.written.Gone(o)
+			r.forgetSent(loop.Key{Namespace: s.local, Name: r.localName(o.GetName(), s.scope.ObjectOptions)})
 		}
 	}
 	there := func(name string, _ any) { r.add(s.local, r.localName(name, s.scope.ObjectOptions)) }
@@ -162,6 +165,7 @@ func (r *kindLoop[L, R]) close(s *space) {
 	delete(r.stores, s.local)
 	ofSpace := func(key loop.Key) bool { return key.Namespace == s.local }
 	maps.DeleteFunc(r.told, func(key loop.Key, _ note) bool { return ofSpace(key) })
+	maps.DeleteFunc(r.sent, func(key loop.Key, _ sent) bool { return ofSpace(key) })
 	maps.DeleteFunc(r.left, func(key loop.Key, _ struct{}) bool { return ofSpace(key) })
 }
 

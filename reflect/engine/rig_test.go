@@ -66,8 +66,9 @@ type rig struct {
 	closed                 atomic.Bool // the gate
 	lost                   time.Time
 	setting                Setting
-	whole                  bool         // updates send the whole object
-	serial                 atomic.Int64 // of the provider's versions
+	whole                  bool                    // updates send the whole object
+	admit                  func(*corev1.ConfigMap) // the provider's admission of updates
+	serial                 atomic.Int64            // of the provider's versions
 	skipLabels             []string
 	engine                 *Engine
 }
@@ -94,24 +95,26 @@ func newRig() *rig {
 		if have := obj.(*corev1.ConfigMap); have.UID != given.UID || have.ResourceVersion != given.ResourceVersion {
 			return true, nil, apierrors.NewConflict(corev1.Resource("configmaps"), given.Name, nil)
 		}
-		next := given.DeepCopy()
-		next.ResourceVersion = fmt.Sprint(r.serial.Add(1))
-		return true, next, r.remote.Tracker().Update(action.GetResource(), next, next.Namespace)
+		return r.store(action, given.DeepCopy())
 	})
 	r.remote.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		_, obj, err := clienttesting.ObjectReaction(r.remote.Tracker())(action)
 		if err != nil {
 			return true, nil, err
 		}
-		m, err := meta.Accessor(obj)
-		if err != nil {
-			return true, nil, err
-		}
-		m.SetResourceVersion(fmt.Sprint(r.serial.Add(1)))
-		return true, obj, r.remote.Tracker().Update(action.GetResource(), obj, action.GetNamespace())
+		return r.store(action, obj.(*corev1.ConfigMap))
 	})
 	r.add(r.homeLiqod.Tracker(), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}})
 	return r
+}
+
+// store gives what an update has made of an object its next version.
+func (r *rig) store(action clienttesting.Action, next *corev1.ConfigMap) (bool, runtime.Object, error) {
+	if r.admit != nil {
+		r.admit(next)
+	}
+	next.ResourceVersion = fmt.Sprint(r.serial.Add(1))
+	return true, next, r.remote.Tracker().Update(action.GetResource(), next, next.Namespace)
 }
 
 func (r *rig) add(tracker clienttesting.ObjectTracker, objects ...runtime.Object) {
@@ -261,7 +264,7 @@ func forged(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	if err != nil {
 		panic(err)
 	}
-	out.UID = "forged-" + cm.UID
+	out.UID, out.ResourceVersion = "forged-"+cm.UID, "0" // which is before all the rig's
 	return out
 }
 

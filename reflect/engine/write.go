@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -79,12 +80,28 @@ func (r *kindLoop[L, R]) taken(ctx context.Context, v view[L, R], name string) (
 }
 
 func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], merged R) error {
-	written, err := r.send(ctx, v, merged)
+	patch, err := r.patch(v.have, merged)
+	if err != nil {
+		return err
+	}
+	change, last, now := r.changeOf(v, w.want, patch), r.sentTo(v.key), r.engine.cfg.Clock.Now()
+	wait, ok := last.due(v.have.GetUID(), v.have.GetResourceVersion(), change, now)
+	switch {
+	case !ok:
+		r.tell(v, w.reason, w.message, false)
+		return nil
+	case wait > 0:
+		return loop.After(wait)
+	}
+	written, err := r.send(ctx, v, merged, patch)
 	switch {
 	case err == nil:
 		r.written.Wrote(written)
+		next := last.again(v.have.GetUID(), change, now)
+		next.kept, err = r.kept(v, w, written, change)
+		r.remember(v.key, next)
 		r.tell(v, w.reason, w.message, false)
-		return nil
+		return err
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return loop.After(staleRetry) // it has changed, another object has the name, or none
 	default:
@@ -92,17 +109,39 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	}
 }
 
+// patch is what is sent to make have merged: nil for nothing, and where it is sent as a whole.
+func (r *kindLoop[L, R]) patch(have, merged R) ([]byte, error) {
+	if r.Whole {
+		return nil, nil
+	}
+	return mergePatch(have, merged)
+}
+
 // send makes the object in the provider merged: as a whole on condition that it is still
 // as we know it, or by what differs.
-func (r *kindLoop[L, R]) send(ctx context.Context, v view[L, R], merged R) (R, error) {
-	if r.Whole {
+func (r *kindLoop[L, R]) send(ctx context.Context, v view[L, R], merged R, patch []byte) (R, error) {
+	switch {
+	case r.Whole:
 		return r.writer(v.scope).Update(ctx, merged, metav1.UpdateOptions{FieldManager: fieldManager})
+	case patch == nil:
+		return v.have, nil
+	default:
+		return r.writer(v.scope).Patch(ctx, merged.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	}
-	patch, err := mergePatch(v.have, merged)
-	if err != nil || patch == nil {
-		return v.have, err
+}
+
+// kept returns the version of what was written if the API server left as much to be
+// changed as before: it drops what it does not know, and admission may rewrite more.
+func (r *kindLoop[L, R]) kept(v view[L, R], w wish[R], written R, change [sha256.Size]byte) (string, error) {
+	do, merged := r.plan(written, w.want)
+	if do != update {
+		return "", nil
 	}
-	return r.writer(v.scope).Patch(ctx, merged.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	patch, err := r.patch(written, merged)
+	if err != nil || r.changeOf(v, w.want, patch) != change {
+		return "", err
+	}
+	return written.GetResourceVersion(), nil
 }
 
 // refused tells of what the provider refuses: it is tried again, with a growing delay.

@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/liqod/liqod/kube/loop"
+)
+
+const (
+	// firstRepair is how long the third write of one and the same change waits: the second
+	// is due at once, and each after the third waits twice as long as the one before.
+	firstRepair = time.Second
+	lastRepair  = time.Minute
+)
+
+// sent is the last change that an object in the provider was asked for. Whoever undoes it
+// there, an admission webhook or another writer, is not raced.
+type sent struct {
+	object types.UID
+	change [sha256.Size]byte
+	times  int
+	at     time.Time
+	// kept is the version of the object in which the API server has accepted the change and
+	// left as much to be changed; empty: it did as asked.
+	kept string
+}
+
+// due returns how long to wait before a change of an object, as it is in a version, is
+// sent. It is false for one that was sent, and of which the API server made this version.
+func (s sent) due(object types.UID, version string, change [sha256.Size]byte, now time.Time) (wait time.Duration, ok bool) {
+	if s.object != object || s.change != change {
+		return 0, true
+	}
+	if s.kept != "" && s.kept == version {
+		return 0, false
+	}
+	if s.times < 2 {
+		return 0, true
+	}
+	delay := firstRepair
+	for i := 2; i < s.times && delay < lastRepair; i++ {
+		delay *= 2
+	}
+	return max(0, s.at.Add(min(delay, lastRepair)).Sub(now)), true
+}
+
+// again returns what is remembered once the change was sent.
+func (s sent) again(object types.UID, change [sha256.Size]byte, now time.Time) sent {
+	next := sent{object: object, change: change, times: 1, at: now}
+	if s.object == object && s.change == change && now.Sub(s.at) <= 2*lastRepair {
+		next.times = s.times + 1
+	}
+	return next
+}
+
+// changeOf identifies a change: by what is sent, or, where that is a whole object, by the
+// state of the object at home that it is made of, and by what the settings add.
+func (r *kindLoop[L, R]) changeOf(v view[L, R], want R, patch []byte) [sha256.Size]byte {
+	if r.Whole {
+		patch = fmt.Append(nil, v.local.GetResourceVersion(), want.GetLabels(), want.GetAnnotations())
+	}
+	return sha256.Sum256(patch)
+}
+
+func (r *kindLoop[L, R]) sentTo(key loop.Key) sent {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.sent[key]
+}
+
+func (r *kindLoop[L, R]) remember(key loop.Key, s sent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent[key] = s
+}
+
+func (r *kindLoop[L, R]) forgetSent(key loop.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.sent, key)
+}

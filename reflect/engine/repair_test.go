@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestSameChangeIsSpaced(t *testing.T) {
+	t.Parallel()
+	change, now := sha256.Sum256([]byte("a")), time.Unix(1e9, 0)
+	var s sent
+	for _, seconds := range []int{0, 0, 1, 2, 4, 8, 16, 32, 60, 60} {
+		wait, ok := s.due("u", "1", change, now)
+		require.True(t, ok)
+		require.Equal(t, time.Duration(seconds)*time.Second, wait)
+		now = now.Add(wait)
+		s = s.again("u", change, now)
+	}
+	for name, wait := range map[string]func() (time.Duration, bool){
+		"another change": func() (time.Duration, bool) { return s.due("u", "1", sha256.Sum256([]byte("b")), now) },
+		"another object": func() (time.Duration, bool) { return s.due("v", "1", change, now) },
+		"long after":     func() (time.Duration, bool) { return s.due("u", "1", change, now.Add(lastRepair)) },
+	} {
+		d, ok := wait()
+		require.True(t, ok, name)
+		require.Zero(t, d, name)
+	}
+	require.Equal(t, 1, s.again("u", change, now.Add(time.Hour)).times, "peace for long begins anew")
+	s.kept = "7"
+	_, ok := s.due("u", "7", change, now)
+	require.False(t, ok, "accepted as it is")
+	_, ok = s.due("u", "8", change, now)
+	require.True(t, ok, "somebody has written since")
+}
+
+// An admission webhook of the provider that puts its own value in place of ours is asked
+// once, not at each look at the object.
+func TestAdmissionIsNotFought(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		t.Run(fmt.Sprintf("whole %t", whole), func(t *testing.T) {
+			r := newRig()
+			r.whole, r.admit = whole, func(next *corev1.ConfigMap) { next.Data["a"] = "theirs" }
+			verb := "patch configmaps shop-rome/app"
+			if whole {
+				verb = "update configmaps shop-rome/app"
+			}
+			r.offload(t, "shop")
+			r.add(r.remote.Tracker(), forged(local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "old" })))
+			r.createHome(t, local("app"))
+			r.start(t)
+			r.requireWrites(t, verb)
+			r.idle(t, "shop")
+			r.silent(t, "it is as the provider wants it")
+			r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["b"], cm.ResourceVersion = "2", "2" }))
+			eventually(t, func() bool {
+				have := r.there(t, "app").Data
+				return have["b"] == "2" && have["a"] == "theirs"
+			}, "a change is sent all the same")
+		})
+	}
+}
+
+// A controller of the provider that puts back what we take away is not raced.
+func TestForeignWriterIsNotRaced(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.idle(t, "shop")
+	inject := func() int {
+		have := r.there(t, "app").DeepCopy()
+		if _, there := have.Data["ca"]; !there {
+			have.Data["ca"], have.ResourceVersion = "bundle", fmt.Sprint(r.serial.Add(1))
+			require.NoError(t, r.remote.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), have, "shop-rome", metav1.UpdateOptions{}))
+		}
+		return len(writesOf(r.remote))
+	}
+	eventually(t, func() bool { return inject() >= 2 }, "it is put right twice at once")
+	require.Never(t, func() bool { return inject() > 2 }, firstRepair/2, time.Millisecond, "and then later")
+	eventually(t, func() bool { return inject() > 2 }, "but it is")
+}
