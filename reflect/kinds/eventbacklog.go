@@ -46,7 +46,7 @@ type backlog struct {
 	entries map[loop.Key]*entry
 	waiting map[loop.Key]*entry
 	// told is when the newest event happened that home had, of each namespace and type, when
-	// this process began. Of those before it, what home lacks was dropped.
+	// this process began. Of those before it, what home lacks altogether was dropped.
 	told map[kindOfEvent]int64
 	wake chan struct{}
 }
@@ -105,10 +105,7 @@ func (b *backlog) put(want *corev1.Event, listed bool, now time.Time) {
 	e := b.entries[key]
 	state := forge.StateOf(want)
 	switch {
-	case listed && state.Last() > 0 && state.Last() < b.told[kindOfEvent{want.Namespace, want.Type}]:
-		if e != nil {
-			e.gone = false
-		}
+	case e == nil && listed && state.Last() > 0 && state.Last() < b.told[kindOfEvent{want.Namespace, want.Type}]:
 		return
 	case e == nil:
 		if listed && state.Last() > 0 && now.Sub(time.UnixMicro(state.Last())) > b.cfg.tooOld {
@@ -274,6 +271,18 @@ func (b *backlog) again(j job, home bool, due time.Time) {
 		}
 		e.written, e.due, e.tries = home, due, j.tries
 	})
+}
+
+// spare has the job come again later where it takes no place from others.
+func (b *backlog) spare(j job, due time.Time) {
+	b.mu.Lock()
+	room := len(b.waiting) < b.cfg.limit/2
+	b.mu.Unlock()
+	if room {
+		b.again(j, false, due)
+		return
+	}
+	b.drop(j, due)
 }
 
 // drop gives the job up. What happens later is tried again.

@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -56,6 +57,20 @@ func TestBacklogOrder(t *testing.T) {
 	require.Zero(t, wait, "nothing waits")
 }
 
+// What another process is to bring home takes no place from what is this one's.
+func TestBacklogSpares(t *testing.T) {
+	b, _ := testBacklog(4)
+	for _, name := range []string{"a", "b", "c"} {
+		b.put(occurred(name, 1), false, dawn)
+		j, _, ok := b.next(dawn)
+		require.True(t, ok)
+		b.spare(j, dawn.Add(time.Minute))
+	}
+	require.Len(t, b.waiting, 2)
+	require.Len(t, b.entries, 2)
+	require.Equal(t, []string{"a", "b"}, slices.Sorted(slices.Values(b.names(dawn.Add(time.Minute)))))
+}
+
 func TestBacklogIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		put  []*corev1.Event
@@ -81,8 +96,9 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// What home lacks of the time before the newest event that it has was dropped: a restart
-// writes none of it. What happened since then was missed.
+// An event of the time before the newest one that home has was dropped if home lacks it: a
+// restart writes none of those. What happened since then was missed, and so was what an event
+// that home has came to.
 func TestBacklogAfterARestart(t *testing.T) {
 	at := func(second int, more ...func(*corev1.Event)) func(*corev1.Event) {
 		return func(e *corev1.Event) {
@@ -95,14 +111,15 @@ func TestBacklogAfterARestart(t *testing.T) {
 	b, dropped := testBacklog(10)
 	b.seed(occurred("told", 1, at(10)))
 	b.seed(occurred("told often", 2, at(5)))
+	b.seed(occurred("told late", 2, at(5)))
 	b.replace("shop", []*corev1.Event{
-		occurred("told", 1, at(10)), occurred("told often", 3, at(6)), occurred("dropped", 1, at(9)),
+		occurred("told", 1, at(10)), occurred("told often", 3, at(6)), occurred("told late", 2, at(5)), occurred("dropped", 1, at(9)),
 		occurred("same second", 1, at(10)), occurred("missed", 1, at(11)), occurred("first warning", 1, at(1, warning)),
 	}, dawn.Add(time.Minute))
-	require.ElementsMatch(t, []string{"same second", "missed", "first warning"}, b.names(dawn.Add(time.Minute)))
+	require.ElementsMatch(t, []string{"same second", "missed", "first warning", "told often"}, b.names(dawn.Add(time.Minute)))
 	require.Empty(t, dropped, "it was counted when it was dropped")
-	b.put(occurred("told often", 4, at(7)), false, dawn.Add(time.Minute))
-	require.Equal(t, []string{"told often"}, b.names(dawn.Add(time.Minute)), "what a watch shows has just happened, whatever the clock there says")
+	b.put(occurred("told late", 3, at(7)), false, dawn.Add(time.Minute))
+	require.Equal(t, []string{"told late"}, b.names(dawn.Add(time.Minute)), "what a watch shows has just happened, whatever the clock there says")
 }
 
 func TestBacklogWhileAWorkerHasTheEvent(t *testing.T) {

@@ -35,17 +35,22 @@ const (
 	eventTooOld    = 10 * time.Minute // see backlogConfig
 	eventsPerSec   = 20               // writes a second, for all
 	eventsBurst    = 100
-	eventRetry     = time.Second // home or the provider is away
-	eventTries     = 5           // how often it is looked for the object that an event is about
-	eventBusyPause = time.Second // before each write, while pods wait
-	eventPage      = 500         // events in one answer, when home is listed
+	eventRetry     = time.Second      // home or the provider is away
+	eventTries     = 5                // how often it is looked for the object that an event is about
+	eventHandOver  = 10 * time.Second // between these, for what another process is to bring home
+	eventBusyPause = time.Second      // before each write, while pods wait
+	eventPage      = 500              // events in one answer, when home is listed
 )
 
 // ErrSubjectUnknown says that it cannot be told yet whether an event is about an object of
 // ours: what the provider holds is not known.
 var ErrSubjectUnknown = errors.New("the object that the event is about is not known yet")
 
-// errNotSynced says the same, of caches that have not shown everything yet.
+// ErrSubjectOfAnother says that another process brings home what happens to such objects.
+// It may have ended, and this one be about to take its place.
+var ErrSubjectOfAnother = errors.New("another process brings events about such objects home")
+
+// errNotSynced says that it is not known, because of caches that have not shown everything yet.
 var errNotSynced = errors.New("the caches of pods have not been filled yet")
 
 // Subject returns the object at home that an object in the twin of a namespace stands for.
@@ -315,6 +320,9 @@ func (e *Events) about(ctx context.Context, j job) (corev1.ObjectReference, bool
 		return subject, true
 	case err == nil, j.tries >= eventTries:
 		e.backlog.drop(j, time.Now())
+	case errors.Is(err, ErrSubjectOfAnother):
+		j.tries++
+		e.backlog.spare(j, time.Now().Add(eventHandOver))
 	default:
 		if !loop.Unavailable(err) && !errors.Is(err, errNotSynced) {
 			j.tries++

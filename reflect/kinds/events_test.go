@@ -518,6 +518,33 @@ func TestEventsOfWhatIsKnownALittleLater(t *testing.T) {
 	}
 }
 
+// What the process that brought such events home tells no more is told by the one that
+// takes its place, some seconds later.
+func TestEventsAtAHandOver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *stream) {
+		another := func(context.Context, string, corev1.ObjectReference) (corev1.ObjectReference, bool, error) {
+			return corev1.ObjectReference{}, false, ErrSubjectOfAnother
+		}
+		s.subject = another
+		s.tune = func(e *Events) { s.events = e }
+		s.run(t)
+		s.happens("late", 1)
+		time.Sleep(15 * time.Second) // a Lease runs out
+		s.require(t)
+		set(s, &s.subject, nil)
+		time.Sleep(eventHandOver)
+		s.require(t, "create 1")
+
+		set(s, &s.subject, another)
+		s.happens("theirs", 1)
+		time.Sleep((eventTries + 1) * eventHandOver)
+		s.require(t)
+		s.events.backlog.mu.Lock()
+		defer s.events.backlog.mu.Unlock()
+		require.Len(t, s.events.backlog.entries, 1, "what another brings home is forgotten")
+	})
+}
+
 func TestEventsFollowTheMap(t *testing.T) {
 	bubble(t, func(t *testing.T, s *stream) {
 		inBank := func(e *corev1.Event) { e.Namespace, e.InvolvedObject.Namespace = "bank-rome", "bank-rome" }

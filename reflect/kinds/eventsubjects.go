@@ -111,8 +111,11 @@ type ObjectSubjects struct {
 func (o ObjectSubjects) Subject(ctx context.Context, namespace string, remote corev1.ObjectReference) (corev1.ObjectReference, bool, error) {
 	none := corev1.ObjectReference{}
 	k, ok := reflectedKinds[remote.Kind]
-	if !ok || !o.Reflects() {
+	if !ok {
 		return none, false, nil
+	}
+	if !o.Reflects() {
+		return none, false, ErrSubjectOfAnother
 	}
 	there, err := o.Provider.Resource(k.remote).Namespace(remote.Namespace).Get(ctx, remote.Name, metav1.GetOptions{})
 	switch {

@@ -127,7 +127,7 @@ func TestSubjectsOfObjects(t *testing.T) {
 		"may not be read at home":    {remote: about, there: service(ours), here: atHome, failsAtUs: forbidden},
 		"the provider is away":       {remote: about, there: service(ours), here: atHome, failsThere: away, err: away},
 		"home is away":               {remote: about, there: service(ours), here: atHome, failsAtUs: away, err: away},
-		"another vkubelet's concern": {remote: about, there: service(ours), here: atHome, reflectedByAnotherNode: true},
+		"another vkubelet's concern": {remote: about, there: service(ours), here: atHome, reflectedByAnotherNode: true, err: ErrSubjectOfAnother},
 		"the root CA": {
 			remote: corev1.ObjectReference{Kind: "ConfigMap", Namespace: "shop-rome", Name: "kube-root-ca.crt.rome", UID: "remote-4"},
 			there:  partial("v1", "ConfigMap", "shop-rome", "kube-root-ca.crt.rome", "remote-4", ours),
