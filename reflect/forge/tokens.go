@@ -122,13 +122,14 @@ func (o PodOptions) token(local *corev1.Pod, p *corev1.ServiceAccountTokenProjec
 	if o.API.PodBound {
 		t.PodName, t.PodUID = local.Name, local.UID
 	}
-	t.Name = tokenName(o.NodeName, t)
+	t.Name = tokenName(o.OriginClusterID, o.NodeName, t)
 	return t
 }
 
-// tokenName is equal for equal tokens, and differs between virtual nodes.
-func tokenName(node string, t Token) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %d %q", node, t.ServiceAccount, t.Audience, t.Seconds, t.PodUID))
+// tokenName is equal for equal tokens, and differs between clusters, which may share a
+// namespace, and between virtual nodes.
+func tokenName(consumer, node string, t Token) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %d %q", consumer, node, t.ServiceAccount, t.Audience, t.Seconds, t.PodUID))
 	shown := strings.TrimRight(t.ServiceAccount[:min(len(t.ServiceAccount), accountInName)], "-.")
 	return "token-" + shown + "-" + hex.EncodeToString(sum[:6])
 }

@@ -141,12 +141,13 @@ func TestTokenNames(t *testing.T) {
 		"pod":          {ServiceAccount: "cashier", Seconds: 3600, PodName: "web", PodUID: "u1"},
 		"long account": {ServiceAccount: long, Seconds: 3600},
 	} {
-		for _, node := range []string{"milan", "milan-gpu"} {
-			got := tokenName(node, token)
+		for _, of := range [][2]string{{"rome", "milan"}, {"rome", "milan-gpu"}, {"milan", "milan"}} {
+			consumer, node := of[0], of[1]
+			got := tokenName(consumer, node, token)
 			require.Empty(t, validation.IsDNS1123Subdomain(got), got)
 			require.LessOrEqual(t, len(got), 90)
-			require.Empty(t, seen[got], "%s on %s has the name of %s", name, node, seen[got])
-			require.Equal(t, got, tokenName(node, token))
+			require.Empty(t, seen[got], "%s of %s on %s has the name of %s", name, consumer, node, seen[got])
+			require.Equal(t, got, tokenName(consumer, node, token))
 			seen[got] = name
 		}
 	}

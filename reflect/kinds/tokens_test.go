@@ -324,6 +324,19 @@ func TestRevokedTokenIsReplaced(t *testing.T) {
 	}
 }
 
+// A cluster that shares the namespace, and calls its virtual node alike, keeps its tokens
+// there: they are not this one's.
+func TestTokensOfAPeerStay(t *testing.T) {
+	inTokenSite(t, func(s *tokenSite) {
+		theirs := forge.TokenLabels("milan")
+		theirs[offloadingv1beta1.OriginLabel] = "milan"
+		s.add(s.home.Tracker(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "token-theirs", UID: "theirs", Labels: theirs}})
+		s.run()
+		s.settle(time.Hour)
+		require.Equal(t, []string{"token-theirs"}, secretNames(s, s.home, "shop"))
+	})
+}
+
 func TestSpoiltTokenIsRepaired(t *testing.T) {
 	secret := func(s *tokenSite, change func(*corev1.Secret)) {
 		in := s.remote.CoreV1().Secrets("shop-rome")

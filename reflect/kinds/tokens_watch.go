@@ -13,6 +13,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/recent"
@@ -52,7 +53,12 @@ func (t *tokens) space(namespace string) *tokenSpace {
 func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	ctx, cancel := context.WithCancel(ctx)
 	cfg := t.pods.cfg
-	ours := func(o *metav1.ListOptions) { o.LabelSelector = labels.Set(forge.TokenLabels(cfg.Node)).String() }
+	of := labels.Set(forge.TokenLabels(cfg.Node)).String()
+	// A cluster that shares the namespace puts its own tokens there.
+	made := func(o *metav1.ListOptions) { o.LabelSelector = of + ",!" + offloadingv1beta1.OriginLabel }
+	sent := func(o *metav1.ListOptions) {
+		o.LabelSelector = of + "," + offloadingv1beta1.OriginLabel + "=" + cfg.Origin
+	}
 	factory := func(c kubernetes.Interface) informers.SharedInformerFactory {
 		return informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTransform(cfg.Transform))
 	}
@@ -60,8 +66,8 @@ func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	accounts := engine.CoreInformer(engine.Factories{Core: home}, &corev1.ServiceAccount{}, func(c kubernetes.Interface) informer.Client[*corev1.ServiceAccountList] {
 		return c.CoreV1().ServiceAccounts(local)
 	})
-	bindings := engine.CoreInformer(engine.Factories{Core: home, Tweak: ours}, &corev1.Secret{}, secretsOf(local))
-	secrets := engine.CoreInformer(engine.Factories{Core: there, Tweak: ours}, &corev1.Secret{}, secretsOf(remote))
+	bindings := engine.CoreInformer(engine.Factories{Core: home, Tweak: made}, &corev1.Secret{}, secretsOf(local))
+	secrets := engine.CoreInformer(engine.Factories{Core: there, Tweak: sent}, &corev1.Secret{}, secretsOf(remote))
 	s := &tokenSpace{
 		local: local, remote: remote,
 		accounts: corelisters.NewServiceAccountLister(accounts.GetIndexer()).ServiceAccounts(local),
