@@ -241,7 +241,7 @@ func (c *controller) addEndpoints() error {
 		Core: c.home.fenced.core, Liqod: c.home.fenced.liqod,
 		Shadows: c.liqod.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: c.slices.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters().Informer(),
-		Nodes: c.own.Core().V1().Nodes().Informer(), Remap: unmapped{}, Grace: c.env.Config.Health.UnknownGrace,
+		Nodes: c.own.Core().V1().Nodes().Informer(), Pods: c.pods.Core().V1().Pods().Informer(), Remap: unmapped{}, Grace: c.env.Config.Health.UnknownGrace,
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {

@@ -108,6 +108,9 @@ type Kind[L, R Object] struct {
 	// Forge returns what should stand in the provider, nil for nothing; a *forge.Refused is
 	// shown to the user.
 	Forge func(local L, s Scope) (R, error)
+	// Foreign tells whether an object stands for one of another cluster, and is not carried
+	// any further; nil: its label says so.
+	Foreign func(local L, s Scope) bool
 	// Merge returns have as wanted, without what others own. Equal to have: nothing to do.
 	Merge func(have, want R) R
 	// FollowsHosted says that Forge asks Scope.Hosted.

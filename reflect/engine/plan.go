@@ -27,7 +27,7 @@ const ReasonFailedReflection = "FailedReflection"
 // is none. What stands for an object of another cluster is never reflected any further.
 func (k Kind[L, R]) wishFor(local L, s Scope) (wish[R], error) {
 	var none L
-	if local == none || forge.Foreign(local, s.OriginClusterID) {
+	if local == none || k.foreign(local, s) {
 		return wish[R]{}, nil
 	}
 	chosen := k.Chosen
@@ -52,6 +52,13 @@ func (k Kind[L, R]) wishFor(local L, s Scope) (wish[R], error) {
 	}
 	w.want = want
 	return w, nil
+}
+
+func (k Kind[L, R]) foreign(local L, s Scope) bool {
+	if k.Foreign != nil {
+		return k.Foreign(local, s)
+	}
+	return forge.Foreign(local, s.OriginClusterID)
 }
 
 // ByAnnotations is what Chosen is where a kind has none of its own: the policy and the two

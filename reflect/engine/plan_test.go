@@ -62,6 +62,9 @@ func TestWishFor(t *testing.T) {
 	refusing.Forge = func(*corev1.ConfigMap, Scope) (*corev1.ConfigMap, error) {
 		return nil, &forge.Refused{Reason: "NotNow", Message: "later"}
 	}
+	carried := configMaps()
+	carried.Foreign = func(*corev1.ConfigMap, Scope) bool { return false }
+	carried.Forge = func(cm *corev1.ConfigMap, _ Scope) (*corev1.ConfigMap, error) { return cm, nil }
 	failing := configMaps()
 	failing.Forge = func(*corev1.ConfigMap, Scope) (*corev1.ConfigMap, error) { return nil, errors.New("broken") }
 	for name, tc := range map[string]struct {
@@ -76,6 +79,7 @@ func TestWishFor(t *testing.T) {
 		"gone":                   {kind: configMaps()},
 		"there":                  {kind: configMaps(), local: local("app"), want: true},
 		"of another cluster":     {kind: configMaps(), local: local("app", func(cm *corev1.ConfigMap) { cm.Labels[offloadingv1beta1.OriginLabel] = "paris" })},
+		"not for such a kind":    {kind: carried, local: local("app", func(cm *corev1.ConfigMap) { cm.Labels[offloadingv1beta1.OriginLabel] = "paris" }), want: true},
 		"of ours, come back":     {kind: configMaps(), local: local("app", func(cm *corev1.ConfigMap) { cm.Labels[offloadingv1beta1.OriginLabel] = "rome" }), want: true},
 		"excluded":               {kind: configMaps(), local: local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation))},
 		"not allowed":            {kind: configMaps(), local: local("app"), policy: forge.AllowList},

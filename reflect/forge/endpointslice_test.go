@@ -27,7 +27,7 @@ var endpointFields = map[string]rule{
 	"Hostname":           {kept, ""},
 	"TargetRef":          {kept, ""},
 	"DeprecatedTopology": {apart, "dropped: labels of a node of this cluster"},
-	"NodeName":           {apart, "dropped: a node of this cluster"},
+	"NodeName":           {apart, "dropped: a node of this cluster; see TestEndpointsOfTheProvider"},
 	"Zone":               {kept, ""},
 	"Hints":              {kept, "kube-proxy heeds hints only where all endpoints have them"},
 }
@@ -47,9 +47,16 @@ func endpoint(address, node string) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{address}, NodeName: named(node)}
 }
 
-// onMilan tells whether an endpoint is on one of milan's virtual nodes.
-func onMilan(e *discoveryv1.Endpoint) bool {
-	return e.NodeName != nil && (*e.NodeName == "milan" || *e.NodeName == "milan-gpu")
+// place is where an endpoint is for milan, which has two virtual nodes and has offloaded
+// the pod "hosted".
+func place(e *discoveryv1.Endpoint) Place {
+	switch {
+	case e.NodeName != nil && (*e.NodeName == "milan" || *e.NodeName == "milan-gpu"):
+		return OnProvider
+	case e.TargetRef != nil && e.TargetRef.Name == "hosted":
+		return OfProvider
+	}
+	return Elsewhere
 }
 
 // requireEndpointSliceRules walks the fields that are kept under the same name.
@@ -57,7 +64,7 @@ func requireEndpointSliceRules(t *testing.T, rules map[string]rule, at func(*dis
 	t.Helper()
 	type L = discoveryv1.EndpointSlice
 	forge := func(s *L) (*L, error) {
-		shadow, err := EndpointSlice(s, objectOptions(), onMilan)
+		shadow, err := EndpointSlice(s, objectOptions(), place)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +110,7 @@ func TestEndpointSlice(t *testing.T) {
 	o := objectOptions()
 	o.SkipLabels = []string{"kubernetes.io/service-name"}
 
-	got, err := EndpointSlice(local, o, onMilan)
+	got, err := EndpointSlice(local, o, place)
 	require.NoError(t, err)
 	require.Equal(t, before, local, "the argument is not changed")
 	first := *local.Endpoints[0].DeepCopy()
@@ -122,6 +129,27 @@ func TestEndpointSlice(t *testing.T) {
 	}, got)
 }
 
+// The provider finds its own pods by a Service's selector. Where there is none, as for a
+// Service that follows a leader, it has to be told.
+func TestEndpointsOfTheProvider(t *testing.T) {
+	t.Parallel()
+	local := slice(endpoint("10.1.0.1", "rome-1"), endpoint("10.2.0.1", "milan-gpu"), endpoint("10.1.0.2", "rome-1"))
+	local.Endpoints[2].TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "hosted"}
+	hosted := *local.Endpoints[2].DeepCopy()
+	hosted.NodeName = nil
+	all := []discoveryv1.Endpoint{endpoint("10.1.0.1", ""), endpoint("10.2.0.1", "milan-gpu"), hosted}
+	for manager, want := range map[string][]discoveryv1.Endpoint{
+		"endpointslice-controller.k8s.io":          all[:1],
+		"endpointslicemirroring-controller.k8s.io": all,
+		"": all,
+	} {
+		local.Labels[discoveryv1.LabelManagedBy] = manager
+		got, err := EndpointSlice(local, objectOptions(), place)
+		require.NoError(t, err)
+		require.Equal(t, want, got.Spec.Template.Endpoints, manager)
+	}
+}
+
 func TestEndpointSliceNotReflected(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -137,7 +165,11 @@ func TestEndpointSliceNotReflected(t *testing.T) {
 		"made from a shadow": {func(s *discoveryv1.EndpointSlice) {
 			s.Labels[discoveryv1.LabelManagedBy] = "shadowendpointslice.liqo.io"
 		}, false},
-		"of another cluster": {func(s *discoveryv1.EndpointSlice) { s.Labels[offloadingv1beta1.OriginLabel] = "paris" }, false},
+		"of another cluster":                              {func(s *discoveryv1.EndpointSlice) { s.Labels[offloadingv1beta1.OriginLabel] = "paris" }, false},
+		"of the provider's Service in a shared namespace": {func(s *discoveryv1.EndpointSlice) { s.Labels[offloadingv1beta1.OriginLabel] = "milan" }, true},
+		"of the provider": {func(s *discoveryv1.EndpointSlice) {
+			s.Labels[offloadingv1beta1.OriginLabel], s.Labels[discoveryv1.LabelManagedBy] = "milan", "me"
+		}, false},
 		"the API server's": {func(s *discoveryv1.EndpointSlice) {
 			s.Namespace, s.Labels[discoveryv1.LabelServiceName] = "default", "kubernetes"
 		}, false},
@@ -149,7 +181,7 @@ func TestEndpointSliceNotReflected(t *testing.T) {
 			t.Parallel()
 			local := slice(endpoint("10.1.0.1", "rome-1"))
 			tc.local(local)
-			got, err := EndpointSlice(local, objectOptions(), onMilan)
+			got, err := EndpointSlice(local, objectOptions(), place)
 			require.NoError(t, err)
 			require.Equal(t, tc.want, got != nil)
 		})
@@ -160,7 +192,7 @@ func TestEndpointSliceOfNames(t *testing.T) {
 	t.Parallel()
 	local := slice(endpoint("web.example.org", "rome-1"))
 	local.AddressType = discoveryv1.AddressTypeFQDN
-	_, err := EndpointSlice(local, objectOptions(), onMilan)
+	_, err := EndpointSlice(local, objectOptions(), place)
 	require.EqualError(t, err, "AddressTypeNotSupported: EndpointSlice web-x7 has addressType FQDN: accepted are IPv4 and IPv6")
 }
 

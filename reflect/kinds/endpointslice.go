@@ -45,7 +45,10 @@ func EndpointSlices(services engine.Setting) engine.Description {
 			return c.Liqod.OffloadingV1beta1().ShadowEndpointSlices(namespace).List(ctx, opts)
 		},
 		Forge: func(local *discoveryv1.EndpointSlice, s engine.Scope) (*offloadingv1beta1.ShadowEndpointSlice, error) {
-			return forge.EndpointSlice(local, s.ObjectOptions, knownThere(s))
+			return forge.EndpointSlice(local, s.ObjectOptions, placeOf(s))
+		},
+		Foreign: func(local *discoveryv1.EndpointSlice, s engine.Scope) bool {
+			return forge.ForeignEndpointSlice(local, s.ObjectOptions)
 		},
 		FollowsHosted: true,
 		Merge:         forge.MergeEndpointSlice,
@@ -73,18 +76,25 @@ func EndpointSlices(services engine.Setting) engine.Description {
 	return k
 }
 
-// knownThere tells of the endpoints that the provider knows without us: those on its virtual
-// nodes, and the pods that it has offloaded here.
-func knownThere(s engine.Scope) func(*discoveryv1.Endpoint) bool {
-	return func(e *discoveryv1.Endpoint) bool {
-		return e.NodeName != nil && s.VirtualNode(*e.NodeName) || s.Hosted(e.TargetRef)
+// placeOf tells of the endpoints that the provider knows: those on its virtual nodes, and
+// the pods that it has offloaded here.
+func placeOf(s engine.Scope) func(*discoveryv1.Endpoint) forge.Place {
+	return func(e *discoveryv1.Endpoint) forge.Place {
+		switch {
+		case e.NodeName != nil && s.VirtualNode(*e.NodeName):
+			return forge.OnProvider
+		case s.Hosted(e.TargetRef):
+			return forge.OfProvider
+		default:
+			return forge.Elsewhere
+		}
 	}
 }
 
 // excludedSlice asks for the Service itself: a cache that lacks it would have all its
 // endpoints removed.
 func excludedSlice(ctx context.Context, c engine.Clients, local *discoveryv1.EndpointSlice, s engine.Scope, policy forge.Policy) (bool, error) {
-	shadow, err := forge.EndpointSlice(local, s.ObjectOptions, knownThere(s))
+	shadow, err := forge.EndpointSlice(local, s.ObjectOptions, placeOf(s))
 	var refused *forge.Refused
 	if errors.As(err, &refused) {
 		return true, nil

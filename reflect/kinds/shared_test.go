@@ -132,7 +132,7 @@ func webSlice(change ...func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointS
 	s := &discoveryv1.EndpointSlice{ObjectMeta: in("web-x"), AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{
 		{Addresses: []string{"10.0.0.1"}, NodeName: ptr.To("worker")}, {Addresses: []string{"10.0.0.2"}, NodeName: ptr.To("milan")},
 	}}
-	s.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
+	s.Labels = map[string]string{discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
 	for _, c := range change {
 		c(s)
 	}

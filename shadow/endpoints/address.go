@@ -37,34 +37,70 @@ type rules struct {
 	ranges  []netip.Prefix
 	// node reports whether an address is one of this cluster's nodes'.
 	node func(netip.Addr) bool
+	// pod returns the node of the pod with an address that runs here for the peer.
+	pod func(netip.Addr) (node string, ok bool)
 }
 
-// translate returns the address to use here, or why there is none.
+// translate returns the address to use here of what is in the peer's cluster, or why there
+// is none.
 func (r rules) translate(text string, family discoveryv1.AddressType) (address, refused string) {
-	if r.problem != "" {
-		return "", r.problem
-	}
-	addr, err := netip.ParseAddr(text)
-	if err != nil || addr.Zone() != "" || addr.Is4In6() || addr.Is4() != (family == discoveryv1.AddressTypeIPv4) {
-		return "", fmt.Sprintf("%.64q is not an address of type %s", text, family)
-	}
-	if why := special(addr); why != "" {
-		return "", fmt.Sprintf("%s is %s", addr, why)
+	addr, refused := r.parse(text, family)
+	if refused != "" {
+		return "", refused
 	}
 	if !slices.ContainsFunc(r.ranges, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return "", fmt.Sprintf("%s is not in spec.addressRanges of ForeignCluster %s (%s)", addr, r.cluster, join(r.ranges))
 	}
-	here, ok := r.remap.Remap(r.peer, addr)
-	if !ok {
-		return "", fmt.Sprintf("%s has no address in this cluster", addr)
-	}
-	if why := special(here); why != "" {
-		return "", fmt.Sprintf("%s is %s here", addr, why)
-	}
-	if r.node(here) {
-		return "", fmt.Sprintf("%s is the address of a node of this cluster", addr)
+	here, refused := r.here(addr)
+	if refused != "" {
+		return "", refused
 	}
 	return here.String(), ""
+}
+
+// own returns the address and the node of a pod that runs here for the peer, by the
+// address that it has in the peer's cluster. It is false for any other.
+func (r rules) own(text string, family discoveryv1.AddressType) (address, node string, ok bool) {
+	addr, refused := r.parse(text, family)
+	if refused != "" {
+		return "", "", false
+	}
+	here, refused := r.here(addr)
+	if refused != "" {
+		return "", "", false
+	}
+	node, ok = r.pod(here)
+	return here.String(), node, ok
+}
+
+// parse returns an address that a peer may name, or why it may not.
+func (r rules) parse(text string, family discoveryv1.AddressType) (addr netip.Addr, refused string) {
+	if r.problem != "" {
+		return netip.Addr{}, r.problem
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Zone() != "" || addr.Is4In6() || addr.Is4() != (family == discoveryv1.AddressTypeIPv4) {
+		return netip.Addr{}, fmt.Sprintf("%.64q is not an address of type %s", text, family)
+	}
+	if why := special(addr); why != "" {
+		return netip.Addr{}, fmt.Sprintf("%s is %s", addr, why)
+	}
+	return addr, ""
+}
+
+// here returns what a peer's address is in this cluster, or why that is refused.
+func (r rules) here(addr netip.Addr) (here netip.Addr, refused string) {
+	here, ok := r.remap.Remap(r.peer, addr)
+	if !ok {
+		return netip.Addr{}, fmt.Sprintf("%s has no address in this cluster", addr)
+	}
+	if why := special(here); why != "" {
+		return netip.Addr{}, fmt.Sprintf("%s is %s here", addr, why)
+	}
+	if r.node(here) {
+		return netip.Addr{}, fmt.Sprintf("%s is the address of a node of this cluster", addr)
+	}
+	return here, ""
 }
 
 // special says what an address is that no pod of a peer can have, whatever the ranges say.

@@ -43,6 +43,9 @@ type Config struct {
 	ForeignClusters cache.SharedIndexInformer
 	// Nodes is the informer of all Nodes; New adds an index to it.
 	Nodes cache.SharedIndexInformer
+	// Pods is the informer of the pods that run here for consumers; New adds an index to it,
+	// and one to Shadows.
+	Pods cache.SharedIndexInformer
 	// Remap translates the consumers' addresses.
 	Remap Remapper
 	// Grace is how long endpoints stay as they are while it is not known whether their
@@ -89,6 +92,12 @@ func New(cfg Config) (*Enforcer, error) {
 	if err := cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: nodeAddresses}); err != nil {
 		return nil, fmt.Errorf("indexing Nodes by address: %w", err)
 	}
+	if err := cfg.Pods.AddIndexers(cache.Indexers{podAddressIndex: podAddresses}); err != nil {
+		return nil, fmt.Errorf("indexing Pods by address: %w", err)
+	}
+	if err := cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: ownPods}); err != nil {
+		return nil, fmt.Errorf("indexing ShadowEndpointSlices by what they stand for: %w", err)
+	}
 	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
 	for _, w := range []struct {
 		informer cache.SharedIndexInformer
@@ -106,7 +115,7 @@ func New(cfg Config) (*Enforcer, error) {
 // listen registers what Watch does not do.
 func (e *Enforcer) listen() error {
 	// Not by Watch: what is known of a shadow or an EndpointSlice that is gone must be noted
-	// before its key is queued, and Nodes report more often than they change.
+	// before its key is queued, and Nodes and Pods report more often than they change.
 	for _, l := range []struct {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
@@ -125,6 +134,15 @@ func (e *Enforcer) listen() error {
 			},
 			UpdateFunc: e.nodeChanged,
 			DeleteFunc: func(obj any) { e.nodeChanged(obj, nil) },
+		}},
+		{e.cfg.Pods, cache.ResourceEventHandlerDetailedFuncs{
+			AddFunc: func(obj any, initial bool) {
+				if !initial {
+					e.podChanged(nil, obj)
+				}
+			},
+			UpdateFunc: e.podChanged,
+			DeleteFunc: func(obj any) { e.podChanged(obj, nil) },
 		}},
 	} {
 		reg, err := l.informer.AddEventHandler(l.handler)
@@ -281,12 +299,15 @@ func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowEndpoint
 
 // forge adds to the facts what is wanted.
 func (e *Enforcer) forge(f *facts) error {
-	r, conditions, err := e.rules(peerOf(f.namespace))
+	r, conditions, err := e.rules(f.namespace)
 	if err != nil {
 		return err
 	}
-	ready, again := well(conditions, readApplied(f.slice).Well, e.cfg.Grace, f.now)
+	ready, again := well(conditions, e.lastWell(r.peer, f.slice), e.cfg.Grace, f.now)
 	f.again = again
+	if again == 0 {
+		e.memory.judged(r.peer, ready)
+	}
 	f.want, f.refused = forge(f.shadow, r, ready)
 	if f.want == nil || f.slice == nil {
 		return nil

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -345,6 +346,27 @@ func TestReadyFollowsTheConsumer(t *testing.T) {
 	require.Empty(t, r.reason())
 }
 
+// What is made anew while it is not known whether the consumer is well is as the rest is.
+func TestMadeWhileUnknown(t *testing.T) {
+	for _, up := range []bool{true, false} {
+		t.Run(fmt.Sprintf("was well: %t", up), func(t *testing.T) {
+			r := newRig(t, newShadow())
+			last, ready := metav1.ConditionFalse, "-10.100.1.5"
+			if up {
+				last, ready = metav1.ConditionTrue, "+10.100.1.5"
+			}
+			r.peer(check(corev1beta1.ConditionAPIServer, last, metav1.NewTime(r.clock.Now())))
+			r.settle()
+			r.peer(check(corev1beta1.ConditionAPIServer, metav1.ConditionUnknown, metav1.NewTime(r.clock.Now())))
+			require.NoError(t, r.core.Tracker().Delete(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), testNamespace, testName))
+			require.Equal(t, []string{"create"}, r.settle())
+			require.Equal(t, []string{ready}, r.ready())
+			r.restart()
+			require.Equal(t, up, r.e.lastWell(peerOf(twin()), nil), "a new process goes by the others")
+		})
+	}
+}
+
 func TestForeignClusterComesAndGoes(t *testing.T) {
 	r := newRig(t, newShadow())
 	r.settle()
@@ -374,6 +396,42 @@ func TestNodeAddresses(t *testing.T) {
 	require.NoError(t, r.e.cfg.Nodes.GetIndexer().Delete(node))
 	require.Equal(t, []string{"update", "status"}, r.settle())
 	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+}
+
+// An endpoint of the provider's own pod comes and goes with it, whatever the consumer says.
+func TestOwnPodComesAndGoes(t *testing.T) {
+	own := at("10.200.1.9")
+	own.NodeName = new("milan")
+	r := newRig(t, newShadow(endpointsOf(own)))
+	require.Equal(t, []string{"create", "status"}, r.settle())
+	require.Empty(t, r.slice().Endpoints)
+	require.Equal(t, offloadingv1beta1.ReasonEndpointsRefused, r.reason())
+
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "leader", Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}}}
+	step := func(change func(*corev1.Pod)) {
+		t.Helper()
+		pod = pod.DeepCopy()
+		change(pod)
+		require.NoError(t, r.e.cfg.Pods.GetIndexer().Add(pod))
+	}
+	step(func(p *corev1.Pod) { p.Spec.NodeName = "milan-sim-1" })
+	require.Empty(t, r.settle())
+	step(func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "10.200.1.9"}} })
+	require.Equal(t, []string{"update", "status"}, r.settle())
+	require.Equal(t, []string{"+10.200.1.9"}, r.ready())
+	r.restart()
+	require.Empty(t, r.settle())
+	r.peer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, metav1.NewTime(r.clock.Now())))
+	r.settle()
+	require.Equal(t, []string{"+10.200.1.9"}, r.ready(), "it runs on without the consumer")
+	step(func(p *corev1.Pod) { p.Labels[offloadingv1beta1.OriginLabel] = "paris" })
+	require.Equal(t, []string{"update", "status"}, r.settle())
+	require.Empty(t, r.ready(), "another consumer's")
+	step(func(p *corev1.Pod) { p.Labels[offloadingv1beta1.OriginLabel] = origin })
+	require.Equal(t, []string{"update", "status"}, r.settle())
+	step(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	require.Equal(t, []string{"update", "status"}, r.settle())
+	require.Empty(t, r.ready(), "its address may be another pod's")
 }
 
 func TestNamespaceGoes(t *testing.T) {

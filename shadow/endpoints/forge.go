@@ -131,20 +131,37 @@ func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressTyp
 		return nil, "an endpoint has no address"
 	}
 	endpoint = template.DeepCopy()
-	for i, text := range template.Addresses {
-		if endpoint.Addresses[i], refused = r.translate(text, family); refused != "" {
-			return nil, refused
-		}
-	}
-	follows := template.Conditions.Ready == nil || *template.Conditions.Ready
-	endpoint.Conditions.Ready = new(follows && well)
 	// A node of the consumer is none of ours, though it may have the name of one.
 	endpoint.NodeName = nil
 	endpoint.DeprecatedTopology = nil // not written by this version of the API
+	for i, text := range template.Addresses {
+		if endpoint.Addresses[i], refused = r.translate(text, family); refused != "" {
+			break
+		}
+	}
+	if refused != "" && (template.NodeName == nil || !ofOwnPod(endpoint, template, family, r)) {
+		return nil, refused
+	}
+	follows := template.Conditions.Ready == nil || *template.Conditions.Ready
+	// What runs here does not end with the consumer.
+	endpoint.Conditions.Ready = new(follows && (well || endpoint.NodeName != nil))
 	if ref := endpoint.TargetRef; ref != nil && ref.Kind != "" && !strings.HasPrefix(ref.Kind, remotePrefix) {
 		ref.Kind = remotePrefix + ref.Kind
 	}
 	return endpoint, ""
+}
+
+// ofOwnPod makes endpoint one of a pod that runs here for the consumer, if its template,
+// which says that it is on a virtual node, stands for one.
+func ofOwnPod(endpoint, template *discoveryv1.Endpoint, family discoveryv1.AddressType, r rules) bool {
+	for i, text := range template.Addresses {
+		address, node, ok := r.own(text, family)
+		if !ok {
+			return false
+		}
+		endpoint.Addresses[i], endpoint.NodeName = address, new(node)
+	}
+	return true
 }
 
 // leftOut tells of refused endpoints: how many, and why for the first few. It is the same

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
@@ -99,6 +100,45 @@ func TestForgeReady(t *testing.T) {
 			slice, _ := forge(newShadow(endpointsOf(e)), testRules(), tc.well)
 			require.Equal(t, discoveryv1.EndpointConditions{Ready: new(tc.want), Serving: new(false), Terminating: new(true)}, slice.Endpoints[0].Conditions)
 			require.Equal(t, tc.well, readApplied(slice).Well)
+		})
+	}
+}
+
+// A pod that runs here for the consumer is known by its address, and only where the
+// consumer says that it is on a virtual node.
+func TestForgeOwnPods(t *testing.T) {
+	on := func(node string, addresses ...string) discoveryv1.Endpoint {
+		e := at(addresses...)
+		if node != "" {
+			e.NodeName = new(node)
+		}
+		return e
+	}
+	for name, tc := range map[string]struct {
+		given discoveryv1.Endpoint
+		node  string // empty: it is refused, or of the consumer
+		left  bool   // it is refused
+		ready bool   // with a consumer that is not well
+	}{
+		"ours":                     {given: on("milan", "10.200.1.9"), node: "milan-sim-2", ready: true},
+		"not said to be":           {given: on("", "10.200.1.9"), left: true},
+		"another tenant's":         {given: on("milan", "10.200.1.8"), left: true},
+		"one of two":               {given: on("milan", "10.200.1.9", "10.200.1.8"), left: true},
+		"the consumer's":           {given: on("milan", "10.100.1.5")},
+		"a node":                   {given: on("milan", "10.100.200.1"), left: true},
+		"link-local":               {given: on("milan", "169.254.169.254"), left: true},
+		"no address of the family": {given: on("milan", "fd00::1"), left: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			slice, refused := forge(newShadow(endpointsOf(tc.given)), testRules(), false)
+			require.Equal(t, tc.left, refused != "", refused)
+			require.Equal(t, tc.left, len(slice.Endpoints) == 0)
+			if tc.left {
+				return
+			}
+			require.Equal(t, tc.node, ptr.Deref(slice.Endpoints[0].NodeName, ""))
+			require.Equal(t, tc.given.Addresses, slice.Endpoints[0].Addresses)
+			require.Equal(t, tc.ready, *slice.Endpoints[0].Conditions.Ready)
 		})
 	}
 }

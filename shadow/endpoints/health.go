@@ -1,12 +1,16 @@
 package endpoints
 
 import (
+	"slices"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // well reports whether the checks of a peer that apply let its endpoints count as ready.
@@ -33,4 +37,21 @@ func well(conditions []metav1.Condition, last bool, grace time.Duration, now tim
 		return last, again
 	}
 	return true, 0
+}
+
+// lastWell reports whether a peer counted as well when that was known last: as the record
+// of slice says, which may be nil, or as any other of the peer's.
+func (e *Enforcer) lastWell(peer string, slice *discoveryv1.EndpointSlice) bool {
+	if madeFor(slice) != "" {
+		return readApplied(slice).Well
+	}
+	if ready, known := e.memory.wasWell(peer); known {
+		return ready
+	}
+	others, err := e.slices.List(labels.SelectorFromSet(labels.Set{offloadingv1beta1.OriginLabel: peer}))
+	if err != nil {
+		return false
+	}
+	i := slices.IndexFunc(others, func(s *discoveryv1.EndpointSlice) bool { return ofAnyShadow(s) && madeFor(s) != "" })
+	return i >= 0 && readApplied(others[i]).Well
 }

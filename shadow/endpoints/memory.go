@@ -22,6 +22,8 @@ type memory struct {
 	// left has the shadows that the API server has shown to be deleted while their
 	// EndpointSlices are still there.
 	left map[types.UID]struct{}
+	// well says of each peer whether it counted as well when that was known last.
+	well map[string]bool
 }
 
 // kept is what an API server made of a request otherwise than it was asked: it drops
@@ -32,7 +34,22 @@ type kept struct {
 }
 
 func newMemory() *memory {
-	return &memory{kept: map[types.UID]kept{}, left: map[types.UID]struct{}{}}
+	return &memory{kept: map[types.UID]kept{}, left: map[types.UID]struct{}{}, well: map[string]bool{}}
+}
+
+// judged notes whether a peer counts as well.
+func (m *memory) judged(peer string, well bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.well[peer] = well
+}
+
+// wasWell returns what judged has noted last.
+func (m *memory) wasWell(peer string) (well, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	well, known = m.well[peer]
+	return well, known
 }
 
 // answered notes what a request that was accepted has left to change.

@@ -43,9 +43,11 @@ func (e *Enforcer) isNode(addr netip.Addr) bool {
 
 func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteClusterIDLabel] }
 
-// rules returns what is accepted from a peer, and the conditions of its health.
-func (e *Enforcer) rules(peer string) (rules, []metav1.Condition, error) {
-	r := rules{peer: peer, remap: e.cfg.Remap, node: e.isNode}
+// rules returns what is accepted from a peer in the twin of one of its namespaces, and the
+// conditions of its health.
+func (e *Enforcer) rules(twin *corev1.Namespace) (rules, []metav1.Condition, error) {
+	peer := peerOf(twin)
+	r := rules{peer: peer, remap: e.cfg.Remap, node: e.isNode, pod: e.podsOf(twin)}
 	all, err := e.clusters.List(labels.Everything())
 	if err != nil {
 		return rules{}, nil, fmt.Errorf("listing ForeignClusters: %w", err)

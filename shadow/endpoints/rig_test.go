@@ -69,9 +69,9 @@ func (r *rig) next() string { r.serial++; return strconv.Itoa(1000 + r.serial) }
 // of the consumer is kept.
 func (r *rig) restart() {
 	var fcs []any
-	var nodes []any
+	var nodes, pods []any
 	if r.e != nil {
-		fcs, nodes = r.e.cfg.ForeignClusters.GetStore().List(), r.e.cfg.Nodes.GetStore().List()
+		fcs, nodes, pods = r.e.cfg.ForeignClusters.GetStore().List(), r.e.cfg.Nodes.GetStore().List(), r.e.cfg.Pods.GetStore().List()
 	} else {
 		fcs = []any{peer()}
 	}
@@ -81,13 +81,14 @@ func (r *rig) restart() {
 		Core: r.core, Liqod: r.liqod, Remap: same{}, Grace: testGrace,
 		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
-		Nodes: core.Core().V1().Nodes().Informer(), Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),
+		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),
 	})
 	require.NoError(r.t, err)
 	r.e = e
 	require.NoError(r.t, e.cfg.Namespaces.GetIndexer().Add(twin()))
 	require.NoError(r.t, e.cfg.ForeignClusters.GetIndexer().Replace(fcs, ""))
 	require.NoError(r.t, e.cfg.Nodes.GetIndexer().Replace(nodes, ""))
+	require.NoError(r.t, e.cfg.Pods.GetIndexer().Replace(pods, ""))
 	r.refresh()
 }
 

@@ -22,6 +22,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // running is an Enforcer that is driven by its informers.
@@ -46,7 +47,7 @@ func newRunning(t *testing.T) running {
 		Core: r.core, Liqod: r.liqod, Remap: same{}, Grace: testGrace,
 		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
-		Nodes: core.Core().V1().Nodes().Informer(), Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
 	require.Zero(t, len(r.core.Actions())+len(r.liqod.Actions()), "New starts nothing")
@@ -88,6 +89,38 @@ func (r running) becomes(want string) {
 func (r running) setPeer(mods ...clusterMod) {
 	_, err := r.liqod.CoreV1beta1().ForeignClusters().Update(r.Context(), peer(mods...), metav1.UpdateOptions{})
 	require.NoError(r, err)
+}
+
+// TestRunWakesForOwnPods: who was told of a pod of this cluster is told of its end.
+func TestRunWakesForOwnPods(t *testing.T) {
+	r := newRunning(t)
+	ctx := t.Context()
+	_, err := r.core.CoreV1().Namespaces().Update(ctx, twin(), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	own := at("10.200.1.9")
+	own.NodeName = new("milan")
+	_, err = r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Update(ctx, newShadow(endpointsOf(own)), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	defer r.lead()()
+	r.becomes("none")
+	pods := r.core.CoreV1().Pods(testNamespace)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "leader", Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}},
+		Spec:       corev1.PodSpec{NodeName: "milan-sim-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.200.1.9"}}},
+	}
+	_, err = pods.Create(ctx, pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.becomes("+10.200.1.9")
+	pod.Status.Phase = corev1.PodFailed
+	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.becomes("none")
+	pod.Status.Phase = corev1.PodRunning
+	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.becomes("+10.200.1.9")
+	require.NoError(t, pods.Delete(ctx, "leader", metav1.DeleteOptions{}))
+	r.becomes("none")
 }
 
 // TestRun drives the Enforcer by its informers: whatever concerns a shadow wakes it.

@@ -39,7 +39,8 @@ type EndpointSliceTemplate struct {
 	// AddressType of all addresses.
 	// +kubebuilder:validation:Enum=IPv4;IPv6;FQDN
 	AddressType discoveryv1.AddressType `json:"addressType"`
-	// Endpoints, with the conditions that the consumer gives them.
+	// Endpoints, with the conditions that the consumer gives them. One with a nodeName may be
+	// a pod that the provider runs for the consumer: its address is accepted while it is.
 	// +listType=atomic
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
@@ -56,8 +57,8 @@ const (
 	// ShadowEndpointSliceEnforced is absent while the EndpointSlice is as wanted, and False
 	// with a reason while it cannot be made so, or only without some of its endpoints.
 	ShadowEndpointSliceEnforced = "Enforced"
-	// ReasonEndpointsRefused says that endpoints are left out: their addresses are not the
-	// consumer's.
+	// ReasonEndpointsRefused says that endpoints are left out: their addresses are neither the
+	// consumer's nor of pods that run in the provider for it.
 	ReasonEndpointsRefused = "EndpointsRefused"
 	// ReasonEndpointSliceRefused says that the provider's API server refuses the EndpointSlice.
 	ReasonEndpointSliceRefused = "EndpointSliceRefused"
