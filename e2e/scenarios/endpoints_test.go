@@ -47,6 +47,7 @@ func TestEndpoints(t *testing.T) {
 	t.Run("Appear", func(t *testing.T) { testEndpointsAppear(t, w) })
 	t.Run("Ranges", func(t *testing.T) { testAddressRanges(t, w) })
 	t.Run("Forged", func(t *testing.T) { testForgedEndpoints(t, w) })
+	t.Run("Neighbour", func(t *testing.T) { testNeighbourEndpoint(t, w) })
 	t.Run("Refused", func(t *testing.T) { testRefusedSlice(t, w) })
 	t.Run("Repaired", func(t *testing.T) { testRepairedSlice(t, w) })
 	t.Run("Collision", func(t *testing.T) { testSliceCollision(t, w) })
@@ -254,6 +255,27 @@ func testForgedEndpoints(t *testing.T, w slicesWorld) {
 		require.NoError(t, w.peer.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
 	within(t, soon, "it is gone", w.absent("forged"))
+}
+
+// testNeighbourEndpoint: a peer that says of a pod that is not its own that it runs here for
+// it, in another namespace or in the twin.
+func testNeighbourEndpoint(t *testing.T, w slicesWorld) {
+	for _, namespace := range []string{metav1.NamespaceDefault, twinOfRome} {
+		pods := w.milan.Client().CoreV1().Pods(namespace)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "neighbour"}, Spec: podSpec("sim/web:1")}
+		pod.Spec.NodeName = w.milan.SimulatedNodeName(1)
+		_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+		ip := there(t, "it runs", getter(pods, "neighbour"), func(p *corev1.Pod) bool { return p.Status.PodIP != "" }).Status.PodIP
+		said := endpoint(ip)
+		said.NodeName = new("milan")
+		w.create(t, shadowSlice("neighbour", said, endpoint("10.100.1.1")))
+		within(t, soon, "the pod is left out", w.has("neighbour", "+10.100.1.1"))
+		within(t, soon, "and that is said", w.told("neighbour", offloadingv1beta1.ReasonEndpointsRefused, ip+" is not in spec.addressRanges"))
+		require.NoError(t, w.peer.Delete(t.Context(), "neighbour", metav1.DeleteOptions{}))
+		require.NoError(t, pods.Delete(t.Context(), "neighbour", metav1.DeleteOptions{}))
+		within(t, soon, "it is gone", w.absent("neighbour"))
+	}
 }
 
 // testRefusedSlice: what this cluster's API server does not take.

@@ -32,6 +32,9 @@ func TestEvents(t *testing.T) {
 	t.Run("NotOurs", func(t *testing.T) { testEventNotOurs(t, c, pod) })
 	t.Run("Restart", func(t *testing.T) { testEventsRestart(t, c, pod) })
 	t.Run("ProviderAway", func(t *testing.T) { testEventsProviderAway(t, c, pod) })
+	t.Run("Kinds", func(t *testing.T) { testEventKinds(t, w) })
+	t.Run("KindsMissed", func(t *testing.T) { testEventKindsMissed(t, w) })
+	t.Run("Policy", func(t *testing.T) { testEventPolicy(t, c, pod) })
 	t.Run("Flood", func(t *testing.T) { testEventFlood(t, w) })
 }
 

@@ -107,6 +107,11 @@ func sharedEndpoints(t *testing.T, rome, milan *site.Site) {
 	for _, s := range []*site.Site{rome, milan} {
 		within(t, quickly, s.Name+" knows each endpoint once", knowsOnce(s, "shared", ips))
 	}
+	_, err = rome.Client().CoreV1().Services("shared").Create(t.Context(), service("web-of-rome"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, s := range []*site.Site{rome, milan} {
+		within(t, quickly, s.Name+" knows each endpoint of a Service that rome alone has made", knowsOnceOf(s, "shared", "web-of-rome", ips))
+	}
 }
 
 // sharedObjects: what one of them has alone is in both, and what both have is each one's own.

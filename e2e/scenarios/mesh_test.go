@@ -25,7 +25,11 @@ type mesh struct{ made }
 // TestMesh: three clusters offload a namespace of the same name to each other. Each
 // knows every endpoint once, and nothing goes round.
 func TestMesh(t *testing.T) {
-	m := mesh{newSites(t, []string{"rome", "milan", "turin"}, func(*lab.ClusterOptions) {})}
+	m := mesh{newSites(t, []string{"rome", "milan", "turin"}, func(o *lab.ClusterOptions) {
+		if o.Name != "turin" {
+			dualStack(o)
+		}
+	})}
 	m.connect(t)
 	for _, s := range m.list {
 		m.offload(t, s, "mesh", offloadingv1beta1.DefaultName)
@@ -35,6 +39,7 @@ func TestMesh(t *testing.T) {
 	t.Run("Idle", func(t *testing.T) { testMeshIdle(t, m) })
 	t.Run("Change", func(t *testing.T) { testMeshChange(t, m) })
 	t.Run("Shared", func(t *testing.T) { testMeshShared(t, m) })
+	t.Run("Families", func(t *testing.T) { testMeshFamilies(t, m) })
 }
 
 // others are the providers of a cluster.
@@ -129,10 +134,14 @@ func podIPs(ctx context.Context, s *site.Site, namespace string, want int) ([]st
 
 // knowsOnce looks for every address once among the ready endpoints of Service web.
 func knowsOnce(s *site.Site, namespace string, want []string) func(context.Context) error {
+	return knowsOnceOf(s, namespace, "web", want)
+}
+
+func knowsOnceOf(s *site.Site, namespace, service string, want []string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		have, err := addresses(ctx, s.Client().DiscoveryV1().EndpointSlices(namespace), "web")
+		have, err := addresses(ctx, s.Client().DiscoveryV1().EndpointSlices(namespace), service)
 		if slices.Sort(have); err == nil && !slices.Equal(have, want) {
-			err = fmt.Errorf("%s knows %v in %s, not %v", s.Name, have, namespace, want)
+			err = fmt.Errorf("%s knows %v of %s/%s, not %v", s.Name, have, namespace, service, want)
 		}
 		return err
 	}

@@ -35,6 +35,7 @@ func services() []*corev1.Service {
 	forced.Annotations = map[string]string{offloadingv1beta1.ForceRemoteNodePortAnnotation: "true"}
 	return []*corev1.Service{
 		service("plain"), forced,
+		service("outside", func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{"192.0.2.7"} }),
 		service("headless", func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }),
 		service("external", func(s *corev1.ServiceSpec) {
 			s.Type, s.ExternalName, s.Selector = corev1.ServiceTypeExternalName, "example.com", nil
@@ -65,7 +66,9 @@ func testService(t *testing.T, w *world) {
 		require.Equal(t, local.Spec.ExternalName, have.Spec.ExternalName)
 		require.Equal(t, local.Spec.SessionAffinityConfig, have.Spec.SessionAffinityConfig)
 		require.Equal(t, local.Spec.TrafficDistribution, have.Spec.TrafficDistribution)
-		require.Equal(t, local.Spec.ExternalTrafficPolicy, have.Spec.ExternalTrafficPolicy)
+		if len(local.Spec.ExternalIPs) == 0 { // those, and the policy that they bring, stay at home
+			require.Equal(t, local.Spec.ExternalTrafficPolicy, have.Spec.ExternalTrafficPolicy)
+		}
 		require.Equal(t, local.Spec.PublishNotReadyAddresses, have.Spec.PublishNotReadyAddresses)
 		require.Equal(t, local.Spec.ClusterIP == corev1.ClusterIPNone, have.Spec.ClusterIP == corev1.ClusterIPNone)
 		if want.Name == "plain" {
@@ -83,6 +86,11 @@ func testService(t *testing.T, w *world) {
 	require.NoError(t, err)
 	there(t, "changed in place", getter(remote, "plain"), func(s *corev1.Service) bool {
 		return len(s.Spec.Ports) == 2 && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal && s.Spec.ClusterIP == ip
+	})
+	_, err = home.Patch(ctx, "plain", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.8"],"sessionAffinity":"ClientIP"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	there(t, "changed with external IPs at home", getter(remote, "plain"), func(s *corev1.Service) bool {
+		return s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP && len(s.Spec.ExternalIPs) == 0
 	})
 	_, err = home.Patch(ctx, "plain", types.MergePatchType, []byte(`{"spec":{"type":"NodePort"}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -211,4 +219,50 @@ func testReflectedEndpoints(t *testing.T, w *world) {
 	within(t, quickly*2, "milan knows each endpoint once again", knows(ips...))
 	require.NoError(t, pods.Delete(ctx, "home", metav1.DeleteOptions{}))
 	within(t, quickly, "an endpoint less", knows(there.Status.PodIP))
+}
+
+// testLeader: the endpoints of a Service without selector, such as one that follows a
+// leader, are known in the provider wherever they are; nothing there would find its own.
+func testLeader(t *testing.T, w *world) {
+	ctx := t.Context()
+	w.offload(t, "leader", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
+	pods := w.rome.Client().CoreV1().Pods("leader")
+	_, err := pods.Create(ctx, boundPod("db"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	pod := there(t, "the pod runs", getter(pods, "db"), func(p *corev1.Pod) bool { return podReady(p) == corev1.ConditionTrue && p.Status.PodIP != "" })
+	_, err = w.rome.Client().CoreV1().Services("leader").Create(ctx, service("db", func(s *corev1.ServiceSpec) { s.Selector = nil }), metav1.CreateOptions{})
+	require.NoError(t, err)
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "db", Labels: map[string]string{discoveryv1.LabelServiceName: "db"}}, AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{pod.Status.PodIP}, NodeName: ptr.To(pod.Spec.NodeName)}},
+		Ports:     []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080)}},
+	}
+	home, remote := w.rome.Client().DiscoveryV1().EndpointSlices("leader"), w.milan.Client().DiscoveryV1().EndpointSlices("leader-rome")
+	_, err = home.Create(ctx, slice, metav1.CreateOptions{})
+	require.NoError(t, err)
+	has := func(want ...string) func(*discoveryv1.EndpointSlice) bool {
+		return func(s *discoveryv1.EndpointSlice) bool {
+			var have []string
+			for _, e := range s.Endpoints {
+				if *e.Conditions.Ready {
+					have = append(have, e.Addresses...)
+				}
+			}
+			return slices.Equal(have, want)
+		}
+	}
+	have := there(t, "milan knows the pod that it runs", getter(remote, "db"), has(pod.Status.PodIP))
+	atMilan, err := w.milan.Client().CoreV1().Pods("leader-rome").Get(ctx, "db", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, atMilan.Spec.NodeName, *have.Endpoints[0].NodeName)
+
+	_, err = home.Patch(ctx, "db", types.MergePatchType, []byte(`{"endpoints":[{"addresses":["10.100.3.3"]}]}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	there(t, "another leads, at home", getter(remote, "db"), has("10.100.3.3"))
+	_, err = home.Patch(ctx, "db", types.MergePatchType,
+		fmt.Appendf(nil, `{"endpoints":[{"addresses":["10.100.3.3"]},{"addresses":[%q],"nodeName":%q}]}`, pod.Status.PodIP, pod.Spec.NodeName), metav1.PatchOptions{})
+	require.NoError(t, err)
+	there(t, "both", getter(remote, "db"), has("10.100.3.3", pod.Status.PodIP))
+	require.NoError(t, pods.Delete(ctx, "db", metav1.DeleteOptions{}))
+	there(t, "the address is not the pod's any more, whoever still says so", getter(remote, "db"), has("10.100.3.3"))
 }

@@ -20,11 +20,12 @@ import (
 const quickly = 10 * time.Second
 
 func TestReflection(t *testing.T) {
-	w := newWorld(t)
+	w := newAdjustedWorld(t, dualStack)
 	t.Run("Together", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *world){
 			"ConfigMap": testConfigMap, "Secret": testSecret, "Collision": testCollision, "ForeignKeys": testForeignKeys,
-			"Service": testService, "Ingress": testIngress, "Endpoints": testReflectedEndpoints, "Rows": testRows, "RowsTaken": testRowsTaken,
+			"Service": testService, "Ingress": testIngress, "Endpoints": testReflectedEndpoints, "Leader": testLeader, "Rows": testRows, "RowsTaken": testRowsTaken,
+			"PullSecrets": testPullSecrets, "ServiceRows": testServiceRows,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

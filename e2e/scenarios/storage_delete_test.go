@@ -31,9 +31,7 @@ func testSecondPod(t *testing.T, w *world) {
 }
 
 func testExpansion(t *testing.T, w *world) {
-	_, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Patch(t.Context(), "data-db-1", types.MergePatchType,
-		[]byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	w.grow(t, "data-db-1", "2Gi")
 	two := resource.MustParse("2Gi")
 	within(t, 15*time.Second, "the provider is asked for more", func(ctx context.Context) error {
 		c, err := w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").Get(ctx, "data-db-1", metav1.GetOptions{})
@@ -60,24 +58,9 @@ func testExpansion(t *testing.T, w *world) {
 // is back.
 func testStorageProviderAway(t *testing.T, w *world) {
 	w.milan.Proxied().Drop()
-	claim := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
-	claim.Name = "away"
-	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("shop")
-	_, err := claims.Create(t.Context(), &claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	within(t, 15*time.Second, "the scheduler has chosen", func(ctx context.Context) error {
-		_, err := claims.Patch(ctx, "away", types.MergePatchType,
-			[]byte(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"milan"}}}`), metav1.PatchOptions{})
-		return err
-	})
+	w.chosenClaim(t, "away")
 	w.milan.Proxied().Pass()
-	within(t, 30*time.Second, "it is bound when the provider is back", func(ctx context.Context) error {
-		c, err := claims.Get(ctx, "away", metav1.GetOptions{})
-		if err == nil && c.Status.Phase != corev1.ClaimBound {
-			err = fmt.Errorf("it is %s", c.Status.Phase)
-		}
-		return err
-	})
+	within(t, 30*time.Second, "it is bound when the provider is back", w.claimBound("away"))
 	w.claimGone(t, "shop", "shop-rome", "away")
 }
 
@@ -88,16 +71,17 @@ func (w *world) claimGone(t *testing.T, namespace, twin, name string) {
 	claim, err := claims.Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.NoError(t, claims.Delete(t.Context(), name, metav1.DeleteOptions{}))
-	within(t, 30*time.Second, "its data goes with a claim", func(ctx context.Context) error {
-		if uid := w.claimUID(t, twin, name); uid != "" {
-			return fmt.Errorf("claim %s is there", uid)
+	within(t, 30*time.Second, "its data goes with a claim", w.dataGone(twin, claim))
+}
+
+// dataGone looks for neither a claim in the provider nor a volume here.
+func (w *world) dataGone(twin string, claim *corev1.PersistentVolumeClaim) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := absent(w.milan.Client().CoreV1().PersistentVolumeClaims(twin).Get(ctx, claim.Name, metav1.GetOptions{})); err != nil {
+			return err
 		}
-		_, err := w.rome.Client().CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("the volume is there: %w", err)
-	})
+		return absent(w.rome.Client().CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{}))
+	}
 }
 
 func testDeletedByName(t *testing.T, w *world) {

@@ -180,10 +180,11 @@ func TestTokens(t *testing.T) {
 	t.Run("ProviderAway", func(t *testing.T) { tokenProviderAway(t, w) })
 	t.Run("Annotation", func(t *testing.T) { tokenAnnotation(t, w) })
 	t.Run("BoundToPods", func(t *testing.T) { tokenOfPods(t, w) })
-	t.Run("SwitchedOff", func(t *testing.T) { tokenSwitchedOff(t, w) })
+	t.Run("SwitchedOff", func(t *testing.T) { tokenSwitchedOff(t, w, "--enable-apiserver-support=false") })
+	t.Run("NoWorkers", func(t *testing.T) { tokenSwitchedOff(t, w, "--reflection.serviceaccount.workers=0") })
 	t.Run("RightsTaken", func(t *testing.T) { tokenRightsTaken(t, w) })
 	t.Run("VirtualNodeGone", func(t *testing.T) { tokenVirtualNodeGone(t, w) })
-	require.Len(t, w.dead, 10)
+	require.Len(t, w.dead, 11)
 	for _, token := range w.dead {
 		// The API server remembers for 10 s whom it has let in.
 		within(t, 20*time.Second, "a dead token is rejected", w.rejected(token))
@@ -393,12 +394,13 @@ func (w *world) vkubeletArgs(t *testing.T, args ...string) (restore func()) {
 	}
 }
 
-// tokenSwitchedOff shows that the flag takes the tokens away from pods that have them.
-func tokenSwitchedOff(t *testing.T, w *tokenWorld) {
+// tokenSwitchedOff shows that the flag takes the tokens away from pods that have them, and
+// that pods run without.
+func tokenSwitchedOff(t *testing.T, w *tokenWorld, flag string) {
 	w.createRunning(t, cashierPod("a"))
 	var secret corev1.Secret
 	within(t, 15*time.Second, "the token is in the provider", w.goodToken(&secret, ""))
-	restore := w.vkubeletArgs(t, "--enable-apiserver-support=false")
+	restore := w.vkubeletArgs(t, flag)
 	within(t, 30*time.Second, "the tokens are gone", w.noTokens)
 	w.bury(&secret)
 	w.createRunning(t, cashierPod("b"))

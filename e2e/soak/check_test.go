@@ -46,16 +46,25 @@ func (c *checker) differences(ctx context.Context) ([]string, error) {
 				services = b.home
 			}
 			out = append(out, c.compare(k, ns, b, services)...)
-			if k.name == "endpointslice" {
-				shadows, err := c.shadows(ctx, k, ns, b, services)
-				if err != nil {
-					return nil, err
-				}
-				out = append(out, shadows...)
+			more, err := c.beside(ctx, k, ns, b, services)
+			if err != nil {
+				return nil, err
 			}
+			out = append(out, more...)
 		}
 	}
 	return out, nil
+}
+
+// beside compares what stands beside the objects of a kind.
+func (c *checker) beside(ctx context.Context, k kind, namespace string, b both, services map[string]metav1.Object) ([]string, error) {
+	switch k.name {
+	case "endpointslice":
+		return c.shadows(ctx, k, namespace, b, services)
+	case "persistentvolumeclaim":
+		return c.volumes(ctx, k, namespace, b)
+	}
+	return nil, nil
 }
 
 func (c *checker) look(ctx context.Context, k kind, namespace string) (both, error) {
@@ -83,7 +92,7 @@ func (c *checker) look(ctx context.Context, k kind, namespace string) (both, err
 
 // wanted tells whether an object at home has to be in the provider.
 func (c *checker) wanted(k kind, local metav1.Object, services map[string]metav1.Object) bool {
-	if local.GetName() == rootCA {
+	if k.always || local.GetName() == rootCA {
 		return true
 	}
 	if k.empty != nil && k.empty(local) {
@@ -297,6 +306,7 @@ func TestWanted(t *testing.T) {
 		"slice of a skipped Service": {endpointSlices(), slice(nil, "web"), denyList, service(skip), false},
 		"allowed slice of none":      {endpointSlices(), slice(allow, "db"), allowList, service(nil), true},
 		"skipped slice":              {endpointSlices(), slice(skip, "web"), denyList, service(nil), false},
+		"claim":                      {claims(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: skip}}, allowList, nil, true},
 		"empty slice":                {endpointSlices(), &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Annotations: allow}}, denyList, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {

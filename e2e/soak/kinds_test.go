@@ -4,15 +4,20 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // client is a typed client without its types.
@@ -31,8 +36,12 @@ type kind struct {
 	name string
 	// policy says whether it has a policy of its own.
 	policy bool
-	at     func(c kubernetes.Interface, namespace string) client
-	// make returns a random object of some name, without metadata.
+	// always says that an object is reflected whatever its annotations are.
+	always bool
+	// lasting says that one that is deleted in the provider is not made again.
+	lasting bool
+	at      func(c kubernetes.Interface, namespace string) client
+	// make returns a random object of some name, without labels.
 	make func(r *rand.Rand) metav1.Object
 	// change is a random patch of the content.
 	change func(r *rand.Rand) string
@@ -49,7 +58,7 @@ type kind struct {
 }
 
 func kinds() []kind {
-	return []kind{configMaps(), secrets(), services(), ingresses(), endpointSlices()}
+	return []kind{configMaps(), secrets(), services(), ingresses(), endpointSlices(), claims()}
 }
 
 const (
@@ -158,36 +167,98 @@ func services() kind {
 		at: func(c kubernetes.Interface, ns string) client {
 			return typed[*corev1.Service, *corev1.ServiceList]{c.CoreV1().Services(ns)}
 		},
-		make: func(r *rand.Rand) metav1.Object {
-			s := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "a", Port: port(r)}}, Selector: map[string]string{"app": word(r)}}}
-			switch r.IntN(5) {
-			case 0:
-				s.Spec.ClusterIP = corev1.ClusterIPNone
-			case 1:
-				s.Spec.Type = corev1.ServiceTypeNodePort
-			case 2:
-				s.Spec.Type, s.Spec.ExternalName, s.Spec.Selector = corev1.ServiceTypeExternalName, "example.com", nil
-			}
-			return s
-		},
-		change: func(r *rand.Rand) string {
-			return one(r, fmt.Sprintf(`{"spec":{"ports":[{"name":"a","port":%d,"protocol":"TCP"}]}}`, port(r)),
-				fmt.Sprintf(`{"spec":{"ports":[{"name":"a","port":%d,"protocol":"TCP"},{"name":"b","port":%d,"protocol":"UDP"}]}}`, port(r), port(r)),
-				fmt.Sprintf(`{"spec":{"selector":{"app":%q}}}`, word(r)), `{"spec":{"sessionAffinity":"ClientIP"}}`, `{"spec":{"publishNotReadyAddresses":true}}`)
-		},
-		spoil: `{"spec":{"selector":{"app":"spoilt","more":"spoilt"}}}`,
-		content: func(obj metav1.Object) any {
-			s := obj.(*corev1.Service).Spec.DeepCopy()
-			if s.ClusterIP != corev1.ClusterIPNone {
-				s.ClusterIP = ""
-			}
-			s.ClusterIPs, s.HealthCheckNodePort = nil, 0
-			for i := range s.Ports {
-				s.Ports[i].NodePort = 0
-			}
-			return s
-		},
+		make:    func(r *rand.Rand) metav1.Object { return newService(r) },
+		change:  changedService,
+		spoil:   `{"spec":{"selector":{"app":"spoilt","more":"spoilt"}}}`,
+		content: func(obj metav1.Object) any { return serviceContent(obj.(*corev1.Service)) },
 	}
+}
+
+// classHere is a class of load balancers that the provider does not offer.
+const classHere = "romes.example.com/balancer"
+
+// newService returns a Service of each type, and headless ones: a Service becomes headless
+// or stops to be only by giving its name to another.
+func newService(r *rand.Rand) *corev1.Service {
+	s := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "a", Port: port(r)}}, Selector: map[string]string{"app": word(r)}}}
+	if r.IntN(3) == 0 { // whatever its type is
+		s.Spec.ExternalIPs = []string{externalIP(r)}
+	}
+	switch r.IntN(6) {
+	case 0, 1:
+		s.Spec.ClusterIP = corev1.ClusterIPNone
+	case 2:
+		s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeNodePort, externalTraffic(r)
+	case 3:
+		s.Spec.Type, s.Spec.ExternalName, s.Spec.Selector = corev1.ServiceTypeExternalName, "example.com", nil
+	case 4:
+		s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, externalTraffic(r)
+		s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts = one(r, nil, new(classHere)), one(r, nil, new(true), new(false))
+	default:
+		if len(s.Spec.ExternalIPs) > 0 {
+			s.Spec.ExternalTrafficPolicy = externalTraffic(r)
+		}
+	}
+	return s
+}
+
+func externalTraffic(r *rand.Rand) corev1.ServiceExternalTrafficPolicy {
+	return one(r, "", corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
+}
+
+func externalIP(r *rand.Rand) string { return fmt.Sprintf("192.0.2.%d", 1+r.IntN(250)) }
+
+// changedService is a patch of a Service of any type: what does not fit its type is refused.
+func changedService(r *rand.Rand) string {
+	if r.IntN(2) == 0 {
+		return retyped(r)
+	}
+	return one(r, fmt.Sprintf(`{"spec":{"ports":[{"name":"a","port":%d,"protocol":"TCP"}]}}`, port(r)),
+		fmt.Sprintf(`{"spec":{"ports":[{"name":"a","port":%d,"protocol":"TCP"},{"name":"b","port":%d,"protocol":"UDP"}]}}`, port(r), port(r)),
+		fmt.Sprintf(`{"spec":{"selector":{"app":%q}}}`, word(r)), `{"spec":{"sessionAffinity":"ClientIP"}}`, `{"spec":{"publishNotReadyAddresses":true}}`,
+		fmt.Sprintf(`{"spec":{"externalIPs":[%q]}}`, externalIP(r)), `{"spec":{"externalIPs":null}}`,
+		fmt.Sprintf(`{"spec":{"externalTrafficPolicy":%q}}`, one(r, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)))
+}
+
+// retyped is a patch that gives a Service another type in place. A name outside the
+// cluster may stay behind, and a Service that had one may become headless.
+func retyped(r *rand.Rand) string {
+	inside := one(r, "", `,"externalName":null`)
+	switch r.IntN(5) {
+	case 0:
+		return fmt.Sprintf(`{"spec":{"type":"ClusterIP"%s}}`, inside)
+	case 1:
+		return fmt.Sprintf(`{"spec":{"type":"ClusterIP","clusterIP":"None"%s}}`, inside)
+	case 2:
+		return fmt.Sprintf(`{"spec":{"type":"NodePort"%s}}`, inside)
+	case 3:
+		return fmt.Sprintf(`{"spec":{"type":"LoadBalancer"%s%s}}`, inside,
+			one(r, "", fmt.Sprintf(`,"loadBalancerClass":%q`, classHere), `,"allocateLoadBalancerNodePorts":false`))
+	default:
+		return fmt.Sprintf(`{"spec":{"type":"ExternalName","externalName":"%s.example.com"}}`, word(r))
+	}
+}
+
+// serviceContent is the spec without what each cluster allocates. The addresses and the
+// class of the consumer stay there: the provider has none of its own. How traffic from
+// outside goes on is of no meaning, and refused, where there is none.
+func serviceContent(service *corev1.Service) *corev1.ServiceSpec {
+	s := service.Spec.DeepCopy()
+	if s.ClusterIP != corev1.ClusterIPNone {
+		s.ClusterIP = ""
+	}
+	s.ClusterIPs, s.HealthCheckNodePort = nil, 0
+	for i := range s.Ports {
+		s.Ports[i].NodePort = 0
+	}
+	if reflected(service) {
+		return s
+	}
+	s.ExternalIPs, s.LoadBalancerClass = nil, nil
+	if s.Type == corev1.ServiceTypeClusterIP {
+		s.ExternalTrafficPolicy = ""
+	}
+	return s
 }
 
 func ingresses() kind {
@@ -240,19 +311,17 @@ func endpointSlices() kind {
 		},
 		spoil:   `{"endpoints":[{"addresses":["10.100.203.1"],"conditions":{"ready":true}}]}`,
 		content: func(obj metav1.Object) any { return sliceContent(obj) },
-		empty:   func(obj metav1.Object) bool { return len(sliceContent(obj).Endpoints) == 0 },
+		empty:   func(obj metav1.Object) bool { return len(obj.(*discoveryv1.EndpointSlice).Endpoints) == 0 },
 	}
 }
 
-// sliceContent is what the provider is told: the endpoints that it does not know itself,
-// without the names of nodes. In the provider an endpoint is always said to be ready or not.
+// sliceContent is what stands in the provider: the endpoints without the names of nodes. No
+// selector finds them, so that those on its virtual node are told, too. In the provider an
+// endpoint is always said to be ready or not.
 func sliceContent(obj metav1.Object) *discoveryv1.EndpointSlice {
 	s := obj.(*discoveryv1.EndpointSlice).DeepCopy()
 	out := &discoveryv1.EndpointSlice{AddressType: s.AddressType, Ports: s.Ports}
 	for _, e := range s.Endpoints {
-		if e.NodeName != nil && *e.NodeName == provider {
-			continue
-		}
 		e.NodeName = nil
 		if e.Conditions.Ready == nil {
 			e.Conditions.Ready = new(true)
@@ -260,4 +329,31 @@ func sliceContent(obj metav1.Object) *discoveryv1.EndpointSlice {
 		out.Endpoints = append(out.Endpoints, e)
 	}
 	return out
+}
+
+func TestServiceContent(t *testing.T) {
+	exposed := corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ExternalIPs: []string{"192.0.2.1"}, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal}
+	nodePort := func(policy corev1.ServiceExternalTrafficPolicy) corev1.ServiceSpec {
+		return corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ExternalTrafficPolicy: policy}
+	}
+	balancer := corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: new(classHere), HealthCheckNodePort: 30000}
+	for name, test := range map[string]struct {
+		home, away corev1.ServiceSpec
+		equal      bool
+	}{
+		"addresses stay at home":   {exposed, corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}, true},
+		"addresses in both":        {exposed, exposed, false},
+		"policy without addresses": {exposed, corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal}, false},
+		"policy of node ports":     {nodePort(corev1.ServiceExternalTrafficPolicyLocal), nodePort(corev1.ServiceExternalTrafficPolicyLocal), true},
+		"other policy":             {nodePort(corev1.ServiceExternalTrafficPolicyLocal), nodePort(corev1.ServiceExternalTrafficPolicyCluster), false},
+		"class stays at home":      {balancer, corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}, true},
+		"class in both":            {balancer, balancer, false},
+		"other type":               {exposed, nodePort(""), false},
+		"headless":                 {corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone}, corev1.ServiceSpec{ClusterIP: "10.0.0.1"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			away := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.OriginLabel: consumer}}, Spec: test.away}
+			require.Equal(t, test.equal, equality.Semantic.DeepEqual(serviceContent(&corev1.Service{Spec: test.home}), serviceContent(away)))
+		})
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -65,6 +66,7 @@ func (s *shaker) occupy(t *testing.T) {
 				obj := k.make(r)
 				obj.SetName(nameOf(i))
 				obj.SetLabels(map[string]string{theirs + "own": "yes"})
+				obj.SetAnnotations(nil)
 				made, err := k.at(s.w.away, twinOf(ns)).create(t.Context(), obj, stranger)
 				require.NoError(t, err)
 				s.kept.foreign[key(k, ns, nameOf(i))] = made.GetResourceVersion()
@@ -167,7 +169,7 @@ func (s *shaker) something(r *rand.Rand) func(context.Context) error {
 		return func(ctx context.Context) error { // another object of the name, at once
 			return errors.Join(home.delete(ctx, name), made(home.create(ctx, obj, user)))
 		}
-	case n < 93:
+	case n < 93 && !k.lasting:
 		return func(ctx context.Context) error { return s.remote(ctx, away, name, nil) }
 	case n < 96:
 		return func(ctx context.Context) error { return s.addLabel(ctx, away, name, value) }
@@ -188,6 +190,7 @@ func (s *shaker) object(r *rand.Rand, k kind, name string) metav1.Object {
 	}
 	obj.SetLabels(labels)
 	notes := map[string]string{soft + "b": word(r), corev1.LastAppliedConfigAnnotation: "{}"}
+	maps.Copy(notes, obj.GetAnnotations())
 	if r.IntN(5) == 0 {
 		notes[offloadingv1beta1.SkipReflectionAnnotation] = "true"
 	}

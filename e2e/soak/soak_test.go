@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ const (
 // TestSoak shakes both clusters and compares them.
 func TestSoak(t *testing.T) {
 	w := newWorld(t)
+	w.offerStorage(t)
 	for _, ns := range w.namespaces {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		require.NoError(t, w.rome.Offload(ctx, ns, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}))
@@ -37,22 +39,23 @@ func TestSoak(t *testing.T) {
 	j := newJolts(w, s.kinds)
 	ctx, cancel := context.WithCancel(t.Context())
 	begin := time.Now()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.shake(ctx)
-	}()
+	p := newReporter(w, s.kinds)
+	var done sync.WaitGroup
+	done.Go(func() { s.shake(ctx) })
+	done.Go(func() { p.run(ctx) })
 	defer func() {
 		cancel()
-		<-done
+		done.Wait()
 	}()
 	j.run(t, *duration)
 	cancel()
-	<-done
+	done.Wait()
 	took := time.Since(begin)
 	t.Logf("seed %d: %d changes (%.1f per second), %d refused; %v", *seed, s.done.Load(), float64(s.done.Load())/took.Seconds(), s.refused.Load(), j.told)
 	require.Greater(t, float64(s.done.Load()), took.Seconds()*float64(*rate)/2, "changes that were made")
-	(&checker{w: w, kinds: s.kinds, kept: s.kept, set: j.set}).check(t)
+	c := &checker{w: w, kinds: s.kinds, kept: s.kept, set: j.set}
+	c.check(t)
+	c.checkEvents(t, p)
 }
 
 // check waits until both clusters are equal, and requires that nothing is written then.
@@ -75,7 +78,11 @@ func (c *checker) check(t *testing.T) {
 	require.NoError(t, err, "%d differences:\n%s", len(last), strings.Join(last[:min(len(last), shown)], "\n"))
 	t.Logf("no difference after %s", time.Since(begin).Round(time.Millisecond))
 	before := c.versions(t)
-	t.Logf("%d objects in the twins", len(before))
+	count := map[string]int{}
+	for of := range before {
+		count[strings.Fields(of)[0]]++
+	}
+	t.Logf("%d objects in the twins: %v", len(before), count)
 	waitUntil(t, time.Now().Add(still))
 	require.True(t, maps.Equal(before, c.versions(t)), "something was written after all was equal")
 	found, err := c.differences(t.Context())

@@ -1,0 +1,132 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// chosenClaim makes a claim, for whose pod the scheduler has chosen the virtual node.
+func (w *world) chosenClaim(t *testing.T, name string) *corev1.PersistentVolumeClaim {
+	t.Helper()
+	claim := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
+	claim.Name = name
+	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("shop")
+	_, err := claims.Create(t.Context(), &claim, metav1.CreateOptions{})
+	require.NoError(t, err)
+	chosen, err := claims.Patch(t.Context(), name, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":"milan"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	return chosen
+}
+
+// claimBound looks for a claim here that is bound.
+func (w *world) claimBound(name string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		c, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Get(ctx, name, metav1.GetOptions{})
+		if err == nil && c.Status.Phase != corev1.ClaimBound {
+			err = fmt.Errorf("claim %s is %s", name, c.Status.Phase)
+		}
+		return err
+	}
+}
+
+// grow asks for a larger volume.
+func (w *world) grow(t *testing.T, name, size string) {
+	t.Helper()
+	_, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Patch(t.Context(), name, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// asksFor looks for a size in the provider's claim.
+func (w *world) asksFor(name, size string) func(context.Context) error {
+	want := resource.MustParse(size)
+	return func(ctx context.Context) error {
+		c, err := w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").Get(ctx, name, metav1.GetOptions{})
+		if err == nil && c.Spec.Resources.Requests.Storage().Cmp(want) != 0 {
+			err = fmt.Errorf("it asks for %s", c.Spec.Resources.Requests.Storage())
+		}
+		return err
+	}
+}
+
+// testStorageNameTaken: a claim of the provider that has the name is left as it is; the
+// user is told, and the name is taken when it is free.
+func testStorageNameTaken(t *testing.T, w *world) {
+	in := w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome")
+	theirs := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
+	theirs.Name, theirs.Spec.StorageClassName = "taken", nil
+	before, err := in.Create(t.Context(), &theirs, metav1.CreateOptions{})
+	require.NoError(t, err)
+	local := w.chosenClaim(t, "taken")
+	w.toldAbout(t, local, "RemoteVolumeTaken", "shop-rome/taken of cluster milan was not made by liqod")
+	now, err := in.Get(t.Context(), "taken", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, before.Spec, now.Spec)
+	require.Equal(t, before.ObjectMeta.Labels, now.ObjectMeta.Labels)
+	require.Error(t, w.claimBound("taken")(t.Context()), "it waits")
+	require.NoError(t, in.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
+	within(t, 30*time.Second, "bound when the name is free", w.claimBound("taken"))
+	require.NotEqual(t, before.UID, w.claimUID(t, "shop-rome", "taken"))
+	w.claimGone(t, "shop", "shop-rome", "taken")
+}
+
+// testStorageVKubeletDown: what is asked for while no vkubelet runs is caught up.
+func testStorageVKubeletDown(t *testing.T, w *world) {
+	w.chosenClaim(t, "deleted-down")
+	within(t, 30*time.Second, "a claim is bound", w.claimBound("deleted-down"))
+	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("shop")
+	deleted, err := claims.Get(t.Context(), "deleted-down", metav1.GetOptions{})
+	require.NoError(t, err)
+	kept := w.claimUID(t, "shop-rome", "data-db-1")
+	vk := w.rome.VKubelet("milan")
+	(*vk).Kill()
+	<-(*vk).Exited()
+	w.grow(t, "data-db-1", "3Gi")
+	w.chosenClaim(t, "made-down")
+	require.NoError(t, claims.Delete(t.Context(), "deleted-down", metav1.DeleteOptions{}))
+	require.NoError(t, w.sites.Restart(vk))
+	within(t, 2*takeOver, "the provider is asked for more", w.asksFor("data-db-1", "3Gi"))
+	require.Equal(t, kept, w.claimUID(t, "shop-rome", "data-db-1"))
+	within(t, 30*time.Second, "the new claim is bound", w.claimBound("made-down"))
+	within(t, 30*time.Second, "its data goes with a claim", w.dataGone("shop-rome", deleted))
+	w.claimGone(t, "shop", "shop-rome", "made-down")
+}
+
+// testStorageSwitchedOff: without workers no claim is made or changed in the provider, and
+// the data that is there stays.
+func testStorageSwitchedOff(t *testing.T, w *world) {
+	kept := w.claimUID(t, "shop-rome", "data-db-1")
+	restore := w.vkubeletArgs(t, "--reflection.persistentvolumeclaim.workers=0")
+	w.chosenClaim(t, "off")
+	w.grow(t, "data-db-1", "4Gi")
+	(&corner{world: w, namespace: "shop", twin: "shop-rome"}).runs(t, "plain") // by then the vkubelet works
+	holds(t, time.Now().Add(2*time.Second), "no claim is made or changed", func(ctx context.Context) error {
+		if err := absent(w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").Get(ctx, "off", metav1.GetOptions{})); err != nil {
+			return err
+		}
+		return w.asksFor("data-db-1", "3Gi")(ctx)
+	})
+	require.NoError(t, w.storageReady("shop", "db-1")(t.Context()), "pods run on")
+	require.Equal(t, kept, w.claimUID(t, "shop-rome", "data-db-1"))
+	restore()
+	within(t, 30*time.Second, "switched on again, the claim is bound", w.claimBound("off"))
+	within(t, quickly, "and the other one has grown", w.asksFor("data-db-1", "4Gi"))
+	w.claimGone(t, "shop", "shop-rome", "off")
+}
+
+// testStorageEvents: what the provider says of its claim is told of the one here.
+func testStorageEvents(t *testing.T, w *world) {
+	c := &corner{world: w, namespace: "shop", twin: "shop-rome"}
+	claim := w.stand(t, "shop").twinOf(t, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "data-db-0", "data-db-0")
+	c.reportOf(t, "resizer", claim.remote)
+	within(t, 30*time.Second, "told of the claim", c.toldOf([]twinned{claim}, "resizer"))
+}
