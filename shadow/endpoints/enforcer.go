@@ -126,24 +126,8 @@ func (e *Enforcer) listen() error {
 		{e.cfg.Slices, cache.ResourceEventHandlerFuncs{
 			AddFunc: e.wake, UpdateFunc: func(_, after any) { e.wake(after) }, DeleteFunc: e.sliceGone,
 		}},
-		{e.cfg.Nodes, cache.ResourceEventHandlerDetailedFuncs{
-			AddFunc: func(obj any, initial bool) {
-				if !initial { // Run looks at everything
-					e.nodeChanged(nil, obj)
-				}
-			},
-			UpdateFunc: e.nodeChanged,
-			DeleteFunc: func(obj any) { e.nodeChanged(obj, nil) },
-		}},
-		{e.cfg.Pods, cache.ResourceEventHandlerDetailedFuncs{
-			AddFunc: func(obj any, initial bool) {
-				if !initial {
-					e.podChanged(nil, obj)
-				}
-			},
-			UpdateFunc: e.podChanged,
-			DeleteFunc: func(obj any) { e.podChanged(obj, nil) },
-		}},
+		{e.cfg.Nodes, onChange(e.nodeChanged)},
+		{e.cfg.Pods, onChange(e.podChanged)},
 	} {
 		reg, err := l.informer.AddEventHandler(l.handler)
 		if err != nil {
@@ -152,6 +136,25 @@ func (e *Enforcer) listen() error {
 		e.synced = append(e.synced, reg.HasSynced)
 	}
 	return nil
+}
+
+// onChange has changed told what an object was and is, nil for nothing. It is not told of
+// those that are there at the start: Run looks at everything.
+func onChange(changed func(before, after any)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, initial bool) {
+			if !initial {
+				changed(nil, obj)
+			}
+		},
+		UpdateFunc: changed,
+		DeleteFunc: func(obj any) {
+			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = t.Obj
+			}
+			changed(obj, nil)
+		},
+	}
 }
 
 // Run works until ctx is done, and returns when every worker has returned. It may be

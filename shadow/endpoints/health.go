@@ -42,8 +42,8 @@ func well(conditions []metav1.Condition, last bool, grace time.Duration, now tim
 // lastWell reports whether a peer counted as well when that was known last: as the record
 // of slice says, which may be nil, or as any other of the peer's.
 func (e *Enforcer) lastWell(peer string, slice *discoveryv1.EndpointSlice) bool {
-	if madeFor(slice) != "" {
-		return readApplied(slice).Well
+	if record := readApplied(slice); record.Shadow != "" {
+		return record.Well
 	}
 	if ready, known := e.memory.wasWell(peer); known {
 		return ready

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -108,9 +107,6 @@ func (e *Enforcer) shadowsOf(obj any) []loop.Key {
 // nodeChanged wakes whom the addresses of a Node concern, when they change: nodes report
 // often, and their addresses hardly ever change.
 func (e *Enforcer) nodeChanged(before, after any) {
-	if t, ok := before.(cache.DeletedFinalStateUnknown); ok {
-		before = t.Obj
-	}
 	old, _ := nodeAddresses(before)
 	now, _ := nodeAddresses(after)
 	if slices.Equal(old, now) {

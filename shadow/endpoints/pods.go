@@ -5,10 +5,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/kube/loop"
 )
 
 const (
@@ -71,9 +69,6 @@ func (e *Enforcer) podsOf(twin *corev1.Namespace) func(netip.Addr) (node string,
 
 // podChanged wakes whom the addresses of a pod concern, when they change.
 func (e *Enforcer) podChanged(before, after any) {
-	if t, ok := before.(cache.DeletedFinalStateUnknown); ok {
-		before = t.Obj
-	}
 	old, _ := podAddresses(before)
 	now, _ := podAddresses(after)
 	if slices.Equal(old, now) {
@@ -86,13 +81,11 @@ func (e *Enforcer) podChanged(before, after any) {
 	if !ok {
 		return
 	}
-	keys, err := e.cfg.Shadows.GetIndexer().IndexKeys(ownPodsIndex, pod.Namespace)
+	shadows, err := e.cfg.Shadows.GetIndexer().ByIndex(ownPodsIndex, pod.Namespace)
 	if err != nil {
 		return // an index that there is does not fail
 	}
-	for _, key := range keys {
-		if namespace, name, err := cache.SplitMetaNamespaceKey(key); err == nil {
-			e.loop.Wake(loop.Key{Namespace: namespace, Name: name})
-		}
+	for _, shadow := range shadows {
+		e.wake(shadow)
 	}
 }
