@@ -123,6 +123,26 @@ func testStorageSwitchedOff(t *testing.T, w *world) {
 	w.claimGone(t, "shop", "shop-rome", "off")
 }
 
+// testStorageLost: a claim that the provider has deleted is not replaced by an empty one;
+// the user is told, and starts anew with another claim of the name.
+func testStorageLost(t *testing.T, w *world) {
+	local := w.chosenClaim(t, "lost")
+	within(t, 30*time.Second, "a claim is bound", w.claimBound("lost"))
+	there := w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome")
+	require.NoError(t, there.Delete(t.Context(), "lost", metav1.DeleteOptions{}))
+	w.toldAbout(t, local, "RemoteVolumeLost", "shop-rome/lost was deleted in cluster milan")
+	require.NoError(t, w.sites.Restart(w.rome.VKubelet("milan")))
+	(&corner{world: w, namespace: "shop", twin: "shop-rome"}).runs(t, "after-loss") // by then the vkubelet works
+	holds(t, time.Now().Add(2*time.Second), "none is made in its place", func(ctx context.Context) error {
+		return absent(there.Get(ctx, "lost", metav1.GetOptions{}))
+	})
+	require.NoError(t, w.claimBound("lost")(t.Context()))
+	w.claimGone(t, "shop", "shop-rome", "lost")
+	w.chosenClaim(t, "lost")
+	within(t, 30*time.Second, "a new one is bound", w.claimBound("lost"))
+	w.claimGone(t, "shop", "shop-rome", "lost")
+}
+
 // testStorageEvents: what the provider says of its claim is told of the one here.
 func testStorageEvents(t *testing.T, w *world) {
 	c := &corner{world: w, namespace: "shop", twin: "shop-rome"}

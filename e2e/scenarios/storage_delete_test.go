@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -87,11 +86,7 @@ func (w *world) dataGone(twin string, claim *corev1.PersistentVolumeClaim) func(
 func testDeletedByName(t *testing.T, w *world) {
 	require.NoError(t, w.rome.Client().AppsV1().StatefulSets("shop").Delete(t.Context(), "late", metav1.DeleteOptions{}))
 	within(t, 30*time.Second, "its pod is gone", func(ctx context.Context) error {
-		_, err := w.rome.Client().CoreV1().Pods("shop").Get(ctx, "late-0", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("it is there: %w", err)
+		return absent(w.rome.Client().CoreV1().Pods("shop").Get(ctx, "late-0", metav1.GetOptions{}))
 	})
 	w.claimGone(t, "shop", "shop-rome", "data-late-0")
 }
@@ -124,11 +119,7 @@ func testUnoffloadKeeps(t *testing.T, w *world) {
 	require.NoError(t, offloadings.Delete(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.DeleteOptions{}))
 	w.twinKept(t, "shop-rome", "data-db-0", uid)
 	within(t, 30*time.Second, "the NamespaceOffloading is gone", func(ctx context.Context) error {
-		_, err := offloadings.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("it is there: %w", err)
+		return absent(offloadings.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{}))
 	})
 
 	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
@@ -138,19 +129,20 @@ func testUnoffloadKeeps(t *testing.T, w *world) {
 	require.Equal(t, uid, w.claimUID(t, "shop-rome", "data-db-0"))
 }
 
-func testNamespaceKeeps(t *testing.T, w *world) {
-	ctx := t.Context()
-	uid := w.claimUID(t, "shop-rome", "data-db-0")
-	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Get(ctx, "data-db-0", metav1.GetOptions{})
-	require.NoError(t, err)
-	require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(ctx, "shop", metav1.DeleteOptions{}))
+func (w *world) namespaceDeleted(t *testing.T, name string) {
+	t.Helper()
+	namespaces := w.rome.Client().CoreV1().Namespaces()
+	require.NoError(t, namespaces.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	within(t, 60*time.Second, "the namespace goes", func(ctx context.Context) error {
-		_, err := w.rome.Client().CoreV1().Namespaces().Get(ctx, "shop", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("it is there: %w", err)
+		return absent(namespaces.Get(ctx, name, metav1.GetOptions{}))
 	})
+}
+
+func testNamespaceKeeps(t *testing.T, w *world) {
+	uid := w.claimUID(t, "shop-rome", "data-db-0")
+	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data-db-0", metav1.GetOptions{})
+	require.NoError(t, err)
+	w.namespaceDeleted(t, "shop")
 	w.twinKept(t, "shop-rome", "data-db-0", uid)
 	within(t, 30*time.Second, "the volume says that the data is kept", func(ctx context.Context) error {
 		v, err := w.rome.Client().CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
@@ -160,15 +152,40 @@ func testNamespaceKeeps(t *testing.T, w *world) {
 		return err
 	})
 	require.Equal(t, uid, w.claimUID(t, "shop-rome", "data-db-0"))
+}
 
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"shop-rome"}}}`, offloadingv1beta1.DeleteVolumesAnnotation)
-	_, err = w.milan.Client().CoreV1().Namespaces().Patch(ctx, "shop-rome", types.MergePatchType, patch, metav1.PatchOptions{})
+// testAdoption: what another namespace of the name asks for does not get the data that was
+// kept, unless it says so.
+func testAdoption(t *testing.T, w *world) {
+	uid := w.claimUID(t, "shop-rome", "data-db-0")
+	require.NotEmpty(t, uid)
+	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
+	_, err := w.rome.Client().AppsV1().StatefulSets("shop").Create(t.Context(), statefulSet("db", 1), metav1.CreateOptions{})
 	require.NoError(t, err)
-	within(t, 30*time.Second, "the twin goes when its deletion is asked for by name", func(ctx context.Context) error {
-		_, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, "shop-rome", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("it is there: %w", err)
+	claims := w.rome.Client().CoreV1().PersistentVolumeClaims("shop")
+	var local *corev1.PersistentVolumeClaim
+	within(t, 30*time.Second, "the claim is made", func(ctx context.Context) error {
+		local, err = claims.Get(ctx, "data-db-0", metav1.GetOptions{})
+		return err
+	})
+	w.toldAbout(t, local, "RemoteVolumeTaken", "keeps the data of an earlier PersistentVolumeClaim of this name")
+	require.Error(t, w.claimBound("data-db-0")(t.Context()), "it waits")
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, offloadingv1beta1.AdoptRemoteVolumeAnnotation)
+	_, err = claims.Patch(t.Context(), "data-db-0", types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+	within(t, 60*time.Second, "its pod runs with the data", w.storageReady("shop", "db-0"))
+	w.requireVolume(t, "shop", "shop-rome", "data-db-0")
+	require.Equal(t, uid, w.claimUID(t, "shop-rome", "data-db-0"))
+	w.namespaceDeleted(t, "shop")
+	w.twinKept(t, "shop-rome", "data-db-0", uid)
+}
+
+// testTwinDataDeleted: kept data goes when its deletion is asked for by name.
+func testTwinDataDeleted(t *testing.T, w *world) {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"shop-rome"}}}`, offloadingv1beta1.DeleteVolumesAnnotation)
+	_, err := w.milan.Client().CoreV1().Namespaces().Patch(t.Context(), "shop-rome", types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "the twin goes", func(ctx context.Context) error {
+		return absent(w.milan.Client().CoreV1().Namespaces().Get(ctx, "shop-rome", metav1.GetOptions{}))
 	})
 }

@@ -151,9 +151,12 @@ func TestStorage(t *testing.T) {
 	t.Run("NameTaken", func(t *testing.T) { testStorageNameTaken(t, w) })
 	t.Run("VKubeletDown", func(t *testing.T) { testStorageVKubeletDown(t, w) })
 	t.Run("SwitchedOff", func(t *testing.T) { testStorageSwitchedOff(t, w) })
+	t.Run("Lost", func(t *testing.T) { testStorageLost(t, w) })
 	t.Run("DeletedByName", func(t *testing.T) { testDeletedByName(t, w) })
 	t.Run("Unoffloaded", func(t *testing.T) { testUnoffloadKeeps(t, w) })
 	t.Run("NamespaceDeleted", func(t *testing.T) { testNamespaceKeeps(t, w) })
+	t.Run("Adopted", func(t *testing.T) { testAdoption(t, w) })
+	t.Run("TwinDeletedByName", func(t *testing.T) { testTwinDataDeleted(t, w) })
 }
 
 // requireVolume requires a claim that is bound in both clusters, and its volume here.
