@@ -34,6 +34,7 @@ func TestSoak(t *testing.T) {
 		require.NoError(t, w.rome.Offload(ctx, ns, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}))
 		cancel()
 	}
+	token, made := w.startHolder(t), time.Now()
 	s := &shaker{w: w, kinds: kinds(), kept: &kept{foreign: map[string]string{}, labels: map[types.UID]string{}}}
 	s.occupy(t)
 	j := newJolts(w, s.kinds)
@@ -56,6 +57,7 @@ func TestSoak(t *testing.T) {
 	c := &checker{w: w, kinds: s.kinds, kept: s.kept, set: j.set}
 	c.check(t)
 	c.checkEvents(t, p)
+	w.checkToken(t, token, made)
 }
 
 // check waits until both clusters are equal, and requires that nothing is written then.

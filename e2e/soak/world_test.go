@@ -1,7 +1,8 @@
 // Package soak shakes reflection for a while: random changes to objects of every kind in
 // both clusters, with vkubelets that die, policies that change and API servers that stand
-// still, while the provider reports what happens to the objects. Then a checker of its own
-// compares both clusters object by object, looks up who wrote what, and what was told.
+// still, while the provider reports what happens to the objects and a pod there needs a good
+// token. Then a checker of its own compares both clusters object by object, looks up who
+// wrote what, and what was told.
 package soak
 
 import (
