@@ -99,7 +99,6 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 	gone := func(obj any, _ bool) {
 		if o, ok := obj.(R); ok {
 			r.written.Gone(o)
-			r.forgetSent(loop.Key{Namespace: s.local, Name: r.localName(o.GetName(), s.scope.ObjectOptions)})
 		}
 	}
 	there := func(name string, _ any) { r.add(s.local, r.localName(name, s.scope.ObjectOptions)) }
@@ -287,13 +286,15 @@ func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) err
 	case update:
 		return r.update(ctx, v, w, merged)
 	case replace:
-		r.log.Info("object made anew: what has changed is immutable", zap.Stringer("key", v.key))
-		return r.delete(ctx, v.scope, v.have)
+		return r.remake(ctx, v, w)
 	case withdraw:
 		return r.withdraw(ctx, v)
-	default:
-		return nil
+	case nothing:
+		if v.have == none { // and none is wanted
+			r.forgetSent(v.key)
+		}
 	}
+	return nil
 }
 
 // leftovers lists what we own of a kind that is off.

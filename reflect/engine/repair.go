@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/liqod/liqod/kube/loop"
@@ -17,15 +20,19 @@ const (
 	lastRepair  = time.Minute
 )
 
+// anew stands for the objects of a name that are made one after the other, since each can
+// only become as wanted by being made anew.
+const anew = types.UID("")
+
 // sent is the last change that an object in the provider was asked for. Whoever undoes it
 // there, an admission webhook or another writer, is not raced.
 type sent struct {
-	object types.UID
+	object types.UID // or anew
 	change [sha256.Size]byte
 	times  int
 	at     time.Time
 	// kept is the version of the object in which the API server has accepted the change and
-	// left as much to be changed; empty: it did as asked.
+	// left as much to be changed; of those made anew the UID. Empty: it did as asked.
 	kept string
 }
 
@@ -64,6 +71,56 @@ func (r *kindLoop[L, R]) changeOf(v view[L, R], want R, patch []byte) [sha256.Si
 		patch = fmt.Append(nil, v.local.GetResourceVersion(), want.GetLabels(), want.GetAnnotations())
 	}
 	return sha256.Sum256(patch)
+}
+
+// remake deletes an object that can only become as wanted by being made anew.
+func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) error {
+	change, err := wholeOf(w.want)
+	if err != nil {
+		return err
+	}
+	last, now := r.sentTo(v.key), r.engine.cfg.Clock.Now()
+	wait, ok := last.due(anew, string(v.have.GetUID()), change, now)
+	switch {
+	case !ok:
+		return nil
+	case wait > 0:
+		return loop.After(wait)
+	}
+	r.log.Info("object made anew: what has changed is immutable", zap.Stringer("key", v.key))
+	if err := r.delete(ctx, v.scope, v.have); err != nil {
+		return err
+	}
+	r.remember(v.key, last.again(anew, change, now))
+	return nil
+}
+
+// made remembers a new object that admission has made such that it would have to be made
+// anew to be as wanted: the next would be no other.
+func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], written R) error {
+	if r.Replaces == nil || !r.Replaces(written, w.want) {
+		return nil
+	}
+	change, err := wholeOf(w.want)
+	if err != nil {
+		return err
+	}
+	next := r.sentTo(v.key)
+	if next.object != anew || next.change != change {
+		next = sent{change: change}
+	}
+	next.kept = string(written.GetUID())
+	r.remember(v.key, next)
+	return nil
+}
+
+// wholeOf identifies an object that is sent as a whole, by its content.
+func wholeOf(want any) ([sha256.Size]byte, error) {
+	body, err := json.Marshal(want)
+	if err != nil {
+		return [sha256.Size]byte{}, fmt.Errorf("encoding the object as wanted: %w", err)
+	}
+	return sha256.Sum256(body), nil
 }
 
 func (r *kindLoop[L, R]) sentTo(key loop.Key) sent {

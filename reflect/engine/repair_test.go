@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 func TestSameChangeIsSpaced(t *testing.T) {
@@ -85,4 +86,42 @@ func TestForeignWriterIsNotRaced(t *testing.T) {
 	eventually(t, func() bool { return inject() >= 2 }, "it is put right twice at once")
 	require.Never(t, func() bool { return inject() > 2 }, firstRepair/2, time.Millisecond, "and then later")
 	eventually(t, func() bool { return inject() > 2 }, "but it is")
+}
+
+// Where admission makes every ConfigMap immutable, none is made anew but for a change.
+func TestImmutableByAdmissionIsLeft(t *testing.T) {
+	r := newRig()
+	r.admit = func(next *corev1.ConfigMap) { next.Immutable = ptr.To(true) }
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.idle(t, "shop")
+	r.silent(t, "it is as the provider wants it")
+	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"], cm.ResourceVersion = "2", "2" }))
+	r.requireWrites(t, "delete configmaps shop-rome/app", "create configmaps shop-rome/app")
+	require.Equal(t, "2", r.there(t, "app").Data["a"])
+	r.idle(t, "shop")
+	r.silent(t, "and it is again")
+}
+
+// Somebody in the provider who makes it immutable each time is not raced.
+func TestMakingImmutableIsNotRaced(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.idle(t, "shop")
+	freeze := func() int {
+		if have := r.there(t, "app"); have != nil && have.Immutable == nil {
+			have = have.DeepCopy()
+			have.Immutable, have.ResourceVersion = ptr.To(true), fmt.Sprint(r.serial.Add(1))
+			_ = r.remote.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), have, "shop-rome", metav1.UpdateOptions{}) // or it is gone
+		}
+		return len(writesOf(r.remote)) // two each time
+	}
+	eventually(t, func() bool { return freeze() >= 4 }, "it is made anew twice at once")
+	require.Never(t, func() bool { return freeze() > 4 }, firstRepair/2, time.Millisecond, "and then later")
+	eventually(t, func() bool { return freeze() > 4 }, "but it is")
 }

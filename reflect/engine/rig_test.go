@@ -67,7 +67,7 @@ type rig struct {
 	lost                   time.Time
 	setting                Setting
 	whole                  bool                    // updates send the whole object
-	admit                  func(*corev1.ConfigMap) // the provider's admission of updates
+	admit                  func(*corev1.ConfigMap) // the provider's admission
 	serial                 atomic.Int64            // of the provider's versions
 	skipLabels             []string
 	engine                 *Engine
@@ -82,6 +82,9 @@ func newRig() *rig {
 		if m, err := meta.Accessor(action.(clienttesting.CreateAction).GetObject()); err == nil {
 			m.SetUID(types.UID(fmt.Sprintf("remote-%d", r.serial.Add(1))))
 			m.SetResourceVersion(fmt.Sprint(r.serial.Load()))
+			if cm, ok := m.(*corev1.ConfigMap); ok && r.admit != nil {
+				r.admit(cm)
+			}
 		}
 		return false, nil, nil
 	})

@@ -49,7 +49,7 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 	case err == nil:
 		r.written.Wrote(written)
 		r.tell(v, w.reason, w.message, false)
-		return nil
+		return r.made(v, w, written)
 	case apierrors.IsAlreadyExists(err):
 		if done, err := r.taken(ctx, v, w.want.GetName()); done {
 			return err
