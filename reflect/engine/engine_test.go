@@ -54,10 +54,7 @@ func TestChangeIsToldOnce(t *testing.T) {
 func TestWhole(t *testing.T) {
 	r := newRig()
 	r.whole = true
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
-	r.start(t)
-	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.carry(t)
 	r.idle(t, "shop")
 	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
 	r.requireWrites(t, "update configmaps shop-rome/app")
@@ -118,10 +115,7 @@ func TestDeletionIsShown(t *testing.T) {
 // What was shown of an object says nothing of its successor.
 func TestShownDeletionIsOfOneObject(t *testing.T) {
 	r := newRig()
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
-	r.start(t)
-	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.carry(t)
 	r.closed.Store(true)
 	r.deleteHome(t, "app")
 	r.createHome(t, local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation)))
@@ -158,10 +152,7 @@ func TestStaleCache(t *testing.T) {
 	r.remote.PrependWatchReactor("configmaps", func(clienttesting.Action) (bool, watch.Interface, error) {
 		return true, watch.NewFake(), nil // shows nothing ever
 	})
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
-	r.start(t)
-	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.carry(t)
 	r.engine.Resync()
 	r.silent(t, "it is known what was written")
 	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
@@ -309,10 +300,7 @@ func TestGoingIsWaitedFor(t *testing.T) {
 
 func TestAnnotations(t *testing.T) {
 	r := newRig()
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
-	r.start(t)
-	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.carry(t)
 	r.updateHome(t, local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation)))
 	r.requireWrites(t, "delete configmaps shop-rome/app")
 	r.updateHome(t, local("app"))

@@ -29,11 +29,12 @@ const anew = types.UID("")
 type sent struct {
 	object types.UID // or anew
 	change [sha256.Size]byte
-	times  int
 	at     time.Time
-	// kept is the version of the object in which the API server has accepted the change and
-	// left as much to be changed; of those made anew the UID. Empty: it did as asked.
-	kept string
+	delay  time.Duration // until the same change may be sent again
+	// answer is the version of the object that the API server made of the change, or the UID
+	// of one made anew that it made such that another would be no better. If the same is
+	// still to be changed there, it drops what it does not know, or admission rewrites it.
+	answer string
 }
 
 // due returns how long to wait before a change of an object, as it is in a version, is
@@ -42,35 +43,19 @@ func (s sent) due(object types.UID, version string, change [sha256.Size]byte, no
 	if s.object != object || s.change != change {
 		return 0, true
 	}
-	if s.kept != "" && s.kept == version {
+	if s.answer != "" && s.answer == version {
 		return 0, false
 	}
-	if s.times < 2 {
-		return 0, true
-	}
-	delay := firstRepair
-	for i := 2; i < s.times && delay < lastRepair; i++ {
-		delay *= 2
-	}
-	return max(0, s.at.Add(min(delay, lastRepair)).Sub(now)), true
+	return max(0, s.at.Add(s.delay).Sub(now)), true
 }
 
 // again returns what is remembered once the change was sent.
 func (s sent) again(object types.UID, change [sha256.Size]byte, now time.Time) sent {
-	next := sent{object: object, change: change, times: 1, at: now}
+	next := sent{object: object, change: change, at: now}
 	if s.object == object && s.change == change && now.Sub(s.at) <= 2*lastRepair {
-		next.times = s.times + 1
+		next.delay = min(max(2*s.delay, firstRepair), lastRepair)
 	}
 	return next
-}
-
-// changeOf identifies a change: by what is sent, or, where that is a whole object, by the
-// state of the object at home that it is made of, and by what the settings add.
-func (r *kindLoop[L, R]) changeOf(v view[L, R], want R, patch []byte) [sha256.Size]byte {
-	if r.Whole {
-		patch = fmt.Append(nil, v.local.GetResourceVersion(), want.GetLabels(), want.GetAnnotations())
-	}
-	return sha256.Sum256(patch)
 }
 
 // remake deletes an object that can only become as wanted by being made anew.
@@ -109,12 +94,12 @@ func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], written R) error {
 	if next.object != anew || next.change != change {
 		next = sent{change: change}
 	}
-	next.kept = string(written.GetUID())
+	next.answer = string(written.GetUID())
 	r.remember(v.key, next)
 	return nil
 }
 
-// wholeOf identifies an object that is sent as a whole, by its content.
+// wholeOf identifies the change that makes an object as wanted without a patch.
 func wholeOf(want any) ([sha256.Size]byte, error) {
 	body, err := json.Marshal(want)
 	if err != nil {

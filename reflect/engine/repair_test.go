@@ -32,8 +32,8 @@ func TestSameChangeIsSpaced(t *testing.T) {
 		require.True(t, ok, name)
 		require.Zero(t, d, name)
 	}
-	require.Equal(t, 1, s.again("u", change, now.Add(time.Hour)).times, "peace for long begins anew")
-	s.kept = "7"
+	require.Zero(t, s.again("u", change, now.Add(time.Hour)).delay, "peace for long begins anew")
+	s.answer = "7"
 	_, ok := s.due("u", "7", change, now)
 	require.False(t, ok, "accepted as it is")
 	_, ok = s.due("u", "8", change, now)
@@ -70,10 +70,7 @@ func TestAdmissionIsNotFought(t *testing.T) {
 // A controller of the provider that puts back what we take away is not raced.
 func TestForeignWriterIsNotRaced(t *testing.T) {
 	r := newRig()
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
-	r.start(t)
-	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.carry(t)
 	r.idle(t, "shop")
 	inject := func() int {
 		have := r.there(t, "app").DeepCopy()
@@ -92,10 +89,7 @@ func TestForeignWriterIsNotRaced(t *testing.T) {
 func TestImmutableByAdmissionIsLeft(t *testing.T) {
 	r := newRig()
 	r.admit = func(next *corev1.ConfigMap) { next.Immutable = ptr.To(true) }
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
-	r.start(t)
-	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.carry(t)
 	r.idle(t, "shop")
 	r.silent(t, "it is as the provider wants it")
 	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"], cm.ResourceVersion = "2", "2" }))
@@ -108,10 +102,7 @@ func TestImmutableByAdmissionIsLeft(t *testing.T) {
 // Somebody in the provider who makes it immutable each time is not raced.
 func TestMakingImmutableIsNotRaced(t *testing.T) {
 	r := newRig()
-	r.offload(t, "shop")
-	r.createHome(t, local("app"))
-	r.start(t)
-	r.requireWrites(t, "create configmaps shop-rome/app")
+	r.carry(t)
 	r.idle(t, "shop")
 	freeze := func() int {
 		if have := r.there(t, "app"); have != nil && have.Immutable == nil {

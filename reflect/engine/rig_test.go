@@ -186,6 +186,15 @@ func (r *rig) start(t *testing.T) (stop func()) {
 	return stop
 }
 
+// carry starts the engine, and returns when it has carried a first object.
+func (r *rig) carry(t *testing.T) {
+	t.Helper()
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.start(t)
+	r.requireWrites(t, "create configmaps shop-rome/app")
+}
+
 func eventually(t *testing.T, cond func() bool, what string) {
 	t.Helper()
 	require.Eventually(t, cond, 10*time.Second, 2*time.Millisecond, what)

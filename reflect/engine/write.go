@@ -80,11 +80,11 @@ func (r *kindLoop[L, R]) taken(ctx context.Context, v view[L, R], name string) (
 }
 
 func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], merged R) error {
-	patch, err := r.patch(v.have, merged)
+	patch, change, err := r.change(v, w, merged)
 	if err != nil {
 		return err
 	}
-	change, last, now := r.changeOf(v, w.want, patch), r.sentTo(v.key), r.engine.cfg.Clock.Now()
+	last, now := r.sentTo(v.key), r.engine.cfg.Clock.Now()
 	wait, ok := last.due(v.have.GetUID(), v.have.GetResourceVersion(), change, now)
 	switch {
 	case !ok:
@@ -98,10 +98,10 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	case err == nil:
 		r.written.Wrote(written)
 		next := last.again(v.have.GetUID(), change, now)
-		next.kept, err = r.kept(v, w, written, change)
+		next.answer = written.GetResourceVersion()
 		r.remember(v.key, next)
 		r.tell(v, w.reason, w.message, false)
-		return err
+		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return loop.After(staleRetry) // it has changed, another object has the name, or none
 	default:
@@ -109,12 +109,15 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	}
 }
 
-// patch is what is sent to make have merged: nil for nothing, and where it is sent as a whole.
-func (r *kindLoop[L, R]) patch(have, merged R) ([]byte, error) {
+// change returns the patch that makes what there is merged, nil for none and where that is
+// sent as a whole, and what identifies the change.
+func (r *kindLoop[L, R]) change(v view[L, R], w wish[R], merged R) (patch []byte, id [sha256.Size]byte, err error) {
 	if r.Whole {
-		return nil, nil
+		id, err = wholeOf(w.want)
+		return nil, id, err
 	}
-	return mergePatch(have, merged)
+	patch, err = mergePatch(v.have, merged)
+	return patch, sha256.Sum256(patch), err
 }
 
 // send makes the object in the provider merged: as a whole on condition that it is still
@@ -128,20 +131,6 @@ func (r *kindLoop[L, R]) send(ctx context.Context, v view[L, R], merged R, patch
 	default:
 		return r.writer(v.scope).Patch(ctx, merged.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	}
-}
-
-// kept returns the version of what was written if the API server left as much to be
-// changed as before: it drops what it does not know, and admission may rewrite more.
-func (r *kindLoop[L, R]) kept(v view[L, R], w wish[R], written R, change [sha256.Size]byte) (string, error) {
-	do, merged := r.plan(written, w.want)
-	if do != update {
-		return "", nil
-	}
-	patch, err := r.patch(written, merged)
-	if err != nil || r.changeOf(v, w.want, patch) != change {
-		return "", err
-	}
-	return written.GetResourceVersion(), nil
 }
 
 // refused tells of what the provider refuses: it is tried again, with a growing delay.
