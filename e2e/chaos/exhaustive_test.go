@@ -61,6 +61,7 @@ func (e *ensemble) act(t *testing.T, attack string, cases []*scene) {
 	begin, before := time.Now(), e.table.done()
 	killed := e.roles.kills()
 	e.play(t, cases)
+	e.roles.settle()
 	require.NoError(t, e.roles.err())
 	t.Logf("%s: %d of %d cases in %s, %d kills", attack, e.table.done()-before, len(cases), time.Since(begin).Round(time.Second), e.roles.kills()-killed)
 	unmet := 0
@@ -219,7 +220,7 @@ func (e *ensemble) one(t *testing.T, namespace string, s *scene) bool {
 	begin := time.Now()
 	p := &plot{life: s.life.name, everywhere: s.life.everywhere}
 	if s.at != nil {
-		p.at = map[point]strike{*s.at: e.theatre.strike(t.Context(), s.mode)}
+		p.at = map[point]strike{*s.at: e.theatre.strike(s.mode)}
 	}
 	wrong := e.perform(t.Context(), e.stage(t.Context(), namespace, s.life), s.life, p)
 	met := p.points()

@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -154,16 +153,16 @@ func (t *theatre) find(role string, r lab.Request) *plot {
 }
 
 // strike is the fate of the write at which a role is killed or paused, or an API server is.
-func (t *theatre) strike(ctx context.Context, m mode) strike {
+func (t *theatre) strike(m mode) strike {
 	return func(name, cluster string) lab.Fate {
 		role := t.roles.byName[name]
 		switch m {
 		case pauseServer:
 			return lab.Fate{Before: func() { t.pauseServer(cluster) }}
 		case pauseBefore:
-			return lab.Fate{Before: func() { role.pause(ctx) }}
+			return lab.Fate{Before: role.pause}
 		case pauseAfter:
-			return lab.Fate{After: func() { role.pause(ctx) }}
+			return lab.Fate{After: role.pause}
 		case killBefore:
 			return lab.Fate{Before: role.kill, Unsent: true}
 		case killLost:

@@ -243,7 +243,7 @@ func (r *repertoire) chapter(p *peering, c chapter, blows []*blow) (met []point,
 		plot.everywhere = append(plot.everywhere, name)
 	}
 	for _, b := range blows {
-		plot.at[b.at] = r.theatre.strike(p.ctx, b.mode)
+		plot.at[b.at] = r.theatre.strike(b.mode)
 	}
 	begin := time.Now()
 	r.theatre.open(plot)

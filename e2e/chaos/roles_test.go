@@ -25,6 +25,9 @@ const (
 	milanCommand    = "command in milan"
 )
 
+// longestTakeOver is how long a replica may take to lead in place of a paused one.
+const longestTakeOver = 30 * time.Second
+
 const peerUser = "system:serviceaccount:liqo-tenant-rome:peer-1"
 
 // roleOf tells which role sent a request to a cluster, "" if it is not one that is attacked.
@@ -172,10 +175,12 @@ func (r *role) startStandby(w *world) error {
 }
 
 // pause stops the replica that leads, and lets it go on when another one does. One is
-// paused at a time.
-func (r *role) pause(ctx context.Context) {
+// paused at a time. The life that it strikes at may end meanwhile: see settle.
+func (r *role) pause() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), longestTakeOver)
+	defer cancel()
 	err := r.pauseUntilReplaced(ctx)
 	if err != nil {
 		err = fmt.Errorf("pausing the leader of role %s: %w", r.name, err)
@@ -194,8 +199,6 @@ func (r *role) pauseUntilReplaced(ctx context.Context) error {
 	}
 	process.Pause()
 	defer process.Resume()
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
 	return lab.Eventually(ctx, func(ctx context.Context) error {
 		next, err := r.lease(ctx)
 		if err == nil && next == holder {
@@ -203,6 +206,14 @@ func (r *role) pauseUntilReplaced(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// settle waits for those that are being replaced, or paused.
+func (r *roles) settle() {
+	for _, one := range r.byName {
+		one.mu.Lock()
+		one.mu.Unlock() //nolint:staticcheck // the wait is all that is wanted
+	}
 }
 
 func (r *roles) kills() (n int64) {
