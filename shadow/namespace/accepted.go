@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,18 +75,14 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 		return fmt.Errorf("reading whose twin namespace %s is: %w", ns.Name, err)
 	}
 	peer := peerOf(key)
-	if err := m.empty(ctx, ns.Name, labels.Set{offloadingv1beta1.OriginLabel: peer}.String()); err != nil {
+	// They go at the very end, and cannot be given again to a namespace that no longer
+	// accepts the peer: without them, a release that has stopped is past this.
+	if own, err := m.holdsOwn(ctx, ns.Name); err != nil {
 		return err
-	}
-	left, err := m.present(ctx, ns.Name)
-	if err != nil {
-		return err
-	}
-	if left {
-		return loop.After(leaveDelay)
-	}
-	if err := m.bindings.Remove(ctx, ns.Name, ControllerTwinRole); err != nil {
-		return err
+	} else if own {
+		if err := m.clear(ctx, ns.Name, peer); err != nil {
+			return err
+		}
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
@@ -101,6 +98,30 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 	}
 	m.cfg.Log.Info("accepted namespace given back", zap.String("namespace", ns.Name), zap.String("peer", peer))
 	return loop.After(cacheDelay) // the map is looked at again when it is seen to be free
+}
+
+// holdsOwn tells, by a live read, whether we have rights of our own in a namespace.
+func (m *Maps) holdsOwn(ctx context.Context, namespace string) (bool, error) {
+	_, err := m.cfg.Core.RbacV1().RoleBindings(namespace).Get(ctx, ControllerTwinRole, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("reading our own rights in namespace %s: %w", namespace, err)
+	}
+	return err == nil, nil
+}
+
+// clear deletes what a peer has put into a namespace, and our own rights there once it is gone.
+func (m *Maps) clear(ctx context.Context, namespace, peer string) error {
+	if err := m.empty(ctx, namespace, labels.Set{offloadingv1beta1.OriginLabel: peer}.String()); err != nil {
+		return err
+	}
+	left, err := m.present(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	if left {
+		return loop.After(leaveDelay)
+	}
+	return m.bindings.Remove(ctx, namespace, ControllerTwinRole)
 }
 
 // present tells whether pods of a peer are left in a namespace.

@@ -2,14 +2,18 @@ package namespace
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -137,6 +141,34 @@ func TestAcceptedTwinWaitsForPods(t *testing.T) {
 	require.NotNil(t, w.bound("shop", ControllerTwinRole))
 	require.NoError(t, w.core.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	w.requireGivenBack("shop")
+}
+
+// TestReleaseGoesOn lets a release stop after our own rights have gone: nothing can be
+// deleted then, nor can they be given again.
+func TestReleaseGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
+	w.accepted("shop")
+	w.settled()
+	var conflicts atomic.Int64
+	w.core.PrependReactor("patch", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if conflicts.Add(1) > 1 {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewConflict(corev1.Resource("namespaces"), "shop", errors.New("changed"))
+	})
+	forbids := func(a clienttesting.Action) (bool, runtime.Object, error) {
+		bindings := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
+		if _, err := w.core.Tracker().Get(bindings, "shop", ControllerTwinRole); err != nil {
+			return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no rights"))
+		}
+		return false, nil, nil
+	}
+	w.core.PrependReactor("delete-collection", "*", forbids)
+	w.liqo.PrependReactor("delete-collection", "*", forbids)
+	w.setDesired(nil)
+	w.requireGivenBack("shop")
+	require.Greater(t, conflicts.Load(), int64(1))
 }
 
 func TestNotAccepted(t *testing.T) {
