@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -20,7 +22,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// leaveDelay is how often it is looked whether the pods of a peer have left a namespace.
+// leaveDelay is how often it is looked whether the pods and endpoints of a peer have left a namespace.
 const leaveDelay = time.Second
 
 // accepts reports whether the owner of a namespace lets a peer have it as a twin.
@@ -124,12 +126,23 @@ func (m *Maps) clear(ctx context.Context, namespace, peer string) error {
 	return m.bindings.Remove(ctx, namespace, ControllerTwinRole)
 }
 
-// present tells whether pods of a peer are left in a namespace.
+// present tells whether pods of a peer are left in a namespace, or endpoints of it that are
+// still to be deleted: that needs our rights, and nobody would ask for it later.
 func (m *Maps) present(ctx context.Context, namespace string) (bool, error) {
 	pods, err := m.cfg.Core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: labels.Set{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}.String()})
 	if err != nil {
 		return false, fmt.Errorf("looking for the pods of a peer in namespace %s: %w", namespace, err)
 	}
-	return len(pods.Items) > 0, nil
+	if len(pods.Items) > 0 {
+		return true, nil
+	}
+	endpoints, err := m.cfg.Core.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: labels.Set{discoveryv1.LabelManagedBy: offloadingv1beta1.ManagedByShadowEndpointSlice}.String()})
+	if err != nil {
+		return false, fmt.Errorf("looking for the endpoints of a peer in namespace %s: %w", namespace, err)
+	}
+	return slices.ContainsFunc(endpoints.Items, func(s discoveryv1.EndpointSlice) bool {
+		return s.DeletionTimestamp == nil && metav1.GetControllerOf(&s) == nil // others are not ours to delete
+	}), nil
 }

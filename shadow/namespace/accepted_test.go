@@ -7,9 +7,11 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -140,6 +142,30 @@ func TestAcceptedTwinWaitsForPods(t *testing.T) {
 	w.eventually("the peer's rights go", func() bool { return w.bound("shop", PeerTwinRole) == nil })
 	require.NotNil(t, w.bound("shop", ControllerTwinRole))
 	require.NoError(t, w.core.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	w.requireGivenBack("shop")
+}
+
+// TestAcceptedTwinWaitsForEndpoints: our rights stay until the endpoints that were made for
+// the peer have been deleted, or the owner's Services would lead to it for ever.
+func TestAcceptedTwinWaitsForEndpoints(t *testing.T) {
+	t.Parallel()
+	slice := func(name string) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{
+			discoveryv1.LabelManagedBy: offloadingv1beta1.ManagedByShadowEndpointSlice}}}
+	}
+	controller := true
+	going, others := slice("going"), slice("others")
+	going.DeletionTimestamp, going.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/held"}
+	others.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "web", UID: "s", Controller: &controller}}
+	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"}),
+		slice("web"), going, others).provider()
+	w.accepted("shop")
+	w.setDesired(nil)
+	w.eventually("the peer's objects are deleted", func() bool { return len(w.cleared("shop")) > 0 })
+	w.settled()
+	require.Nil(t, w.bound("shop", PeerTwinRole))
+	require.NotNil(t, w.bound("shop", ControllerTwinRole))
+	require.NoError(t, w.core.DiscoveryV1().EndpointSlices("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	w.requireGivenBack("shop")
 }
 
