@@ -97,7 +97,9 @@ func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
 		sources:    map[string]Source{},
 	}
 	c.loop = loop.New(loop.Config{Name: "foreigncluster", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
-	cfg.Directory.Subscribe(func(id string) { c.loop.Add(loop.Key{Name: id}) })
+	add := func(id string) { c.loop.Add(loop.Key{Name: id}) }
+	cfg.Directory.Subscribe(add)
+	cfg.Directory.onNone(add)
 	for _, w := range []struct {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
@@ -169,6 +171,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 		c.stop(id)
 		return nil
 	}
+	f.unread = !c.cfg.Directory.Judged(id) // before the endpoint, which may come in between
 	f.endpoint, f.credentials = c.cfg.Directory.Endpoint(id)
 	if f.credentials && f.endpoint.Problem == "" {
 		p := c.probe(ctx, id, f.endpoint)

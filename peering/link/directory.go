@@ -77,7 +77,9 @@ type Directory struct {
 
 	mu        sync.Mutex
 	endpoints map[string]Endpoint // by cluster id
+	judged    map[string]bool     // by cluster id, whether endpoints says all that there is
 	told      []func(clusterID string)
+	toldNone  []func(clusterID string)
 }
 
 // secrets is the watch of one tenant namespace.
@@ -90,7 +92,8 @@ type secrets struct {
 
 // NewDirectory registers with the informer and starts nothing.
 func NewDirectory(cfg DirectoryConfig) (*Directory, error) {
-	d := &Directory{cfg: cfg, namespaces: cfg.Namespaces.Lister(), watching: map[string]*secrets{}, endpoints: map[string]Endpoint{}}
+	d := &Directory{cfg: cfg, namespaces: cfg.Namespaces.Lister(), watching: map[string]*secrets{},
+		endpoints: map[string]Endpoint{}, judged: map[string]bool{}}
 	d.loop = loop.New(loop.Config{Name: "peerdirectory", Sync: d.sync, Log: cfg.Log, Observer: cfg.Observer})
 	_, err := d.loop.Watch(cfg.Namespaces.Informer(), func(obj any) []loop.Key {
 		if ns, ok := obj.(*corev1.Namespace); ok {
@@ -115,6 +118,29 @@ func (d *Directory) Endpoint(clusterID string) (Endpoint, bool) {
 	defer d.mu.Unlock()
 	e, ok := d.endpoints[clusterID]
 	return e, ok
+}
+
+// Judged reports whether it is known if there is a way to a peer. Of a tenant namespace it is
+// not until its Secrets have been read. The cache of namespaces must be synced.
+func (d *Directory) Judged(clusterID string) bool {
+	ns, err := d.namespaces.Get(corev1beta1.TenantNamespace(clusterID))
+	if err != nil {
+		return true
+	}
+	if _, tenant := peerOf(ns); !tenant {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.judged[clusterID]
+}
+
+// onNone makes f be called with a peer's id when it is found for the first time that there
+// is no way to it: that is no change for those who subscribe.
+func (d *Directory) onNone(f func(clusterID string)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.toldNone = append(d.toldNone, f)
 }
 
 // Run watches until ctx is done, and returns when every watch has ended. It may be
@@ -255,7 +281,8 @@ func (d *Directory) connect(id string, secret *corev1.Secret) Endpoint {
 	return e
 }
 
-// set replaces an endpoint, or removes it when e is nil, and tells if that is a change.
+// set replaces an endpoint, or removes it when e is nil, and tells if that is a change, or
+// the first that is known.
 func (d *Directory) set(id string, e *Endpoint) {
 	d.mu.Lock()
 	have, ok := d.endpoints[id]
@@ -266,13 +293,19 @@ func (d *Directory) set(id string, e *Endpoint) {
 		d.endpoints[id] = *e
 	}
 	told := slices.Clone(d.told)
-	d.mu.Unlock()
 	if !changed {
-		return
+		told = nil
+		if !d.judged[id] {
+			told = slices.Clone(d.toldNone)
+		}
 	}
-	if e != nil {
+	d.judged[id] = true
+	d.mu.Unlock()
+	switch {
+	case !changed:
+	case e != nil:
 		d.cfg.Log.Info("credentials of peer read", zap.String("peer", id), zap.String("secret", e.Secret), zap.Bool("usable", e.Problem == ""))
-	} else {
+	default:
 		d.cfg.Log.Info("credentials of peer gone", zap.String("peer", id))
 	}
 	for _, f := range told {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -68,6 +69,58 @@ func TestPeerLife(t *testing.T) {
 	require.NoError(t, secrets.Delete(t.Context(), "kubeconfig", metav1.DeleteOptions{}))
 	w.awaits(ready, "Unknown NoCredentials")
 	require.Nil(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server))
+}
+
+// TestFreshProcessKeepsVerdict: until a new process has read the credentials of a peer, what
+// is said of the peer stands, and nothing is written when they are as they were.
+func TestFreshProcessKeepsVerdict(t *testing.T) {
+	t.Parallel()
+	down := newPeer("uid-1")
+	before := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"), secret("milan", "kubeconfig", "k1"))
+	before.addPeer("k1", down)
+	stop := before.run()
+	before.awaits(server, "True APIServerReady")
+	down.set(errors.New("connection refused"))
+	before.awaits(ready, "False APIServerNotReady")
+	before.settled()
+	stop()
+	known := before.cluster("milan")
+
+	for name, tc := range map[string]struct {
+		objects []runtime.Object
+		unread  bool // the directory has to read before there is another verdict
+		after   string
+	}{
+		"as before":           {[]runtime.Object{tenant("milan"), secret("milan", "kubeconfig", "k1")}, true, "False APIServerNotReady"},
+		"credentials gone":    {[]runtime.Object{tenant("milan")}, true, ""},
+		"namespace gone, too": {nil, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, append(tc.objects, known.DeepCopy())...)
+			w.addPeer("k1", down)
+			run := func(f func(context.Context) error) {
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- f(ctx) }()
+				t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
+			}
+			run(func(ctx context.Context) error { return w.conditions.Run(ctx, 2) })
+			if tc.unread {
+				require.Zero(t, w.settled())
+				require.Equal(t, known.Status, w.cluster("milan").Status)
+			}
+			run(w.directory.Run)
+			if tc.after != "" {
+				require.Zero(t, w.settled(), "nothing has changed")
+				require.True(t, w.is("milan", server, tc.after))
+				return
+			}
+			w.eventually("nothing can be asked", func() bool { return meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server) == nil })
+			require.Equal(t, corev1beta1.RoleConsumer, w.cluster("milan").Status.Role)
+			require.Equal(t, 1, w.settled())
+		})
+	}
 }
 
 func TestReplacedCluster(t *testing.T) {
@@ -322,6 +375,9 @@ func TestStatusOfFacts(t *testing.T) {
 		"taken over up":   {facts{credentials: true}, []metav1.Condition{condition(server, "True", "APIServerReady")}, "True APIServerReady", "True AllChecksPassed", corev1beta1.RoleProvider},
 		"taken over down": {facts{credentials: true}, []metav1.Condition{condition(server, "False", "APIServerNotReady")}, "False APIServerNotReady", "False APIServerNotReady", corev1beta1.RoleProvider},
 		"mended secret":   {facts{credentials: true}, []metav1.Condition{condition(server, "False", "InvalidCredentials")}, "Unknown Probing", "Unknown Probing", corev1beta1.RoleProvider},
+		"not read yet":    {facts{unread: true, virtualNode: true}, []metav1.Condition{condition(server, "False", "InvalidCredentials")}, "False InvalidCredentials", "False InvalidCredentials", corev1beta1.RoleProvider},
+		"not read, new":   {facts{unread: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleUnknown},
+		"read meanwhile":  {facts{unread: true, credentials: true}, nil, "Unknown Probing", "Unknown Probing", corev1beta1.RoleProvider},
 		"up":              {facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}, nil, "True APIServerReady", "True AllChecksPassed", corev1beta1.RoleProvider},
 		"up, network down": {facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}, []metav1.Condition{condition(corev1beta1.ConditionNetwork, "False", "x")},
 			"True APIServerReady", "False x", corev1beta1.RoleProvider},

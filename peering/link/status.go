@@ -26,6 +26,7 @@ type facts struct {
 	namesakes        []string                     // other ForeignClusters whose recorded cluster answers here
 	told             map[string]*metav1.Condition // by type, what the sources say; nil: does not apply
 	credentials      bool
+	unread           bool // credentials are not known yet
 	endpoint         Endpoint
 	state            probe.State
 	uid              types.UID // of the cluster that answers; empty if it has not said
@@ -53,8 +54,13 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	out.ObservedGeneration = fc.Generation
 	f.found = fc.Labels[corev1beta1.DiscoveredLabel] != ""
 	f.awaited = fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringYes && fc.Spec.OutgoingPeeringEnabled != corev1beta1.PeeringYes
+	f.unread = f.unread && !f.credentials
+	if f.unread {
+		f.credentials = out.TenantNamespace.Remote != "" // as they were
+	} else {
+		out.APIServerURL = f.endpoint.Clients.Host
+	}
 	out.Role = f.role()
-	out.APIServerURL = f.endpoint.Clients.Host
 	out.TenantNamespace = f.tenantNamespaces()
 	out.Version = version(fc)
 	if out.ClusterUID == "" && !f.isSelf() {
@@ -140,6 +146,8 @@ func (f facts) server(status *corev1beta1.ForeignClusterStatus, replaced bool) *
 		return &metav1.Condition{Type: corev1beta1.ConditionAPIServer, Status: s, Reason: reason, Message: message}
 	}
 	switch {
+	case f.unread:
+		return meta.FindStatusCondition(status.Conditions, corev1beta1.ConditionAPIServer)
 	case !f.credentials:
 		return nil
 	case f.endpoint.Problem != "":
