@@ -167,7 +167,7 @@ func (w *world) unoffloaded(t *testing.T) {
 func testTokenUnpeer(t *testing.T, w *world, before map[*site.Site][]string) {
 	begin := time.Now()
 	token := w.token(t)
-	w.join(t, "--token", token, "--pod-cidr", w.rome.Options.PodCIDR)
+	w.join(t, "--token", token, "--pod-cidr", w.rome.Options.PodCIDR, "--pod-cidr", w.milan.Options.PodCIDR)
 	took := time.Since(begin)
 	t.Logf("from token create to a virtual node that is Ready: %s", took.Round(time.Millisecond))
 	require.Less(t, took, 10*time.Second)
@@ -179,7 +179,7 @@ func testTokenUnpeer(t *testing.T, w *world, before map[*site.Site][]string) {
 	require.Empty(t, secrets.Items)
 	fc, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Get(t.Context(), "rome", metav1.GetOptions{})
 	require.NoError(t, err)
-	require.Equal(t, []string{w.rome.Options.PodCIDR}, fc.Spec.AddressRanges)
+	require.Equal(t, []string{w.rome.Options.PodCIDR}, fc.Spec.AddressRanges, "not milan's own")
 	require.Equal(t, corev1beta1.RoleConsumer, fc.Status.Role)
 
 	again := w.rest(t)

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -49,6 +50,8 @@ type Cluster interface {
 	SaveToken(ctx context.Context, secret *corev1.Secret) error
 	// Peers returns all ForeignClusters, as they are now.
 	Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error)
+	// Own returns ranges and addresses of this cluster's own Nodes, pods and Services.
+	Own(ctx context.Context) ([]netip.Prefix, error)
 	// SavePeer creates a ForeignCluster without a UID, or writes it, if it is still as it
 	// was read.
 	SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) error
@@ -128,6 +131,9 @@ func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.G
 		e.contested(ctx, ask, err)
 		return trust.Grant{}, err
 	}
+	if ask, err = e.withoutOwn(ctx, ask); err != nil {
+		return trust.Grant{}, err
+	}
 	if err := e.cfg.Cluster.Tenant(ctx, ask.ID); err != nil {
 		return trust.Grant{}, err
 	}
@@ -140,6 +146,7 @@ func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.G
 		return trust.Grant{}, err
 	}
 	e.finish(ctx, ask)
+	e.tellLeftOut(ctx, ask)
 	e.back(ctx, ask, req.Back)
 	return e.complete(ctx, grant, self)
 }

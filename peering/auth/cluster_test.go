@@ -3,6 +3,8 @@ package auth
 import (
 	"context"
 	"encoding/pem"
+	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -291,4 +294,41 @@ func TestKubeReads(t *testing.T) {
 	require.Same(t, pool, again, "believed for a while")
 	_, err = newKube(fake.NewClientset(configMap("kube-system", "extension-apiserver-authentication", "client-ca-file", ""))).ClientCAs(ctx)
 	require.Error(t, err)
+}
+
+func TestKubeOwn(t *testing.T) {
+	t.Parallel()
+	objects := []runtime.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDR: "10.1.0.0/24", PodCIDRs: []string{"10.1.0.0/24", "fd00:1::/64"}},
+			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.7.4"}, {Type: corev1.NodeHostName, Address: "a"}}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "controller"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.2.3.4"}}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "of-a-peer"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.9.3.4"}}}},
+		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
+	}
+	known := []string{"10.1.0.0/24", "fd00:1::/64", "192.168.7.4", "10.2.3.4"}
+	gone := func(err error) func(*fake.Clientset) {
+		return func(core *fake.Clientset) {
+			core.PrependReactor("list", "servicecidrs", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+		}
+	}
+	resource := schema.GroupResource{Group: "networking.k8s.io", Resource: "servicecidrs"}
+	for name, tc := range map[string]struct {
+		change func(*fake.Clientset)
+		want   []string
+		fails  bool
+	}{
+		"all":             {func(*fake.Clientset) {}, append(slices.Clone(known), "10.96.0.0/16", "10.96.0.1"), false},
+		"no ServiceCIDRs": {gone(apierrors.NewNotFound(resource, "")), append(slices.Clone(known), "10.96.0.1"), false},
+		"no right":        {gone(apierrors.NewForbidden(resource, "", nil)), append(slices.Clone(known), "10.96.0.1"), false},
+		"no answer":       {gone(apierrors.NewInternalError(errors.New("away"))), nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			core := fake.NewClientset(objects...)
+			tc.change(core)
+			own, err := newKube(core).Own(t.Context())
+			require.Equal(t, tc.fails, err != nil)
+			require.Equal(t, prefixes(tc.want), own)
+		})
+	}
 }

@@ -3,7 +3,6 @@ package auth
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -48,8 +47,10 @@ type enrolment struct {
 	Identity
 	name   string
 	ranges []string
-	token  trust.Token
-	csr    trust.CSR
+	// leftOut are ranges that were asked for, too, and are not for this peer.
+	leftOut []string
+	token   trust.Token
+	csr     trust.CSR
 }
 
 // read understands a request, and refuses what makes no sense whoever asks.
@@ -258,7 +259,7 @@ func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string) *corev
 		fc.Spec.ClusterName = e.name
 	}
 	if len(fc.Spec.AddressRanges) == 0 && e.ranges != nil {
-		fc.Spec.AddressRanges = slices.Compact(slices.Sorted(slices.Values(e.ranges)))
+		fc.Spec.AddressRanges = inOrder(e.ranges)
 	}
 	return fc
 }

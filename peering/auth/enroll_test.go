@@ -63,6 +63,49 @@ func TestEnrollKeepsWhatPeopleWrote(t *testing.T) {
 	require.Equal(t, "b", fc.Annotations["a"])
 }
 
+// TestEnrollLeavesOutOwnRanges: a peer does not get endpoints at addresses of this cluster's
+// own by naming them at its enrolment.
+func TestEnrollLeavesOutOwnRanges(t *testing.T) {
+	t.Parallel()
+	left := []string{"rome AddressRangesLeftOut"}
+	record := func(ranges ...string) *corev1beta1.ForeignCluster {
+		return &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: rome, UID: "1"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome, AddressRanges: ranges}}
+	}
+	for name, tc := range map[string]struct {
+		have   *corev1beta1.ForeignCluster
+		asks   []string
+		want   []string
+		events []string
+	}{
+		"its own":                       {nil, []string{"10.1.0.0/16", "2001:db8:1::/48"}, []string{"10.1.0.0/16", "2001:db8:1::/48"}, nil},
+		"another peer's":                {nil, []string{"10.1.0.0/16", "10.3.0.0/16"}, []string{"10.1.0.0/16", "10.3.0.0/16"}, nil},
+		"all of a network":              {nil, []string{"10.0.0.0/8"}, nil, left},
+		"our pods'":                     {nil, []string{"10.1.0.0/16", "10.2.7.0/24"}, []string{"10.1.0.0/16"}, left},
+		"around a node":                 {nil, []string{"192.168.7.0/24", "10.1.0.0/16"}, []string{"10.1.0.0/16"}, left},
+		"our Services', IPv6":           {nil, []string{"2001:db8:2::/64"}, nil, left},
+		"a record without ranges":       {record(), []string{"10.1.0.0/16", "10.2.0.0/16"}, []string{"10.1.0.0/16"}, left},
+		"what people wrote stays":       {record("10.2.0.0/16"), []string{"10.2.0.0/16"}, []string{"10.2.0.0/16"}, nil},
+		"what people wrote, and others": {record("10.9.0.0/16"), []string{"10.1.0.0/16", "10.2.0.0/16"}, []string{"10.9.0.0/16"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.own = prefixes([]string{"10.2.0.0/24", "10.2.7.0/24", "192.168.7.4", "2001:db8:2::/112"})
+			w.peers["turin"] = &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "turin", UID: "2"},
+				Spec: corev1beta1.ForeignClusterSpec{ClusterID: "turin", AddressRanges: []string{"10.3.0.0/16"}}}
+			if tc.have != nil {
+				w.peers[rome] = tc.have
+			}
+			req := newClient(t, rome, romeUID).request(t, w.token())
+			req.AddressRanges = tc.asks
+			a := w.enroll(req)
+			require.Equal(t, http.StatusOK, a.status, a.Refusal)
+			require.Equal(t, tc.want, w.peers[rome].Spec.AddressRanges)
+			require.Equal(t, tc.events, w.events)
+		})
+	}
+}
+
 func TestEnrollByToken(t *testing.T) {
 	t.Parallel()
 	account := func(t *testing.T, c client) string {

@@ -18,6 +18,7 @@ import (
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +57,7 @@ type cluster struct {
 	backs    map[string]string // tokens that peers sent, by cluster id
 	signings int
 	events   []string
+	own      []netip.Prefix
 
 	now  func() time.Time
 	ca   *x509.Certificate
@@ -146,6 +148,8 @@ func (c *cluster) Peers(context.Context) (all []corev1beta1.ForeignCluster, err 
 	}
 	return all, nil
 }
+
+func (c *cluster) Own(context.Context) ([]netip.Prefix, error) { return c.own, c.before("own") }
 
 func (c *cluster) SavePeer(_ context.Context, fc *corev1beta1.ForeignCluster) error {
 	if err := c.before("peer"); err != nil {
