@@ -143,10 +143,11 @@ func (f facts) try(v verb) action {
 }
 
 // outlives reports whether endpoints count as ready of a consumer that does not count as
-// well: what cannot be turned off is taken away.
+// well: what cannot be turned off is taken away. Only pods that run here have a node, and
+// they do not end with the consumer.
 func (f facts) outlives() bool {
 	return !readApplied(f.want).Well && slices.ContainsFunc(f.slice.Endpoints, func(e discoveryv1.Endpoint) bool {
-		return e.Conditions.Ready == nil || *e.Conditions.Ready
+		return e.NodeName == nil && (e.Conditions.Ready == nil || *e.Conditions.Ready)
 	})
 }
 

@@ -295,6 +295,17 @@ func TestRefusedWhileTheConsumerIsDown(t *testing.T) {
 		require.Equal(t, []string{"create", "status"}, r.settle())
 		require.Equal(t, []string{"-10.100.1.6"}, r.ready())
 	})
+	t.Run("of a pod that runs here", func(t *testing.T) {
+		own := at("10.200.1.9")
+		own.NodeName = new("milan")
+		r := newRig(t, newShadow(endpointsOf(own)))
+		r.pod("10.200.1.9")
+		require.Equal(t, []string{"create"}, r.settle())
+		r.refuse["update"], r.refuse["create"] = forbidden, forbidden
+		r.peer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
+		require.Equal(t, []string{"update", "status"}, r.settle())
+		require.Equal(t, []string{"+10.200.1.9"}, r.ready(), "it does not end with the consumer")
+	})
 }
 
 func TestAdmissionIsNotFought(t *testing.T) {

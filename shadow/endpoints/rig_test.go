@@ -161,6 +161,18 @@ func (r *rig) node(name string, addresses ...string) *corev1.Node {
 	return node
 }
 
+// pod adds a pod that runs here for the consumer, or changes it.
+func (r *rig) pod(address string, mods ...func(*corev1.Pod)) {
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name, pod.Labels = testNamespace, "pod-"+address, map[string]string{offloadingv1beta1.OriginLabel: origin}
+	pod.Spec.NodeName, pod.Status.PodIPs = "milan-sim-1", []corev1.PodIP{{IP: address}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	for _, mod := range mods {
+		mod(pod)
+	}
+	require.NoError(r.t, r.e.cfg.Pods.GetIndexer().Add(pod))
+}
+
 // sync syncs once, on the caches as they are, and returns what was written.
 func (r *rig) sync() ([]string, error) {
 	r.writes = nil
