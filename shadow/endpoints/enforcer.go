@@ -306,6 +306,7 @@ func (e *Enforcer) forge(f *facts) error {
 	if err != nil {
 		return err
 	}
+	conditions = e.memory.sighted(r.peer, conditions, f.now)
 	ready, again := well(conditions, e.lastWell(r.peer, f.slice), e.cfg.Grace, f.now)
 	f.again = again
 	if again == 0 {

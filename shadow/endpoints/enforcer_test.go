@@ -357,6 +357,37 @@ func TestReadyFollowsTheConsumer(t *testing.T) {
 	require.Empty(t, r.reason())
 }
 
+// A leader whose clock is ahead dates what it finds later than it is.
+func TestUnknownSinceTheFuture(t *testing.T) {
+	unknown := func(since time.Duration) clusterMod {
+		return check(corev1beta1.ConditionAPIServer, metav1.ConditionUnknown, ago(-since))
+	}
+	r := newRig(t, newShadow())
+	r.settle()
+	r.peer(unknown(time.Hour))
+	_, err := r.sync()
+	require.Equal(t, loop.After(testGrace), err)
+	r.clock.SetTime(testTime().Add(20 * time.Second))
+	_, err = r.sync()
+	require.Equal(t, loop.After(10*time.Second), err)
+	r.clock.SetTime(testTime().Add(31 * time.Second))
+	require.Equal(t, []string{"update"}, r.settle())
+	require.Equal(t, []string{"-10.100.1.5"}, r.ready())
+
+	r.peer(check(corev1beta1.ConditionAPIServer, metav1.ConditionTrue, ago(0)))
+	require.Equal(t, []string{"update"}, r.settle())
+	require.Empty(t, r.e.memory.unknown)
+	r.peer(unknown(2 * time.Hour))
+	require.Empty(t, r.settle(), "another time it is unknown, another grace")
+	r.peer(unknown(3 * time.Hour))
+	r.clock.SetTime(testTime().Add(62 * time.Second))
+	_, err = r.sync()
+	require.Equal(t, loop.After(testGrace), err, "nor was it seen to be known in between")
+	r.noPeer()
+	r.settle()
+	require.Empty(t, r.e.memory.unknown)
+}
+
 // What is made anew while it is not known whether the consumer is well is as the rest is.
 func TestMadeWhileUnknown(t *testing.T) {
 	for _, up := range []bool{true, false} {

@@ -1,10 +1,12 @@
 package endpoints
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/liqod/liqod/kube/loop"
@@ -24,6 +26,14 @@ type memory struct {
 	left map[types.UID]struct{}
 	// well says of each peer whether it counted as well when that was known last.
 	well map[string]bool
+	// unknown says of each peer which of its checks are unknown.
+	unknown map[string]map[string]sighting
+}
+
+// sighting is when a check was found to be unknown.
+type sighting struct {
+	since time.Time // as the condition says, by the clock of whoever wrote it
+	first time.Time // by ours
 }
 
 // kept is what an API server made of a request otherwise than it was asked: it drops
@@ -34,7 +44,7 @@ type kept struct {
 }
 
 func newMemory() *memory {
-	return &memory{kept: map[types.UID]kept{}, left: map[types.UID]struct{}{}, well: map[string]bool{}}
+	return &memory{kept: map[types.UID]kept{}, left: map[types.UID]struct{}{}, well: map[string]bool{}, unknown: map[string]map[string]sighting{}}
 }
 
 // judged notes whether a peer counts as well.
@@ -50,6 +60,32 @@ func (m *memory) wasWell(peer string) (well, known bool) {
 	defer m.mu.Unlock()
 	well, known = m.well[peer]
 	return well, known
+}
+
+// sighted notes which checks of a peer are unknown, and returns its conditions with each of
+// those dated no later than it was first seen: a clock that is ahead of ours delays nothing.
+func (m *memory) sighted(peer string, conditions []metav1.Condition, now time.Time) []metav1.Condition {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dated, unknown := slices.Clone(conditions), map[string]sighting{}
+	for i := range dated {
+		c := &dated[i]
+		if c.Status != metav1.ConditionUnknown {
+			continue
+		}
+		s, seen := m.unknown[peer][c.Type]
+		if !seen || !s.since.Equal(c.LastTransitionTime.Time) {
+			s = sighting{since: c.LastTransitionTime.Time, first: now}
+		}
+		unknown[c.Type] = s
+		if s.first.Before(s.since) {
+			c.LastTransitionTime = metav1.NewTime(s.first)
+		}
+	}
+	if m.unknown[peer] = unknown; len(unknown) == 0 {
+		delete(m.unknown, peer)
+	}
+	return dated
 }
 
 // answered notes what a request that was accepted has left to change.
