@@ -39,8 +39,9 @@ type facts struct {
 	again time.Duration
 	// kept says that the API server has been sent want and made of it what slice is.
 	kept bool
-	// notBefore is when a request that was refused may be tried again.
-	notBefore, now time.Time
+	// notBefore is when a request that was refused may be tried again, and undone when want,
+	// which was written and is not there any more, may be written again.
+	notBefore, undone, now time.Time
 	// live says that shadow and slice were read from the API server, not from a cache.
 	live bool
 	// left says that there is no shadow because the API server has shown the deletion of the
@@ -95,8 +96,8 @@ func decide(f facts) action {
 	case replaces(f.want, f.slice):
 		return action{verb: deleteSlice, keep: true}
 	case len(changes(f.want, f.slice)) > 0 && !f.kept:
-		if f.now.Before(f.notBefore) && f.outlives() {
-			return action{verb: deleteSlice, keep: true, after: f.notBefore.Sub(f.now)}
+		if wait := max(f.notBefore.Sub(f.now), f.undone.Sub(f.now)); wait > 0 && f.outlives() {
+			return action{verb: deleteSlice, keep: true, after: wait}
 		}
 		return f.try(updateSlice)
 	default:
@@ -134,12 +135,26 @@ func (f facts) absent() action {
 	return f.try(createSlice)
 }
 
-// try does something that the API server may have refused before, when it is time.
+// try does something that the API server may have refused before, or others undone, when it
+// is time.
 func (f facts) try(v verb) action {
 	if f.now.Before(f.notBefore) {
-		return action{verb: nothing, keep: true, after: f.notBefore.Sub(f.now)}
+		return action{verb: nothing, keep: true, after: f.within(f.notBefore.Sub(f.now))}
 	}
-	return f.accepted(v)
+	a := f.accepted(v)
+	if wait := f.undone.Sub(f.now); wait > 0 {
+		a.verb, a.after = nothing, f.within(wait)
+	}
+	return a
+}
+
+// within returns when to look again if nothing else is to be done for a time: the health of
+// the consumer does not wait for that.
+func (f facts) within(wait time.Duration) time.Duration {
+	if f.again > 0 {
+		return min(wait, f.again)
+	}
+	return wait
 }
 
 // outlives reports whether endpoints count as ready of a consumer that does not count as

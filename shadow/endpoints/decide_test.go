@@ -36,6 +36,8 @@ func TestDecide(t *testing.T) {
 	edited := func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil }
 	live := func(f *facts) { f.live = true }
 	early := func(f *facts) { f.notBefore = f.now.Add(7 * time.Second) }
+	undone := func(f *facts) { f.undone = f.now.Add(7 * time.Second) }
+	down := func(f *facts) { f.want, f.refused = forge(f.shadow, testRules(), false) }
 	elsewhere := func(f *facts) { f.namespace = twin(func(ns *corev1.Namespace) { ns.Labels = nil }) }
 	ending := func(f *facts) {
 		f.namespace = twin(func(ns *corev1.Namespace) { ns.DeletionTimestamp = new(ago(0)) })
@@ -54,6 +56,14 @@ func TestDecide(t *testing.T) {
 		"edited, refused a moment ago": {given(shadow, sliceOf(shadow, edited), early),
 			action{verb: nothing, keep: true, after: 7 * time.Second}, ""},
 		"refused a moment ago":         {given(shadow, nil, early), action{verb: nothing, keep: true, after: 7 * time.Second}, ""},
+		"refused, an unknown health":   {given(shadow, nil, early, func(f *facts) { f.again = time.Second }), action{verb: nothing, keep: true, after: time.Second}, ""},
+		"undone":                       {given(shadow, sliceOf(shadow, edited), undone), action{verb: nothing, after: 7 * time.Second}, ""},
+		"undone, an unknown health":    {given(shadow, sliceOf(shadow, edited), undone, func(f *facts) { f.again = time.Second }), action{verb: nothing, after: time.Second}, ""},
+		"undone, partly refused":       {given(partly, sliceOf(partly, edited), undone), action{verb: nothing, after: 7 * time.Second}, offloadingv1beta1.ReasonEndpointsRefused},
+		"undone, and refused":          {given(shadow, sliceOf(shadow, edited), undone, func(f *facts) { f.notBefore = f.now.Add(8 * time.Second) }), action{verb: nothing, keep: true, after: 8 * time.Second}, ""},
+		"undone, of one that is down":  {given(shadow, sliceOf(shadow), undone, down), action{verb: deleteSlice, keep: true, after: 7 * time.Second}, ""},
+		"undone, and as wanted":        {given(shadow, sliceOf(shadow), undone), action{verb: nothing}, ""},
+		"deleted by others":            {given(shadow, nil, undone), action{verb: nothing, after: 7 * time.Second}, ""},
 		"new, partly refused":          {given(partly, nil), action{verb: createSlice}, offloadingv1beta1.ReasonEndpointsRefused},
 		"as wanted, partly refused":    {given(partly, sliceOf(partly)), action{verb: nothing}, offloadingv1beta1.ReasonEndpointsRefused},
 		"a name":                       {given(fqdn, nil), action{verb: nothing}, offloadingv1beta1.ReasonEndpointsRefused},

@@ -38,7 +38,7 @@ func (e *Enforcer) do(ctx context.Context, f facts, a action) error {
 func (e *Enforcer) conclude(ctx context.Context, f facts, a action) error {
 	after := a.after
 	if a.retry {
-		after = e.memory.refusals.Refused(f.shadow.UID, f.shadow.Generation, f.now)
+		after = f.within(e.memory.refusals.Refused(f.shadow.UID, f.shadow.Generation, f.now))
 	}
 	if !a.keep {
 		if err := e.tell(ctx, f.shadow, a.condition); err != nil {
@@ -109,6 +109,9 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 func (e *Enforcer) wrote(ctx context.Context, f facts, a action, made *discoveryv1.EndpointSlice) error {
 	e.ownSlices.Wrote(made)
 	e.memory.refusals.Forget(f.shadow.UID)
+	if err := e.memory.sending(f.want, f.now); err != nil {
+		return err
+	}
 	rest, err := remaining(f.want, made)
 	if err != nil {
 		return err

@@ -194,8 +194,9 @@ func (e *Enforcer) shadowGone(obj any) {
 		return
 	}
 	e.ownShadows.Gone(shadow)
-	e.memory.refusals.Forget(shadow.UID)
 	key := loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}
+	e.memory.refusals.Forget(shadow.UID)
+	e.memory.forgetSent(key)
 	if slice, err := e.cachedSlice(key); err == nil && !missed && madeFor(slice) == shadow.UID {
 		e.memory.sawLeave(shadow.UID)
 	}
@@ -239,6 +240,7 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 		shadow, _ = e.ownShadows.Latest(key, shadow, true)
 	} else {
 		shadow = nil
+		e.memory.forgetSent(key) // it may have gone while it was written
 	}
 	slice, err := e.cachedSlice(key)
 	if err != nil {
@@ -312,9 +314,11 @@ func (e *Enforcer) forge(f *facts) error {
 	if again == 0 {
 		e.memory.judged(r.peer, ready)
 	}
-	f.want, f.refused = forge(f.shadow, r, ready)
-	if f.want == nil || f.slice == nil {
+	if f.want, f.refused = forge(f.shadow, r, ready); f.want == nil {
 		return nil
+	}
+	if f.undone, err = e.memory.due(f.want, f.now); err != nil || f.slice == nil {
+		return err
 	}
 	if rest, odd := e.memory.odd(f.slice); odd {
 		now, err := remaining(f.want, f.slice)

@@ -28,6 +28,8 @@ type memory struct {
 	well map[string]bool
 	// unknown says of each peer which of its checks are unknown.
 	unknown map[string]map[string]sighting
+	// sent says what the shadow of each key was written as last.
+	sent map[loop.Key]sent
 }
 
 // sighting is when a check was found to be unknown.
@@ -44,7 +46,10 @@ type kept struct {
 }
 
 func newMemory() *memory {
-	return &memory{kept: map[types.UID]kept{}, left: map[types.UID]struct{}{}, well: map[string]bool{}, unknown: map[string]map[string]sighting{}}
+	return &memory{
+		kept: map[types.UID]kept{}, left: map[types.UID]struct{}{}, well: map[string]bool{}, unknown: map[string]map[string]sighting{},
+		sent: map[loop.Key]sent{},
+	}
 }
 
 // judged notes whether a peer counts as well.

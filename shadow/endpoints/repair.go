@@ -1,0 +1,80 @@
+package endpoints
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/liqod/liqod/kube/loop"
+)
+
+const (
+	// firstRepair is how long the third write of one and the same EndpointSlice waits: the
+	// second is due at once, and each after the third waits twice as long as the one before.
+	firstRepair = time.Second
+	lastRepair  = time.Minute
+)
+
+// sent is what was last written to an EndpointSlice. Whoever undoes it, or deletes the
+// EndpointSlice, is not raced.
+type sent struct {
+	want  [sha256.Size]byte
+	at    time.Time
+	delay time.Duration // until the same may be sent again
+}
+
+// again returns what is remembered once want was sent.
+func (s sent) again(want [sha256.Size]byte, now time.Time) sent {
+	next := sent{want: want, at: now}
+	if s.want == want && now.Sub(s.at) <= 2*lastRepair {
+		next.delay = min(max(2*s.delay, firstRepair), lastRepair)
+	}
+	return next
+}
+
+// wholeOf identifies an EndpointSlice as wanted.
+func wholeOf(want *discoveryv1.EndpointSlice) ([sha256.Size]byte, error) {
+	body, err := json.Marshal(want)
+	if err != nil {
+		return [sha256.Size]byte{}, fmt.Errorf("encoding the EndpointSlice as wanted: %w", err)
+	}
+	return sha256.Sum256(body), nil
+}
+
+// sending notes that want was accepted.
+func (m *memory) sending(want *discoveryv1.EndpointSlice, now time.Time) error {
+	whole, err := wholeOf(want)
+	if err != nil {
+		return err
+	}
+	key := loop.Key{Namespace: want.Namespace, Name: want.Name}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sent[key] = m.sent[key].again(whole, now)
+	return nil
+}
+
+// due returns when want may be sent again; the zero time means at once.
+func (m *memory) due(want *discoveryv1.EndpointSlice, now time.Time) (time.Time, error) {
+	m.mu.Lock()
+	last := m.sent[loop.Key{Namespace: want.Namespace, Name: want.Name}]
+	m.mu.Unlock()
+	next := last.at.Add(last.delay)
+	if !now.Before(next) {
+		return time.Time{}, nil // the most common: want is not even looked at
+	}
+	whole, err := wholeOf(want)
+	if err != nil || whole != last.want {
+		return time.Time{}, err
+	}
+	return next, nil
+}
+
+func (m *memory) forgetSent(key loop.Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sent, key)
+}
