@@ -37,8 +37,8 @@ type rules struct {
 	ranges  []netip.Prefix
 	// node reports whether an address is one of this cluster's nodes'.
 	node func(netip.Addr) bool
-	// pod returns the node of the pod with an address that runs here for the peer.
-	pod func(netip.Addr) (node string, ok bool)
+	// pod returns the pod with an address that runs here for the peer.
+	pod func(netip.Addr) (pod ownPod, ok bool)
 }
 
 // translate returns the address to use here of what is in the peer's cluster, or why there
@@ -58,19 +58,19 @@ func (r rules) translate(text string, family discoveryv1.AddressType) (address, 
 	return here.String(), ""
 }
 
-// own returns the address and the node of a pod that runs here for the peer, by the
-// address that it has in the peer's cluster. It is false for any other.
-func (r rules) own(text string, family discoveryv1.AddressType) (address, node string, ok bool) {
+// own returns the address of a pod that runs here for the peer, and the pod, by the address
+// that it has in the peer's cluster. It is false for any other.
+func (r rules) own(text string, family discoveryv1.AddressType) (address string, pod ownPod, ok bool) {
 	addr, refused := r.parse(text, family)
 	if refused != "" {
-		return "", "", false
+		return "", ownPod{}, false
 	}
 	here, refused := r.here(addr)
 	if refused != "" {
-		return "", "", false
+		return "", ownPod{}, false
 	}
-	node, ok = r.pod(here)
-	return here.String(), node, ok
+	pod, ok = r.pod(here)
+	return here.String(), pod, ok
 }
 
 // parse returns an address that a peer may name, or why it may not.

@@ -463,9 +463,21 @@ func TestOwnPodComesAndGoes(t *testing.T) {
 	require.Equal(t, []string{"+10.200.1.9"}, r.ready())
 	r.restart()
 	require.Empty(t, r.settle())
+	ready := func(s corev1.ConditionStatus) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: s}} }
+	}
+	step(ready(corev1.ConditionFalse))
+	require.Empty(t, r.settle(), "the consumer knows that, and says what follows")
+	step(ready(corev1.ConditionTrue))
 	r.peer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, metav1.NewTime(r.clock.Now())))
 	r.settle()
 	require.Equal(t, []string{"+10.200.1.9"}, r.ready(), "it runs on without the consumer")
+	step(ready(corev1.ConditionFalse))
+	require.Equal(t, []string{"update"}, r.settle())
+	require.Equal(t, []string{"-10.200.1.9"}, r.ready(), "while nobody else follows its health")
+	step(ready(corev1.ConditionTrue))
+	require.Equal(t, []string{"update"}, r.settle())
+	require.Equal(t, []string{"+10.200.1.9"}, r.ready())
 	step(func(p *corev1.Pod) { p.Labels[offloadingv1beta1.OriginLabel] = "paris" })
 	require.Equal(t, []string{"update", "status"}, r.settle())
 	require.Empty(t, r.ready(), "another consumer's")
@@ -484,4 +496,21 @@ func TestNamespaceGoes(t *testing.T) {
 	writes, err := r.sync()
 	require.NoError(t, err)
 	require.Equal(t, []string{"create"}, writes, "nothing is said of what goes anyway")
+}
+
+// An address may have gone from a pod that ends to one that stays.
+func TestOwnPodTakesOverAnAddress(t *testing.T) {
+	own := at("10.200.1.9")
+	own.NodeName = new("milan")
+	r := newRig(t, newShadow(endpointsOf(own)))
+	for _, name := range []string{"a", "b", "c"} {
+		r.pod("10.200.1.9", func(p *corev1.Pod) {
+			p.Name = name
+			if name != "b" {
+				p.DeletionTimestamp = new(ago(0))
+			}
+		})
+	}
+	require.Equal(t, []string{"create"}, r.settle())
+	require.Equal(t, []string{"+10.200.1.9"}, r.ready())
 }

@@ -49,7 +49,9 @@ func testRules(ranges ...string) rules {
 	return rules{
 		peer: origin, cluster: "rome-fc", remap: same{}, ranges: parseRanges(ranges),
 		node: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.100.200.1") },
-		pod:  func(a netip.Addr) (string, bool) { return "milan-sim-2", a == netip.MustParseAddr("10.200.1.9") },
+		pod: func(a netip.Addr) (ownPod, bool) {
+			return ownPod{node: "milan-sim-2", ready: true}, a == netip.MustParseAddr("10.200.1.9")
+		},
 	}
 }
 

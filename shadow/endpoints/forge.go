@@ -139,29 +139,46 @@ func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressTyp
 			break
 		}
 	}
-	if refused != "" && (template.NodeName == nil || !ofOwnPod(endpoint, template, family, r)) {
-		return nil, refused
+	on, conditions := well, &endpoint.Conditions
+	if refused != "" {
+		pod, ok := ofOwnPod(endpoint, template, family, r)
+		if !ok {
+			return nil, refused
+		}
+		// What runs here does not end with the consumer: it has its own health while that one
+		// does not tell of it.
+		on = !pod.ending && (well || pod.ready)
+		if pod.ending {
+			conditions.Terminating = new(true)
+		}
+		if pod.ending && !pod.ready {
+			conditions.Serving = new(false)
+		}
 	}
-	follows := template.Conditions.Ready == nil || *template.Conditions.Ready
-	// What runs here does not end with the consumer.
-	endpoint.Conditions.Ready = new(follows && (well || endpoint.NodeName != nil))
+	conditions.Ready = new(on && (conditions.Ready == nil || *conditions.Ready))
 	if ref := endpoint.TargetRef; ref != nil && ref.Kind != "" && !strings.HasPrefix(ref.Kind, remotePrefix) {
 		ref.Kind = remotePrefix + ref.Kind
 	}
 	return endpoint, ""
 }
 
-// ofOwnPod makes endpoint one of a pod that runs here for the consumer, if its template,
-// which says that it is on a virtual node, stands for one.
-func ofOwnPod(endpoint, template *discoveryv1.Endpoint, family discoveryv1.AddressType, r rules) bool {
-	for i, text := range template.Addresses {
-		address, node, ok := r.own(text, family)
-		if !ok {
-			return false
-		}
-		endpoint.Addresses[i], endpoint.NodeName = address, new(node)
+// ofOwnPod makes endpoint one of a pod that runs here for the consumer, if its template
+// says that it is on a virtual node, and stands for one.
+func ofOwnPod(endpoint, template *discoveryv1.Endpoint, family discoveryv1.AddressType, r rules) (whole ownPod, ok bool) {
+	if template.NodeName == nil {
+		return ownPod{}, false
 	}
-	return true
+	whole.ready = true
+	for i, text := range template.Addresses {
+		address, pod, ok := r.own(text, family)
+		if !ok {
+			return ownPod{}, false
+		}
+		whole = whole.and(pod)
+		endpoint.Addresses[i] = address
+	}
+	endpoint.NodeName = new(whole.node)
+	return whole, true
 }
 
 // leftOut tells of refused endpoints: how many, and why for the first few. It is the same

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"net/netip"
 	"reflect"
 	"testing"
 
@@ -68,7 +69,8 @@ func TestForgeFields(t *testing.T) {
 	for kind, known := range map[reflect.Type][]string{
 		reflect.TypeFor[discoveryv1.EndpointSlice](): {"TypeMeta", "ObjectMeta", "AddressType", "Endpoints", "Ports"},
 		reflect.TypeFor[discoveryv1.Endpoint]():      {"Addresses", "Conditions", "Hostname", "TargetRef", "DeprecatedTopology", "NodeName", "Zone", "Hints"},
-		// Ready follows the consumer's health, the others are the consumer's word.
+		// Ready follows the consumer's health, the others are the consumer's word; of a pod that
+		// ends here they are ours.
 		reflect.TypeFor[discoveryv1.EndpointConditions](): {"Ready", "Serving", "Terminating"},
 		reflect.TypeFor[discoveryv1.EndpointHints]():      {"ForZones", "ForNodes"},
 		reflect.TypeFor[discoveryv1.EndpointPort]():       {"Name", "Protocol", "Port", "AppProtocol"},
@@ -139,6 +141,39 @@ func TestForgeOwnPods(t *testing.T) {
 			require.Equal(t, tc.node, ptr.Deref(slice.Endpoints[0].NodeName, ""))
 			require.Equal(t, tc.given.Addresses, slice.Endpoints[0].Addresses)
 			require.Equal(t, tc.ready, *slice.Endpoints[0].Conditions.Ready)
+		})
+	}
+}
+
+// What runs here has the health of its pod, as far as its owner lets it be ready.
+func TestForgeOwnPodsHealth(t *testing.T) {
+	ready, down, ending, lost := ownPod{node: "n", ready: true}, ownPod{node: "n"}, ownPod{node: "n", ready: true, ending: true}, ownPod{node: "n", ending: true}
+	for name, tc := range map[string]struct {
+		pods  []ownPod
+		given discoveryv1.EndpointConditions
+		well  bool
+		want  discoveryv1.EndpointConditions
+	}{
+		"ready, well":                 {pods: []ownPod{ready}, well: true, want: discoveryv1.EndpointConditions{Ready: new(true)}},
+		"ready, unwell":               {pods: []ownPod{ready}, want: discoveryv1.EndpointConditions{Ready: new(true)}},
+		"not ready, well":             {pods: []ownPod{down}, well: true, want: discoveryv1.EndpointConditions{Ready: new(true)}},
+		"not ready, unwell":           {pods: []ownPod{down}, want: discoveryv1.EndpointConditions{Ready: new(false)}},
+		"ready, its owner says no":    {pods: []ownPod{ready}, given: discoveryv1.EndpointConditions{Ready: new(false)}, want: discoveryv1.EndpointConditions{Ready: new(false)}},
+		"ending, well":                {pods: []ownPod{ending}, well: true, want: discoveryv1.EndpointConditions{Ready: new(false), Terminating: new(true)}},
+		"ending, unwell":              {pods: []ownPod{ending}, want: discoveryv1.EndpointConditions{Ready: new(false), Terminating: new(true)}},
+		"ending on a node that fails": {pods: []ownPod{lost}, well: true, given: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)}, want: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)}},
+		"one of two is ready":         {pods: []ownPod{down, ready}, want: discoveryv1.EndpointConditions{Ready: new(false)}},
+		"one of two ends":             {pods: []ownPod{ending, ready}, well: true, want: discoveryv1.EndpointConditions{Ready: new(false), Terminating: new(true)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, e := testRules(), discoveryv1.Endpoint{NodeName: new("milan"), Conditions: tc.given}
+			for i := range tc.pods {
+				e.Addresses = append(e.Addresses, netip.AddrFrom4([4]byte{10, 200, 1, byte(i)}).String())
+			}
+			r.pod = func(a netip.Addr) (ownPod, bool) { return tc.pods[a.As4()[3]], true }
+			slice, refused := forge(newShadow(endpointsOf(e)), r, tc.well)
+			require.Empty(t, refused)
+			require.Equal(t, tc.want, slice.Endpoints[0].Conditions)
 		})
 	}
 }

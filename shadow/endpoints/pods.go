@@ -51,27 +51,53 @@ func ownPods(obj any) ([]string, error) {
 	return nil, nil
 }
 
+// ownPod is what is asked about a pod that runs here for a consumer.
+type ownPod struct {
+	node   string
+	ready  bool
+	ending bool // its deletion was asked for
+}
+
+// asOwn returns what obj, which may be nil, is as a pod that runs here.
+func asOwn(obj any) ownPod {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return ownPod{}
+	}
+	ready := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+	return ownPod{node: pod.Spec.NodeName, ready: ready, ending: pod.DeletionTimestamp != nil}
+}
+
+// and returns what two pods are that only together stand for an endpoint.
+func (p ownPod) and(other ownPod) ownPod {
+	return ownPod{node: other.node, ready: p.ready && other.ready, ending: p.ending || other.ending}
+}
+
 // podsOf returns what finds the pods that run in a twin namespace for its consumer.
-func (e *Enforcer) podsOf(twin *corev1.Namespace) func(netip.Addr) (node string, ok bool) {
-	return func(addr netip.Addr) (string, bool) {
+func (e *Enforcer) podsOf(twin *corev1.Namespace) func(netip.Addr) (pod ownPod, ok bool) {
+	return func(addr netip.Addr) (best ownPod, ok bool) {
 		found, err := e.cfg.Pods.GetIndexer().ByIndex(podAddressIndex, podAddressKey(twin.Name, peerOf(twin), addr))
 		if err != nil {
-			return "", false
+			return ownPod{}, false
 		}
 		for _, obj := range found {
-			if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
-				return pod.Spec.NodeName, true
+			pod := asOwn(obj)
+			// An address that was given on is that of the pod that stays.
+			if pod.node != "" && (!ok || best.ending && !pod.ending) {
+				best, ok = pod, true
 			}
 		}
-		return "", false
+		return best, ok
 	}
 }
 
-// podChanged wakes whom the addresses of a pod concern, when they change.
+// podChanged wakes whom the addresses or the health of a pod concern, when they change.
 func (e *Enforcer) podChanged(before, after any) {
 	old, _ := podAddresses(before)
 	now, _ := podAddresses(after)
-	if slices.Equal(old, now) {
+	if slices.Equal(old, now) && asOwn(before) == asOwn(after) {
 		return
 	}
 	pod, ok := after.(*corev1.Pod)

@@ -91,7 +91,8 @@ func (r running) setPeer(mods ...clusterMod) {
 	require.NoError(r, err)
 }
 
-// TestRunWakesForOwnPods: who was told of a pod of this cluster is told of its end.
+// TestRunWakesForOwnPods: who was told of a pod of this cluster is told of its end, and of
+// its health.
 func TestRunWakesForOwnPods(t *testing.T) {
 	r := newRunning(t)
 	ctx := t.Context()
@@ -111,6 +112,12 @@ func TestRunWakesForOwnPods(t *testing.T) {
 	_, err = pods.Create(ctx, pod, metav1.CreateOptions{})
 	require.NoError(t, err)
 	r.becomes("+10.200.1.9")
+	r.setPeer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
+	r.becomes("-10.200.1.9")
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.becomes("+10.200.1.9")
 	pod.Status.Phase = corev1.PodFailed
 	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 	require.NoError(t, err)
@@ -119,6 +126,10 @@ func TestRunWakesForOwnPods(t *testing.T) {
 	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	r.becomes("+10.200.1.9")
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = new(metav1.Now()), new(int64(30))
+	_, err = pods.Update(ctx, pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.becomes("-10.200.1.9")
 	require.NoError(t, pods.Delete(ctx, "leader", metav1.DeleteOptions{}))
 	r.becomes("none")
 }
