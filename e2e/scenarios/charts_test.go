@@ -147,6 +147,52 @@ func TestChart(t *testing.T) {
 	t.Run("defaults", func(t *testing.T) { chartDefaults(t, c, plain) })
 	t.Run("values", func(t *testing.T) { chartValues(t, c) })
 	t.Run("refused", func(t *testing.T) { chartRefused(t, c) })
+	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
+}
+
+// chartClasses checks that peers are held to the classes that are shared, and that what is
+// not bounded costs nothing.
+func chartClasses(t *testing.T, c chart) {
+	for name, tc := range map[string]struct {
+		sharing values
+		want    []string
+	}{
+		"as it is": {nil, nil},
+		"bounded": {
+			values{"storageClasses": []string{"disk", "fast"}, "ingressClasses": []string{"nginx"}, "loadBalancerClasses": []string{"inner", "outer"}},
+			[]string{
+				"ingress classes that this cluster shares (sharing.ingressClasses): nginx",
+				"load balancer classes that this cluster shares (sharing.loadBalancerClasses): inner, outer",
+				"storage classes that this cluster shares (sharing.storageClasses): disk, fast",
+			},
+		},
+		"none": {
+			values{"storageClasses": []string{}, "percentage": 50},
+			[]string{"storage classes that this cluster shares (sharing.storageClasses): none"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var more values
+			if tc.sharing != nil {
+				more = values{"config": values{"sharing": tc.sharing}}
+			}
+			policies := c.mustRender(t, more).ofKind("ValidatingAdmissionPolicy")
+			i := slices.IndexFunc(policies, func(o *unstructured.Unstructured) bool { return o.GetName() == "liqod-peer" })
+			require.GreaterOrEqual(t, i, 0)
+			validations, _, err := unstructured.NestedSlice(policies[i].Object, "spec", "validations")
+			require.NoError(t, err)
+			said := map[string]bool{}
+			for _, v := range validations {
+				message, _, err := unstructured.NestedString(v.(map[string]any), "message")
+				require.NoError(t, err)
+				if _, classes, ok := strings.Cut(message, "a peer may use only the "); ok {
+					said[classes] = true
+				}
+			}
+			require.Equal(t, tc.want, slices.Sorted(maps.Keys(said)))
+		})
+	}
 }
 
 // chartRights checks that each role's rights stand in a file of their own, and say what

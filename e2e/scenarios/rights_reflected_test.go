@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,13 +57,15 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 	_, err = services.Patch(ctx, "exposed", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"1"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 
+	classedObjects(t, p, own)
+
 	patch := func(name, body string) attempt {
 		return func(ctx context.Context) error {
 			_, err := configs.Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
 			return err
 		}
 	}
-	return map[string]attempt{
+	attempts := map[string]attempt{
 		"ConfigMap without origin": func(ctx context.Context) error {
 			_, err := configs.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{})
 			return err
@@ -141,6 +144,74 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 		},
 		"status of a Service": func(ctx context.Context) error {
 			_, err := services.Patch(ctx, "own", types.MergePatchType, []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`), metav1.PatchOptions{}, "status")
+			return err
+		},
+	}
+	maps.Copy(attempts, classAttempts(p, own, claimSpec))
+	return attempts
+}
+
+// classedObjects are what a peer may do with classes: those that are shared, and those that
+// the provider's own people gave what is there.
+func classedObjects(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) {
+	t.Helper()
+	ctx := t.Context()
+	services, ingresses := p.core.CoreV1().Services(twinOfRome), p.core.NetworkingV1().Ingresses(twinOfRome)
+	balancer := func(class string) corev1.ServiceSpec {
+		return service("x", func(s *corev1.ServiceSpec) { s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &class }).Spec
+	}
+	_, err := services.Create(ctx, &corev1.Service{ObjectMeta: own("shared"), Spec: balancer("milans")}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = ingresses.Create(ctx, &networkingv1.Ingress{ObjectMeta: own("shared"), Spec: ingressOf("shared", "milans").Spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = p.milan.Client().CoreV1().Services(twinOfRome).Create(ctx, &corev1.Service{ObjectMeta: own("given"), Spec: balancer("inner")}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = p.milan.Client().NetworkingV1().Ingresses(twinOfRome).Create(ctx, &networkingv1.Ingress{ObjectMeta: own("given"), Spec: ingressOf("given", "inner").Spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = services.Patch(ctx, "given", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"1"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	_, err = ingresses.Patch(ctx, "given", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"1"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// classAttempts are attempts to use classes that the provider does not share.
+func classAttempts(p attacker, own func(string) metav1.ObjectMeta, claimSpec corev1.PersistentVolumeClaimSpec) map[string]attempt {
+	services, ingresses := p.core.CoreV1().Services(twinOfRome), p.core.NetworkingV1().Ingresses(twinOfRome)
+	claim := func(class string, notes map[string]string) attempt {
+		return func(ctx context.Context) error {
+			c := &corev1.PersistentVolumeClaim{ObjectMeta: own("evil"), Spec: *claimSpec.DeepCopy()}
+			c.Spec.StorageClassName, c.Annotations = &class, notes
+			_, err := p.core.CoreV1().PersistentVolumeClaims(twinOfRome).Create(ctx, c, metav1.CreateOptions{})
+			return err
+		}
+	}
+	ingress := func(class string, notes map[string]string) attempt {
+		return func(ctx context.Context) error {
+			i := &networkingv1.Ingress{ObjectMeta: own("evil"), Spec: ingressOf("evil", class).Spec}
+			i.Annotations = notes
+			_, err := ingresses.Create(ctx, i, metav1.CreateOptions{})
+			return err
+		}
+	}
+	return map[string]attempt{
+		"claim of a class that is not shared":                              claim("inner", nil),
+		"claim of a class that an annotation names":                        claim("disk", map[string]string{corev1.BetaStorageClassAnnotation: "inner"}),
+		"claim of a volume that is there already, by an annotation":        claim("disk", map[string]string{corev1.BetaStorageClassAnnotation: ""}),
+		"Ingress of a class that is not shared":                            ingress("inner", nil),
+		"Ingress of a class that is not shared, which an annotation names": ingress("", map[string]string{"kubernetes.io/ingress.class": "inner"}),
+		"Ingress that gets a class that is not shared": func(ctx context.Context) error {
+			_, err := ingresses.Patch(ctx, "shared", types.MergePatchType, []byte(`{"spec":{"ingressClassName":"inner"}}`), metav1.PatchOptions{})
+			return err
+		},
+		"load balancer of a class that is not shared": func(ctx context.Context) error {
+			s := service("evil", func(s *corev1.ServiceSpec) {
+				s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, ptr.To("inner")
+			})
+			_, err := services.Create(ctx, &corev1.Service{ObjectMeta: own("evil"), Spec: s.Spec}, metav1.CreateOptions{})
+			return err
+		},
+		"load balancer that becomes one of a class that is not shared": func(ctx context.Context) error {
+			_, err := services.Patch(ctx, "own", types.MergePatchType, []byte(`{"spec":{"type":"LoadBalancer","loadBalancerClass":"inner"}}`), metav1.PatchOptions{})
 			return err
 		},
 	}

@@ -71,7 +71,9 @@ func clients(t *testing.T, config *rest.Config) (kubernetes.Interface, versioned
 // TestPeerRights shows that the credentials that a peer holds, used past liqod, allow
 // what a peer may do and nothing else; and so for the identities of the roles.
 func TestPeerRights(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, map[string]any{"sharing": map[string]any{
+		"storageClasses": []string{"disk"}, "ingressClasses": []string{"milans"}, "loadBalancerClasses": []string{"milans"},
+	}})
 	w.offload(t, "shop", offloadingv1beta1.NamespaceOffloadingSpec{})
 	require.NoError(t, w.milan.Apply(t.Context(), []byte(paris)))
 	within(t, time.Minute, "paris has a twin namespace", func(ctx context.Context) error {
