@@ -151,10 +151,11 @@ func Constant(key Key) func(any) []Key { return func(any) []Key { return []Key{k
 
 // Add enqueues key.
 func (l *Loop) Add(key Key) {
-	l.current().Add(key)
+	// Before a worker can have it: what is told of a key after its sync would wait for ever.
 	if l.cfg.Observer != nil {
 		l.cfg.Observer.Queued(l.cfg.Name, key)
 	}
+	l.current().Add(key)
 }
 
 // Wake is Add for event handlers: it does nothing while the loop does not run, so that a

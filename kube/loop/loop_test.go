@@ -188,3 +188,47 @@ func TestRunLooksAtWhatIsBeside(t *testing.T) {
 	require.NoError(t, <-done)
 	require.Zero(t, l.Len())
 }
+
+// gate is an observer whose Queued waits until it is opened.
+type gate struct {
+	opened chan struct{}
+	mu     sync.Mutex
+	seen   []string
+}
+
+func (g *gate) Queued(string, Key) {
+	<-g.opened
+	g.note("queued")
+}
+
+func (g *gate) Synced(string, Key, time.Duration, error) { g.note("synced") }
+
+func (g *gate) note(what string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seen = append(g.seen, what)
+}
+
+// An observer that is told of a key after its sync takes it for one that waits.
+func TestTheObserverKnowsOfAKeyBeforeAWorkerDoes(t *testing.T) {
+	for name, add := range map[string]func(*Loop, Key){"Add": (*Loop).Add, "Wake": (*Loop).Wake} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := &gate{opened: make(chan struct{})}
+				l := New(Config{Name: "test", Log: zap.NewNop(), Observer: g, Sync: func(context.Context, Key) error { return nil }})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- l.Run(ctx, 1) }()
+				synctest.Wait()
+				go add(l, Key{Name: "a"})
+				synctest.Wait()
+				require.Empty(t, g.seen)
+				close(g.opened)
+				synctest.Wait()
+				require.Equal(t, []string{"queued", "synced"}, g.seen)
+				cancel()
+				require.NoError(t, <-done)
+			})
+		})
+	}
+}
