@@ -1,6 +1,8 @@
 package roles
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -12,6 +14,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 )
 
 // newRecorder returns what writes events for people, and a function that stops it.
@@ -22,5 +25,24 @@ func newRecorder(client kubernetes.Interface, source corev1.EventSource) (record
 	}
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	return broadcaster.NewRecorder(kinds, source), broadcaster.Shutdown
+	return brief{broadcaster.NewRecorder(kinds, source)}, broadcaster.Shutdown
+}
+
+// brief keeps events as short as the API means them to be, which its server does not see
+// to: many quote what a peer has said.
+type brief struct{ record.EventRecorder }
+
+// Event implements record.EventRecorder.
+func (b brief) Event(object runtime.Object, eventtype, reason, message string) {
+	b.EventRecorder.Event(object, eventtype, reason, apply.ClipMessage(message))
+}
+
+// Eventf implements record.EventRecorder.
+func (b brief) Eventf(object runtime.Object, eventtype, reason, format string, args ...any) {
+	b.Event(object, eventtype, reason, fmt.Sprintf(format, args...))
+}
+
+// AnnotatedEventf implements record.EventRecorder.
+func (b brief) AnnotatedEventf(object runtime.Object, annotations map[string]string, eventtype, reason, format string, args ...any) {
+	b.EventRecorder.AnnotatedEventf(object, annotations, eventtype, reason, "%s", apply.ClipMessage(fmt.Sprintf(format, args...)))
 }

@@ -34,6 +34,21 @@ func SetCondition(conds *[]metav1.Condition, cond metav1.Condition) bool {
 	return meta.SetStatusCondition(conds, cond)
 }
 
+const (
+	// longestTold is, in bytes, what the API accepts in the note of an event.
+	longestTold = 1024
+	clipped     = 1000 // with room for the mark that says so
+)
+
+// ClipMessage cuts a message that is longer than an event may be, in bytes, and marks the
+// end. What another cluster answers has no limit of its own.
+func ClipMessage(message string) string {
+	if len(message) <= longestTold {
+		return message
+	}
+	return strings.ToValidUTF8(message[:clipped], "") + " …"
+}
+
 // FindCondition returns the condition of that type, which belongs to conds, or nil.
 func FindCondition(conds []metav1.Condition, conditionType string) *metav1.Condition {
 	return meta.FindStatusCondition(conds, conditionType)

@@ -51,6 +51,21 @@ func TestSetConditionCutsMessages(t *testing.T) {
 	require.False(t, SetCondition(&conds, cond))
 }
 
+func TestClipMessage(t *testing.T) {
+	for name, tc := range map[string]struct{ message, want string }{
+		"short":                  {"short", "short"},
+		"just fits":              {strings.Repeat("a", 1024), strings.Repeat("a", 1024)},
+		"long":                   {strings.Repeat("a", 1025), strings.Repeat("a", 1000) + " …"},
+		"cut through a letter":   {"a" + strings.Repeat("ä", 800), "a" + strings.Repeat("ä", 499) + " …"},
+		"what is no text at all": {strings.Repeat("\xff", 2000), " …"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tc.want, ClipMessage(tc.message))
+			require.Equal(t, tc.want, ClipMessage(tc.want), "cut once")
+		})
+	}
+}
+
 func TestFinalizerPatch(t *testing.T) {
 	deleted := metav1.Now()
 	for name, tc := range map[string]struct {

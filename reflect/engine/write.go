@@ -139,7 +139,7 @@ func (r *kindLoop[L, R]) refused(v view[L, R], err error) error {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return loop.After(namespaceRetry)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		r.tell(v, ReasonFailedReflection, fmt.Sprintf("cluster %s refuses it: %v", v.scope.DestinationClusterID, err), false)
+		r.tell(v, ReasonFailedReflection, apply.ClipMessage(fmt.Sprintf("cluster %s refuses it: %v", v.scope.DestinationClusterID, err)), false)
 	}
 	return fmt.Errorf("writing to the provider: %w", err)
 }

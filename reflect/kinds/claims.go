@@ -18,6 +18,7 @@ import (
 
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/recent"
 	"github.com/liqod/liqod/reflect/forge"
@@ -264,6 +265,7 @@ func (c *Claims) virtualNode() *offloadingv1beta1.VirtualNode {
 
 // tell makes an event of a claim, unless it was the last one made of it.
 func (c *Claims) tell(claim *corev1.PersistentVolumeClaim, kind, reason, message string) {
+	message = apply.ClipMessage(message) // it may quote the provider
 	c.mu.Lock()
 	news := c.told[claim.UID] != reason+message
 	c.told[claim.UID] = reason + message

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
@@ -62,6 +63,7 @@ func (p *Pods) tellNotCarried(v view, refused error) {
 	if refused != nil {
 		reason, what = reasonUpdateRefused, refused.Error()
 	}
+	what = apply.ClipMessage(what)
 	p.mu.Lock()
 	news := p.told[v.local.UID] != what
 	if what == "" {
@@ -135,7 +137,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(namespaceRetry))
 	case isRefusal(err):
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, offloadingv1beta1.ReasonPodRefused,
-			fmt.Sprintf("cluster %s refuses the ShadowPod: %v", p.cfg.Destination, err))),
+			apply.ClipMessage(fmt.Sprintf("cluster %s refuses the ShadowPod: %v", p.cfg.Destination, err)))),
 			fmt.Errorf("creating the ShadowPod: %w", err))
 	default:
 		return fmt.Errorf("creating the ShadowPod: %w", err)

@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,4 +87,75 @@ func TestDebugContainersAreCarriedUntilTheyBegin(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(s.local(t).Status.EphemeralContainerStatuses) == 1 }, 5*time.Second, 5*time.Millisecond)
 	require.Eventually(t, carried(0), 5*time.Second, 5*time.Millisecond)
+}
+
+// lengthy is an answer of a provider, which has no limit of its own.
+func lengthy(resource string) error {
+	return apierrors.NewForbidden(corev1.Resource(resource), "web", errors.New(strings.Repeat("no ", 1<<20)))
+}
+
+// few is more, in bytes, than what is told at home of any refusal.
+const few = 2000
+
+func TestRefusalsAreToldInFewWords(t *testing.T) {
+	t.Run("a pod", func(t *testing.T) {
+		s := newSite()
+		s.offload("shop")
+		s.add(s.home.Tracker(), localPod())
+		s.remoteLiqod.PrependReactor("create", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, lengthy("shadowpods")
+		})
+		s.start(t)
+		eventually(t, func() bool { return strings.Contains(s.local(t).Status.String(), "refuses the ShadowPod") }, "it says why it waits")
+		require.Less(t, s.local(t).Size(), 3*few)
+	})
+	t.Run("a change of a pod", func(t *testing.T) {
+		s := newSite()
+		s.offload("shop")
+		local := localPod(func(p *corev1.Pod) { p.Labels["tier"] = "web" })
+		s.add(s.home.Tracker(), local)
+		s.there(localPod(), true, running)
+		s.remoteLiqod.PrependReactor("update", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, lengthy("shadowpods")
+		})
+		s.start(t)
+		require.Less(t, len(<-s.events.Events), few)
+		s.pods.mu.Lock()
+		defer s.pods.mu.Unlock()
+		require.Less(t, len(s.pods.told[local.UID]), few, "nor is more remembered")
+	})
+	t.Run("a claim", func(t *testing.T) {
+		s := storageSite(t, fast)
+		s.add(s.home.Tracker(), claimAt("milan"))
+		s.remote.PrependReactor("create", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, lengthy("persistentvolumeclaims")
+		})
+		s.startClaims(t)
+		eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
+		require.Less(t, len(<-s.events.Events), few)
+	})
+	t.Run("the state of a claim", func(t *testing.T) {
+		s := storageSite(t, fast)
+		claim := claimAt("milan")
+		s.add(s.home.Tracker(), claim)
+		s.add(s.remote.Tracker(), remoteClaim(t, claim, func(c *corev1.PersistentVolumeClaim) {
+			c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{
+				Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue, Message: strings.Repeat("no ", 1<<20)}}
+		}))
+		s.startClaims(t)
+		eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
+		require.Less(t, len(<-s.events.Events), few)
+	})
+	t.Run("a token", func(t *testing.T) {
+		inTokenSite(t, func(s *tokenSite) {
+			s.add(s.home.Tracker(), cashier("a"))
+			s.remote.PrependReactor("create", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, lengthy("secrets")
+			})
+			s.run()
+			s.settle(time.Second)
+			require.NotEmpty(t, s.events.Events)
+			require.Less(t, len(<-s.events.Events), few)
+		})
+	})
 }

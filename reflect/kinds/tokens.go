@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/kube/recent"
 	"github.com/liqod/liqod/reflect/forge"
@@ -409,6 +410,7 @@ func (t *tokens) dropped(key loop.Key) {
 
 // tell tells each pod, once, why it has no token.
 func (t *tokens) tell(users iter.Seq[*corev1.Pod], message string) {
+	message = apply.ClipMessage(message) // it may quote the provider
 	for pod := range users {
 		t.mu.Lock()
 		news := t.told[pod.UID] != message

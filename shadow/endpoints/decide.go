@@ -3,7 +3,6 @@ package endpoints
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +12,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 )
 
 // Reasons of the condition Enforced that the API package does not name.
@@ -195,22 +195,13 @@ func (f facts) misplaced() (action, bool) {
 	return action{}, false
 }
 
-// deny is the condition that says why the shadow is not enforced, or not wholly.
+// deny is the condition that says why the shadow is not enforced, or not wholly. What the
+// API server says can be as long as what a peer wrote.
 func (f facts) deny(reason, message string) *metav1.Condition {
 	return &metav1.Condition{
-		Type: offloadingv1beta1.ShadowEndpointSliceEnforced, Status: metav1.ConditionFalse, Reason: reason, Message: clip(message),
+		Type: offloadingv1beta1.ShadowEndpointSliceEnforced, Status: metav1.ConditionFalse, Reason: reason, Message: apply.ClipMessage(message),
 		ObservedGeneration: f.shadow.Generation, LastTransitionTime: metav1.NewTime(f.now),
 	}
-}
-
-// clip keeps a message within what a condition and an event take; the API server's own
-// can be as long as what a peer wrote.
-func clip(message string) string {
-	const most = 1000
-	if len(message) <= most {
-		return message
-	}
-	return strings.ToValidUTF8(message[:most], "") + " …"
 }
 
 // owns reports whether slice was made for shadow: for this very one, not for one that had

@@ -1,7 +1,6 @@
 package endpoints
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -112,11 +111,4 @@ func TestDecide(t *testing.T) {
 			require.Equal(t, tc.want, got)
 		})
 	}
-}
-
-func TestClip(t *testing.T) {
-	require.Equal(t, "short", clip("short"))
-	long := clip(strings.Repeat("ä", 800))
-	require.LessOrEqual(t, len(long), 1024)
-	require.True(t, strings.HasSuffix(long, "ä …"))
 }

@@ -1,0 +1,33 @@
+package roles
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// An API server takes events of any length, and keeps each for an hour.
+func TestEventsAreShort(t *testing.T) {
+	home := fake.NewClientset()
+	recorder, stop := newRecorder(home, corev1.EventSource{Component: "test"})
+	t.Cleanup(stop)
+	long := strings.Repeat("no ", 1<<20)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	recorder.Event(pod, corev1.EventTypeWarning, "One", long)
+	recorder.Eventf(pod, corev1.EventTypeWarning, "Two", "in cluster %s: %s", "milan", long)
+	recorder.AnnotatedEventf(pod, map[string]string{"a": "b"}, corev1.EventTypeWarning, "Three", "%s", long)
+	var told *corev1.EventList
+	require.Eventually(t, func() bool {
+		var err error
+		told, err = home.CoreV1().Events("shop").List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(told.Items) == 3
+	}, 10*time.Second, 5*time.Millisecond)
+	for _, e := range told.Items {
+		require.LessOrEqual(t, len(e.Message), 1024, e.Reason)
+	}
+}
