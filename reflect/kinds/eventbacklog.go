@@ -21,6 +21,9 @@ const (
 	droppedRefused = "refused"
 )
 
+// expireEvery is the least time between two looks at all that is known.
+const expireEvery = time.Minute
+
 // backlogConfig says how much waits, and how long.
 type backlogConfig struct {
 	// limit is how many events wait at most.
@@ -28,6 +31,8 @@ type backlogConfig struct {
 	// kept is how many events are known at most, those that home has among them: what a
 	// provider can make us keep, here and at home, ends there.
 	kept int
+	// stays is how long home keeps an event after it was last written.
+	stays time.Duration
 	// interval is the least time between two writes of one event.
 	interval time.Duration
 	// tooOld is the age from which an event that was listed, not watched, is not told.
@@ -48,7 +53,9 @@ type backlog struct {
 	// told is when the newest event happened that home had, of each namespace and type, when
 	// this process began. Of those before it, what home lacks altogether was dropped.
 	told map[kindOfEvent]int64
-	wake chan struct{}
+	// expired is when expire was last at work.
+	expired time.Time
+	wake    chan struct{}
 }
 
 // kindOfEvent are events that are written in the order in which they come.
@@ -61,9 +68,10 @@ type entry struct {
 	latest *corev1.Event
 	due    time.Time
 	tries  int
-	// home is the state that home has, if written.
+	// home is the state that home has, if written, and until is when home forgets it.
 	home    forge.EventState
 	written bool
+	until   time.Time
 	// busy: a worker has it.
 	busy bool
 	// gone: the provider has it no more.
@@ -85,12 +93,12 @@ func newBacklog(cfg backlogConfig) *backlog {
 	return &backlog{cfg: cfg, entries: map[loop.Key]*entry{}, waiting: map[loop.Key]*entry{}, told: map[kindOfEvent]int64{}, wake: make(chan struct{}, 1)}
 }
 
-// seed notes that home has an event.
-func (b *backlog) seed(have *corev1.Event) {
+// seed notes that home has an event, now. When it was last written is not known.
+func (b *backlog) seed(have *corev1.Event, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := loop.Key{Namespace: have.Namespace, Name: have.Name}
-	e := &entry{key: key, home: forge.StateOf(have), written: true}
+	e := &entry{key: key, home: forge.StateOf(have), written: true, until: now.Add(b.cfg.stays)}
 	b.entries[key] = e
 	kind := kindOfEvent{have.Namespace, have.Type}
 	b.told[kind] = max(b.told[kind], e.home.Last())
@@ -101,6 +109,7 @@ func (b *backlog) seed(have *corev1.Event) {
 func (b *backlog) put(want *corev1.Event, listed bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.expire(now)
 	key := loop.Key{Namespace: want.Namespace, Name: want.Name}
 	e := b.entries[key]
 	state := forge.StateOf(want)
@@ -174,8 +183,8 @@ func (e *entry) yields(other *entry) bool {
 	return e.due.Before(other.due)
 }
 
-// remove forgets an event that the provider has no more. What waits is written still: it
-// did happen.
+// remove notes that the provider has an event no more. What waits is written still: it did
+// happen.
 func (b *backlog) remove(key loop.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -204,12 +213,25 @@ func (b *backlog) replace(namespace string, list []*corev1.Event, now time.Time)
 	}
 }
 
-// settle drops an entry that nothing is to be remembered of.
+// settle drops an entry that nothing is to be remembered of. What home has counts for as
+// long as home has it: a provider that deletes an event takes nothing from there.
 func (b *backlog) settle(e *entry) {
-	if !e.busy && e.latest == nil && (e.gone || !e.written) {
+	if e.idle() && !e.written {
 		delete(b.entries, e.key)
 	}
 }
+
+// expire drops what neither side has any more.
+func (b *backlog) expire(now time.Time) {
+	if now.Sub(b.expired) < expireEvery {
+		return
+	}
+	b.expired = now
+	maps.DeleteFunc(b.entries, func(_ loop.Key, e *entry) bool { return e.idle() && e.gone && !now.Before(e.until) })
+}
+
+// idle reports whether there is nothing to write.
+func (e *entry) idle() bool { return !e.busy && e.latest == nil }
 
 // forget forgets a namespace.
 func (b *backlog) forget(namespace string) {
@@ -259,6 +281,7 @@ func (e *entry) before(other *entry) bool {
 func (b *backlog) wrote(j job, now time.Time) {
 	b.finish(j, func(e *entry) {
 		e.home, e.written, e.tries, e.due = forge.StateOf(j.want), true, 0, now.Add(b.cfg.interval)
+		e.until = now.Add(b.cfg.stays)
 	})
 }
 

@@ -31,7 +31,7 @@ func occurred(name string, count int32, change ...func(*corev1.Event)) *corev1.E
 func testBacklog(limit int) (*backlog, map[string]int) {
 	dropped := map[string]int{}
 	return newBacklog(backlogConfig{
-		limit: limit, kept: 12, interval: 5 * time.Second, tooOld: time.Minute, dropped: func(reason string) { dropped[reason]++ },
+		limit: limit, kept: 12, stays: time.Hour, interval: 5 * time.Second, tooOld: time.Minute, dropped: func(reason string) { dropped[reason]++ },
 	}), dropped
 }
 
@@ -109,9 +109,9 @@ func TestBacklogAfterARestart(t *testing.T) {
 		}
 	}
 	b, dropped := testBacklog(10)
-	b.seed(occurred("told", 1, at(10)))
-	b.seed(occurred("told often", 2, at(5)))
-	b.seed(occurred("told late", 2, at(5)))
+	b.seed(occurred("told", 1, at(10)), dawn)
+	b.seed(occurred("told often", 2, at(5)), dawn)
+	b.seed(occurred("told late", 2, at(5)), dawn)
 	b.replace("shop", []*corev1.Event{
 		occurred("told", 1, at(10)), occurred("told often", 3, at(6)), occurred("told late", 2, at(5)), occurred("dropped", 1, at(9)),
 		occurred("same second", 1, at(10)), occurred("missed", 1, at(11)), occurred("first warning", 1, at(1, warning)),
@@ -138,13 +138,13 @@ func TestBacklogWhileAWorkerHasTheEvent(t *testing.T) {
 		"it happens again and fails":         {func(b *backlog) { b.put(occurred("e", 2), false, dawn) }, func(b *backlog, j job) { b.again(j, false, dawn) }, 2, true},
 		"it happens again and is given up":   {func(b *backlog) { b.put(occurred("e", 2), false, dawn) }, func(b *backlog, j job) { b.drop(j, dawn) }, 2, true},
 		"it is seen twice":                   {func(b *backlog) { b.put(occurred("e", 1), false, dawn) }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, true},
-		"the provider forgets it":            {func(b *backlog) { b.remove(loop.Key{Namespace: "shop", Name: "e"}) }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, false},
+		"the provider forgets it":            {func(b *backlog) { b.remove(loop.Key{Namespace: "shop", Name: "e"}) }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, true},
 		"the provider forgets it, it fails":  {func(b *backlog) { b.remove(loop.Key{Namespace: "shop", Name: "e"}) }, func(b *backlog, j job) { b.again(j, false, dawn) }, 1, true},
 		"the namespace is closed":            {func(b *backlog) { b.forget("shop") }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, false},
 		"the namespace is closed, it fails":  {func(b *backlog) { b.forget("shop") }, func(b *backlog, j job) { b.again(j, true, dawn) }, 0, false},
 		"another namespace is closed":        {func(b *backlog) { b.forget("bank") }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, true},
 		"all is listed, and it is there":     {func(b *backlog) { b.replace("shop", []*corev1.Event{occurred("e", 1)}, dawn) }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, true},
-		"all is listed, and it is not there": {func(b *backlog) { b.replace("shop", nil, dawn) }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, false},
+		"all is listed, and it is not there": {func(b *backlog) { b.replace("shop", nil, dawn) }, func(b *backlog, j job) { b.wrote(j, dawn) }, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, _ := testBacklog(10)
@@ -180,7 +180,74 @@ func TestBacklogKeepsNoMoreThanItMay(t *testing.T) {
 	require.Equal(t, []string{"0"}, b.names(dawn.Add(time.Hour)), "what is known goes on")
 	b.remove(loop.Key{Namespace: "shop", Name: "1"})
 	b.put(occurred("new", 1), false, dawn)
-	require.Equal(t, []string{"new"}, b.names(dawn), "there is room again")
+	require.Empty(t, b.names(dawn), "home has it still")
+	b.put(occurred("new", 1), false, dawn.Add(time.Hour))
+	require.Equal(t, []string{"new"}, b.names(dawn.Add(time.Hour)), "there is room again")
+}
+
+// A provider that deletes its events once they are home makes room there for no others.
+func TestBacklogCountsWhatHomeHas(t *testing.T) {
+	for name, again := range map[string]func(*backlog){
+		"one by one":              func(*backlog) {},
+		"the list lacks them":     func(b *backlog) { b.replace("shop", nil, dawn) },
+		"the namespace is closed": func(b *backlog) { reopen(b, dawn) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, dropped := testBacklog(10)
+			round := func(i int, now time.Time) (created int) {
+				b.put(occurred(strconv.Itoa(i), 1), false, now)
+				if j, _, ok := b.next(now); ok {
+					require.False(t, j.exists)
+					created++
+					b.wrote(j, now)
+				}
+				b.remove(loop.Key{Namespace: "shop", Name: strconv.Itoa(i)})
+				again(b)
+				return created
+			}
+			created := 0
+			for i := range 20 {
+				created += round(i, dawn.Add(time.Duration(i)*time.Second))
+			}
+			require.Equal(t, 12, created)
+			require.Equal(t, 8, dropped[droppedOverflow])
+			require.Equal(t, 0, round(20, dawn.Add(59*time.Minute)))
+			created = 0
+			for i := range 20 {
+				created += round(100+i, dawn.Add(61*time.Minute))
+			}
+			require.Equal(t, 12, created, "home has forgotten them by now")
+			require.Len(t, b.entries, 12)
+		})
+	}
+}
+
+// reopen closes the namespace, and opens it again with what home has of it.
+func reopen(b *backlog, now time.Time) {
+	var home []*corev1.Event
+	for key, e := range b.entries {
+		if e.written {
+			home = append(home, occurred(key.Name, 1))
+		}
+	}
+	b.forget("shop")
+	for _, have := range home {
+		b.seed(have, now)
+	}
+	b.replace("shop", nil, now)
+}
+
+// What never came home makes room at once.
+func TestBacklogForgetsWhatHomeNeverHad(t *testing.T) {
+	b, _ := testBacklog(10)
+	for i := range 20 {
+		b.put(occurred(strconv.Itoa(i), 1), false, dawn)
+		j, _, ok := b.next(dawn)
+		require.True(t, ok)
+		b.remove(j.key)
+		b.drop(j, dawn)
+	}
+	require.Empty(t, b.entries)
 }
 
 func TestBacklogSpacesWrites(t *testing.T) {

@@ -31,6 +31,7 @@ import (
 const (
 	eventsWaiting  = 1000             // how many events wait at most
 	eventsKept     = 20000            // of how many it is known that home has them
+	eventsStay     = time.Hour        // how long an API server keeps an event, if not told otherwise
 	eventInterval  = 5 * time.Second  // between two writes of one event
 	eventTooOld    = 10 * time.Minute // see backlogConfig
 	eventsPerSec   = 20               // writes a second, for all
@@ -109,7 +110,7 @@ type eventWatch struct {
 func NewEvents(cfg EventsConfig) *Events {
 	return &Events{
 		cfg: cfg, open: map[string]*eventWatch{},
-		backlog: newBacklog(backlogConfig{limit: eventsWaiting, kept: eventsKept, interval: eventInterval, tooOld: eventTooOld, dropped: cfg.Dropped}),
+		backlog: newBacklog(backlogConfig{limit: eventsWaiting, kept: eventsKept, stays: eventsStay, interval: eventInterval, tooOld: eventTooOld, dropped: cfg.Dropped}),
 		limiter: flowcontrol.NewTokenBucketRateLimiter(eventsPerSec, eventsBurst),
 	}
 }
@@ -225,7 +226,7 @@ func (e *Events) listHome(ctx context.Context, local string, o metav1.ListOption
 			return err
 		}
 		for i := range list.Items {
-			e.backlog.seed(&list.Items[i])
+			e.backlog.seed(&list.Items[i], time.Now())
 		}
 		if o.Continue = list.Continue; o.Continue == "" {
 			return nil

@@ -383,7 +383,9 @@ func TestEventsOfAProviderThatWasAway(t *testing.T) {
 		require.NoError(t, s.provider.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("events"), "shop-rome", "e"))
 		relist()
 		s.require(t)
-		require.Len(t, s.events.backlog.entries, 1, "nothing is kept of what the provider has no more")
+		time.Sleep(eventsStay)
+		require.NoError(t, passage{s.events, "shop"}.Update(lagging))
+		require.Len(t, s.events.backlog.entries, 1, "nothing is kept of what neither side has any more")
 	})
 }
 
