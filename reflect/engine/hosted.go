@@ -47,7 +47,7 @@ func (h *hosted) has(ref *corev1.ObjectReference) bool {
 }
 
 // run watches until ctx ends; changed is called with the namespace of a pod that has come
-// or gone. It returns when everything has been seen once.
+// or gone, or of which another has the name now. It returns when everything has been seen once.
 func (h *hosted) run(ctx context.Context, changed func(namespace string)) error {
 	tell := func(obj any) {
 		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -57,7 +57,16 @@ func (h *hosted) run(ctx context.Context, changed func(namespace string)) error 
 			changed(pod.Namespace)
 		}
 	}
-	reg, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, DeleteFunc: tell})
+	reg, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: tell, DeleteFunc: tell,
+		UpdateFunc: func(before, after any) {
+			// After a gap in the watch it may be another pod of the same name.
+			b, ok := before.(*corev1.Pod)
+			if a, is := after.(*corev1.Pod); ok && is && b.UID != a.UID {
+				tell(after)
+			}
+		},
+	})
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,25 @@ func TestHosted(t *testing.T) {
 	} {
 		require.False(t, h.has(other), name)
 	}
+	// What came in between was missed: the watch broke.
+	successor := pod.DeepCopy()
+	successor.UID = "u2"
+	_, err = home.CoreV1().Pods("shop").Update(t.Context(), successor, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	select {
+	case namespace := <-changed:
+		require.Equal(t, "shop", namespace)
+	case <-time.After(5 * time.Second):
+		require.Fail(t, "not told of another pod of the same name")
+	}
+	require.False(t, h.has(ref))
+	ref.UID = "u2"
+	require.True(t, h.has(ref))
+	successor.Labels["tier"] = "web"
+	_, err = home.CoreV1().Pods("shop").Update(t.Context(), successor, metav1.UpdateOptions{})
+	require.NoError(t, err)
 	require.NoError(t, home.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	require.Equal(t, "shop", <-changed)
 	require.False(t, h.has(ref))
+	require.Empty(t, changed, "nothing is told of a pod that stays")
 }
