@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -60,10 +61,11 @@ type Config struct {
 type Loop struct {
 	cfg Config
 
-	mu      sync.Mutex
-	running bool
-	// queue has goroutines of its own: it is made when it is needed, and ends with Run.
-	queue  workqueue.TypedRateLimitingInterface[Key]
+	mu sync.Mutex
+	// queue has goroutines of its own: there is one while Run runs.
+	queue workqueue.TypedRateLimitingInterface[Key]
+	// early has what was added while there was none.
+	early  sets.Set[Key]
 	synced []cache.InformerSynced
 	stores []cache.Store
 	keysOf []func(any) []Key
@@ -79,7 +81,7 @@ const (
 
 // New returns a Loop. It starts nothing.
 func New(cfg Config) *Loop {
-	return &Loop{cfg: cfg}
+	return &Loop{cfg: cfg, early: sets.New[Key]()}
 }
 
 func newQueue(name string) workqueue.TypedRateLimitingInterface[Key] {
@@ -149,44 +151,60 @@ func Self(obj any) []Key {
 // Constant is a keys function for loops that treat the world as one unit.
 func Constant(key Key) func(any) []Key { return func(any) []Key { return []Key{key} } }
 
-// Add enqueues key.
+// Add enqueues key. While the loop does not run the key is kept until Run begins.
 func (l *Loop) Add(key Key) {
+	if queue := l.queueOrKeep(key); queue != nil {
+		l.put(queue, key)
+	}
+}
+
+// Wake is Add for event handlers: it does nothing while the loop does not run, so that a
+// standby keeps nothing. Run looks at what is watched when it begins.
+func (l *Loop) Wake(key Key) {
+	if queue := l.current(); queue != nil {
+		l.put(queue, key)
+	}
+}
+
+// AddAfter enqueues key once d has passed. Like Wake it does nothing while the loop does
+// not run.
+func (l *Loop) AddAfter(key Key, d time.Duration) {
+	if queue := l.current(); queue != nil {
+		queue.AddAfter(key, d)
+	}
+}
+
+// Len is the number of keys that wait.
+func (l *Loop) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.queue == nil {
+		return len(l.early)
+	}
+	return l.queue.Len()
+}
+
+func (l *Loop) put(queue workqueue.TypedRateLimitingInterface[Key], key Key) {
 	// Before a worker can have it: what is told of a key after its sync would wait for ever.
 	if l.cfg.Observer != nil {
 		l.cfg.Observer.Queued(l.cfg.Name, key)
 	}
-	l.current().Add(key)
+	queue.Add(key)
 }
 
-// Wake is Add for event handlers: it does nothing while the loop does not run, so that a
-// standby keeps no queue. Run looks at what is watched when it begins.
-func (l *Loop) Wake(key Key) {
-	if l.isRunning() {
-		l.Add(key)
-	}
-}
-
-// AddAfter enqueues key once d has passed.
-func (l *Loop) AddAfter(key Key, d time.Duration) { l.current().AddAfter(key, d) }
-
-// Len is the number of keys that wait.
-func (l *Loop) Len() int { return l.current().Len() }
-
-func (l *Loop) isRunning() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.running
-}
-
+// current returns nil while the loop does not run.
 func (l *Loop) current() workqueue.TypedRateLimitingInterface[Key] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.made()
+	return l.queue
 }
 
-func (l *Loop) made() workqueue.TypedRateLimitingInterface[Key] {
+// queueOrKeep returns the queue, or nil and keeps the key.
+func (l *Loop) queueOrKeep(key Key) workqueue.TypedRateLimitingInterface[Key] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.queue == nil {
-		l.queue = newQueue(l.cfg.Name)
+		l.early.Insert(key)
 	}
 	return l.queue
 }
@@ -194,8 +212,11 @@ func (l *Loop) made() workqueue.TypedRateLimitingInterface[Key] {
 // Run waits for the caches, enqueues every object that is watched, works until ctx is
 // done, and returns when every worker has returned. It may be called again then.
 func (l *Loop) Run(ctx context.Context, workers int) error {
-	queue := l.begin()
+	queue, early := l.begin()
 	defer l.end()
+	for key := range early {
+		l.put(queue, key)
+	}
 	if !cache.WaitForCacheSync(ctx.Done(), l.hasSynced()...) {
 		return nil
 	}
@@ -220,19 +241,19 @@ func (l *Loop) hasSynced() []cache.InformerSynced {
 }
 
 // begin makes the handlers enqueue from now on: nothing that comes after the stores
-// are read is missed.
-func (l *Loop) begin() workqueue.TypedRateLimitingInterface[Key] {
+// are read is missed. It returns what was kept, too.
+func (l *Loop) begin() (queue workqueue.TypedRateLimitingInterface[Key], early sets.Set[Key]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.running = true
-	return l.made()
+	l.queue = newQueue(l.cfg.Name)
+	early, l.early = l.early, sets.New[Key]()
+	return l.queue, early
 }
 
 // end forgets the queue that Run has shut down.
 func (l *Loop) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.running = false
 	l.queue.ShutDown()
 	l.queue = nil
 }

@@ -79,7 +79,6 @@ func TestRetryPolicy(t *testing.T) {
 				time.Sleep(time.Minute) // the bubble's clock
 				cancel()
 				require.NoError(t, <-done)
-				l.current().ShutDown()
 				require.Equal(t, 2, s.count(Key{Name: "a"}))
 				require.GreaterOrEqual(t, second, tc.min)
 				require.LessOrEqual(t, second, tc.max)
@@ -105,7 +104,6 @@ func TestRunWaitsForItsWorkers(t *testing.T) {
 		<-started
 		cancel()
 		require.NoError(t, <-done)
-		l.current().ShutDown()
 		require.True(t, finished, "Run returned while a worker was at work")
 	})
 }
@@ -231,4 +229,38 @@ func TestTheObserverKnowsOfAKeyBeforeAWorkerDoes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What comes while a loop does not run is kept without a queue, which has goroutines: the
+// bubble ends with none left.
+func TestKeysOfALoopThatDoesNotRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := newScript(func(context.Context, Key, int) error { return nil })
+		early, late, between := Key{Name: "early"}, Key{Name: "late"}, Key{Name: "between"}
+		run := func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- l.Run(ctx, 1) }()
+			synctest.Wait()
+			require.Zero(t, l.Len())
+			cancel()
+			require.NoError(t, <-done)
+		}
+		l.Add(early)
+		l.Add(early)
+		l.AddAfter(late, time.Second)
+		require.Equal(t, 1, l.Len())
+		synctest.Wait()
+		run()
+		require.Equal(t, 1, s.count(early))
+		l.Add(between)
+		l.Wake(late)
+		require.Equal(t, 1, l.Len())
+		run()
+		require.Equal(t, 1, s.count(early), "once")
+		require.Equal(t, 1, s.count(between))
+		require.Zero(t, s.count(late))
+		l.Add(late)
+		l.AddAfter(late, time.Second)
+	})
 }
