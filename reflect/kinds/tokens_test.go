@@ -385,6 +385,31 @@ func TestSpoilingTokensCostsLittle(t *testing.T) {
 	})
 }
 
+// What is known of the tokens of a namespace goes with it.
+func TestTokensOfAClosedNamespaceAreForgotten(t *testing.T) {
+	inTokenSite(t, func(s *tokenSite) {
+		s.add(s.home.Tracker(), cashier("a"))
+		s.run()
+		s.settle(time.Second)
+		s.requireToken(s.tokenName(cashier("a")), "token-1")
+		known := func() (tries, unused int) {
+			s.pods.tokens.mu.Lock()
+			defer s.pods.tokens.mu.Unlock()
+			return len(s.pods.tokens.tries), len(s.pods.tokens.unused)
+		}
+		require.NoError(t, s.remoteLiqod.Tracker().Delete(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowpods"), "shop-rome", "a"))
+		require.NoError(t, s.home.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "shop", "a"))
+		s.settle(time.Second)
+		tries, unused := known()
+		require.Equal(t, []int{1, 1}, []int{tries, unused})
+		s.editMap(t, func(m *offloadingv1beta1.NamespaceMap) { delete(m.Spec.DesiredMapping, "shop") })
+		s.settle(time.Second)
+		require.Nil(t, s.pods.tokens.space("shop"))
+		tries, unused = known()
+		require.Equal(t, []int{0, 0}, []int{tries, unused})
+	})
+}
+
 func TestTokenOfAnAccountThatIsMadeAgain(t *testing.T) {
 	inTokenSite(t, func(s *tokenSite) {
 		s.add(s.home.Tracker(), cashier("a"))

@@ -2,7 +2,9 @@ package kinds
 
 import (
 	"context"
+	"maps"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -39,9 +41,18 @@ func (t *tokens) set(ctx context.Context, want map[string]string) {
 	t.mu.Unlock()
 	for _, c := range closing {
 		c.stop()
-		t.bindings.ForgetNamespace(c.local)
-		t.secrets.ForgetNamespace(c.remote)
+		t.forgetNamespace(c)
 	}
+}
+
+// forgetNamespace drops what is known of the tokens of a namespace that has been closed.
+func (t *tokens) forgetNamespace(s *tokenSpace) {
+	t.bindings.ForgetNamespace(s.local)
+	t.secrets.ForgetNamespace(s.remote)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.tries, func(key loop.Key, _ try) bool { return key.Namespace == s.local })
+	maps.DeleteFunc(t.unused, func(key loop.Key, _ time.Time) bool { return key.Namespace == s.local })
 }
 
 func (t *tokens) space(namespace string) *tokenSpace {
