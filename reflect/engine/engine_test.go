@@ -179,6 +179,38 @@ func TestRestoredConsumerKeepsWhatItForgot(t *testing.T) {
 	r.requireWrites(t, "patch configmaps shop-rome/forgotten")
 }
 
+// What a restored consumer has shown to be deleted is no lack of memory, also where the
+// provider is away just then.
+func TestRestoredConsumerDeletes(t *testing.T) {
+	for name, prepare := range map[string]func(*rig){
+		"at once": func(*rig) {},
+		"the provider is away": func(r *rig) {
+			var once sync.Once
+			r.remote.PrependReactor("delete", "configmaps", func(clienttesting.Action) (handled bool, _ runtime.Object, err error) {
+				once.Do(func() { handled, err = true, apierrors.NewInternalError(fmt.Errorf("away")) })
+				return handled, nil, err
+			})
+		},
+		"the gate is closed": func(r *rig) { r.closed.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig()
+			r.lost = time.Now()
+			r.carry(t)
+			r.idle(t, "shop")
+			prepare(r)
+			r.deleteHome(t, "app")
+			if r.closed.Load() {
+				r.silent(t, "the gate is closed")
+				r.closed.Store(false)
+				r.engine.Resync()
+			}
+			eventually(t, func() bool { return r.there(t, "app") == nil }, "the deletion was shown")
+		})
+	}
+}
+
 // A home cache that is behind must not have anything deleted.
 func TestStaleHomeCache(t *testing.T) {
 	r := newRig()

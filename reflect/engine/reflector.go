@@ -230,7 +230,6 @@ type view[L, R Object] struct {
 }
 
 func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
-	left := r.hasLeft(key) // before the cache is read, which knew of it first
 	st := r.storesOf(key.Namespace)
 	if st == nil || !st.synced() {
 		return nil // looked at as soon as it is
@@ -242,6 +241,7 @@ func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
 	if !ok {
 		return nil // the VirtualNodes are going, and say no longer what may be carried
 	}
+	left := r.hasLeft(key) // before the cache is read, which knew of it first
 	v := view[L, R]{key: key, scope: scope, local: get[L](st.local, key)}
 	var gone L
 	v.left = left && v.local == gone

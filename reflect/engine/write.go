@@ -159,11 +159,15 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 			return loop.After(staleRetry) // the cache is behind
 		}
 	}
-	if live == none && r.engine.lostSince(v.have) {
+	if !v.left && live == none && r.engine.lostSince(v.have) {
 		r.log.Warn("object kept in the provider: it is not known here, but the state of this cluster went back", zap.Stringer("key", v.key))
 		return nil
 	}
-	return r.delete(ctx, v.scope, v.have)
+	err := r.delete(ctx, v.scope, v.have)
+	if err != nil && v.left {
+		r.sawLeave(v.key) // nothing else may tell it from what was forgotten
+	}
+	return err
 }
 
 // excluded reads the object at home, nil if there is none, and reports whether it is not
