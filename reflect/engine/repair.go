@@ -24,13 +24,22 @@ const (
 // only become as wanted by being made anew.
 const anew = types.UID("")
 
-// sent is the last change that an object in the provider was asked for. Whoever undoes it
-// there, an admission webhook or another writer, is not raced.
-type sent struct {
+// change is what an object in the provider is asked for.
+type change struct {
 	object types.UID // or anew
-	change [sha256.Size]byte
-	at     time.Time
-	delay  time.Duration // until the same change may be sent again
+	// want identifies what is wanted: who undoes now this of it and now that is no less to
+	// be spaced.
+	want [sha256.Size]byte
+	// patch identifies what of it differs, where not the whole is sent.
+	patch [sha256.Size]byte
+}
+
+// sent is the last change that was asked for. Whoever undoes it in the provider, an
+// admission webhook or another writer, is not raced.
+type sent struct {
+	change
+	at    time.Time
+	delay time.Duration // until the same is asked for again
 	// answer is the version of the object that the API server made of the change, or the UID
 	// of one made anew that it made such that another would be no better. If the same is
 	// still to be changed there, it drops what it does not know, or admission rewrites it.
@@ -39,20 +48,21 @@ type sent struct {
 
 // due returns how long to wait before a change of an object, as it is in a version, is
 // sent. It is false for one that was sent, and of which the API server made this version.
-func (s sent) due(object types.UID, version string, change [sha256.Size]byte, now time.Time) (wait time.Duration, ok bool) {
-	if s.object != object || s.change != change {
+func (s sent) due(c change, version string, now time.Time) (wait time.Duration, ok bool) {
+	switch {
+	case s.object != c.object || s.want != c.want:
 		return 0, true
-	}
-	if s.answer != "" && s.answer == version {
+	case s.patch == c.patch && s.answer != "" && s.answer == version:
 		return 0, false
+	default:
+		return max(0, s.at.Add(s.delay).Sub(now)), true
 	}
-	return max(0, s.at.Add(s.delay).Sub(now)), true
 }
 
 // again returns what is remembered once the change was sent.
-func (s sent) again(object types.UID, change [sha256.Size]byte, now time.Time) sent {
-	next := sent{object: object, change: change, at: now}
-	if s.object == object && s.change == change && now.Sub(s.at) <= 2*lastRepair {
+func (s sent) again(c change, now time.Time) sent {
+	next := sent{change: c, at: now}
+	if s.object == c.object && s.want == c.want && now.Sub(s.at) <= 2*lastRepair {
 		next.delay = min(max(2*s.delay, firstRepair), lastRepair)
 	}
 	return next
@@ -60,12 +70,12 @@ func (s sent) again(object types.UID, change [sha256.Size]byte, now time.Time) s
 
 // remake deletes an object that can only become as wanted by being made anew.
 func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) error {
-	change, err := wholeOf(w.want)
+	c, err := changeOf(anew, w.want, nil)
 	if err != nil {
 		return err
 	}
 	last, now := r.sentTo(v.key), r.engine.cfg.Clock.Now()
-	wait, ok := last.due(anew, string(v.have.GetUID()), change, now)
+	wait, ok := last.due(c, string(v.have.GetUID()), now)
 	switch {
 	case !ok:
 		return nil
@@ -76,7 +86,7 @@ func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) er
 	if err := r.delete(ctx, v.scope, v.have); err != nil {
 		return err
 	}
-	r.remember(v.key, last.again(anew, change, now))
+	r.remember(v.key, last.again(c, now))
 	return nil
 }
 
@@ -86,26 +96,26 @@ func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], written R) error {
 	if r.Replaces == nil || !r.Replaces(written, w.want) {
 		return nil
 	}
-	change, err := wholeOf(w.want)
+	c, err := changeOf(anew, w.want, nil)
 	if err != nil {
 		return err
 	}
 	next := r.sentTo(v.key)
-	if next.object != anew || next.change != change {
-		next = sent{change: change}
+	if next.change != c {
+		next = sent{change: c}
 	}
 	next.answer = string(written.GetUID())
 	r.remember(v.key, next)
 	return nil
 }
 
-// wholeOf identifies the change that makes an object as wanted without a patch.
-func wholeOf(want any) ([sha256.Size]byte, error) {
+// changeOf identifies the change that makes an object as wanted, by a patch if there is one.
+func changeOf(object types.UID, want any, patch []byte) (change, error) {
 	body, err := json.Marshal(want)
 	if err != nil {
-		return [sha256.Size]byte{}, fmt.Errorf("encoding the object as wanted: %w", err)
+		return change{}, fmt.Errorf("encoding the object as wanted: %w", err)
 	}
-	return sha256.Sum256(body), nil
+	return change{object, sha256.Sum256(body), sha256.Sum256(patch)}, nil
 }
 
 func (r *kindLoop[L, R]) sentTo(key loop.Key) sent {

@@ -3,40 +3,50 @@ package engine
 import (
 	"crypto/sha256"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 )
 
 func TestSameChangeIsSpaced(t *testing.T) {
 	t.Parallel()
-	change, now := sha256.Sum256([]byte("a")), time.Unix(1e9, 0)
+	hash := func(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
+	c, now := change{"u", hash("a"), hash("p")}, time.Unix(1e9, 0)
 	var s sent
 	for _, seconds := range []int{0, 0, 1, 2, 4, 8, 16, 32, 60, 60} {
-		wait, ok := s.due("u", "1", change, now)
+		wait, ok := s.due(c, "1", now)
 		require.True(t, ok)
 		require.Equal(t, time.Duration(seconds)*time.Second, wait)
 		now = now.Add(wait)
-		s = s.again("u", change, now)
+		s = s.again(c, now)
 	}
 	for name, wait := range map[string]func() (time.Duration, bool){
-		"another change": func() (time.Duration, bool) { return s.due("u", "1", sha256.Sum256([]byte("b")), now) },
-		"another object": func() (time.Duration, bool) { return s.due("v", "1", change, now) },
-		"long after":     func() (time.Duration, bool) { return s.due("u", "1", change, now.Add(lastRepair)) },
+		"another wish":   func() (time.Duration, bool) { return s.due(change{"u", hash("b"), hash("p")}, "1", now) },
+		"another object": func() (time.Duration, bool) { return s.due(change{"v", hash("a"), hash("p")}, "1", now) },
+		"long after":     func() (time.Duration, bool) { return s.due(c, "1", now.Add(lastRepair)) },
 	} {
 		d, ok := wait()
 		require.True(t, ok, name)
 		require.Zero(t, d, name)
 	}
-	require.Zero(t, s.again("u", change, now.Add(time.Hour)).delay, "peace for long begins anew")
+	another := change{"u", hash("a"), hash("q")}
+	wait, ok := s.due(another, "1", now)
+	require.True(t, ok)
+	require.Equal(t, lastRepair, wait, "of the same wish something else was undone")
+	require.Zero(t, s.again(c, now.Add(time.Hour)).delay, "peace for long begins anew")
 	s.answer = "7"
-	_, ok := s.due("u", "7", change, now)
+	_, ok = s.due(c, "7", now)
 	require.False(t, ok, "accepted as it is")
-	_, ok = s.due("u", "8", change, now)
+	_, ok = s.due(another, "7", now)
+	require.True(t, ok, "something else is to be changed in the answer")
+	_, ok = s.due(c, "8", now)
 	require.True(t, ok, "somebody has written since")
 }
 
@@ -67,22 +77,72 @@ func TestAdmissionIsNotFought(t *testing.T) {
 	}
 }
 
-// A controller of the provider that puts back what we take away is not raced.
+// A controller of the provider that puts back what we take away is not raced, nor are two
+// of them.
 func TestForeignWriterIsNotRaced(t *testing.T) {
+	for name, keys := range map[string][]string{"one field": {"ca"}, "two in turn": {"ca", "proxy"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig()
+			r.carry(t)
+			r.idle(t, "shop")
+			next := 0
+			inject := func() int {
+				have := r.there(t, "app").DeepCopy()
+				if len(have.Data) == 1 {
+					have.Data[keys[next%len(keys)]], have.ResourceVersion = "bundle", fmt.Sprint(r.serial.Add(1))
+					require.NoError(t, r.remote.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), have, "shop-rome", metav1.UpdateOptions{}))
+					next++
+				}
+				return len(writesOf(r.remote))
+			}
+			eventually(t, func() bool { return inject() >= 2 }, "it is put right twice at once")
+			require.Never(t, func() bool { return inject() > 2 }, firstRepair/2, time.Millisecond, "and then later")
+			eventually(t, func() bool { return inject() > 2 }, "but it is")
+		})
+	}
+}
+
+// A change at home that goes back and forth is as many changes.
+func TestChangesAtHomeAreNotSpaced(t *testing.T) {
+	for name, whole := range map[string]bool{"patches": false, "whole objects": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig()
+			r.whole = whole
+			r.carry(t)
+			r.idle(t, "shop")
+			begin := time.Now()
+			for i := range 10 {
+				value := fmt.Sprint(i % 2)
+				r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = value }))
+				eventually(t, func() bool { return r.there(t, "app").Data["a"] == value }, "sent")
+			}
+			require.Less(t, time.Since(begin), 5*firstRepair)
+		})
+	}
+}
+
+// Of an object that somebody has changed meanwhile, what was asked for comes back with
+// what is still to be put right.
+func TestForeignChangeBesideOurs(t *testing.T) {
 	r := newRig()
 	r.carry(t)
 	r.idle(t, "shop")
-	inject := func() int {
-		have := r.there(t, "app").DeepCopy()
-		if _, there := have.Data["ca"]; !there {
-			have.Data["ca"], have.ResourceVersion = "bundle", fmt.Sprint(r.serial.Add(1))
-			require.NoError(t, r.remote.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), have, "shop-rome", metav1.UpdateOptions{}))
-		}
-		return len(writesOf(r.remote))
-	}
-	eventually(t, func() bool { return inject() >= 2 }, "it is put right twice at once")
-	require.Never(t, func() bool { return inject() > 2 }, firstRepair/2, time.Millisecond, "and then later")
-	eventually(t, func() bool { return inject() > 2 }, "but it is")
+	var once sync.Once
+	r.remote.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (handled bool, _ runtime.Object, err error) {
+		once.Do(func() {
+			have := r.there(t, "app").DeepCopy()
+			have.Data["theirs"] = "1"
+			err = r.remote.Tracker().Update(a.GetResource(), have, "shop-rome")
+		})
+		return err != nil, nil, err
+	})
+	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
+	eventually(t, func() bool {
+		have := r.there(t, "app").Data
+		return have["a"] == "2" && len(have) == 1
+	}, "both are put right")
 }
 
 // Where admission makes every ConfigMap immutable, none is made anew but for a change.

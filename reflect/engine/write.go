@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -80,12 +79,16 @@ func (r *kindLoop[L, R]) taken(ctx context.Context, v view[L, R], name string) (
 }
 
 func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], merged R) error {
-	patch, change, err := r.change(v, w, merged)
+	patch, err := r.patch(v.have, merged)
+	if err != nil {
+		return err
+	}
+	c, err := changeOf(v.have.GetUID(), w.want, patch)
 	if err != nil {
 		return err
 	}
 	last, now := r.sentTo(v.key), r.engine.cfg.Clock.Now()
-	wait, ok := last.due(v.have.GetUID(), v.have.GetResourceVersion(), change, now)
+	wait, ok := last.due(c, v.have.GetResourceVersion(), now)
 	switch {
 	case !ok:
 		r.tell(v, w.reason, w.message, false)
@@ -97,7 +100,7 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	switch {
 	case err == nil:
 		r.written.Wrote(written)
-		next := last.again(v.have.GetUID(), change, now)
+		next := last.again(c, now)
 		next.answer = written.GetResourceVersion()
 		r.remember(v.key, next)
 		r.tell(v, w.reason, w.message, false)
@@ -109,15 +112,12 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	}
 }
 
-// change returns the patch that makes what there is merged, nil for none and where that is
-// sent as a whole, and what identifies the change.
-func (r *kindLoop[L, R]) change(v view[L, R], w wish[R], merged R) (patch []byte, id [sha256.Size]byte, err error) {
+// patch is what is sent to make have merged: nil for nothing, and where it is sent as a whole.
+func (r *kindLoop[L, R]) patch(have, merged R) ([]byte, error) {
 	if r.Whole {
-		id, err = wholeOf(w.want)
-		return nil, id, err
+		return nil, nil
 	}
-	patch, err = mergePatch(v.have, merged)
-	return patch, sha256.Sum256(patch), err
+	return mergePatch(have, merged)
 }
 
 // send makes the object in the provider merged: as a whole on condition that it is still
