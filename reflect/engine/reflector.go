@@ -33,8 +33,8 @@ type kindLoop[L, R Object] struct {
 	stores map[string]*stores // by local namespace
 	// told is what an event has told of an object last.
 	told map[loop.Key]note
-	// sent is the last change of each object in the provider.
-	sent map[loop.Key]sent
+	// sent is the last change of each object in the provider, of each sort.
+	sent map[asked]sent
 	// left has the objects that this cluster has shown to be deleted, until they are
 	// looked at.
 	left map[loop.Key]struct{}
@@ -57,7 +57,7 @@ func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
 	r := &kindLoop[L, R]{
 		Kind: k, engine: e, setting: setting, log: e.cfg.Log.With(zap.String("resource", k.Resource)),
 		written: recent.New[R](e.cfg.Clock), stores: map[string]*stores{}, told: map[loop.Key]note{},
-		sent: map[loop.Key]sent{}, left: map[loop.Key]struct{}{},
+		sent: map[asked]sent{}, left: map[loop.Key]struct{}{},
 	}
 	r.loop = loop.New(loop.Config{Name: LoopName(k.Resource), Sync: r.sync, Log: e.cfg.Log, Observer: e.cfg.Observer})
 	return r
@@ -164,7 +164,7 @@ func (r *kindLoop[L, R]) close(s *space) {
 	delete(r.stores, s.local)
 	ofSpace := func(key loop.Key) bool { return key.Namespace == s.local }
 	maps.DeleteFunc(r.told, func(key loop.Key, _ note) bool { return ofSpace(key) })
-	maps.DeleteFunc(r.sent, func(key loop.Key, _ sent) bool { return ofSpace(key) })
+	maps.DeleteFunc(r.sent, func(a asked, _ sent) bool { return ofSpace(a.key) })
 	maps.DeleteFunc(r.left, func(key loop.Key, _ struct{}) bool { return ofSpace(key) })
 }
 
@@ -291,7 +291,7 @@ func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) err
 		return r.withdraw(ctx, v)
 	case nothing:
 		if v.have == none { // and none is wanted
-			r.forgetSent(v.key)
+			r.forgetSent(v.key, create, update, replace)
 		}
 	}
 	return nil

@@ -20,13 +20,20 @@ const (
 	lastRepair  = time.Minute
 )
 
-// anew stands for the objects of a name that are made one after the other, since each can
-// only become as wanted by being made anew.
-const anew = types.UID("")
+// anyone stands for the objects of a name that are made one after the other, since somebody
+// deletes them, or since each can only become as wanted by being made anew.
+const anyone = types.UID("")
+
+// asked is of what is remembered what was asked for last: to create, to update, or to
+// replace the object of a key. One must not hide another: after a replace comes a create.
+type asked struct {
+	key loop.Key
+	do  verb
+}
 
 // change is what an object in the provider is asked for.
 type change struct {
-	object types.UID // or anew
+	object types.UID // or anyone
 	// want identifies what is wanted: who undoes now this of it and now that is no less to
 	// be spaced.
 	want [sha256.Size]byte
@@ -70,11 +77,11 @@ func (s sent) again(c change, now time.Time) sent {
 
 // remake deletes an object that can only become as wanted by being made anew.
 func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) error {
-	c, err := changeOf(anew, w.want, nil)
+	c, err := changeOf(anyone, w.want, nil)
 	if err != nil {
 		return err
 	}
-	last, now := r.sentTo(v.key), r.engine.cfg.Clock.Now()
+	last, now := r.lastSent(v.key, replace), r.engine.cfg.Clock.Now()
 	wait, ok := last.due(c, string(v.have.GetUID()), now)
 	switch {
 	case !ok:
@@ -86,7 +93,8 @@ func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) er
 	if err := r.delete(ctx, v.scope, v.have); err != nil {
 		return err
 	}
-	r.remember(v.key, last.again(c, now))
+	r.remember(v.key, replace, last.again(c, now))
+	r.forgetSent(v.key, create) // the next is made at once
 	return nil
 }
 
@@ -96,16 +104,16 @@ func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], written R) error {
 	if r.Replaces == nil || !r.Replaces(written, w.want) {
 		return nil
 	}
-	c, err := changeOf(anew, w.want, nil)
+	c, err := changeOf(anyone, w.want, nil)
 	if err != nil {
 		return err
 	}
-	next := r.sentTo(v.key)
+	next := r.lastSent(v.key, replace)
 	if next.change != c {
 		next = sent{change: c}
 	}
 	next.answer = string(written.GetUID())
-	r.remember(v.key, next)
+	r.remember(v.key, replace, next)
 	return nil
 }
 
@@ -118,20 +126,22 @@ func changeOf(object types.UID, want any, patch []byte) (change, error) {
 	return change{object, sha256.Sum256(body), sha256.Sum256(patch)}, nil
 }
 
-func (r *kindLoop[L, R]) sentTo(key loop.Key) sent {
+func (r *kindLoop[L, R]) lastSent(key loop.Key, do verb) sent {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.sent[key]
+	return r.sent[asked{key, do}]
 }
 
-func (r *kindLoop[L, R]) remember(key loop.Key, s sent) {
+func (r *kindLoop[L, R]) remember(key loop.Key, do verb, s sent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sent[key] = s
+	r.sent[asked{key, do}] = s
 }
 
-func (r *kindLoop[L, R]) forgetSent(key loop.Key) {
+func (r *kindLoop[L, R]) forgetSent(key loop.Key, verbs ...verb) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.sent, key)
+	for _, do := range verbs {
+		delete(r.sent, asked{key, do})
+	}
 }

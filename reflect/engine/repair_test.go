@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 func TestSameChangeIsSpaced(t *testing.T) {
@@ -145,6 +147,50 @@ func TestForeignChangeBesideOurs(t *testing.T) {
 	}, "both are put right")
 }
 
+// A controller of the provider that deletes what we make is not raced.
+func TestForeignDeletionIsNotRaced(t *testing.T) {
+	r := newRig()
+	r.offload(t, "shop")
+	r.createHome(t, local("app"))
+	r.start(t)
+	prune := func() int {
+		_ = r.remote.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("configmaps"), "shop-rome", "app") // or there is none
+		return len(writesOf(r.remote))
+	}
+	eventually(t, func() bool { return prune() >= 2 }, "it is made twice at once")
+	require.Never(t, func() bool { return prune() > 2 }, firstRepair/2, time.Millisecond, "and then later")
+	eventually(t, func() bool { return prune() > 2 }, "but it is")
+	require.Never(t, func() bool { return prune() > 3 }, firstRepair, time.Millisecond, "and later again")
+
+	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
+	require.Eventually(t, func() bool { return len(writesOf(r.remote)) > 3 }, firstRepair/2, time.Millisecond, "a change is sent at once")
+}
+
+// What is wanted again after it was not is made at once.
+func TestWantedAgainIsMadeAtOnce(t *testing.T) {
+	for name, forget := range map[string]func(*testing.T, *rig){
+		"deleted at home": func(t *testing.T, r *rig) { r.deleteHome(t, "app") },
+		"excluded": func(t *testing.T, r *rig) {
+			r.updateHome(t, local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig()
+			r.carry(t)
+			begin := time.Now()
+			for range 5 {
+				forget(t, r)
+				eventually(t, func() bool { return r.there(t, "app") == nil }, "withdrawn")
+				_ = r.home.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("configmaps"), "shop", "app") // or it is gone
+				r.createHome(t, local("app"))
+				eventually(t, func() bool { return r.there(t, "app") != nil }, "made again")
+			}
+			require.Less(t, time.Since(begin), 5*firstRepair)
+		})
+	}
+}
+
 // Where admission makes every ConfigMap immutable, none is made anew but for a change.
 func TestImmutableByAdmissionIsLeft(t *testing.T) {
 	r := newRig()
@@ -175,4 +221,5 @@ func TestMakingImmutableIsNotRaced(t *testing.T) {
 	eventually(t, func() bool { return freeze() >= 4 }, "it is made anew twice at once")
 	require.Never(t, func() bool { return freeze() > 4 }, firstRepair/2, time.Millisecond, "and then later")
 	eventually(t, func() bool { return freeze() > 4 }, "but it is")
+	require.Eventually(t, func() bool { return r.there(t, "app") != nil }, firstRepair/2, time.Millisecond, "and never missing for long")
 }

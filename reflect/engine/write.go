@@ -37,6 +37,14 @@ func (r *kindLoop[L, R]) writer(s Scope) Writer[R] {
 }
 
 func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) error {
+	c, err := changeOf(anyone, w.want, nil)
+	if err != nil {
+		return err
+	}
+	last, now := r.lastSent(v.key, create), r.engine.cfg.Clock.Now()
+	if wait, _ := last.due(c, "", now); wait > 0 {
+		return loop.After(wait)
+	}
 	if r.blocked(v.key) {
 		// Reading costs the provider less than a create that fails.
 		if done, err := r.taken(ctx, v, w.want.GetName()); done {
@@ -47,6 +55,7 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 	switch {
 	case err == nil:
 		r.written.Wrote(written)
+		r.remember(v.key, create, last.again(c, now))
 		r.tell(v, w.reason, w.message, false)
 		return r.made(v, w, written)
 	case apierrors.IsAlreadyExists(err):
@@ -87,7 +96,7 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	if err != nil {
 		return err
 	}
-	last, now := r.sentTo(v.key), r.engine.cfg.Clock.Now()
+	last, now := r.lastSent(v.key, update), r.engine.cfg.Clock.Now()
 	wait, ok := last.due(c, v.have.GetResourceVersion(), now)
 	switch {
 	case !ok:
@@ -102,7 +111,7 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 		r.written.Wrote(written)
 		next := last.again(c, now)
 		next.answer = written.GetResourceVersion()
-		r.remember(v.key, next)
+		r.remember(v.key, update, next)
 		r.tell(v, w.reason, w.message, false)
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
@@ -164,7 +173,10 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 		return nil
 	}
 	err := r.delete(ctx, v.scope, v.have)
-	if err != nil && v.left {
+	switch {
+	case err == nil:
+		r.forgetSent(v.key, create, update, replace) // it may be wanted again before it is gone
+	case v.left:
 		r.sawLeave(v.key) // nothing else may tell it from what was forgotten
 	}
 	return err
