@@ -195,7 +195,7 @@ func TestWantedAgainIsMadeAtOnce(t *testing.T) {
 func TestImmutableByAdmissionIsLeft(t *testing.T) {
 	r := newRig()
 	r.admit = func(next *corev1.ConfigMap) { next.Immutable = ptr.To(true) }
-	r.carry(t)
+	stop := r.carry(t)
 	r.idle(t, "shop")
 	r.silent(t, "it is as the provider wants it")
 	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"], cm.ResourceVersion = "2", "2" }))
@@ -203,9 +203,30 @@ func TestImmutableByAdmissionIsLeft(t *testing.T) {
 	require.Equal(t, "2", r.there(t, "app").Data["a"])
 	r.idle(t, "shop")
 	r.silent(t, "and it is again")
+	stop()
+	r.start(t)
+	r.idle(t, "shop")
+	r.silent(t, "who starts anew leaves it, too")
+	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"], cm.Labels["app"] = "2", "shop" }))
+	r.requireWrites(t, "patch configmaps shop-rome/app")
+	require.Equal(t, "shop", r.there(t, "app").Labels["app"])
 }
 
-// Somebody in the provider who makes it immutable each time is not raced.
+// Where admission gives every ConfigMap another content, and makes it immutable, none is
+// made anew but for a change.
+func TestImmutableContentByAdmissionIsLeft(t *testing.T) {
+	r := newRig()
+	r.admit = func(next *corev1.ConfigMap) { next.Immutable, next.Data["ca"] = ptr.To(true), "bundle" }
+	r.carry(t)
+	r.idle(t, "shop")
+	r.silent(t, "it is as the provider wants it")
+	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
+	r.requireWrites(t, "delete configmaps shop-rome/app", "create configmaps shop-rome/app")
+	r.idle(t, "shop")
+	r.silent(t, "and it is again")
+}
+
+// Somebody in the provider who changes it each time, and makes it immutable, is not raced.
 func TestMakingImmutableIsNotRaced(t *testing.T) {
 	r := newRig()
 	r.carry(t)
@@ -213,7 +234,7 @@ func TestMakingImmutableIsNotRaced(t *testing.T) {
 	freeze := func() int {
 		if have := r.there(t, "app"); have != nil && have.Immutable == nil {
 			have = have.DeepCopy()
-			have.Immutable, have.ResourceVersion = ptr.To(true), fmt.Sprint(r.serial.Add(1))
+			have.Data["a"], have.Immutable, have.ResourceVersion = "theirs", ptr.To(true), fmt.Sprint(r.serial.Add(1))
 			_ = r.remote.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), have, "shop-rome", metav1.UpdateOptions{}) // or it is gone
 		}
 		return len(writesOf(r.remote)) // two each time

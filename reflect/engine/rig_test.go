@@ -187,12 +187,13 @@ func (r *rig) start(t *testing.T) (stop func()) {
 }
 
 // carry starts the engine, and returns when it has carried a first object.
-func (r *rig) carry(t *testing.T) {
+func (r *rig) carry(t *testing.T) (stop func()) {
 	t.Helper()
 	r.offload(t, "shop")
 	r.createHome(t, local("app"))
-	r.start(t)
+	stop = r.start(t)
 	r.requireWrites(t, "create configmaps shop-rome/app")
+	return stop
 }
 
 func eventually(t *testing.T, cond func() bool, what string) {

@@ -58,15 +58,22 @@ func MergeConfigMap(have, want *corev1.ConfigMap) *corev1.ConfigMap {
 	out := *have
 	out.ObjectMeta = *have.ObjectMeta.DeepCopy()
 	mergeMeta(&out.ObjectMeta, &want.ObjectMeta)
-	out.Data, out.BinaryData, out.Immutable = want.Data, mergeData(have.BinaryData, want.BinaryData), want.Immutable
+	out.Data, out.BinaryData = want.Data, mergeData(have.BinaryData, want.BinaryData)
+	out.Immutable = mergeImmutable(have.Immutable, want.Immutable)
 	return &out
 }
 
 // ReplacesConfigMap tells whether have must be deleted and created anew to become as
-// wanted, since it is immutable.
+// wanted, since it is immutable, and its content differs.
 func ReplacesConfigMap(have, want *corev1.ConfigMap) bool {
-	return isTrue(have.Immutable) && !(isTrue(want.Immutable) && maps.Equal(have.Data, want.Data) &&
-		maps.EqualFunc(have.BinaryData, want.BinaryData, bytes.Equal))
+	return value(have.Immutable) && !(maps.Equal(have.Data, want.Data) && maps.EqualFunc(have.BinaryData, want.BinaryData, bytes.Equal))
 }
 
-func isTrue(b *bool) bool { return b != nil && *b }
+// mergeImmutable returns what is wanted, but that what is immutable stays so: admission in
+// the provider may have made it, and would again.
+func mergeImmutable(have, want *bool) *bool {
+	if value(have) {
+		return have
+	}
+	return want
+}

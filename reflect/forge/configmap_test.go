@@ -14,7 +14,7 @@ import (
 var configMapFields = map[string]rule{
 	"TypeMeta":   {apart, "nobody's"},
 	"ObjectMeta": {apart, "see metaFields"},
-	"Immutable":  {kept, ""},
+	"Immutable":  {defaulted, "nobody makes one mutable again, who does not make it anew"},
 	"Data":       {kept, ""},
 	"BinaryData": {kept, ""},
 }
@@ -94,12 +94,35 @@ func TestReplacesConfigMap(t *testing.T) {
 		"immutable, equal":       {text("a", new(true)), text("a", new(true)), false},
 		"immutable, other text":  {text("a", new(true)), text("b", new(true)), true},
 		"immutable, other bytes": {bytes("a"), bytes("b"), true},
-		"immutable, no longer":   {text("a", new(true)), text("a", nil), true},
+		"immutable there only":   {text("a", new(true)), text("a", nil), false},
+		"and other text":         {text("a", new(true)), text("b", nil), true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, tc.replaces, ReplacesConfigMap(tc.have, tc.want))
+		})
+	}
+}
+
+// Nobody makes an object mutable again, and what is in it is as wanted.
+func TestMergeConfigMapLeavesImmutable(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ have, want, merged *bool }{
+		"mutable":                {nil, nil, nil},
+		"becomes immutable":      {nil, new(true), new(true)},
+		"not said to be mutable": {new(false), nil, nil},
+		"stays immutable":        {new(true), nil, new(true)},
+		"though said to be not":  {new(true), new(false), new(true)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "1"}}, Immutable: tc.want}
+			got := MergeConfigMap(&corev1.ConfigMap{Immutable: tc.have}, want)
+			require.Equal(t, tc.merged, got.Immutable)
+			require.Equal(t, want.Labels, got.Labels, "these can be changed all the same")
+			secret := MergeSecret(&corev1.Secret{Immutable: tc.have}, &corev1.Secret{Immutable: tc.want})
+			require.Equal(t, tc.merged, secret.Immutable)
 		})
 	}
 }

@@ -59,7 +59,7 @@ func MergeSecret(have, want *corev1.Secret) *corev1.Secret {
 	out := *have
 	out.ObjectMeta = *have.ObjectMeta.DeepCopy()
 	mergeMeta(&out.ObjectMeta, &want.ObjectMeta)
-	out.Data, out.Immutable, out.Type = mergeData(have.Data, want.Data), want.Immutable, want.Type
+	out.Data, out.Immutable, out.Type = mergeData(have.Data, want.Data), mergeImmutable(have.Immutable, want.Immutable), want.Type
 	return &out
 }
 
@@ -82,6 +82,5 @@ func mergeData(have, want map[string][]byte) map[string][]byte {
 // ReplacesSecret tells whether have must be deleted and created anew to become as
 // wanted: its type never changes, and its content not when it is immutable.
 func ReplacesSecret(have, want *corev1.Secret) bool {
-	return have.Type != want.Type ||
-		isTrue(have.Immutable) && !(isTrue(want.Immutable) && maps.EqualFunc(have.Data, want.Data, bytes.Equal))
+	return have.Type != want.Type || value(have.Immutable) && !maps.EqualFunc(have.Data, want.Data, bytes.Equal)
 }

@@ -15,7 +15,7 @@ import (
 var secretFields = map[string]rule{
 	"TypeMeta":   {apart, "nobody's"},
 	"ObjectMeta": {apart, "see metaFields"},
-	"Immutable":  {kept, ""},
+	"Immutable":  {defaulted, "nobody makes one mutable again, who does not make it anew"},
 	"Data":       {kept, ""},
 	"StringData": {removed, "only written; the API server has put it into Data"},
 	"Type":       {apart, "kept, but that of tokens of service accounts; cannot be changed"},
@@ -112,7 +112,8 @@ func TestReplacesSecret(t *testing.T) {
 		"becomes immutable":     {of("Opaque", "a", nil), of("Opaque", "b", new(true)), false},
 		"immutable, equal":      {of("Opaque", "a", new(true)), of("Opaque", "a", new(true)), false},
 		"immutable, other data": {of("Opaque", "a", new(true)), of("Opaque", "b", new(true)), true},
-		"immutable, no longer":  {of("Opaque", "a", new(true)), of("Opaque", "a", new(false)), true},
+		"immutable there only":  {of("Opaque", "a", new(true)), of("Opaque", "a", new(false)), false},
+		"and other data":        {of("Opaque", "a", new(true)), of("Opaque", "b", nil), true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
