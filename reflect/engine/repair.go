@@ -51,13 +51,19 @@ type sent struct {
 	// of one made anew that it made such that another would be no better. If the same is
 	// still to be changed there, it drops what it does not know, or admission rewrites it.
 	answer string
+	// left identifies what then stands there instead. It is only looked at when the change
+	// comes again, and left alone whatever else of the object others change.
+	left [sha256.Size]byte
 }
+
+// wished reports whether the same was asked for.
+func (s sent) wished(c change) bool { return s.object == c.object && s.want == c.want }
 
 // due returns how long to wait before a change of an object, as it is in a version, is
 // sent. It is false for one that was sent, and of which the API server made this version.
 func (s sent) due(c change, version string, now time.Time) (wait time.Duration, ok bool) {
 	switch {
-	case s.object != c.object || s.want != c.want:
+	case !s.wished(c):
 		return 0, true
 	case s.patch == c.patch && s.answer != "" && s.answer == version:
 		return 0, false
@@ -69,10 +75,33 @@ func (s sent) due(c change, version string, now time.Time) (wait time.Duration, 
 // again returns what is remembered once the change was sent.
 func (s sent) again(c change, now time.Time) sent {
 	next := sent{change: c, at: now}
-	if s.object == c.object && s.want == c.want && now.Sub(s.at) <= 2*lastRepair {
+	if !s.wished(c) {
+		return next
+	}
+	next.left = s.left
+	if now.Sub(s.at) <= 2*lastRepair {
 		next.delay = min(max(2*s.delay, firstRepair), lastRepair)
 	}
 	return next
+}
+
+// repair returns how long to wait before a change that makes have merged is sent, and false
+// if it is none: what differs is what the API server has made of the same change.
+func (r *kindLoop[L, R]) repair(v view[L, R], merged R, last sent, c change) (wait time.Duration, ok bool, err error) {
+	wait, ok = last.due(c, v.have.GetResourceVersion(), r.engine.cfg.Clock.Now())
+	if !last.wished(c) {
+		return wait, ok, nil
+	}
+	instead, err := mergePatch(merged, v.have)
+	if err != nil {
+		return 0, false, err
+	}
+	left := sha256.Sum256(instead)
+	if !ok && left != last.left {
+		last.left = left
+		r.remember(v.key, update, last)
+	}
+	return wait, ok && left != last.left, nil
 }
 
 // remake deletes an object that can only become as wanted by being made anew.

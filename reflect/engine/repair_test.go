@@ -70,6 +70,14 @@ func TestAdmissionIsNotFought(t *testing.T) {
 			r.requireWrites(t, verb)
 			r.idle(t, "shop")
 			r.silent(t, "it is as the provider wants it")
+			for i := range 3 {
+				r.updateThere(t, func(cm *corev1.ConfigMap) { metav1.SetMetaDataAnnotation(&cm.ObjectMeta, "theirs", fmt.Sprint(i)) })
+				r.silent(t, "whatever others write beside")
+			}
+			r.updateThere(t, func(cm *corev1.ConfigMap) { cm.Data["a"] = "somebody else's" })
+			r.requireWrites(t, verb)
+			r.idle(t, "shop")
+			r.silent(t, "it is as the provider wants it, again")
 			r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["b"], cm.ResourceVersion = "2", "2" }))
 			eventually(t, func() bool {
 				have := r.there(t, "app").Data
@@ -90,10 +98,8 @@ func TestForeignWriterIsNotRaced(t *testing.T) {
 			r.idle(t, "shop")
 			next := 0
 			inject := func() int {
-				have := r.there(t, "app").DeepCopy()
-				if len(have.Data) == 1 {
-					have.Data[keys[next%len(keys)]], have.ResourceVersion = "bundle", fmt.Sprint(r.serial.Add(1))
-					require.NoError(t, r.remote.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), have, "shop-rome", metav1.UpdateOptions{}))
+				if len(r.there(t, "app").Data) == 1 {
+					r.updateThere(t, func(cm *corev1.ConfigMap) { cm.Data[keys[next%len(keys)]] = "bundle" })
 					next++
 				}
 				return len(writesOf(r.remote))

@@ -305,6 +305,15 @@ func (r *rig) there(t *testing.T, name string) *corev1.ConfigMap {
 	return obj.(*corev1.ConfigMap)
 }
 
+// updateThere changes app in the provider, as another writer there.
+func (r *rig) updateThere(t *testing.T, change func(*corev1.ConfigMap)) {
+	t.Helper()
+	next := r.there(t, "app").DeepCopy()
+	change(next)
+	next.ResourceVersion = fmt.Sprint(r.serial.Add(1))
+	require.NoError(t, r.remote.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), next, next.Namespace))
+}
+
 func (r *rig) requireEvent(t *testing.T, says ...string) {
 	t.Helper()
 	select {

@@ -96,9 +96,11 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	if err != nil {
 		return err
 	}
-	last, now := r.lastSent(v.key, update), r.engine.cfg.Clock.Now()
-	wait, ok := last.due(c, v.have.GetResourceVersion(), now)
+	last := r.lastSent(v.key, update)
+	wait, ok, err := r.repair(v, merged, last, c)
 	switch {
+	case err != nil:
+		return err
 	case !ok:
 		r.tell(v, w.reason, w.message, false)
 		return nil
@@ -109,7 +111,7 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	switch {
 	case err == nil:
 		r.written.Wrote(written)
-		next := last.again(c, now)
+		next := last.again(c, r.engine.cfg.Clock.Now())
 		next.answer = written.GetResourceVersion()
 		r.remember(v.key, update, next)
 		r.tell(v, w.reason, w.message, false)
