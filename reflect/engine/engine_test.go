@@ -392,6 +392,43 @@ func TestUnmappedIsLeftToTheProvider(t *testing.T) {
 	eventually(t, func() bool { return r.there(t, "more") != nil && r.there(t, "app") == nil }, "open again")
 }
 
+// A worker that is about a namespace when it is closed leaves nothing behind.
+func TestClosedIsForgotten(t *testing.T) {
+	for name, answer := range map[string]error{
+		"made":    nil,
+		"refused": apierrors.NewForbidden(corev1.Resource("configmaps"), "app", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig()
+			asked, closed := make(chan struct{}), make(chan struct{})
+			r.remote.PrependReactor("create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+				close(asked)
+				<-closed
+				return answer != nil, nil, answer
+			})
+			r.offload(t, "shop")
+			r.createHome(t, local("app"))
+			r.start(t)
+			<-asked
+			k := r.engine.reflectors[0].(*kindLoop[*corev1.ConfigMap, *corev1.ConfigMap])
+			r.offload(t)
+			eventually(t, func() bool { return k.storesOf("shop") == nil }, "closed")
+			close(closed)
+			r.requireWrites(t, "create configmaps shop-rome/app")
+			require.Never(t, func() bool {
+				_, written := k.written.Latest(loop.Key{Namespace: "shop-rome", Name: "app"}, nil, false)
+				k.mu.RLock()
+				defer k.mu.RUnlock()
+				return written || len(k.sent) > 0 || len(k.told) > 0
+			}, 250*time.Millisecond, 10*time.Millisecond, "nothing is remembered")
+			require.Empty(t, r.events.Events)
+			k.sawLeave(loop.Key{Namespace: "shop", Name: "app"})
+			require.Empty(t, k.left)
+		})
+	}
+}
+
 // Nothing is written while the provider is away, or is another cluster.
 func TestGate(t *testing.T) {
 	r := newRig()

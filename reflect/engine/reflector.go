@@ -158,10 +158,10 @@ func changes(changed func(name string, obj any), gone func(obj any, shown bool))
 }
 
 func (r *kindLoop[L, R]) close(s *space) {
-	r.written.ForgetNamespace(s.remote)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.stores, s.local)
+	r.written.ForgetNamespace(s.remote)
 	ofSpace := func(key loop.Key) bool { return key.Namespace == s.local }
 	maps.DeleteFunc(r.told, func(key loop.Key, _ note) bool { return ofSpace(key) })
 	maps.DeleteFunc(r.sent, func(a asked, _ sent) bool { return ofSpace(a.key) })
@@ -171,7 +171,9 @@ func (r *kindLoop[L, R]) close(s *space) {
 func (r *kindLoop[L, R]) sawLeave(key loop.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.left[key] = struct{}{}
+	if r.stores[key.Namespace] != nil {
+		r.left[key] = struct{}{}
+	}
 }
 
 // hasLeft reports, once, whether this cluster has shown the deletion of an object.
@@ -221,10 +223,13 @@ func (r *kindLoop[L, R]) storesOf(namespace string) *stores {
 
 // view is all that is known of one object: nil where there is none.
 type view[L, R Object] struct {
-	key   loop.Key
-	scope Scope
-	local L
-	have  R
+	key loop.Key
+	// stores are those of the namespace. Once it has others, or none, nothing is to be
+	// remembered.
+	stores *stores
+	scope  Scope
+	local  L
+	have   R
 	// left says that this cluster has shown the deletion of the object.
 	left bool
 }
@@ -242,7 +247,7 @@ func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
 		return nil // the VirtualNodes are going, and say no longer what may be carried
 	}
 	left := r.hasLeft(key) // before the cache is read, which knew of it first
-	v := view[L, R]{key: key, scope: scope, local: get[L](st.local, key)}
+	v := view[L, R]{key: key, stores: st, scope: scope, local: get[L](st.local, key)}
 	var gone L
 	v.left = left && v.local == gone
 	there := loop.Key{Namespace: st.space.remote, Name: r.remoteName(key.Name, scope.ObjectOptions)}
@@ -267,6 +272,10 @@ func get[T Object](store cache.Store, key loop.Key) T {
 	}
 	return none // a store's only error is that of another key function
 }
+
+// closed reports whether the namespace was closed since the view was taken. Called with
+// mu held.
+func (r *kindLoop[L, R]) closed(v view[L, R]) bool { return r.stores[v.key.Namespace] != v.stores }
 
 // apply does what plan says.
 func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) error {
@@ -332,6 +341,10 @@ func ours(obj metav1.Object, s Scope) bool {
 func (r *kindLoop[L, R]) tell(v view[L, R], reason, message string, blocked bool) {
 	var none L
 	r.mu.Lock()
+	if r.closed(v) {
+		r.mu.Unlock()
+		return
+	}
 	news := r.told[v.key].text != message
 	if message == "" {
 		delete(r.told, v.key)

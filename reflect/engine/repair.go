@@ -99,7 +99,7 @@ func (r *kindLoop[L, R]) repair(v view[L, R], merged R, last sent, c change) (wa
 	left := sha256.Sum256(instead)
 	if !ok && left != last.left {
 		last.left = left
-		r.remember(v.key, update, last)
+		r.remember(v, update, last)
 	}
 	return wait, ok && left != last.left, nil
 }
@@ -122,7 +122,7 @@ func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) er
 	if err := r.delete(ctx, v.scope, v.have); err != nil {
 		return err
 	}
-	r.remember(v.key, replace, last.again(c, now))
+	r.remember(v, replace, last.again(c, now))
 	r.forgetSent(v.key, create) // the next is made at once
 	return nil
 }
@@ -142,7 +142,7 @@ func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], written R) error {
 		next = sent{change: c}
 	}
 	next.answer = string(written.GetUID())
-	r.remember(v.key, replace, next)
+	r.remember(v, replace, next)
 	return nil
 }
 
@@ -161,10 +161,12 @@ func (r *kindLoop[L, R]) lastSent(key loop.Key, do verb) sent {
 	return r.sent[asked{key, do}]
 }
 
-func (r *kindLoop[L, R]) remember(key loop.Key, do verb, s sent) {
+func (r *kindLoop[L, R]) remember(v view[L, R], do verb, s sent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sent[asked{key, do}] = s
+	if !r.closed(v) {
+		r.sent[asked{v.key, do}] = s
+	}
 }
 
 func (r *kindLoop[L, R]) forgetSent(key loop.Key, verbs ...verb) {

@@ -54,8 +54,8 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 	written, err := r.writer(v.scope).Create(ctx, w.want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
-		r.written.Wrote(written)
-		r.remember(v.key, create, last.again(c, now))
+		r.wrote(v, written)
+		r.remember(v, create, last.again(c, now))
 		r.tell(v, w.reason, w.message, false)
 		return r.made(v, w, written)
 	case apierrors.IsAlreadyExists(err):
@@ -65,6 +65,15 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 		return loop.After(staleRetry)
 	default:
 		return r.refused(v, err)
+	}
+}
+
+// wrote remembers what the API server answered until the watch shows it.
+func (r *kindLoop[L, R]) wrote(v view[L, R], written R) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if !r.closed(v) {
+		r.written.Wrote(written)
 	}
 }
 
@@ -110,10 +119,10 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	written, err := r.send(ctx, v, merged, patch)
 	switch {
 	case err == nil:
-		r.written.Wrote(written)
+		r.wrote(v, written)
 		next := last.again(c, r.engine.cfg.Clock.Now())
 		next.answer = written.GetResourceVersion()
-		r.remember(v.key, update, next)
+		r.remember(v, update, next)
 		r.tell(v, w.reason, w.message, false)
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
