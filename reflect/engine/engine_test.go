@@ -163,20 +163,69 @@ func TestStaleCache(t *testing.T) {
 	r.silent(t, "it is known what was deleted")
 }
 
-// What a consumer whose backup was restored does not know was not deleted.
+// What a consumer whose backup was restored does not know was not deleted, also for who
+// did not see that its state went back.
 func TestRestoredConsumerKeepsWhatItForgot(t *testing.T) {
 	r := newRig()
 	r.lost = time.Now()
 	r.offload(t, "shop")
-	r.add(r.remote.Tracker(), forged(local("forgotten")))
-	r.createHome(t, local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation)))
 	r.add(r.remote.Tracker(), forged(local("app")))
-	r.start(t)
-	r.requireWrites(t, "delete configmaps shop-rome/app")
+	stop := r.start(t)
+	r.requireWrites(t, "patch configmaps shop-rome/app")
+	require.NotEmpty(t, r.there(t, "app").Annotations[offloadingv1beta1.KeptAnnotation])
+	r.engine.Resync()
+	r.idle(t, "shop")
+	r.silent(t, "marked once")
+	stop()
+
+	r.lost = time.Time{}
+	stop = r.start(t)
 	r.idle(t, "shop")
 	r.silent(t, "kept")
-	r.createHome(t, local("forgotten", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
-	r.requireWrites(t, "patch configmaps shop-rome/forgotten")
+	r.createHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
+	r.requireWrites(t, "patch configmaps shop-rome/app")
+	have := r.there(t, "app")
+	require.Equal(t, "2", have.Data["a"])
+	require.NotContains(t, have.Annotations, offloadingv1beta1.KeptAnnotation)
+	stop()
+	r.deleteHome(t, "app")
+	r.start(t)
+	r.requireWrites(t, "delete configmaps shop-rome/app")
+}
+
+// What is known there, and not to be reflected, is not kept, whatever mark it has.
+func TestRestoredConsumerExcludes(t *testing.T) {
+	for name, mark := range map[string]string{"unmarked": "", "marked": "2026-01-01T00:00:00Z"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig()
+			r.lost = time.Now()
+			r.offload(t, "shop")
+			r.createHome(t, local("app", annotated(offloadingv1beta1.SkipReflectionAnnotation)))
+			have := forged(local("app"))
+			if mark != "" {
+				have.Annotations[offloadingv1beta1.KeptAnnotation] = mark
+			}
+			r.add(r.remote.Tracker(), have)
+			r.start(t)
+			r.requireWrites(t, "delete configmaps shop-rome/app")
+		})
+	}
+}
+
+// What controllers at home make has successors by now: it is left to the next process.
+func TestRestoredConsumerDoesNotMarkWhatIsDerived(t *testing.T) {
+	r := newRig()
+	r.derived, r.lost = true, time.Now()
+	r.offload(t, "shop")
+	r.add(r.remote.Tracker(), forged(local("app")))
+	stop := r.start(t)
+	r.idle(t, "shop")
+	r.silent(t, "kept")
+	stop()
+	r.lost = time.Time{}
+	r.start(t)
+	r.requireWrites(t, "delete configmaps shop-rome/app")
 }
 
 // What a restored consumer has shown to be deleted is no lack of memory, also where the

@@ -119,6 +119,10 @@ type Kind[L, R Object] struct {
 	// is for types that get no more fields: a patch leaves alone those that a newer API server
 	// knows, and we do not.
 	Whole bool
+	// Derived says that controllers at home make the objects, under names of their choice. One
+	// that a restored consumer does not know has another in its place by now: it is kept in
+	// the provider as long as this process lasts, and not marked.
+	Derived bool
 	// Replaces tells that have can only become as wanted by being made anew; nil: never.
 	Replaces func(have, want R) bool
 	// Chosen tells whether policy and annotations have an object reflected, and what the

@@ -67,6 +67,7 @@ type rig struct {
 	lost                   time.Time
 	setting                Setting
 	whole                  bool                    // updates send the whole object
+	derived                bool                    // controllers at home make the objects
 	admit                  func(*corev1.ConfigMap) // the provider's admission
 	serial                 atomic.Int64            // of the provider's versions
 	skipLabels             []string
@@ -151,7 +152,7 @@ func (r *rig) start(t *testing.T) (stop func()) {
 	t.Helper()
 	own := externalversions.NewSharedInformerFactory(r.homeLiqod, 0)
 	kind := configMaps()
-	kind.Whole = r.whole
+	kind.Whole, kind.Derived = r.whole, r.derived
 	r.engine = New(Config{
 		Home: Clients{r.home, r.homeLiqod}, Remote: Clients{r.remote, r.remoteLiqod},
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),

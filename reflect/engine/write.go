@@ -166,7 +166,7 @@ func (r *kindLoop[L, R]) refused(v view[L, R], err error) error {
 
 // withdraw deletes what stands for an object that is gone or no longer reflected. That
 // it is not wanted is confirmed by a live read, unless this cluster has shown that the
-// object was deleted.
+// object was deleted. What it may have forgotten stays.
 func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 	var live, none L
 	if !v.left {
@@ -179,9 +179,8 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 			return loop.After(staleRetry) // the cache is behind
 		}
 	}
-	if !v.left && live == none && r.engine.lostSince(v.have) {
-		r.log.Warn("object kept in the provider: it is not known here, but the state of this cluster went back", zap.Stringer("key", v.key))
-		return nil
+	if !v.left && live == none && (isKept(v.have) || r.engine.lostSince(v.have)) {
+		return r.keep(ctx, v)
 	}
 	err := r.delete(ctx, v.scope, v.have)
 	switch {
@@ -214,19 +213,6 @@ func (r *kindLoop[L, R]) excluded(ctx context.Context, v view[L, R]) (live L, ye
 		yes, err = r.Excluded(ctx, r.engine.cfg.Home, live, v.scope)
 	}
 	return live, yes, err
-}
-
-// clockSkew is how much the provider's clock may be ahead of this one.
-const clockSkew = time.Minute
-
-// lostSince reports whether the absence of the object that have stands for may be for a
-// lack of memory: this cluster went back after have was made.
-func (e *Engine) lostSince(have metav1.Object) bool {
-	if e.cfg.HomeLost == nil {
-		return false
-	}
-	lost := e.cfg.HomeLost()
-	return !lost.IsZero() && have.GetCreationTimestamp().Time.Before(lost.Add(clockSkew))
 }
 
 func (r *kindLoop[L, R]) delete(ctx context.Context, s Scope, have R) error {

@@ -42,6 +42,7 @@ var homeAnnotations = []string{
 	offloadingv1beta1.SkipReflectionAnnotation,
 	offloadingv1beta1.AllowReflectionAnnotation,
 	offloadingv1beta1.ReflectedAnnotation,
+	offloadingv1beta1.KeptAnnotation,
 }
 
 // Foreign tells whether an object of the cluster with that id stands for one of another
@@ -96,8 +97,9 @@ func record(m *metav1.ObjectMeta) {
 }
 
 // mergeMeta makes the labels and annotations of have as wanted: keys that came from here
-// earlier and are no longer wanted go, and what others have added stays. The rest of the
-// metadata (finalizers, owners) is not ours.
+// earlier and are no longer wanted go, as does the mark of what was not known here for a
+// while, and what others have added stays. The rest of the metadata (finalizers, owners)
+// is not ours.
 func mergeMeta(have, want *metav1.ObjectMeta) {
 	var earlier keys
 	// A record that somebody has spoilt says nothing: it is written anew.
@@ -105,7 +107,7 @@ func mergeMeta(have, want *metav1.ObjectMeta) {
 		earlier = keys{}
 	}
 	have.Labels = mergeKeys(have.Labels, want.Labels, earlier.Labels)
-	have.Annotations = mergeKeys(have.Annotations, want.Annotations, earlier.Annotations)
+	have.Annotations = mergeKeys(have.Annotations, want.Annotations, append(earlier.Annotations, offloadingv1beta1.KeptAnnotation))
 }
 
 func mergeKeys(have, want map[string]string, earlier []string) map[string]string {

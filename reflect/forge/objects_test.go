@@ -192,13 +192,14 @@ func TestMergeMetadata(t *testing.T) {
 		labels m // beside origin and destination
 		notes  m // beside the record
 	}{
-		"nothing":       {have: forge(m{"a": "1"}, m{"n": "1"}), want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
-		"added here":    {have: forge(nil, nil), want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
-		"changed here":  {have: forge(m{"a": "1"}, m{"n": "1"}), want: forge(m{"a": "2"}, m{"n": "2"}), labels: m{"a": "2"}, notes: m{"n": "2"}},
-		"removed here":  {have: forge(m{"a": "1", "b": "1"}, m{"n": "1"}), want: forge(m{"b": "1"}, nil), labels: m{"b": "1"}, notes: m{}},
-		"added there":   {have: forge(m{"a": "1"}, nil), change: func(o *metav1.ObjectMeta) { o.Labels["x"], o.Annotations["y"] = "1", "1" }, want: forge(nil, nil), labels: m{"x": "1"}, notes: m{"y": "1"}},
-		"changed there": {have: forge(m{"a": "1"}, m{"n": "1"}), change: func(o *metav1.ObjectMeta) { o.Labels["a"], o.Annotations["n"] = "x", "x" }, want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
-		"removed there": {have: forge(m{"a": "1"}, m{"n": "1"}), change: func(o *metav1.ObjectMeta) { delete(o.Labels, "a"); delete(o.Annotations, "n") }, want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
+		"nothing":        {have: forge(m{"a": "1"}, m{"n": "1"}), want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
+		"added here":     {have: forge(nil, nil), want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
+		"changed here":   {have: forge(m{"a": "1"}, m{"n": "1"}), want: forge(m{"a": "2"}, m{"n": "2"}), labels: m{"a": "2"}, notes: m{"n": "2"}},
+		"removed here":   {have: forge(m{"a": "1", "b": "1"}, m{"n": "1"}), want: forge(m{"b": "1"}, nil), labels: m{"b": "1"}, notes: m{}},
+		"added there":    {have: forge(m{"a": "1"}, nil), change: func(o *metav1.ObjectMeta) { o.Labels["x"], o.Annotations["y"] = "1", "1" }, want: forge(nil, nil), labels: m{"x": "1"}, notes: m{"y": "1"}},
+		"changed there":  {have: forge(m{"a": "1"}, m{"n": "1"}), change: func(o *metav1.ObjectMeta) { o.Labels["a"], o.Annotations["n"] = "x", "x" }, want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
+		"removed there":  {have: forge(m{"a": "1"}, m{"n": "1"}), change: func(o *metav1.ObjectMeta) { delete(o.Labels, "a"); delete(o.Annotations, "n") }, want: forge(m{"a": "1"}, m{"n": "1"}), labels: m{"a": "1"}, notes: m{"n": "1"}},
+		"kept meanwhile": {have: forge(nil, m{"n": "1"}), change: func(o *metav1.ObjectMeta) { o.Annotations[offloadingv1beta1.KeptAnnotation] = "2026-01-01T00:00:00Z" }, want: forge(nil, m{"n": "1"}), labels: m{}, notes: m{"n": "1"}},
 		"the record is spoilt": {have: forge(m{"a": "1"}, m{"n": "1"}), change: func(o *metav1.ObjectMeta) { o.Annotations[offloadingv1beta1.ReflectedAnnotation] = "{" }, want: forge(m{"b": "1"}, nil),
 			labels: m{"a": "1", "b": "1"}, notes: m{"n": "1"}},
 		"the record is gone": {have: forge(m{"a": "1"}, nil), change: func(o *metav1.ObjectMeta) { o.Annotations = nil }, want: forge(m{"b": "1"}, nil), labels: m{"a": "1", "b": "1"}, notes: m{}},

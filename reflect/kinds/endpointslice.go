@@ -51,6 +51,7 @@ func EndpointSlices(services engine.Setting) engine.Description {
 			return forge.ForeignEndpointSlice(local, s.ObjectOptions)
 		},
 		FollowsHosted: true,
+		Derived:       true, // stale addresses are worse than none
 		Merge:         forge.MergeEndpointSlice,
 		Whole:         true, // the consumer writes all of its spec
 		Replaces:      forge.ReplacesEndpointSlice,

@@ -110,9 +110,9 @@ const (
 	AcceptedForAnnotation = "offloading.liqo.io/accepted-for"
 	// OriginalNameAnnotation on a twin namespace is the name of the consumer's namespace.
 	OriginalNameAnnotation = "liqo.io/original-name"
-	// KeptAnnotation on a ShadowPod says since when its vkubelet keeps it although the
-	// consumer does not know its pod: the consumer's state went back. Who knows better
-	// deletes the ShadowPod.
+	// KeptAnnotation on a ShadowPod, and on a reflected object, says since when its vkubelet
+	// keeps it although the consumer does not know its pod, or the object: the consumer's
+	// state went back. Who knows better deletes it in the provider.
 	KeptAnnotation = "offloading.liqo.io/kept-since"
 	// KeptNamespacesAnnotation on a NamespaceMap in a provider lists, with commas, the
 	// namespaces of the consumer that it asks twins for although the consumer does not know

@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// clockSkew is how much the provider's clock may be ahead of this one.
+const clockSkew = time.Minute
+
+// lostSince reports whether the absence of the object that have stands for may be for a
+// lack of memory: this cluster went back after have was made.
+func (e *Engine) lostSince(have metav1.Object) bool {
+	if e.cfg.HomeLost == nil {
+		return false
+	}
+	lost := e.cfg.HomeLost()
+	return !lost.IsZero() && have.GetCreationTimestamp().Time.Before(lost.Add(clockSkew))
+}
+
+func isKept(have metav1.Object) bool {
+	return have.GetAnnotations()[offloadingv1beta1.KeptAnnotation] != ""
+}
+
+// keep leaves an object in the provider that this cluster may have forgotten, and marks it
+// for the next process, which does not know that anything was lost. The mark goes when the
+// object is wanted again: Merge takes it for ours.
+func (r *kindLoop[L, R]) keep(ctx context.Context, v view[L, R]) error {
+	if r.Derived || isKept(v.have) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":         v.have.GetUID(),
+		"annotations": map[string]string{offloadingv1beta1.KeptAnnotation: r.engine.cfg.Clock.Now().UTC().Format(time.RFC3339)},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the mark of an object that is not known here: %w", err)
+	}
+	written, err := r.writer(v.scope).Patch(ctx, v.have.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return loop.After(staleRetry) // it is gone, or another object has the name
+	case err != nil:
+		return fmt.Errorf("marking an object that is not known here: %w", err)
+	}
+	r.wrote(v, written)
+	r.log.Warn("object kept in the provider: it is not known here, but the state of this cluster went back", zap.Stringer("key", v.key))
+	return nil
+}
