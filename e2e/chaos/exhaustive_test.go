@@ -61,7 +61,6 @@ func (e *ensemble) act(t *testing.T, attack string, cases []*scene) {
 	begin, before := time.Now(), e.table.done()
 	killed := e.roles.kills()
 	e.play(t, cases)
-	e.roles.settle()
 	require.NoError(t, e.roles.err())
 	t.Logf("%s: %d of %d cases in %s, %d kills", attack, e.table.done()-before, len(cases), time.Since(begin).Round(time.Second), e.roles.kills()-killed)
 	unmet := 0

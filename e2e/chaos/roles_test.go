@@ -175,7 +175,7 @@ func (r *role) startStandby(w *world) error {
 }
 
 // pause stops the replica that leads, and lets it go on when another one does. One is
-// paused at a time. The life that it strikes at may end meanwhile: see settle.
+// paused at a time. The life that it strikes at may end meanwhile.
 func (r *role) pause() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,14 +208,6 @@ func (r *role) pauseUntilReplaced(ctx context.Context) error {
 	})
 }
 
-// settle waits for those that are being replaced, or paused.
-func (r *roles) settle() {
-	for _, one := range r.byName {
-		one.mu.Lock()
-		one.mu.Unlock() //nolint:staticcheck // the wait is all that is wanted
-	}
-}
-
 func (r *roles) kills() (n int64) {
 	for _, one := range r.byName {
 		n += one.kills.Load()
@@ -223,11 +215,21 @@ func (r *roles) kills() (n int64) {
 	return n
 }
 
+// err waits for those that are being replaced, or paused, and returns a failure.
 func (r *roles) err() error {
 	for _, one := range r.byName {
-		if err := one.broken.Load(); err != nil {
-			return *err
+		if err := one.err(); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (r *role) err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.broken.Load(); err != nil {
+		return *err
 	}
 	return nil
 }
