@@ -233,13 +233,22 @@ func (b *backlog) expire(now time.Time) {
 // idle reports whether there is nothing to write.
 func (e *entry) idle() bool { return !e.busy && e.latest == nil }
 
-// forget forgets a namespace.
+// forget forgets a namespace, but for how much home has of it: a provider closes
+// namespaces when it likes.
 func (b *backlog) forget(namespace string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ofIt := func(key loop.Key, _ *entry) bool { return key.Namespace == namespace }
-	maps.DeleteFunc(b.entries, ofIt)
-	maps.DeleteFunc(b.waiting, ofIt)
+	for key, e := range b.entries {
+		switch {
+		case key.Namespace != namespace:
+		case e.written:
+			// Another one, so that a worker that has the old one leaves it alone.
+			b.entries[key] = &entry{key: key, home: e.home, written: true, until: e.until, gone: true}
+		default:
+			delete(b.entries, key)
+		}
+	}
+	maps.DeleteFunc(b.waiting, func(key loop.Key, _ *entry) bool { return key.Namespace == namespace })
 	maps.DeleteFunc(b.told, func(k kindOfEvent, _ int64) bool { return k.namespace == namespace })
 }
 

@@ -222,6 +222,29 @@ func TestBacklogCountsWhatHomeHas(t *testing.T) {
 	}
 }
 
+// A provider that has one namespace closed after the other makes no room for more.
+func TestBacklogCountsWhatClosedNamespacesHave(t *testing.T) {
+	b, dropped := testBacklog(10)
+	tell := func(namespace string, now time.Time) (created int) {
+		for i := range 12 {
+			event := occurred(strconv.Itoa(i), 1)
+			event.Namespace = namespace
+			b.put(event, false, now)
+			if j, _, ok := b.next(now); ok {
+				created++
+				b.wrote(j, now)
+			}
+		}
+		b.forget(namespace)
+		return created
+	}
+	require.Equal(t, 12, tell("shop", dawn))
+	require.Zero(t, tell("bank", dawn.Add(time.Minute)))
+	require.Equal(t, 12, dropped[droppedOverflow])
+	require.Equal(t, 12, tell("bank", dawn.Add(61*time.Minute)), "home has forgotten them by now")
+	require.Len(t, b.entries, 12)
+}
+
 // reopen closes the namespace, and opens it again with what home has of it.
 func reopen(b *backlog, now time.Time) {
 	var home []*corev1.Event

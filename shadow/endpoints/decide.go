@@ -158,13 +158,17 @@ func (f facts) within(wait time.Duration) time.Duration {
 }
 
 // outlives reports whether endpoints count as ready of a consumer that does not count as
-// well: what cannot be turned off is taken away. Only pods that run here have a node, and
-// they do not end with the consumer.
+// well: what cannot be turned off is taken away. Of pods that run here some may be wanted
+// so: they do not end with the consumer.
 func (f facts) outlives() bool {
 	return !readApplied(f.want).Well && slices.ContainsFunc(f.slice.Endpoints, func(e discoveryv1.Endpoint) bool {
-		return e.NodeName == nil && (e.Conditions.Ready == nil || *e.Conditions.Ready)
+		return isReady(e) && !slices.ContainsFunc(f.want.Endpoints, func(w discoveryv1.Endpoint) bool {
+			return isReady(w) && slices.Equal(w.Addresses, e.Addresses)
+		})
 	})
 }
+
+func isReady(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
 
 // accepted is about an EndpointSlice that is, or can be, as wanted.
 func (f facts) accepted(v verb) action {

@@ -305,6 +305,9 @@ func TestRefusedWhileTheConsumerIsDown(t *testing.T) {
 		r.peer(check(corev1beta1.ConditionAPIServer, metav1.ConditionFalse, ago(0)))
 		require.Equal(t, []string{"update", "status"}, r.settle())
 		require.Equal(t, []string{"+10.200.1.9"}, r.ready(), "it does not end with the consumer")
+		r.pod("10.200.1.9", func(p *corev1.Pod) { p.Status.Conditions = nil })
+		require.Contains(t, r.settle(), "delete", "nor is it ready when the pod is not")
+		require.Nil(t, r.slice())
 	})
 }
 
@@ -418,7 +421,7 @@ func TestForeignClusterComesAndGoes(t *testing.T) {
 	require.Equal(t, offloadingv1beta1.ReasonEndpointsRefused, r.reason())
 	r.peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.AddressRanges = nil })
 	require.Equal(t, []string{"status"}, r.settle())
-	require.Contains(t, r.shadow().Status.Conditions[0].Message, "spec.addressRanges of ForeignCluster rome-fc is empty")
+	require.Contains(t, r.shadow().Status.Conditions[0].Message, "is not in spec.addressRanges of ForeignCluster rome-fc (none)")
 	require.NoError(t, r.e.cfg.ForeignClusters.GetIndexer().Add(peer(func(fc *corev1beta1.ForeignCluster) { fc.Name = "second" })))
 	require.Equal(t, []string{"status"}, r.settle())
 	require.Contains(t, r.shadow().Status.Conditions[0].Message, "there are 2 ForeignClusters")
@@ -445,6 +448,7 @@ func TestOwnPodComesAndGoes(t *testing.T) {
 	own := at("10.200.1.9")
 	own.NodeName = new("milan")
 	r := newRig(t, newShadow(endpointsOf(own)))
+	r.peer(func(fc *corev1beta1.ForeignCluster) { fc.Spec.AddressRanges = nil })
 	require.Equal(t, []string{"create", "status"}, r.settle())
 	require.Empty(t, r.slice().Endpoints)
 	require.Equal(t, offloadingv1beta1.ReasonEndpointsRefused, r.reason())

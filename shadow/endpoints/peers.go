@@ -60,9 +60,6 @@ func (e *Enforcer) rules(twin *corev1.Namespace) (rules, []metav1.Condition, err
 		return r, nil, nil
 	case 1:
 		r.cluster, r.ranges = all[0].Name, parseRanges(all[0].Spec.AddressRanges)
-		if len(r.ranges) == 0 {
-			r.problem = fmt.Sprintf("spec.addressRanges of ForeignCluster %s is empty: no address is accepted", r.cluster)
-		}
 		return r, all[0].Status.Conditions, nil
 	default:
 		r.problem = fmt.Sprintf("there are %d ForeignClusters with clusterID %s where one is accepted", len(all), peer)
