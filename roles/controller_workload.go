@@ -11,7 +11,7 @@ import (
 )
 
 func (c *controller) addWorkload() error {
-	rules := harden.Rules{RuntimeClasses: c.cfg.RuntimeClasses}
+	rules := harden.Rules{RuntimeClasses: c.cfg.RuntimeClasses, StorageClasses: c.env.Config.Sharing.StorageClasses}
 	lease := c.env.Config.Lease
 	enforcer, err := workload.New(workload.Config{
 		Core: c.home.fenced.core, Liqod: c.home.fenced.liqod,

@@ -18,7 +18,7 @@ const (
 
 // podFields says what happens to each field of a peer's pod, and why.
 var podFields = map[string]struct{ fate, why string }{
-	"Volumes":                       {partly, "tokens removed, pod certificates refused; host paths are for pod security"},
+	"Volumes":                       {partly, "tokens removed, pod certificates and some claims refused; host paths are for pod security"},
 	"InitContainers":                {author, "privileges are for pod security"},
 	"Containers":                    {author, "privileges are for pod security"},
 	"EphemeralContainers":           {forced, "illegal at creation; added to the running pod, judged by pod security"},

@@ -43,6 +43,9 @@ type Rules struct {
 	// RuntimeClasses are the runtime classes that a peer's pod may ask for. One that asks
 	// for none is always accepted.
 	RuntimeClasses []string
+	// StorageClasses are those that the claim of a peer's ephemeral volume may have; "*"
+	// stands for all, and for the default one where it names none.
+	StorageClasses []string
 }
 
 // PodSpec changes the spec of a peer's pod into the one that may be created here. The
@@ -96,6 +99,9 @@ func accepted(spec *corev1.PodSpec, rules Rules) error {
 		if p := spec.Volumes[i].Projected; p != nil && slices.ContainsFunc(p.Sources, isCertificate) {
 			return &Refused{ReasonPodCertificate, fmt.Sprintf("spec.volumes %q has a podCertificate source: this cluster issues no certificates to pods of peers",
 				spec.Volumes[i].Name)}
+		}
+		if err := claimable(&spec.Volumes[i], rules); err != nil {
+			return err
 		}
 	}
 	return nil

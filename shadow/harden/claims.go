@@ -1,0 +1,48 @@
+package harden
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ReasonVolumeClaim says that a volume asks for a claim that peers may not have.
+const ReasonVolumeClaim = "VolumeClaimRefused"
+
+// claimable judges the claim that Kubernetes makes of an ephemeral volume, in this cluster's
+// own name: no policy about peers sees it. What a peer's own claims may not say, it may not
+// either.
+func claimable(v *corev1.Volume, rules Rules) error {
+	if v.Ephemeral == nil || v.Ephemeral.VolumeClaimTemplate == nil {
+		return nil
+	}
+	template := v.Ephemeral.VolumeClaimTemplate
+	refuse := func(field, accepted string) error {
+		return &Refused{ReasonVolumeClaim, fmt.Sprintf("spec.volumes %q: ephemeral.volumeClaimTemplate.%s: this cluster accepts from peers %s", v.Name, field, accepted)}
+	}
+	source := template.Spec.DataSourceRef
+	switch _, byAnnotation := template.Annotations[corev1.BetaStorageClassAnnotation]; {
+	case byAnnotation:
+		return refuse("metadata.annotations "+corev1.BetaStorageClassAnnotation, "spec.storageClassName")
+	case template.Spec.VolumeName != "":
+		return refuse("spec.volumeName", "none: it may be the volume of others")
+	case template.Spec.Selector != nil:
+		return refuse("spec.selector", "none: it may choose the volume of others")
+	case source != nil && source.Namespace != nil && *source.Namespace != "":
+		return refuse("spec.dataSourceRef.namespace", "none")
+	}
+	class, all := template.Spec.StorageClassName, slices.Contains(rules.StorageClasses, "*")
+	if class == nil && all || class != nil && *class != "" && (all || slices.Contains(rules.StorageClasses, *class)) {
+		return nil
+	}
+	accepted := "none"
+	switch {
+	case all:
+		accepted = "any but the empty one, which stands for volumes that are there already"
+	case len(rules.StorageClasses) > 0:
+		accepted = strings.Join(rules.StorageClasses, ", ")
+	}
+	return refuse("spec.storageClassName", accepted)
+}
