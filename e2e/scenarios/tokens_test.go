@@ -357,18 +357,25 @@ func tokenAnnotation(t *testing.T, w *tokenWorld) {
 	w.deletePods(t, "apart", "elsewhere")
 }
 
-// tokenOfPods binds tokens to their pods.
+// tokenOfPods binds tokens to their pods, but for that of a pod that runs already.
 func tokenOfPods(t *testing.T, w *tokenWorld) {
+	w.createRunning(t, cashierPod("early"))
+	var secret corev1.Secret
+	within(t, 15*time.Second, "the token is in the provider", w.goodToken(&secret, ""))
+	early := secret
 	restore := w.vkubeletArgs(t, "--vkubelet.tokenBinding=pod")
 	defer restore()
 	w.createRunning(t, cashierPod("a"), cashierPod("b"))
 	var tokens []string
 	within(t, 15*time.Second, "each pod has a token", func(ctx context.Context) error {
 		home, there, err := w.tokenSecrets(ctx)
-		if err != nil || len(home) != 0 || len(there) != 2 {
+		if err != nil || len(home) != 1 || len(there) != 3 {
 			return fmt.Errorf("%d Secrets at home, %d in the provider: %w", len(home), len(there), err)
 		}
-		tokens = []string{string(there[0].Data["token"]), string(there[1].Data["token"])}
+		tokens = nil
+		for i := range there {
+			tokens = append(tokens, string(there[i].Data["token"]))
+		}
 		for _, token := range tokens {
 			if user, err := w.accepted(ctx, token); err != nil || user != cashierUser {
 				return fmt.Errorf("accepted as %q: %w", user, err)
@@ -377,7 +384,11 @@ func tokenOfPods(t *testing.T, w *tokenWorld) {
 		return nil
 	})
 	w.deletePods(t, "a", "b")
-	within(t, 30*time.Second, "they are gone with the pods", w.noTokens)
+	within(t, 30*time.Second, "those of the pods are gone with them", w.goodToken(&secret, ""))
+	require.Equal(t, early.UID, secret.UID)
+	require.Equal(t, early.Data, secret.Data)
+	w.deletePods(t, "early")
+	within(t, 30*time.Second, "and so is the other", w.noTokens)
 	w.dead = append(w.dead, tokens...)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +44,9 @@ const (
 
 // tokens keeps, in the provider, the tokens of service accounts that offloaded pods
 // carry: one for each account, audience and lifetime, for as long as a pod uses it. At
-// home each is bound to a Secret without content, whose deletion revokes it.
+// home each is bound to a Secret without content, whose deletion revokes it, or to its pod.
+// A pod that was made while the setting was another keeps the token that it mounts, and
+// that keeps its binding.
 type tokens struct {
 	pods *Pods
 	loop *loop.Loop
@@ -84,7 +87,7 @@ func newTokens(p *Pods) (*tokens, error) {
 			return nil, nil
 		}
 		var keys []string
-		for _, token := range forge.Tokens(pod, p.tokenOptions()) {
+		for _, token := range p.tokensOfBoth(pod) {
 			keys = append(keys, pod.Namespace+"/"+token.Name)
 		}
 		return keys, nil
@@ -111,7 +114,25 @@ func (p *Pods) tokenOptions() forge.PodOptions {
 	return forge.PodOptions{OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination, NodeName: p.cfg.Node, API: p.cfg.API}
 }
 
-func (p *Pods) carries(pod *corev1.Pod) bool { return len(forge.Tokens(pod, p.tokenOptions())) > 0 }
+// tokensOf are the tokens of a pod that is made now.
+func (p *Pods) tokensOf(pod *corev1.Pod) []forge.Token { return forge.Tokens(pod, p.tokenOptions()) }
+
+// otherTokens are the tokens of a pod that was made while the setting bound them otherwise.
+func (p *Pods) otherTokens(pod *corev1.Pod) []forge.Token {
+	o := p.tokenOptions()
+	o.API.PodBound = !o.API.PodBound
+	return forge.Tokens(pod, o)
+}
+
+func (p *Pods) tokensOfBoth(pod *corev1.Pod) []forge.Token {
+	return append(p.tokensOf(pod), p.otherTokens(pod)...)
+}
+
+func (p *Pods) carries(pod *corev1.Pod) bool { return len(p.tokensOf(pod)) > 0 }
+
+func named(name string) func(forge.Token) bool {
+	return func(t forge.Token) bool { return t.Name == name }
+}
 
 // tokenView is all that is known of one token: nil where there is none.
 type tokenView struct {
@@ -142,7 +163,7 @@ func (t *tokens) sync(ctx context.Context, key loop.Key) error {
 	// One is enough: a token may have thousands, and each of them wakes us.
 	for user := range v.users {
 		t.seenUsed(key)
-		for _, token := range forge.Tokens(user, t.pods.tokenOptions()) {
+		for _, token := range t.pods.tokensOfBoth(user) {
 			if token.Name == key.Name {
 				v.token = token
 			}
@@ -165,21 +186,29 @@ func (t *tokens) usersAmong(found []any, tw *twin, v tokenView) iter.Seq[*corev1
 }
 
 // uses reports whether a pod that may need a token does: it runs in the provider with it,
-// or will. One that was made there without it gets none. exists tells whether the token
-// does.
+// or will. One that was made there without it gets none, one that is made now those of the
+// setting. exists tells whether the token does.
 func (t *tokens) uses(tw *twin, pod *corev1.Pod, name string, exists bool) bool {
 	if ended(pod) {
 		return false
 	}
-	cached, err := tw.shadows.Get(pod.Name)
-	shadow, found := t.pods.shadows.Latest(loop.Key{Namespace: tw.remote, Name: pod.Name}, cached, err == nil)
-	if found && localUID(shadow) == pod.UID {
+	if shadow := t.shadow(tw, pod); shadow != nil {
 		return forge.MountsSecret(&shadow.Spec.Pod, name)
 	}
 	if remote, err := tw.pods.Get(pod.Name); err == nil && localUID(remote) == pod.UID {
 		return exists // its end may need it, and nothing says that it has another
 	}
-	return pod.DeletionTimestamp == nil && !t.leaving()
+	return pod.DeletionTimestamp == nil && !t.leaving() && slices.ContainsFunc(t.pods.tokensOf(pod), named(name))
+}
+
+// shadow returns the ShadowPod of a pod, or nil.
+func (t *tokens) shadow(tw *twin, pod *corev1.Pod) *offloadingv1beta1.ShadowPod {
+	cached, err := tw.shadows.Get(pod.Name)
+	shadow, found := t.pods.shadows.Latest(loop.Key{Namespace: tw.remote, Name: pod.Name}, cached, err == nil)
+	if !found || localUID(shadow) != pod.UID {
+		return nil
+	}
+	return shadow
 }
 
 // leaving reports whether the virtual node goes away: no pod comes to it any more.
@@ -369,10 +398,8 @@ func (t *tokens) usedLive(ctx context.Context, tw *twin, key loop.Key) (bool, er
 	}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		for _, token := range forge.Tokens(pod, t.pods.tokenOptions()) {
-			if token.Name == key.Name && t.uses(tw, pod, key.Name, true) {
-				return true, nil
-			}
+		if slices.ContainsFunc(t.pods.tokensOfBoth(pod), named(key.Name)) && t.uses(tw, pod, key.Name, true) {
+			return true, nil
 		}
 	}
 	return false, nil

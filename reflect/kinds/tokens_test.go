@@ -140,6 +140,18 @@ func (s *tokenSite) requireToken(name, value string) {
 	require.Equal(s.t, []string{name}, secretNames(s, s.home, "shop"))
 }
 
+// requireTokens requires that the provider holds those tokens, by name, and no other.
+func (s *tokenSite) requireTokens(want map[string]string) {
+	s.t.Helper()
+	list, err := s.remote.CoreV1().Secrets("shop-rome").List(s.t.Context(), metav1.ListOptions{})
+	require.NoError(s.t, err)
+	have := map[string]string{}
+	for i := range list.Items {
+		have[list.Items[i].Name] = string(list.Items[i].Data["token"])
+	}
+	require.Equal(s.t, want, have)
+}
+
 func texts(data map[string][]byte) map[string]string {
 	out := map[string]string{}
 	for k, v := range data {
@@ -534,6 +546,94 @@ func TestTokensFollowAnnotationAndSetting(t *testing.T) {
 		s.restart()
 		require.Empty(t, secretWrites(s.home))
 		require.Empty(t, secretWrites(s.remote))
+	})
+}
+
+// Pods that run when the binding is changed keep their tokens, bound as they are: they
+// mount no other. Those that come after it have the other binding.
+func TestRunningPodsKeepTheirTokensWhenTheBindingChanges(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before bool // whether tokens are bound to pods
+		first  *authenticationv1.BoundObjectReference
+		second string
+	}{
+		"from Secrets to pods": {false, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", UID: "home-1"}, "Pod"},
+		"from pods to Secrets": {true, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "a", UID: "a-uid"}, "Secret"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTokenSite(t, func(s *tokenSite) {
+				s.api.PodBound = tc.before
+				s.add(s.home.Tracker(), cashier("a"))
+				s.run()
+				old := s.tokenName(cashier("a"))
+				if tc.first.Name == "" {
+					tc.first.Name = old
+				}
+				s.api.PodBound = !tc.before
+				s.restart()
+				s.settle(2 * tokenLinger)
+				s.requireTokens(map[string]string{old: "token-1"})
+				require.Empty(t, secretWrites(s.home), "what is there already stays as it is")
+				require.Empty(t, secretWrites(s.remote), "what is there already stays as it is")
+
+				_, err := s.home.CoreV1().Pods("shop").Create(t.Context(), cashier("b"), metav1.CreateOptions{})
+				require.NoError(t, err)
+				s.settle(time.Second)
+				fresh := s.tokenName(cashier("b"))
+				require.NotEqual(t, old, fresh)
+				s.requireTokens(map[string]string{old: "token-1", fresh: "token-2"})
+				require.Equal(t, tc.second, s.requests[1].Spec.BoundObjectRef.Kind)
+
+				s.settle(50 * time.Minute)
+				require.Equal(t, 4, s.given, "both are refreshed")
+				for _, r := range s.requests[2:] {
+					if r.Spec.BoundObjectRef.Kind == tc.first.Kind {
+						require.Equal(t, tc.first, r.Spec.BoundObjectRef)
+					}
+				}
+
+				s.stop()
+				require.NoError(t, s.remote.CoreV1().Secrets("shop-rome").Delete(t.Context(), old, metav1.DeleteOptions{}))
+				s.run()
+				require.ElementsMatch(t, []string{old, fresh}, secretNames(s, s.remote, "shop-rome"), "one that is lost is made anew")
+				s.requireQuiet()
+
+				require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "a", metav1.DeleteOptions{}))
+				s.settle(2 * tokenLinger)
+				require.Equal(t, []string{fresh}, secretNames(s, s.remote, "shop-rome"))
+				require.NotContains(t, secretNames(s, s.home, "shop"), old)
+				require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "b", metav1.DeleteOptions{}))
+				s.settle(2 * tokenLinger)
+				s.requireNone()
+				require.Empty(t, s.pods.tokens.tries)
+				require.Empty(t, s.pods.tokens.unused)
+			})
+		})
+	}
+}
+
+// The last look at home knows the pods that have a token of the other binding, too.
+func TestTokenOfTheOtherBindingThatTheCacheLacksStays(t *testing.T) {
+	inTokenSite(t, func(s *tokenSite) {
+		s.add(s.home.Tracker(), cashier("a"))
+		s.run()
+		old := s.tokenName(cashier("a"))
+		s.api.PodBound = true
+		s.restart()
+		live := true
+		s.home.PrependReactor("*", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if action.GetVerb() == "get" {
+				return live, cashier("a"), nil
+			}
+			return live && action.GetVerb() == "list", &corev1.PodList{Items: []corev1.Pod{*cashier("a")}}, nil
+		})
+		require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), "a", metav1.DeleteOptions{}))
+		s.settle(time.Minute)
+		s.requireToken(old, "token-1")
+		live = false
+		s.pods.Resync()
+		s.settle(time.Minute)
+		s.requireNone()
 	})
 }
 

@@ -189,9 +189,36 @@ func (t *tokens) podHandler() cache.ResourceEventHandler {
 }
 
 func (t *tokens) wakePod(pod *corev1.Pod) {
-	for _, token := range forge.Tokens(pod, t.pods.tokenOptions()) {
-		t.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: token.Name})
+	for _, key := range t.keysOf(pod) {
+		t.loop.Wake(key)
 	}
+}
+
+// keysOf are the tokens that a pod needs, or may have had. Those of the other binding count
+// where there is something of them: to look for the pods of one that nobody has is dear.
+func (t *tokens) keysOf(pod *corev1.Pod) []loop.Key {
+	var out []loop.Key
+	for _, token := range t.pods.tokensOf(pod) {
+		out = append(out, loop.Key{Namespace: pod.Namespace, Name: token.Name})
+	}
+	space, tw := t.space(pod.Namespace), t.pods.twins.get(pod.Namespace)
+	if space == nil || tw == nil {
+		return out // looked at again as soon as they are known
+	}
+	shadow := t.shadow(tw, pod)
+	for _, token := range t.pods.otherTokens(pod) {
+		if space.has(token.Name) || (shadow != nil && forge.MountsSecret(&shadow.Spec.Pod, token.Name)) {
+			out = append(out, loop.Key{Namespace: pod.Namespace, Name: token.Name})
+		}
+	}
+	return out
+}
+
+// has reports whether a Secret of a token is known, on either side.
+func (s *tokenSpace) has(name string) bool {
+	_, noBinding := s.bindings.Get(name)
+	_, noSecret := s.secrets.Get(name)
+	return noBinding == nil || noSecret == nil
 }
 
 // wakeName looks at the tokens of the pod of that name: something in the provider says
@@ -209,14 +236,12 @@ func (t *tokens) wakeNamespace(namespace string) {
 	}
 }
 
-// keys are the tokens that pods of a namespace need, or that are there; every namespace's
+// keys are the tokens that pods of a namespace need or have, or that are there; every namespace's
 // when it is empty.
 func (t *tokens) keys(namespace string) []loop.Key {
 	var out []loop.Key
 	for _, pod := range t.pods.localPods(namespace) {
-		for _, token := range forge.Tokens(pod, t.pods.tokenOptions()) {
-			out = append(out, loop.Key{Namespace: pod.Namespace, Name: token.Name})
-		}
+		out = append(out, t.keysOf(pod)...)
 	}
 	for _, s := range t.known(namespace) {
 		for _, lister := range []corelisters.SecretNamespaceLister{s.bindings, s.secrets} {
