@@ -32,6 +32,14 @@ func (s *storage) Run(ctx context.Context) error {
 	return s.Claims.Run(ctx)
 }
 
+// provisioner is nil when no volumes are made.
+func (s *storage) provisioner() *kinds.Claims {
+	if s.off {
+		return nil
+	}
+	return s.Claims
+}
+
 func (v *vkubelet) newStorage(clusterID string, provider clients, check *session.Check, maps externalversions.SharedInformerFactory, recorder record.EventRecorder) (*storage, error) {
 	workers := v.env.Config.Reflection.PersistentVolumeClaim.Workers
 	if workers == 0 {

@@ -275,6 +275,9 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	})
 	v.holdPods(local.Core().V1().Pods().Informer())
 	defer v.holdPods(nil)
+	if claims, err = v.newStorage(vn.Spec.ClusterID, provider, check, maps, recorder); err != nil {
+		return err
+	}
 	pods, err = kinds.NewPods(kinds.PodsConfig{
 		Home: v.home.fenced.core, HomeLiqod: v.home.fenced.liqod, Remote: kinds.Remote{Core: provider.core, Liqod: provider.liqod},
 		Pods: local.Core().V1().Pods(), Nodes: nodes.Core().V1().Nodes(),
@@ -282,7 +285,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
 		API: v.apiAccess(), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
-		HostIPs: v.addresses, Remapper: forge.Identity{}, Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
+		HostIPs: v.addresses, Claims: claims.provisioner(), Remapper: forge.Identity{}, Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
 		TokenWorkers: v.env.Config.Reflection.ServiceAccount.Workers,
 	})
@@ -301,9 +304,6 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		return err
 	}
 	defer stop()
-	if claims, err = v.newStorage(vn.Spec.ClusterID, provider, check, maps, recorder); err != nil {
-		return err
-	}
 	work := func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return pods.Run(ctx) })

@@ -24,7 +24,7 @@ type rule struct{ fate, why string }
 
 // podFields says what happens to each field of an offloaded pod, and why.
 var podFields = map[string]rule{
-	"Volumes":                       {partly, "tokens of service accounts come from Secrets, or not at all; pod certificates are refused"},
+	"Volumes":                       {partly, "tokens of service accounts come from Secrets, or not at all; ephemeral ones may use claims of home; pod certificates are refused"},
 	"InitContainers":                {kept, "native sidecars too; see containerFields"},
 	"Containers":                    {kept, "see containerFields"},
 	"EphemeralContainers":           {partly, "those that have not begun; without mounts of the injected token volume"},

@@ -50,6 +50,9 @@ type PodOptions struct {
 	// SkipLabels and SkipAnnotations are keys that stay here, beside those of Patch.
 	SkipLabels      []string
 	SkipAnnotations []string
+	// ClaimedVolumes names the ephemeral volumes whose claims the provider gets from here,
+	// and makes none for.
+	ClaimedVolumes []string
 	// API says how the pod reaches this cluster's API server.
 	API APIAccess
 }

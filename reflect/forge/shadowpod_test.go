@@ -97,6 +97,12 @@ func TestShadowPod(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
+func ephemeralVolume(name string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{}},
+	}}
+}
+
 func TestShadowPodVariants(t *testing.T) {
 	t.Parallel()
 	name := func(s string) *string { return &s }
@@ -114,6 +120,17 @@ func TestShadowPodVariants(t *testing.T) {
 			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
 				require.Empty(t, s.Annotations)
 				require.NotContains(t, s.Labels, "site")
+			},
+		},
+		"an ephemeral volume whose claim is carried": {
+			pod: func(p *corev1.Pod) {
+				p.Spec.Volumes = []corev1.Volume{ephemeralVolume("data"), ephemeralVolume("scratch")}
+			},
+			opts: func(o *PodOptions) { o.ClaimedVolumes = []string{"data"} },
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: s.Name + "-data"},
+				}}, ephemeralVolume("scratch")}, s.Spec.Pod.Volumes)
 			},
 		},
 		"the service account keeps its name in variables": {

@@ -19,6 +19,7 @@ const tokenVolumePrefix = "kube-api-access-"
 func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffinity) corev1.PodSpec {
 	spec, patch := *local.Spec.DeepCopy(), o.Patch
 	dropScheduling(&spec)
+	o.claimVolumes(&spec, local)
 	o.carryTokens(&spec, local)
 	o.leadHome(&spec, local)
 	dropIdentity(&spec)
@@ -33,6 +34,20 @@ func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffini
 	}
 	spec.Affinity = affinity(patch, antiAffinity)
 	return spec
+}
+
+// EphemeralClaim returns the name of the claim that Kubernetes makes for an ephemeral
+// volume of a pod.
+func EphemeralClaim(pod *corev1.Pod, volume string) string { return pod.Name + "-" + volume }
+
+// claimVolumes has ephemeral volumes use the claims that come from here: those that the
+// provider does not make for its own pod it would not let the pod use as ephemeral ones.
+func (o PodOptions) claimVolumes(spec *corev1.PodSpec, local *corev1.Pod) {
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; v.Ephemeral != nil && slices.Contains(o.ClaimedVolumes, v.Name) {
+			v.VolumeSource = corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: EphemeralClaim(local, v.Name)}}
+		}
+	}
 }
 
 // dropScheduling removes what speaks of this cluster's nodes, classes and schedulers.

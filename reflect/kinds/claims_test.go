@@ -66,6 +66,7 @@ func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
 		return s.gate
 	}
 	claims, start := s.newClaims(t, gate)
+	s.claims = claims
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, f := range start {
 		f.Start(ctx.Done())

@@ -50,6 +50,8 @@ type PodsConfig struct {
 	SkipLabels, SkipAnnotations []string
 	// HostIPs replace those of the provider's nodes in pod status.
 	HostIPs []netip.Addr
+	// Claims has the claims whose data goes to the provider; nil where none does.
+	Claims *Claims
 	// Remapper translates the addresses of the provider's pods.
 	Remapper forge.Remapper
 	// API says how pods in the provider reach the consumer's API server, and with what.

@@ -117,7 +117,12 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	if vn := p.virtualNode(); vn == nil || vn.DeletionTimestamp != nil {
 		return nil // the node is being drained: what comes now would have to go at once
 	}
-	want, err := forge.ShadowPod(v.local, p.options(v))
+	o := p.options(v)
+	var err error
+	if o.ClaimedVolumes, err = p.cfg.Claims.ephemeral(ctx, v.local); err != nil {
+		return err
+	}
+	want, err := forge.ShadowPod(v.local, o)
 	var refused *forge.Refused
 	if errors.As(err, &refused) {
 		return p.writeStatus(ctx, v.local, p.pending(v.local, refused.Reason, refused.Message))

@@ -50,6 +50,7 @@ type site struct {
 	lost                   func() time.Time
 	api                    forge.APIAccess
 	pods                   *Pods
+	claims                 *Claims
 }
 
 func newSite() *site {
@@ -136,7 +137,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 		Pods: core.Core().V1().Pods(), Nodes: core.Core().V1().Nodes(),
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
-		API: s.api, RightsName: "rights",
+		API: s.api, RightsName: "rights", Claims: s.claims,
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: forge.Identity{},
 		Gate: func() error { return s.gate }, Verify: func(context.Context) error { return errors.Join(s.gate, s.away) }, HomeLost: s.lost, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 4,
