@@ -121,6 +121,44 @@ func TestKeptDataIsNotHandedOver(t *testing.T) {
 	}
 }
 
+// TestRestoredClaimTakesNothingOver: a backup of this cluster brings a claim and its volume
+// back, while the provider has the data of its successor by now.
+func TestRestoredClaimTakesNothingOver(t *testing.T) {
+	for name, tc := range map[string]struct {
+		label  string // of the provider's claim
+		adopts bool
+		want   []string
+	}{
+		"unasked":                 {label: "claim-2"},
+		"asked for":               {label: "claim-2", adopts: true, want: []string{"patch persistentvolumeclaims"}},
+		"the label was taken off": {want: []string{"patch persistentvolumeclaims"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, fast)
+			claim := claimAt("milan", bound)
+			if tc.adopts {
+				claim.Annotations[offloadingv1beta1.AdoptRemoteVolumeAnnotation] = "true"
+			}
+			s.add(s.home.Tracker(), claim, volumeOf(claim))
+			s.add(s.remote.Tracker(), remoteClaim(t, claim, func(c *corev1.PersistentVolumeClaim) {
+				delete(c.Labels, offloadingv1beta1.LocalClaimUIDLabel)
+				if tc.label != "" {
+					c.Labels[offloadingv1beta1.LocalClaimUIDLabel] = tc.label
+				}
+			}))
+			s.startClaims(t)
+			if len(tc.want) == 0 {
+				eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
+				require.Contains(t, <-s.events.Events, "RemoteVolumeTaken")
+				s.nothingWritten(t)
+				return
+			}
+			eventually(t, func() bool { return s.claimThere(t).Labels[offloadingv1beta1.LocalClaimUIDLabel] == "claim-1" }, "it is the claim's")
+			require.Equal(t, tc.want, s.claimWrites())
+		})
+	}
+}
+
 func TestForeignClaimIsNotTouched(t *testing.T) {
 	s := storageSite(t, fast)
 	s.add(s.home.Tracker(), claimAt("milan"))

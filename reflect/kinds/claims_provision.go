@@ -49,8 +49,8 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 		c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeCondition,
 			fmt.Sprintf("PersistentVolumeClaim %s is being deleted in cluster %s", v.there(), c.cfg.Destination))
 		return nil // its disappearance wakes us
-	case localClaimUID(v.remote) != string(v.local.UID) && v.volume == nil && !adopts(v.local):
-		return c.takenByEarlier(ctx, v)
+	case v.ofAnother() && !adopts(v.local):
+		return c.takenByAnother(ctx, v)
 	default:
 		v.remote, err = c.update(ctx, v, want)
 	}
@@ -65,6 +65,13 @@ func (v claimView) there() string { return v.twin.remote + "/" + v.key.Name }
 
 func localClaimUID(remote *corev1.PersistentVolumeClaim) string {
 	return remote.Labels[offloadingv1beta1.LocalClaimUIDLabel]
+}
+
+// ofAnother tells whether the provider's claim has the data of another one here. Without a
+// label it may be anybody's, unless a volume here says that it is the claim's.
+func (v claimView) ofAnother() bool {
+	label := localClaimUID(v.remote)
+	return label != string(v.local.UID) && (label != "" || v.volume == nil)
 }
 
 func adopts(local *corev1.PersistentVolumeClaim) bool {
@@ -168,13 +175,13 @@ func (c *Claims) reflected(remote *corev1.PersistentVolumeClaim) bool {
 	return remote.Labels[offloadingv1beta1.OriginLabel] == c.cfg.Origin && remote.Labels[offloadingv1beta1.DestinationLabel] == c.cfg.Destination
 }
 
-// takenByEarlier tells that the provider keeps data of an earlier claim of the name.
-func (c *Claims) takenByEarlier(ctx context.Context, v claimView) error {
+// takenByAnother tells that the provider has data of another claim of the name.
+func (c *Claims) takenByAnother(ctx context.Context, v claimView) error {
 	if v.remote.Spec.VolumeName == "" {
 		return c.tidy(ctx, v)
 	}
 	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
-		"cluster %s keeps the data of an earlier PersistentVolumeClaim of this name: annotate this one with %s=true to take it over, or delete PersistentVolumeClaim %s there",
+		"cluster %s keeps the data of an earlier PersistentVolumeClaim of this name, or of one that this cluster has forgotten: annotate this one with %s=true to take it over, or delete PersistentVolumeClaim %s there",
 		c.cfg.Destination, offloadingv1beta1.AdoptRemoteVolumeAnnotation, v.there()))
 	return nil // an annotation here or a deletion there wakes us
 }
