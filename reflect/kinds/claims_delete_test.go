@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
@@ -155,6 +156,38 @@ func TestRestoredClaimTakesNothingOver(t *testing.T) {
 			}
 			eventually(t, func() bool { return s.claimThere(t).Labels[offloadingv1beta1.LocalClaimUIDLabel] == "claim-1" }, "it is the claim's")
 			require.Equal(t, tc.want, s.claimWrites())
+		})
+	}
+}
+
+// TestVolumeThatTheWatchDoesNotShow: it may lack the label that the watch selects, which a
+// vkubelet may not put back.
+func TestVolumeThatTheWatchDoesNotShow(t *testing.T) {
+	for name, tc := range map[string]struct {
+		volume func(*corev1.PersistentVolume)
+		told   string
+	}{
+		"the label was taken off": {told: "has no label liqo.io/remote-cluster-id=milan",
+			volume: func(v *corev1.PersistentVolume) { delete(v.Labels, corev1beta1.RemoteClusterIDLabel) }},
+		"it is of another provider": {told: "was not made by liqod for this claim",
+			volume: func(v *corev1.PersistentVolume) { v.Labels[corev1beta1.RemoteClusterIDLabel] = "paris" }},
+		"it is not of liqod": {told: "was not made by liqod for this claim",
+			volume: func(v *corev1.PersistentVolume) { v.Annotations, v.Labels = nil, nil }},
+		"it is another claim's": {told: "was not made by liqod for this claim",
+			volume: func(v *corev1.PersistentVolume) { v.Spec.ClaimRef.UID, v.Labels = "claim-0", nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := storageSite(t, fast)
+			claim := claimAt("milan", bound)
+			s.add(s.home.Tracker(), claim, volumeOf(claim, tc.volume))
+			s.add(s.remote.Tracker(), remoteClaim(t, claim))
+			s.startClaims(t)
+			eventually(t, func() bool { return len(s.events.Events) > 0 }, "it is told")
+			require.Contains(t, <-s.events.Events, tc.told)
+			// Objects of the fakes have no resource versions: it may be woken twice at the start.
+			require.Never(t, func() bool { return len(s.claimWrites()) > 2 || len(s.events.Events) > 0 }, 1500*time.Millisecond, 10*time.Millisecond)
+			require.Equal(t, []string{"create persistentvolumes"}, slices.Compact(s.claimWrites()))
 		})
 	}
 }

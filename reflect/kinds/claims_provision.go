@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/engine"
@@ -341,7 +342,7 @@ func (c *Claims) createVolume(ctx context.Context, v claimView) error {
 	want.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = string(ns.UID)
 	written, err := c.cfg.Home.CoreV1().PersistentVolumes().Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	if apierrors.IsAlreadyExists(err) {
-		return loop.After(staleRetry)
+		return c.volumeTaken(ctx, v, want)
 	}
 	if err != nil {
 		return fmt.Errorf("creating the PersistentVolume: %w", err)
@@ -351,6 +352,31 @@ func (c *Claims) createVolume(ctx context.Context, v claimView) error {
 	c.tell(v.local, corev1.EventTypeNormal, reasonRemoteVolumeProvisioned,
 		fmt.Sprintf("the data is in cluster %s, in PersistentVolumeClaim %s", c.cfg.Destination, v.there()))
 	return nil
+}
+
+// volumeTaken looks at the volume that has the name already. One of ours is about to be
+// shown by the watch, unless it lacks the label that is watched, which is not ours to write.
+func (c *Claims) volumeTaken(ctx context.Context, v claimView, want *corev1.PersistentVolume) error {
+	have, err := c.cfg.Home.CoreV1().PersistentVolumes().Get(ctx, want.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return loop.After(staleRetry)
+	}
+	if err != nil {
+		return fmt.Errorf("looking at the PersistentVolume that has the name: %w", err)
+	}
+	const key = corev1beta1.RemoteClusterIDLabel
+	ours := have.Annotations[forge.ProvisionedBy] == offloadingv1beta1.StorageProvisioner && have.Spec.ClaimRef != nil && have.Spec.ClaimRef.UID == v.local.UID
+	switch label := have.Labels[key]; {
+	case ours && label == c.cfg.Destination:
+		return loop.After(staleRetry)
+	case ours && label == "":
+		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+			"PersistentVolume %s has no label %s=%s, by which it is found: put the label back", have.Name, key, c.cfg.Destination))
+	default:
+		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
+			"PersistentVolume %s was not made by liqod for this claim and cluster %s, and is left as it is; waiting until it is gone", have.Name, c.cfg.Destination))
+	}
+	return loop.After(takenRetry)
 }
 
 // reclaimPolicy is that of the claim's class; without a class nothing is ever deleted.

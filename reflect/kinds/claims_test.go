@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/reflect/forge"
@@ -98,7 +99,10 @@ func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
 // newClaims returns a Claims that has not been run, and the factories that it watches by.
 func (s *site) newClaims(t *testing.T, gate func() error) (*Claims, []interface{ Start(<-chan struct{}) }) {
 	t.Helper()
-	core, own := informers.NewSharedInformerFactory(s.home, 0), externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
+	core := informers.NewSharedInformerFactoryWithOptions(s.home, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.LabelSelector = corev1beta1.RemoteClusterIDLabel + "=milan"
+	}))
+	own := externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
 	claims, err := NewClaims(ClaimsConfig{
 		Home: s.home, Remote: s.remote, Volumes: core.Core().V1().PersistentVolumes(),
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
