@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -50,4 +51,64 @@ func (c *Claims) claimFor(ctx context.Context, pod *corev1.Pod, name string) (*c
 		return nil, fmt.Errorf("reading the claim of an ephemeral volume: %w", err)
 	}
 	return claim, nil
+}
+
+// withheld says why a pod may not use one of its claims: in the provider the name leads to
+// the data of another claim. It is empty for a pod that may use all of them. It may be asked
+// of nil.
+func (c *Claims) withheld(ctx context.Context, pod *corev1.Pod, remote string) (string, error) {
+	if c == nil {
+		return "", nil
+	}
+	for _, name := range claimsOf(pod) {
+		if c.known(pod.Namespace, remote, name) {
+			continue
+		}
+		there, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(remote).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || (err == nil && (!c.reflected(there) || localClaimUID(there) == "")) {
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("looking for the data of other claims in the provider: %w", err)
+		}
+		here, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return "", fmt.Errorf("reading a claim of the pod: %w", err)
+		}
+		if err == nil && string(here.UID) == localClaimUID(there) {
+			continue
+		}
+		return fmt.Sprintf("PersistentVolumeClaim %s/%s of cluster %s has the data of another claim (UID %s) than PersistentVolumeClaim %s/%s here: delete that one there, or use a claim of another name; one that liqod provisions takes the data over with annotation %s=true",
+			remote, name, c.cfg.Destination, localClaimUID(there), pod.Namespace, name, offloadingv1beta1.AdoptRemoteVolumeAnnotation), nil
+	}
+	return "", nil
+}
+
+// known tells whether the caches show, of both clusters, that the provider has under a name
+// no data, or the claim's own. They may be behind when they show anything else.
+func (c *Claims) known(namespace, remote, name string) bool {
+	tw := c.twin(namespace)
+	if tw == nil || tw.remote != remote || !tw.synced() {
+		return false
+	}
+	there, err := tw.there.Get(name)
+	if err != nil {
+		return true // a lister's only error is that there is none
+	}
+	here, err := tw.home.Get(name)
+	return err == nil && string(here.UID) == localClaimUID(there)
+}
+
+// claimsOf names the claims that a pod uses.
+func claimsOf(pod *corev1.Pod) []string {
+	var out []string
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			out = append(out, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			out = append(out, forge.EphemeralClaim(pod, v.Name))
+		}
+	}
+	return out
 }

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // TestEphemeralVolumeUsesTheClaimThatIsCarried: the provider would let its pod use no claim
@@ -52,6 +54,57 @@ func TestEphemeralVolumeUsesTheClaimThatIsCarried(t *testing.T) {
 			s.pods.Resync()
 			s.idle(t, "shop")
 			require.Equal(t, []string{"create shadowpods"}, writes(s.remoteLiqod.Actions()), "nothing differs later")
+		})
+	}
+}
+
+// TestPodGetsNoDataOfAnotherClaim: the name alone leads to what the provider has kept of an
+// earlier claim.
+func TestPodGetsNoDataOfAnotherClaim(t *testing.T) {
+	successor := func(c *corev1.PersistentVolumeClaim) {
+		c.UID, c.Annotations, c.Spec.StorageClassName, c.Spec.VolumeName = "claim-2", nil, ptr.To("nfs"), "nfs-1"
+	}
+	without := func(key string) func(*corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) { delete(c.Labels, key) }
+	}
+	for name, tc := range map[string]struct {
+		local func(*corev1.PersistentVolumeClaim) // nil: there is none
+		there func(*corev1.PersistentVolumeClaim) // nil: there is none
+		held  bool
+	}{
+		"its own":                               {local: bound, there: bound},
+		"an earlier claim's":                    {local: successor, there: bound, held: true},
+		"an earlier claim's, and none here":     {there: bound, held: true},
+		"the provider's own claim":              {local: successor, there: without(offloadingv1beta1.OriginLabel)},
+		"nobody knows whose":                    {local: successor, there: without(offloadingv1beta1.LocalClaimUIDLabel)},
+		"a claim of a class that stays at home": {local: successor},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := storageSite(t, fast)
+			pod := localPod(func(p *corev1.Pod) {
+				p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+				}}}
+			})
+			s.add(s.home.Tracker(), pod, volumeOf(claimAt("milan", bound), retained, released))
+			if tc.local != nil {
+				s.add(s.home.Tracker(), claimAt("milan", tc.local))
+			}
+			if tc.there != nil {
+				s.add(s.remote.Tracker(), remoteClaim(t, claimAt("milan", bound), tc.there))
+			}
+			s.startClaims(t)
+			s.start(t)
+			if !tc.held {
+				eventually(t, func() bool { return s.shadow(t) != nil }, "the pod is offloaded")
+				return
+			}
+			eventually(t, func() bool { return s.local(t).Status.Reason == "RemoteVolumeTaken" }, "it is said")
+			require.Contains(t, s.local(t).Status.Message, "PersistentVolumeClaim shop-rome/data of cluster milan")
+			require.Nil(t, s.shadow(t))
+			require.NoError(t, s.remote.CoreV1().PersistentVolumeClaims("shop-rome").Delete(t.Context(), "data", metav1.DeleteOptions{}))
+			s.pods.Resync()
+			eventually(t, func() bool { return s.shadow(t) != nil }, "it goes when that is gone")
 		})
 	}
 }

@@ -117,8 +117,14 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	if vn := p.virtualNode(); vn == nil || vn.DeletionTimestamp != nil {
 		return nil // the node is being drained: what comes now would have to go at once
 	}
+	withheld, err := p.cfg.Claims.withheld(ctx, v.local, v.twin.remote)
+	if err != nil {
+		return err
+	}
+	if withheld != "" {
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasonRemoteVolumeTaken, withheld)), loop.After(takenRetry))
+	}
 	o := p.options(v)
-	var err error
 	if o.ClaimedVolumes, err = p.cfg.Claims.ephemeral(ctx, v.local); err != nil {
 		return err
 	}
