@@ -152,6 +152,8 @@ func TestStorage(t *testing.T) {
 	t.Run("VKubeletDown", func(t *testing.T) { testStorageVKubeletDown(t, w) })
 	t.Run("SwitchedOff", func(t *testing.T) { testStorageSwitchedOff(t, w) })
 	t.Run("Lost", func(t *testing.T) { testStorageLost(t, w) })
+	t.Run("EphemeralVolume", func(t *testing.T) { testEphemeralVolume(t, w) })
+	t.Run("DataOfAnother", func(t *testing.T) { testDataOfAnother(t, w) })
 	t.Run("DeletedByName", func(t *testing.T) { testDeletedByName(t, w) })
 	t.Run("Unoffloaded", func(t *testing.T) { testUnoffloadKeeps(t, w) })
 	t.Run("NamespaceDeleted", func(t *testing.T) { testNamespaceKeeps(t, w) })

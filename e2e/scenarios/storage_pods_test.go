@@ -1,0 +1,99 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// onVirtualNodes is a pod of the offloaded namespace with a volume.
+func onVirtualNodes(name string, source corev1.VolumeSource) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: podSpec("sim/web:1")}
+	pod.Spec.NodeSelector = map[string]string{"liqo.io/type": "virtual-node"}
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: source}}
+	return pod
+}
+
+// testEphemeralVolume: a pod's own claim is carried as any other, and its data goes with
+// the pod.
+func testEphemeralVolume(t *testing.T, w *world) {
+	pods := w.rome.Client().CoreV1().Pods("shop")
+	template := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
+	_, err := pods.Create(t.Context(), onVirtualNodes("scratch", corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: template.Spec},
+	}}), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "it runs with its volume", w.storageReady("shop", "scratch"))
+	w.requireVolume(t, "shop", "shop-rome", "scratch-data")
+	there, err := w.milan.Client().CoreV1().Pods("shop-rome").Get(t.Context(), "scratch", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "scratch-data", there.Spec.Volumes[0].PersistentVolumeClaim.ClaimName)
+
+	claim, err := w.rome.Client().CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "scratch-data", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, pods.Delete(t.Context(), "scratch", metav1.DeleteOptions{}))
+	within(t, 30*time.Second, "its data goes with the pod", w.dataGone("shop-rome", claim))
+}
+
+// testDataOfAnother: a pod whose claim is bound otherwise does not get what an earlier
+// claim of the name has left in the provider.
+func testDataOfAnother(t *testing.T, w *world) {
+	pods, volumes, claims := w.rome.Client().CoreV1().Pods("shop"), w.rome.Client().CoreV1().PersistentVolumes(), w.rome.Client().CoreV1().PersistentVolumeClaims("shop")
+	source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "reused"}}
+	w.chosenClaim(t, "reused")
+	_, err := pods.Create(t.Context(), onVirtualNodes("user", source), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "a pod writes its data", w.storageReady("shop", "user"))
+	require.NoError(t, pods.Delete(t.Context(), "user", metav1.DeleteOptions{}))
+	earlier := w.claimUID(t, "shop-rome", "reused")
+	claim, err := claims.Get(t.Context(), "reused", metav1.GetOptions{})
+	require.NoError(t, err)
+	_, err = volumes.Patch(t.Context(), claim.Spec.VolumeName, types.MergePatchType, []byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.NoError(t, claims.Delete(t.Context(), "reused", metav1.DeleteOptions{}))
+	within(t, 30*time.Second, "the claim is gone here", func(ctx context.Context) error {
+		return absent(claims.Get(ctx, "reused", metav1.GetOptions{}))
+	})
+
+	template := statefulSet("x", 1).Spec.VolumeClaimTemplates[0]
+	class := "by-hand"
+	_, err = volumes.Create(t.Context(), &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "by-hand-reused"},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: template.Spec.Resources.Requests, AccessModes: template.Spec.AccessModes, StorageClassName: class,
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/by-hand"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	template.Name, template.Spec.StorageClassName = "reused", &class
+	_, err = claims.Create(t.Context(), &template, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = pods.Create(t.Context(), onVirtualNodes("reuser", source), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "it says what it waits for", func(ctx context.Context) error {
+		have, err := pods.Get(ctx, "reuser", metav1.GetOptions{})
+		if err == nil && !strings.Contains(have.Status.String(), "RemoteVolumeTaken") {
+			err = fmt.Errorf("pod on %q: %s", have.Spec.NodeName, have.Status.String())
+		}
+		return err
+	})
+	require.NoError(t, absent(w.milan.Client().CoreV1().Pods("shop-rome").Get(t.Context(), "reuser", metav1.GetOptions{})))
+	require.Equal(t, earlier, w.claimUID(t, "shop-rome", "reused"))
+
+	require.NoError(t, w.milan.Client().CoreV1().PersistentVolumeClaims("shop-rome").Delete(t.Context(), "reused", metav1.DeleteOptions{}))
+	within(t, 30*time.Second, "it goes out when the name is free", func(ctx context.Context) error {
+		_, err := w.milan.Client().CoreV1().Pods("shop-rome").Get(ctx, "reuser", metav1.GetOptions{})
+		return err
+	})
+	require.NoError(t, pods.Delete(t.Context(), "reuser", metav1.DeleteOptions{}))
+	require.NoError(t, claims.Delete(t.Context(), "reused", metav1.DeleteOptions{}))
+}
