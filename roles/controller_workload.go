@@ -5,19 +5,26 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
 
 	"github.com/liqod/liqod/shadow/harden"
 	"github.com/liqod/liqod/shadow/workload"
 )
 
 func (c *controller) addWorkload() error {
-	rules := harden.Rules{RuntimeClasses: c.cfg.RuntimeClasses, StorageClasses: c.env.Config.Sharing.StorageClasses}
+	classes := c.own.Storage().V1().StorageClasses()
+	rules := harden.Rules{
+		RuntimeClasses: c.cfg.RuntimeClasses, StorageClasses: c.env.Config.Sharing.StorageClasses,
+		DefaultStorageClass: func() string { return defaultStorageClass(classes.Lister()) },
+	}
 	lease := c.env.Config.Lease
 	enforcer, err := workload.New(workload.Config{
 		Core: c.home.fenced.core, Liqod: c.home.fenced.liqod,
 		ShadowPods: c.liqod.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
 		Namespaces: c.own.Core().V1().Namespaces().Informer(), Quotas: c.liqod.Offloading().V1beta1().Quotas().Informer(),
-		LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(),
+		LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(), StorageClasses: classes.Informer(),
 		Harden:   func(spec *corev1.PodSpec) error { return harden.PodSpec(spec, rules) },
 		Patience: c.cfg.QuotaPatience, Settle: lease.Duration - lease.RenewDeadline, HomeLost: c.home.head.Lost,
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
@@ -31,6 +38,34 @@ func (c *controller) addWorkload() error {
 	c.loop("shadow-pods", enforcer)
 	return nil
 }
+
+// defaultStorageClass is the class that the API server gives a claim that names none: of
+// several the newest, of those the first by name. It is empty where there is none.
+func defaultStorageClass(classes storagelisters.StorageClassLister) string {
+	all, err := classes.List(labels.Everything())
+	if err != nil {
+		return "" // a lister's only error is that of a selector
+	}
+	var first *storagev1.StorageClass
+	for _, c := range all {
+		if c.Annotations[defaultClassAnnotation] != "true" && c.Annotations[betaDefaultClassAnnotation] != "true" {
+			continue
+		}
+		if first == nil || first.CreationTimestamp.Before(&c.CreationTimestamp) ||
+			first.CreationTimestamp.Equal(&c.CreationTimestamp) && c.Name < first.Name {
+			first = c
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	return first.Name
+}
+
+const (
+	defaultClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
+	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
+)
 
 // quotaMetrics tells what consumers use, and may use, as it is when it is asked.
 type quotaMetrics struct {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -118,7 +119,10 @@ const placeholderPath = "/var/lib/liqod/in-the-provider"
 const ProvisionedBy = "pv.kubernetes.io/provisioned-by"
 
 // VolumeName returns the name of the volume that stands here for a claim's data.
-func VolumeName(local *corev1.PersistentVolumeClaim) string { return "pvc-" + string(local.UID) }
+func VolumeName(local *corev1.PersistentVolumeClaim) string { return VolumeNameFor(local.UID) }
+
+// VolumeNameFor returns the same by the UID of the claim.
+func VolumeNameFor(claim types.UID) string { return "pvc-" + string(claim) }
 
 // PersistentVolume returns the volume that stands here for the data that a claim of this
 // cluster has in the provider with that id. Pods that use the claim are therefore

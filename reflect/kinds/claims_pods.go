@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/reflect/forge"
@@ -75,10 +76,10 @@ func (c *Claims) withheld(ctx context.Context, pod *corev1.Pod, remote string) (
 		if err != nil && !apierrors.IsNotFound(err) {
 			return "", fmt.Errorf("reading a claim of the pod: %w", err)
 		}
-		if err == nil && string(here.UID) == localClaimUID(there) {
+		if err == nil && hasDataOf(here, there) {
 			continue
 		}
-		return fmt.Sprintf("PersistentVolumeClaim %s/%s of cluster %s has the data of another claim (UID %s) than PersistentVolumeClaim %s/%s here: delete that one there, or use a claim of another name; one that liqod provisions takes the data over with annotation %s=true",
+		return fmt.Sprintf("PersistentVolumeClaim %s/%s of cluster %s has the data of another claim (UID %s) than PersistentVolumeClaim %s/%s here: use a claim of another name; or annotate this one with %s=true to use that data; or, if nobody needs the data, delete that one there",
 			remote, name, c.cfg.Destination, localClaimUID(there), pod.Namespace, name, offloadingv1beta1.AdoptRemoteVolumeAnnotation), nil
 	}
 	return "", nil
@@ -96,7 +97,16 @@ func (c *Claims) known(namespace, remote, name string) bool {
 		return true // a lister's only error is that there is none
 	}
 	here, err := tw.home.Get(name)
-	return err == nil && string(here.UID) == localClaimUID(there)
+	return err == nil && hasDataOf(here, there)
+}
+
+// hasDataOf tells whether a claim here may have what is in one of the provider: that was
+// made for it, or is what its volume stands for, as where a volume that was released has
+// been given on, or its owner wants it.
+func hasDataOf(here, there *corev1.PersistentVolumeClaim) bool {
+	of := types.UID(localClaimUID(there))
+	return here.UID == of || adopts(here) ||
+		here.Status.Phase == corev1.ClaimBound && here.Spec.VolumeName == forge.VolumeNameFor(of)
 }
 
 // claimsOf names the claims that a pod uses.

@@ -72,9 +72,17 @@ func TestPodGetsNoDataOfAnotherClaim(t *testing.T) {
 		there func(*corev1.PersistentVolumeClaim) // nil: there is none
 		held  bool
 	}{
-		"its own":                               {local: bound, there: bound},
-		"an earlier claim's":                    {local: successor, there: bound, held: true},
-		"an earlier claim's, and none here":     {there: bound, held: true},
+		"its own":                           {local: bound, there: bound},
+		"an earlier claim's":                {local: successor, there: bound, held: true},
+		"an earlier claim's, and none here": {there: bound, held: true},
+		"an earlier claim's, its volume given on": {local: func(c *corev1.PersistentVolumeClaim) {
+			successor(c)
+			c.Spec.VolumeName, c.Status.Phase = "pvc-claim-1", corev1.ClaimBound
+		}, there: bound},
+		"an earlier claim's, which is wanted": {local: func(c *corev1.PersistentVolumeClaim) {
+			successor(c)
+			c.Annotations = map[string]string{offloadingv1beta1.AdoptRemoteVolumeAnnotation: "true"}
+		}, there: bound},
 		"the provider's own claim":              {local: successor, there: without(offloadingv1beta1.OriginLabel)},
 		"nobody knows whose":                    {local: successor, there: without(offloadingv1beta1.LocalClaimUIDLabel)},
 		"a claim of a class that stays at home": {local: successor},

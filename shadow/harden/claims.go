@@ -33,16 +33,27 @@ func claimable(v *corev1.Volume, rules Rules) error {
 	case source != nil && source.Namespace != nil && *source.Namespace != "":
 		return refuse("spec.dataSourceRef.namespace", "none")
 	}
-	class, all := template.Spec.StorageClassName, slices.Contains(rules.StorageClasses, "*")
-	if class == nil && all || class != nil && *class != "" && (all || slices.Contains(rules.StorageClasses, *class)) {
-		return nil
-	}
-	accepted := "none"
+	class, all := rules.classOf(template.Spec.StorageClassName), slices.Contains(rules.StorageClasses, "*")
 	switch {
+	case class != "" && (all || slices.Contains(rules.StorageClasses, class)):
+		return nil
 	case all:
-		accepted = "any but the empty one, which stands for volumes that are there already"
+		return refuse("spec.storageClassName", "any, and there is no default one; without a class it would get a volume that is there already")
 	case len(rules.StorageClasses) > 0:
-		accepted = strings.Join(rules.StorageClasses, ", ")
+		return refuse("spec.storageClassName", strings.Join(rules.StorageClasses, ", "))
+	default:
+		return refuse("spec.storageClassName", "none")
 	}
-	return refuse("spec.storageClassName", accepted)
+}
+
+// classOf returns the class of a claim that names one, or leaves it to this cluster.
+func (r Rules) classOf(named *string) string {
+	switch {
+	case named != nil:
+		return *named
+	case r.DefaultStorageClass != nil:
+		return r.DefaultStorageClass()
+	default:
+		return ""
+	}
 }

@@ -44,8 +44,11 @@ type Rules struct {
 	// for none is always accepted.
 	RuntimeClasses []string
 	// StorageClasses are those that the claim of a peer's ephemeral volume may have; "*"
-	// stands for all, and for the default one where it names none.
+	// stands for all.
 	StorageClasses []string
+	// DefaultStorageClass is the one of a claim that names none; empty: there is none. Nil
+	// stands for the same.
+	DefaultStorageClass func() string
 }
 
 // PodSpec changes the spec of a peer's pod into the one that may be created here. The

@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,9 @@ type Config struct {
 	// LimitRanges and RuntimeClasses say what API servers add to pods.
 	LimitRanges    corev1informers.LimitRangeInformer
 	RuntimeClasses nodev1informers.RuntimeClassInformer
+	// StorageClasses is the informer of the classes that Harden knows: what it says of
+	// ephemeral volumes changes with them.
+	StorageClasses cache.SharedIndexInformer
 	// Patience is the age up to which a ShadowPod that waits for room may be passed by
 	// younger ones that need less.
 	Patience time.Duration
@@ -100,6 +104,9 @@ func New(cfg Config) (*Enforcer, error) {
 		return nil, err
 	}
 	if _, err := e.loop.Watch(cfg.Namespaces, e.shadowsIn); err != nil {
+		return nil, err
+	}
+	if _, err := e.loop.Watch(cfg.StorageClasses, e.shadowsWithClaims); err != nil {
 		return nil, err
 	}
 	if _, err := cfg.ShadowPods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: e.shadowGone}); err != nil {
@@ -190,6 +197,21 @@ func (e *Enforcer) shadowGone(obj any) {
 	if shadow, ok := obj.(*offloadingv1beta1.ShadowPod); ok {
 		e.memory.close(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}, shadow.UID)
 	}
+}
+
+// shadowsWithClaims returns the keys of the ShadowPods that have ephemeral volumes.
+func (e *Enforcer) shadowsWithClaims(any) []loop.Key {
+	all, err := e.shadows.List(labels.Everything())
+	if err != nil {
+		return nil // a lister's only error is that of a selector
+	}
+	var keys []loop.Key
+	for _, s := range all {
+		if slices.ContainsFunc(s.Spec.Pod.Volumes, func(v corev1.Volume) bool { return v.Ephemeral != nil }) {
+			keys = append(keys, loop.Key{Namespace: s.Namespace, Name: s.Name})
+		}
+	}
+	return keys
 }
 
 // shadowsIn returns the keys of the ShadowPods of a namespace.

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 const (
@@ -376,4 +377,14 @@ func TestARefusedResizeKeepsNothingBack(t *testing.T) {
 	r.settle()
 	require.Equal(t, "2", r.pod().Spec.Containers[0].Resources.Requests.Cpu().String())
 	require.Nil(t, r.enforced())
+}
+
+// What a class changes concerns those who claim one, and nobody else.
+func TestShadowsWithClaims(t *testing.T) {
+	r := newRig(t, newShadow(always, func(s *offloadingv1beta1.ShadowPod) {
+		s.Spec.Pod.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
+	}))
+	require.Equal(t, []loop.Key{{Namespace: testNamespace, Name: testName}}, r.e.shadowsWithClaims(nil))
+	r = newRig(t, newShadow(always))
+	require.Empty(t, r.e.shadowsWithClaims(nil))
 }

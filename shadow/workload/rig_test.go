@@ -87,7 +87,8 @@ func (r *rig) restart() {
 	e, err := New(Config{
 		Core: r.core, Liqod: r.liqod, ShadowPods: r.shadows, Pods: r.pods, Namespaces: r.spaces,
 		Quotas: own.Offloading().V1beta1().Quotas().Informer(), LimitRanges: core.Core().V1().LimitRanges(), RuntimeClasses: core.Node().V1().RuntimeClasses(),
-		Harden: func(s *corev1.PodSpec) error { return r.harden(s) }, Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),
+		StorageClasses: core.Storage().V1().StorageClasses().Informer(),
+		Harden:         func(s *corev1.PodSpec) error { return r.harden(s) }, Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),
 	})
 	require.NoError(r.t, err)
 	r.e = e
