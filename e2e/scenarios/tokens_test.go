@@ -184,7 +184,7 @@ func TestTokens(t *testing.T) {
 	t.Run("NoWorkers", func(t *testing.T) { tokenSwitchedOff(t, w, "--reflection.serviceaccount.workers=0") })
 	t.Run("RightsTaken", func(t *testing.T) { tokenRightsTaken(t, w) })
 	t.Run("VirtualNodeGone", func(t *testing.T) { tokenVirtualNodeGone(t, w) })
-	require.Len(t, w.dead, 11)
+	require.Len(t, w.dead, 12)
 	for _, token := range w.dead {
 		// The API server remembers for 10 s whom it has let in.
 		within(t, 20*time.Second, "a dead token is rejected", w.rejected(token))
