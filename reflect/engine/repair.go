@@ -13,13 +13,6 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-const (
-	// firstRepair is how long the third write of one and the same change waits: the second
-	// is due at once, and each after the third waits twice as long as the one before.
-	firstRepair = time.Second
-	lastRepair  = time.Minute
-)
-
 // anyone stands for the objects of a name that are made one after the other, since somebody
 // deletes them, or since each can only become as wanted by being made anew.
 const anyone = types.UID("")
@@ -78,10 +71,7 @@ func (s sent) again(c change, now time.Time) sent {
 	if !s.wished(c) {
 		return next
 	}
-	next.left = s.left
-	if now.Sub(s.at) <= 2*lastRepair {
-		next.delay = min(max(2*s.delay, firstRepair), lastRepair)
-	}
+	next.left, next.delay = s.left, loop.RepairDelay(s.delay, now.Sub(s.at))
 	return next
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 func TestSameChangeIsSpaced(t *testing.T) {
@@ -32,7 +33,7 @@ func TestSameChangeIsSpaced(t *testing.T) {
 	for name, wait := range map[string]func() (time.Duration, bool){
 		"another wish":   func() (time.Duration, bool) { return s.due(change{"u", hash("b"), hash("p")}, "1", now) },
 		"another object": func() (time.Duration, bool) { return s.due(change{"v", hash("a"), hash("p")}, "1", now) },
-		"long after":     func() (time.Duration, bool) { return s.due(c, "1", now.Add(lastRepair)) },
+		"long after":     func() (time.Duration, bool) { return s.due(c, "1", now.Add(loop.LastRepair)) },
 	} {
 		d, ok := wait()
 		require.True(t, ok, name)
@@ -41,7 +42,7 @@ func TestSameChangeIsSpaced(t *testing.T) {
 	another := change{"u", hash("a"), hash("q")}
 	wait, ok := s.due(another, "1", now)
 	require.True(t, ok)
-	require.Equal(t, lastRepair, wait, "of the same wish something else was undone")
+	require.Equal(t, loop.LastRepair, wait, "of the same wish something else was undone")
 	require.Zero(t, s.again(c, now.Add(time.Hour)).delay, "peace for long begins anew")
 	s.answer = "7"
 	_, ok = s.due(c, "7", now)
@@ -105,7 +106,7 @@ func TestForeignWriterIsNotRaced(t *testing.T) {
 				return len(writesOf(r.remote))
 			}
 			eventually(t, func() bool { return inject() >= 2 }, "it is put right twice at once")
-			require.Never(t, func() bool { return inject() > 2 }, firstRepair/2, time.Millisecond, "and then later")
+			require.Never(t, func() bool { return inject() > 2 }, loop.FirstRepair/2, time.Millisecond, "and then later")
 			eventually(t, func() bool { return inject() > 2 }, "but it is")
 		})
 	}
@@ -126,7 +127,7 @@ func TestChangesAtHomeAreNotSpaced(t *testing.T) {
 				r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = value }))
 				eventually(t, func() bool { return r.there(t, "app").Data["a"] == value }, "sent")
 			}
-			require.Less(t, time.Since(begin), 5*firstRepair)
+			require.Less(t, time.Since(begin), 5*loop.FirstRepair)
 		})
 	}
 }
@@ -164,12 +165,12 @@ func TestForeignDeletionIsNotRaced(t *testing.T) {
 		return len(writesOf(r.remote))
 	}
 	eventually(t, func() bool { return prune() >= 2 }, "it is made twice at once")
-	require.Never(t, func() bool { return prune() > 2 }, firstRepair/2, time.Millisecond, "and then later")
+	require.Never(t, func() bool { return prune() > 2 }, loop.FirstRepair/2, time.Millisecond, "and then later")
 	eventually(t, func() bool { return prune() > 2 }, "but it is")
-	require.Never(t, func() bool { return prune() > 3 }, firstRepair, time.Millisecond, "and later again")
+	require.Never(t, func() bool { return prune() > 3 }, loop.FirstRepair, time.Millisecond, "and later again")
 
 	r.updateHome(t, local("app", func(cm *corev1.ConfigMap) { cm.Data["a"] = "2" }))
-	require.Eventually(t, func() bool { return len(writesOf(r.remote)) > 3 }, firstRepair/2, time.Millisecond, "a change is sent at once")
+	require.Eventually(t, func() bool { return len(writesOf(r.remote)) > 3 }, loop.FirstRepair/2, time.Millisecond, "a change is sent at once")
 }
 
 // What is wanted again after it was not is made at once.
@@ -192,7 +193,7 @@ func TestWantedAgainIsMadeAtOnce(t *testing.T) {
 				r.createHome(t, local("app"))
 				eventually(t, func() bool { return r.there(t, "app") != nil }, "made again")
 			}
-			require.Less(t, time.Since(begin), 5*firstRepair)
+			require.Less(t, time.Since(begin), 5*loop.FirstRepair)
 		})
 	}
 }
@@ -246,7 +247,7 @@ func TestMakingImmutableIsNotRaced(t *testing.T) {
 		return len(writesOf(r.remote)) // two each time
 	}
 	eventually(t, func() bool { return freeze() >= 4 }, "it is made anew twice at once")
-	require.Never(t, func() bool { return freeze() > 4 }, firstRepair/2, time.Millisecond, "and then later")
+	require.Never(t, func() bool { return freeze() > 4 }, loop.FirstRepair/2, time.Millisecond, "and then later")
 	eventually(t, func() bool { return freeze() > 4 }, "but it is")
-	require.Eventually(t, func() bool { return r.there(t, "app") != nil }, firstRepair/2, time.Millisecond, "and never missing for long")
+	require.Eventually(t, func() bool { return r.there(t, "app") != nil }, loop.FirstRepair/2, time.Millisecond, "and never missing for long")
 }

@@ -11,13 +11,6 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-const (
-	// firstRepair is how long the third write of one and the same EndpointSlice waits: the
-	// second is due at once, and each after the third waits twice as long as the one before.
-	firstRepair = time.Second
-	lastRepair  = time.Minute
-)
-
 // sent is what was last written to an EndpointSlice. Whoever undoes it, or deletes the
 // EndpointSlice, is not raced.
 type sent struct {
@@ -29,8 +22,8 @@ type sent struct {
 // again returns what is remembered once want was sent.
 func (s sent) again(want [sha256.Size]byte, now time.Time) sent {
 	next := sent{want: want, at: now}
-	if s.want == want && now.Sub(s.at) <= 2*lastRepair {
-		next.delay = min(max(2*s.delay, firstRepair), lastRepair)
+	if s.want == want {
+		next.delay = loop.RepairDelay(s.delay, now.Sub(s.at))
 	}
 	return next
 }
