@@ -3,10 +3,6 @@ package chaos
 import (
 	"context"
 	"flag"
-	"fmt"
-	"os"
-	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,62 +50,11 @@ func newWorld(t *testing.T) *world {
 // outlive what is done to the processes, and installs liqod with more settings.
 func newClusters(t *testing.T, settings map[string]any) *world {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts clusters: not with -short")
-	}
-	l, err := lab.New(t.Context(), lab.Options{Log: t.Logf, Exited: func(p *lab.Process) {
-		t.Errorf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(4000))
-	}})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			keepLogs(t, l)
-		}
-		require.NoError(t, l.Close())
-	})
-	w := &world{}
-	w.sites, err = site.New(t.Context(), l, nil)
-	require.NoError(t, err)
-	w.sites.Settings = settings
-	w.start(t)
-	return w
-}
-
-func (w *world) start(t *testing.T) {
-	t.Helper()
-	var wg sync.WaitGroup
-	errs := make([]error, 2)
-	for i, target := range []**site.Site{&w.rome, &w.milan} {
-		wg.Go(func() {
-			var c *lab.Cluster
-			c, errs[i] = w.sites.Lab.Start(t.Context(), lab.ClusterOptions{
-				Name: []string{"rome", "milan"}[i], SimulatedNodes: 2, Audit: true, NodeGrace: time.Minute,
-				PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 110+i),
-			})
-			if errs[i] == nil {
-				*target, errs[i] = w.sites.Install(t.Context(), c)
-			}
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
-}
-
-// keepLogs copies the logs of the roles to where they outlive the lab.
-func keepLogs(t *testing.T, l *lab.Lab) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "liqod-chaos-")
-	require.NoError(t, err)
-	logs, err := filepath.Glob(filepath.Join(l.Dir(), "*.log"))
-	require.NoError(t, err)
-	for _, path := range logs {
-		data, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(path)), data, 0o600))
-	}
-	t.Logf("the logs of the roles are in %s", dir)
+	sites, list := site.World{
+		Clusters: []string{"rome", "milan"}, Settings: []map[string]any{settings},
+		Adjust: func(o *lab.ClusterOptions) { o.NodeGrace = time.Minute },
+	}.Start(t)
+	return &world{sites: sites, rome: list[0], milan: list[1]}
 }
 
 // offload makes an offloaded namespace, all of whose pods run in the provider.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/liqod/liqod/hack/image/binary"
 )
 
 // KubernetesVersion is the version of the clusters.
@@ -72,27 +75,66 @@ func BuildTool(ctx context.Context, opts ToolOptions) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cache, err := os.UserCacheDir()
+	dir, unlock, err := lockCache(sum)
 	if err != nil {
-		return "", fmt.Errorf("looking for the cache directory: %w", err)
+		return "", fmt.Errorf("building %s: %w", opts.Name, err)
 	}
-	dir := filepath.Join(cache, "liqod-lab", sum)
+	defer unlock()
 	binary := filepath.Join(dir, opts.Name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("making the cache directory: %w", err)
-	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return "", fmt.Errorf("opening the lock of %s: %w", opts.Name, err)
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("waiting for another build of %s: %w", opts.Name, err)
-	}
 	if _, err := os.Stat(binary); err == nil {
 		return binary, nil
 	}
 	return binary, goBuild(ctx, opts, binary)
+}
+
+// lockCache makes a folder in the user's cache directory, and keeps other processes out
+// of it until unlock.
+func lockCache(name string) (dir string, unlock func(), err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", nil, fmt.Errorf("looking for the cache directory: %w", err)
+	}
+	dir = filepath.Join(cache, "liqod-lab", name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", nil, fmt.Errorf("making the cache directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", nil, fmt.Errorf("opening the lock of the cache directory: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("waiting for another build: %w", err), lock.Close())
+	}
+	return dir, func() { lock.Close() }, nil
+}
+
+// BuildLiqod builds liqod from the sources in root, as it is shipped, and puts it at out.
+// The binary comes from the user's cache directory, where the Go command links it again
+// only when a source has changed.
+func BuildLiqod(ctx context.Context, root, out string) error {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return fmt.Errorf("looking for the sources of liqod: %w", err)
+	}
+	sum := sha256.Sum256([]byte(root))
+	dir, unlock, err := lockCache("liqod-" + hex.EncodeToString(sum[:8]))
+	if err != nil {
+		return fmt.Errorf("building liqod: %w", err)
+	}
+	defer unlock()
+	cached := filepath.Join(dir, "liqod")
+	if err := binary.Build(ctx, binary.Options{Dir: root, Out: cached}); err != nil {
+		return err
+	}
+	// A file of its own: the next build must not change what runs.
+	data, err := os.ReadFile(cached)
+	if err != nil {
+		return fmt.Errorf("reading the binary that was built: %w", err)
+	}
+	if err := os.WriteFile(out, data, 0o755); err != nil {
+		return fmt.Errorf("copying the binary that was built: %w", err)
+	}
+	return nil
 }
 
 func goBuild(ctx context.Context, opts ToolOptions, binary string) error {

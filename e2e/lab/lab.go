@@ -23,6 +23,9 @@ type Options struct {
 	// Kubelab is the path of a ready kubelab binary. Empty: it is built once and
 	// kept in the user's cache directory.
 	Kubelab string
+	// Clusters is how many clusters the lab will start: New waits until that many more may
+	// run on this machine. 0: it does not wait.
+	Clusters int
 	// Log is called with progress, concurrently. Nil: nobody listens.
 	Log func(format string, args ...any)
 	// Exited is called, concurrently, for each process that ended without having
@@ -37,6 +40,7 @@ type Lab struct {
 	kubelab  string
 	starter  *starter
 	ports    *ports
+	seats    *seats
 	mu       sync.Mutex
 	clusters map[string]*Cluster
 	procs    []*Process
@@ -61,11 +65,16 @@ func New(ctx context.Context, opts Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := newRun(opts.Dir)
+	seats, err := takeSeats(ctx, opts.Dir, opts.Clusters)
 	if err != nil {
 		return nil, err
 	}
-	return &Lab{opts: opts, run: r, kubelab: kubelab, starter: newStarter(), ports: newPorts(opts.Dir), clusters: map[string]*Cluster{}}, nil
+	r, err := newRun(opts.Dir)
+	if err != nil {
+		seats.close()
+		return nil, err
+	}
+	return &Lab{opts: opts, run: r, kubelab: kubelab, starter: newStarter(), ports: newPorts(opts.Dir), seats: seats, clusters: map[string]*Cluster{}}, nil
 }
 
 // ID is a short name unique among the runs on this machine, fit for a part of the
@@ -137,5 +146,7 @@ func (l *Lab) Close() error {
 	}
 	l.starter.close()
 	l.ports.close()
-	return errors.Join(append(errs, l.run.remove())...)
+	err := errors.Join(append(errs, l.run.remove())...)
+	l.seats.close()
+	return err
 }

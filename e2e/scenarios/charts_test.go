@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/liqod/liqod/e2e/lab"
-	"github.com/liqod/liqod/hack/image/binary"
 )
 
 // values are a tree of the chart's values.
@@ -51,11 +50,12 @@ func newChart(t *testing.T) chart {
 	if testing.Short() {
 		t.Skip("builds the lab's tools: not with -short")
 	}
+	t.Parallel()
 	l, err := lab.New(t.Context(), lab.Options{Log: t.Logf})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	c := chart{lab: l, binary: filepath.Join(t.TempDir(), "liqod")}
-	require.NoError(t, binary.Build(t.Context(), binary.Options{Dir: "../..", Out: c.binary}))
+	require.NoError(t, lab.BuildLiqod(t.Context(), "../..", c.binary))
 	return c
 }
 

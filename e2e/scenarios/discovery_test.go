@@ -69,7 +69,7 @@ func (z *zone) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 func TestDiscovery(t *testing.T) {
 	z := newZone(t)
 	z.set(map[string]string{"milan": "https://milan.example:8443", "turin": "https://turin.example", "rome": "https://rome.example", "Not A Name": "https://x", "oslo": "http://plain"})
-	rome := newSites(t, []string{"rome"}, func(*lab.ClusterOptions) {}, map[string]any{
+	rome := newSites(t, []string{"rome"}, nil, map[string]any{
 		"discovery": map[string]any{"dns": map[string]any{"domain": "clusters.example", "servers": []string{z.address}}},
 	}).list[0]
 	clusters := rome.Liqod().CoreV1beta1().ForeignClusters()

@@ -228,7 +228,7 @@ func (e enrolments) revoke(t *testing.T, id string) {
 // TestEnrolment gets identities from a real cluster by its endpoint, uses and abuses them.
 func TestEnrolment(t *testing.T) {
 	limits := map[string]any{"requestsPerAddress": 100000, "requestsPerMinute": 100000, "lifetime": "10m"}
-	m := newSites(t, []string{"milan"}, func(*lab.ClusterOptions) {}, map[string]any{"authentication": limits})
+	m := newSites(t, []string{"milan"}, nil, map[string]any{"authentication": limits})
 	e := enrolments{&world{sites: m.sites, milan: m.list[0]}}
 	t.Run("rights", e.rights)
 	t.Run("renewed", e.renewed)

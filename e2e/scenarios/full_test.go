@@ -2,11 +2,7 @@ package scenarios
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,64 +25,28 @@ type fullWorld struct {
 // settings and connects them. Where that is not possible the test is skipped, and in CI it fails.
 func newFullWorld(t *testing.T, settings map[string]any) *fullWorld {
 	t.Helper()
-	if missing := lab.FullTierMissing(); len(missing) > 0 {
-		text := "LIQOD IS NOT TESTED ON REAL NODES; missing: " + strings.Join(missing, "; ")
-		if os.Getenv("CI") == "true" {
-			t.Fatal(text)
-		}
-		t.Skip(text)
-	}
-	if testing.Short() {
-		t.Skip("starts clusters: not with -short")
-	}
-	l, err := lab.New(t.Context(), lab.Options{Log: t.Logf, Exited: func(p *lab.Process) {
-		t.Errorf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(4000))
-	}})
-	require.NoError(t, err)
-	w := &fullWorld{}
+	sites, list := site.World{
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Settings: []map[string]any{settings},
+		Adjust: func(o *lab.ClusterOptions) {
+			o.Audit = false
+			o.ControllerManagerArgs = []string{"--horizontal-pod-autoscaler-sync-period", "3s",
+				"--horizontal-pod-autoscaler-initial-readiness-delay", "1s", "--horizontal-pod-autoscaler-cpu-initialization-period", "1s"}
+		},
+	}.Start(t)
+	w := &fullWorld{world{sites: sites, rome: list[0], milan: list[1]}, sites.Full}
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.logState(t)
 		}
-		require.NoError(t, l.Close())
 	})
-	w.full, err = lab.NewFull(t.Context(), l, lab.FullOptions{})
-	require.NoError(t, err)
-	w.sites, err = site.New(t.Context(), l, w.full)
-	require.NoError(t, err)
-	w.sites.Settings = settings
-	begin := time.Now()
-	w.startFull(t)
-	t.Logf("two clusters of real nodes with liqod: %s", time.Since(begin).Round(time.Millisecond))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
-	begin = time.Now()
+	begin := time.Now()
 	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{
 		ExtraArgs: []string{"--vkubelet.homeAPIServer=" + strings.TrimPrefix(w.rome.APIServer, "https://")},
 	}))
 	t.Logf("virtual node Ready: %s", time.Since(begin).Round(time.Millisecond))
 	return w
-}
-
-func (w *fullWorld) startFull(t *testing.T) {
-	t.Helper()
-	var wg sync.WaitGroup
-	errs := make([]error, 2)
-	for i, target := range []**site.Site{&w.rome, &w.milan} {
-		wg.Go(func() {
-			c, err := w.full.Start(t.Context(), lab.ClusterOptions{
-				Name: []string{"rome", "milan"}[i], PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 110+i),
-				ControllerManagerArgs: []string{"--horizontal-pod-autoscaler-sync-period", "3s",
-					"--horizontal-pod-autoscaler-initial-readiness-delay", "1s", "--horizontal-pod-autoscaler-cpu-initialization-period", "1s"},
-			}, i+1)
-			if err == nil {
-				*target, err = w.sites.Install(t.Context(), c)
-			}
-			errs[i] = err
-		})
-	}
-	wg.Wait()
-	require.NoError(t, errors.Join(errs...))
 }
 
 // logState prints what the next reader of a failure asks for first.

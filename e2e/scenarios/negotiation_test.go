@@ -20,13 +20,12 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 )
 
 // TestNegotiation has a consumer ask a provider for capacity, and use what it is offered.
 func TestNegotiation(t *testing.T) {
-	w := newClusters(t, func(*lab.ClusterOptions) {})
+	w := newClusters(t, nil)
 	require.NoError(t, w.rome.Connect(t.Context(), w.milan))
 	t.Run("Offer", func(t *testing.T) { testOffer(t, w) })
 	t.Run("Request", func(t *testing.T) { testRequestChanges(t, w) })
@@ -460,7 +459,7 @@ func testNotWanted(t *testing.T, w *world) {
 
 // TestNegotiationByHand has people approve and accept.
 func TestNegotiationByHand(t *testing.T) {
-	w := newClusters(t, func(*lab.ClusterOptions) {}, map[string]any{
+	w := newClusters(t, nil, map[string]any{
 		"sharing": map[string]any{"mode": "Manual", "peerLimits": []string{"rome cpu=8"}}, "peering": map[string]any{"acceptOffers": "Manual"},
 	})
 	ctx := t.Context()

@@ -24,7 +24,6 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
-	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 )
 
@@ -45,7 +44,7 @@ const (
 // watches never sees more offered, all in all, than the share of what was really free a
 // moment ago; and when all is at rest, of what is free.
 func TestOfferCapacity(t *testing.T) {
-	all := newSites(t, []string{"milan"}, func(*lab.ClusterOptions) {}, map[string]any{
+	all := newSites(t, []string{"milan"}, nil, map[string]any{
 		"lease":   map[string]any{"duration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"},
 		"sharing": map[string]any{"percentage": offerShare, "updateThreshold": 0},
 	})

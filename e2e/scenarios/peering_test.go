@@ -10,14 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
 )
 
 // TestPeering makes and ends peerings by the commands, and compares what is in the
 // clusters before and after.
 func TestPeering(t *testing.T) {
-	w := newClusters(t, func(*lab.ClusterOptions) {})
+	w := newClusters(t, nil)
 	ctx := t.Context()
 	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -49,7 +49,7 @@ func ceiling(consumer string) corev1.ResourceList {
 // the caches of its successor lag. Who watches never sees more than was given, and in the
 // end all have run.
 func TestQuotaCapacity(t *testing.T) {
-	all := newSites(t, []string{"rome", "milan", "turin"}, func(*lab.ClusterOptions) {}, map[string]any{
+	all := newSites(t, []string{"rome", "milan", "turin"}, nil, map[string]any{
 		"lease": map[string]any{"duration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"},
 	})
 	milan := all.list[1]

@@ -24,7 +24,7 @@ import (
 
 // TestQuota: milan gives rome and turin what their Quotas say, and no more.
 func TestQuota(t *testing.T) {
-	all := newSites(t, []string{"rome", "milan", "turin"}, func(*lab.ClusterOptions) {}, map[string]any{"controller": map[string]any{"quotaPatience": "3s"}})
+	all := newSites(t, []string{"rome", "milan", "turin"}, nil, map[string]any{"controller": map[string]any{"quotaPatience": "3s"}})
 	rome := &world{sites: all.sites, rome: all.list[0], milan: all.list[1]}
 	turin := &world{sites: all.sites, rome: all.list[2], milan: all.list[1]}
 	require.NoError(t, rome.rome.Peer(t.Context(), rome.milan, site.PeerOptions{}))

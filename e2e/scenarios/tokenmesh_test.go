@@ -30,7 +30,7 @@ func TestTokenMesh(t *testing.T) {
 	for _, name := range names {
 		limits = append(limits, name+" cpu=8 memory=16Gi pods=50 ephemeral-storage=50Gi")
 	}
-	m := mesh{newSites(t, names, func(*lab.ClusterOptions) {}, map[string]any{"sharing": map[string]any{"peerLimits": limits}})}
+	m := mesh{newSites(t, names, nil, map[string]any{"sharing": map[string]any{"peerLimits": limits}})}
 	for _, s := range m.list {
 		_, err := s.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mesh"}}, metav1.CreateOptions{})
 		require.NoError(t, err)

@@ -6,10 +6,6 @@ package scenarios
 import (
 	"context"
 	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,7 +28,7 @@ type world struct {
 // lab's, and connects them.
 func newWorld(t *testing.T, settings ...map[string]any) *world {
 	t.Helper()
-	return newAdjustedWorld(t, func(*lab.ClusterOptions) {}, settings...)
+	return newAdjustedWorld(t, nil, settings...)
 }
 
 // newAdjustedWorld is newWorld with clusters made otherwise.
@@ -40,7 +36,7 @@ func newAdjustedWorld(t *testing.T, adjust func(*lab.ClusterOptions), settings .
 	t.Helper()
 	w := newClusters(t, adjust, settings...)
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{Labels: map[string]string{"region": "north"}}))
 	t.Logf("virtual node Ready: %s", time.Since(begin).Round(time.Millisecond))
@@ -61,88 +57,25 @@ type made struct {
 }
 
 // newSites starts simulated clusters of those names, and installs liqod, with settings
-// beside the lab's.
+// beside the lab's. The test runs beside others.
 func newSites(t *testing.T, names []string, adjust func(*lab.ClusterOptions), settings ...map[string]any) made {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts clusters: not with -short")
-	}
-	l, err := lab.New(t.Context(), lab.Options{Log: t.Logf, Exited: func(p *lab.Process) {
-		t.Errorf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(4000))
-	}})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			keepLogs(t, l)
-		}
-		require.NoError(t, l.Close())
-	})
-	sites, err := site.New(t.Context(), l, nil)
-	require.NoError(t, err)
-	sites.Settings = map[string]any{}
-	for _, s := range settings {
-		maps.Copy(sites.Settings, s)
-	}
-	begin := time.Now()
-	m := made{sites, make([]*site.Site, len(names))}
-	m.start(t, names, adjust)
-	t.Logf("%d clusters with liqod: %s", len(names), time.Since(begin).Round(time.Millisecond))
-	return m
+	sites, list := site.World{Clusters: names, Adjust: adjust, Settings: settings}.Start(t)
+	return made{sites, list}
 }
 
-// startedAtOnce is how many clusters are started at the same time: a control plane needs
-// most of its CPU then, and has a deadline.
-const startedAtOnce = 3
-
-func (m made) start(t *testing.T, names []string, adjust func(*lab.ClusterOptions)) {
-	t.Helper()
-	var wg sync.WaitGroup
-	errs := make([]error, len(names))
-	room := make(chan struct{}, startedAtOnce)
-	for i, name := range names {
-		wg.Go(func() {
-			room <- struct{}{}
-			defer func() { <-room }()
-			var c *lab.Cluster
-			options := lab.ClusterOptions{
-				Name: name, SimulatedNodes: 2, Audit: true,
-				PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 220+i),
-			}
-			adjust(&options)
-			c, errs[i] = m.sites.Lab.Start(t.Context(), options)
-			if errs[i] == nil {
-				m.list[i], errs[i] = m.sites.Install(t.Context(), c)
-			}
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
-}
-
-// keepLogs copies the logs of the roles to where they outlive the lab.
-func keepLogs(t *testing.T, l *lab.Lab) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "liqod-e2e-")
-	if err != nil {
-		t.Logf("keeping logs: %v", err)
-		return
-	}
-	logs, err := filepath.Glob(filepath.Join(l.Dir(), "*.log"))
-	require.NoError(t, err)
-	for _, path := range logs {
-		if data, err := os.ReadFile(path); err == nil {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(path)), data, 0o600))
-		}
-	}
-	t.Logf("the logs of the roles are in %s", dir)
-}
+// longest is how long a test waits for anything at most, and shortest how long it waits
+// at least: what has not come by then does not come. The machine may be busy with other
+// tests, so nothing is said of speed.
+const (
+	shortest = time.Minute
+	longest  = 3 * time.Minute
+)
 
 // within waits for a condition with a deadline, and logs how long it took.
 func within(t *testing.T, patience time.Duration, what string, cond func(context.Context) error) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), max(patience, shortest))
 	defer cancel()
 	begin := time.Now()
 	require.NoError(t, lab.Eventually(ctx, cond), what)

@@ -22,7 +22,6 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
-	"github.com/liqod/liqod/hack/image/binary"
 )
 
 const (
@@ -79,7 +78,7 @@ func New(ctx context.Context, l *lab.Lab, full *lab.Full) (*Sites, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := binary.Build(ctx, binary.Options{Dir: root, Out: s.binary}); err != nil {
+	if err := lab.BuildLiqod(ctx, root, s.binary); err != nil {
 		return nil, err
 	}
 	if full == nil {

@@ -8,10 +8,6 @@ package soak
 import (
 	"context"
 	"flag"
-	"fmt"
-	"os"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -48,50 +44,16 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts clusters: not with -short")
-	}
-	l, err := lab.New(t.Context(), lab.Options{Log: t.Logf, Exited: func(p *lab.Process) {
-		t.Errorf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(4000))
-	}})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			keepLogs(t, l)
-		}
-		require.NoError(t, l.Close())
-	})
-	w := &world{namespaces: []string{"soak-0", "soak-1", "soak-2"}}
-	w.sites, err = site.New(t.Context(), l, nil)
-	require.NoError(t, err)
-	w.start(t)
+	sites, list := site.World{
+		Clusters: []string{consumer, provider},
+		Adjust:   func(o *lab.ClusterOptions) { o.SimulatedNodes, o.NodeGrace = 1, time.Minute },
+	}.Start(t)
+	w := &world{sites: sites, rome: list[0], milan: list[1], namespaces: []string{"soak-0", "soak-1", "soak-2"}}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{}))
 	w.home, w.away = impatient(t, w.rome), impatient(t, w.milan)
 	return w
-}
-
-func (w *world) start(t *testing.T) {
-	t.Helper()
-	var wg sync.WaitGroup
-	errs := make([]error, 2)
-	for i, target := range []**site.Site{&w.rome, &w.milan} {
-		wg.Go(func() {
-			var c *lab.Cluster
-			c, errs[i] = w.sites.Lab.Start(t.Context(), lab.ClusterOptions{
-				Name: []string{consumer, provider}[i], SimulatedNodes: 1, Audit: true, NodeGrace: time.Minute,
-				PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 110+i),
-			})
-			if errs[i] == nil {
-				*target, errs[i] = w.sites.Install(t.Context(), c)
-			}
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
 }
 
 func impatient(t *testing.T, s *site.Site) kubernetes.Interface {
@@ -101,21 +63,6 @@ func impatient(t *testing.T, s *site.Site) kubernetes.Interface {
 	c, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	return c
-}
-
-// keepLogs copies the logs of the roles to where they outlive the lab.
-func keepLogs(t *testing.T, l *lab.Lab) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "liqod-soak-")
-	require.NoError(t, err)
-	logs, err := filepath.Glob(filepath.Join(l.Dir(), "*.log"))
-	require.NoError(t, err)
-	for _, path := range logs {
-		data, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(path)), data, 0o600))
-	}
-	t.Logf("the logs of the roles are in %s", dir)
 }
 
 func twinOf(namespace string) string { return namespace + "-" + consumer }
