@@ -1,0 +1,159 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+// World says which clusters a test needs. Only Clusters is required.
+type World struct {
+	// Clusters are the names of the clusters; the first is mostly the consumer.
+	Clusters []string
+	// Adjust changes the options that the clusters are made with.
+	Adjust func(*lab.ClusterOptions)
+	// Settings of liqod, beside the lab's; of several with a key the last one wins.
+	Settings []map[string]any
+	// RealNodes is the number of real nodes of each cluster, by place. Nil: the nodes are
+	// simulated.
+	RealNodes []int
+}
+
+// startedAtOnce is how many clusters of a world start at the same time: a control plane
+// needs most of its CPU then, and has a deadline.
+const startedAtOnce = 3
+
+// Start starts the clusters of a test with liqod on them; the clusters are not connected.
+// It lets the test run beside others, as many as the machine has seats for, and ends
+// everything with the test; of a failed test the logs are kept. Where clusters cannot run
+// the test is skipped, and in CI it fails.
+func (w World) Start(t *testing.T) (*Sites, []*Site) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts clusters: not with -short")
+	}
+	if len(w.RealNodes) > 0 {
+		requireRealNodes(t)
+	}
+	t.Parallel()
+	waiting := time.Now()
+	l, err := lab.New(t.Context(), lab.Options{Clusters: len(w.Clusters), Log: t.Logf, Exited: func(p *lab.Process) {
+		t.Errorf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(4000))
+	}})
+	require.NoError(t, err)
+	// The summary of the tests counts these lines.
+	t.Logf("world of %d clusters, after waiting for %s", len(w.Clusters), time.Since(waiting).Round(time.Second))
+	t.Cleanup(func() {
+		if t.Failed() {
+			keepLogs(t, l)
+		}
+		require.NoError(t, l.Close())
+	})
+	sites, err := w.sites(t, l)
+	require.NoError(t, err)
+	begin := time.Now()
+	list, err := w.start(t.Context(), sites)
+	require.NoError(t, err)
+	t.Logf("%d clusters with liqod: %s", len(list), time.Since(begin).Round(time.Millisecond))
+	return sites, list
+}
+
+func requireRealNodes(t *testing.T) {
+	t.Helper()
+	missing := lab.FullTierMissing()
+	if len(missing) == 0 {
+		return
+	}
+	text := "LIQOD IS NOT TESTED ON REAL NODES; missing: " + strings.Join(missing, "; ")
+	if os.Getenv("CI") == "true" {
+		t.Fatal(text)
+	}
+	t.Skip(text)
+}
+
+func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
+	var full *lab.Full
+	if len(w.RealNodes) > 0 {
+		var err error
+		if full, err = lab.NewFull(t.Context(), l, lab.FullOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	sites, err := New(t.Context(), l, full)
+	if err != nil {
+		return nil, err
+	}
+	sites.Settings = map[string]any{}
+	for _, s := range w.Settings {
+		maps.Copy(sites.Settings, s)
+	}
+	return sites, nil
+}
+
+func (w World) start(ctx context.Context, sites *Sites) ([]*Site, error) {
+	var wg sync.WaitGroup
+	list, errs := make([]*Site, len(w.Clusters)), make([]error, len(w.Clusters))
+	room := make(chan struct{}, startedAtOnce)
+	for i := range w.Clusters {
+		wg.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			list[i], errs[i] = w.startOne(ctx, sites, i)
+		})
+	}
+	wg.Wait()
+	return list, errors.Join(errs...)
+}
+
+func (w World) startOne(ctx context.Context, sites *Sites, i int) (*Site, error) {
+	options := lab.ClusterOptions{
+		Name: w.Clusters[i], Audit: true,
+		PodCIDR: fmt.Sprintf("10.%d.0.0/16", 100+i), ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 220+i),
+	}
+	if len(w.RealNodes) == 0 {
+		options.SimulatedNodes = 2
+	}
+	if w.Adjust != nil {
+		w.Adjust(&options)
+	}
+	var c *lab.Cluster
+	var err error
+	if sites.Full != nil {
+		c, err = sites.Full.Start(ctx, options, w.RealNodes[i])
+	} else {
+		c, err = sites.Lab.Start(ctx, options)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return sites.Install(ctx, c)
+}
+
+// keepLogs copies the logs of the roles to where they outlive the lab.
+func keepLogs(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "liqod-e2e-")
+	if err != nil {
+		t.Logf("keeping logs: %v", err)
+		return
+	}
+	logs, err := filepath.Glob(filepath.Join(l.Dir(), "*.log"))
+	require.NoError(t, err)
+	for _, path := range logs {
+		if data, err := os.ReadFile(path); err == nil {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(path)), data, 0o600))
+		}
+	}
+	t.Logf("the logs of the roles are in %s", dir)
+}
