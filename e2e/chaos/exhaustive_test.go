@@ -62,6 +62,7 @@ func (e *ensemble) act(t *testing.T, attack string, cases []*scene) {
 	killed := e.roles.kills()
 	e.play(t, cases)
 	require.NoError(t, e.roles.err())
+	leaveToAll(t)
 	t.Logf("%s: %d of %d cases in %s, %d kills", attack, e.table.done()-before, len(cases), time.Since(begin).Round(time.Second), e.roles.kills()-killed)
 	unmet := 0
 	for _, s := range cases {
@@ -132,11 +133,15 @@ type chosen func(life, i, of, mode int) bool
 
 func every(int, int, int, int) bool { return true }
 
-// some is one write of each life for each mode, the same each time.
-func some(life, i, of, mode int) bool { return i == (life*5+mode*of/len(kills()))%of }
+// some is one write of each life for each mode; the next sample takes another.
+func some(life, i, of, mode int) bool {
+	return i == (life*5+mode*of/len(kills())+*sample*max(of/samples, 1))%of
+}
 
 // few is each tenth write; a sample, that of two lives.
-func few(life, i, _, _ int) bool { return i%10 == life%10 && (*all || life < 2) }
+func few(life, i, _, _ int) bool {
+	return i%samples == (life+*sample)%samples && (*all || (life+*sample)%len(lives()) < 2)
+}
 
 // cases are the scenes for the writes and modes that are chosen.
 func (e *ensemble) cases(lives []life, modes []mode, is chosen) []*scene {

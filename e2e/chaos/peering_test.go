@@ -88,7 +88,7 @@ func (r *repertoire) blows(n int, points []point) (out []*blow) {
 		for i, p := range points {
 			wanted := *all && (m != pauseServer || i%eachPause == n%eachPause)
 			for s := range sampled {
-				wanted = wanted || !*all && i == (s*len(points)/sampled+n)%len(points) && m == r.sampleMode(n, s)
+				wanted = wanted || !*all && i == (s*len(points)/sampled+n+*sample*max(len(points)/sampled/samples, 1))%len(points) && m == r.sampleMode(n, s)
 			}
 			if b := (&blow{at: p, mode: m}); wanted && strings.Contains(b.String(), *onlyLives) {
 				out = append(out, b)
@@ -134,6 +134,7 @@ func (r *repertoire) tellAll(t *testing.T) {
 			}
 		}
 	}
+	leaveToAll(t)
 	t.Logf("%d cases: %v, in %d lives and %s, %d kills", cases, count, lives, time.Since(begin).Round(time.Second), r.roles.kills()-kills)
 	if count[notMet] > cases/mayBeUnmet+1 {
 		t.Errorf("%d of %d writes were not met", count[notMet], cases)

@@ -21,18 +21,15 @@ import (
 const (
 	// between is what is left to the clusters between the backup and its restoration, so
 	// that much is lost.
-	between = 30 * time.Second
+	between = 20 * time.Second
 	// afterwards is longer: by its end the restored cluster has written as much again.
-	afterwards = time.Minute
+	afterwards = 40 * time.Second
 )
 
 // TestRestoredConsumer: the consumer's etcd is restored from a backup. Pods that were
 // created since are unknown at home, as are namespaces that were offloaded since; pods that
 // were deleted since are there again. What runs in the provider runs on.
 func TestRestoredConsumer(t *testing.T) {
-	if !*all {
-		t.Skip("takes minutes: with -all only")
-	}
 	w := newWorld(t)
 	s := &stage{world: w, ctx: t.Context(), namespace: prefix + "restored", want: map[types.UID]destiny{}}
 	require.NoError(t, w.offload(t.Context(), s.namespace))

@@ -3,6 +3,8 @@ package chaos
 import (
 	"context"
 	"flag"
+	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,9 +19,33 @@ import (
 var (
 	all       = flag.Bool("all", false, "every case instead of a sample")
 	seed      = flag.Uint64("seed", 1, "where the random choices begin")
+	sample    = flag.Int("sample", sampleOf(os.Getenv(sampleVariable)), "which cases a sample takes, 0 to 9")
 	onlyLives = flag.String("lives", "", "play only the lives whose name contains this, and of peerings the cases")
 	tableFile = flag.String("table", "", "add the tables of cases to this file, as Markdown")
 )
+
+const (
+	// sampleVariable is set by make test, which takes it from the content of the tree.
+	sampleVariable = "LAB_SAMPLE"
+	// samples are how many there are. One after the other they take different cases.
+	samples = 10
+)
+
+func sampleOf(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0
+	}
+	return n % samples
+}
+
+// leaveToAll says which cases a sample has left out, and how it is repeated.
+func leaveToAll(t *testing.T) {
+	t.Helper()
+	if !*all {
+		t.Logf("left to make test-all: %s: all cases but sample %d of %d (%s=%d repeats it)", t.Name(), *sample, samples, sampleVariable, *sample)
+	}
+}
 
 // world is a consumer, rome, that uses a provider, milan, with roles that can be attacked
 // and an observer that sees all pods.

@@ -236,6 +236,7 @@ func (c *Cluster) startComponent(name string) error {
 	}
 	p, err := c.lab.Process(ProcessOptions{
 		Name: c.Name + "/" + name, Path: c.lab.kubelab, Args: append([]string{name}, args...), Dir: c.Dir, Netns: c.Options.Netns,
+		Env: c.lab.opts.PlaneEnv,
 	})
 	if err != nil {
 		return err

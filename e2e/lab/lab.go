@@ -26,6 +26,8 @@ type Options struct {
 	// Clusters is how many clusters the lab will start: New waits until that many more may
 	// run on this machine. 0: it does not wait.
 	Clusters int
+	// PlaneEnv is added to the environment of the control planes' processes.
+	PlaneEnv []string
 	// Log is called with progress, concurrently. Nil: nobody listens.
 	Log func(format string, args ...any)
 	// Exited is called, concurrently, for each process that ended without having

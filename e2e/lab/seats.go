@@ -14,7 +14,7 @@ import (
 
 const (
 	// seatsVariable names the variable with the number of seats.
-	seatsVariable = "LIQOD_LAB_SEATS"
+	seatsVariable = "LAB_SEATS"
 	// seatsOfCore is the number of seats for each core where the variable is not set:
 	// clusters wait more than they compute.
 	seatsOfCore = 5

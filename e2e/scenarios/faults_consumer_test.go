@@ -43,7 +43,7 @@ func testConsumerAway(t *testing.T, w *world, f fault, replicas int32) {
 		w.scale(t, "shop", "web", replicas+1)
 		require.NoError(t, w.rome.Client().CoreV1().Pods("shop").Delete(t.Context(), "leaver", metav1.DeleteOptions{}))
 	}
-	holds(t, begin.Add(outage), "nothing stops in the provider", func(ctx context.Context) error {
+	holds(t, time.Now().Add(outage()), "nothing stops in the provider", func(ctx context.Context) error {
 		pods, err := w.milan.Client().CoreV1().Pods("shop-rome").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -27,9 +27,9 @@ func TestFaultsProvider(t *testing.T) {
 	t.Run("emptied", func(t *testing.T) { testEmptied(t, w, 7) })
 	replicas := int32(8)
 	for _, f := range faults() {
-		length := outage
+		length := outage()
 		if f.name == "cut off" {
-			length = longOutage
+			length = longOutage()
 		}
 		replicas++
 		t.Run(f.name, func(t *testing.T) { testProviderAway(t, w, f, length, replicas) })

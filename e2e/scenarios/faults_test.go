@@ -19,11 +19,9 @@ import (
 
 const (
 	// promptly is what is granted between a fault, or its end, and what follows from it.
-	promptly   = 5 * time.Second
-	outage     = 20 * time.Second
-	longOutage = time.Minute
+	promptly = 5 * time.Second
 	// tellHowLate is how long a late answer is waited for, to tell how late it was.
-	tellHowLate = time.Minute
+	tellHowLate = 2 * time.Minute
 	peer        = "system:serviceaccount:liqo-tenant-rome:peer-1"
 	vkubelet    = "system:serviceaccount:liqo-tenant-milan:vk-milan"
 )
@@ -92,8 +90,19 @@ func steadyNodes(name string) func(*lab.ClusterOptions) {
 	}
 }
 
-// by waits for a condition, counts from begin, and fails the test if it took longer
-// than limit; the test goes on.
+// outage and longOutage are how long an API server is away.
+func outage() time.Duration {
+	if *all {
+		return 20 * time.Second
+	}
+	return 8 * time.Second
+}
+
+func longOutage() time.Duration { return 3 * outage() }
+
+// by waits for a condition and logs how long that took since begin. With -all more than
+// limit is an error, and the test goes on; otherwise the machine is busy with other tests,
+// and nothing is said of speed.
 func by(t *testing.T, begin time.Time, limit time.Duration, what string, cond func(context.Context) error) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithDeadline(t.Context(), begin.Add(limit+tellHowLate))
@@ -101,7 +110,7 @@ func by(t *testing.T, begin time.Time, limit time.Duration, what string, cond fu
 	require.NoError(t, lab.Eventually(ctx, cond), what)
 	took := time.Since(begin)
 	t.Logf("%s: after %s (granted: %s)", what, took.Round(time.Millisecond), limit)
-	if took > limit {
+	if *all && took > limit {
 		t.Errorf("%s: after %s, and %s is granted", what, took.Round(time.Millisecond), limit)
 	}
 	return took

@@ -35,7 +35,7 @@ func testVKubeletKilled(t *testing.T, w *world) {
 	// The Lease of the node lasts 4 s, the controller manager's grace is 6 s and its period 1 s.
 	by(t, begin, 12*time.Second, "node Unknown", w.node("milan", corev1.ConditionUnknown))
 	by(t, begin, 12*time.Second, "pods at home Ready=False", w.ready("shop", corev1.ConditionFalse))
-	holds(t, begin.Add(outage), "node Unknown", w.node("milan", corev1.ConditionUnknown))
+	holds(t, time.Now().Add(outage()), "node Unknown", w.node("milan", corev1.ConditionUnknown))
 	require.Equal(t, remote, w.versions(t, w.milan.Cluster, "shop-rome"))
 
 	begin = time.Now()
@@ -173,7 +173,7 @@ func testStartedAlone(t *testing.T, w *world) {
 	begin := time.Now()
 	go func() { added <- w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: "milan-b"}) }()
 	by(t, begin, 15*time.Second, "node created, NotReady", w.node("milan-b", corev1.ConditionFalse))
-	holds(t, time.Now().Add(outage), "node NotReady", w.node("milan-b", corev1.ConditionFalse))
+	holds(t, time.Now().Add(outage()), "node NotReady", w.node("milan-b", corev1.ConditionFalse))
 	n, err := w.rome.Client().CoreV1().Nodes().Get(t.Context(), "milan-b", metav1.GetOptions{})
 	require.NoError(t, err)
 	t.Logf("%s: %s", readyOf(n).Reason, readyOf(n).Message)

@@ -61,12 +61,28 @@ func fullStreams(t *testing.T, w *fullWorld) {
 	defer cancel()
 	var open atomic.Int64
 	all, failed := errgroup.WithContext(ctx) // one that ends early ends the wait
-	for range logs {
-		all.Go(func() error { return w.readLines(ctx, &open) })
+	// Opened a few at a time: an API server gives up on what takes long.
+	opening := make(chan struct{}, 30)
+	opened := func() {
+		open.Add(1)
+		<-opening
 	}
-	for range execs {
-		all.Go(func() error { return w.echoes(ctx, &open) })
-	}
+	all.Go(func() error {
+		for i := range logs + execs {
+			select {
+			case opening <- struct{}{}:
+			case <-failed.Done():
+				return nil
+			}
+			all.Go(func() error {
+				if i < logs {
+					return w.readLines(ctx, opened)
+				}
+				return w.echoes(ctx, opened)
+			})
+		}
+		return nil
+	})
 	begin := time.Now()
 	require.NoError(t, lab.Eventually(failed, func(context.Context) error {
 		if n := open.Load(); n < logs+execs {
@@ -94,7 +110,7 @@ func fullStreams(t *testing.T, w *fullWorld) {
 }
 
 // readLines follows the log until ctx ends.
-func (w *fullWorld) readLines(ctx context.Context, open *atomic.Int64) error {
+func (w *fullWorld) readLines(ctx context.Context, opened func()) error {
 	stream, err := w.rome.Client().CoreV1().Pods("streams").GetLogs("lines", &corev1.PodLogOptions{Follow: true, TailLines: ptr.To[int64](1)}).Stream(ctx)
 	if err != nil {
 		return fmt.Errorf("opening the log: %w", err)
@@ -103,7 +119,7 @@ func (w *fullWorld) readLines(ctx context.Context, open *atomic.Int64) error {
 	scanner := bufio.NewScanner(stream)
 	for n := 0; scanner.Scan(); n++ {
 		if n == 1 { // one of those that came after it was opened
-			open.Add(1)
+			opened()
 		}
 	}
 	if ctx.Err() != nil {
@@ -113,7 +129,7 @@ func (w *fullWorld) readLines(ctx context.Context, open *atomic.Int64) error {
 }
 
 // echoes runs cat, and holds it until ctx ends.
-func (w *fullWorld) echoes(ctx context.Context, open *atomic.Int64) error {
+func (w *fullWorld) echoes(ctx context.Context, opened func()) error {
 	request := w.rome.Client().CoreV1().RESTClient().Post().Resource("pods").Namespace("streams").Name("lines").SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true}, scheme.ParameterCodec)
 	executor, err := remotecommand.NewWebSocketExecutor(w.rome.Config(), "GET", request.URL().String())
@@ -123,7 +139,7 @@ func (w *fullWorld) echoes(ctx context.Context, open *atomic.Int64) error {
 	in, typed := io.Pipe()
 	defer typed.Close()
 	go func() { _, _ = io.WriteString(typed, "hello") }()
-	out := &heard{open: open}
+	out := &heard{opened: opened}
 	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out})
 	if ctx.Err() != nil {
 		return nil
@@ -134,14 +150,14 @@ func (w *fullWorld) echoes(ctx context.Context, open *atomic.Int64) error {
 // heard counts an echo that is whole.
 type heard struct {
 	text bytes.Buffer
-	open *atomic.Int64
+	opened func()
 }
 
 // Write implements io.Writer.
 func (h *heard) Write(p []byte) (int, error) {
 	h.text.Write(p)
 	if h.text.String() == "hello" {
-		h.open.Add(1)
+		h.opened()
 	}
 	return len(p), nil
 }

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"flag"
 	"log/slog"
 	"os"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 )
+
+var all = flag.Bool("all", false, "long outages, every chapter, and limits of time are kept: for a quiet machine")
 
 // TestMain keeps what client-go says of streams that tests cut by the hundred out of the
 // output, where it hides what failed.

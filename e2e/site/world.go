@@ -48,9 +48,14 @@ func (w World) Start(t *testing.T) (*Sites, []*Site) {
 	}
 	t.Parallel()
 	waiting := time.Now()
-	l, err := lab.New(t.Context(), lab.Options{Clusters: len(w.Clusters), Log: t.Logf, Exited: func(p *lab.Process) {
-		t.Errorf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(4000))
-	}})
+	l, err := lab.New(t.Context(), lab.Options{
+		Clusters: len(w.Clusters), Log: t.Logf,
+		// Memory for time: collecting garbage is a fifth of what a control plane costs.
+		PlaneEnv: []string{"GOGC=400"},
+		Exited: func(p *lab.Process) {
+			t.Errorf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(4000))
+		},
+	})
 	require.NoError(t, err)
 	// The summary of the tests counts these lines.
 	t.Logf("world of %d clusters, after waiting for %s", len(w.Clusters), time.Since(waiting).Round(time.Second))

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -48,4 +49,19 @@ func TestTakeWrites(t *testing.T) {
 	_, err = pods.Patch(ctx, "p", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	RequireWrites(t, c, "create pods n/p", "patch pods n/p")
+}
+
+// TestWatchFromList: a deletion between the list and the watch of an informer reaches it.
+func TestWatchFromList(t *testing.T) {
+	client := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
+	WatchFromList(client)
+	pods := client.CoreV1().Pods("shop")
+	_, err := pods.List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+	require.NoError(t, err)
+	require.NoError(t, pods.Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	w, err := pods.Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	event := <-w.ResultChan()
+	require.Equal(t, watch.Deleted, event.Type)
+	require.Equal(t, "web", event.Object.(*corev1.Pod).Name)
 }

@@ -29,10 +29,11 @@ func hosts(t *testing.T, n int) []string {
 		return nil
 	}
 	if err := run("netns", "list"); err != nil || os.Getuid() != 0 {
-		if os.Getenv("LIQOD_REQUIRE_NETNS") != "" {
-			t.Fatalf("network namespaces are needed: root, and ip (%v)", err)
+		text := fmt.Sprintf("NOT TESTED: multicast needs network namespaces: root, and ip (%v)", err)
+		if os.Getenv("CI") == "true" {
+			t.Fatal(text)
 		}
-		t.Skipf("NOT TESTED: multicast needs network namespaces: root, and ip (%v)", err)
+		t.Skip(text)
 	}
 	hub := fmt.Sprintf("liqod-d%d", os.Getpid())
 	require.NoError(t, run("netns", "add", hub))

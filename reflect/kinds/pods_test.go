@@ -30,6 +30,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -58,6 +59,9 @@ func newSite() *site {
 		home: fake.NewClientset(), remote: fake.NewClientset(),
 		homeLiqod: liqodfake.NewSimpleClientset(), remoteLiqod: liqodfake.NewSimpleClientset(),
 		events: record.NewFakeRecorder(100),
+	}
+	for _, c := range []kubetest.Tracked{s.home, s.remote, s.homeLiqod, s.remoteLiqod} {
+		kubetest.WatchFromList(c)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
