@@ -131,6 +131,9 @@ func BuildLiqod(ctx context.Context, root, out string) error {
 	if err != nil {
 		return fmt.Errorf("reading the binary that was built: %w", err)
 	}
+	// A process that is forked while the file is open for writing would keep it from being executed.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(out, data, 0o755); err != nil {
 		return fmt.Errorf("copying the binary that was built: %w", err)
 	}

@@ -40,11 +40,11 @@ func (p *ports) take(n int) ([]int, error) {
 	start := rand.IntN(portCount)
 	for i := 0; i < portCount && len(taken) < n; i++ {
 		port := firstPort + (start+i)%portCount
-		free, err := p.reserve(port)
+		reserved, err := p.reserve(port)
 		if err != nil {
 			return nil, err
 		}
-		if free {
+		if reserved {
 			taken = append(taken, port)
 		}
 	}
@@ -62,13 +62,21 @@ func (p *ports) reserve(port int) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("reserving port %d: %w", port, err)
 	}
-	listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
-	if err != nil {
+	if !free(port) {
 		lock.Close()
 		return false, nil
 	}
 	p.locks = append(p.locks, lock)
-	return true, listener.Close()
+	return true, nil
+}
+
+// free says whether nobody listens at a port. No process may be forked meanwhile: until it
+// executes its program it would hold the listener, and the port with it.
+func free(port int) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+	return err == nil && listener.Close() == nil
 }
 
 func (p *ports) close() {

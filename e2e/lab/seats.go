@@ -17,7 +17,7 @@ const (
 	seatsVariable = "LAB_SEATS"
 	// seatsOfCore is the number of seats for each core where the variable is not set:
 	// clusters wait more than they compute.
-	seatsOfCore = 5
+	seatsOfCore = 4
 	seatPoll    = 100 * time.Millisecond
 )
 
