@@ -61,12 +61,15 @@ func (e *entries) providers(namespace string) ([]string, error) {
 	return out, nil
 }
 
+// has reports whether the cached map of a provider asks for a twin.
+func (e *entries) has(provider, namespace, name string) bool {
+	m := e.home(provider)
+	return m != nil && m.Spec.DesiredMapping[namespace] == name
+}
+
 // set makes the map of a provider ask for a twin. The text says why the provider cannot
 // be asked, for the author of the NamespaceOffloading.
 func (e *entries) set(ctx context.Context, provider, namespace, name string) (string, error) {
-	if m := e.home(provider); m != nil && m.Spec.DesiredMapping[namespace] == name {
-		return "", nil
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m, err := e.client.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})

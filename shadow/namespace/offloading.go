@@ -142,7 +142,7 @@ func (o *Offloading) offload(ctx context.Context, nso *offloadingv1beta1.Namespa
 		out := outcome{choice: c}
 		switch c {
 		case selected:
-			out.problem, err = o.entries.set(ctx, id, ns.Name, name)
+			out.problem, err = o.ask(ctx, nso, id, name)
 		case notSelected:
 			out.choice, err = o.withdraw(ctx, nso, id, slices.Contains(providers, id))
 		default:
@@ -165,6 +165,23 @@ func (o *Offloading) offload(ctx context.Context, nso *offloadingv1beta1.Namespa
 		s.outcomes[id] = out
 	}
 	return errors.Join(append(errs, o.report(ctx, nso, s))...)
+}
+
+// ask makes the map of a provider ask for the twin, once a live read agrees that the
+// NamespaceOffloading is there. A cache may show one that a restored etcd does not have: its
+// entry would be removed again as soon as the cache has caught up, and the twin with it.
+func (o *Offloading) ask(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, id, name string) (string, error) {
+	if o.entries.has(id, nso.Namespace, name) {
+		return "", nil
+	}
+	live, err := o.cfg.Liqo.OffloadingV1beta1().NamespaceOffloadings(nso.Namespace).Get(ctx, nso.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && live.UID != nso.UID:
+		return "", loop.After(cacheDelay)
+	case err != nil:
+		return "", fmt.Errorf("confirming the NamespaceOffloading: %w", err)
+	}
+	return o.entries.set(ctx, id, nso.Namespace, name)
 }
 
 // plan says what the twins are named and which clusters are selected. The error is for

@@ -192,6 +192,20 @@ func TestStaleCacheUnmapsNothing(t *testing.T) {
 	require.Contains(t, w.desired("milan"), "web")
 }
 
+// TestStaleCacheMapsNothing lets the cache show a NamespaceOffloading that a restored etcd
+// does not have: what is mapped by it would be unmapped again, and the twin removed.
+func TestStaleCacheMapsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil)).consumer()
+	w.settled()
+	stale := offload("web")
+	stale.UID, stale.Finalizers = "before", []string{offloadingv1beta1.NamespaceOffloadingFinalizer}
+	require.NoError(t, w.liqoInformers.Offloading().V1beta1().NamespaceOffloadings().Informer().GetStore().Add(stale))
+	w.offloading.Add(offloadingKey("web"))
+	w.settled()
+	require.NotContains(t, w.desired("milan"), "web")
+}
+
 func TestVirtualNodesComeAndGo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), offload("web")).consumer()
