@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 func newClusters(t *testing.T, settings map[string]any) *world {
 	t.Helper()
 	sites, list := site.World{
-		Clusters: []string{"rome", "milan"}, Settings: []map[string]any{settings},
+		Clusters: []string{"rome", "milan"}, Long: true, Settings: []map[string]any{settings},
 		Adjust: func(o *lab.ClusterOptions) { o.NodeGrace = time.Minute },
 	}.Start(t)
 	return &world{sites: sites, rome: list[0], milan: list[1]}

@@ -6,6 +6,7 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,9 +61,12 @@ type made struct {
 // beside the lab's. The test runs beside others.
 func newSites(t *testing.T, names []string, adjust func(*lab.ClusterOptions), settings ...map[string]any) made {
 	t.Helper()
-	sites, list := site.World{Clusters: names, Adjust: adjust, Settings: settings}.Start(t)
+	sites, list := site.World{Clusters: names, Adjust: adjust, Settings: settings, Long: slices.Contains(long(), t.Name())}.Start(t)
 	return made{sites, list}
 }
+
+// long are the tests that take minutes.
+func long() []string { return []string{"TestTokenPeering", "TestFaultsProvider"} }
 
 // longest is how long a test waits for anything at most, and shortest how long it waits
 // at least: what has not come by then does not come. The machine may be busy with other

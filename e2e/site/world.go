@@ -25,10 +25,16 @@ type World struct {
 	Adjust func(*lab.ClusterOptions)
 	// Settings of liqod, beside the lab's; of several with a key the last one wins.
 	Settings []map[string]any
+	// Long is for a test that takes minutes: it asks for its seats before the others do, so
+	// that it is not the last one that runs.
+	Long bool
 	// RealNodes is the number of real nodes of each cluster, by place. Nil: the nodes are
 	// simulated.
 	RealNodes []int
 }
+
+// headStart is how long the other tests let those go first that are long.
+const headStart = 5 * time.Second
 
 // startedAtOnce is how many clusters of a world start at the same time: a control plane
 // needs most of its CPU then, and has a deadline.
@@ -48,6 +54,9 @@ func (w World) Start(t *testing.T) (*Sites, []*Site) {
 	}
 	t.Parallel()
 	waiting := time.Now()
+	if !w.Long {
+		<-time.After(headStart)
+	}
 	l, err := lab.New(t.Context(), lab.Options{
 		Clusters: len(w.Clusters), Log: t.Logf,
 		// Memory for time: collecting garbage is a fifth of what a control plane costs.
