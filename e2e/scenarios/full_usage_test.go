@@ -149,7 +149,7 @@ func (w *fullWorld) echoes(ctx context.Context, opened func()) error {
 
 // heard counts an echo that is whole.
 type heard struct {
-	text bytes.Buffer
+	text   bytes.Buffer
 	opened func()
 }
 

@@ -24,7 +24,7 @@ import (
 
 // TestQuota: milan gives rome and turin what their Quotas say, and no more.
 func TestQuota(t *testing.T) {
-	all := newSites(t, []string{"rome", "milan", "turin"}, nil, map[string]any{"controller": map[string]any{"quotaPatience": "3s"}})
+	all := newSites(t, []string{"rome", "milan", "turin"}, nil, map[string]any{"controller": map[string]any{"quotaPatience": "10s"}})
 	rome := &world{sites: all.sites, rome: all.list[0], milan: all.list[1]}
 	turin := &world{sites: all.sites, rome: all.list[2], milan: all.list[1]}
 	require.NoError(t, rome.rome.Peer(t.Context(), rome.milan, site.PeerOptions{}))
@@ -166,9 +166,9 @@ func testQuotaOrder(t *testing.T, w *world) {
 	waiting := time.Now()
 	a.create(t, coreful("small", "100m", corev1.RestartPolicyAlways))
 	a.runs(t, "small")
-	require.Less(t, time.Since(waiting), 3*time.Second, "the test was fast enough")
+	require.Less(t, time.Since(waiting), 10*time.Second, "the test was fast enough")
 	within(t, 10*time.Second, "the patience with younger ones is over", func(context.Context) error {
-		if time.Since(a.local(t, "big").CreationTimestamp.Time) < 4*time.Second {
+		if time.Since(a.local(t, "big").CreationTimestamp.Time) < 11*time.Second {
 			return errors.New("not yet")
 		}
 		return nil

@@ -88,6 +88,14 @@ func within(t *testing.T, patience time.Duration, what string, cond func(context
 	return took
 }
 
+// swift requires, with -all, that something took less than limit.
+func swift(t *testing.T, took, limit time.Duration, what string) {
+	t.Helper()
+	if *all {
+		require.Less(t, took, limit, what)
+	}
+}
+
 // vkubeletGoes waits until a vkubelet's Deployment is gone. Its process goes as the pods of
 // the Deployment would: after that is deleted, and before it is gone.
 func vkubeletGoes(t *testing.T, s *site.Site, patience time.Duration, namespace, node string) {

@@ -62,11 +62,10 @@ func (p *Prober) try(ctx context.Context, timeout time.Duration, check func(cont
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
+	// Not when the check ends: its answer and the end of ctx would be there at once.
+	defer cancel()
 	done := make(chan error, 1)
-	go func() {
-		defer cancel()
-		done <- check(ctx)
-	}()
+	go func() { done <- check(ctx) }()
 	select {
 	case err := <-done:
 		if ctx.Err() == context.DeadlineExceeded {

@@ -28,11 +28,8 @@ func newZone(t *testing.T, lines ...string) *zone {
 	t.Helper()
 	z := &zone{}
 	z.set(t, lines...)
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
+	packets, streams := listenBoth(t)
 	z.address = packets.LocalAddr().String()
-	streams, err := net.Listen("tcp", z.address)
-	require.NoError(t, err)
 	for _, s := range []*dns.Server{{PacketConn: packets, Handler: z}, {Listener: streams, Handler: z}} {
 		started := make(chan struct{})
 		s.NotifyStartedFunc = func() { close(started) }
@@ -41,6 +38,22 @@ func newZone(t *testing.T, lines ...string) *zone {
 		t.Cleanup(func() { _ = s.Shutdown() })
 	}
 	return z
+}
+
+// listenBoth listens at a port that is free for UDP and for TCP.
+func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	for range 100 {
+		packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+		require.NoError(t, err)
+		streams, err := net.Listen("tcp", packets.LocalAddr().String())
+		if err == nil {
+			return packets, streams
+		}
+		require.NoError(t, packets.Close())
+	}
+	t.Fatal("no port is free for UDP and for TCP")
+	return nil, nil
 }
 
 func (z *zone) set(t *testing.T, lines ...string) {
