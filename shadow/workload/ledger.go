@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/clock"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/revision"
 	"github.com/liqod/liqod/shadow/quota"
 )
 
@@ -104,7 +104,7 @@ func (l *ledger) account(consumer string) *account {
 // over reports whether an object of that version is known to be over by a list, or older
 // than one that is known. After the cluster's state has gone back nothing is sure.
 func (l *ledger) over(version, than string, at time.Time) bool {
-	return than != "" && !l.lost().After(at) && (version == than || revision.Before(version, than))
+	return than != "" && !l.lost().After(at) && (version == than || informer.OlderVersion(version, than))
 }
 
 // seen counts a pod as it is, as a cache or an answer tells.

@@ -1,10 +1,7 @@
-// Package recent remembers the results of a process's own writes until its caches show
-// them, so that nothing is written twice because a watch is a moment behind.
-package recent
+package informer
 
 import (
 	"maps"
-	"strconv"
 	"sync"
 	"time"
 
@@ -12,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
-
-	"github.com/liqod/liqod/kube/revision"
 )
 
 // ttl bounds how long a memory outweighs a cache: a watch is rarely this late, and
 // nothing depends on the memory but the number of writes.
 const ttl = 10 * time.Second
 
-// Writes remembers objects of one kind. It is safe for concurrent use.
+// Writes remembers the results of a process's own writes of one kind until its caches show
+// them, so that nothing is written twice because a watch is a moment behind. It is safe for
+// concurrent use.
 type Writes[T metav1.Object] struct {
 	clock   clock.PassiveClock
 	mu      sync.Mutex
@@ -40,8 +37,8 @@ type memory[T metav1.Object] struct {
 	at  time.Time
 }
 
-// New returns an empty Writes.
-func New[T metav1.Object](c clock.PassiveClock) *Writes[T] {
+// NewWrites returns an empty Writes.
+func NewWrites[T metav1.Object](c clock.PassiveClock) *Writes[T] {
 	return &Writes[T]{clock: c, written: map[cache.ObjectName]memory[T]{}, deleted: map[types.UID]time.Time{}, gone: map[types.UID]end{}}
 }
 
@@ -50,7 +47,7 @@ func New[T metav1.Object](c clock.PassiveClock) *Writes[T] {
 func (w *Writes[T]) Wrote(obj T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if last, ok := w.gone[obj.GetUID()]; ok && !w.old(last.at) && revision.Before(obj.GetResourceVersion(), last.version) {
+	if last, ok := w.gone[obj.GetUID()]; ok && !w.old(last.at) && OlderVersion(obj.GetResourceVersion(), last.version) {
 		return
 	}
 	w.written[cache.MetaObjectToName(obj)] = memory[T]{obj, w.clock.Now()}
@@ -127,7 +124,5 @@ func caughtUp(cached, written metav1.Object) bool {
 	if cached.GetUID() != written.GetUID() {
 		return true // another object has taken the name
 	}
-	c, err1 := strconv.ParseUint(cached.GetResourceVersion(), 10, 64)
-	w, err2 := strconv.ParseUint(written.GetResourceVersion(), 10, 64)
-	return err1 != nil || err2 != nil || c >= w
+	return !OlderVersion(cached.GetResourceVersion(), written.GetResourceVersion())
 }

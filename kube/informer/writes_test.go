@@ -1,4 +1,4 @@
-package recent
+package informer
 
 import (
 	"fmt"
@@ -37,7 +37,7 @@ func TestLatest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(time.Now())
-			w := New[*corev1.Pod](clock)
+			w := NewWrites[*corev1.Pod](clock)
 			w.Wrote(pod("1", "9"))
 			clock.SetTime(clock.Now().Add(tc.later))
 			got, found := w.Latest(key, tc.cached, tc.cached != nil)
@@ -50,7 +50,7 @@ func TestLatest(t *testing.T) {
 }
 
 func TestGoneForgets(t *testing.T) {
-	w := New[*corev1.Pod](clocktesting.NewFakePassiveClock(time.Now()))
+	w := NewWrites[*corev1.Pod](clocktesting.NewFakePassiveClock(time.Now()))
 	w.Wrote(pod("1", "9"))
 	w.Deleted("1")
 	require.True(t, w.WasDeleted("1"))
@@ -64,7 +64,7 @@ func TestGoneForgets(t *testing.T) {
 // last write of it has come.
 func TestAnswerLaterThanTheEnd(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	w := New[*corev1.Pod](clock)
+	w := NewWrites[*corev1.Pod](clock)
 	w.Gone(pod("1", "10"))
 	w.Wrote(pod("1", "9"))
 	_, found := w.Latest(key, nil, false)

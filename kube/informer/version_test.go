@@ -1,4 +1,4 @@
-package revision
+package informer
 
 import (
 	"testing"
@@ -21,13 +21,13 @@ func TestBefore(t *testing.T) {
 		"not a number":    {"a1", "b2", false},
 		"more than int64": {"18446744073709551614", "18446744073709551615", true},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, Before(c.a, c.b)) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, OlderVersion(c.a, c.b)) })
 	}
 }
 
 func TestHead(t *testing.T) {
 	clock := testingclock.NewFakePassiveClock(time.Unix(1000, 0))
-	h := New(clock)
+	h := NewHead(clock)
 	for _, version := range []string{"5", "7", "7", "30"} {
 		h.Saw(version)
 		require.Zero(t, h.Lost())
