@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 )
 
 // Reasons of a provider that is not ready, beside those of package api/core.
@@ -46,7 +46,7 @@ type CheckConfig struct {
 	// peered with; empty when none has been recorded.
 	RecordedUID func(context.Context) (types.UID, error)
 	// Window, Interval and Timeout of the probes.
-	Window            probe.Window
+	Window            health.Window
 	Interval, Timeout time.Duration
 	// OnState is told each change, never concurrently. OnOpen is called when the gate
 	// has opened.
@@ -60,7 +60,7 @@ type CheckConfig struct {
 // nothing, and nothing is written to it.
 type Check struct {
 	cfg    CheckConfig
-	prober *probe.Prober
+	prober *health.Prober
 
 	// again asks for another look at the provider's identity.
 	again chan struct{}
@@ -72,7 +72,7 @@ type Check struct {
 
 // NewCheck returns a Check with a closed gate. It starts nothing.
 func NewCheck(cfg CheckConfig) *Check {
-	return &Check{cfg: cfg, prober: probe.New(cfg.Window), gate: errClosed, again: make(chan struct{}, 1)}
+	return &Check{cfg: cfg, prober: health.NewProber(cfg.Window), gate: errClosed, again: make(chan struct{}, 1)}
 }
 
 // Gate returns nil while the provider may be acted upon. Safe for concurrent use.
@@ -84,19 +84,19 @@ func (c *Check) Gate() error {
 
 // Run probes until ctx ends.
 func (c *Check) Run(ctx context.Context) {
-	verdicts := make(chan probe.State, 1)
+	verdicts := make(chan health.State, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		c.judge(ctx, verdicts)
 	}()
-	c.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, c.ask, func(s probe.State) { replace(verdicts, s) })
+	c.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, c.ask, func(s health.State) { replace(verdicts, s) })
 	<-done
 	c.set(errClosed)
 }
 
 // replace leaves only the newest verdict in the channel.
-func replace(ch chan probe.State, s probe.State) {
+func replace(ch chan health.State, s health.State) {
 	for {
 		select {
 		case ch <- s:
@@ -116,7 +116,7 @@ func (c *Check) ask(ctx context.Context) error {
 
 // judge turns verdicts into the state and the gate. The identity of a provider that
 // has just come (back) up is asked for until it is known.
-func (c *Check) judge(ctx context.Context, verdicts <-chan probe.State) {
+func (c *Check) judge(ctx context.Context, verdicts <-chan health.State) {
 	var retry <-chan time.Time
 	for {
 		select {
@@ -124,14 +124,14 @@ func (c *Check) judge(ctx context.Context, verdicts <-chan probe.State) {
 			return
 		case v := <-verdicts:
 			retry = nil
-			if v.Verdict != probe.Up {
+			if v.Verdict != health.Up {
 				c.set(fmt.Errorf("the provider's API server is down: %s", v.Reason))
 				c.cfg.OnState(State{Ready: new(bool), Reason: reasonNotReady, Message: v.Reason})
 				continue
 			}
 		case <-retry:
 		case <-c.again:
-			if c.prober.State().Verdict != probe.Up {
+			if c.prober.State().Verdict != health.Up {
 				continue
 			}
 		}

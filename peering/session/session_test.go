@@ -26,7 +26,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
 )
 
@@ -77,7 +77,7 @@ func startCheck(t *testing.T, p *provider, recorded func(context.Context) (types
 	s := &seen{}
 	c := NewCheck(CheckConfig{
 		Provider: client, RecordedUID: recorded,
-		Window: probe.Window{Size: 5, Failures: 3, Successes: 2}, Interval: 10 * time.Millisecond, Timeout: time.Second,
+		Window: health.Window{Size: 5, Failures: 3, Successes: 2}, Interval: 10 * time.Millisecond, Timeout: time.Second,
 		OnState: func(state State) {
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -1,6 +1,4 @@
-// Package probe tells whether something answers: from single successes and failures it
-// makes a verdict that does not flap. It does not know what is probed.
-package probe
+package health
 
 import "fmt"
 

@@ -1,6 +1,4 @@
-// Package serve answers a process's health and metrics questions over HTTP. What is
-// healthy is decided by the functions it is given.
-package serve
+package health
 
 import (
 	"context"
@@ -16,8 +14,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config configures a Server.
-type Config struct {
+// ServerConfig configures a Server.
+type ServerConfig struct {
 	// Address to listen on, as host:port; port 0 takes a free one.
 	Address string
 	// Live returns nil while the process is alive; /livez answers 500 with its error.
@@ -32,9 +30,11 @@ type Config struct {
 	Log *zap.Logger
 }
 
-// Server serves /livez, /readyz, /metrics and, if wanted, /debug/pprof.
+// Server answers a process's health and metrics questions over HTTP: /livez, /readyz,
+// /metrics and, if wanted, /debug/pprof. What is healthy is decided by the functions that
+// it is given.
 type Server struct {
-	cfg Config
+	cfg ServerConfig
 }
 
 const (
@@ -42,8 +42,8 @@ const (
 	stopTimeout       = 2 * time.Second
 )
 
-// New returns a Server. It starts nothing.
-func New(cfg Config) *Server { return &Server{cfg: cfg} }
+// NewServer returns a Server. It starts nothing.
+func NewServer(cfg ServerConfig) *Server { return &Server{cfg: cfg} }
 
 // Handler returns the server's routes.
 func (s *Server) Handler() http.Handler {

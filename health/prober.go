@@ -1,4 +1,4 @@
-package probe
+package health
 
 import (
 	"context"
@@ -13,8 +13,8 @@ type Prober struct {
 	window Window
 }
 
-// New returns a Prober that judges as window says. It starts nothing.
-func New(window Window) *Prober { return &Prober{window: window} }
+// NewProber returns a Prober that judges as window says. It starts nothing.
+func NewProber(window Window) *Prober { return &Prober{window: window} }
 
 // State returns the verdict so far.
 func (p *Prober) State() State {

@@ -1,4 +1,4 @@
-package serve
+package health
 
 import (
 	"context"
@@ -19,42 +19,42 @@ import (
 
 func ok() error { return nil }
 
-func newConfig(t *testing.T) Config {
+func newConfig(t *testing.T) ServerConfig {
 	registry := prometheus.NewRegistry()
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "liqod_test_total", Help: "Test."})
 	require.NoError(t, registry.Register(counter))
-	return Config{Address: "127.0.0.1:0", Live: ok, Ready: &Checks{}, Metrics: registry, Log: zap.NewNop()}
+	return ServerConfig{Address: "127.0.0.1:0", Live: ok, Ready: &Checks{}, Metrics: registry, Log: zap.NewNop()}
 }
 
 func TestRoutes(t *testing.T) {
 	wedged := func() error { return errors.New("loop pods: key ns/a has waited 6m0s") }
 	for name, tc := range map[string]struct {
 		path  string
-		setup func(*Config)
+		setup func(*ServerConfig)
 		code  int
 		body  string
 	}{
-		"alive":     {"/livez", func(*Config) {}, 200, "ok\n"},
-		"not alive": {"/livez", func(c *Config) { c.Live = wedged }, 500, "loop pods: key ns/a has waited 6m0s\n"},
+		"alive":     {"/livez", func(*ServerConfig) {}, 200, "ok\n"},
+		"not alive": {"/livez", func(c *ServerConfig) { c.Live = wedged }, 500, "loop pods: key ns/a has waited 6m0s\n"},
 		"ready without checks": {
-			"/readyz", func(*Config) {}, 200, "ok\n",
+			"/readyz", func(*ServerConfig) {}, 200, "ok\n",
 		},
-		"ready": {"/readyz", func(c *Config) { c.Ready.Add("caches", ok) }, 200, "[+] caches\nok\n"},
-		"not ready": {"/readyz", func(c *Config) {
+		"ready": {"/readyz", func(c *ServerConfig) { c.Ready.Add("caches", ok) }, 200, "[+] caches\nok\n"},
+		"not ready": {"/readyz", func(c *ServerConfig) {
 			c.Ready.Add("caches", ok)
 			c.Ready.Add("certificate", func() error { return errors.New("none yet") })
 		}, 503, "[+] caches\n[-] certificate: none yet\n\n"},
-		"metrics":        {"/metrics", func(*Config) {}, 200, "# HELP liqod_test_total Test.\n# TYPE liqod_test_total counter\nliqod_test_total 0\n"},
-		"no profiles":    {"/debug/pprof/cmdline", func(*Config) {}, 404, "404 page not found\n"},
-		"nothing else":   {"/", func(*Config) {}, 404, "404 page not found\n"},
-		"profiles index": {"/debug/pprof/", func(c *Config) { c.Profiles = true }, 200, ""},
+		"metrics":        {"/metrics", func(*ServerConfig) {}, 200, "# HELP liqod_test_total Test.\n# TYPE liqod_test_total counter\nliqod_test_total 0\n"},
+		"no profiles":    {"/debug/pprof/cmdline", func(*ServerConfig) {}, 404, "404 page not found\n"},
+		"nothing else":   {"/", func(*ServerConfig) {}, 404, "404 page not found\n"},
+		"profiles index": {"/debug/pprof/", func(c *ServerConfig) { c.Profiles = true }, 200, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := newConfig(t)
 			tc.setup(&cfg)
 			w := httptest.NewRecorder()
-			New(cfg).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, tc.path, nil))
+			NewServer(cfg).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, tc.path, nil))
 			require.Equal(t, tc.code, w.Code)
 			if tc.body != "" {
 				require.Equal(t, tc.body, w.Body.String())
@@ -69,7 +69,7 @@ func TestRunServesAndStops(t *testing.T) {
 	cfg.Log = zap.New(core)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- New(cfg).Run(ctx) }()
+	go func() { done <- NewServer(cfg).Run(ctx) }()
 
 	var address string
 	require.Eventually(t, func() bool {
@@ -97,5 +97,5 @@ func TestRunSaysWhyItCannotListen(t *testing.T) {
 	defer func() { require.NoError(t, listener.Close()) }()
 	cfg := newConfig(t)
 	cfg.Address = listener.Addr().String()
-	require.ErrorContains(t, New(cfg).Run(t.Context()), "serving health and metrics: listen tcp "+cfg.Address)
+	require.ErrorContains(t, NewServer(cfg).Run(t.Context()), "serving health and metrics: listen tcp "+cfg.Address)
 }

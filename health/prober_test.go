@@ -1,4 +1,4 @@
-package probe
+package health
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func run(t *testing.T, d time.Duration, check func(ctx context.Context, since ti
 	var got []change
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	New(Window{Size: 5, Failures: 3, Successes: 2}).Run(ctx, time.Second, time.Second,
+	NewProber(Window{Size: 5, Failures: 3, Successes: 2}).Run(ctx, time.Second, time.Second,
 		func(ctx context.Context) error { return check(ctx, time.Since(start)) },
 		func(s State) { got = append(got, change{s, time.Since(start)}) })
 	return got
@@ -106,7 +106,7 @@ func TestRunWaitsForACheckThatIgnoresItsContext(t *testing.T) {
 
 func TestStateIsReadableBesideRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Window{Size: 5, Failures: 3, Successes: 2})
+		p := NewProber(Window{Size: 5, Failures: 3, Successes: 2})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

@@ -1,4 +1,4 @@
-package probe
+package health
 
 import (
 	"errors"
