@@ -1,6 +1,4 @@
-// Package rbac keeps RoleBindings and ClusterRoleBindings as they are wanted. It reads
-// caches, and writes only what differs. It knows nothing of who is bound to what.
-package rbac
+package apply
 
 import (
 	"context"
@@ -24,7 +22,8 @@ type Binding struct {
 	Subjects []rbacv1.Subject
 }
 
-// Binder writes bindings. It is safe for concurrent use for different bindings.
+// Binder keeps RoleBindings and ClusterRoleBindings as they are wanted: it reads caches, and
+// writes only what differs. It is safe for concurrent use for different bindings.
 type Binder struct {
 	client kubernetes.Interface
 	roles  listers.RoleBindingLister
@@ -38,13 +37,13 @@ func NewBinder(client kubernetes.Interface, roles listers.RoleBindingLister, wid
 	return &Binder{client: client, roles: roles, wide: wide}
 }
 
-// User is the subject that stands for a user name.
-func User(name string) rbacv1.Subject {
+// UserSubject is the subject that stands for a user name.
+func UserSubject(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
 }
 
-// ServiceAccount is the subject that stands for a service account.
-func ServiceAccount(namespace, name string) rbacv1.Subject {
+// ServiceAccountSubject is the subject that stands for a service account.
+func ServiceAccountSubject(namespace, name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
 }
 
@@ -75,7 +74,7 @@ func (b *Binder) Remove(ctx context.Context, namespace, name string) error {
 	if err != nil || have == nil {
 		return err
 	}
-	return b.delete(ctx, have)
+	return b.remove(ctx, have)
 }
 
 // RemoveUnless deletes the binding if it exists and is not exactly the subjects'.
@@ -84,17 +83,17 @@ func (b *Binder) RemoveUnless(ctx context.Context, namespace, name string, subje
 	if err != nil || have == nil || equality.Semantic.DeepEqual(have.Subjects, subjects) {
 		return err
 	}
-	return b.delete(ctx, have)
+	return b.remove(ctx, have)
 }
 
 func (b *Binder) correct(ctx context.Context, have *rbacv1.ClusterRoleBinding, want Binding) error {
 	if have.RoleRef != roleRef(want.ClusterRole) {
-		if err := b.delete(ctx, have); err != nil {
+		if err := b.remove(ctx, have); err != nil {
 			return err
 		}
 		return b.create(ctx, want)
 	}
-	if carries(have.Labels, want.Labels) && equality.Semantic.DeepEqual(have.Subjects, want.Subjects) {
+	if len(MapChanges(want.Labels, have.Labels, nil)) == 0 && equality.Semantic.DeepEqual(have.Subjects, want.Subjects) {
 		return nil
 	}
 	next := have.DeepCopy()
@@ -104,15 +103,6 @@ func (b *Binder) correct(ctx context.Context, have *rbacv1.ClusterRoleBinding, w
 	}
 	maps.Copy(next.Labels, want.Labels)
 	return b.update(ctx, next)
-}
-
-func carries(have, want map[string]string) bool {
-	for k, v := range want {
-		if have[k] != v {
-			return false
-		}
-	}
-	return true
 }
 
 func roleRef(clusterRole string) rbacv1.RoleRef {
@@ -132,11 +122,11 @@ func asRole(c *rbacv1.ClusterRoleBinding) *rbacv1.RoleBinding {
 func (b *Binder) cached(namespace, name string) (*rbacv1.ClusterRoleBinding, error) {
 	if namespace == "" {
 		have, err := b.wide.Get(name)
-		return found(have, err, "reading ClusterRoleBinding "+name)
+		return foundBinding(have, err, "reading ClusterRoleBinding "+name)
 	}
 	have, err := b.roles.RoleBindings(namespace).Get(name)
 	if err != nil {
-		return found(nil, err, "reading RoleBinding "+namespace+"/"+name)
+		return foundBinding(nil, err, "reading RoleBinding "+namespace+"/"+name)
 	}
 	return asWide(have), nil
 }
@@ -144,16 +134,16 @@ func (b *Binder) cached(namespace, name string) (*rbacv1.ClusterRoleBinding, err
 func (b *Binder) live(ctx context.Context, namespace, name string) (*rbacv1.ClusterRoleBinding, error) {
 	if namespace == "" {
 		have, err := b.client.RbacV1().ClusterRoleBindings().Get(ctx, name, metav1.GetOptions{})
-		return found(have, err, "reading ClusterRoleBinding "+name)
+		return foundBinding(have, err, "reading ClusterRoleBinding "+name)
 	}
 	have, err := b.client.RbacV1().RoleBindings(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return found(nil, err, "reading RoleBinding "+namespace+"/"+name)
+		return foundBinding(nil, err, "reading RoleBinding "+namespace+"/"+name)
 	}
 	return asWide(have), nil
 }
 
-func found(have *rbacv1.ClusterRoleBinding, err error, doing string) (*rbacv1.ClusterRoleBinding, error) {
+func foundBinding(have *rbacv1.ClusterRoleBinding, err error, doing string) (*rbacv1.ClusterRoleBinding, error) {
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
@@ -194,7 +184,7 @@ func (b *Binder) update(ctx context.Context, c *rbacv1.ClusterRoleBinding) error
 	return nil
 }
 
-func (b *Binder) delete(ctx context.Context, c *rbacv1.ClusterRoleBinding) error {
+func (b *Binder) remove(ctx context.Context, c *rbacv1.ClusterRoleBinding) error {
 	opts := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(c.UID))}
 	var err error
 	if c.Namespace == "" {

@@ -1,4 +1,4 @@
-package rbac
+package apply
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ import (
 func TestEnsureAndRemove(t *testing.T) {
 	t.Parallel()
 	marks := map[string]string{"by": "us"}
-	want := Binding{Name: "b", ClusterRole: "role", Labels: marks, Subjects: []rbacv1.Subject{User("u")}}
+	want := Binding{Name: "b", ClusterRole: "role", Labels: marks, Subjects: []rbacv1.Subject{UserSubject("u")}}
 	right := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: marks}, RoleRef: roleRef("role"), Subjects: want.Subjects}
 	change := func(f func(*rbacv1.ClusterRoleBinding)) *rbacv1.ClusterRoleBinding {
 		c := right.DeepCopy()
@@ -30,7 +30,7 @@ func TestEnsureAndRemove(t *testing.T) {
 		"absent":         {nil, false, []string{"create"}},
 		"right":          {right, true, nil},
 		"not cached yet": {right, false, []string{"create", "get"}},
-		"other subjects": {change(func(c *rbacv1.ClusterRoleBinding) { c.Subjects = []rbacv1.Subject{User("old")} }), true, []string{"update"}},
+		"other subjects": {change(func(c *rbacv1.ClusterRoleBinding) { c.Subjects = []rbacv1.Subject{UserSubject("old")} }), true, []string{"update"}},
 		"more labels":    {change(func(c *rbacv1.ClusterRoleBinding) { c.Labels = map[string]string{"by": "us", "x": "y"} }), true, nil},
 		"label lost":     {change(func(c *rbacv1.ClusterRoleBinding) { c.Labels = nil }), true, []string{"update"}},
 		"other role":     {change(func(c *rbacv1.ClusterRoleBinding) { c.RoleRef.Name = "cluster-admin" }), true, []string{"delete", "create"}},
@@ -65,7 +65,7 @@ func TestEnsureAndRemove(t *testing.T) {
 				require.Equal(t, "us", got.Labels["by"])
 
 				client.ClearActions()
-				require.NoError(t, b.RemoveUnless(t.Context(), namespace, "b", User("u")))
+				require.NoError(t, b.RemoveUnless(t.Context(), namespace, "b", UserSubject("u")))
 				removed := tc.cached && name == "other subjects" // by the cache, which the test does not update
 				require.Equal(t, removed, len(verbs(client)) > 0)
 				client.ClearActions()
