@@ -1,4 +1,4 @@
-package usage
+package kubelet
 
 import (
 	"time"
@@ -8,28 +8,28 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Collector shows a summary as the metrics of a kubelet's /metrics/resource, with the
+// resourceMetrics shows a summary as the metrics of a kubelet's /metrics/resource, with the
 // names that Kubernetes keeps stable.
-type Collector struct {
+type resourceMetrics struct {
 	// Summary to show; nil for none.
 	Summary *statsv1alpha1.Summary
 	// Failed says that something of it could not be read.
 	Failed bool
 }
 
-// kinds are the metrics of one kind of thing.
-type kinds struct{ cpu, memory, start *prometheus.Desc }
+// descriptions are the metrics of one kind of thing.
+type descriptions struct{ cpu, memory, start *prometheus.Desc }
 
 var (
-	nodeKinds = kinds{
+	nodeKinds = descriptions{
 		cpu:    prometheus.NewDesc("node_cpu_usage_seconds_total", "Cumulative cpu time consumed by the node in core-seconds", nil, nil),
 		memory: prometheus.NewDesc("node_memory_working_set_bytes", "Current working set of the node in bytes", nil, nil),
 	}
-	podKinds = kinds{
+	podKinds = descriptions{
 		cpu:    prometheus.NewDesc("pod_cpu_usage_seconds_total", "Cumulative cpu time consumed by the pod in core-seconds", []string{"pod", "namespace"}, nil),
 		memory: prometheus.NewDesc("pod_memory_working_set_bytes", "Current working set of the pod in bytes", []string{"pod", "namespace"}, nil),
 	}
-	containerKinds = kinds{
+	containerKinds = descriptions{
 		cpu: prometheus.NewDesc("container_cpu_usage_seconds_total", "Cumulative cpu time consumed by the container in core-seconds",
 			[]string{"container", "pod", "namespace"}, nil),
 		memory: prometheus.NewDesc("container_memory_working_set_bytes", "Current working set of the container in bytes",
@@ -37,20 +37,20 @@ var (
 		start: prometheus.NewDesc("container_start_time_seconds", "Start time of the container since unix epoch in seconds",
 			[]string{"container", "pod", "namespace"}, nil),
 	}
-	failed = prometheus.NewDesc("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
+	scrapeError = prometheus.NewDesc("resource_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", nil, nil)
 )
 
 // Describe implements prometheus.Collector. It describes nothing: the labels are those of
 // the pods of the moment.
-func (Collector) Describe(chan<- *prometheus.Desc) {}
+func (resourceMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
-func (c Collector) Collect(out chan<- prometheus.Metric) {
+func (c resourceMetrics) Collect(out chan<- prometheus.Metric) {
 	value := 0.0
 	if c.Failed {
 		value = 1
 	}
-	out <- prometheus.MustNewConstMetric(failed, prometheus.GaugeValue, value)
+	out <- prometheus.MustNewConstMetric(scrapeError, prometheus.GaugeValue, value)
 	if c.Summary == nil {
 		return
 	}
@@ -66,7 +66,7 @@ func (c Collector) Collect(out chan<- prometheus.Metric) {
 }
 
 // show emits what is known. Amounts carry the time of their measurement.
-func (k kinds) show(out chan<- prometheus.Metric, cpu *statsv1alpha1.CPUStats, memory *statsv1alpha1.MemoryStats, start metav1.Time, labels ...string) {
+func (k descriptions) show(out chan<- prometheus.Metric, cpu *statsv1alpha1.CPUStats, memory *statsv1alpha1.MemoryStats, start metav1.Time, labels ...string) {
 	if cpu != nil && cpu.UsageCoreNanoSeconds != nil {
 		out <- prometheus.NewMetricWithTimestamp(cpu.Time.Time, prometheus.MustNewConstMetric(
 			k.cpu, prometheus.CounterValue, float64(*cpu.UsageCoreNanoSeconds)/float64(time.Second), labels...))

@@ -1,11 +1,4 @@
-// Package usage makes what a kubelet reports of its pods' CPU and memory from what a
-// provider's metrics API says of them. It is pure: it reads no clock and asks nobody.
-//
-// The metrics API tells rates over a window; a kubelet reports counters, of which its
-// readers make rates again. A Meter therefore integrates: between two measurements a
-// counter grows by the newer rate times the time between them, so that who reads every
-// measurement computes exactly the provider's rate.
-package usage
+package kubelet
 
 import (
 	"cmp"
@@ -21,29 +14,36 @@ import (
 )
 
 const (
-	// least is where counters begin, in core nanoseconds: metrics-server takes 0 for no
+	// firstCount is where counters begin, in core nanoseconds: metrics-server takes 0 for no
 	// measurement and drops the whole pod.
-	least = 1000
-	// fresh is the age up to which a container is taken to have had its first rate since it
+	firstCount = 1000
+	// youngAge is the age up to which a container is taken to have had its first rate since it
 	// started: metrics-server computes the first rate of a young container from its start.
-	// What is older begins at least, so that no reader sees the past as one second's work.
-	fresh = time.Minute
-	// ahead is how far the provider's clock may be before this one. What claims more would
+	// What is older begins at firstCount, so that no reader sees the past as one second's work.
+	youngAge = time.Minute
+	// maxClockAhead is how far the provider's clock may be before this one. What claims more would
 	// stop its counter until then.
-	ahead = 5 * time.Minute
+	maxClockAhead = 5 * time.Minute
 )
 
-// Meter keeps the counters of one node. It is not safe for concurrent use.
-type Meter struct {
+// nodeCounters keeps the counters of one node: what a kubelet reports of its pods' CPU and
+// memory, made from what a provider's metrics API says of them. It reads no clock and asks
+// nobody. It is not safe for concurrent use.
+//
+// The metrics API tells rates over a window; a kubelet reports counters, of which its
+// readers make rates again. nodeCounters therefore integrates: between two measurements a
+// counter grows by the newer rate times the time between them, so that a reader of every
+// measurement computes exactly the provider's rate.
+type nodeCounters struct {
 	node     string
 	since    time.Time
 	counters map[counterKey]counter
 	total    counter
 }
 
-// NewMeter returns a Meter for the node of that name that measures since a time.
-func NewMeter(node string, since time.Time) *Meter {
-	return &Meter{node: node, since: since, counters: map[counterKey]counter{}, total: counter{at: since, coreNanos: least}}
+// newNodeCounters returns the counters of the node of that name that count since a time.
+func newNodeCounters(node string, since time.Time) *nodeCounters {
+	return &nodeCounters{node: node, since: since, counters: map[counterKey]counter{}, total: counter{at: since, coreNanos: firstCount}}
 }
 
 // counterKey names a container of a pod, or with an empty name the pod itself.
@@ -67,8 +67,8 @@ func (c counter) next(start, at time.Time, nanoCores uint64) counter {
 		start = c.start
 	}
 	if c.at.IsZero() || !c.start.Equal(start) {
-		first := counter{start: start, at: at, nanoCores: nanoCores, coreNanos: least}
-		if age := at.Sub(start); !start.IsZero() && age > 0 && age <= fresh {
+		first := counter{start: start, at: at, nanoCores: nanoCores, coreNanos: firstCount}
+		if age := at.Sub(start); !start.IsZero() && age > 0 && age <= youngAge {
 			first.coreNanos += float64(nanoCores) * age.Seconds()
 		}
 		return first
@@ -85,12 +85,12 @@ func (c counter) stats() *statsv1alpha1.CPUStats {
 	return &statsv1alpha1.CPUStats{Time: metav1.NewTime(c.at), UsageNanoCores: &c.nanoCores, UsageCoreNanoSeconds: new(uint64(c.coreNanos))}
 }
 
-// Summary takes in the measurements of the node's pods, by the UID of the local pod, and
+// summary takes in the measurements of the node's pods, by the UID of the local pod, and
 // returns what the node's kubelet reports at now: the measured pods in the order of their
 // names, and the sums as the node. Containers that a pod does not have here are left out.
 // What is counted for pods that are not among pods any more is forgotten. With known
 // false nothing is known of the pods, and the node is reported without amounts.
-func (m *Meter) Summary(now time.Time, pods []*corev1.Pod, measured map[types.UID]*metricsv1beta1.PodMetrics, known bool) *statsv1alpha1.Summary {
+func (m *nodeCounters) summary(now time.Time, pods []*corev1.Pod, measured map[types.UID]*metricsv1beta1.PodMetrics, known bool) *statsv1alpha1.Summary {
 	out := &statsv1alpha1.Summary{
 		Node: statsv1alpha1.NodeStats{NodeName: m.node, StartTime: metav1.NewTime(m.since)},
 		Pods: []statsv1alpha1.PodStats{},
@@ -100,7 +100,7 @@ func (m *Meter) Summary(now time.Time, pods []*corev1.Pod, measured map[types.UI
 	for _, pod := range pods {
 		m.keep(kept, pod)
 		sample := measured[pod.UID]
-		if sample == nil || sample.Timestamp.After(now.Add(ahead)) {
+		if sample == nil || sample.Timestamp.After(now.Add(maxClockAhead)) {
 			continue
 		}
 		if stats, ok := m.pod(kept, pod, sample); ok {
@@ -125,7 +125,7 @@ func (m *Meter) Summary(now time.Time, pods []*corev1.Pod, measured map[types.UI
 
 // keep takes over what is counted for a pod: a measurement that is missing once does not
 // make its counters begin again.
-func (m *Meter) keep(kept map[counterKey]counter, pod *corev1.Pod) {
+func (m *nodeCounters) keep(kept map[counterKey]counter, pod *corev1.Pod) {
 	names := []string{""}
 	for _, c := range started(pod) {
 		names = append(names, c.name)
@@ -139,7 +139,7 @@ func (m *Meter) keep(kept map[counterKey]counter, pod *corev1.Pod) {
 }
 
 // pod reports a pod, and false if nothing of it was measured.
-func (m *Meter) pod(kept map[counterKey]counter, pod *corev1.Pod, sample *metricsv1beta1.PodMetrics) (statsv1alpha1.PodStats, bool) {
+func (m *nodeCounters) pod(kept map[counterKey]counter, pod *corev1.Pod, sample *metricsv1beta1.PodMetrics) (statsv1alpha1.PodStats, bool) {
 	at := sample.Timestamp.Time
 	out := statsv1alpha1.PodStats{PodRef: statsv1alpha1.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: string(pod.UID)}}
 	if pod.Status.StartTime != nil {

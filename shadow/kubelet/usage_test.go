@@ -1,4 +1,4 @@
-package usage
+package kubelet
 
 import (
 	"strings"
@@ -39,7 +39,7 @@ func sample(seconds int, containers ...metricsv1beta1.ContainerMetrics) *metrics
 	return &metricsv1beta1.PodMetrics{Timestamp: metav1.NewTime(at(seconds)), Containers: containers}
 }
 
-func measured(name string, s *metricsv1beta1.PodMetrics) map[types.UID]*metricsv1beta1.PodMetrics {
+func measurements(name string, s *metricsv1beta1.PodMetrics) map[types.UID]*metricsv1beta1.PodMetrics {
 	return map[types.UID]*metricsv1beta1.PodMetrics{types.UID("uid-" + name): s}
 }
 
@@ -58,17 +58,17 @@ func TestCounter(t *testing.T) {
 		rate      uint64
 		want      float64
 	}{
-		"first of an old container":          {counter{}, at(-1000), at(0), core, least},
-		"first of a young container":         {counter{}, at(-20), at(0), core / 2, least + 10*core},
-		"first of one of unknown age":        {counter{}, time.Time{}, at(0), core, least},
-		"first, begun after it was measured": {counter{}, at(5), at(0), core, least},
+		"first of an old container":          {counter{}, at(-1000), at(0), core, firstCount},
+		"first of a young container":         {counter{}, at(-20), at(0), core / 2, firstCount + 10*core},
+		"first of one of unknown age":        {counter{}, time.Time{}, at(0), core, firstCount},
+		"first, begun after it was measured": {counter{}, at(5), at(0), core, firstCount},
 		"a newer measurement":                {old, at(-1000), at(15), core / 10, 6.5 * core},
 		"the same measurement":               {old, at(-1000), at(0), core, 5 * core},
 		"an older measurement":               {old, at(-1000), at(-15), core, 5 * core},
 		"idle":                               {old, at(-1000), at(15), 0, 5 * core},
 		"a long gap":                         {old, at(-1000), at(1000), core, 1005 * core},
 		"its start is not told":              {old, time.Time{}, at(15), core, 20 * core},
-		"started again":                      {old, at(10), at(15), core, least + 5*core},
+		"started again":                      {old, at(10), at(15), core, firstCount + 5*core},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,13 +81,13 @@ func TestCounter(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	t.Parallel()
-	m := NewMeter("milan", at(-500))
+	m := newNodeCounters("milan", at(-500))
 	pods := []*corev1.Pod{localPod("web", -1000, "app", "side"), localPod("db", -20, "db"), localPod("new", 0, "app")}
-	all := measured("web", sample(-5, app("250m"), metricsv1beta1.ContainerMetrics{Name: "side", Usage: usageOf("50m", "1Mi")},
+	all := measurements("web", sample(-5, app("250m"), metricsv1beta1.ContainerMetrics{Name: "side", Usage: usageOf("50m", "1Mi")},
 		metricsv1beta1.ContainerMetrics{Name: "injected-there", Usage: usageOf("9", "9Gi")}))
 	all["uid-db"] = sample(-10, metricsv1beta1.ContainerMetrics{Name: "db", Usage: usageOf("1", "1Gi")})
 	all["uid-somebody"] = sample(-10, app("7"))
-	got := m.Summary(at(0), pods, all, true)
+	got := m.summary(at(0), pods, all, true)
 
 	require.Equal(t, "milan", got.Node.NodeName)
 	require.Equal(t, at(-500), got.Node.StartTime.Time)
@@ -105,7 +105,7 @@ func TestSummary(t *testing.T) {
 	require.EqualValues(t, 64<<20, *web.Containers[0].Memory.WorkingSetBytes)
 	require.EqualValues(t, 3*core/10, *web.CPU.UsageNanoCores)
 	require.EqualValues(t, 65<<20, *web.Memory.WorkingSetBytes)
-	require.EqualValues(t, least+10*core, *db.Containers[0].CPU.UsageCoreNanoSeconds)
+	require.EqualValues(t, firstCount+10*core, *db.Containers[0].CPU.UsageCoreNanoSeconds)
 }
 
 // rate is computed as metrics-server does it from two scrapes.
@@ -117,12 +117,12 @@ func rate(t *testing.T, before, after *statsv1alpha1.CPUStats) float64 {
 
 func TestReadersSeeTheProvidersRates(t *testing.T) {
 	t.Parallel()
-	m := NewMeter("milan", at(0))
+	m := newNodeCounters("milan", at(0))
 	pods := []*corev1.Pod{localPod("web", -1000, "app")}
-	before := m.Summary(at(2), pods, measured("web", sample(0, app("100m"))), true)
+	before := m.summary(at(2), pods, measurements("web", sample(0, app("100m"))), true)
 	for i, cpu := range []string{"100m", "900m", "0", "3"} {
 		now := 15 * (i + 1)
-		after := m.Summary(at(now+2), pods, measured("web", sample(now, app(cpu))), true)
+		after := m.summary(at(now+2), pods, measurements("web", sample(now, app(cpu))), true)
 		quantity := resource.MustParse(cpu)
 		want := float64(quantity.ScaledValue(resource.Nano))
 		require.InDelta(t, want, rate(t, before.Pods[0].Containers[0].CPU, after.Pods[0].Containers[0].CPU), 1)
@@ -135,51 +135,51 @@ func TestReadersSeeTheProvidersRates(t *testing.T) {
 
 func TestCountersSurviveGapsAndGoWithThePod(t *testing.T) {
 	t.Parallel()
-	m := NewMeter("milan", at(0))
+	m := newNodeCounters("milan", at(0))
 	pods := []*corev1.Pod{localPod("web", -1000, "app")}
-	m.Summary(at(2), pods, measured("web", sample(0, app("1"))), true)
-	m.Summary(at(17), pods, measured("web", sample(15, app("1"))), true)
-	empty := m.Summary(at(30), pods, nil, true)
+	m.summary(at(2), pods, measurements("web", sample(0, app("1"))), true)
+	m.summary(at(17), pods, measurements("web", sample(15, app("1"))), true)
+	empty := m.summary(at(30), pods, nil, true)
 	require.Empty(t, empty.Pods)
-	again := m.Summary(at(47), pods, measured("web", sample(45, app("1"))), true)
-	require.EqualValues(t, least+45*core, *again.Pods[0].Containers[0].CPU.UsageCoreNanoSeconds)
+	again := m.summary(at(47), pods, measurements("web", sample(45, app("1"))), true)
+	require.EqualValues(t, firstCount+45*core, *again.Pods[0].Containers[0].CPU.UsageCoreNanoSeconds)
 
 	node := *again.Node.CPU.UsageCoreNanoSeconds
-	gone := m.Summary(at(60), nil, nil, true)
+	gone := m.summary(at(60), nil, nil, true)
 	require.GreaterOrEqual(t, *gone.Node.CPU.UsageCoreNanoSeconds, node, "the node's counter does not fall with its pods")
 	require.Empty(t, m.counters)
 }
 
 func TestNodeWithoutPods(t *testing.T) {
 	t.Parallel()
-	m := NewMeter("milan", at(0))
-	got := m.Summary(at(1), nil, nil, true)
+	m := newNodeCounters("milan", at(0))
+	got := m.summary(at(1), nil, nil, true)
 	require.NotZero(t, *got.Node.CPU.UsageCoreNanoSeconds)
 	require.NotZero(t, *got.Node.Memory.WorkingSetBytes)
 	require.NotNil(t, got.Pods, "an empty list, not null")
-	got = m.Summary(at(2), nil, nil, false)
+	got = m.summary(at(2), nil, nil, false)
 	require.Nil(t, got.Node.CPU, "nothing is known")
 	require.Nil(t, got.Node.Memory)
 }
 
 func TestHostileMeasurements(t *testing.T) {
 	t.Parallel()
-	m := NewMeter("milan", at(0))
+	m := newNodeCounters("milan", at(0))
 	pods := []*corev1.Pod{localPod("web", -1000, "app")}
-	require.Empty(t, m.Summary(at(0), pods, measured("web", sample(3600, app("1"))), true).Pods, "from the future")
-	got := m.Summary(at(0), pods, measured("web", sample(0, app("-5"))), true)
+	require.Empty(t, m.summary(at(0), pods, measurements("web", sample(3600, app("1"))), true).Pods, "from the future")
+	got := m.summary(at(0), pods, measurements("web", sample(0, app("-5"))), true)
 	require.Zero(t, *got.Pods[0].CPU.UsageNanoCores)
-	got = m.Summary(at(15), pods, measured("web", sample(15, app("1000000"))), true)
-	require.EqualValues(t, least+15*1_000_000*core, *got.Pods[0].CPU.UsageCoreNanoSeconds)
-	require.Empty(t, m.Summary(at(16), pods, measured("web", sample(16)), true).Pods)
+	got = m.summary(at(15), pods, measurements("web", sample(15, app("1000000"))), true)
+	require.EqualValues(t, firstCount+15*1_000_000*core, *got.Pods[0].CPU.UsageCoreNanoSeconds)
+	require.Empty(t, m.summary(at(16), pods, measurements("web", sample(16)), true).Pods)
 }
 
 func TestCollector(t *testing.T) {
 	t.Parallel()
-	m := NewMeter("milan", at(0))
+	m := newNodeCounters("milan", at(0))
 	pod := localPod("web", -1000, "app")
 	pod.Status.StartTime = nil
-	summary := m.Summary(at(0), []*corev1.Pod{pod}, measured("web", sample(0, app("1"))), true)
+	summary := m.summary(at(0), []*corev1.Pod{pod}, measurements("web", sample(0, app("1"))), true)
 	want := strings.NewReader(`# HELP container_cpu_usage_seconds_total Cumulative cpu time consumed by the container in core-seconds
 # TYPE container_cpu_usage_seconds_total counter
 container_cpu_usage_seconds_total{container="app",namespace="shop",pod="web"} 1e-06 1800000000000
@@ -205,7 +205,7 @@ pod_memory_working_set_bytes{namespace="shop",pod="web"} 6.7108864e+07 180000000
 # TYPE resource_scrape_error gauge
 resource_scrape_error 0
 `)
-	require.NoError(t, testutil.CollectAndCompare(Collector{Summary: summary}, want))
-	require.NoError(t, testutil.CollectAndCompare(Collector{Failed: true}, strings.NewReader(
+	require.NoError(t, testutil.CollectAndCompare(resourceMetrics{Summary: summary}, want))
+	require.NoError(t, testutil.CollectAndCompare(resourceMetrics{Failed: true}, strings.NewReader(
 		"# HELP resource_scrape_error 1 if there was an error while getting container metrics, 0 otherwise\n# TYPE resource_scrape_error gauge\nresource_scrape_error 1\n")))
 }
