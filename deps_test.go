@@ -44,8 +44,7 @@ var allowed = map[string][]string{
 	// Pure: testable with tables and nothing else.
 	"peering/trust":    {"api"},
 	"reflect/forge":    {"api"},
-	"shadow/admission": {"api"},
-	"shadow/quota":     {"api"},
+	"shadow/rules":     {"api"},
 	"roles/cmd/report": {"api"},
 	"netfabric/plan":   {},
 	"netfabric/ipam":   {},

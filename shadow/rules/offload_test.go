@@ -1,4 +1,4 @@
-package admission
+package rules
 
 import (
 	"encoding/json"
@@ -90,13 +90,13 @@ func TestPod(t *testing.T) {
 			pod := bound(tc.own)
 			before := pod.DeepCopy()
 			selector := corev1.NodeSelector{NodeSelectorTerms: tc.selector}
-			got, err := Pod(pod, tc.strategy, selector)
+			got, err := Offload(pod, tc.strategy, selector)
 			require.NoError(t, err)
 			require.Equal(t, before, pod, "the argument is not changed")
 			require.Equal(t, tc.want, required(got))
 			require.Equal(t, []corev1.Toleration{{Key: "virtual-node.liqo.io/not-allowed", Operator: corev1.TolerationOpExists}}, got.Spec.Tolerations)
 
-			again, err := Pod(got, tc.strategy, selector)
+			again, err := Offload(got, tc.strategy, selector)
 			require.NoError(t, err)
 			require.Same(t, got, again, "a second time changes nothing")
 		})
@@ -126,7 +126,7 @@ func TestPodsThatAreLeftAlone(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Pod(&tc.pod, tc.strategy, corev1.NodeSelector{})
+			got, err := Offload(&tc.pod, tc.strategy, corev1.NodeSelector{})
 			require.NoError(t, err)
 			require.Equal(t, tc.changed, got != &tc.pod)
 			if tc.pod.Spec.RuntimeClassName == &liqo && tc.changed {
@@ -138,14 +138,14 @@ func TestPodsThatAreLeftAlone(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	_, err := Pod(&corev1.Pod{}, "Everywhere", corev1.NodeSelector{})
+	_, err := Offload(&corev1.Pod{}, "Everywhere", corev1.NodeSelector{})
 	require.EqualError(t, err, `pod offloading strategy "Everywhere": accepted are Local, Remote and LocalAndRemote`)
 
 	many := make([]term, 40)
 	for i := range many {
 		many[i] = exprs(in("k", strings.Repeat("v", i+1)))
 	}
-	_, err = Pod(bound(many), remote, corev1.NodeSelector{NodeSelectorTerms: many})
+	_, err = Offload(bound(many), remote, corev1.NodeSelector{NodeSelectorTerms: many})
 	require.ErrorContains(t, err, "40 terms of the pod and 40 of the namespace make more than the 1000 accepted")
 }
 
@@ -162,9 +162,9 @@ func TestMeaning(t *testing.T) {
 		strategy := []offloadingv1beta1.PodOffloadingStrategy{remote, localAndRemote}[r.IntN(2)]
 		selector := corev1.NodeSelector{NodeSelectorTerms: randomTerms(r)}
 		pod := bound(own)
-		got, err := Pod(pod, strategy, selector)
+		got, err := Offload(pod, strategy, selector)
 		require.NoError(t, err)
-		again, err := Pod(got, strategy, selector)
+		again, err := Offload(got, strategy, selector)
 		require.NoError(t, err)
 		require.Same(t, got, again)
 		requirePatch(t, pod, got)
@@ -242,10 +242,10 @@ func TestPatch(t *testing.T) {
 	for name, pod := range pods {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Pod(pod, remote, corev1.NodeSelector{})
+			got, err := Offload(pod, remote, corev1.NodeSelector{})
 			require.NoError(t, err)
 			requirePatch(t, pod, got)
-			patch, err := Patch(got, got)
+			patch, err := OffloadPatch(got, got)
 			require.NoError(t, err)
 			require.Nil(t, patch)
 		})
@@ -255,7 +255,7 @@ func TestPatch(t *testing.T) {
 // requirePatch requires that the patch makes have into want.
 func requirePatch(t *testing.T, have, want *corev1.Pod) {
 	t.Helper()
-	patch, err := Patch(have, want)
+	patch, err := OffloadPatch(have, want)
 	require.NoError(t, err)
 	raw, err := json.Marshal(have)
 	require.NoError(t, err)
@@ -270,7 +270,7 @@ func requirePatch(t *testing.T, have, want *corev1.Pod) {
 	}
 	for _, o := range operations {
 		require.Equal(t, "add", o.Op)
-		add(t, document, strings.Split(o.Path, "/")[1:], o.Value)
+		insert(t, document, strings.Split(o.Path, "/")[1:], o.Value)
 	}
 	raw, err = json.Marshal(document)
 	require.NoError(t, err)
@@ -279,7 +279,7 @@ func requirePatch(t *testing.T, have, want *corev1.Pod) {
 	require.JSONEq(t, string(wantRaw), string(raw))
 }
 
-func add(t *testing.T, in map[string]any, path []string, value any) {
+func insert(t *testing.T, in map[string]any, path []string, value any) {
 	t.Helper()
 	switch {
 	case len(path) == 1:
@@ -291,6 +291,6 @@ func add(t *testing.T, in map[string]any, path []string, value any) {
 	default:
 		next, ok := in[path[0]].(map[string]any)
 		require.True(t, ok, "%s is not there", path[0])
-		add(t, next, path[1:], value)
+		insert(t, next, path[1:], value)
 	}
 }

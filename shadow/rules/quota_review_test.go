@@ -1,4 +1,4 @@
-package quota
+package rules
 
 import (
 	"encoding/json"
@@ -40,7 +40,7 @@ func TestReview(t *testing.T) {
 		"declared by others": {pod(container("c", nil, nil)), []*offloadingv1beta1.Quota{of(soft, false, "cpu", "9")}, ranged, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, tc.says, Review{New: shadowOf(tc.pod), Quotas: tc.quotas, LimitRanges: tc.ranges}.Judge())
+			require.Equal(t, tc.says, QuotaReview{New: shadowOf(tc.pod), Quotas: tc.quotas, LimitRanges: tc.ranges}.Judge())
 		})
 	}
 }
@@ -55,7 +55,7 @@ func FuzzReview(f *testing.F) {
 			return
 		}
 		for _, level := range []offloadingv1beta1.LimitsEnforcement{none, soft, hard} {
-			Review{New: &s, Quotas: []*offloadingv1beta1.Quota{of(level, false, "cpu", "1", "pods", "1")}}.Judge()
+			QuotaReview{New: &s, Quotas: []*offloadingv1beta1.Quota{of(level, false, "cpu", "1", "pods", "1")}}.Judge()
 		}
 		for name, quantity := range Requests(&corev1.Pod{Spec: s.Spec.Pod}) {
 			require.Positive(t, quantity.Sign(), name)

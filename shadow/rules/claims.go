@@ -1,4 +1,4 @@
-package harden
+package rules
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ const ReasonVolumeClaim = "VolumeClaimRefused"
 // claimable judges the claim that Kubernetes makes of an ephemeral volume, in this cluster's
 // own name: no policy about peers sees it. What a peer's own claims may not say, it may not
 // either.
-func claimable(v *corev1.Volume, rules Rules) error {
+func claimable(v *corev1.Volume, allowed Allowed) error {
 	if v.Ephemeral == nil || v.Ephemeral.VolumeClaimTemplate == nil {
 		return nil
 	}
@@ -33,21 +33,21 @@ func claimable(v *corev1.Volume, rules Rules) error {
 	case source != nil && source.Namespace != nil && *source.Namespace != "":
 		return refuse("spec.dataSourceRef.namespace", "none")
 	}
-	class, all := rules.classOf(template.Spec.StorageClassName), slices.Contains(rules.StorageClasses, "*")
+	class, all := allowed.classOf(template.Spec.StorageClassName), slices.Contains(allowed.StorageClasses, "*")
 	switch {
-	case class != "" && (all || slices.Contains(rules.StorageClasses, class)):
+	case class != "" && (all || slices.Contains(allowed.StorageClasses, class)):
 		return nil
 	case all:
 		return refuse("spec.storageClassName", "any, and there is no default one; without a class it would get a volume that is there already")
-	case len(rules.StorageClasses) > 0:
-		return refuse("spec.storageClassName", strings.Join(rules.StorageClasses, ", "))
+	case len(allowed.StorageClasses) > 0:
+		return refuse("spec.storageClassName", strings.Join(allowed.StorageClasses, ", "))
 	default:
 		return refuse("spec.storageClassName", "none")
 	}
 }
 
 // classOf returns the class of a claim that names one, or leaves it to this cluster.
-func (r Rules) classOf(named *string) string {
+func (r Allowed) classOf(named *string) string {
 	switch {
 	case named != nil:
 		return *named

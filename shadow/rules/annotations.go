@@ -1,4 +1,4 @@
-package harden
+package rules
 
 import (
 	"slices"
@@ -24,9 +24,9 @@ var steering = []string{
 	"descheduler.alpha.kubernetes.io",  // evictions of this and other pods
 }
 
-// Annotation reports whether a peer's pod may carry an annotation with the given key
+// AnnotationAllowed reports whether a peer's pod may carry an annotation with the given key
 // here. Limits that a pod sets itself, such as kubernetes.io/egress-bandwidth, may stay.
-func Annotation(key string) bool {
+func AnnotationAllowed(key string) bool {
 	if strings.HasPrefix(key, kubeletAnnotations) {
 		return false
 	}

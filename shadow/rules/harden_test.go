@@ -1,4 +1,4 @@
-package harden
+package rules
 
 import (
 	"reflect"
@@ -41,10 +41,10 @@ func TestTolerations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := corev1.PodSpec{Tolerations: tc.in}
-			require.NoError(t, PodSpec(&spec, Rules{}))
+			require.NoError(t, Harden(&spec, Allowed{}))
 			require.Equal(t, tc.want, spec.Tolerations)
 			again := *spec.DeepCopy()
-			require.NoError(t, PodSpec(&again, Rules{}))
+			require.NoError(t, Harden(&again, Allowed{}))
 			require.Equal(t, spec, again)
 		})
 	}
@@ -67,7 +67,7 @@ func TestRuntimeClasses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := corev1.PodSpec{RuntimeClassName: tc.class}
-			err := PodSpec(&spec, Rules{RuntimeClasses: tc.accepts})
+			err := Harden(&spec, Allowed{RuntimeClasses: tc.accepts})
 			if tc.message == "" {
 				require.NoError(t, err)
 				require.Equal(t, tc.class, spec.RuntimeClassName)
@@ -91,9 +91,9 @@ func TestEveryKindOfVolumeIsTheAuthors(t *testing.T) {
 			continue
 		}
 		volume := corev1.Volume{Name: "v"}
-		fill(reflect.ValueOf(&volume.VolumeSource).Elem().Field(i), 0)
+		fillValue(reflect.ValueOf(&volume.VolumeSource).Elem().Field(i), 0)
 		spec := corev1.PodSpec{Volumes: []corev1.Volume{*volume.DeepCopy()}}
-		require.NoError(t, PodSpec(&spec, Rules{}), typ.Field(i).Name)
+		require.NoError(t, Harden(&spec, Allowed{}), typ.Field(i).Name)
 		require.Equal(t, []corev1.Volume{volume}, spec.Volumes)
 	}
 }
@@ -110,15 +110,15 @@ func TestVolumes(t *testing.T) {
 	secret := corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "token-cashier-1"},
 		Items: []corev1.KeyToPath{{Key: "token", Path: "token"}}}}
 	spec := corev1.PodSpec{Volumes: volume(token, config, secret)}
-	require.NoError(t, PodSpec(&spec, Rules{}))
+	require.NoError(t, Harden(&spec, Allowed{}))
 	require.Equal(t, []corev1.VolumeProjection{config, secret}, spec.Volumes[0].Projected.Sources)
 
 	host := []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 	spec = corev1.PodSpec{Volumes: host}
-	require.NoError(t, PodSpec(&spec, Rules{}))
+	require.NoError(t, Harden(&spec, Allowed{}))
 	require.Equal(t, "/", spec.Volumes[0].HostPath.Path, "pod security judges host paths")
 
 	spec = corev1.PodSpec{Volumes: volume(certificate), NodeName: "n"}
-	require.ErrorContains(t, PodSpec(&spec, Rules{}), "podCertificate")
+	require.ErrorContains(t, Harden(&spec, Allowed{}), "podCertificate")
 	require.Equal(t, "n", spec.NodeName, "a refused spec is left as it was")
 }

@@ -1,4 +1,4 @@
-package admission
+package rules
 
 import (
 	"encoding/json"
@@ -15,10 +15,10 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// Patch returns the JSON patch that makes have into want, where want is what Pod
-// returned for have; nil if they are the same. It touches nothing that Pod does not
+// OffloadPatch returns the JSON patch that makes have into want, where want is what
+// Offload returned for have; nil if they are the same. It touches nothing that Offload does not
 // set, so that fields which this program does not know survive.
-func Patch(have, want *corev1.Pod) ([]byte, error) {
+func OffloadPatch(have, want *corev1.Pod) ([]byte, error) {
 	operations := tolerationPatch(have.Spec.Tolerations, want.Spec.Tolerations)
 	operations = append(operations, affinityPatch(have.Spec.Affinity, want.Spec.Affinity)...)
 	if len(operations) == 0 {

@@ -1,4 +1,4 @@
-package quota
+package rules
 
 import (
 	"testing"
@@ -35,7 +35,7 @@ func TestSum(t *testing.T) {
 		"not said if so": {[]*offloadingv1beta1.Quota{{Spec: offloadingv1beta1.QuotaSpec{Resources: list("cpu", "1")}}}, list("cpu", "1"), false, none},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Sum(tc.quotas)
+			got := SumQuotas(tc.quotas)
 			requireList(t, tc.resources, got.Resources)
 			require.Equal(t, len(tc.quotas), got.Quotas)
 			require.Equal(t, tc.cordoned, got.Cordoned)
@@ -45,7 +45,7 @@ func TestSum(t *testing.T) {
 }
 
 func TestShort(t *testing.T) {
-	bound := Sum([]*offloadingv1beta1.Quota{of(none, false, "cpu", "4", "memory", "4Gi", "pods", "10")})
+	bound := SumQuotas([]*offloadingv1beta1.Quota{of(none, false, "cpu", "4", "memory", "4Gi", "pods", "10")})
 	for name, tc := range map[string]struct {
 		bound      Bound
 		used, more corev1.ResourceList
@@ -57,9 +57,9 @@ func TestShort(t *testing.T) {
 		"too much of the others": {bound, list("cpu", "9"), list("memory", "1Gi", "pods", "1"), nil},
 		"not listed":             {bound, list(), list("example.com/gpu", "8", "pods", "1"), nil},
 		"asked for nothing":      {bound, list("cpu", "9"), list("cpu", "0"), nil},
-		"no quota":               {Sum(nil), list("cpu", "9"), list("cpu", "1"), nil},
+		"no quota":               {SumQuotas(nil), list("cpu", "9"), list("cpu", "1"), nil},
 		"the zero value":         {Bound{}, list("cpu", "9"), list("cpu", "1"), nil},
-		"given nothing of it":    {Sum([]*offloadingv1beta1.Quota{of(none, false, "gpu", "0")}), nil, list("gpu", "1"), []corev1.ResourceName{"gpu"}},
+		"given nothing of it":    {SumQuotas([]*offloadingv1beta1.Quota{of(none, false, "gpu", "0")}), nil, list("gpu", "1"), []corev1.ResourceName{"gpu"}},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, tc.want, tc.bound.Short(tc.used, tc.more)) })
 	}
@@ -113,7 +113,7 @@ func TestNodes(t *testing.T) {
 		"without any of them": {[]*offloadingv1beta1.Quota{}, nil, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bound := Sum(tc.quotas)
+			bound := SumQuotas(tc.quotas)
 			require.Equal(t, tc.refuse, bound.Misplaced(tc.asks))
 			if tc.refuse != "" {
 				return

@@ -1,4 +1,4 @@
-package harden
+package rules
 
 import (
 	"slices"

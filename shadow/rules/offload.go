@@ -1,6 +1,4 @@
-// Package admission says what the webhook makes of a pod of an offloaded namespace. It
-// is pure.
-package admission
+package rules
 
 import (
 	"fmt"
@@ -17,7 +15,7 @@ import (
 // each of the namespace's, and the webhook serves everybody.
 const maxTerms = 1000
 
-// Pod returns the pod as it is to be created in a namespace with that strategy and
+// Offload returns the pod as it is to be created in a namespace with that strategy and
 // cluster selector (as in NamespaceOffloadingSpec). When nothing changes it returns
 // the pod itself; it never changes its argument.
 //
@@ -29,9 +27,9 @@ const maxTerms = 1000
 // liqo asks for Remote, whatever the strategy. Pods that something else places are
 // left alone: those that have a node already, mirror pods, those of DaemonSets,
 // whose controller decides by the pod template alone, and those of other clusters, which
-// go no further. Pod is idempotent. The error
+// go no further. Offload is idempotent. The error
 // says what is wrong with the strategy, or that the selectors are too long together.
-func Pod(pod *corev1.Pod, strategy offloadingv1beta1.PodOffloadingStrategy, selector corev1.NodeSelector) (*corev1.Pod, error) {
+func Offload(pod *corev1.Pod, strategy offloadingv1beta1.PodOffloadingStrategy, selector corev1.NodeSelector) (*corev1.Pod, error) {
 	if placed(pod) {
 		return pod, nil
 	}

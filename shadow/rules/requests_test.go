@@ -1,4 +1,4 @@
-package quota
+package rules
 
 import (
 	"math/rand/v2"
@@ -150,17 +150,17 @@ func TestArithmetic(t *testing.T) {
 	values := []string{"1", "100m", "1n", "3Gi", "1e3", "0.1", "7u"}
 	for range 500 {
 		l := list("cpu", values[random.IntN(len(values))], "memory", values[random.IntN(len(values))])
-		Add(sum, l)
+		AddResources(sum, l)
 		rest = append(rest, l)
 	}
 	random.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 	for _, l := range rest {
-		Sub(sum, l)
+		SubResources(sum, l)
 	}
 	require.Empty(t, sum)
 
-	requireList(t, list("cpu", "1", "gpu", "1"), More(list("cpu", "3", "memory", "1", "gpu", "1"), list("cpu", "2", "memory", "1", "disk", "1")))
-	requireList(t, list("cpu", "3", "memory", "2"), Max(list("cpu", "3"), list("cpu", "1", "memory", "2")))
-	requireList(t, list("cpu", "3"), Max(nil, list("cpu", "3")))
-	require.Empty(t, More(nil, list("cpu", "1")))
+	requireList(t, list("cpu", "1", "gpu", "1"), MoreResources(list("cpu", "3", "memory", "1", "gpu", "1"), list("cpu", "2", "memory", "1", "disk", "1")))
+	requireList(t, list("cpu", "3", "memory", "2"), MaxResources(list("cpu", "3"), list("cpu", "1", "memory", "2")))
+	requireList(t, list("cpu", "3"), MaxResources(nil, list("cpu", "3")))
+	require.Empty(t, MoreResources(nil, list("cpu", "1")))
 }

@@ -1,4 +1,4 @@
-package harden
+package rules
 
 import (
 	"reflect"
@@ -78,10 +78,10 @@ func TestEveryFieldOfAPodSpecHasARule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var spec corev1.PodSpec
-			fill(reflect.ValueOf(&spec).Elem().Field(i), 0)
+			fillValue(reflect.ValueOf(&spec).Elem().Field(i), 0)
 			want := reflect.ValueOf(*spec.DeepCopy()).Field(i).Interface()
 			require.False(t, reflect.ValueOf(&spec).Elem().Field(i).IsZero(), "the test must set the field")
-			err := PodSpec(&spec, Rules{})
+			err := Harden(&spec, Allowed{})
 			got := reflect.ValueOf(spec).Field(i)
 			switch rule.fate {
 			case author:
@@ -103,26 +103,26 @@ func TestEveryFieldOfAPodSpecHasARule(t *testing.T) {
 	require.Len(t, podFields, typ.NumField(), "podFields has a line for a field that does not exist")
 }
 
-// fill gives v, and what is in it, values other than zero, some levels deep.
-func fill(v reflect.Value, depth int) {
+// fillValue gives v, and what is in it, values other than zero, some levels deep.
+func fillValue(v reflect.Value, depth int) {
 	if depth > 6 || !v.CanSet() {
 		return
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		fill(v.Elem(), depth+1)
+		fillValue(v.Elem(), depth+1)
 	case reflect.Struct:
 		for i := range v.NumField() {
-			fill(v.Field(i), depth+1)
+			fillValue(v.Field(i), depth+1)
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		fill(v.Index(0), depth+1)
+		fillValue(v.Index(0), depth+1)
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
 		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-		fill(key, depth+1)
+		fillValue(key, depth+1)
 		v.SetMapIndex(key, value)
 	case reflect.String:
 		v.SetString("x")

@@ -1,6 +1,4 @@
-// Package quota says what pods count against the Quotas of a consumer, and what these allow
-// together. It is pure.
-package quota
+package rules
 
 import (
 	"cmp"
@@ -30,9 +28,9 @@ type Bound struct {
 	Nodes map[string][]string
 }
 
-// Sum returns what quotas allow together. One that is cordoned gives nothing to what begins,
+// SumQuotas returns what quotas allow together. One that is cordoned gives nothing to what begins,
 // and takes nothing from what runs.
-func Sum(quotas []*offloadingv1beta1.Quota) Bound {
+func SumQuotas(quotas []*offloadingv1beta1.Quota) Bound {
 	b := Bound{Quotas: len(quotas), Resources: corev1.ResourceList{}, Cordoned: len(quotas) > 0, Enforcement: offloadingv1beta1.EnforcementNone,
 		Nodes: map[string][]string{}}
 	for _, q := range quotas {
@@ -50,7 +48,7 @@ func Sum(quotas []*offloadingv1beta1.Quota) Bound {
 		} else {
 			b.pick(q.Spec.NodeSelector)
 		}
-		Add(b.Resources, listed)
+		AddResources(b.Resources, listed)
 	}
 	return b
 }

@@ -1,4 +1,4 @@
-package harden
+package rules
 
 import (
 	"testing"
@@ -29,7 +29,7 @@ func TestAnnotation(t *testing.T) {
 		"notovn.org/x":                                   true,
 		"ovn.org":                                        true,
 	} {
-		require.Equal(t, want, Annotation(key), key)
+		require.Equal(t, want, AnnotationAllowed(key), key)
 	}
 }
 
@@ -44,7 +44,7 @@ func TestGraceIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := corev1.PodSpec{TerminationGracePeriodSeconds: tc.in}
-			require.NoError(t, PodSpec(&spec, Rules{}))
+			require.NoError(t, Harden(&spec, Allowed{}))
 			require.Equal(t, tc.want, spec.TerminationGracePeriodSeconds)
 		})
 	}

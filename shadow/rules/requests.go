@@ -1,4 +1,4 @@
-package quota
+package rules
 
 import (
 	"maps"
@@ -136,8 +136,8 @@ func raise(list, other corev1.ResourceList) {
 	}
 }
 
-// Max returns the larger value of each resource of two lists.
-func Max(a, b corev1.ResourceList) corev1.ResourceList {
+// MaxResources returns the larger value of each resource of two lists.
+func MaxResources(a, b corev1.ResourceList) corev1.ResourceList {
 	out := maps.Clone(a)
 	if out == nil {
 		out = corev1.ResourceList{}
@@ -146,8 +146,8 @@ func Max(a, b corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// Add adds the values of other to sum.
-func Add(sum, other corev1.ResourceList) {
+// AddResources adds the values of other to sum.
+func AddResources(sum, other corev1.ResourceList) {
 	for name, quantity := range other {
 		total := sum[name].DeepCopy()
 		total.Add(quantity)
@@ -155,8 +155,8 @@ func Add(sum, other corev1.ResourceList) {
 	}
 }
 
-// Sub takes the values of other from sum; what becomes zero is left out.
-func Sub(sum, other corev1.ResourceList) {
+// SubResources takes the values of other from sum; what becomes zero is left out.
+func SubResources(sum, other corev1.ResourceList) {
 	for name, quantity := range other {
 		total := sum[name].DeepCopy()
 		total.Sub(quantity)
@@ -168,8 +168,8 @@ func Sub(sum, other corev1.ResourceList) {
 	}
 }
 
-// More returns by how much want exceeds have, where it does.
-func More(want, have corev1.ResourceList) corev1.ResourceList {
+// MoreResources returns by how much want exceeds have, where it does.
+func MoreResources(want, have corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, quantity := range want {
 		quantity = quantity.DeepCopy()

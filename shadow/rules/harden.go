@@ -1,7 +1,8 @@
-// Package harden forces on the pods of a peer what this cluster decides alone. A
-// peer is another organisation: what its side leaves out of a pod is not relied on. It
-// is pure.
-package harden
+// Package rules holds the pure decisions about one pod of another cluster, or for one: where
+// a pod of an offloaded namespace may run (Offload), what this cluster forces on the pods of
+// a peer (Harden), what they count against the Quotas of a consumer, and what these allow
+// together (Bound).
+package rules
 
 import (
 	"fmt"
@@ -38,8 +39,8 @@ type Refused struct {
 // Error returns reason and message.
 func (r *Refused) Error() string { return r.Reason + ": " + r.Message }
 
-// Rules are what this cluster's administrator allows peers.
-type Rules struct {
+// Allowed are what this cluster's administrator allows peers.
+type Allowed struct {
 	// RuntimeClasses are the runtime classes that a peer's pod may ask for. One that asks
 	// for none is always accepted.
 	RuntimeClasses []string
@@ -51,13 +52,14 @@ type Rules struct {
 	DefaultStorageClass func() string
 }
 
-// PodSpec changes the spec of a peer's pod into the one that may be created here. The
+// Harden changes the spec of a peer's pod into the one that may be created here: a peer is
+// another organisation, and what its side leaves out of a pod is not relied on. The
 // error, if any, is a *Refused, and the spec is then as it was. What happens to each
 // field is listed, and checked, in fields_test.go. Host paths, host ports, privileges
-// and capabilities are judged by the pod security level of the namespace. PodSpec
+// and capabilities are judged by the pod security level of the namespace. Harden
 // changes nothing when it is applied again.
-func PodSpec(spec *corev1.PodSpec, rules Rules) error {
-	if err := accepted(spec, rules); err != nil {
+func Harden(spec *corev1.PodSpec, allowed Allowed) error {
+	if err := accepted(spec, allowed); err != nil {
 		return err
 	}
 	spec.NodeName = ""
@@ -86,11 +88,11 @@ func PodSpec(spec *corev1.PodSpec, rules Rules) error {
 	return nil
 }
 
-func accepted(spec *corev1.PodSpec, rules Rules) error {
-	if name := spec.RuntimeClassName; name != nil && !slices.Contains(rules.RuntimeClasses, *name) {
+func accepted(spec *corev1.PodSpec, allowed Allowed) error {
+	if name := spec.RuntimeClassName; name != nil && !slices.Contains(allowed.RuntimeClasses, *name) {
 		accepts := "none"
-		if len(rules.RuntimeClasses) > 0 {
-			accepts = strings.Join(rules.RuntimeClasses, ", ")
+		if len(allowed.RuntimeClasses) > 0 {
+			accepts = strings.Join(allowed.RuntimeClasses, ", ")
 		}
 		return &Refused{ReasonRuntimeClass, fmt.Sprintf("spec.runtimeClassName %q: this cluster accepts from peers: %s", *name, accepts)}
 	}
@@ -103,7 +105,7 @@ func accepted(spec *corev1.PodSpec, rules Rules) error {
 			return &Refused{ReasonPodCertificate, fmt.Sprintf("spec.volumes %q has a podCertificate source: this cluster issues no certificates to pods of peers",
 				spec.Volumes[i].Name)}
 		}
-		if err := claimable(&spec.Volumes[i], rules); err != nil {
+		if err := claimable(&spec.Volumes[i], allowed); err != nil {
 			return err
 		}
 	}
@@ -133,12 +135,12 @@ func tolerations(in []corev1.Toleration) []corev1.Toleration {
 		switch {
 		case t.Key == "":
 			if noExecute(t) {
-				out = add(out, narrowed(t, corev1.TaintNodeNotReady), narrowed(t, corev1.TaintNodeUnreachable))
+				out = addTolerations(out, narrowed(t, corev1.TaintNodeNotReady), narrowed(t, corev1.TaintNodeUnreachable))
 			}
 		case t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable:
 			if noExecute(t) {
 				t.Effect = corev1.TaintEffectNoExecute
-				out = add(out, t)
+				out = addTolerations(out, t)
 			}
 		case reserved(t.Key):
 		default:
@@ -157,8 +159,8 @@ func narrowed(t corev1.Toleration, key string) corev1.Toleration {
 		Effect: corev1.TaintEffectNoExecute, TolerationSeconds: t.TolerationSeconds}
 }
 
-// add appends the tolerations that are not there yet.
-func add(have []corev1.Toleration, more ...corev1.Toleration) []corev1.Toleration {
+// addTolerations appends the tolerations that are not there yet.
+func addTolerations(have []corev1.Toleration, more ...corev1.Toleration) []corev1.Toleration {
 	for i := range more {
 		same := func(t corev1.Toleration) bool { return t.MatchToleration(&more[i]) }
 		if !slices.ContainsFunc(have, same) {

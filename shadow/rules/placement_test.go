@@ -1,4 +1,4 @@
-package harden
+package rules
 
 import (
 	"testing"
@@ -62,9 +62,9 @@ func TestNoNodeIsChosen(t *testing.T) {
 			if tc.want != nil {
 				want = &corev1.Affinity{NodeAffinity: tc.want}
 			}
-			require.NoError(t, PodSpec(&spec, Rules{}))
+			require.NoError(t, Harden(&spec, Allowed{}))
 			require.Equal(t, want, spec.Affinity)
-			require.NoError(t, PodSpec(&spec, Rules{}))
+			require.NoError(t, Harden(&spec, Allowed{}))
 			require.Equal(t, want, spec.Affinity, "again")
 		})
 	}
@@ -73,10 +73,10 @@ func TestNoNodeIsChosen(t *testing.T) {
 func TestNodeSelector(t *testing.T) {
 	t.Parallel()
 	spec := corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelHostname: "n", corev1.LabelArchStable: "arm64"}}
-	require.NoError(t, PodSpec(&spec, Rules{}))
+	require.NoError(t, Harden(&spec, Allowed{}))
 	require.Equal(t, map[string]string{corev1.LabelArchStable: "arm64"}, spec.NodeSelector)
 	spec = corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelHostname: "n"}}
-	require.NoError(t, PodSpec(&spec, Rules{}))
+	require.NoError(t, Harden(&spec, Allowed{}))
 	require.Nil(t, spec.NodeSelector)
 }
 
@@ -104,7 +104,7 @@ func TestPodAffinityIsAboutTheNamespacesOwnPods(t *testing.T) {
 			PreferredDuringSchedulingIgnoredDuringExecution: weighted(named, own),
 		},
 	}}
-	require.NoError(t, PodSpec(&spec, Rules{}))
+	require.NoError(t, Harden(&spec, Allowed{}))
 	require.Equal(t, terms(own), spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 	require.Empty(t, spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	require.Empty(t, spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
@@ -114,6 +114,6 @@ func TestPodAffinityIsAboutTheNamespacesOwnPods(t *testing.T) {
 		PodAffinity:     &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(named)},
 		PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted(selected)},
 	}}
-	require.NoError(t, PodSpec(&spec, Rules{}))
+	require.NoError(t, Harden(&spec, Allowed{}))
 	require.Nil(t, spec.Affinity)
 }
