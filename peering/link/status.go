@@ -62,7 +62,7 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	}
 	out.Role = f.role()
 	out.TenantNamespace = f.tenantNamespaces()
-	out.Version = version(fc)
+	out.Version = peerVersion(fc)
 	if out.ClusterUID == "" && !f.isSelf() {
 		out.ClusterUID = f.uid
 	}

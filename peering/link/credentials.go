@@ -1,7 +1,4 @@
-// Package session is one provider as one vkubelet sees it: the credentials that reach
-// it, whether its API server answers, and whether it is still the cluster that was
-// peered with.
-package session
+package link
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package session
+package link
 
 import (
 	"context"
@@ -28,8 +28,8 @@ const (
 // errClosed is what the gate says until the provider has been checked.
 var errClosed = errors.New("the provider has not been checked yet")
 
-// State is what is known of the provider's API server.
-type State struct {
+// ProviderState is what is known of the provider's API server.
+type ProviderState struct {
 	// Ready is nil before the first verdict.
 	Ready *bool
 	// Reason (CamelCase) and Message explain Ready.
@@ -50,7 +50,7 @@ type CheckConfig struct {
 	Interval, Timeout time.Duration
 	// OnState is told each change, never concurrently. OnOpen is called when the gate
 	// has opened.
-	OnState func(State)
+	OnState func(ProviderState)
 	OnOpen  func()
 	Log     *zap.Logger
 }
@@ -126,7 +126,7 @@ func (c *Check) judge(ctx context.Context, verdicts <-chan health.State) {
 			retry = nil
 			if v.Verdict != health.Up {
 				c.set(fmt.Errorf("the provider's API server is down: %s", v.Reason))
-				c.cfg.OnState(State{Ready: new(bool), Reason: reasonNotReady, Message: v.Reason})
+				c.cfg.OnState(ProviderState{Ready: new(bool), Reason: reasonNotReady, Message: v.Reason})
 				continue
 			}
 		case <-retry:
@@ -157,17 +157,17 @@ func (c *Check) identify(ctx context.Context) bool {
 	switch {
 	case errors.As(err, &replaced):
 		c.set(err)
-		c.cfg.OnState(State{Ready: new(bool), Reason: corev1beta1.ReasonClusterReplaced, Message: err.Error(), Version: info})
+		c.cfg.OnState(ProviderState{Ready: new(bool), Reason: corev1beta1.ReasonClusterReplaced, Message: err.Error(), Version: info})
 		return false // the record may be mended
 	case err != nil:
 		c.set(err)
 		c.cfg.Log.Debug("the provider's identity is not known", zap.Error(err))
-		c.cfg.OnState(State{Ready: new(bool), Reason: reasonUnchecked, Message: err.Error()})
+		c.cfg.OnState(ProviderState{Ready: new(bool), Reason: reasonUnchecked, Message: err.Error()})
 		return false
 	}
 	c.set(nil)
 	ready := true
-	c.cfg.OnState(State{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info})
+	c.cfg.OnState(ProviderState{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info})
 	c.cfg.OnOpen()
 	return true
 }

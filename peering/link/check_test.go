@@ -1,4 +1,4 @@
-package session
+package link
 
 import (
 	"context"
@@ -55,15 +55,15 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 type seen struct {
 	mu     sync.Mutex
-	states []State
+	states []ProviderState
 	opened int
 }
 
-func (s *seen) last() State {
+func (s *seen) last() ProviderState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.states) == 0 {
-		return State{}
+		return ProviderState{}
 	}
 	return s.states[len(s.states)-1]
 }
@@ -78,7 +78,7 @@ func startCheck(t *testing.T, p *provider, recorded func(context.Context) (types
 	c := NewCheck(CheckConfig{
 		Provider: client, RecordedUID: recorded,
 		Window: health.Window{Size: 5, Failures: 3, Successes: 2}, Interval: 10 * time.Millisecond, Timeout: time.Second,
-		OnState: func(state State) {
+		OnState: func(state ProviderState) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.states = append(s.states, state)
