@@ -1,9 +1,10 @@
-// Package enroll makes and ends peerings with the rights of an administrator: it writes
-// what docs/manual-peering.md tells people to write, in the cluster that gives capacity
-// (Admit, Dismiss) and in the one that uses it (Join or, with a token, Accept; Leave). Whatever is there already
-// and is right is left as it is, so each of these may be interrupted anywhere and asked
-// for again. Two clusters may use each other: neither direction touches the other's.
-package enroll
+// Package manual makes and ends peerings as docs/manual-peering.md tells people to, with the
+// rights of an administrator: in the cluster that gives capacity (Admit, Dismiss) and in the
+// one that uses it (Join or, with a token, Accept; Leave). Whatever is there already and is
+// right is left as it is, so each of these may be interrupted anywhere and asked for again.
+// Two clusters may use each other: neither direction touches the other's. Ending does the
+// same for a ForeignCluster that people delete.
+package manual
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package enroll
+package offer
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -36,13 +36,13 @@ func Free(nodes []corev1.Node, pods []corev1.Pod, percent int64) corev1.Resource
 		}
 	}
 	for name, sum := range out {
-		out[name] = share(name, sum, percent)
+		out[name] = shareOf(name, sum, percent)
 	}
 	return out
 }
 
-// share rounds down, to a thousandth of a CPU, a mebibyte or a pod.
-func share(name corev1.ResourceName, sum resource.Quantity, percent int64) resource.Quantity {
+// shareOf rounds down, to a thousandth of a CPU, a mebibyte or a pod.
+func shareOf(name corev1.ResourceName, sum resource.Quantity, percent int64) resource.Quantity {
 	const mebibyte = 1 << 20
 	switch name {
 	case corev1.ResourceCPU:

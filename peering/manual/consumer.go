@@ -1,4 +1,4 @@
-package enroll
+package manual
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/peering/link"
 )
 
 // Offer is what a provider is for a consumer.
@@ -56,7 +57,7 @@ func (c Cluster) Join(ctx context.Context, o Offer) error {
 	if err := c.check(o.Provider); err != nil {
 		return err
 	}
-	namespace, err := c.Tenant(ctx, o.Provider)
+	namespace, err := link.Tenant(ctx, c.Core, o.Provider)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package enroll
+package manual
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -50,7 +51,7 @@ func (c Cluster) Admit(ctx context.Context, a Admission) (Credentials, error) {
 	if err := c.check(a.Consumer); err != nil {
 		return Credentials{}, err
 	}
-	namespace, err := c.Tenant(ctx, a.Consumer)
+	namespace, err := link.Tenant(ctx, c.Core, a.Consumer)
 	if err != nil {
 		return Credentials{}, err
 	}

@@ -1,12 +1,10 @@
-package enroll
+package manual
 
 import (
 	"context"
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -15,9 +13,7 @@ import (
 	"github.com/liqod/liqod/kube/apply"
 )
 
-const (
-	fieldManager = "liqod-enroll"
-)
+const fieldManager = "liqod-enroll"
 
 // longestID is, in bytes, what a cluster id may have: a tenant namespace is named after it.
 const longestID = 51
@@ -31,44 +27,6 @@ func (c Cluster) check(peer string) error {
 		return fmt.Errorf("both clusters have the id %q: a cluster is no peer of itself, and each needs an id of its own (discovery.config.clusterID of the chart)", peer)
 	}
 	return nil
-}
-
-// Tenant makes the tenant namespace of a peer, or completes its labels, and returns its name.
-func (c Cluster) Tenant(ctx context.Context, peer string) (string, error) {
-	name := corev1beta1.TenantNamespace(peer)
-	want := map[string]string{corev1beta1.RemoteClusterIDLabel: peer, corev1beta1.TenantNamespaceLabel: "true"}
-	namespaces := c.Core.CoreV1().Namespaces()
-	have, err := namespaces.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: want}}, metav1.CreateOptions{FieldManager: fieldManager})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return "", fmt.Errorf("creating namespace %s: %w", name, err)
-		}
-		return name, nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading namespace %s: %w", name, err)
-	}
-	if have.DeletionTimestamp != nil {
-		return "", fmt.Errorf("namespace %s is being deleted: wait until it is gone", name)
-	}
-	labels := apply.MapChanges(want, have.Labels, nil)
-	if len(labels) == 0 {
-		return name, nil
-	}
-	body, err := apply.EncodePatch(apply.Patch{"metadata": apply.Patch{"labels": labels}}, have)
-	if err != nil {
-		return "", err
-	}
-	if _, err := namespaces.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
-		return "", fmt.Errorf("labelling namespace %s: %w", name, err)
-	}
-	return name, nil
-}
-
-// OwnedBy makes an object of liqod's namespace go with the record of a peer.
-func OwnedBy(fc *corev1beta1.ForeignCluster) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: corev1beta1.SchemeGroupVersion.String(), Kind: "ForeignCluster", Name: fc.Name, UID: fc.UID}
 }
 
 // foreignCluster returns the record of a peer, whatever its name is; nil if there is none.
