@@ -38,14 +38,14 @@ var allowed = map[string][]string{
 	"shadow":    {"shadow", "health", "kube", "api"},
 	"netfabric": {"netfabric", "health", "kube", "api"},
 
-	// Commands ask the API server as anybody may: they know no domain but peering by hand.
-	"roles/cmd": {"roles/cmd", "peering/enroll", "peering/trust", "kube", "api"},
+	// Commands ask the API server as anybody may: they know no domain but peering by hand,
+	// and what is free to be offered.
+	"roles/cmd": {"roles/cmd", "peering/manual", "peering/offer", "peering/trust", "kube", "api"},
 
 	// Pure: testable with tables and nothing else.
 	"peering/trust":    {"api"},
 	"reflect/forge":    {"api"},
-	"shadow/admission": {"api"},
-	"shadow/quota":     {"api"},
+	"shadow/rules":     {"api"},
 	"roles/cmd/report": {"api"},
 	"netfabric/plan":   {},
 	"netfabric/ipam":   {},

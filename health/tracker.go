@@ -1,5 +1,7 @@
-// Package health answers one question for the process: is it alive? It is told what
-// happens and knows nobody who tells it.
+// Package health tells whether something is well: a process, from the work that its loops
+// owe (Tracker); what others serve, from single probes, in a verdict that does not flap
+// (Prober). A Server tells it to those who ask over HTTP. The package knows neither who
+// tells it what happens nor what is probed.
 package health
 
 import (

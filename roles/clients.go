@@ -10,8 +10,8 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/lease"
-	"github.com/liqod/liqod/kube/revision"
 )
 
 // clients reach one API server.
@@ -40,7 +40,7 @@ type home struct {
 	lease         *lease.Runner
 	identity      string
 	// head notices that the cluster's state went back.
-	head *revision.Head
+	head *informer.Head
 }
 
 // newHome makes the clients of the process's own cluster and the lease of the role.
@@ -51,7 +51,7 @@ func newHome(env Env, namespace, leaseName string) (home, error) {
 		return home{}, err
 	}
 	settings := client.Settings{UserAgent: env.UserAgent, Observer: env.Requests("home"), Log: env.Log}
-	h := home{identity: identity(), head: revision.New(env.Clock)}
+	h := home{identity: identity(), head: informer.NewHead(env.Clock)}
 	if h.plain, err = newClients(client.Harden(base, settings)); err != nil {
 		return home{}, err
 	}

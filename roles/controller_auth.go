@@ -63,7 +63,7 @@ func (c *controller) addAuthentication() error {
 	endpoint := auth.New(auth.Config{
 		ClusterID: c.env.Config.ClusterID, Version: c.env.Version, Authorities: func() string { return string(source.Bundle()) },
 		Cluster: auth.NewKube(auth.KubeConfig{
-			ClusterID: c.env.Config.ClusterID, Namespace: c.env.Config.Namespace, Core: c.home.plain.core, Liqod: c.home.plain.liqod,
+			Namespace: c.env.Config.Namespace, Core: c.home.plain.core, Liqod: c.home.plain.liqod,
 			APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, SigningTimeout: cfg.SigningTimeout,
 			Events: events, Clock: c.env.Clock, Log: c.env.Log,
 		}),

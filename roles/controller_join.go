@@ -2,9 +2,9 @@ package roles
 
 import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/peering/enroll"
 	"github.com/liqod/liqod/peering/join"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/peering/manual"
 )
 
 // addJoin gets this cluster its identities in those whose capacity it uses.
@@ -32,8 +32,8 @@ func (c *controller) addJoin() error {
 	}
 	c.conditions.AddSource(corev1beta1.ConditionAuthenticated, identities)
 	c.loop("join", identities)
-	ending, err := enroll.NewEnding(enroll.EndingConfig{
-		Cluster:         enroll.Cluster{ID: c.env.Config.ClusterID, Core: c.home.fenced.core, Liqod: c.home.fenced.liqod},
+	ending, err := manual.NewEnding(manual.EndingConfig{
+		Cluster:         manual.Cluster{ID: c.env.Config.ClusterID, Core: c.home.fenced.core, Liqod: c.home.fenced.liqod},
 		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {

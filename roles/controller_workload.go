@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 
-	"github.com/liqod/liqod/shadow/harden"
+	"github.com/liqod/liqod/shadow/rules"
 	"github.com/liqod/liqod/shadow/workload"
 )
 
 func (c *controller) addWorkload() error {
 	classes := c.own.Storage().V1().StorageClasses()
-	rules := harden.Rules{
+	allowed := rules.Allowed{
 		RuntimeClasses: c.cfg.RuntimeClasses, StorageClasses: c.env.Config.Sharing.StorageClasses,
 		DefaultStorageClass: func() string { return defaultStorageClass(classes.Lister()) },
 	}
@@ -25,7 +25,7 @@ func (c *controller) addWorkload() error {
 		ShadowPods: c.liqod.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
 		Namespaces: c.own.Core().V1().Namespaces().Informer(), Quotas: c.liqod.Offloading().V1beta1().Quotas().Informer(),
 		LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(), StorageClasses: classes.Informer(),
-		Harden:   func(spec *corev1.PodSpec) error { return harden.PodSpec(spec, rules) },
+		Harden:   func(spec *corev1.PodSpec) error { return rules.Harden(spec, allowed) },
 		Patience: c.cfg.QuotaPatience, Settle: lease.Duration - lease.RenewDeadline, HomeLost: c.home.head.Lost,
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})

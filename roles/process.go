@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/health"
-	"github.com/liqod/liqod/health/serve"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/roles/config"
 )
@@ -26,7 +25,7 @@ type process struct {
 	log      *zap.Logger
 	registry *prometheus.Registry
 	metrics  *metrics
-	ready    serve.Checks
+	ready    health.Checks
 	trackers []namedTracker
 }
 
@@ -115,7 +114,7 @@ func (p *process) serve(ctx context.Context, s *supervisor) (stop func()) {
 	if p.cfg.Server.Address == "" {
 		return func() {}
 	}
-	server := serve.New(serve.Config{
+	server := health.NewServer(health.ServerConfig{
 		Address: p.cfg.Server.Address, Live: p.live, Ready: &p.ready,
 		Metrics: p.registry, Profiles: p.cfg.Server.Pprof, Log: p.log.Named("server"),
 	})

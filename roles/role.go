@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/health"
-	"github.com/liqod/liqod/health/serve"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/roles/cmd"
@@ -74,7 +73,7 @@ type Env struct {
 	// or the name of a peer.
 	Requests func(server string) client.Observer
 	// Ready takes the conditions for traffic to be sent to this process.
-	Ready *serve.Checks
+	Ready *health.Checks
 	// Clock is the real one.
 	Clock clock.WithTicker
 	// Version of the binary.

@@ -10,7 +10,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/client"
-	"github.com/liqod/liqod/peering/session"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reflect/kinds"
 )
 
@@ -40,7 +40,7 @@ func (s *storage) provisioner() *kinds.Claims {
 	return s.Claims
 }
 
-func (v *vkubelet) newStorage(clusterID string, provider clients, check *session.Check, maps externalversions.SharedInformerFactory, recorder record.EventRecorder) (*storage, error) {
+func (v *vkubelet) newStorage(clusterID string, provider clients, check *link.Check, maps externalversions.SharedInformerFactory, recorder record.EventRecorder) (*storage, error) {
 	workers := v.env.Config.Reflection.PersistentVolumeClaim.Workers
 	if workers == 0 {
 		v.env.Log.Info("volumes are not made in the provider: reflection.persistentvolumeclaim.workers is 0")

@@ -31,7 +31,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
-	"github.com/liqod/liqod/peering/session"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
 	"github.com/liqod/liqod/roles/config"
@@ -53,7 +53,7 @@ type vkubelet struct {
 	tenant      externalversions.SharedInformerFactory
 	core        informers.SharedInformerFactory
 	nodes       informers.SharedInformerFactory
-	credentials *session.Credentials
+	credentials *link.Credentials
 	keeper      *node.Keeper
 	serving     *certs.KubeletServing
 
@@ -132,7 +132,7 @@ func (v *vkubelet) watch() error {
 		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, v.name).String()
 		}))
-	v.credentials = &session.Credentials{
+	v.credentials = &link.Credentials{
 		VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Secrets: v.core.Core().V1().Secrets(),
 		Namespace: v.namespace, Name: v.name, Log: v.env.Log,
 	}
@@ -214,11 +214,11 @@ func (v *vkubelet) runPods(ctx context.Context) error {
 	}
 	return v.credentials.Use(ctx, v.offload, func(reason error) {
 		v.env.Log.Warn("no credentials for the provider", zap.Error(reason))
-		v.tell(session.State{Ready: new(bool), Reason: "InvalidCredentials", Message: reason.Error()})
+		v.tell(link.ProviderState{Ready: new(bool), Reason: "InvalidCredentials", Message: reason.Error()})
 	})
 }
 
-func (v *vkubelet) tell(s session.State) {
+func (v *vkubelet) tell(s link.ProviderState) {
 	v.keeper.SetRemote(func(r *node.Remote) {
 		r.Ready, r.Reason, r.Message = s.Ready, s.Reason, s.Message
 		if s.Version.GitVersion != "" {
@@ -263,7 +263,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	var pods *kinds.Pods
 	var shared *reflection
 	var claims *storage
-	check := session.NewCheck(session.CheckConfig{
+	check := link.NewCheck(link.CheckConfig{
 		Provider: provider.core, RecordedUID: func(ctx context.Context) (types.UID, error) { return v.recordedUID(ctx, vn.Spec.ClusterID) },
 		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
 		OnState: v.tell, Log: v.env.Log,
@@ -346,7 +346,7 @@ type factory interface {
 	Shutdown()
 }
 
-func (v *vkubelet) runTerm(ctx context.Context, check *session.Check, work func(context.Context) error, factories ...factory) error {
+func (v *vkubelet) runTerm(ctx context.Context, check *link.Check, work func(context.Context) error, factories ...factory) error {
 	ctx, cancel := context.WithCancel(ctx)
 	for _, f := range factories {
 		f.Start(ctx.Done())

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
-	"github.com/liqod/liqod/peering/session"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
 )
@@ -29,7 +29,7 @@ type eventsConfig struct {
 	provider    clients
 	maps        offloadinginformers.NamespaceMapInformer
 	pods        *kinds.Pods
-	check       *session.Check
+	check       *link.Check
 	// reflects tells whether this replica reflects the kinds that the virtual nodes of a
 	// provider share.
 	reflects func() bool

@@ -17,7 +17,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/peering/session"
+	"github.com/liqod/liqod/peering/link"
 )
 
 // TestPodLookup: of all that may be missing only the pod itself means that it is not on the
@@ -38,7 +38,7 @@ func TestPodLookup(t *testing.T) {
 		home: home{plain: clients{core: core, liqod: liqod}}, namespace: tenant, name: "milan",
 		tenant: externalversions.NewSharedInformerFactory(liqod, 0), core: informers.NewSharedInformerFactory(core, 0),
 	}
-	v.credentials = &session.Credentials{
+	v.credentials = &link.Credentials{
 		VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Secrets: v.core.Core().V1().Secrets(),
 		Namespace: tenant, Name: "milan", Log: zap.NewNop(),
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
-	"github.com/liqod/liqod/shadow/admission"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // Paths of the webhook's rules.
@@ -185,7 +185,7 @@ func (r podRule) decide(ctx context.Context, req *admissionv1.AdmissionRequest) 
 	if offloading != nil {
 		spec = offloading.Spec
 	}
-	want, err := admission.Pod(&pod, spec.PodOffloadingStrategy, spec.ClusterSelector)
+	want, err := rules.Offload(&pod, spec.PodOffloadingStrategy, spec.ClusterSelector)
 	if err != nil {
 		return admit.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
 	}
@@ -197,7 +197,7 @@ func (r podRule) decide(ctx context.Context, req *admissionv1.AdmissionRequest) 
 }
 
 func operations(have, want *corev1.Pod) ([]admit.Operation, error) {
-	patch, err := admission.Patch(have, want)
+	patch, err := rules.OffloadPatch(have, want)
 	if err != nil || len(patch) == 0 {
 		return nil, err
 	}

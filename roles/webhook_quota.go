@@ -14,7 +14,7 @@ import (
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/admit"
-	"github.com/liqod/liqod/shadow/quota"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // validateShadowPodPath is the path of the rule for what peers ask for.
@@ -49,7 +49,7 @@ func (r shadowPodRule) decide(_ context.Context, req *admissionv1.AdmissionReque
 	if err != nil {
 		return unjudged(err)
 	}
-	if refused := (quota.Review{New: &shadow, Quotas: quotas, LimitRanges: ranges}).Judge(); refused != "" {
+	if refused := (rules.QuotaReview{New: &shadow, Quotas: quotas, LimitRanges: ranges}).Judge(); refused != "" {
 		return admit.Deny(refused)
 	}
 	return admit.Allow()

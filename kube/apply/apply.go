@@ -1,5 +1,6 @@
 // Package apply holds what writers of objects share: conditions, finalizers, owner
-// references and preconditions. It is pure, and knows nothing of liqod.
+// references, preconditions and patches, all pure, and the Binder, which keeps bindings of
+// roles as they are wanted. It knows nothing of liqod, nor of who is bound to what.
 package apply
 
 import (

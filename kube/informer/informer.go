@@ -1,7 +1,9 @@
-// Package informer keeps what one API server has of one resource in memory, at little
-// cost: who follows hundreds of namespaces has thousands of informers, and in those of
-// client-go each handler has two goroutines and room for a thousand events, used or not.
-// It knows Kubernetes objects, and nothing of liqod.
+// Package informer keeps in memory what one API server has. An Informer follows one
+// resource at little cost: a process that follows hundreds of namespaces has thousands of
+// them, and in those of client-go each handler has two goroutines and room for a thousand
+// events, used or not. Writes bridge the moment for which an informer is behind the
+// process's own writes, and a Head notices an API server whose state went back. The package
+// knows Kubernetes objects, and nothing of liqod.
 package informer
 
 import (

@@ -12,7 +12,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
-	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -135,7 +135,7 @@ func TestSentTokenGoesWithItsRecord(t *testing.T) {
 			w := newWorld(t)
 			wantsRome(w)
 			token := w.token(forCluster(rome))
-			w.secrets[trust.SecretName(token.ID)].OwnerReferences = []metav1.OwnerReference{enroll.OwnedBy(w.peers[rome])}
+			w.secrets[trust.SecretName(token.ID)].OwnerReferences = []metav1.OwnerReference{link.OwnedBy(w.peers[rome])}
 			tc.record(w)
 			require.Equal(t, tc.want, w.enroll(newClient(t, rome, romeUID).request(t, token)).status)
 		})

@@ -25,7 +25,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -47,8 +47,8 @@ const (
 
 // KubeConfig configures a Kube. Every field is needed unless it says otherwise.
 type KubeConfig struct {
-	// ClusterID of this cluster, and the Namespace of liqod.
-	ClusterID, Namespace string
+	// Namespace of liqod.
+	Namespace string
 	// Core and Liqod are clients whose writes do not wait for a lease: every replica serves.
 	Core  kubernetes.Interface
 	Liqod versioned.Interface
@@ -133,7 +133,7 @@ func (k *Kube) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (er
 
 // Tenant implements Cluster.
 func (k *Kube) Tenant(ctx context.Context, clusterID string) error {
-	_, err := enroll.Cluster{ID: k.cfg.ClusterID, Core: k.cfg.Core, Liqod: k.cfg.Liqod}.Tenant(ctx, clusterID)
+	_, err := link.Tenant(ctx, k.cfg.Core, clusterID)
 	return err
 }
 
@@ -398,7 +398,7 @@ func receivedSecret(name string, fc *corev1beta1.ForeignCluster, token string) *
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: fc.Spec.ClusterID},
 			Annotations:     map[string]string{corev1beta1.SentTokenAnnotation: trust.Hash(token)},
-			OwnerReferences: []metav1.OwnerReference{enroll.OwnedBy(fc)},
+			OwnerReferences: []metav1.OwnerReference{link.OwnedBy(fc)},
 		},
 		Type: corev1beta1.BackTokenType, Data: map[string][]byte{corev1beta1.TokenSecretKey: []byte(token)},
 	}

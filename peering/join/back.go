@@ -14,7 +14,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -54,7 +55,7 @@ func (j *Join) invite(ctx context.Context, fc *corev1beta1.ForeignCluster, keyPE
 		return nil, nil
 	}
 	peer := fc.Spec.ClusterID
-	ca, err := enroll.Authority(ctx, j.cfg.Core, j.cfg.OwnNamespace)
+	ca, err := manual.Authority(ctx, j.cfg.Core, j.cfg.OwnNamespace)
 	if err != nil {
 		return nil, err // this process makes it within a moment
 	}
@@ -83,7 +84,7 @@ func (j *Join) keepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, tok
 	want := trust.Record{ID: token.ID, Hash: trust.Hash(token.Secret), Uses: 1, ClusterID: peer, Expiration: now.Add(backLife)}
 	next := trust.NewSecret(j.cfg.OwnNamespace, want)
 	next.Labels[corev1beta1.MadeByLabel], next.Labels[corev1beta1.RemoteClusterIDLabel] = corev1beta1.MadeByLiqod, peer
-	next.OwnerReferences = []metav1.OwnerReference{enroll.OwnedBy(fc)}
+	next.OwnerReferences = []metav1.OwnerReference{link.OwnedBy(fc)}
 	secrets := j.cfg.Core.CoreV1().Secrets(j.cfg.OwnNamespace)
 	secret, have, err := j.sent(ctx, peer)
 	switch {

@@ -27,7 +27,7 @@ import (
 	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -61,7 +61,7 @@ type ConditionsConfig struct {
 
 	// Window is how probes are judged; Interval and Timeout are how often a peer is
 	// probed and for how long an answer is waited for.
-	Window   probe.Window
+	Window   health.Window
 	Interval time.Duration
 	Timeout  time.Duration
 
@@ -176,7 +176,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	if f.credentials && f.endpoint.Problem == "" {
 		p := c.probe(ctx, id, f.endpoint)
 		f.state = p.prober.State()
-		if f.state.Verdict == probe.Up {
+		if f.state.Verdict == health.Up {
 			f.uid, f.unknown = p.identify(ctx, c.cfg.Timeout)
 		}
 	} else {

@@ -17,7 +17,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -378,8 +378,8 @@ func TestStatusOfFacts(t *testing.T) {
 		"not read yet":    {facts{unread: true, virtualNode: true}, []metav1.Condition{condition(server, "False", "InvalidCredentials")}, "False InvalidCredentials", "False InvalidCredentials", corev1beta1.RoleProvider},
 		"not read, new":   {facts{unread: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleUnknown},
 		"read meanwhile":  {facts{unread: true, credentials: true}, nil, "Unknown Probing", "Unknown Probing", corev1beta1.RoleProvider},
-		"up":              {facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}, nil, "True APIServerReady", "True AllChecksPassed", corev1beta1.RoleProvider},
-		"up, network down": {facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}, []metav1.Condition{condition(corev1beta1.ConditionNetwork, "False", "x")},
+		"up":              {facts{credentials: true, uid: "u", state: health.State{Verdict: health.Up}}, nil, "True APIServerReady", "True AllChecksPassed", corev1beta1.RoleProvider},
+		"up, network down": {facts{credentials: true, uid: "u", state: health.State{Verdict: health.Up}}, []metav1.Condition{condition(corev1beta1.ConditionNetwork, "False", "x")},
 			"True APIServerReady", "False x", corev1beta1.RoleProvider},
 		"credentials gone": {facts{virtualNode: true}, []metav1.Condition{condition(server, "True", "APIServerReady")}, "", "Unknown NoCredentials", corev1beta1.RoleProvider},
 	} {

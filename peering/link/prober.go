@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -15,7 +15,7 @@ import (
 type prober struct {
 	revision string
 	clients  Clients
-	prober   *probe.Prober
+	prober   *health.Prober
 	cancel   context.CancelFunc
 	done     chan struct{}
 
@@ -34,14 +34,14 @@ func (c *Conditions) probe(ctx context.Context, id string, e Endpoint) *prober {
 		return have
 	}
 	c.stop(id)
-	p := &prober{revision: e.Revision, clients: e.Clients, prober: probe.New(c.cfg.Window), done: make(chan struct{})}
+	p := &prober{revision: e.Revision, clients: e.Clients, prober: health.NewProber(c.cfg.Window), done: make(chan struct{})}
 	ctx, p.cancel = context.WithCancel(ctx)
 	c.mu.Lock()
 	c.probing[id] = p
 	c.mu.Unlock()
 	go func() {
 		defer close(p.done)
-		p.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, p.clients.Ready, func(probe.State) {
+		p.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, p.clients.Ready, func(health.State) {
 			p.forget() // who comes up again may be somebody else
 			c.loop.Add(loop.Key{Name: id})
 		})

@@ -25,8 +25,8 @@ import (
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/rbac"
 )
 
 // Names of the ClusterRoles that are bound for a peer. In a tenant namespace the
@@ -73,7 +73,7 @@ type Rights struct {
 	cfg        RightsConfig
 	clusters   listers.ForeignClusterLister
 	namespaces corelisters.NamespaceLister
-	bindings   *rbac.Binder
+	bindings   *apply.Binder
 }
 
 // NewRights registers with the informers and starts nothing.
@@ -82,7 +82,7 @@ func NewRights(cfg RightsConfig) (*Rights, error) {
 		cfg:        cfg,
 		clusters:   cfg.ForeignClusters.Lister(),
 		namespaces: cfg.Namespaces.Lister(),
-		bindings:   rbac.NewBinder(cfg.Core, cfg.RoleBindings.Lister(), cfg.ClusterRoleBindings.Lister()),
+		bindings:   apply.NewBinder(cfg.Core, cfg.RoleBindings.Lister(), cfg.ClusterRoleBindings.Lister()),
 	}
 	r.Loop = loop.New(loop.Config{Name: "peerrights", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
 	for _, w := range []struct {
@@ -173,22 +173,22 @@ func (r *Rights) bind(ctx context.Context, id, user string, tenant bool) error {
 	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByLink, corev1beta1.RemoteClusterIDLabel: id}
 	var subjects []rbacv1.Subject
 	if user != "" {
-		subjects = []rbacv1.Subject{rbac.User(user)}
+		subjects = []rbacv1.Subject{apply.UserSubject(user)}
 	}
 	errs := []error{
 		r.bindings.RemoveUnless(ctx, namespace, PeerTenantRole, subjects...),
 		r.bindings.RemoveUnless(ctx, "", wide, subjects...),
 	}
 	if tenant {
-		errs = append(errs, r.bindings.Ensure(ctx, rbac.Binding{Namespace: namespace, Name: ControllerTenantRole, ClusterRole: ControllerTenantRole,
-			Labels: marks, Subjects: []rbacv1.Subject{rbac.ServiceAccount(r.cfg.OwnNamespace, r.cfg.ServiceAccount)}}))
+		errs = append(errs, r.bindings.Ensure(ctx, apply.Binding{Namespace: namespace, Name: ControllerTenantRole, ClusterRole: ControllerTenantRole,
+			Labels: marks, Subjects: []rbacv1.Subject{apply.ServiceAccountSubject(r.cfg.OwnNamespace, r.cfg.ServiceAccount)}}))
 	}
 	if user != "" && tenant {
-		errs = append(errs, r.bindings.Ensure(ctx, rbac.Binding{Namespace: namespace, Name: PeerTenantRole, ClusterRole: PeerTenantRole,
+		errs = append(errs, r.bindings.Ensure(ctx, apply.Binding{Namespace: namespace, Name: PeerTenantRole, ClusterRole: PeerTenantRole,
 			Labels: marks, Subjects: subjects}))
 	}
 	if user != "" {
-		errs = append(errs, r.bindings.Ensure(ctx, rbac.Binding{Name: wide, ClusterRole: PeerClusterRole, Labels: marks, Subjects: subjects}))
+		errs = append(errs, r.bindings.Ensure(ctx, apply.Binding{Name: wide, ClusterRole: PeerClusterRole, Labels: marks, Subjects: subjects}))
 	}
 	return errors.Join(errs...)
 }

@@ -52,8 +52,8 @@ func (c *Conditions) ask(fc *corev1beta1.ForeignCluster) map[string]*metav1.Cond
 // maxVersion is, in bytes, the longest version of a peer that is shown.
 const maxVersion = 63
 
-// version returns what the peer has said of its version, as far as it can be shown.
-func version(fc *corev1beta1.ForeignCluster) string {
+// peerVersion returns what the peer has said of its version, as far as it can be shown.
+func peerVersion(fc *corev1beta1.ForeignCluster) string {
 	said := strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
 			return -1

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 )
 
 const (
@@ -31,7 +31,7 @@ func says(status metav1.ConditionStatus, reason string) *metav1.Condition {
 // TestRival: another cluster that claims the peer's id is told of, and does the peer no harm.
 func TestRival(t *testing.T) {
 	t.Parallel()
-	f := facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}, clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0)}
+	f := facts{credentials: true, uid: "u", state: health.State{Verdict: health.Up}, clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0)}
 	fc := milan("")
 	fc.Annotations = map[string]string{corev1beta1.RivalUIDAnnotation: "uid-of-another"}
 	fc.Status = f.status(fc)
@@ -62,7 +62,7 @@ func TestUseWithoutRights(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0), credentials: true, state: probe.State{Verdict: probe.Up}, uid: "u", unknown: tc.unknown,
+			f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0), credentials: true, state: health.State{Verdict: health.Up}, uid: "u", unknown: tc.unknown,
 				told: map[string]*metav1.Condition{outgoing: tc.told, incoming: says("True", "c")}}
 			got := f.status(milan("")).Conditions
 			have := ""
@@ -79,7 +79,7 @@ func TestUseWithoutRights(t *testing.T) {
 func TestUseWithoutRightsStands(t *testing.T) {
 	t.Parallel()
 	forbidden := apierrors.NewForbidden(corev1.Resource("namespaces"), "kube-system", nil)
-	f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0), credentials: true, state: probe.State{Verdict: probe.Up}, unknown: forbidden,
+	f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0), credentials: true, state: health.State{Verdict: health.Up}, unknown: forbidden,
 		told: map[string]*metav1.Condition{outgoing: says("True", "Accepted")}}
 	fc := milan("")
 	reason := func() string {
@@ -89,15 +89,15 @@ func TestUseWithoutRightsStands(t *testing.T) {
 	require.Equal(t, "RightsRevoked", reason())
 	f.unknown = errors.New("timeout")
 	require.Equal(t, "RightsRevoked", reason(), "no answer")
-	f.unknown, f.state.Verdict = nil, probe.Down
+	f.unknown, f.state.Verdict = nil, health.Down
 	require.Equal(t, "RightsRevoked", reason(), "it is away")
-	f.uid, f.state.Verdict = "u", probe.Up
+	f.uid, f.state.Verdict = "u", health.Up
 	require.Equal(t, "Accepted", reason(), "it lets this cluster read again")
 }
 
 func TestReadyOfWhatSourcesTell(t *testing.T) {
 	t.Parallel()
-	up := facts{credentials: true, uid: "u", state: probe.State{Verdict: probe.Up}}
+	up := facts{credentials: true, uid: "u", state: health.State{Verdict: health.Up}}
 	type told = map[string]*metav1.Condition
 	for name, tc := range map[string]struct {
 		facts facts
@@ -109,8 +109,8 @@ func TestReadyOfWhatSourcesTell(t *testing.T) {
 		"refused":                         {up, told{authenticated: says("True", "a"), outgoing: says("False", "Refused")}, "False Refused"},
 		"waiting":                         {up, told{outgoing: says("Unknown", "Pending"), incoming: says("True", "c")}, "Unknown Pending"},
 		"a failure before what waits":     {up, told{authenticated: says("Unknown", "Renewing"), incoming: says("False", "Full")}, "False Full"},
-		"the identity before the rest":    {facts{credentials: true, state: probe.State{Verdict: probe.Down}}, told{authenticated: says("False", "Expired"), outgoing: says("False", "Away")}, "False Expired"},
-		"the API server before offers":    {facts{credentials: true, state: probe.State{Verdict: probe.Down}}, told{authenticated: says("True", "a"), outgoing: says("False", "Away")}, "False APIServerNotReady"},
+		"the identity before the rest":    {facts{credentials: true, state: health.State{Verdict: health.Down}}, told{authenticated: says("False", "Expired"), outgoing: says("False", "Away")}, "False Expired"},
+		"the API server before offers":    {facts{credentials: true, state: health.State{Verdict: health.Down}}, told{authenticated: says("True", "a"), outgoing: says("False", "Away")}, "False APIServerNotReady"},
 		"a token refused, no credentials": {facts{}, told{authenticated: says("False", "TokenRefused")}, "False TokenRefused"},
 		"an identity not in use yet":      {facts{}, told{authenticated: says("True", "a")}, "Unknown NoCredentials"},
 		"the same, of a consumer":         {facts{user: "u", tenant: true}, told{authenticated: says("True", "a"), outgoing: says("False", "NotAsked"), incoming: says("True", "c")}, "Unknown NoCredentials"},
@@ -144,7 +144,7 @@ func TestReadyOfWhatSourcesTell(t *testing.T) {
 
 func TestOwnUIDIsNotRecorded(t *testing.T) {
 	t.Parallel()
-	f := facts{clusterID: "milan", ownID: "rome", credentials: true, uid: "u", ownUID: "u", state: probe.State{Verdict: probe.Up}}
+	f := facts{clusterID: "milan", ownID: "rome", credentials: true, uid: "u", ownUID: "u", state: health.State{Verdict: health.Up}}
 	require.Empty(t, f.status(milan("")).ClusterUID)
 }
 

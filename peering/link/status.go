@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/apply"
 )
 
@@ -28,7 +28,7 @@ type facts struct {
 	credentials      bool
 	unread           bool // credentials are not known yet
 	endpoint         Endpoint
-	state            probe.State
+	state            health.State
 	uid              types.UID // of the cluster that answers; empty if it has not said
 	unknown          error     // why it has not
 	virtualNode      bool
@@ -62,7 +62,7 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	}
 	out.Role = f.role()
 	out.TenantNamespace = f.tenantNamespaces()
-	out.Version = version(fc)
+	out.Version = peerVersion(fc)
 	if out.ClusterUID == "" && !f.isSelf() {
 		out.ClusterUID = f.uid
 	}
@@ -152,9 +152,9 @@ func (f facts) server(status *corev1beta1.ForeignClusterStatus, replaced bool) *
 		return nil
 	case f.endpoint.Problem != "":
 		return is(metav1.ConditionFalse, corev1beta1.ReasonInvalidCredentials, f.endpoint.Problem)
-	case f.state.Verdict == probe.Down:
+	case f.state.Verdict == health.Down:
 		return is(metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, fmt.Sprintf("%s: %s", f.endpoint.Clients.Host, f.state.Reason))
-	case f.state.Verdict == probe.Unknown:
+	case f.state.Verdict == health.Unknown:
 		// Whoever takes over begins without a verdict. The last one stands until then.
 		have := meta.FindStatusCondition(status.Conditions, corev1beta1.ConditionAPIServer)
 		if have != nil && have.Reason != corev1beta1.ReasonInvalidCredentials {

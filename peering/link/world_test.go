@@ -23,7 +23,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 )
 
 // peer is a cluster that answers or not.
@@ -85,7 +85,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	require.NoError(t, err)
 	w.conditions, err = NewConditions(ConditionsConfig{ClusterID: "rome", Liqo: w.liqo, Directory: w.directory,
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), VirtualNodes: w.liqoInformers.Offloading().V1beta1().VirtualNodes(),
-		Namespaces: w.coreInformers.Core().V1().Namespaces(), Window: probe.Window{Size: 5, Failures: 3, Successes: 2},
+		Namespaces: w.coreInformers.Core().V1().Namespaces(), Window: health.Window{Size: 5, Failures: 3, Successes: 2},
 		Interval: 10 * time.Millisecond, Timeout: time.Second, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)})
 	require.NoError(t, err)
 	w.rights, err = NewRights(RightsConfig{ClusterID: "rome", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", Core: w.core, Liqo: w.liqo,

@@ -32,7 +32,6 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/peering/enroll"
 	"github.com/liqod/liqod/peering/link"
 )
 
@@ -127,7 +126,7 @@ func NewProvider(cfg ProviderConfig) (*Provider, error) {
 
 // sameCapacity reports whether two states of a node are one for those who share it.
 func sameCapacity(a, b *corev1.Node) bool {
-	return enroll.TakesPods(a) == enroll.TakesPods(b) && maps.Equal(a.Labels, b.Labels) &&
+	return TakesPods(a) == TakesPods(b) && maps.Equal(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
 }
 
@@ -373,7 +372,7 @@ func (p *Provider) decide(ctx context.Context, consumer string, w world) (d Deci
 		return d, false, fmt.Errorf("listing Nodes: %w", err)
 	}
 	for _, n := range nodes {
-		if enroll.TakesPods(n) {
+		if TakesPods(n) {
 			f.Nodes = append(f.Nodes, Node{Name: n.Name, Labels: n.Labels, Allocatable: n.Status.Allocatable})
 		}
 	}

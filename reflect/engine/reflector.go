@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/recent"
 )
 
 // kindLoop reflects the objects of one kind. Its keys are those of the local objects.
@@ -27,7 +27,7 @@ type kindLoop[L, R Object] struct {
 	loop    *loop.Loop
 	log     *zap.Logger
 	// written is what was written a moment ago, until the cache shows it.
-	written *recent.Writes[R]
+	written *informer.Writes[R]
 
 	mu     sync.RWMutex
 	stores map[string]*stores // by local namespace
@@ -56,7 +56,7 @@ type note struct {
 func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
 	r := &kindLoop[L, R]{
 		Kind: k, engine: e, setting: setting, log: e.cfg.Log.With(zap.String("resource", k.Resource)),
-		written: recent.New[R](e.cfg.Clock), stores: map[string]*stores{}, told: map[loop.Key]note{},
+		written: informer.NewWrites[R](e.cfg.Clock), stores: map[string]*stores{}, told: map[loop.Key]note{},
 		sent: map[asked]sent{}, left: map[loop.Key]struct{}{},
 	}
 	r.loop = loop.New(loop.Config{Name: LoopName(k.Resource), Sync: r.sync, Log: e.cfg.Log, Observer: e.cfg.Observer})

@@ -19,8 +19,8 @@ import (
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/recent"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -65,8 +65,8 @@ type Claims struct {
 	loop *loop.Loop
 
 	// What was written a moment ago, until the caches show it.
-	locals, remotes *recent.Writes[*corev1.PersistentVolumeClaim]
-	volumes         *recent.Writes[*corev1.PersistentVolume]
+	locals, remotes *informer.Writes[*corev1.PersistentVolumeClaim]
+	volumes         *informer.Writes[*corev1.PersistentVolume]
 
 	opening sync.Mutex
 
@@ -80,9 +80,9 @@ type Claims struct {
 func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 	c := &Claims{
 		cfg: cfg, twins: map[string]*claimTwin{}, told: map[types.UID]string{},
-		locals:  recent.New[*corev1.PersistentVolumeClaim](cfg.Clock),
-		remotes: recent.New[*corev1.PersistentVolumeClaim](cfg.Clock),
-		volumes: recent.New[*corev1.PersistentVolume](cfg.Clock),
+		locals:  informer.NewWrites[*corev1.PersistentVolumeClaim](cfg.Clock),
+		remotes: informer.NewWrites[*corev1.PersistentVolumeClaim](cfg.Clock),
+		volumes: informer.NewWrites[*corev1.PersistentVolume](cfg.Clock),
 	}
 	c.loop = loop.New(loop.Config{
 		Name: "claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer,

@@ -23,8 +23,8 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/recent"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -86,9 +86,9 @@ type Pods struct {
 	tokens *tokens
 
 	// What was written a moment ago, until the caches show it.
-	locals  *recent.Writes[*corev1.Pod]
-	shadows *recent.Writes[*offloadingv1beta1.ShadowPod]
-	remotes *recent.Writes[*corev1.Pod]
+	locals  *informer.Writes[*corev1.Pod]
+	shadows *informer.Writes[*offloadingv1beta1.ShadowPod]
+	remotes *informer.Writes[*corev1.Pod]
 
 	opening sync.Mutex
 
@@ -112,9 +112,9 @@ type Pods struct {
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
 		cfg: cfg, gone: map[types.UID]departed{}, told: map[types.UID]string{}, moved: map[types.UID]bool{}, left: map[types.UID]bool{}, doubted: map[types.UID]time.Time{},
-		locals:  recent.New[*corev1.Pod](cfg.Clock),
-		shadows: recent.New[*offloadingv1beta1.ShadowPod](cfg.Clock),
-		remotes: recent.New[*corev1.Pod](cfg.Clock),
+		locals:  informer.NewWrites[*corev1.Pod](cfg.Clock),
+		shadows: informer.NewWrites[*offloadingv1beta1.ShadowPod](cfg.Clock),
+		remotes: informer.NewWrites[*corev1.Pod](cfg.Clock),
 	}
 	p.loop = loop.New(loop.Config{
 		Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer,

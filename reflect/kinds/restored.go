@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/revision"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -41,7 +41,7 @@ func (p *Pods) forgotten(shadow *offloadingv1beta1.ShadowPod, now string) bool {
 			return true
 		}
 	}
-	return revision.Before(now, p.twins.newest())
+	return informer.OlderVersion(now, p.twins.newest())
 }
 
 // sawLeave notes that this cluster has shown the deletion of a pod that is still in the

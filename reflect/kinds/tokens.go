@@ -20,8 +20,8 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/recent"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -52,7 +52,7 @@ type tokens struct {
 	loop *loop.Loop
 
 	// What was written a moment ago, until the caches show it.
-	bindings, secrets *recent.Writes[*corev1.Secret]
+	bindings, secrets *informer.Writes[*corev1.Secret]
 
 	mu     sync.Mutex
 	spaces map[string]*tokenSpace
@@ -73,7 +73,7 @@ type try struct {
 func newTokens(p *Pods) (*tokens, error) {
 	t := &tokens{
 		pods:     p,
-		bindings: recent.New[*corev1.Secret](p.cfg.Clock), secrets: recent.New[*corev1.Secret](p.cfg.Clock),
+		bindings: informer.NewWrites[*corev1.Secret](p.cfg.Clock), secrets: informer.NewWrites[*corev1.Secret](p.cfg.Clock),
 		spaces: map[string]*tokenSpace{}, unused: map[loop.Key]time.Time{}, tries: map[loop.Key]try{}, told: map[types.UID]string{},
 	}
 	t.loop = loop.New(loop.Config{

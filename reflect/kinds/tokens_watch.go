@@ -18,7 +18,6 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/recent"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -136,7 +135,7 @@ func (t *tokens) accountHandler(s *tokenSpace) cache.ResourceEventHandler {
 
 // secretHandler serves both sides: a token's two Secrets have the same name. own has what
 // was written on the side.
-func (t *tokens) secretHandler(namespace string, own *recent.Writes[*corev1.Secret]) cache.ResourceEventHandler {
+func (t *tokens) secretHandler(namespace string, own *informer.Writes[*corev1.Secret]) cache.ResourceEventHandler {
 	wake := func(obj any) {
 		if s, ok := obj.(*corev1.Secret); ok {
 			t.loop.Wake(loop.Key{Namespace: namespace, Name: s.Name})

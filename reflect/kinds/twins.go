@@ -22,7 +22,6 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/revision"
 	"github.com/liqod/liqod/reflect/engine"
 )
 
@@ -105,7 +104,7 @@ func (t *twins) newest() (version string) {
 		// A lister without a broken index does not fail.
 		shadows, _ := tw.shadows.List(labels.Everything())
 		for _, s := range shadows {
-			if have := s.Spec.LocalResourceVersion; version == "" || revision.Before(version, have) {
+			if have := s.Spec.LocalResourceVersion; version == "" || informer.OlderVersion(version, have) {
 				version = have
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/manual"
 )
 
 const generatePeeringAbout = `Peering prints what peer --token writes: a Secret with the token, and a ForeignCluster. It asks
@@ -55,7 +55,7 @@ func (c *commands) generatePeering() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		in := enroll.Invitation{Token: token, Name: p.name, AddressRanges: p.podRanges}
+		in := manual.Invitation{Token: token, Name: p.name, AddressRanges: p.podRanges}
 		if len(amounts) > 0 {
 			in.Request = &corev1beta1.CapacityRequest{Resources: amounts}
 		}

@@ -19,7 +19,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
@@ -222,7 +222,7 @@ const sharedByPeople = "Manual"
 
 // approvedByPeople tells whether people approve the offers of this cluster.
 func approvedByPeople(ctx context.Context, to *clients) (bool, error) {
-	_, namespace, err := enroll.Installed(ctx, to.core)
+	_, namespace, err := manual.Installed(ctx, to.core)
 	if err != nil {
 		return false, err
 	}

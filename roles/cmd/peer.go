@@ -18,7 +18,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -121,7 +122,7 @@ func (c *commands) peer() *cobra.Command {
 
 // side is a cluster with liqod in it.
 type side struct {
-	enroll.Cluster
+	manual.Cluster
 	to *clients
 }
 
@@ -130,11 +131,11 @@ func (c *commands) side(ctx context.Context, conn *connection) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, namespace, err := enroll.Installed(ctx, to.core)
+	id, namespace, err := manual.Installed(ctx, to.core)
 	if err != nil {
 		return nil, explain(fmt.Errorf("%s: %w", to.server, err))
 	}
-	return &side{Cluster: enroll.Cluster{ID: id, Namespace: namespace, Core: to.core, Liqod: to.liqod}, to: to}, nil
+	return &side{Cluster: manual.Cluster{ID: id, Namespace: namespace, Core: to.core, Liqod: to.liqod}, to: to}, nil
 }
 
 // check refuses what makes no sense before anything is tried, and returns the amounts
@@ -184,18 +185,18 @@ func (p *peering) enroll(ctx context.Context, here, there *side, amounts corev1.
 	if len(p.podRanges) > 0 {
 		ranges = p.podRanges
 	}
-	cred, err := there.Admit(ctx, enroll.Admission{Consumer: here.ID, AddressRanges: ranges})
+	cred, err := there.Admit(ctx, manual.Admission{Consumer: here.ID, AddressRanges: ranges})
 	if err != nil {
 		return "", fmt.Errorf("in cluster %s: %w", there.ID, err)
 	}
 	if err := say(out, "%s: cluster %s may use it, as user %s", there.ID, here.ID, cred.User); err != nil {
 		return "", err
 	}
-	kubeconfig, err := enroll.Kubeconfig(there.ID, server, there.to.ca, cred)
+	kubeconfig, err := manual.Kubeconfig(there.ID, server, there.to.ca, cred)
 	if err != nil {
 		return "", err
 	}
-	err = here.Join(ctx, enroll.Offer{
+	err = here.Join(ctx, manual.Offer{
 		Provider: there.ID, Node: p.node, Kubeconfig: kubeconfig, Resources: resources,
 		StorageClasses: p.storage, IngressClasses: p.ingress, LoadBalancerClasses: p.load,
 	})
@@ -224,7 +225,7 @@ func free(ctx context.Context, there *side, amounts corev1.ResourceList) (corev1
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of cluster %s: %w", there.ID, err)
 	}
-	out := enroll.Free(nodes.Items, pods.Items, sharePercent)
+	out := offer.Free(nodes.Items, pods.Items, sharePercent)
 	for name, amount := range amounts {
 		out[name] = amount
 	}

@@ -16,7 +16,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/manual"
 )
 
 const (
@@ -48,7 +48,7 @@ func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.R
 	if err != nil {
 		return err
 	}
-	invitation := enroll.Invitation{Token: token, Name: p.name, AddressRanges: p.podRanges, BothWays: p.bothWays}
+	invitation := manual.Invitation{Token: token, Name: p.name, AddressRanges: p.podRanges, BothWays: p.bothWays}
 	if p.bothWays {
 		if err := offers(ctx, here); err != nil {
 			return explain(err)

@@ -21,7 +21,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
-	"github.com/liqod/liqod/peering/enroll"
+	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/trust"
 )
 
@@ -122,7 +122,7 @@ func (w *tokenWish) check() error {
 
 // create makes the token and its Secret.
 func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) {
-	id, namespace, err := enroll.Installed(ctx, to.core)
+	id, namespace, err := manual.Installed(ctx, to.core)
 	if err != nil {
 		return tokenView{}, err
 	}
@@ -133,7 +133,7 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 	if err != nil {
 		return tokenView{}, err
 	}
-	ca, err := enroll.Authority(ctx, to.core, namespace)
+	ca, err := manual.Authority(ctx, to.core, namespace)
 	if err != nil {
 		return tokenView{}, err
 	}
@@ -142,7 +142,7 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 		return tokenView{}, err
 	}
 	if w.bothWays {
-		if err := (enroll.Cluster{ID: id, Namespace: namespace, Core: to.core, Liqod: to.liqod}).Use(ctx, w.forID); err != nil {
+		if err := (manual.Cluster{ID: id, Namespace: namespace, Core: to.core, Liqod: to.liqod}).Use(ctx, w.forID); err != nil {
 			return tokenView{}, err
 		}
 	}
@@ -273,7 +273,7 @@ func (c *commands) tokenList() *cobra.Command {
 }
 
 func listTokens(ctx context.Context, to *clients) ([]tokenView, error) {
-	_, namespace, err := enroll.Installed(ctx, to.core)
+	_, namespace, err := manual.Installed(ctx, to.core)
 	if err != nil {
 		return nil, err
 	}
@@ -343,7 +343,7 @@ func (c *commands) tokenRevoke() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, namespace, err := enroll.Installed(cmd.Context(), to.core)
+		_, namespace, err := manual.Installed(cmd.Context(), to.core)
 		if err != nil {
 			return explain(err)
 		}

@@ -5,7 +5,7 @@ package config
 import (
 	"time"
 
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 )
 
 // Config holds every setting. The meaning, unit and default of each stand in config.yaml
@@ -60,8 +60,8 @@ type Probe struct {
 }
 
 // Window returns an empty window with these settings.
-func (p Probe) Window() probe.Window {
-	return probe.Window{Size: p.Size, Failures: p.Failures, Successes: p.Successes}
+func (p Probe) Window() health.Window {
+	return health.Window{Size: p.Size, Failures: p.Failures, Successes: p.Successes}
 }
 
 // Health configures what /livez takes for alive.

@@ -26,8 +26,8 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"),   // AWS
 }
 
-// rules say which addresses of a peer's endpoints are accepted.
-type rules struct {
+// addressRules say which addresses of a peer's endpoints are accepted.
+type addressRules struct {
 	peer  string
 	remap Remapper
 	// problem, if any, is why nothing is accepted from the peer.
@@ -43,7 +43,7 @@ type rules struct {
 
 // translate returns the address to use here of what is in the peer's cluster, or why there
 // is none.
-func (r rules) translate(text string, family discoveryv1.AddressType) (address, refused string) {
+func (r addressRules) translate(text string, family discoveryv1.AddressType) (address, refused string) {
 	addr, refused := r.parse(text, family)
 	if refused != "" {
 		return "", refused
@@ -60,7 +60,7 @@ func (r rules) translate(text string, family discoveryv1.AddressType) (address, 
 
 // own returns the address of a pod that runs here for the peer, and the pod, by the address
 // that it has in the peer's cluster. It is false for any other.
-func (r rules) own(text string, family discoveryv1.AddressType) (address string, pod ownPod, ok bool) {
+func (r addressRules) own(text string, family discoveryv1.AddressType) (address string, pod ownPod, ok bool) {
 	addr, refused := r.parse(text, family)
 	if refused != "" {
 		return "", ownPod{}, false
@@ -74,7 +74,7 @@ func (r rules) own(text string, family discoveryv1.AddressType) (address string,
 }
 
 // parse returns an address that a peer may name, or why it may not.
-func (r rules) parse(text string, family discoveryv1.AddressType) (addr netip.Addr, refused string) {
+func (r addressRules) parse(text string, family discoveryv1.AddressType) (addr netip.Addr, refused string) {
 	if r.problem != "" {
 		return netip.Addr{}, r.problem
 	}
@@ -89,7 +89,7 @@ func (r rules) parse(text string, family discoveryv1.AddressType) (addr netip.Ad
 }
 
 // here returns what a peer's address is in this cluster, or why that is refused.
-func (r rules) here(addr netip.Addr) (here netip.Addr, refused string) {
+func (r addressRules) here(addr netip.Addr) (here netip.Addr, refused string) {
 	here, ok := r.remap.Remap(r.peer, addr)
 	if !ok {
 		return netip.Addr{}, fmt.Sprintf("%s has no address in this cluster", addr)

@@ -14,14 +14,14 @@ func TestTranslate(t *testing.T) {
 		text    string
 		family  discoveryv1.AddressType
 		ranges  []string
-		mod     func(*rules)
+		mod     func(*addressRules)
 		want    string
 		refused string
 	}{
 		"in a range":                      {text: "10.100.1.5", want: "10.100.1.5"},
 		"in the second range":             {text: "10.9.0.1", ranges: []string{"10.100.0.0/16", "10.9.0.0/24"}, want: "10.9.0.1"},
 		"outside":                         {text: "10.9.0.1", refused: "10.9.0.1 is not in spec.addressRanges of ForeignCluster rome-fc (10.100.0.0/16)"},
-		"no ForeignCluster":               {text: "10.100.1.5", mod: func(r *rules) { r.problem = "none" }, refused: "none"},
+		"no ForeignCluster":               {text: "10.100.1.5", mod: func(r *addressRules) { r.problem = "none" }, refused: "none"},
 		"metadata service":                {text: "169.254.169.254", ranges: everything, refused: "169.254.169.254 is a link-local address"},
 		"link-local IPv6":                 {text: "fe80::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "fe80::1 is a link-local address"},
 		"loopback":                        {text: "127.0.0.53", ranges: everything, refused: "127.0.0.53 is a loopback address"},
@@ -40,10 +40,10 @@ func TestTranslate(t *testing.T) {
 		"with a zone":                     {text: "fe80::1%eth0", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: `"fe80::1%eth0" is not an address of type IPv6`},
 		"leading zeros":                   {text: "010.100.001.005", refused: `"010.100.001.005" is not an address of type IPv4`},
 		"a name":                          {text: "evil.example.com", refused: `"evil.example.com" is not an address of type IPv4`},
-		"translated":                      {text: "10.100.1.5", mod: func(r *rules) { r.remap = shifted{} }, want: "10.77.1.5"},
-		"not reached":                     {text: "10.9.0.1", ranges: everything, mod: func(r *rules) { r.remap = shifted{} }, refused: "10.9.0.1 has no address in this cluster"},
-		"a node's number in the consumer": {text: "10.100.200.1", mod: func(r *rules) { r.remap = shifted{} }, want: "10.77.200.1"},
-		"a node's once translated": {text: "10.100.3.1", mod: func(r *rules) {
+		"translated":                      {text: "10.100.1.5", mod: func(r *addressRules) { r.remap = shifted{} }, want: "10.77.1.5"},
+		"not reached":                     {text: "10.9.0.1", ranges: everything, mod: func(r *addressRules) { r.remap = shifted{} }, refused: "10.9.0.1 has no address in this cluster"},
+		"a node's number in the consumer": {text: "10.100.200.1", mod: func(r *addressRules) { r.remap = shifted{} }, want: "10.77.200.1"},
+		"a node's once translated": {text: "10.100.3.1", mod: func(r *addressRules) {
 			r.remap, r.node = shifted{}, func(a netip.Addr) bool { return a == netip.MustParseAddr("10.77.3.1") }
 		}, refused: "10.100.3.1 is the address of a node of this cluster"},
 	} {

@@ -21,8 +21,8 @@ import (
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/recent"
 )
 
 // Config is what an Enforcer needs. Every field but Observer is required. The informers
@@ -73,8 +73,8 @@ type Enforcer struct {
 	clusters   corev1beta1listers.ForeignClusterLister
 	synced     []cache.InformerSynced
 
-	ownSlices  *recent.Writes[*discoveryv1.EndpointSlice]
-	ownShadows *recent.Writes[*offloadingv1beta1.ShadowEndpointSlice]
+	ownSlices  *informer.Writes[*discoveryv1.EndpointSlice]
+	ownShadows *informer.Writes[*offloadingv1beta1.ShadowEndpointSlice]
 }
 
 // New returns an Enforcer that listens to the informers. It starts nothing.
@@ -86,8 +86,8 @@ func New(cfg Config) (*Enforcer, error) {
 		slices:     discoverylisters.NewEndpointSliceLister(cfg.Slices.GetIndexer()),
 		namespaces: corev1listers.NewNamespaceLister(cfg.Namespaces.GetIndexer()),
 		clusters:   corev1beta1listers.NewForeignClusterLister(cfg.ForeignClusters.GetIndexer()),
-		ownSlices:  recent.New[*discoveryv1.EndpointSlice](cfg.Clock),
-		ownShadows: recent.New[*offloadingv1beta1.ShadowEndpointSlice](cfg.Clock),
+		ownSlices:  informer.NewWrites[*discoveryv1.EndpointSlice](cfg.Clock),
+		ownShadows: informer.NewWrites[*offloadingv1beta1.ShadowEndpointSlice](cfg.Clock),
 	}
 	if err := cfg.Nodes.AddIndexers(cache.Indexers{nodeAddressIndex: nodeAddresses}); err != nil {
 		return nil, fmt.Errorf("indexing Nodes by address: %w", err)

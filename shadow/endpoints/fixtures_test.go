@@ -42,11 +42,11 @@ type same struct{}
 
 func (same) Remap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
 
-func testRules(ranges ...string) rules {
+func testRules(ranges ...string) addressRules {
 	if len(ranges) == 0 {
 		ranges = []string{"10.100.0.0/16"}
 	}
-	return rules{
+	return addressRules{
 		peer: origin, cluster: "rome-fc", remap: same{}, ranges: parseRanges(ranges),
 		node: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.100.200.1") },
 		pod: func(a netip.Addr) (ownPod, bool) {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/shadow/harden"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 const (
@@ -63,7 +63,7 @@ func (a applied) String() string {
 
 // forge returns the EndpointSlice that shadow asks for, as an API server returns it, and
 // what is left out of it and why. It is nil if nothing of it is accepted.
-func forge(shadow *offloadingv1beta1.ShadowEndpointSlice, r rules, well bool) (slice *discoveryv1.EndpointSlice, refused string) {
+func forge(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules, well bool) (slice *discoveryv1.EndpointSlice, refused string) {
 	template := &shadow.Spec.Template
 	if template.AddressType != discoveryv1.AddressTypeIPv4 && template.AddressType != discoveryv1.AddressTypeIPv6 {
 		return nil, fmt.Sprintf("spec.template.addressType is %s; IPv4 and IPv6 are accepted: a name can lead anywhere", template.AddressType)
@@ -89,12 +89,12 @@ func forge(shadow *offloadingv1beta1.ShadowEndpointSlice, r rules, well bool) (s
 func metadataOf(shadow *offloadingv1beta1.ShadowEndpointSlice, peer string, well bool) metav1.ObjectMeta {
 	labels, annotations := map[string]string{}, map[string]string{}
 	for key, value := range shadow.Labels {
-		if harden.Annotation(key) {
+		if rules.AnnotationAllowed(key) {
 			labels[key] = value
 		}
 	}
 	for key, value := range shadow.Annotations {
-		if harden.Annotation(key) && key != AppliedAnnotation && key != offloadingv1beta1.ReflectedAnnotation {
+		if rules.AnnotationAllowed(key) && key != AppliedAnnotation && key != offloadingv1beta1.ReflectedAnnotation {
 			annotations[key] = value
 		}
 	}
@@ -126,7 +126,7 @@ func ports(template []discoveryv1.EndpointPort) []discoveryv1.EndpointPort {
 
 // forgeEndpoint returns an endpoint for this cluster, or why it is refused: one of its
 // addresses is, for all of them stand for the same.
-func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressType, r rules, well bool) (endpoint *discoveryv1.Endpoint, refused string) {
+func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressType, r addressRules, well bool) (endpoint *discoveryv1.Endpoint, refused string) {
 	if len(template.Addresses) == 0 {
 		return nil, "an endpoint has no address"
 	}
@@ -164,7 +164,7 @@ func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressTyp
 
 // ofOwnPod makes endpoint one of a pod that runs here for the consumer, if its template
 // says that it is on a virtual node, and stands for one.
-func ofOwnPod(endpoint, template *discoveryv1.Endpoint, family discoveryv1.AddressType, r rules) (whole ownPod, ok bool) {
+func ofOwnPod(endpoint, template *discoveryv1.Endpoint, family discoveryv1.AddressType, r addressRules) (whole ownPod, ok bool) {
 	if template.NodeName == nil {
 		return ownPod{}, false
 	}

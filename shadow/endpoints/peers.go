@@ -44,12 +44,12 @@ func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteCl
 
 // rules returns what is accepted from a peer in the twin of one of its namespaces, and the
 // conditions of its health.
-func (e *Enforcer) rules(twin *corev1.Namespace) (rules, []metav1.Condition, error) {
+func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition, error) {
 	peer := peerOf(twin)
-	r := rules{peer: peer, remap: e.cfg.Remap, node: e.isNode, pod: e.podsOf(twin)}
+	r := addressRules{peer: peer, remap: e.cfg.Remap, node: e.isNode, pod: e.podsOf(twin)}
 	all, err := e.clusters.List(labels.Everything())
 	if err != nil {
-		return rules{}, nil, fmt.Errorf("listing ForeignClusters: %w", err)
+		return addressRules{}, nil, fmt.Errorf("listing ForeignClusters: %w", err)
 	}
 	all = slices.DeleteFunc(all, func(fc *corev1beta1.ForeignCluster) bool {
 		return fc.Spec.ClusterID != peer || fc.DeletionTimestamp != nil

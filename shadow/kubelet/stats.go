@@ -20,7 +20,6 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/shadow/kubelet/usage"
 )
 
 const (
@@ -45,14 +44,14 @@ type measured struct {
 // meter reads, at the request of others only, what the pods use.
 type meter struct {
 	// turn is held by the request that reads; the others wait for what it finds.
-	turn   chan struct{}
-	meter  *usage.Meter
-	last   measured
-	broken bool // told already
+	turn     chan struct{}
+	counters *nodeCounters
+	last     measured
+	broken   bool // told already
 }
 
 func newMeter(cfg Config) *meter {
-	return &meter{turn: make(chan struct{}, 1), meter: usage.NewMeter(cfg.NodeName, cfg.Clock.Now())}
+	return &meter{turn: make(chan struct{}, 1), counters: newNodeCounters(cfg.NodeName, cfg.Clock.Now())}
 }
 
 // usage returns what the pods use, at most usageTTL old. It fails when this node's pods
@@ -79,7 +78,7 @@ func (s *Server) usage(ctx context.Context) (measured, error) {
 	}
 	s.tellUsage(err)
 	now := s.cfg.Clock.Now()
-	s.meter.last = measured{s.meter.meter.Summary(now, pods, samples, known), err != nil, now}
+	s.meter.last = measured{s.meter.counters.summary(now, pods, samples, known), err != nil, now}
 	return s.meter.last, nil
 }
 
@@ -170,7 +169,7 @@ func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	registry := prometheus.NewRegistry()
-	if err := registry.Register(usage.Collector{Summary: got.summary, Failed: got.failed}); err != nil {
+	if err := registry.Register(resourceMetrics{Summary: got.summary, Failed: got.failed}); err != nil {
 		s.fail(w, r, err)
 		return
 	}

@@ -29,8 +29,8 @@ import (
 	foreignlisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/rbac"
 )
 
 // MapsConfig configures Maps.
@@ -75,7 +75,7 @@ type Maps struct {
 	clusters   foreignlisters.ForeignClusterLister
 	namespaces corelisters.NamespaceLister
 	quotas     listers.QuotaLister
-	bindings   *rbac.Binder
+	bindings   *apply.Binder
 }
 
 // NewMaps registers with the informers and starts nothing.
@@ -86,7 +86,7 @@ func NewMaps(cfg MapsConfig) (*Maps, error) {
 		clusters:   cfg.ForeignClusters.Lister(),
 		namespaces: cfg.Namespaces.Lister(),
 		quotas:     cfg.Quotas.Lister(),
-		bindings:   rbac.NewBinder(cfg.Core, cfg.RoleBindings.Lister(), nil),
+		bindings:   apply.NewBinder(cfg.Core, cfg.RoleBindings.Lister(), nil),
 	}
 	m.Loop = loop.New(loop.Config{Name: "namespacemap", Sync: m.sync, Log: cfg.Log, Observer: cfg.Observer})
 	for _, w := range []struct {

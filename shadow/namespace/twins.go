@@ -22,8 +22,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/rbac"
 )
 
 // Names of the ClusterRoles that are bound in twin namespaces. The bindings are named
@@ -217,7 +217,7 @@ func (m *Maps) early(peer string) (string, error) {
 // entitled reports whether a peer's user has rights in a twin already.
 func (m *Maps) entitled(w wish) bool {
 	b, err := m.cfg.RoleBindings.Lister().RoleBindings(w.name).Get(PeerTwinRole)
-	return err == nil && w.user != "" && slices.Contains(b.Subjects, rbac.User(w.user))
+	return err == nil && w.user != "" && slices.Contains(b.Subjects, apply.UserSubject(w.user))
 }
 
 // user returns the user that a peer's rights are bound to, or why there is none.
@@ -411,8 +411,8 @@ func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[str
 // bind gives and takes the rights in a twin.
 func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
 	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: w.peer}
-	own := rbac.Binding{Namespace: w.name, Name: ControllerTwinRole, ClusterRole: ControllerTwinRole, Labels: marks,
-		Subjects: []rbacv1.Subject{rbac.ServiceAccount(m.cfg.OwnNamespace, m.cfg.ServiceAccount)}}
+	own := apply.Binding{Namespace: w.name, Name: ControllerTwinRole, ClusterRole: ControllerTwinRole, Labels: marks,
+		Subjects: []rbacv1.Subject{apply.ServiceAccountSubject(m.cfg.OwnNamespace, m.cfg.ServiceAccount)}}
 	// Taking comes first: a right that has ended must not stay because another write fails.
 	if err := m.revoke(ctx, w.name, w.user); err != nil {
 		return err
@@ -424,8 +424,8 @@ func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
 	if accepted {
 		role = PeerAcceptedRole
 	}
-	return m.bindings.Ensure(ctx, rbac.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: role, Labels: marks,
-		Subjects: []rbacv1.Subject{rbac.User(w.user)}})
+	return m.bindings.Ensure(ctx, apply.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: role, Labels: marks,
+		Subjects: []rbacv1.Subject{apply.UserSubject(w.user)}})
 }
 
 // revoke takes a peer's rights in a twin from every user but the given one. Twins that
@@ -434,5 +434,5 @@ func (m *Maps) revoke(ctx context.Context, twin, user string) error {
 	if user == "" {
 		return m.bindings.Remove(ctx, twin, PeerTwinRole)
 	}
-	return m.bindings.RemoveUnless(ctx, twin, PeerTwinRole, rbac.User(user))
+	return m.bindings.RemoveUnless(ctx, twin, PeerTwinRole, apply.UserSubject(user))
 }

@@ -11,7 +11,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/shadow/harden"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 const (
@@ -70,7 +70,7 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, force func
 	pod.Labels[offloadingv1beta1.ManagedByLabel] = offloadingv1beta1.ManagedByShadowPod
 	pod.Labels[offloadingv1beta1.OriginLabel] = ns.Labels[corev1beta1.RemoteClusterIDLabel]
 	for key, value := range shadow.Annotations {
-		if harden.Annotation(key) {
+		if rules.AnnotationAllowed(key) {
 			pod.Annotations[key] = value
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/shadow/quota"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // errNoRoom says that the consumer's Quotas do not let a pod grow.
@@ -162,7 +162,7 @@ func (e *Enforcer) asked(key loop.Key, f facts, pod *corev1.Pod, foresee bool) (
 		if err != nil {
 			return ask{}, fmt.Errorf("looking up LimitRanges of namespace %s: %w", key.Namespace, err)
 		}
-		pod = quota.Predict(pod, ranges, e.overhead(pod))
+		pod = rules.Predict(pod, ranges, e.overhead(pod))
 		w.foreseen = true
 	}
 	w.measure(pod)
@@ -183,11 +183,11 @@ func (e *Enforcer) overhead(pod *corev1.Pod) corev1.ResourceList {
 
 // measure takes what is asked for from the pod as it is to be.
 func (w *ask) measure(pod *corev1.Pod) {
-	w.total = quota.Requests(pod)
+	w.total = rules.Requests(pod)
 	w.need = w.total
 	w.undeclared = map[offloadingv1beta1.LimitsEnforcement]string{}
 	for _, level := range []offloadingv1beta1.LimitsEnforcement{offloadingv1beta1.EnforcementSoft, offloadingv1beta1.EnforcementHard} {
-		w.undeclared[level] = quota.Undeclared(&pod.Spec, level)
+		w.undeclared[level] = rules.Undeclared(&pod.Spec, level)
 	}
 }
 
@@ -199,7 +199,7 @@ func (e *Enforcer) try(ctx context.Context, f facts, w ask) (verdict, error) {
 	case err == nil:
 		foreseen := w.total
 		w.measure(pod)
-		e.trials.learn(w.key.Namespace, len(quota.More(w.total, foreseen)) > 0)
+		e.trials.learn(w.key.Namespace, len(rules.MoreResources(w.total, foreseen)) > 0)
 	case !refusal(err) && !apierrors.IsAlreadyExists(err):
 		return verdict{}, fmt.Errorf("asking what the pod of ShadowPod %s would be: %w", w.key, err)
 	}
@@ -251,7 +251,7 @@ func (e *Enforcer) outgrown(key loop.Key, f facts) (parked bool, err error) {
 	if len(resourceChanges(f.want, f.pod)) == 0 {
 		return false, nil
 	}
-	w, err := e.asked(key, f, quota.Resized(f.pod, f.want), false)
+	w, err := e.asked(key, f, rules.Resized(f.pod, f.want), false)
 	if err != nil {
 		return false, err
 	}

@@ -12,9 +12,9 @@ import (
 	"k8s.io/utils/clock"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/kube/revision"
-	"github.com/liqod/liqod/shadow/quota"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // ledger knows what each consumer's pods count, those included that no cache has yet, and
@@ -52,7 +52,7 @@ type floor struct {
 // account is that of one consumer.
 type account struct {
 	quotas map[string]*offloadingv1beta1.Quota // by name
-	bound  quota.Bound
+	bound  rules.Bound
 	// used is the sum of what pods and reserved count.
 	used     corev1.ResourceList
 	reserved map[loop.Key]*reservation
@@ -104,7 +104,7 @@ func (l *ledger) account(consumer string) *account {
 // over reports whether an object of that version is known to be over by a list, or older
 // than one that is known. After the cluster's state has gone back nothing is sure.
 func (l *ledger) over(version, than string, at time.Time) bool {
-	return than != "" && !l.lost().After(at) && (version == than || revision.Before(version, than))
+	return than != "" && !l.lost().After(at) && (version == than || informer.OlderVersion(version, than))
 }
 
 // seen counts a pod as it is, as a cache or an answer tells.
@@ -123,8 +123,8 @@ func (l *ledger) count(pod *corev1.Pod) []loop.Key {
 		return nil
 	}
 	next := &counted{consumer: pod.Labels[offloadingv1beta1.OriginLabel], version: pod.ResourceVersion}
-	if !quota.Ended(pod) || l.again(pod) {
-		next.requests = quota.Requests(pod)
+	if !rules.Ended(pod) || l.again(pod) {
+		next.requests = rules.Requests(pod)
 	}
 	a := l.account(next.consumer)
 	key := loop.Key{Namespace: pod.Namespace, Name: pod.Name}
@@ -137,7 +137,7 @@ func (l *ledger) count(pod *corev1.Pod) []loop.Key {
 		a.release(key)
 	}
 	l.pods[pod.UID] = next
-	quota.Add(a.used, next.charge())
+	rules.AddResources(a.used, next.charge())
 	return l.drain(a)
 }
 
@@ -147,14 +147,14 @@ func (c *counted) charge() corev1.ResourceList {
 		return c.requests
 	}
 	sum := maps.Clone(c.requests)
-	quota.Add(sum, c.growth)
+	rules.AddResources(sum, c.growth)
 	return sum
 }
 
 // ended reports whether the pod counts nothing any more: what runs counts as a pod at least.
 func (c *counted) ended() bool { return len(c.requests) == 0 }
 
-func (l *ledger) drop(c *counted) { quota.Sub(l.account(c.consumer).used, c.charge()) }
+func (l *ledger) drop(c *counted) { rules.SubResources(l.account(c.consumer).used, c.charge()) }
 
 // gone takes a pod out. If keep, its room is kept for the pod that is to replace it.
 func (l *ledger) gone(pod *corev1.Pod, keep bool) []loop.Key {
@@ -177,12 +177,12 @@ func (l *ledger) gone(pod *corev1.Pod, keep bool) []loop.Key {
 func (a *account) reserve(key loop.Key, r *reservation) {
 	a.release(key)
 	a.reserved[key] = r
-	quota.Add(a.used, r.need)
+	rules.AddResources(a.used, r.need)
 }
 
 func (a *account) release(key loop.Key) {
 	if r := a.reserved[key]; r != nil {
-		quota.Sub(a.used, r.need)
+		rules.SubResources(a.used, r.need)
 		delete(a.reserved, key)
 	}
 }
@@ -220,7 +220,7 @@ func (l *ledger) created(pod *corev1.Pod, foreseen corev1.ResourceList) (larger,
 	defer l.mu.Unlock()
 	a := l.account(pod.Labels[offloadingv1beta1.OriginLabel])
 	key := loop.Key{Namespace: pod.Namespace, Name: pod.Name}
-	need := quota.Requests(pod)
+	need := rules.Requests(pod)
 	if r := a.reserved[key]; r != nil && !r.sent.IsZero() {
 		next := *r
 		next.need, next.tried = need, true
@@ -230,7 +230,7 @@ func (l *ledger) created(pod *corev1.Pod, foreseen corev1.ResourceList) (larger,
 	if foreseen == nil {
 		return false, false, woken
 	}
-	more := quota.More(need, foreseen)
+	more := rules.MoreResources(need, foreseen)
 	return len(more) > 0, a.bound.Beyond(a.used, more), woken
 }
 
@@ -278,7 +278,7 @@ func (l *ledger) resized(uid types.UID, answer *corev1.Pod) []loop.Key {
 	l.drop(have)
 	have.growth = nil
 	a := l.account(have.consumer)
-	quota.Add(a.used, have.charge())
+	rules.AddResources(a.used, have.charge())
 	if answer == nil {
 		return l.drain(a)
 	}
@@ -314,7 +314,7 @@ func (l *ledger) quotaGone(consumer string, q *offloadingv1beta1.Quota) []loop.K
 
 // rebound works the bound out anew. Who still waits may do so for another reason now.
 func (l *ledger) rebound(a *account) []loop.Key {
-	a.bound = quota.Sum(slices.Collect(maps.Values(a.quotas)))
+	a.bound = rules.SumQuotas(slices.Collect(maps.Values(a.quotas)))
 	return append(l.drain(a), a.keys()...)
 }
 

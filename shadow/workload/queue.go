@@ -11,7 +11,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/shadow/quota"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // ask is for room for the pod of a ShadowPod.
@@ -63,10 +63,10 @@ func (l *ledger) admit(w ask) (verdict, []loop.Key) {
 			r.tried = r.tried || w.tried
 			return verdict{tried: r.tried}, nil
 		}
-		w.kept = r.kept && r.shadow == w.shadow && len(quota.More(w.need, r.need)) == 0
+		w.kept = r.kept && r.shadow == w.shadow && len(rules.MoreResources(w.need, r.need)) == 0
 		// Judged anew with its room free. What may be there already counts no less than that.
 		if sent = r.sent; !sent.IsZero() {
-			w.need = quota.Max(r.need, w.need)
+			w.need = rules.MaxResources(r.need, w.need)
 		}
 		a.release(w.key)
 	}
@@ -105,7 +105,7 @@ func (a *account) inherit(w *ask) {
 // holdsFor reports whether the room is enough for w as it is.
 func (r *reservation) holdsFor(w *ask) bool {
 	same := r.shadow == w.shadow && r.generation == w.generation
-	return !r.kept && same && (r.tried || len(quota.More(w.need, r.need)) == 0)
+	return !r.kept && same && (r.tried || len(rules.MoreResources(w.need, r.need)) == 0)
 }
 
 func (w *ask) reservation() *reservation {
@@ -125,9 +125,9 @@ func (l *ledger) grow(pod *corev1.Pod, w ask) verdict {
 	}
 	a := l.account(have.consumer)
 	before := have.growth
-	quota.Sub(a.used, before)
+	rules.SubResources(a.used, before)
 	// What an earlier resize without an answer has brought is counted on.
-	w.need = quota.Max(before, quota.More(w.total, have.requests))
+	w.need = rules.MaxResources(before, rules.MoreResources(w.total, have.requests))
 	v := verdict{}
 	switch {
 	case a.bound.Quotas == 0:
@@ -143,7 +143,7 @@ func (l *ledger) grow(pod *corev1.Pod, w ask) verdict {
 	} else {
 		a.enqueue(w)
 	}
-	quota.Add(a.used, have.growth)
+	rules.AddResources(a.used, have.growth)
 	return v
 }
 
@@ -202,7 +202,7 @@ func (a *account) alone(w *ask) verdict {
 }
 
 // tooLarge returns the resources, of those that are asked for, of which w alone has too many.
-func tooLarge(b quota.Bound, w *ask) []corev1.ResourceName {
+func tooLarge(b rules.Bound, w *ask) []corev1.ResourceName {
 	return slices.DeleteFunc(b.Short(nil, w.total), func(name corev1.ResourceName) bool {
 		_, asked := w.need[name]
 		return !asked

@@ -12,7 +12,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/shadow/quota"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // listRetry is the time between tries to list what a new leader has to know.
@@ -87,7 +87,7 @@ func (l *ledger) begin() {
 		}
 	}
 	for _, have := range l.pods {
-		quota.Sub(l.account(have.consumer).used, have.growth)
+		rules.SubResources(l.account(have.consumer).used, have.growth)
 		have.growth = nil
 	}
 }

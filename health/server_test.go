@@ -1,0 +1,101 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func ok() error { return nil }
+
+func newConfig(t *testing.T) ServerConfig {
+	registry := prometheus.NewRegistry()
+	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "liqod_test_total", Help: "Test."})
+	require.NoError(t, registry.Register(counter))
+	return ServerConfig{Address: "127.0.0.1:0", Live: ok, Ready: &Checks{}, Metrics: registry, Log: zap.NewNop()}
+}
+
+func TestRoutes(t *testing.T) {
+	wedged := func() error { return errors.New("loop pods: key ns/a has waited 6m0s") }
+	for name, tc := range map[string]struct {
+		path  string
+		setup func(*ServerConfig)
+		code  int
+		body  string
+	}{
+		"alive":     {"/livez", func(*ServerConfig) {}, 200, "ok\n"},
+		"not alive": {"/livez", func(c *ServerConfig) { c.Live = wedged }, 500, "loop pods: key ns/a has waited 6m0s\n"},
+		"ready without checks": {
+			"/readyz", func(*ServerConfig) {}, 200, "ok\n",
+		},
+		"ready": {"/readyz", func(c *ServerConfig) { c.Ready.Add("caches", ok) }, 200, "[+] caches\nok\n"},
+		"not ready": {"/readyz", func(c *ServerConfig) {
+			c.Ready.Add("caches", ok)
+			c.Ready.Add("certificate", func() error { return errors.New("none yet") })
+		}, 503, "[+] caches\n[-] certificate: none yet\n\n"},
+		"metrics":        {"/metrics", func(*ServerConfig) {}, 200, "# HELP liqod_test_total Test.\n# TYPE liqod_test_total counter\nliqod_test_total 0\n"},
+		"no profiles":    {"/debug/pprof/cmdline", func(*ServerConfig) {}, 404, "404 page not found\n"},
+		"nothing else":   {"/", func(*ServerConfig) {}, 404, "404 page not found\n"},
+		"profiles index": {"/debug/pprof/", func(c *ServerConfig) { c.Profiles = true }, 200, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := newConfig(t)
+			tc.setup(&cfg)
+			w := httptest.NewRecorder()
+			NewServer(cfg).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, tc.path, nil))
+			require.Equal(t, tc.code, w.Code)
+			if tc.body != "" {
+				require.Equal(t, tc.body, w.Body.String())
+			}
+		})
+	}
+}
+
+func TestRunServesAndStops(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	cfg := newConfig(t)
+	cfg.Log = zap.New(core)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- NewServer(cfg).Run(ctx) }()
+
+	var address string
+	require.Eventually(t, func() bool {
+		for _, entry := range logs.FilterMessage("serving health and metrics").All() {
+			address = entry.ContextMap()["address"].(string)
+		}
+		return address != ""
+	}, 5*time.Second, 5*time.Millisecond)
+	response, err := http.Get("http://" + address + "/livez")
+	require.NoError(t, err)
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, "ok\n", string(body))
+
+	cancel()
+	require.NoError(t, <-done)
+	_, err = net.DialTimeout("tcp", address, time.Second)
+	require.Error(t, err)
+}
+
+func TestRunSaysWhyItCannotListen(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, listener.Close()) }()
+	cfg := newConfig(t)
+	cfg.Address = listener.Addr().String()
+	require.ErrorContains(t, NewServer(cfg).Run(t.Context()), "serving health and metrics: listen tcp "+cfg.Address)
+}

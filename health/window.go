@@ -1,0 +1,101 @@
+package health
+
+import "fmt"
+
+// Verdict is what the probes say together.
+type Verdict int
+
+const (
+	// Unknown: too few probes yet.
+	Unknown Verdict = iota
+	// Up: it answers.
+	Up
+	// Down: it does not answer.
+	Down
+)
+
+// String returns the verdict's name.
+func (v Verdict) String() string {
+	switch v {
+	case Up:
+		return "Up"
+	case Down:
+		return "Down"
+	default:
+		return "Unknown"
+	}
+}
+
+// State is a verdict and why: Reason is a sentence for people; it ends with the last
+// failure when the verdict is Down.
+type State struct {
+	Verdict Verdict
+	Reason  string
+}
+
+// Window is the memory of the last probes: k failures of the last n turn the verdict
+// Down, some successes in a row turn it Up. Its zero State is Unknown; there the first
+// success is enough for Up. After each change it begins anew, so that old failures do
+// not count twice. It is not safe for concurrent use.
+type Window struct {
+	// Size is how many probes are remembered (n), at least 1.
+	Size int
+	// Failures among the remembered ones that turn the verdict Down (k), at most Size.
+	Failures int
+	// Successes in a row that turn the verdict from Down to Up, at most Size.
+	Successes int
+
+	state State
+	last  []bool // true: a success; the newest comes last
+}
+
+// State returns the verdict so far.
+func (w *Window) State() State {
+	if w.state.Verdict == Unknown && w.state.Reason == "" {
+		return State{Reason: "no probe has finished yet"}
+	}
+	return w.state
+}
+
+// Add records the result of one probe (nil: it succeeded) and reports whether the
+// verdict changed.
+func (w *Window) Add(err error) (changed bool) {
+	w.last = append(w.last, err == nil)
+	if extra := len(w.last) - max(w.Size, 1); extra > 0 {
+		w.last = w.last[extra:]
+	}
+	failures := w.failures()
+	switch {
+	case w.state.Verdict == Unknown && err == nil:
+		return w.turn(Up, "the first probe that answered succeeded")
+	case w.state.Verdict == Down && w.successes() >= w.Successes:
+		return w.turn(Up, fmt.Sprintf("the last %d probes succeeded", w.Successes))
+	case w.state.Verdict != Down && failures >= w.Failures:
+		return w.turn(Down, fmt.Sprintf("%d of the last %d probes failed: %v", failures, len(w.last), err))
+	case w.state.Verdict == Unknown:
+		w.state.Reason = fmt.Sprintf("no probe succeeded yet: %v", err)
+	}
+	return false
+}
+
+func (w *Window) turn(v Verdict, reason string) bool {
+	w.state = State{Verdict: v, Reason: reason}
+	w.last = nil
+	return true
+}
+
+func (w *Window) failures() (n int) {
+	for _, ok := range w.last {
+		if !ok {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *Window) successes() (n int) {
+	for i := len(w.last) - 1; i >= 0 && w.last[i]; i-- {
+		n++
+	}
+	return n
+}

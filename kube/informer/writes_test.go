@@ -1,0 +1,80 @@
+package informer
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+var key = cache.ObjectName{Namespace: "ns", Name: "a"}
+
+func pod(uid, version string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: types.UID(uid), ResourceVersion: version}}
+}
+
+func TestLatest(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cached  *corev1.Pod
+		later   time.Duration
+		want    string
+		missing bool
+	}{
+		"the cache is behind":              {cached: pod("1", "5"), want: "9"},
+		"the cache has caught up":          {cached: pod("1", "9"), want: "9"},
+		"the cache is ahead":               {cached: pod("1", "10"), want: "10"},
+		"not in the cache yet":             {want: "9"},
+		"another object took the name":     {cached: pod("2", "5"), want: "5"},
+		"versions that cannot be compared": {cached: pod("1", "x"), want: "x"},
+		"the memory is old":                {cached: pod("1", "5"), later: time.Minute, want: "5"},
+		"old, and gone":                    {later: time.Minute, missing: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := clocktesting.NewFakePassiveClock(time.Now())
+			w := NewWrites[*corev1.Pod](clock)
+			w.Wrote(pod("1", "9"))
+			clock.SetTime(clock.Now().Add(tc.later))
+			got, found := w.Latest(key, tc.cached, tc.cached != nil)
+			require.Equal(t, !tc.missing, found)
+			if found {
+				require.Equal(t, tc.want, got.ResourceVersion)
+			}
+		})
+	}
+}
+
+func TestGoneForgets(t *testing.T) {
+	w := NewWrites[*corev1.Pod](clocktesting.NewFakePassiveClock(time.Now()))
+	w.Wrote(pod("1", "9"))
+	w.Deleted("1")
+	require.True(t, w.WasDeleted("1"))
+	w.Gone(pod("1", "9"))
+	require.True(t, w.WasDeleted("1"), "for who holds an older copy")
+	_, found := w.Latest(key, nil, false)
+	require.False(t, found)
+}
+
+// TestAnswerLaterThanTheEnd: the watch may show the end of an object before the answer to the
+// last write of it has come.
+func TestAnswerLaterThanTheEnd(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	w := NewWrites[*corev1.Pod](clock)
+	w.Gone(pod("1", "10"))
+	w.Wrote(pod("1", "9"))
+	_, found := w.Latest(key, nil, false)
+	require.False(t, found)
+	w.Wrote(pod("1", "11"))
+	_, found = w.Latest(key, nil, false)
+	require.True(t, found, "it had only left what is watched")
+	clock.SetTime(clock.Now().Add(time.Minute))
+	for i := range 1001 {
+		w.Gone(pod(fmt.Sprint("other-", i), "12"))
+	}
+	require.Len(t, w.gone, 1001, "what is old is forgotten")
+}

@@ -1,0 +1,241 @@
+package link
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/kubernetes"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/health"
+)
+
+// Reasons of a provider that is not ready, beside those of package api/core.
+const (
+	reasonReady     = "KubeletReady"
+	reasonNotReady  = "RemoteAPIServerNotReady"
+	reasonUnchecked = "RemoteIdentityUnknown"
+)
+
+// errClosed is what the gate says until the provider has been checked.
+var errClosed = errors.New("the provider has not been checked yet")
+
+// ProviderState is what is known of the provider's API server.
+type ProviderState struct {
+	// Ready is nil before the first verdict.
+	Ready *bool
+	// Reason (CamelCase) and Message explain Ready.
+	Reason, Message string
+	// Version of the provider; zero before the first contact.
+	Version version.Info
+}
+
+// CheckConfig configures a Check.
+type CheckConfig struct {
+	// Provider reaches the API server that is checked.
+	Provider kubernetes.Interface
+	// RecordedUID returns the UID of the kube-system namespace of the cluster that was
+	// peered with; empty when none has been recorded.
+	RecordedUID func(context.Context) (types.UID, error)
+	// Window, Interval and Timeout of the probes.
+	Window            health.Window
+	Interval, Timeout time.Duration
+	// OnState is told each change, never concurrently. OnOpen is called when the gate
+	// has opened.
+	OnState func(ProviderState)
+	OnOpen  func()
+	Log     *zap.Logger
+}
+
+// Check probes a provider's API server, and keeps a gate: open while it answers and is
+// the cluster that was peered with. An absence that another cluster reports means
+// nothing, and nothing is written to it.
+type Check struct {
+	cfg    CheckConfig
+	prober *health.Prober
+
+	// again asks for another look at the provider's identity.
+	again chan struct{}
+
+	mu   sync.Mutex
+	gate error
+	uid  types.UID
+}
+
+// NewCheck returns a Check with a closed gate. It starts nothing.
+func NewCheck(cfg CheckConfig) *Check {
+	return &Check{cfg: cfg, prober: health.NewProber(cfg.Window), gate: errClosed, again: make(chan struct{}, 1)}
+}
+
+// Gate returns nil while the provider may be acted upon. Safe for concurrent use.
+func (c *Check) Gate() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gate
+}
+
+// Run probes until ctx ends.
+func (c *Check) Run(ctx context.Context) {
+	verdicts := make(chan health.State, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.judge(ctx, verdicts)
+	}()
+	c.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, c.ask, func(s health.State) { replace(verdicts, s) })
+	<-done
+	c.set(errClosed)
+}
+
+// replace leaves only the newest verdict in the channel.
+func replace(ch chan health.State, s health.State) {
+	for {
+		select {
+		case ch <- s:
+			return
+		default:
+		}
+		select {
+		case <-ch:
+		default:
+		}
+	}
+}
+
+func (c *Check) ask(ctx context.Context) error {
+	return c.cfg.Provider.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+// judge turns verdicts into the state and the gate. The identity of a provider that
+// has just come (back) up is asked for until it is known.
+func (c *Check) judge(ctx context.Context, verdicts <-chan health.State) {
+	var retry <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case v := <-verdicts:
+			retry = nil
+			if v.Verdict != health.Up {
+				c.set(fmt.Errorf("the provider's API server is down: %s", v.Reason))
+				c.cfg.OnState(ProviderState{Ready: new(bool), Reason: reasonNotReady, Message: v.Reason})
+				continue
+			}
+		case <-retry:
+		case <-c.again:
+			if c.prober.State().Verdict != health.Up {
+				continue
+			}
+		}
+		if c.identify(ctx) {
+			retry = nil
+		} else {
+			retry = time.After(c.cfg.Interval)
+		}
+	}
+}
+
+// identify opens the gate if the provider is the cluster that was peered with. It
+// reports whether there is an answer.
+func (c *Check) identify(ctx context.Context) bool {
+	// Short: the verdicts wait behind it.
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	info, err := c.version(ctx)
+	if err == nil {
+		err = c.compare(ctx)
+	}
+	var replaced *replacedError
+	switch {
+	case errors.As(err, &replaced):
+		c.set(err)
+		c.cfg.OnState(ProviderState{Ready: new(bool), Reason: corev1beta1.ReasonClusterReplaced, Message: err.Error(), Version: info})
+		return false // the record may be mended
+	case err != nil:
+		c.set(err)
+		c.cfg.Log.Debug("the provider's identity is not known", zap.Error(err))
+		c.cfg.OnState(ProviderState{Ready: new(bool), Reason: reasonUnchecked, Message: err.Error()})
+		return false
+	}
+	c.set(nil)
+	ready := true
+	c.cfg.OnState(ProviderState{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info})
+	c.cfg.OnOpen()
+	return true
+}
+
+type replacedError struct{ want, have types.UID }
+
+func (e *replacedError) Error() string {
+	return fmt.Sprintf("another cluster answers at the provider's address: its kube-system namespace has UID %s, not %s; nothing is written to it", e.have, e.want)
+}
+
+func (c *Check) version(ctx context.Context) (info version.Info, err error) {
+	body, err := c.cfg.Provider.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	if err != nil {
+		return info, fmt.Errorf("asking the provider for its version: %w", err)
+	}
+	if err := json.Unmarshal(body, &info); err != nil {
+		return info, fmt.Errorf("reading the provider's version: %w", err)
+	}
+	return info, nil
+}
+
+// Verify asks the provider whether it is the cluster that was peered with, now. What
+// follows from something's absence there is done only after it. Safe for concurrent use.
+func (c *Check) Verify(ctx context.Context) error {
+	err := c.compare(ctx)
+	var replaced *replacedError
+	if errors.As(err, &replaced) {
+		select {
+		case c.again <- struct{}{}: // who asks must not be the only one to know
+		default:
+		}
+	}
+	return err
+}
+
+// compare closes the gate of a provider that is another cluster.
+func (c *Check) compare(ctx context.Context) error {
+	want, err := c.cfg.RecordedUID(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the recorded identity of the provider: %w", err)
+	}
+	ns, err := c.cfg.Provider.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("asking the provider for its identity: %w", err)
+	}
+	if want == "" {
+		want = c.seen(ns.UID)
+	}
+	if want != ns.UID {
+		err := &replacedError{want, ns.UID}
+		c.set(err)
+		return err
+	}
+	return nil
+}
+
+// seen remembers the first UID that was met, for as long as nothing is recorded.
+func (c *Check) seen(uid types.UID) types.UID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.uid == "" {
+		c.uid = uid
+	}
+	return c.uid
+}
+
+func (c *Check) set(gate error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gate = gate
+}

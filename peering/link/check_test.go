@@ -1,0 +1,238 @@
+package link
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/client"
+)
+
+// provider is an API server that can be another one, or away.
+type provider struct {
+	uid  atomic.Value
+	down atomic.Bool
+}
+
+func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.down.Load() {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	var answer any = "ok"
+	switch r.URL.Path {
+	case "/version":
+		answer = map[string]string{"gitVersion": "v1.36.3", "platform": "linux/amd64"}
+	case "/api/v1/namespaces/kube-system":
+		answer = &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: p.uid.Load().(types.UID)}}
+	}
+	_ = json.NewEncoder(w).Encode(answer) // the client notices what it misses
+}
+
+type seen struct {
+	mu     sync.Mutex
+	states []ProviderState
+	opened int
+}
+
+func (s *seen) last() ProviderState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.states) == 0 {
+		return ProviderState{}
+	}
+	return s.states[len(s.states)-1]
+}
+
+func startCheck(t *testing.T, p *provider, recorded func(context.Context) (types.UID, error)) (*Check, *seen) {
+	t.Helper()
+	server := httptest.NewServer(p)
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	require.NoError(t, err)
+	s := &seen{}
+	c := NewCheck(CheckConfig{
+		Provider: client, RecordedUID: recorded,
+		Window: health.Window{Size: 5, Failures: 3, Successes: 2}, Interval: 10 * time.Millisecond, Timeout: time.Second,
+		OnState: func(state ProviderState) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.states = append(s.states, state)
+		},
+		OnOpen: func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.opened++
+		},
+		Log: zap.NewNop(),
+	})
+	require.Error(t, c.Gate(), "the gate is closed until the provider is known")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		require.Error(t, c.Gate(), "and after it has been left")
+	})
+	return c, s
+}
+
+func eventually(t *testing.T, cond func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, cond, 5*time.Second, 5*time.Millisecond, what)
+}
+
+func known(uid types.UID) func(context.Context) (types.UID, error) {
+	return func(context.Context) (types.UID, error) { return uid, nil }
+}
+
+func TestCheckFollowsTheProvider(t *testing.T) {
+	p := &provider{}
+	p.uid.Store(types.UID("a"))
+	c, s := startCheck(t, p, known("a"))
+	eventually(t, func() bool { return c.Gate() == nil && s.last().Ready != nil && *s.last().Ready }, "up")
+	require.Equal(t, "v1.36.3", s.last().Version.GitVersion)
+
+	p.down.Store(true)
+	eventually(t, func() bool { return c.Gate() != nil && !*s.last().Ready }, "down")
+	require.Equal(t, reasonNotReady, s.last().Reason)
+
+	p.down.Store(false)
+	eventually(t, func() bool { return c.Gate() == nil && *s.last().Ready }, "up again")
+	require.Equal(t, 2, s.opened, "each opening is told, so that everything is looked at again")
+}
+
+func TestCheckRefusesAnotherCluster(t *testing.T) {
+	p := &provider{}
+	p.uid.Store(types.UID("b"))
+	c, s := startCheck(t, p, known("a"))
+	eventually(t, func() bool { return s.last().Reason == corev1beta1.ReasonClusterReplaced }, "another cluster answers")
+	require.Error(t, c.Gate())
+	require.ErrorContains(t, c.Verify(t.Context()), "another cluster answers")
+	p.uid.Store(types.UID("a"))
+	eventually(t, func() bool { return c.Gate() == nil }, "the right one again")
+}
+
+func TestVerifyNoticesASwapWhileUp(t *testing.T) {
+	p := &provider{}
+	p.uid.Store(types.UID("a"))
+	c, s := startCheck(t, p, known("")) // nothing recorded: the first one met counts
+	eventually(t, func() bool { return c.Gate() == nil }, "up")
+	p.uid.Store(types.UID("b"))
+	require.Error(t, c.Verify(t.Context()))
+	require.Error(t, c.Gate(), "the gate closes")
+	eventually(t, func() bool { return s.last().Reason == corev1beta1.ReasonClusterReplaced }, "and it is said")
+	p.uid.Store(types.UID("a"))
+	eventually(t, func() bool { return c.Gate() == nil && *s.last().Ready }, "it opens when the right one is back, though no probe failed")
+}
+
+func TestUnreadableRecordKeepsTheGateClosed(t *testing.T) {
+	p := &provider{}
+	p.uid.Store(types.UID("a"))
+	c, s := startCheck(t, p, func(context.Context) (types.UID, error) { return "", errors.New("home is away") })
+	eventually(t, func() bool { return s.last().Reason == reasonUnchecked }, "said")
+	require.Error(t, c.Gate())
+}
+
+func TestCredentials(t *testing.T) {
+	secret := func(host string, token ...string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+			Data: map[string][]byte{"kubeconfig": []byte("apiVersion: v1\nkind: Config\n" +
+				"clusters: [{name: c, cluster: {server: 'https://" + host + "'}}]\nusers: [{name: u, user: {token: 't" + strings.Join(token, "") + "'}}]\n" +
+				"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n")}}
+	}
+	core := fake.NewClientset()
+	own := liqodfake.NewSimpleClientset(&offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+		Spec:       offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}},
+	})
+	cores, owns := informers.NewSharedInformerFactory(core, 0), externalversions.NewSharedInformerFactory(own, 0)
+	c := &Credentials{VirtualNodes: owns.Offloading().V1beta1().VirtualNodes(), Secrets: cores.Core().V1().Secrets(),
+		Namespace: "liqo-tenant-milan", Name: "milan", Log: zap.NewNop()}
+	require.NoError(t, c.Watch())
+	cores.Start(t.Context().Done())
+	owns.Start(t.Context().Done())
+
+	hosts, waited := make(chan string), make(chan error, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- c.Use(ctx, func(ctx context.Context, way *client.Way) error {
+			hosts <- way.Config().Host
+			<-ctx.Done()
+			return nil
+		}, func(err error) { waited <- err })
+	}()
+	require.Error(t, <-waited, "there is no Secret yet")
+	secrets := core.CoreV1().Secrets("liqo-tenant-milan")
+	empty := secret("one")
+	empty.Data = nil
+	_, err := secrets.Create(t.Context(), empty, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		select {
+		case problem := <-waited:
+			return strings.Contains(problem.Error(), "has no key")
+		default:
+			return false
+		}
+	}, "what is wrong now is told")
+	_, err = secrets.Update(t.Context(), secret("one"), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "https://one", <-hosts)
+
+	broken := secret("one")
+	broken.Data = map[string][]byte{"kubeconfig": []byte("{")}
+	_, err = secrets.Update(t.Context(), broken, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = secrets.Update(t.Context(), secret("two"), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "https://two", <-hosts, "work runs again with the new credentials, and broken ones in between did not stop it")
+
+	// A token of the same account: eyJzdWIiOiJ1In0 is {"sub":"u"}.
+	for i, token := range []string{".eyJzdWIiOiJ1In0.1", ".eyJzdWIiOiJ1In0.2"} {
+		before, err := c.Current()
+		require.NoError(t, err)
+		_, err = secrets.Update(t.Context(), secret("two", token), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		eventually(t, func() bool { now, _ := c.Current(); return now != before }, "the credentials of the time are the new ones")
+		if i == 0 {
+			require.Equal(t, "https://two", <-hosts, "another user: work runs again")
+		}
+	}
+	select {
+	case <-hosts:
+		require.Fail(t, "renewed credentials do not end what runs")
+	case <-time.After(100 * time.Millisecond):
+	}
+	cancel()
+	require.NoError(t, <-done)
+}

@@ -1,0 +1,57 @@
+package link
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+)
+
+// tenantManager is the field manager of tenant namespaces.
+const tenantManager = "liqod-enroll"
+
+// Tenant makes the tenant namespace of a peer in the cluster that kube reaches, or completes
+// its labels, and returns its name.
+func Tenant(ctx context.Context, kube kubernetes.Interface, peer string) (string, error) {
+	name := corev1beta1.TenantNamespace(peer)
+	want := map[string]string{corev1beta1.RemoteClusterIDLabel: peer, corev1beta1.TenantNamespaceLabel: "true"}
+	namespaces := kube.CoreV1().Namespaces()
+	have, err := namespaces.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: want}}, metav1.CreateOptions{FieldManager: tenantManager})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return "", fmt.Errorf("creating namespace %s: %w", name, err)
+		}
+		return name, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading namespace %s: %w", name, err)
+	}
+	if have.DeletionTimestamp != nil {
+		return "", fmt.Errorf("namespace %s is being deleted: wait until it is gone", name)
+	}
+	labels := apply.MapChanges(want, have.Labels, nil)
+	if len(labels) == 0 {
+		return name, nil
+	}
+	body, err := apply.EncodePatch(apply.Patch{"metadata": apply.Patch{"labels": labels}}, have)
+	if err != nil {
+		return "", err
+	}
+	if _, err := namespaces.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: tenantManager}); err != nil {
+		return "", fmt.Errorf("labelling namespace %s: %w", name, err)
+	}
+	return name, nil
+}
+
+// OwnedBy makes an object of liqod's namespace go with the record of a peer.
+func OwnedBy(fc *corev1beta1.ForeignCluster) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: corev1beta1.SchemeGroupVersion.String(), Kind: "ForeignCluster", Name: fc.Name, UID: fc.UID}
+}

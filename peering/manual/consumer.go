@@ -1,0 +1,359 @@
+package manual
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/peering/link"
+)
+
+// Offer is what a provider is for a consumer.
+type Offer struct {
+	// Provider is its id, and Node the name of the virtual node.
+	Provider, Node string
+	// Kubeconfig reaches the provider.
+	Kubeconfig []byte
+	// Resources are what the scheduler sees of it.
+	Resources corev1.ResourceList
+	// StorageClasses, IngressClasses and LoadBalancerClasses of the provider that may be
+	// used; the first of each is the default.
+	StorageClasses, IngressClasses, LoadBalancerClasses []string
+}
+
+// Kubeconfig leads to a cluster with credentials. Without a CA that of the credentials
+// is believed.
+func Kubeconfig(provider, server string, ca []byte, cred Credentials) ([]byte, error) {
+	if len(ca) == 0 {
+		ca = cred.CA
+	}
+	out, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{provider: {Server: server, CertificateAuthorityData: ca}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{provider: {Token: cred.Token}},
+		Contexts:       map[string]*clientcmdapi.Context{provider: {Cluster: provider, AuthInfo: provider}},
+		CurrentContext: provider,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	return out, nil
+}
+
+// Join lets this cluster use a provider. A virtual node of the name that is there already
+// stays as it is.
+func (c Cluster) Join(ctx context.Context, o Offer) error {
+	if err := c.check(o.Provider); err != nil {
+		return err
+	}
+	namespace, err := link.Tenant(ctx, c.Core, o.Provider)
+	if err != nil {
+		return err
+	}
+	if err := c.identity(ctx, namespace, o); err != nil {
+		return err
+	}
+	err = c.edit(ctx, o.Provider, true, func(fc *corev1beta1.ForeignCluster) {
+		if fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringNo { // as Leave has written
+			fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringAuto
+		}
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).Create(ctx, virtualNode(namespace, o), metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating VirtualNode %s/%s: %w", namespace, o.Node, err)
+	}
+	return nil
+}
+
+func virtualNode(namespace string, o Offer) *offloadingv1beta1.VirtualNode {
+	vn := &offloadingv1beta1.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: o.Node},
+		Spec: offloadingv1beta1.VirtualNodeSpec{
+			ClusterID: o.Provider, KubeconfigSecretRef: corev1.LocalObjectReference{Name: o.Provider},
+			ResourceQuota: corev1.ResourceQuotaSpec{Hard: o.Resources},
+		},
+	}
+	for i, name := range o.StorageClasses {
+		vn.Spec.StorageClasses = append(vn.Spec.StorageClasses, offloadingv1beta1.ClassOffer{StorageClassName: name, Default: i == 0})
+	}
+	for i, name := range o.IngressClasses {
+		vn.Spec.IngressClasses = append(vn.Spec.IngressClasses, offloadingv1beta1.ClassOffer{IngressClassName: name, Default: i == 0})
+	}
+	for i, name := range o.LoadBalancerClasses {
+		vn.Spec.LoadBalancerClasses = append(vn.Spec.LoadBalancerClasses, offloadingv1beta1.ClassOffer{LoadBalancerClassName: name, Default: i == 0})
+	}
+	return vn
+}
+
+// identity keeps the credentials of this cluster in a provider.
+func (c Cluster) identity(ctx context.Context, namespace string, o Offer) error {
+	want := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: o.Provider, Labels: map[string]string{
+			corev1beta1.IdentityTypeLabel: corev1beta1.IdentityControlPlane, corev1beta1.RemoteClusterIDLabel: o.Provider, corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod,
+		}},
+		Data: map[string][]byte{corev1beta1.KubeconfigSecretKey: o.Kubeconfig},
+	}
+	secrets := c.Core.CoreV1().Secrets(namespace)
+	have, err := secrets.Get(ctx, want.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		if _, err := secrets.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
+			return fmt.Errorf("creating secret %s/%s: %w", namespace, want.Name, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading secret %s/%s: %w", namespace, want.Name, err)
+	}
+	patch, metadata := apply.Patch{}, apply.Patch{}
+	apply.Put(metadata, "labels", apply.MapChanges(want.Labels, have.Labels, nil))
+	apply.Put(patch, "metadata", metadata)
+	if !bytes.Equal(have.Data[corev1beta1.KubeconfigSecretKey], o.Kubeconfig) {
+		patch["data"] = want.Data
+	}
+	if len(patch) == 0 {
+		return nil
+	}
+	body, err := apply.EncodePatch(patch, have)
+	if err != nil {
+		return err
+	}
+	if _, err := secrets.Patch(ctx, want.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("changing secret %s/%s: %w", namespace, want.Name, err)
+	}
+	return nil
+}
+
+// Leave ends the use of a provider: nothing more is asked of it, its virtual nodes are
+// drained and go, then what is known of it. The rights that it has here stay. With force
+// the provider is gone for ever: pods on its virtual nodes are removed without it. It
+// returns what is still being removed, and is to be called until that is nothing.
+func (c Cluster) Leave(ctx context.Context, provider string, force bool) (left []string, err error) {
+	left, _, err = c.leave(ctx, provider, force, force)
+	return left, err
+}
+
+// leave is Leave. Alone it does not wait for what the provider has to remove; theirs says
+// that only that is left.
+func (c Cluster) leave(ctx context.Context, provider string, force, alone bool) (left []string, theirs bool, err error) {
+	if err := c.check(provider); err != nil {
+		return nil, false, err
+	}
+	fc, err := c.foreignCluster(ctx, provider)
+	if err != nil {
+		return nil, false, err
+	}
+	if err := c.stop(ctx, fc); err != nil {
+		return nil, false, err
+	}
+	if left, err = c.dropNodes(ctx, provider, force); err != nil || len(left) > 0 {
+		return left, false, err
+	}
+	away := alone || fc == nil || !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionAPIServer)
+	if !away { // it is told while we have credentials
+		if left, err = c.asked(ctx, provider); err != nil || len(left) > 0 {
+			return left, true, err
+		}
+	}
+	if left, err = c.dropMap(ctx, provider, away); err != nil || len(left) > 0 {
+		return left, true, err
+	}
+	if err := c.dropIdentity(ctx, corev1beta1.TenantNamespace(provider), provider); err != nil {
+		return nil, false, err
+	}
+	if err := c.dropTokens(ctx, provider); err != nil {
+		return nil, false, err
+	}
+	if fc != nil && fc.Spec.UserName != "" {
+		return nil, false, nil // it uses this cluster
+	}
+	left, err = c.forget(ctx, provider)
+	return left, false, err
+}
+
+// dropNodes removes the virtual nodes of a provider.
+func (c Cluster) dropNodes(ctx context.Context, provider string, force bool) (left []string, err error) {
+	namespace := corev1beta1.TenantNamespace(provider)
+	nodes, err := c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the VirtualNodes of namespace %s: %w", namespace, err)
+	}
+	for i := range nodes.Items {
+		vn := &nodes.Items[i]
+		if vn.DeletionTimestamp == nil {
+			if err := c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).Delete(ctx, vn.Name, apply.DeleteUID(vn)); apply.IgnoreGone(err) != nil {
+				return nil, fmt.Errorf("deleting VirtualNode %s/%s: %w", namespace, vn.Name, err)
+			}
+		}
+		if force {
+			if err := c.abandon(ctx, vn.Name); err != nil {
+				return nil, err
+			}
+		}
+		left = append(left, "virtual node "+vn.Name+told(vn.Status.Conditions))
+	}
+	return left, nil
+}
+
+// told is what a condition says of something that is being removed.
+func told(conditions []metav1.Condition) string {
+	if c := meta.FindStatusCondition(conditions, offloadingv1beta1.VirtualNodeReady); c != nil && c.Message != "" {
+		return ": " + c.Message
+	}
+	return " is being drained"
+}
+
+// dropMap waits until a provider that answers has removed the twins of our namespaces, and
+// removes what maps them. A provider that is away has to be told by its own people.
+func (c Cluster) dropMap(ctx context.Context, provider string, away bool) ([]string, error) {
+	namespace := corev1beta1.TenantNamespace(provider)
+	maps := c.Liqod.OffloadingV1beta1().NamespaceMaps(namespace)
+	m, err := maps.Get(ctx, provider, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading NamespaceMap %s/%s: %w", namespace, provider, err)
+	}
+	if !away {
+		if left := twins(m, provider); len(left) > 0 {
+			return left, nil
+		}
+	}
+	if err := maps.Delete(ctx, m.Name, apply.DeleteUID(m)); apply.IgnoreGone(err) != nil {
+		return nil, fmt.Errorf("deleting NamespaceMap %s/%s: %w", namespace, provider, err)
+	}
+	return []string{"NamespaceMap " + m.Name}, nil // its copy there follows while we have credentials
+}
+
+// twins names the namespaces that a provider has for us, but for those that it keeps.
+func twins(m *offloadingv1beta1.NamespaceMap, provider string) (left []string) {
+	for local, twin := range m.Status.CurrentMapping {
+		kept := twin.Phase == offloadingv1beta1.MappingTerminating && twin.Message != ""
+		if _, desired := m.Spec.DesiredMapping[local]; desired || !kept {
+			left = append(left, fmt.Sprintf("namespace %s of cluster %s", twin.RemoteNamespace, provider))
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// dropIdentity deletes the credentials for a provider.
+func (c Cluster) dropIdentity(ctx context.Context, namespace, provider string) error {
+	secrets := c.Core.CoreV1().Secrets(namespace)
+	list, err := secrets.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing the secrets of namespace %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		labels := list.Items[i].Labels
+		if labels[corev1beta1.IdentityTypeLabel] != corev1beta1.IdentityControlPlane && labels[corev1beta1.EnrolledLabel] != "true" {
+			continue
+		}
+		if err := secrets.Delete(ctx, list.Items[i].Name, apply.DeleteUID(&list.Items[i])); apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting secret %s/%s, the credentials for cluster %s: %w", namespace, list.Items[i].Name, provider, err)
+		}
+	}
+	return nil
+}
+
+// dropCopies removes what a consumer has asked for here, by its NamespaceMaps, and so its
+// twin namespaces.
+func (c Cluster) dropCopies(ctx context.Context, consumer string) (left []string, err error) {
+	namespace := corev1beta1.TenantNamespace(consumer)
+	maps := c.Liqod.OffloadingV1beta1().NamespaceMaps(namespace)
+	list, err := maps.List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.ReplicatedLabel + "=true"})
+	if err != nil {
+		return nil, fmt.Errorf("listing the NamespaceMaps of namespace %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		m := &list.Items[i]
+		if m.DeletionTimestamp == nil {
+			if err := maps.Delete(ctx, m.Name, apply.DeleteUID(m)); apply.IgnoreGone(err) != nil {
+				return nil, fmt.Errorf("deleting NamespaceMap %s/%s: %w", namespace, m.Name, err)
+			}
+		}
+		for _, twin := range m.Status.CurrentMapping {
+			left = append(left, "twin namespace "+twin.RemoteNamespace)
+		}
+		if len(m.Status.CurrentMapping) == 0 {
+			left = append(left, "NamespaceMap "+m.Name)
+		}
+	}
+	slices.Sort(left)
+	return left, nil
+}
+
+// uses tells whether this cluster uses a provider.
+func (c Cluster) uses(ctx context.Context, provider string) (bool, error) {
+	namespace := corev1beta1.TenantNamespace(provider)
+	nodes, err := c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("listing the VirtualNodes of namespace %s: %w", namespace, err)
+	}
+	secrets, err := c.Core.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
+	if err != nil {
+		return false, fmt.Errorf("listing the secrets of namespace %s: %w", namespace, err)
+	}
+	return len(nodes.Items)+len(secrets.Items) > 0, nil
+}
+
+// forget removes the tenant namespace of a peer that no direction uses, then its record.
+func (c Cluster) forget(ctx context.Context, peer string) (left []string, err error) {
+	name := corev1beta1.TenantNamespace(peer)
+	ns, err := c.Core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return c.dropRecord(ctx, peer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
+	}
+	if ns.DeletionTimestamp == nil {
+		if err := c.Core.CoreV1().Namespaces().Delete(ctx, name, apply.DeleteUID(ns)); apply.IgnoreGone(err) != nil {
+			return nil, fmt.Errorf("deleting namespace %s: %w", name, err)
+		}
+	}
+	return []string{"namespace " + name}, nil
+}
+
+// dropRecord removes the record of a peer of which nothing else is left. One that was
+// discovered stays: it would come again, and forget that it is not wanted.
+func (c Cluster) dropRecord(ctx context.Context, peer string) (left []string, err error) {
+	fc, err := c.foreignCluster(ctx, peer)
+	if err != nil || fc == nil {
+		return nil, err
+	}
+	if fc.DeletionTimestamp == nil && fc.Labels[corev1beta1.DiscoveredLabel] == "" {
+		if err := c.Liqod.CoreV1beta1().ForeignClusters().Delete(ctx, fc.Name, apply.DeleteUID(fc)); apply.IgnoreGone(err) != nil {
+			return nil, fmt.Errorf("deleting ForeignCluster %s: %w", fc.Name, err)
+		}
+		return []string{"ForeignCluster " + fc.Name}, nil
+	}
+	return nil, c.release(ctx, fc)
+}
+
+// release takes our finalizer from a record; one that has changed since is to be read again.
+func (c Cluster) release(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
+	patch, kind, err := apply.FinalizerPatch(fc, corev1beta1.ForeignClusterFinalizer, false)
+	if err != nil || patch == nil {
+		return err
+	}
+	_, err = c.Liqod.CoreV1beta1().ForeignClusters().Patch(ctx, fc.Name, kind, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	if apply.IgnoreGone(err) != nil {
+		return fmt.Errorf("releasing ForeignCluster %s: %w", fc.Name, err)
+	}
+	return nil
+}

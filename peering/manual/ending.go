@@ -1,0 +1,182 @@
+package manual
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+const (
+	// reasonEnding is the reason of the events that tell what a peering that ends waits for.
+	reasonEnding = "PeeringEnds"
+	// endAgain is the time between two looks at what is still being removed.
+	endAgain = time.Second
+	// theirPatience is how long a provider that answers may take to remove what it has to:
+	// one that does not is another organisation, and holds nothing up for ever.
+	theirPatience = 10 * time.Minute
+)
+
+// EndingConfig configures an Ending.
+type EndingConfig struct {
+	// Cluster is this one, with the controller's rights. Without its Namespace the tokens
+	// there are left to their owners.
+	Cluster         Cluster
+	ForeignClusters informers.ForeignClusterInformer
+	Events          record.EventRecorder
+	Clock           clock.PassiveClock
+	Log             *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Ending ends the peerings whose ForeignClusters are deleted, in both directions, and then
+// lets these go: only those of which the controller has made what there is carry the
+// finalizer. Keys are names of ForeignClusters.
+type Ending struct {
+	*loop.Loop
+	cfg EndingConfig
+
+	mu      sync.Mutex
+	told    map[types.UID]string
+	waiting map[types.UID]time.Time // since when only the provider is waited for
+}
+
+// NewEnding registers with the informer and starts nothing.
+func NewEnding(cfg EndingConfig) (*Ending, error) {
+	e := &Ending{cfg: cfg, told: map[types.UID]string{}, waiting: map[types.UID]time.Time{}}
+	e.Loop = loop.New(loop.Config{Name: "ending", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
+	if _, err := e.Watch(cfg.ForeignClusters.Informer(), loop.Self); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Ending) sync(ctx context.Context, key loop.Key) error {
+	fc, err := e.cfg.ForeignClusters.Lister().Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading ForeignCluster %s: %w", key.Name, err)
+	}
+	if fc.DeletionTimestamp == nil || !apply.HasFinalizer(fc, corev1beta1.ForeignClusterFinalizer) {
+		return nil
+	}
+	left, err := e.end(ctx, fc)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		e.tell(fc, left)
+		return loop.After(endAgain)
+	}
+	e.forget(fc.UID)
+	return nil
+}
+
+// end takes the next step, and returns what is still being removed.
+func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]string, error) {
+	alone, err := e.alone(ctx, fc)
+	if err != nil {
+		return nil, err
+	}
+	id := fc.Spec.ClusterID
+	if !alone || e.cfg.Cluster.check(id) != nil {
+		return nil, e.cfg.Cluster.release(ctx, fc) // the peering is another's, or there is none
+	}
+	// Once it is being deleted, the controller has no rights in it, and nothing to do there.
+	name := corev1beta1.TenantNamespace(id)
+	ns, err := e.cfg.Cluster.Core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, e.cfg.Cluster.release(ctx, fc)
+	case err != nil:
+		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
+	case ns.DeletionTimestamp != nil:
+		return []string{"namespace " + name}, nil
+	}
+	left, theirs, err := e.cfg.Cluster.leave(ctx, id, false, e.impatient(fc.UID))
+	if err != nil || len(left) > 0 {
+		e.awaits(fc.UID, theirs)
+		return left, err
+	}
+	return e.cfg.Cluster.Dismiss(ctx, id)
+}
+
+// alone reports, by a live read, whether no other record speaks for the same peer. Of those
+// that are deleted at once, and that wait for the end of the peering, the oldest does.
+func (e *Ending) alone(ctx context.Context, fc *corev1beta1.ForeignCluster) (bool, error) {
+	list, err := e.cfg.Cluster.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	for i := range list.Items {
+		other := &list.Items[i]
+		if other.Spec.ClusterID != fc.Spec.ClusterID || other.UID == fc.UID {
+			continue
+		}
+		if other.DeletionTimestamp == nil || apply.HasFinalizer(other, corev1beta1.ForeignClusterFinalizer) && before(other, fc) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// before reports whether one record was made before another; names differ always.
+func before(a, b *corev1beta1.ForeignCluster) bool {
+	if made := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); made != 0 {
+		return made < 0
+	}
+	return a.Name < b.Name
+}
+
+// tell says once what a peering that ends waits for.
+func (e *Ending) tell(fc *corev1beta1.ForeignCluster, left []string) {
+	what := strings.Join(left, "; ")
+	e.mu.Lock()
+	news := e.told[fc.UID] != what
+	e.told[fc.UID] = what
+	e.mu.Unlock()
+	if news {
+		e.cfg.Events.Event(fc, corev1.EventTypeNormal, reasonEnding, "still being removed: "+what)
+	}
+}
+
+// awaits notes since when only the provider is waited for.
+func (e *Ending) awaits(uid types.UID, theirs bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, waiting := e.waiting[uid]; theirs && !waiting {
+		e.waiting[uid] = e.cfg.Clock.Now()
+	}
+}
+
+// impatient reports whether the provider has been waited for for long enough.
+func (e *Ending) impatient(uid types.UID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	since, waiting := e.waiting[uid]
+	return waiting && e.cfg.Clock.Since(since) >= theirPatience
+}
+
+func (e *Ending) forget(uid types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.told, uid)
+	delete(e.waiting, uid)
+}

@@ -1,0 +1,298 @@
+package manual
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+// Invitation is what a provider has given a consumer, and what that wants of it.
+type Invitation struct {
+	// Token as the provider has printed it.
+	Token string
+	// Name of the provider for people; empty leaves the one that is there.
+	Name string
+	// Request is what is asked for; nil leaves what is asked for already.
+	Request *corev1beta1.CapacityRequest
+	// AddressRanges are those of this cluster's endpoints that the provider is told, as
+	// CIDRs; nil: those of the configuration.
+	AddressRanges []string
+	// BothWays offers the provider an identity in this cluster in return.
+	BothWays bool
+}
+
+// Use lets this cluster use the capacity of a peer as soon as that gives it an identity,
+// in return for one here.
+func (c Cluster) Use(ctx context.Context, peer string) error {
+	if err := c.check(peer); err != nil {
+		return err
+	}
+	return c.edit(ctx, peer, true, func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes })
+}
+
+// Accept lets liqod's controller get an identity in a provider, and use its capacity: it
+// writes the token's Secret and the provider's record, and returns the provider's id.
+func (c Cluster) Accept(ctx context.Context, in Invitation) (provider string, err error) {
+	token, err := trust.ParseToken(in.Token)
+	if err != nil {
+		return "", err
+	}
+	provider = token.ClusterID
+	if err := c.check(provider); err != nil {
+		return "", err
+	}
+	if err := c.keepToken(ctx, provider, in); err != nil {
+		return "", err
+	}
+	return provider, c.edit(ctx, provider, true, func(fc *corev1beta1.ForeignCluster) { in.fill(fc, token) })
+}
+
+// fill writes into the record of a provider what is wanted of it.
+func (in Invitation) fill(fc *corev1beta1.ForeignCluster, token trust.Token) {
+	fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: tokenSecret(token.ClusterID)}
+	fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes
+	if in.BothWays {
+		fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringYes
+	}
+	if in.Name != "" {
+		fc.Spec.ClusterName = in.Name
+	}
+	if in.Request != nil {
+		fc.Spec.Request = *in.Request
+	}
+	if fc.Annotations == nil {
+		fc.Annotations = map[string]string{}
+	}
+	fc.Annotations[corev1beta1.TokenIDAnnotation] = token.ID
+}
+
+// data is what the token's Secret holds.
+func (in Invitation) data() map[string][]byte {
+	data := map[string][]byte{corev1beta1.TokenSecretKey: []byte(strings.TrimSpace(in.Token))}
+	if in.AddressRanges != nil {
+		data[corev1beta1.AddressRangesSecretKey] = []byte(strings.Join(in.AddressRanges, ","))
+	}
+	return data
+}
+
+// Objects returns what Accept writes, for others to write it: the token's Secret in liqod's
+// namespace, and the provider's record. It asks no cluster.
+func (in Invitation) Objects(namespace string) (*corev1.Secret, *corev1beta1.ForeignCluster, error) {
+	token, err := trust.ParseToken(in.Token)
+	if err != nil {
+		return nil, nil, err
+	}
+	id := token.ClusterID
+	secret := &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: tokenSecret(id), Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: id}},
+		StringData: map[string]string{},
+	}
+	for key, value := range in.data() {
+		secret.StringData[key] = string(value)
+	}
+	fc := &corev1beta1.ForeignCluster{
+		TypeMeta:   metav1.TypeMeta{APIVersion: corev1beta1.SchemeGroupVersion.String(), Kind: "ForeignCluster"},
+		ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id},
+	}
+	in.fill(fc, token)
+	return secret, fc, nil
+}
+
+// Counterpart returns what the provider, in whose cluster liqod is installed in namespace, keeps
+// for a consumer that has the token: the token's record, without its secret, good for that
+// cluster alone and for as long as it stands there; and the record of the consumer, which
+// may use the provider. It asks no cluster.
+func (in Invitation) Counterpart(consumer, namespace string) (*corev1.Secret, *corev1beta1.ForeignCluster, error) {
+	token, err := trust.ParseToken(in.Token)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := (Cluster{ID: token.ClusterID}).check(consumer); err != nil {
+		return nil, nil, err
+	}
+	// Of any number of uses nothing is remembered in the Secret: who keeps it elsewhere finds it as it is there.
+	secret := trust.NewSecret(namespace, trust.Record{ID: token.ID, Hash: trust.Hash(token.Secret), ClusterID: consumer})
+	secret.TypeMeta = metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Secret"}
+	secret.StringData = map[string]string{}
+	for key, value := range secret.Data {
+		secret.StringData[key] = string(value)
+	}
+	secret.Data = nil
+	return secret, &corev1beta1.ForeignCluster{
+		TypeMeta:   metav1.TypeMeta{APIVersion: corev1beta1.SchemeGroupVersion.String(), Kind: "ForeignCluster"},
+		ObjectMeta: metav1.ObjectMeta{Name: consumer},
+		Spec: corev1beta1.ForeignClusterSpec{
+			ClusterID: consumer, ClusterName: in.Name, AddressRanges: in.AddressRanges, IncomingPeeringEnabled: corev1beta1.PeeringYes,
+		},
+	}, nil
+}
+
+func tokenSecret(provider string) string { return "peer-" + provider + "-token" }
+
+// keepToken writes the Secret that the record of a provider names.
+func (c Cluster) keepToken(ctx context.Context, provider string, in Invitation) error {
+	secrets, name := c.Core.CoreV1().Secrets(c.Namespace), tokenSecret(provider)
+	data := in.data()
+	have, err := secrets.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = secrets.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: provider}}, Data: data,
+		}, metav1.CreateOptions{FieldManager: fieldManager})
+		if err != nil {
+			return fmt.Errorf("creating secret %s/%s: %w", c.Namespace, name, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading secret %s/%s: %w", c.Namespace, name, err)
+	}
+	next := have.DeepCopy()
+	if next.Data == nil {
+		next.Data = map[string][]byte{}
+	}
+	for key, value := range data {
+		next.Data[key] = value
+	}
+	if equality.Semantic.DeepEqual(have.Data, next.Data) {
+		return nil
+	}
+	if _, err := secrets.Update(ctx, next, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("changing secret %s/%s: %w", c.Namespace, name, err)
+	}
+	return nil
+}
+
+// edit changes the record of a peer; one that is not there is made if it is to be.
+func (c Cluster) edit(ctx context.Context, peer string, create bool, change func(*corev1beta1.ForeignCluster)) error {
+	records := c.Liqod.CoreV1beta1().ForeignClusters()
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		have, err := c.foreignCluster(ctx, peer)
+		switch {
+		case err != nil:
+			return err
+		case have == nil && !create:
+			return nil
+		case have == nil:
+			fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: peer}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: peer}}
+			change(fc)
+			if _, err := records.Create(ctx, fc, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
+				return fmt.Errorf("creating ForeignCluster %s: %w", peer, err)
+			}
+			return nil
+		case have.DeletionTimestamp != nil:
+			return fmt.Errorf("ForeignCluster %s is being deleted: wait until it is gone", have.Name)
+		}
+		next := have.DeepCopy()
+		change(next)
+		if equality.Semantic.DeepEqual(have, next) {
+			return nil
+		}
+		if _, err := records.Update(ctx, next, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+			return fmt.Errorf("changing ForeignCluster %s: %w", have.Name, err)
+		}
+		return nil
+	})
+}
+
+// stop ends that a provider's capacity is asked for: nothing that is removed now is made
+// again.
+func (c Cluster) stop(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
+	if fc == nil || fc.DeletionTimestamp != nil || fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringNo {
+		return nil
+	}
+	provider := fc.Spec.ClusterID
+	if fc.Spec.OutgoingPeeringEnabled != corev1beta1.PeeringYes {
+		asked, err := c.asked(ctx, provider)
+		if err != nil || len(asked) == 0 {
+			return err
+		}
+	}
+	return c.edit(ctx, provider, false, func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo })
+}
+
+// asked names what a provider is asked for, and has offered.
+func (c Cluster) asked(ctx context.Context, provider string) (out []string, err error) {
+	namespace := corev1beta1.TenantNamespace(provider)
+	requests, err := c.Liqod.SharingV1alpha1().ResourceRequests(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the ResourceRequests of namespace %s: %w", namespace, err)
+	}
+	for i := range requests.Items {
+		if requests.Items[i].Spec.ProviderClusterID == provider {
+			out = append(out, "ResourceRequest "+requests.Items[i].Name)
+		}
+	}
+	offers, err := c.Liqod.SharingV1alpha1().ResourceOffers(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the ResourceOffers of namespace %s: %w", namespace, err)
+	}
+	for i := range offers.Items {
+		if offers.Items[i].Spec.ProviderClusterID == provider {
+			out = append(out, "ResourceOffer "+offers.Items[i].Name)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// dropTokens deletes the Secrets with tokens of a provider, if they were made here.
+func (c Cluster) dropTokens(ctx context.Context, provider string) error {
+	return errors.Join(c.dropMade(ctx, tokenSecret(provider)), c.dropMade(ctx, trust.ReceivedName(provider)))
+}
+
+// dropMade deletes a Secret of liqod's namespace, if liqod has made it.
+func (c Cluster) dropMade(ctx context.Context, name string) error {
+	if c.Namespace == "" {
+		return nil
+	}
+	secrets := c.Core.CoreV1().Secrets(c.Namespace)
+	secret, err := secrets.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading secret %s/%s: %w", c.Namespace, name, err)
+	}
+	if secret.Labels[corev1beta1.MadeByLabel] != corev1beta1.MadeByLiqod {
+		return nil
+	}
+	if err := secrets.Delete(ctx, name, apply.DeleteUID(secret)); apply.IgnoreGone(err) != nil {
+		return fmt.Errorf("deleting secret %s/%s: %w", c.Namespace, name, err)
+	}
+	return nil
+}
+
+// abandon removes the pods of virtual nodes that are being removed, without waiting for the
+// provider.
+func (c Cluster) abandon(ctx context.Context, node string) error {
+	pods, err := c.Core.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if err != nil {
+		return fmt.Errorf("listing the pods of node %s: %w", node, err)
+	}
+	var now int64
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Spec.NodeName != node {
+			continue
+		}
+		opts := apply.DeleteUID(pod)
+		opts.GracePeriodSeconds = &now
+		if err := c.Core.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts); apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+	}
+	return nil
+}

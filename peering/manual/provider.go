@@ -1,0 +1,271 @@
+package manual
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/peering/trust"
+)
+
+// accountPrefix, followed by a number that is new with each enrolment, is the name of the
+// ServiceAccount that a consumer authenticates as.
+const accountPrefix = corev1beta1.PeerAccountPrefix
+
+// tokenPoll is the time between two looks at whether a token has been made.
+const tokenPoll = 100 * time.Millisecond
+
+// Credentials are those of a consumer in a provider.
+type Credentials struct {
+	// User is the name that they authenticate as.
+	User  string
+	Token string
+	// CA is the certificate of the provider's API server, as PEM.
+	CA []byte
+}
+
+// Admission is what a provider grants a consumer.
+type Admission struct {
+	// Consumer is its id.
+	Consumer string
+	// AddressRanges are those that its endpoints may have here, as CIDRs; nil leaves what
+	// is granted already.
+	AddressRanges []string
+}
+
+// Admit lets a consumer use this cluster. Asked again for one that has been admitted it
+// returns the same credentials; after its rights were taken away it makes new ones, and
+// removes the old ones.
+func (c Cluster) Admit(ctx context.Context, a Admission) (Credentials, error) {
+	if err := c.check(a.Consumer); err != nil {
+		return Credentials{}, err
+	}
+	namespace, err := link.Tenant(ctx, c.Core, a.Consumer)
+	if err != nil {
+		return Credentials{}, err
+	}
+	account, err := c.account(ctx, a.Consumer, namespace)
+	if err != nil {
+		return Credentials{}, err
+	}
+	secret, err := c.token(ctx, namespace, account)
+	if err != nil {
+		return Credentials{}, err
+	}
+	out := Credentials{
+		User:  corev1beta1.PeerAccountUser(a.Consumer, account),
+		Token: string(secret.Data[corev1.ServiceAccountTokenKey]), CA: secret.Data[corev1.ServiceAccountRootCAKey],
+	}
+	// Last: until now the user has no rights.
+	err = c.record(ctx, a.Consumer, func(spec *corev1beta1.ForeignClusterSpec) {
+		spec.UserName = out.User
+		if a.AddressRanges != nil {
+			spec.AddressRanges = a.AddressRanges
+		}
+	})
+	return out, err
+}
+
+// account returns the ServiceAccount of a consumer: that of its enrolment, or a new one.
+func (c Cluster) account(ctx context.Context, consumer, namespace string) (string, error) {
+	fc, err := c.foreignCluster(ctx, consumer)
+	if err != nil {
+		return "", err
+	}
+	current := ""
+	if fc != nil {
+		account := strings.TrimPrefix(fc.Spec.UserName, corev1beta1.PeerAccountUser(consumer, ""))
+		if _, ours := enrolment(account); fc.Spec.UserName != "" && !ours {
+			return "", fmt.Errorf("ForeignCluster %s has spec.userName %q, which was not made by this: empty it to replace those credentials by new ones", fc.Name, fc.Spec.UserName)
+		}
+		current = account
+	}
+	list, err := c.Core.CoreV1().ServiceAccounts(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("listing the service accounts of namespace %s: %w", namespace, err)
+	}
+	last := 0
+	for i := range list.Items {
+		sa := &list.Items[i]
+		number, ok := enrolment(sa.Name)
+		switch {
+		case !ok:
+			continue
+		case sa.Name == current && sa.DeletionTimestamp == nil:
+			return current, nil
+		}
+		last = max(last, number)
+	}
+	if number, ok := enrolment(current); ok {
+		last = max(last, number)
+	}
+	if err := c.retire(ctx, namespace, list.Items); err != nil {
+		return "", err
+	}
+	name := accountPrefix + strconv.Itoa(last+1)
+	_, err = c.Core.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}},
+	}, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return "", fmt.Errorf("creating service account %s/%s: %w", namespace, name, err)
+	}
+	return name, nil
+}
+
+// enrolment returns the number in the name of a consumer's ServiceAccount.
+func enrolment(name string) (int, bool) {
+	number, err := strconv.Atoi(strings.TrimPrefix(name, accountPrefix))
+	return number, err == nil && strings.HasPrefix(name, accountPrefix)
+}
+
+// retire deletes the ServiceAccounts of earlier enrolments that were made here, or by the
+// authentication endpoint, and their tokens.
+func (c Cluster) retire(ctx context.Context, namespace string, all []corev1.ServiceAccount) error {
+	for i := range all {
+		sa := &all[i]
+		if !strings.HasPrefix(sa.Name, accountPrefix) || sa.Labels[corev1beta1.MadeByLabel] != corev1beta1.MadeByLiqod {
+			continue
+		}
+		if err := c.Core.CoreV1().ServiceAccounts(namespace).Delete(ctx, sa.Name, apply.DeleteUID(sa)); apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting the service account %s/%s of an earlier enrolment: %w", namespace, sa.Name, err)
+		}
+		if err := c.Core.CoreV1().Secrets(namespace).Delete(ctx, sa.Name, metav1.DeleteOptions{}); apply.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting the token %s/%s of an earlier enrolment: %w", namespace, sa.Name, err)
+		}
+	}
+	return nil
+}
+
+// token returns the Secret with the token of a ServiceAccount, once the cluster has made it.
+func (c Cluster) token(ctx context.Context, namespace, account string) (*corev1.Secret, error) {
+	secrets := c.Core.CoreV1().Secrets(namespace)
+	_, err := secrets.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: account, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod},
+			Annotations: map[string]string{corev1.ServiceAccountNameKey: account},
+		},
+		Type: corev1.SecretTypeServiceAccountToken,
+	}, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("creating secret %s/%s: %w", namespace, account, err)
+	}
+	var have *corev1.Secret
+	err = wait.PollUntilContextCancel(ctx, tokenPoll, true, func(ctx context.Context) (bool, error) {
+		var err error
+		if have, err = secrets.Get(ctx, account, metav1.GetOptions{}); err != nil {
+			return false, fmt.Errorf("reading secret %s/%s: %w", namespace, account, err)
+		}
+		if have.Type != corev1.SecretTypeServiceAccountToken || have.Annotations[corev1.ServiceAccountNameKey] != account {
+			return false, fmt.Errorf("secret %s/%s exists and is not the token of service account %s: delete it", namespace, account, account)
+		}
+		return len(have.Data[corev1.ServiceAccountTokenKey]) > 0, nil
+	})
+	if wait.Interrupted(err) {
+		return nil, fmt.Errorf("the cluster has not put a token into secret %s/%s: is its kube-controller-manager running? %w", namespace, account, err)
+	}
+	return have, err
+}
+
+// Dismiss takes all rights from a consumer, at once, and then removes what was made for
+// it: what it has offloaded here goes. What this cluster itself uses of that peer stays.
+// It returns what is still being removed, and is to be called until that is nothing.
+func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, err error) {
+	if err := c.check(consumer); err != nil {
+		return nil, err
+	}
+	// First: one that was sent, and is not used yet, would bring the rights back.
+	if err := c.dropMade(ctx, trust.SecretName(trust.BackID(consumer))); err != nil {
+		return nil, err
+	}
+	fc, err := c.foreignCluster(ctx, consumer)
+	if err != nil {
+		return nil, err
+	}
+	if fc != nil && fc.DeletionTimestamp == nil && fc.Spec.UserName != "" { // the deletion takes them itself
+		if err := c.record(ctx, consumer, func(spec *corev1beta1.ForeignClusterSpec) { spec.UserName, spec.AddressRanges = "", nil }); err != nil {
+			return nil, err
+		}
+	}
+	namespace := corev1beta1.TenantNamespace(consumer)
+	list, err := c.Core.CoreV1().ServiceAccounts(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the service accounts of namespace %s: %w", namespace, err)
+	}
+	if err := c.retire(ctx, namespace, list.Items); err != nil {
+		return nil, err
+	}
+	if left, err = c.dropCopies(ctx, consumer); err != nil || len(left) > 0 {
+		return left, err
+	}
+	if err := c.dropSpent(ctx, consumer); err != nil {
+		return nil, err
+	}
+	if err := c.dropRequests(ctx, consumer); err != nil {
+		return nil, err
+	}
+	uses, err := c.uses(ctx, consumer)
+	if err != nil || uses {
+		return nil, err
+	}
+	return c.forget(ctx, consumer)
+}
+
+// dropSpent deletes the Secrets of tokens that a consumer alone has used up: they are good
+// for nothing but to remember that. Those that people wrote, in clear, stay.
+func (c Cluster) dropSpent(ctx context.Context, consumer string) error {
+	if c.Namespace == "" {
+		return nil
+	}
+	secrets := c.Core.CoreV1().Secrets(c.Namespace)
+	list, err := secrets.List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1beta1.PeeringTokenType})
+	if err != nil {
+		return fmt.Errorf("listing the tokens for peers in namespace %s: %w", c.Namespace, err)
+	}
+	for i := range list.Items {
+		secret := &list.Items[i]
+		token, err := trust.ReadSecret(secret)
+		_, byHand := secret.Data[trust.TokenKey]
+		others := slices.ContainsFunc(token.Redemptions, func(r trust.Redemption) bool { return r.ClusterID != consumer })
+		if err != nil || !token.UsedUp() || others || byHand {
+			continue
+		}
+		if err := secrets.Delete(ctx, secret.Name, apply.DeleteUID(secret)); apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting secret %s/%s: %w", c.Namespace, secret.Name, err)
+		}
+	}
+	return nil
+}
+
+// dropRequests deletes the requests for certificates of a consumer that a process which was
+// killed has left.
+func (c Cluster) dropRequests(ctx context.Context, consumer string) error {
+	requests := c.Core.CertificatesV1().CertificateSigningRequests()
+	list, err := requests.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod + "," + corev1beta1.RemoteClusterIDLabel + "=" + consumer})
+	if apply.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("listing the certificate requests of cluster %s: %w", consumer, err)
+	}
+	if err != nil {
+		return nil // the cluster signs none
+	}
+	for i := range list.Items {
+		request := &list.Items[i]
+		if !strings.HasPrefix(request.Name, corev1beta1.PeerRequestPrefix+consumer+"-") {
+			continue
+		}
+		if err := requests.Delete(ctx, request.Name, apply.DeleteUID(request)); apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting certificate request %s: %w", request.Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// ReasonVolumeClaim says that a volume asks for a claim that peers may not have.
+const ReasonVolumeClaim = "VolumeClaimRefused"
+
+// claimable judges the claim that Kubernetes makes of an ephemeral volume, in this cluster's
+// own name: no policy about peers sees it. What a peer's own claims may not say, it may not
+// either.
+func claimable(v *corev1.Volume, allowed Allowed) error {
+	if v.Ephemeral == nil || v.Ephemeral.VolumeClaimTemplate == nil {
+		return nil
+	}
+	template := v.Ephemeral.VolumeClaimTemplate
+	refuse := func(field, accepted string) error {
+		return &Refused{ReasonVolumeClaim, fmt.Sprintf("spec.volumes %q: ephemeral.volumeClaimTemplate.%s: this cluster accepts from peers %s", v.Name, field, accepted)}
+	}
+	source := template.Spec.DataSourceRef
+	switch _, byAnnotation := template.Annotations[corev1.BetaStorageClassAnnotation]; {
+	case byAnnotation:
+		return refuse("metadata.annotations "+corev1.BetaStorageClassAnnotation, "spec.storageClassName")
+	case template.Spec.VolumeName != "":
+		return refuse("spec.volumeName", "none: it may be the volume of others")
+	case template.Spec.Selector != nil:
+		return refuse("spec.selector", "none: it may choose the volume of others")
+	case source != nil && source.Namespace != nil && *source.Namespace != "":
+		return refuse("spec.dataSourceRef.namespace", "none")
+	}
+	class, all := allowed.classOf(template.Spec.StorageClassName), slices.Contains(allowed.StorageClasses, "*")
+	switch {
+	case class != "" && (all || slices.Contains(allowed.StorageClasses, class)):
+		return nil
+	case all:
+		return refuse("spec.storageClassName", "any, and there is no default one; without a class it would get a volume that is there already")
+	case len(allowed.StorageClasses) > 0:
+		return refuse("spec.storageClassName", strings.Join(allowed.StorageClasses, ", "))
+	default:
+		return refuse("spec.storageClassName", "none")
+	}
+}
+
+// classOf returns the class of a claim that names one, or leaves it to this cluster.
+func (r Allowed) classOf(named *string) string {
+	switch {
+	case named != nil:
+		return *named
+	case r.DefaultStorageClass != nil:
+		return r.DefaultStorageClass()
+	default:
+		return ""
+	}
+}

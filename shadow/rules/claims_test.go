@@ -1,0 +1,55 @@
+package rules
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestEphemeralVolumes(t *testing.T) {
+	t.Parallel()
+	all, disk := []string{"*"}, []string{"disk", "fast"}
+	for name, tc := range map[string]struct {
+		spec    corev1.PersistentVolumeClaimSpec
+		notes   map[string]string
+		classes []string
+		usual   string
+		refused string
+	}{
+		"of any class":           {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("slow")}, classes: all},
+		"of the default class":   {classes: all, usual: "disk"},
+		"the default is shared":  {classes: disk, usual: "disk"},
+		"no default class":       {classes: all, refused: "there is no default one"},
+		"of a shared class":      {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("disk")}, classes: disk},
+		"of another class":       {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("slow")}, classes: disk, refused: "spec.storageClassName: this cluster accepts from peers disk, fast"},
+		"the default is another": {classes: disk, usual: "slow", refused: "accepts from peers disk, fast"},
+		"no class is shared":     {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("disk")}, refused: "accepts from peers none"},
+		"without class":          {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("")}, classes: all, usual: "disk", refused: "without a class"},
+		"without class, shared":  {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("")}, classes: disk, refused: "accepts from peers disk, fast"},
+		"class by annotation":    {notes: map[string]string{corev1.BetaStorageClassAnnotation: ""}, classes: all, refused: "volume.beta.kubernetes.io/storage-class: this cluster accepts from peers spec.storageClassName"},
+		"a volume":               {spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}, classes: all, refused: "spec.volumeName"},
+		"a choice of volumes":    {spec: corev1.PersistentVolumeClaimSpec{Selector: &metav1.LabelSelector{}}, classes: all, refused: "spec.selector"},
+		"data of others":         {spec: corev1.PersistentVolumeClaimSpec{DataSourceRef: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x", Namespace: new("bank")}}, classes: all, refused: "spec.dataSourceRef.namespace"},
+		"data of its own":        {spec: corev1.PersistentVolumeClaimSpec{DataSourceRef: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x"}}, classes: all, usual: "disk"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			volume := corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+				VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Annotations: tc.notes}, Spec: tc.spec},
+			}}}
+			spec := corev1.PodSpec{Volumes: []corev1.Volume{*volume.DeepCopy()}}
+			err := Harden(&spec, Allowed{StorageClasses: tc.classes, DefaultStorageClass: func() string { return tc.usual }})
+			require.Equal(t, volume, spec.Volumes[0])
+			if tc.refused == "" {
+				require.NoError(t, err)
+				return
+			}
+			var refused *Refused
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, ReasonVolumeClaim, refused.Reason)
+			require.Contains(t, refused.Message, tc.refused)
+		})
+	}
+}

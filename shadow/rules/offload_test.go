@@ -1,0 +1,296 @@
+package rules
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	local          = offloadingv1beta1.PodsLocal
+	remote         = offloadingv1beta1.PodsRemote
+	localAndRemote = offloadingv1beta1.PodsLocalAndRemote
+)
+
+type (
+	term = corev1.NodeSelectorTerm
+	req  = corev1.NodeSelectorRequirement
+)
+
+func in(key string, values ...string) req {
+	return req{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
+}
+
+func notIn(key string, values ...string) req {
+	return req{Key: key, Operator: corev1.NodeSelectorOpNotIn, Values: values}
+}
+
+func exprs(r ...req) term { return term{MatchExpressions: r} }
+
+// bound returns a pod that requires one of the terms; nil for none required.
+func bound(terms []term) *corev1.Pod {
+	pod := &corev1.Pod{}
+	if terms != nil {
+		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+	}
+	return pod
+}
+
+// required returns the terms that a pod requires one of, nil if it requires none.
+func required(pod *corev1.Pod) []term {
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+}
+
+func TestPod(t *testing.T) {
+	t.Parallel()
+	virtual, own := in("liqo.io/type", "virtual-node"), notIn("liqo.io/type", "virtual-node")
+	zone, region := in("zone", "a"), in("region", "eu", "us")
+	field := req{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}}
+	cases := map[string]struct {
+		strategy offloadingv1beta1.PodOffloadingStrategy
+		selector []term
+		own      []term
+		want     []term
+	}{
+		"Remote":                                          {remote, nil, nil, []term{exprs(virtual)}},
+		"Remote, selector":                                {remote, []term{exprs(region)}, nil, []term{exprs(region, virtual)}},
+		"Remote, alternatives":                            {remote, []term{exprs(region), exprs(zone)}, nil, []term{exprs(region, virtual), exprs(zone, virtual)}},
+		"Remote, own":                                     {remote, nil, []term{exprs(zone)}, []term{exprs(zone, virtual)}},
+		"Remote, own field":                               {remote, nil, []term{{MatchFields: []req{field}}}, []term{{MatchExpressions: []req{virtual}, MatchFields: []req{field}}}},
+		"Remote, field in selector":                       {remote, []term{{MatchFields: []req{field}}}, []term{exprs(zone)}, []term{{MatchExpressions: []req{zone, virtual}, MatchFields: []req{field}}}},
+		"Remote, product":                                 {remote, []term{exprs(region), exprs(in("gpu", "x"))}, []term{exprs(zone), {MatchFields: []req{field}}}, []term{exprs(zone, region, virtual), exprs(zone, in("gpu", "x"), virtual), {MatchExpressions: []req{region, virtual}, MatchFields: []req{field}}, {MatchExpressions: []req{in("gpu", "x"), virtual}, MatchFields: []req{field}}}},
+		"Remote, own says it already":                     {remote, nil, []term{exprs(zone, virtual)}, []term{exprs(zone, virtual)}},
+		"Remote, own term matches nothing":                {remote, nil, []term{{}}, []term{{}}},
+		"Remote, one own term matches nothing":            {remote, nil, []term{{}, exprs(zone)}, []term{exprs(zone, virtual)}},
+		"Remote, selector matches nothing":                {remote, []term{{}}, nil, []term{{}}},
+		"Remote, selector matches nothing, own":           {remote, []term{{}}, []term{exprs(zone)}, []term{{}}},
+		"Remote, own without terms is left to be refused": {remote, nil, []term{}, []term{}},
+		"LocalAndRemote":                                  {localAndRemote, nil, nil, nil},
+		"LocalAndRemote, own":                             {localAndRemote, nil, []term{exprs(zone)}, []term{exprs(zone)}},
+		"LocalAndRemote, selector":                        {localAndRemote, []term{exprs(region)}, nil, []term{exprs(region, virtual), exprs(own)}},
+		"LocalAndRemote, selector, own":                   {localAndRemote, []term{exprs(region)}, []term{exprs(zone)}, []term{exprs(zone, region, virtual), exprs(zone, own)}},
+		"LocalAndRemote, matches nothing":                 {localAndRemote, []term{{}}, []term{exprs(zone)}, []term{exprs(zone, own)}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := bound(tc.own)
+			before := pod.DeepCopy()
+			selector := corev1.NodeSelector{NodeSelectorTerms: tc.selector}
+			got, err := Offload(pod, tc.strategy, selector)
+			require.NoError(t, err)
+			require.Equal(t, before, pod, "the argument is not changed")
+			require.Equal(t, tc.want, required(got))
+			require.Equal(t, []corev1.Toleration{{Key: "virtual-node.liqo.io/not-allowed", Operator: corev1.TolerationOpExists}}, got.Spec.Tolerations)
+
+			again, err := Offload(got, tc.strategy, selector)
+			require.NoError(t, err)
+			require.Same(t, got, again, "a second time changes nothing")
+		})
+	}
+}
+
+func TestPodsThatAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	liqo, gvisor := "liqo", "gvisor"
+	cases := map[string]struct {
+		strategy offloadingv1beta1.PodOffloadingStrategy
+		pod      corev1.Pod
+		changed  bool
+	}{
+		"Local":                         {local, corev1.Pod{}, false},
+		"Local, another class":          {local, corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &gvisor}}, false},
+		"Local, class liqo":             {local, corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &liqo}}, true},
+		"LocalAndRemote, class liqo":    {localAndRemote, corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &liqo}}, true},
+		"Remote, has a node":            {remote, corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}, false},
+		"Remote, mirror":                {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.mirror": "x"}}}, false},
+		"Remote, of a DaemonSet":        {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet"}}}}, false},
+		"Remote, of another cluster":    {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ShadowPod"}}}}, false},
+		"Remote, of a ReplicaSet":       {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet"}}}}, true},
+		"class liqo, of a DaemonSet":    {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet"}}}, Spec: corev1.PodSpec{RuntimeClassName: &liqo}}, false},
+		"LocalAndRemote, another class": {localAndRemote, corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &gvisor}}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := Offload(&tc.pod, tc.strategy, corev1.NodeSelector{})
+			require.NoError(t, err)
+			require.Equal(t, tc.changed, got != &tc.pod)
+			if tc.pod.Spec.RuntimeClassName == &liqo && tc.changed {
+				require.Equal(t, []term{exprs(in("liqo.io/type", "virtual-node"))}, required(got))
+			}
+		})
+	}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	_, err := Offload(&corev1.Pod{}, "Everywhere", corev1.NodeSelector{})
+	require.EqualError(t, err, `pod offloading strategy "Everywhere": accepted are Local, Remote and LocalAndRemote`)
+
+	many := make([]term, 40)
+	for i := range many {
+		many[i] = exprs(in("k", strings.Repeat("v", i+1)))
+	}
+	_, err = Offload(bound(many), remote, corev1.NodeSelector{NodeSelectorTerms: many})
+	require.ErrorContains(t, err, "40 terms of the pod and 40 of the namespace make more than the 1000 accepted")
+}
+
+// TestMeaning compares, for random pods, rules and nodes, with what the scheduler
+// makes of each: a node is chosen if pod and rule both take it, and only then.
+func TestMeaning(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var own []term
+		if r.IntN(4) > 0 {
+			own = append(randomTerms(r), randomTerm(r))
+		}
+		strategy := []offloadingv1beta1.PodOffloadingStrategy{remote, localAndRemote}[r.IntN(2)]
+		selector := corev1.NodeSelector{NodeSelectorTerms: randomTerms(r)}
+		pod := bound(own)
+		got, err := Offload(pod, strategy, selector)
+		require.NoError(t, err)
+		again, err := Offload(got, strategy, selector)
+		require.NoError(t, err)
+		require.Same(t, got, again)
+		requirePatch(t, pod, got)
+		for range 20 {
+			node := randomNode(r)
+			want := matches(t, required(pod), node) && ruleTakes(t, strategy, selector, node)
+			require.Equalf(t, want, matches(t, required(got), node),
+				"seed %d: pod %v, %s, selector %v, node %v", seed, own, strategy, selector, node)
+		}
+	}
+}
+
+// ruleTakes says what the strategy means, in other words than the code's.
+func ruleTakes(t *testing.T, strategy offloadingv1beta1.PodOffloadingStrategy, selector corev1.NodeSelector, node *corev1.Node) bool {
+	if node.Labels["liqo.io/type"] != "virtual-node" {
+		return strategy == localAndRemote
+	}
+	return len(selector.NodeSelectorTerms) == 0 || matches(t, selector.NodeSelectorTerms, node)
+}
+
+func matches(t *testing.T, terms []term, node *corev1.Node) bool {
+	if terms == nil {
+		return true
+	}
+	selector, err := nodeaffinity.NewNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: terms})
+	require.NoError(t, err)
+	return selector.Match(node)
+}
+
+func randomTerms(r *rand.Rand) []term {
+	var out []term
+	for range r.IntN(3) {
+		out = append(out, randomTerm(r))
+	}
+	return out
+}
+
+func randomTerm(r *rand.Rand) term {
+	var out term
+	for range r.IntN(3) {
+		key := []string{"a", "b", "liqo.io/type"}[r.IntN(3)]
+		value := []string{"x", "y", "virtual-node"}[r.IntN(3)]
+		operators := []req{in(key, value), notIn(key, value), {Key: key, Operator: corev1.NodeSelectorOpExists}, {Key: key, Operator: corev1.NodeSelectorOpDoesNotExist}}
+		out.MatchExpressions = append(out.MatchExpressions, operators[r.IntN(4)])
+	}
+	if r.IntN(3) == 0 {
+		out.MatchFields = []req{in("metadata.name", []string{"n1", "n2"}[r.IntN(2)])}
+	}
+	return out
+}
+
+func randomNode(r *rand.Rand) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: []string{"n1", "n2"}[r.IntN(2)], Labels: map[string]string{}}}
+	for _, key := range []string{"a", "b"} {
+		if value := []string{"", "x", "y"}[r.IntN(3)]; value != "" {
+			node.Labels[key] = value
+		}
+	}
+	if r.IntN(2) == 0 {
+		node.Labels["liqo.io/type"] = "virtual-node"
+	}
+	return node
+}
+
+func TestPatch(t *testing.T) {
+	t.Parallel()
+	preferred := []corev1.PreferredSchedulingTerm{{Weight: 1}}
+	pods := map[string]*corev1.Pod{
+		"bare":         {},
+		"tolerations":  {Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "k"}}}},
+		"pod affinity": {Spec: corev1.PodSpec{Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}}},
+		"preferred":    {Spec: corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}}}},
+		"required":     bound([]term{exprs(in("a", "x"))}),
+	}
+	for name, pod := range pods {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := Offload(pod, remote, corev1.NodeSelector{})
+			require.NoError(t, err)
+			requirePatch(t, pod, got)
+			patch, err := OffloadPatch(got, got)
+			require.NoError(t, err)
+			require.Nil(t, patch)
+		})
+	}
+}
+
+// requirePatch requires that the patch makes have into want.
+func requirePatch(t *testing.T, have, want *corev1.Pod) {
+	t.Helper()
+	patch, err := OffloadPatch(have, want)
+	require.NoError(t, err)
+	raw, err := json.Marshal(have)
+	require.NoError(t, err)
+	document := map[string]any{}
+	require.NoError(t, json.Unmarshal(raw, &document))
+	var operations []struct {
+		Op, Path string
+		Value    any
+	}
+	if patch != nil {
+		require.NoError(t, json.Unmarshal(patch, &operations))
+	}
+	for _, o := range operations {
+		require.Equal(t, "add", o.Op)
+		insert(t, document, strings.Split(o.Path, "/")[1:], o.Value)
+	}
+	raw, err = json.Marshal(document)
+	require.NoError(t, err)
+	wantRaw, err := json.Marshal(want)
+	require.NoError(t, err)
+	require.JSONEq(t, string(wantRaw), string(raw))
+}
+
+func insert(t *testing.T, in map[string]any, path []string, value any) {
+	t.Helper()
+	switch {
+	case len(path) == 1:
+		in[path[0]] = value
+	case len(path) == 2 && path[1] == "-":
+		list, ok := in[path[0]].([]any)
+		require.True(t, ok, "%s is no list", path[0])
+		in[path[0]] = append(list, value)
+	default:
+		next, ok := in[path[0]].(map[string]any)
+		require.True(t, ok, "%s is not there", path[0])
+		insert(t, next, path[1:], value)
+	}
+}

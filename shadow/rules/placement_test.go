@@ -1,0 +1,119 @@
+package rules
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func requirement(key string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{"x"}}
+}
+
+func nodeSelectorTerm(keys ...string) corev1.NodeSelectorTerm {
+	var t corev1.NodeSelectorTerm
+	for _, key := range keys {
+		if key == metav1.ObjectNameField {
+			t.MatchFields = append(t.MatchFields, requirement(key))
+		} else {
+			t.MatchExpressions = append(t.MatchExpressions, requirement(key))
+		}
+	}
+	return t
+}
+
+func requiredNodes(terms ...corev1.NodeSelectorTerm) *corev1.NodeAffinity {
+	return &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}
+}
+
+func preferredNodes(terms ...corev1.NodeSelectorTerm) *corev1.NodeAffinity {
+	a := &corev1.NodeAffinity{}
+	for i, t := range terms {
+		a.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PreferredDuringSchedulingIgnoredDuringExecution,
+			corev1.PreferredSchedulingTerm{Weight: int32(i + 1), Preference: t})
+	}
+	return a
+}
+
+func TestNoNodeIsChosen(t *testing.T) {
+	t.Parallel()
+	host, name, zone := corev1.LabelHostname, metav1.ObjectNameField, corev1.LabelTopologyZone
+	cases := map[string]struct{ in, want *corev1.NodeAffinity }{
+		"a zone":                        {in: requiredNodes(nodeSelectorTerm(zone)), want: requiredNodes(nodeSelectorTerm(zone))},
+		"a host":                        {in: requiredNodes(nodeSelectorTerm(host))},
+		"a name":                        {in: requiredNodes(nodeSelectorTerm(name))},
+		"a host in a zone":              {in: requiredNodes(nodeSelectorTerm(host, zone)), want: requiredNodes(nodeSelectorTerm(zone))},
+		"a name in a zone":              {in: requiredNodes(nodeSelectorTerm(name, zone)), want: requiredNodes(nodeSelectorTerm(zone))},
+		"a host or a zone":              {in: requiredNodes(nodeSelectorTerm(host), nodeSelectorTerm(zone)), want: requiredNodes(nodeSelectorTerm(zone))},
+		"a host or a name":              {in: requiredNodes(nodeSelectorTerm(host), nodeSelectorTerm(name))},
+		"preferably a host":             {in: preferredNodes(nodeSelectorTerm(host))},
+		"preferably a name in a zone":   {in: preferredNodes(nodeSelectorTerm(zone, name)), want: preferredNodes(nodeSelectorTerm(zone))},
+		"preferably a zone or a host":   {in: preferredNodes(nodeSelectorTerm(zone), nodeSelectorTerm(host)), want: preferredNodes(nodeSelectorTerm(zone))},
+		"a term that matches no node":   {in: requiredNodes(nodeSelectorTerm())},
+		"a preference without any wish": {in: preferredNodes(nodeSelectorTerm())},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: tc.in}}
+			var want *corev1.Affinity
+			if tc.want != nil {
+				want = &corev1.Affinity{NodeAffinity: tc.want}
+			}
+			require.NoError(t, Harden(&spec, Allowed{}))
+			require.Equal(t, want, spec.Affinity)
+			require.NoError(t, Harden(&spec, Allowed{}))
+			require.Equal(t, want, spec.Affinity, "again")
+		})
+	}
+}
+
+func TestNodeSelector(t *testing.T) {
+	t.Parallel()
+	spec := corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelHostname: "n", corev1.LabelArchStable: "arm64"}}
+	require.NoError(t, Harden(&spec, Allowed{}))
+	require.Equal(t, map[string]string{corev1.LabelArchStable: "arm64"}, spec.NodeSelector)
+	spec = corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelHostname: "n"}}
+	require.NoError(t, Harden(&spec, Allowed{}))
+	require.Nil(t, spec.NodeSelector)
+}
+
+func TestPodAffinityIsAboutTheNamespacesOwnPods(t *testing.T) {
+	t.Parallel()
+	own := corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}
+	named, selected := *own.DeepCopy(), *own.DeepCopy()
+	named.Namespaces = []string{"kube-system"}
+	selected.NamespaceSelector = &metav1.LabelSelector{}
+	terms := func(t ...corev1.PodAffinityTerm) []corev1.PodAffinityTerm { return t }
+	weighted := func(terms ...corev1.PodAffinityTerm) (out []corev1.WeightedPodAffinityTerm) {
+		for _, t := range terms {
+			out = append(out, corev1.WeightedPodAffinityTerm{Weight: 1, PodAffinityTerm: t})
+		}
+		return out
+	}
+
+	spec := corev1.PodSpec{Affinity: &corev1.Affinity{
+		PodAffinity: &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  terms(own, named),
+			PreferredDuringSchedulingIgnoredDuringExecution: weighted(selected),
+		},
+		PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  terms(selected),
+			PreferredDuringSchedulingIgnoredDuringExecution: weighted(named, own),
+		},
+	}}
+	require.NoError(t, Harden(&spec, Allowed{}))
+	require.Equal(t, terms(own), spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+	require.Empty(t, spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	require.Empty(t, spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+	require.Equal(t, weighted(own), spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+
+	spec = corev1.PodSpec{Affinity: &corev1.Affinity{
+		PodAffinity:     &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms(named)},
+		PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted(selected)},
+	}}
+	require.NoError(t, Harden(&spec, Allowed{}))
+	require.Nil(t, spec.Affinity)
+}
