@@ -20,10 +20,13 @@ var (
 	leftLine  = regexp.MustCompile(`left to make test-all: (.*)`)
 )
 
+// longTest is from how many seconds on a test is printed when it ends, so that one sees
+// how far the run is.
+const longTest = 15
+
 // event is a line of `go test -json` (go doc test2json).
 type event struct {
 	Action, Package, Test, Output string
-	ImportPath                    string
 	Elapsed                       float64
 }
 
@@ -113,6 +116,9 @@ func (s *summary) testEnds(e event) {
 	delete(s.output, key)
 	r := s.result(e.Package)
 	r.tests++
+	if e.Elapsed >= longTest && !strings.Contains(e.Test, "/") {
+		fmt.Fprintf(s.out, "%-4s %s %s %.1fs\n", e.Action, e.Package, e.Test, e.Elapsed)
+	}
 	switch e.Action {
 	case "skip":
 		r.skipped++
