@@ -18,7 +18,7 @@ import (
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/offer"
-	"github.com/liqod/liqod/reflect/replica"
+	"github.com/liqod/liqod/reflect/replication"
 	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/endpoints"
 	"github.com/liqod/liqod/shadow/namespace"
@@ -136,7 +136,7 @@ func (c *controller) addPeering() error {
 	if err != nil {
 		return err
 	}
-	replicator := replica.New(replica.Config{
+	replicator := replication.New(replication.Config{
 		ClusterID: c.env.Config.ClusterID, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod, Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
 		Requests: c.liqod.Sharing().V1alpha1().ResourceRequests(), Offers: c.liqod.Sharing().V1alpha1().ResourceOffers(),
 		CapacityWanted: func(ctx context.Context, peer string) (bool, error) { return c.consumer.Wanted(ctx, peer) },
@@ -158,12 +158,12 @@ type peers struct {
 }
 
 // Peer implements replica.Peers.
-func (p peers) Peer(clusterID string) (replica.Peer, bool) {
+func (p peers) Peer(clusterID string) (replication.Peer, bool) {
 	e, ok := p.directory.Endpoint(clusterID)
 	if !ok || e.Problem != "" {
-		return replica.Peer{}, false
+		return replication.Peer{}, false
 	}
-	return replica.Peer{
+	return replication.Peer{
 		Revision: e.Revision, Liqo: e.Clients.Liqo,
 		Identity: func(ctx context.Context) error { return p.conditions.Identity(ctx, clusterID, e.Clients.Core) },
 	}, true

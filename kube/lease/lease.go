@@ -66,7 +66,7 @@ func New(cfg Config) (*Runner, error) {
 		cfg.OnChange = func(bool) {}
 	}
 	if cfg.Saw != nil {
-		cfg.Client = witness{cfg.Client, cfg.Saw}
+		cfg.Client = versionReporter{cfg.Client, cfg.Saw}
 	}
 	r := &Runner{cfg: cfg, fence: &Fence{clock: cfg.Clock, deadline: cfg.RenewDeadline}}
 	if cfg.Namespace == "" || cfg.Name == "" {

@@ -21,7 +21,7 @@ func TestWitnessTellsOfAnswers(t *testing.T) {
 		return true, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "l", ResourceVersion: version}}, nil
 	})
 	var saw []string
-	leases := witness{client.CoordinationV1(), func(v string) { saw = append(saw, v) }}.Leases("ns")
+	leases := versionReporter{client.CoordinationV1(), func(v string) { saw = append(saw, v) }}.Leases("ns")
 	lease, err := leases.Create(t.Context(), &coordinationv1.Lease{}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	version = "8"

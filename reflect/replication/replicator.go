@@ -1,8 +1,8 @@
-// Package replica keeps negotiation objects equal between this cluster's tenant
+// Package replication keeps negotiation objects equal between this cluster's tenant
 // namespace of a peer and the peer's tenant namespace of this cluster: what is wanted
 // flows to the peer, what the peer answers flows back. It dials; the peer needs not
 // reach us. A peer that is away changes nothing here, for however long.
-package replica
+package replication
 
 import (
 	"context"
