@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,8 +181,8 @@ func testMany(t *testing.T, w *world) {
 	_, err := deployments.Create(t.Context(), deployment("web", n), metav1.CreateOptions{})
 	require.NoError(t, err)
 	within(t, 2*time.Minute, fmt.Sprintf("%d pods run", n), w.available("web", c.namespace, n))
-	require.Equal(t, map[string]int{"create shadowpods": n, "create pods": n}, w.writes(t, w.milan.Audited, c.twin, begin), "one ShadowPod and one Pod each")
-	require.Equal(t, map[string]int{"patch pods/status": n}, w.writes(t, w.rome.Audited, c.namespace, begin), "one status write for each real change: the pod runs")
+	requireWrites(t, map[string]int{"create shadowpods": n, "create pods": n}, w.writes(t, w.milan.Audited, c.twin, begin), "one ShadowPod and one Pod each")
+	requireWrites(t, map[string]int{"patch pods/status": n}, w.writes(t, w.rome.Audited, c.namespace, begin), "one status write for each real change: the pod runs")
 	bound := func(m moment) bool { return m.pod.Spec.NodeName != "" }
 	requireNoEventsOfLiqod(t, w.rome, c.namespace)
 	c.home.latency(t, "bound to Ready", bound, func(m moment) bool { return podRunning(m.pod) })
@@ -190,13 +191,33 @@ func testMany(t *testing.T, w *world) {
 	begin = time.Now()
 	require.NoError(t, deployments.Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
 	within(t, 2*time.Minute, fmt.Sprintf("%d pods are gone", n), w.gone(c.namespace, c.twin))
-	require.Equal(t, map[string]int{"delete shadowpods": n, "delete pods": n}, w.writes(t, w.milan.Audited, c.twin, begin), "one delete of each")
+	requireWrites(t, map[string]int{"delete shadowpods": n, "delete pods": n}, w.writes(t, w.milan.Audited, c.twin, begin), "one delete of each")
 	deleted := func(m moment) bool { return m.pod.DeletionTimestamp != nil }
 	c.home.latency(t, "deleted to gone", deleted, func(m moment) bool { return m.kind == watch.Deleted })
 	c.provider.latency(t, "of it, in the provider", deleted, func(m moment) bool { return m.kind == watch.Deleted })
-	require.Equal(t, map[string]int{"patch pods/status": n, "delete pods": n}, w.writes(t, w.rome.Audited, c.namespace, begin), "the end, and the release")
+	requireWrites(t, map[string]int{"patch pods/status": n, "delete pods": n}, w.writes(t, w.rome.Audited, c.namespace, begin), "the end, and the release")
 	c.home.requireHome(t)
 	c.provider.requireProvider(t)
+}
+
+// requireWrites requires as many writes of each kind. One that the API server of a busy
+// machine answered with 5xx may have been done or not, and was sent again: it may count
+// for one that is missing.
+func requireWrites(t *testing.T, want, got map[string]int, why string) {
+	t.Helper()
+	unsure := map[string]int{}
+	for what, n := range got {
+		if write, _, found := strings.Cut(what, " answered 5"); found {
+			unsure[write] += n
+			delete(got, what)
+		}
+	}
+	for what := range got {
+		require.LessOrEqual(t, got[what], want[what], "%s: %s", why, what)
+	}
+	for what, n := range want {
+		require.GreaterOrEqual(t, got[what]+unsure[what], n, "%s: %s", why, what)
+	}
 }
 
 // liqods says whether a request is one of a role of liqod, here or at the peer.
