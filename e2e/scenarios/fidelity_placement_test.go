@@ -165,10 +165,10 @@ func testPreemption(t *testing.T, w *world) {
 	last := c.home.last(t.Context(), t, low.UID)
 	require.Equal(t, corev1.PodReasonPreemptionByScheduler, podCondition(last, corev1.DisruptionTarget).Reason, "its owner is told")
 	require.True(t, endedPod(last))
-	gone := c.provider.first(func(m moment) bool { return m.pod.Name == "low" && m.kind == watch.Deleted })
+	gone := c.provider.first(func(m moment) bool { return m.pod.Name == "low" && (m.kind == watch.Deleted || endedPod(m.pod)) })
 	require.GreaterOrEqual(t, gone, 0)
 	require.Greater(t, c.provider.first(func(m moment) bool { return m.pod.Labels[offloadingv1beta1.LocalPodUIDLabel] == string(high.UID) }), gone,
-		"one is gone in the provider before the other comes")
+		"one has ended in the provider before the other comes")
 	preemptedThere(t, c, slot)
 	c.deleteAll(t)
 }
