@@ -1,5 +1,5 @@
-// Package link keeps what concerns the peers as a whole: who they are to this cluster,
-// which credentials reach them, whether they answer, and which rights they and this
-// cluster's controller have where their objects meet. Directory knows the ways to the
-// peers, Rights binds, Conditions tells.
+// Package link handles what concerns a peer as a whole: its identity, the credentials for
+// it, whether its API server answers, and the rights of the peer and of this cluster's
+// controller in the tenant namespace. Directory keeps the clients for the peers, Rights the
+// RBAC bindings, and Conditions the status of ForeignClusters.
 package link
