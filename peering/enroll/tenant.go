@@ -19,10 +19,11 @@ const (
 	fieldManager = "liqod-enroll"
 )
 
-// longestID is, in bytes, what a cluster id may have: a tenant namespace is named after it.
+// longestID is the maximum length of a cluster id in bytes. The name of the tenant
+// namespace contains it.
 const longestID = 51
 
-// check refuses a peer that cannot be one.
+// check returns an error if peer is not a valid id of another cluster.
 func (c Cluster) check(peer string) error {
 	switch {
 	case len(peer) > longestID || len(validation.IsDNS1123Label(peer)) > 0:
@@ -33,7 +34,8 @@ func (c Cluster) check(peer string) error {
 	return nil
 }
 
-// Tenant makes the tenant namespace of a peer, or completes its labels, and returns its name.
+// Tenant creates the tenant namespace of a peer, or adds missing labels to it, and returns
+// its name. It is idempotent.
 func (c Cluster) Tenant(ctx context.Context, peer string) (string, error) {
 	name := corev1beta1.TenantNamespace(peer)
 	want := map[string]string{corev1beta1.RemoteClusterIDLabel: peer, corev1beta1.TenantNamespaceLabel: "true"}
@@ -66,12 +68,13 @@ func (c Cluster) Tenant(ctx context.Context, peer string) (string, error) {
 	return name, nil
 }
 
-// OwnedBy makes an object of liqod's namespace go with the record of a peer.
+// OwnedBy returns an owner reference, so that an object is deleted with the ForeignCluster
+// of a peer.
 func OwnedBy(fc *corev1beta1.ForeignCluster) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: corev1beta1.SchemeGroupVersion.String(), Kind: "ForeignCluster", Name: fc.Name, UID: fc.UID}
 }
 
-// foreignCluster returns the record of a peer, whatever its name is; nil if there is none.
+// foreignCluster returns the ForeignCluster of a peer, whatever its name is, or nil.
 func (c Cluster) foreignCluster(ctx context.Context, peer string) (*corev1beta1.ForeignCluster, error) {
 	list, err := c.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -85,7 +88,8 @@ func (c Cluster) foreignCluster(ctx context.Context, peer string) (*corev1beta1.
 	return nil, nil
 }
 
-// record makes the record of a peer as change says, or makes the one that is there so.
+// record creates or updates the ForeignCluster of a peer. change sets the wanted fields of
+// the spec.
 func (c Cluster) record(ctx context.Context, peer string, change func(*corev1beta1.ForeignClusterSpec)) error {
 	have, err := c.foreignCluster(ctx, peer)
 	if err != nil {
@@ -115,7 +119,8 @@ func (c Cluster) record(ctx context.Context, peer string, change func(*corev1bet
 	return nil
 }
 
-// specPatch says what an enrolment changes of a record; nil if nothing.
+// specPatch returns the patch for the fields of a ForeignCluster that an enrolment sets, or
+// nil if nothing differs.
 func specPatch(have, want *corev1beta1.ForeignCluster) ([]byte, error) {
 	spec := apply.Patch{}
 	if have.Spec.UserName != want.Spec.UserName {
