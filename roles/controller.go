@@ -157,7 +157,7 @@ type peers struct {
 	conditions *link.Conditions
 }
 
-// Peer implements replica.Peers.
+// Peer implements replication.Peers.
 func (p peers) Peer(clusterID string) (replication.Peer, bool) {
 	e, ok := p.directory.Endpoint(clusterID)
 	if !ok || e.Problem != "" {

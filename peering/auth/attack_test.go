@@ -102,7 +102,8 @@ func TestEndpointRefusesBodies(t *testing.T) {
 	}
 }
 
-// Who guesses tokens gets few tries, and keeps nobody else from the endpoint.
+// TestEndpointLimitsRates: a client that guesses tokens gets few attempts, and does not
+// keep other clients out.
 func TestEndpointLimitsRates(t *testing.T) {
 	t.Parallel()
 	const perAddress = 20
@@ -122,7 +123,8 @@ func TestEndpointLimitsRates(t *testing.T) {
 	require.Equal(t, trust.ReasonBusy, w.enroll(good).Reason)
 }
 
-// Who has an identity is not held up by a crowd that has none.
+// TestEndpointRenewsUnderAttack: a flood of clients without identity does not delay a
+// client with an identity.
 func TestEndpointRenewsUnderAttack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config) { c.PerMinute = 3 })
@@ -138,7 +140,8 @@ func TestEndpointRenewsUnderAttack(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.status, a.Refusal)
 }
 
-// A certificate of one's own making proves nothing, and counts among those who have none.
+// TestEndpointLimitsSelfMade: a self-signed certificate proves nothing, and counts against
+// the common limit.
 func TestEndpointLimitsSelfMade(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config) { c.PerMinute = 3 })
@@ -155,7 +158,7 @@ func TestEndpointLimitsSelfMade(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.status, a.Refusal)
 }
 
-// Who asks without end does not fill the log.
+// TestEndpointLimitsLines: a client that sends requests without end does not fill the log.
 func TestEndpointLimitsLines(t *testing.T) {
 	t.Parallel()
 	core, lines := observer.New(zap.InfoLevel)
@@ -189,7 +192,7 @@ func TestLimitsForgetAddresses(t *testing.T) {
 	require.True(t, l.address(far, now))
 }
 
-// TestServeCutsOffTheSlow speaks to the real server, as one who is in no hurry.
+// TestServeCutsOffTheSlow: the real server disconnects slow clients.
 func TestServeCutsOffTheSlow(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -209,7 +212,7 @@ func TestServeCutsOffTheSlow(t *testing.T) {
 			_, err = io.WriteString(conn, send)
 			require.NoError(t, err)
 			require.NoError(t, conn.SetReadDeadline(time.Now().Add(4*readTimeout)))
-			_, err = io.ReadAll(conn) // until the server ends it
+			_, err = io.ReadAll(conn) // until the server disconnects
 			require.NoError(t, ignoreReset(err))
 		})
 	}
@@ -229,7 +232,7 @@ func TestServeCutsOffTheSlow(t *testing.T) {
 		defer conn.Close()
 		_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: milan\r\nX: %s\r\n\r\n", trust.EnrollPath, strings.Repeat("a", 4*mostHeaders))
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err == nil { // else it was cut off before
+		if err == nil { // otherwise the client was disconnected earlier
 			require.NoError(t, resp.Body.Close())
 			require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
 		}
@@ -239,7 +242,7 @@ func TestServeCutsOffTheSlow(t *testing.T) {
 func ignoreReset(err error) error {
 	var timeout net.Error
 	if err != nil && !(isNetError(err, &timeout) && timeout.Timeout()) {
-		return nil // cut off, one way or the other
+		return nil // disconnected in either way
 	}
 	return err
 }

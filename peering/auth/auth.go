@@ -1,7 +1,8 @@
-// Package auth is the endpoint by which a cluster gives its peers identities: who has a
-// token gets one for its key (enroll), who has one gets it renewed for a fresh key (renew),
-// or ends it (leave). Decisions are pure (decide.go); what is done goes through Cluster.
-// Every replica serves: each write is a create or a compare-and-swap.
+// Package auth is the HTTPS endpoint from which the peers of a cluster obtain their
+// identities. A peer exchanges a token for an identity (enroll), renews it for a fresh key
+// (renew), or gives it up (leave). The decisions are pure (decide.go); all effects go
+// through the interface Cluster. Every replica serves requests, so each write is a create
+// or a compare-and-swap. docs/peering.md describes the protocol.
 package auth
 
 import (
@@ -23,91 +24,95 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-// Kinds of identities: Config.Identity.
+// Values of Config.Identity, the kind of identity that a peer gets.
 const (
-	// IdentityCertificate and IdentityToken are client certificates that the cluster signs,
-	// and tokens of ServiceAccounts.
+	// IdentityCertificate is a client certificate signed by the cluster. IdentityToken is a
+	// token of a ServiceAccount.
 	IdentityCertificate = "certificate"
 	IdentityToken       = "token"
-	// IdentityAuto is a certificate, or a token where the cluster signs none in time.
+	// IdentityAuto is a certificate, or a token if the cluster does not sign the
+	// certificate in time.
 	IdentityAuto = "auto"
 )
 
-// ErrNotSigned says that the cluster signs no client certificates, or not in time.
+// ErrNotSigned means that the cluster signs no client certificates, or not in time.
 var ErrNotSigned = errors.New("the cluster has signed no certificate")
 
-// collisions is how often a compare-and-swap is tried.
+// collisions is the number of attempts of a compare-and-swap.
 const collisions = 10
 
-// Cluster is what the endpoint does in its own cluster. Errors are those of the API
-// server: a conflict is tried again.
+// Cluster is the endpoint's access to its own cluster. Its errors are those of the API
+// server; the endpoint retries after a conflict. The methods must be safe for concurrent
+// use.
 type Cluster interface {
-	// UID of the namespace kube-system.
+	// UID returns the UID of the namespace kube-system.
 	UID(ctx context.Context) (string, error)
-	// Token returns the Secret of a token; nil if there is none.
+	// Token returns the Secret of a token, or nil if there is none.
 	Token(ctx context.Context, id string) (*corev1.Secret, error)
-	// SaveToken writes a Secret, if it is still as it was read.
+	// SaveToken updates a Secret. It fails with a conflict if the Secret has changed since
+	// it was read.
 	SaveToken(ctx context.Context, secret *corev1.Secret) error
-	// Peers returns all ForeignClusters, as they are now.
+	// Peers returns all ForeignClusters. It reads live.
 	Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error)
-	// Own returns ranges and addresses of this cluster's own Nodes, pods and Services.
+	// Own returns the ranges and addresses of this cluster's Nodes, pods and Services.
 	Own(ctx context.Context) ([]netip.Prefix, error)
-	// SavePeer creates a ForeignCluster without a UID, or writes it, if it is still as it
-	// was read.
+	// SavePeer creates the ForeignCluster if it has no UID, and otherwise updates it. The
+	// update fails with a conflict if the object has changed since it was read.
 	SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) error
-	// Tenant makes the tenant namespace of a peer.
+	// Tenant creates the tenant namespace of a peer.
 	Tenant(ctx context.Context, clusterID string) error
-	// Sign returns a client certificate, with its chain, as PEM. The error is ErrNotSigned
-	// where the cluster signs none.
+	// Sign returns a client certificate and its chain as PEM. It returns ErrNotSigned if
+	// the cluster does not sign it.
 	Sign(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (string, error)
-	// AccountToken returns a token of a ServiceAccount in the tenant namespace of a peer,
-	// which it makes, and when the token ends.
+	// AccountToken creates a ServiceAccount in the tenant namespace of a peer, if it is
+	// missing, and returns a token of it with its expiry.
 	AccountToken(ctx context.Context, clusterID, account string, lifetime time.Duration) (string, time.Time, error)
-	// Retire deletes the ServiceAccounts of a peer's other enrolments.
+	// Retire deletes the peer's other ServiceAccounts, those of earlier enrolments.
 	Retire(ctx context.Context, clusterID, account string) error
-	// Authenticate returns the user of a bearer token; empty if it is not good.
+	// Authenticate returns the user of a bearer token, or "" if the token is not valid.
 	Authenticate(ctx context.Context, token string) (string, error)
 	// ClientCAs returns the authorities of client certificates.
 	ClientCAs(ctx context.Context) (*x509.CertPool, error)
-	// APIServer returns how peers reach the API server: its URL and its authorities as PEM.
+	// APIServer returns the URL of the API server for peers, and its authorities as PEM.
 	APIServer(ctx context.Context) (url, ca string, err error)
-	// KeepBack keeps the token that a peer has sent in return, for this cluster's own
-	// controller. What people wrote in its place stays: the error is ErrWritten.
+	// KeepBack stores the token that a peer sent with its enrolment, for this cluster's own
+	// controller. It returns ErrWritten if people have stored another one.
 	KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error
-	// Told tells the people of this cluster, by an event, what concerns a peer.
+	// Told records a warning event on a ForeignCluster.
 	Told(fc *corev1beta1.ForeignCluster, reason, message string)
 }
 
-// Config configures an Endpoint. Every field is needed.
+// Config is the input of New. All fields are required.
 type Config struct {
-	// ClusterID of this cluster.
+	// ClusterID is the id of this cluster.
 	ClusterID string
-	// Version of liqod.
+	// Version is the version of liqod.
 	Version string
 	Cluster Cluster
-	// Authorities returns, as PEM, what the endpoint's certificate is issued by.
+	// Authorities returns the authorities of the endpoint's own certificate as PEM.
 	Authorities func() string
 	// Identity is one of the Identity constants.
 	Identity string
-	// Wanted tells whether this cluster is to use capacity of a peer.
+	// Wanted reports whether this cluster is going to use capacity of a peer.
 	Wanted func(*corev1beta1.ForeignCluster) bool
-	// Lifetime of certificates and tokens, at least 10 minutes.
+	// Lifetime is the lifetime of certificates and tokens, at least 10 minutes.
 	Lifetime time.Duration
-	// PerMinute bounds the requests of all that have not proved an identity, and
-	// PerAddress those from one address.
+	// PerMinute limits the requests per minute of all clients without a proven identity,
+	// PerAddress those of a single address.
 	PerMinute, PerAddress int
-	// Count is told of each request: its path and its result, which is "granted" or one of
-	// trust's reasons.
+	// Count is called for each request with its path and its result, which is "granted" or
+	// one of the reasons of package trust.
 	Count func(path, result string)
 	Clock clock.PassiveClock
 	Log   *zap.Logger
 }
 
-// Endpoint decides and does what peers ask for. It is safe for concurrent use.
+// Endpoint answers the requests of peers. It is safe for concurrent use.
 type Endpoint struct {
 	cfg    Config
 	limits *limits
-	// redeeming keeps requests of this replica from meeting at one token.
+	// redeeming serialises the redemptions of this replica, which would otherwise conflict
+	// on a shared token.
 	redeeming sync.Mutex
 }
 
@@ -116,8 +121,8 @@ func New(cfg Config) *Endpoint {
 	return &Endpoint{cfg: cfg, limits: newLimits(cfg.PerMinute, cfg.PerAddress)}
 }
 
-// enroll exchanges a token for an identity. Asked again with the same key, while the
-// token lives, it gives the same one.
+// enroll exchanges a token for an identity. A repeated request with the same key gets the
+// same identity while the token is valid.
 func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.Grant, error) {
 	self, err := e.self(ctx)
 	if err != nil {
@@ -141,7 +146,7 @@ func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.G
 	if err != nil {
 		return trust.Grant{}, err
 	}
-	// Last: until now the user has no rights.
+	// The record comes last, because it gives the user its rights.
 	if err := e.admit(ctx, ask, grant.User); err != nil {
 		return trust.Grant{}, err
 	}
@@ -156,7 +161,8 @@ func (e *Endpoint) self(ctx context.Context) (Identity, error) {
 	return Identity{ID: e.cfg.ClusterID, UID: uid}, err
 }
 
-// redeem uses the token: of many that come at once, as many as it has uses pass here.
+// redeem uses the token once. If more concurrent requests arrive than the token has uses,
+// the surplus ones are refused here.
 func (e *Endpoint) redeem(ctx context.Context, ask enrolment) error {
 	e.redeeming.Lock()
 	defer e.redeeming.Unlock()
@@ -181,8 +187,8 @@ func (e *Endpoint) redeem(ctx context.Context, ask enrolment) error {
 	})
 }
 
-// token reads a token. One that is not there, or cannot be understood, is as one that
-// never matches.
+// token reads a token. A missing or invalid token returns the zero Record, which matches no
+// request.
 func (e *Endpoint) token(ctx context.Context, id string) (*corev1.Secret, trust.Record, error) {
 	secret, err := e.cfg.Cluster.Token(ctx, id)
 	if err != nil || secret == nil {
@@ -209,7 +215,7 @@ func (e *Endpoint) judge(ctx context.Context, ask enrolment, record trust.Record
 	if err != nil {
 		return nil, err
 	}
-	// The Secret goes with that record, but not at once.
+	// The Secret is deleted with that ForeignCluster, but later.
 	if record.Owner != "" && !slices.ContainsFunc(peers, func(fc corev1beta1.ForeignCluster) bool { return fc.UID == record.Owner && fc.DeletionTimestamp == nil }) {
 		return nil, badToken()
 	}
@@ -220,7 +226,7 @@ func (e *Endpoint) judge(ctx context.Context, ask enrolment, record trust.Record
 	return judge(peers, ask, record.ClusterID != "", before)
 }
 
-// identity makes the credentials of an enrolment.
+// identity creates the credentials of an enrolment.
 func (e *Endpoint) identity(ctx context.Context, ask enrolment) (trust.Grant, error) {
 	if e.cfg.Identity != IdentityToken {
 		grant, err := e.certificate(ctx, ask.ID, ask.csr)
@@ -252,8 +258,8 @@ func (e *Endpoint) account(ctx context.Context, clusterID, account string) (trus
 	return trust.Grant{User: corev1beta1.PeerAccountUser(clusterID, account), Token: token, NotAfter: end}, nil
 }
 
-// admit records the peer with the user that its rights are to be bound to. Whatever has
-// happened since the token was used is looked at again.
+// admit writes the record of the peer with the user that its rights are bound to. It checks
+// the token and the record again, since they may have changed after the redemption.
 func (e *Endpoint) admit(ctx context.Context, ask enrolment, user string) error {
 	return retry(func() error {
 		_, token, err := e.token(ctx, ask.token.ID)
@@ -276,12 +282,12 @@ func (e *Endpoint) admit(ctx context.Context, ask enrolment, user string) error 
 	})
 }
 
-// nameTaken says that the record of a peer could not be created: another request was
-// faster, or another cluster's record has its name.
+// nameTaken means that a peer's ForeignCluster or Secret could not be created, because
+// another request was faster or the name is in use.
 type nameTaken struct{ error }
 
-// contested records on a peer that another cluster claims its id, for the status there. The
-// first one is recorded, and once: who tries again and again writes nothing.
+// contested records on a peer's ForeignCluster that another cluster claims its id. Only the
+// first claim is written, so repeated attempts cause no writes.
 func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 	var told *refusal
 	if !errors.As(err, &told) || !told.rival || told.about.Annotations[corev1beta1.RivalUIDAnnotation] != "" {
@@ -297,7 +303,8 @@ func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 	}
 }
 
-// uncontested ends what was recorded of a cluster that has a place of its own by now.
+// uncontested removes the record of a claim by a cluster that is now enrolled under its own
+// id.
 func (e *Endpoint) uncontested(ctx context.Context, ask enrolment) error {
 	return retry(func() error {
 		peers, err := e.cfg.Cluster.Peers(ctx)
@@ -316,8 +323,8 @@ func (e *Endpoint) uncontested(ctx context.Context, ask enrolment) error {
 	})
 }
 
-// finish remembers that the enrolment has been made, and removes what it replaces.
-// Neither is needed for what has been granted.
+// finish marks the redemption as granted, and removes what the enrolment replaces. A
+// failure does not affect the grant.
 func (e *Endpoint) finish(ctx context.Context, ask enrolment) {
 	err := retry(func() error {
 		secret, record, err := e.token(ctx, ask.token.ID)
@@ -340,7 +347,7 @@ func (e *Endpoint) finish(ctx context.Context, ask enrolment) {
 	}
 }
 
-// complete adds to a grant how this cluster is reached.
+// complete adds this cluster's identity and the access to its API server to a grant.
 func (e *Endpoint) complete(ctx context.Context, grant trust.Grant, self Identity) (trust.Grant, error) {
 	var err error
 	grant.ClusterID, grant.ClusterUID, grant.Version, grant.AuthCA = self.ID, self.UID, e.cfg.Version, e.cfg.Authorities()
@@ -348,7 +355,7 @@ func (e *Endpoint) complete(ctx context.Context, grant trust.Grant, self Identit
 	return grant, err
 }
 
-// retry repeats what somebody else came before.
+// retry repeats try after conflicts.
 func retry(try func() error) (err error) {
 	for range collisions {
 		err = try()

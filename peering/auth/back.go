@@ -12,12 +12,12 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-// ErrWritten says that people have written what is not to be replaced.
+// ErrWritten means that people wrote the Secret, so it is not replaced.
 var ErrWritten = errors.New("people have written it, and it stays")
 
-// back makes use of the token that a peer has sent along with its enrolment: where this
-// cluster is to use that peer, its own controller gets an identity there by it. Whatever
-// goes wrong is told to this cluster's people; the enrolment stands.
+// back uses the token that a peer sent with its enrolment. If this cluster is going to use
+// the peer, its own controller enrols there with that token. A failure is logged and
+// recorded as an event; the peer's enrolment stays valid.
 func (e *Endpoint) back(ctx context.Context, ask enrolment, sent *trust.Invitation) {
 	if sent == nil {
 		return
@@ -43,14 +43,14 @@ func (e *Endpoint) back(ctx context.Context, ask enrolment, sent *trust.Invitati
 	}
 }
 
-// takesBack reports whether a token of a peer is of use: not to a cluster that has no use
-// for the peer, nor beside a token that people gave.
+// takesBack reports whether the peer's token is useful: this cluster is going to use the
+// peer, and people have not given it another token.
 func (e *Endpoint) takesBack(fc *corev1beta1.ForeignCluster, ask enrolment) bool {
 	ref := fc.Spec.TokenSecretRef
 	return ofSerial(fc.Spec.UserName, ask) && e.cfg.Wanted(fc) && (ref == nil || ref.Name == trust.ReceivedName(ask.ID))
 }
 
-// takeBack keeps a token, and names it in the record of the peer.
+// takeBack stores a token, and refers to it in the record of the peer.
 func (e *Endpoint) takeBack(ctx context.Context, fc *corev1beta1.ForeignCluster, ask enrolment, text string) error {
 	token, err := trust.ReadBack(text, ask.ID)
 	if err != nil {
@@ -67,7 +67,7 @@ func (e *Endpoint) takeBack(ctx context.Context, fc *corev1beta1.ForeignCluster,
 	if next.Annotations == nil {
 		next.Annotations = map[string]string{}
 	}
-	next.Annotations[corev1beta1.TokenIDAnnotation] = token.ID + "-" + ask.csr.Serial // another one for each enrolment
+	next.Annotations[corev1beta1.TokenIDAnnotation] = token.ID + "-" + ask.csr.Serial // a new value for each enrolment
 	if equality.Semantic.DeepEqual(fc, next) {
 		return nil
 	}

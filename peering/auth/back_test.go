@@ -16,7 +16,7 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-// inReturn is a request of rome that sends a token along.
+// inReturn returns a request of rome that sends a token along.
 func inReturn(t *testing.T, w *world, c client, text string) trust.EnrollRequest {
 	t.Helper()
 	req := c.request(t, w.token())
@@ -31,7 +31,7 @@ func ofRome(t *testing.T, url, id string) string {
 	return token.String()
 }
 
-// wantsRome makes milan want to use rome.
+// wantsRome makes milan want capacity of rome.
 func wantsRome(w *world, change ...func(*corev1beta1.ForeignCluster)) {
 	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: rome, UID: "1"},
 		Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome, OutgoingPeeringEnabled: corev1beta1.PeeringYes}}
@@ -55,7 +55,8 @@ func TestBackIsKept(t *testing.T) {
 	}
 	require.Empty(t, w.events)
 
-	// Rome lost its identity, and asks with another key: its new token comes after the old one.
+	// Rome lost its identity and enrols with another key. Its new token replaces the old
+	// one.
 	noticed := w.peers[rome].Annotations[corev1beta1.TokenIDAnnotation]
 	again := newClient(t, rome, romeUID)
 	next := again.request(t, w.token(forCluster(rome)))
@@ -65,7 +66,8 @@ func TestBackIsKept(t *testing.T) {
 	require.NotEqual(t, noticed, w.peers[rome].Annotations[corev1beta1.TokenIDAnnotation], "the controller is woken up")
 }
 
-// What is sent in return is for those who have a use for it, and never in the way.
+// TestBackIsLeft: a token is ignored if milan has no use for it, and never makes the
+// enrolment fail.
 func TestBackIsLeft(t *testing.T) {
 	t.Parallel()
 	good := func(t *testing.T) string { return ofRome(t, "https://rome:8443", rome) }
@@ -117,8 +119,8 @@ func TestBackIsLeft(t *testing.T) {
 	}
 }
 
-// TestSentTokenGoesWithItsRecord: a token that was sent to a peer is not good any more once the
-// record of that peer is gone, before the cluster has collected its Secret.
+// TestSentTokenGoesWithItsRecord: a token that was sent to a peer is invalid once the
+// peer's record is gone, even before the cluster has deleted the Secret.
 func TestSentTokenGoesWithItsRecord(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -142,7 +144,8 @@ func TestSentTokenGoesWithItsRecord(t *testing.T) {
 	}
 }
 
-// Cut off before or after each write, and asked again, it ends as if it had not been.
+// TestBackAfterACut: a request that is cut off before or after any write and then repeated
+// has the same result as one that is not.
 func TestBackAfterACut(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"back", "peer", "kept"} {
@@ -157,7 +160,8 @@ func TestBackAfterACut(t *testing.T) {
 				if what == "peer" {
 					peers++
 				}
-				// The first write of the record is the enrolment, the second names the token.
+				// The first write of the record is the enrolment, the second one refers to
+				// the token.
 				if !cut && (what == at || at == "kept" && what == "peer" && peers == 2) {
 					cut = true
 					return conflict("rome")

@@ -32,28 +32,32 @@ import (
 const (
 	fieldManager = "liqod-auth"
 
-	// ReasonPeer is the reason of the approval condition of a peer's certificate request.
+	// ReasonPeer is the reason of the Approved condition of a peer's certificate request.
 	ReasonPeer = "Peer"
 
 	poll = 100 * time.Millisecond
-	// rightsTimeout is how long the controller may take to get its rights in a tenant
-	// namespace that has just been made.
+	// rightsTimeout is how long the controller may take to bind its rights in a new tenant
+	// namespace.
 	rightsTimeout = 10 * time.Second
-	// tidyTimeout bounds what is done after an answer that nobody waits for any more.
+	// tidyTimeout limits the cleanup after a request, which runs even if the client is
+	// gone.
 	tidyTimeout = 10 * time.Second
-	// caFresh is how long the authorities of client certificates are believed unread.
+	// caFresh is how long the authorities of client certificates are cached.
 	caFresh = 10 * time.Second
 )
 
-// KubeConfig configures a Kube. Every field is needed unless it says otherwise.
+// KubeConfig is the input of NewKube. All fields are required unless their comment says
+// otherwise.
 type KubeConfig struct {
-	// Namespace of liqod.
+	// Namespace is the namespace of liqod.
 	Namespace string
-	// Core and Liqod are clients whose writes do not wait for a lease: every replica serves.
+	// Core and Liqod are clients whose writes do not depend on a Lease, because every
+	// replica serves.
 	Core  kubernetes.Interface
 	Liqod versioned.Interface
-	// APIServerURL is what peers are told; empty: what kube-public/cluster-info says, else
-	// Host, which this process uses itself.
+	// APIServerURL is the URL of the API server for peers. If it is empty, the URL comes
+	// from the ConfigMap kube-public/cluster-info, or else from Host, the URL that this
+	// process uses.
 	APIServerURL, Host string
 	// SigningTimeout is how long the cluster may take to sign a certificate.
 	SigningTimeout time.Duration
@@ -62,8 +66,8 @@ type KubeConfig struct {
 	Log            *zap.Logger
 }
 
-// Kube is Cluster by an API server. It reads nothing from caches: what it reads decides
-// who gets rights.
+// Kube implements Cluster with an API server. It uses no caches, because its reads decide
+// on rights.
 type Kube struct {
 	cfg KubeConfig
 
@@ -72,7 +76,7 @@ type Kube struct {
 	read  time.Time
 }
 
-// NewKube returns a Kube. It sends nothing.
+// NewKube returns a Kube. It sends no requests.
 func NewKube(cfg KubeConfig) *Kube { return &Kube{cfg: cfg} }
 
 // UID implements Cluster.
@@ -137,7 +141,8 @@ func (k *Kube) Tenant(ctx context.Context, clusterID string) error {
 	return err
 }
 
-// Sign implements Cluster. It approves the request that it has made, and no other.
+// Sign implements Cluster. It approves only the certificate request that it has created
+// itself.
 func (k *Kube) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (string, error) {
 	request, err := k.request(ctx, clusterID, csr, lifetime)
 	if err != nil {
@@ -154,8 +159,8 @@ func (k *Kube) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifeti
 	return k.certificate(ctx, request)
 }
 
-// request makes the one request that there is for a key. One that an earlier process has
-// left is replaced: what it got may be old.
+// request creates the certificate request of a key. It replaces a request that an earlier
+// process left behind, as its certificate may be old.
 func (k *Kube) request(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (*certificatesv1.CertificateSigningRequest, error) {
 	seconds := int32(lifetime.Seconds())
 	want := &certificatesv1.CertificateSigningRequest{
@@ -183,7 +188,8 @@ func (k *Kube) request(ctx context.Context, clusterID string, csr trust.CSR, lif
 	return requests.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 }
 
-// notSigned tells a cluster that has no use for such requests from one that is away.
+// notSigned wraps the errors that mean that the cluster does not support such requests in
+// ErrNotSigned. It returns other errors unchanged.
 func notSigned(err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsMethodNotSupported(err) {
 		return fmt.Errorf("%w: %w", ErrNotSigned, err)
@@ -191,7 +197,7 @@ func notSigned(err error) error {
 	return err
 }
 
-// certificate waits for what a signer makes of a request.
+// certificate waits for the certificate of a request.
 func (k *Kube) certificate(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (chain string, err error) {
 	waiting, cancel := context.WithTimeout(ctx, k.cfg.SigningTimeout)
 	defer cancel()
@@ -218,8 +224,8 @@ func (k *Kube) certificate(ctx context.Context, request *certificatesv1.Certific
 	return chain, err
 }
 
-// dropRequest removes a request that has been answered or given up. If it stays, the
-// cluster removes it within hours, and who parts from the peer does.
+// dropRequest deletes a request that is complete or given up. If that fails, Kubernetes
+// deletes the request within hours, and the end of the peering does so, too.
 func (k *Kube) dropRequest(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()
@@ -229,8 +235,8 @@ func (k *Kube) dropRequest(ctx context.Context, request *certificatesv1.Certific
 	}
 }
 
-// AccountToken implements Cluster. In a new tenant namespace the rights for it come a
-// moment later.
+// AccountToken implements Cluster. It retries while its rights in a new tenant namespace
+// are still being bound.
 func (k *Kube) AccountToken(ctx context.Context, clusterID, account string, lifetime time.Duration) (token string, end time.Time, err error) {
 	namespace := corev1beta1.TenantNamespace(clusterID)
 	accounts := k.cfg.Core.CoreV1().ServiceAccounts(namespace)
@@ -343,8 +349,8 @@ func (k *Kube) APIServer(ctx context.Context) (url, ca string, err error) {
 	return url, cm.Data["ca.crt"], err
 }
 
-// clusterInfo returns what clusters that kubeadm made say of themselves; empty if this
-// one does not.
+// clusterInfo returns the API server's URL in the ConfigMap that kubeadm creates, or "" if
+// there is none.
 func (k *Kube) clusterInfo(ctx context.Context) (string, error) {
 	cm, err := k.cfg.Core.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, "cluster-info", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -365,7 +371,7 @@ func (k *Kube) clusterInfo(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// KeepBack implements Cluster. The Secret goes with the record of the peer.
+// KeepBack implements Cluster. The peer's record owns the Secret.
 func (k *Kube) KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error {
 	secrets, name := k.cfg.Core.CoreV1().Secrets(k.cfg.Namespace), trust.ReceivedName(fc.Spec.ClusterID)
 	next := receivedSecret(name, fc, token)

@@ -42,7 +42,7 @@ func configMap(namespace, name, key, value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{key: value}}
 }
 
-// answers makes the fake's signer do something with each request that is looked at.
+// answers makes the fake's signer handle each certificate request when it is read.
 func answers(core *fake.Clientset, answer func(*certificatesv1.CertificateSigningRequest) error) {
 	core.PrependReactor("get", "certificatesigningrequests", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		obj, err := core.Tracker().Get(a.GetResource(), "", a.(k8stesting.GetAction).GetName())
@@ -192,7 +192,7 @@ func TestKubeIsNotSigned(t *testing.T) {
 	})
 }
 
-// In a new tenant namespace the rights come a moment later.
+// TestKubeAccountToken: in a new tenant namespace, the rights appear with a delay.
 func TestKubeAccountToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core := fake.NewClientset()

@@ -19,13 +19,13 @@ const (
 	mostRanges     = 16
 )
 
-// refusal is the error that a peer is told.
+// refusal is an error that the peer is told.
 type refusal struct {
 	trust.Refusal
-	// about is the record of the peer that stands against it, for whose people there is an
-	// event; nil where there is none.
+	// about is the existing record that the request conflicts with, for an event on it;
+	// nil: none.
 	about *corev1beta1.ForeignCluster
-	// rival says that who asks is another cluster than about.
+	// rival: the requesting cluster is not the one in about.
 	rival bool
 }
 
@@ -36,24 +36,24 @@ func refuse(reason, format string, args ...any) *refusal {
 	return &refusal{Refusal: trust.Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}}
 }
 
-// Identity of a cluster.
+// Identity identifies a cluster.
 type Identity struct {
-	// ID is the cluster's, and UID that of its kube-system namespace.
+	// ID is the cluster id. UID is the UID of the namespace kube-system.
 	ID, UID string
 }
 
-// enrolment is what a cluster asks for, understood.
+// enrolment is a parsed request for an enrolment.
 type enrolment struct {
 	Identity
 	name   string
 	ranges []string
-	// leftOut are ranges that were asked for, too, and are not for this peer.
+	// leftOut are the requested ranges that are not accepted.
 	leftOut []string
 	token   trust.Token
 	csr     trust.CSR
 }
 
-// read understands a request, and refuses what makes no sense whoever asks.
+// read parses a request, and refuses one that is invalid for any client.
 func read(req trust.EnrollRequest, self Identity) (enrolment, error) {
 	e := enrolment{Identity: Identity{ID: req.ClusterID, UID: req.ClusterUID}, name: req.ClusterName, ranges: req.AddressRanges}
 	var err error
@@ -84,7 +84,7 @@ func read(req trust.EnrollRequest, self Identity) (enrolment, error) {
 	return e, notSelf(e.Identity, self)
 }
 
-// word reports whether a text is short and can be printed in a line of a log.
+// word reports whether a text is short and printable.
 func word(s string, longest int) bool {
 	return len(s) <= longest && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
@@ -118,7 +118,8 @@ func checkRanges(ranges []string) error {
 	return nil
 }
 
-// special are loopback, link-local (with the metadata services of clouds) and multicast.
+// special returns the unspecified, loopback, link-local (with the clouds' metadata
+// services) and multicast ranges.
 func special() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
@@ -126,15 +127,16 @@ func special() []netip.Prefix {
 	}
 }
 
-// badToken is all that is said of a token that is not good: who guesses learns nothing.
+// badToken is the refusal of every invalid token. It does not say what is wrong, so that
+// guessing reveals nothing.
 func badToken() *refusal {
 	return refuse(trust.ReasonUnauthorized, "the token is not known here, is used up, revoked or too old, or is for another cluster: ask for a new one (liqod token create)")
 }
 
-// good decides whether a token is good for an enrolment, and whether that is one that
-// it was used for before.
+// good checks a token for an enrolment. use is the index of the earlier redemption by the
+// same cluster and key, or -1.
 func good(record trust.Record, e enrolment, now time.Time) (use int, err error) {
-	matches := trust.Matches(record.Hash, e.token.Secret) // always, so that it takes its time
+	matches := trust.Matches(record.Hash, e.token.Secret) // always computed, so that the duration reveals nothing
 	use = record.Redemption(e.ID, e.csr.Serial)
 	switch {
 	case !matches, record.Expired(now), record.ClusterID != "" && record.ClusterID != e.ID, use < 0 && record.UsedUp():
@@ -143,7 +145,7 @@ func good(record trust.Record, e enrolment, now time.Time) (use int, err error) 
 	return use, nil
 }
 
-// peerOf returns the record of a peer; nil if there is none.
+// peerOf returns the record of a peer, or nil if there is none.
 func peerOf(all []corev1beta1.ForeignCluster, id string) (*corev1beta1.ForeignCluster, error) {
 	var found *corev1beta1.ForeignCluster
 	for i := range all {
@@ -158,8 +160,9 @@ func peerOf(all []corev1beta1.ForeignCluster, id string) (*corev1beta1.ForeignCl
 	return found, nil
 }
 
-// judge decides whether this cluster takes a peer, and returns what it knows of it. use is
-// how the token was used for it before; nil for the first time.
+// judge decides whether this cluster accepts a peer, and returns its record, if any. bound
+// means that the token was made for this peer alone. use is the earlier redemption by this
+// cluster and key; nil: none.
 func judge(all []corev1beta1.ForeignCluster, e enrolment, bound bool, use *trust.Redemption) (*corev1beta1.ForeignCluster, error) {
 	for i := range all {
 		if other := &all[i]; other.Spec.ClusterID != e.ID && knownUID(other) == e.UID {
@@ -183,7 +186,7 @@ func judge(all []corev1beta1.ForeignCluster, e enrolment, bound bool, use *trust
 	return fc, replaces(fc, e, bound, use)
 }
 
-// takes refuses a peer that this cluster does not take at all.
+// takes refuses a peer that this cluster does not accept under any token.
 func takes(fc *corev1beta1.ForeignCluster, e enrolment) error {
 	switch uid := knownUID(fc); {
 	case fc.DeletionTimestamp != nil:
@@ -197,9 +200,9 @@ func takes(fc *corev1beta1.ForeignCluster, e enrolment) error {
 	return nil
 }
 
-// replaces decides whether an enrolment may take the place of the one that is recorded.
-// What was revoked does not come back by an old request; and who has a token for anybody
-// does not get the place of a peer that is here already.
+// replaces decides whether an enrolment may replace the recorded one. A revoked enrolment
+// cannot be revived by a repeated request. A token that is not bound to this cluster id
+// cannot replace the identity of an enrolled peer.
 func replaces(fc *corev1beta1.ForeignCluster, e enrolment, bound bool, use *trust.Redemption) error {
 	last, live := fc.Annotations[corev1beta1.EnrolmentAnnotation], fc.Spec.UserName != ""
 	switch {
@@ -223,12 +226,13 @@ func revoked() *refusal {
 	return r
 }
 
-// ofSerial reports whether a user is the one of an enrolment, with a certificate or a token.
+// ofSerial reports whether user is the user of an enrolment, with a certificate or a token.
 func ofSerial(user string, e enrolment) bool {
 	return user == e.csr.User || user == corev1beta1.PeerAccountUser(e.ID, corev1beta1.PeerAccountPrefix+e.csr.Serial)
 }
 
-// knownUID returns the UID of a peer's kube-system namespace, as read there or as it said.
+// knownUID returns the UID of a peer's kube-system namespace: the one read from the peer,
+// else the one in its enrolment.
 func knownUID(fc *corev1beta1.ForeignCluster) string {
 	if fc.Status.ClusterUID != "" {
 		return string(fc.Status.ClusterUID)
@@ -236,8 +240,8 @@ func knownUID(fc *corev1beta1.ForeignCluster) string {
 	return fc.Annotations[corev1beta1.EnrolledUIDAnnotation]
 }
 
-// recorded returns what is to be written of a peer that has been enrolled as user. What
-// people have written there stays.
+// recorded returns the record of a peer that is enrolled as user. Fields that people have
+// written stay.
 func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string) *corev1beta1.ForeignCluster {
 	fc := &corev1beta1.ForeignCluster{}
 	if have != nil {
@@ -264,8 +268,8 @@ func recorded(have *corev1beta1.ForeignCluster, e enrolment, user string) *corev
 	return fc
 }
 
-// member returns the record of a peer that has proved to be user, and refuses one that
-// has no rights here (any more).
+// member returns the record of a peer whose client proved to be user. It refuses a user
+// without rights.
 func member(all []corev1beta1.ForeignCluster, id, user string) (*corev1beta1.ForeignCluster, error) {
 	fc, err := peerOf(all, id)
 	switch {

@@ -63,8 +63,8 @@ func TestEnrollKeepsWhatPeopleWrote(t *testing.T) {
 	require.Equal(t, "b", fc.Annotations["a"])
 }
 
-// TestEnrollLeavesOutOwnRanges: a peer does not get endpoints at addresses of this cluster's
-// own by naming them at its enrolment.
+// TestEnrollLeavesOutOwnRanges: a peer cannot announce ranges that contain addresses of
+// this cluster.
 func TestEnrollLeavesOutOwnRanges(t *testing.T) {
 	t.Parallel()
 	left := []string{"rome AddressRangesLeftOut"}
@@ -141,7 +141,7 @@ func TestEnrollByToken(t *testing.T) {
 	})
 }
 
-// What the cluster's signer makes is looked at: another's name is not handed out.
+// TestEnrollChecksTheSigner: a certificate with another name is not handed out.
 func TestEnrollChecksTheSigner(t *testing.T) {
 	t.Parallel()
 	for name, forge := range map[string]func(*x509.Certificate){
@@ -163,7 +163,8 @@ func TestEnrollChecksTheSigner(t *testing.T) {
 	}
 }
 
-// A lost answer is asked for again, at whatever point the first request was cut off.
+// TestEnrollAgainAfterACut: a repeated request succeeds, wherever the first one was cut
+// off.
 func TestEnrollAgainAfterACut(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"tenant", "sign", "peer", "answer"} {
@@ -190,7 +191,7 @@ func TestEnrollAgainAfterACut(t *testing.T) {
 				require.Equal(t, http.StatusOK, a.status, a.Refusal)
 				require.Equal(t, c.user(t), a.User)
 			}
-			// Still only that key.
+			// Other keys are still refused.
 			require.Equal(t, trust.ReasonUnauthorized, w.enroll(newClient(t, rome, romeUID).request(t, mustParse(t, req.Token))).Reason)
 		})
 	}
@@ -251,8 +252,8 @@ func TestEnrollRefusesTokens(t *testing.T) {
 	}
 }
 
-// TestEnrollRecordsARival: who claims another cluster's id is recorded there, once, until it
-// has an id of its own.
+// TestEnrollRecordsARival: a claim of another cluster's id is recorded once on that
+// cluster, until the claimant is enrolled under its own id.
 func TestEnrollRecordsARival(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -354,7 +355,8 @@ func TestEnrollRefusesRanges(t *testing.T) {
 	require.Error(t, checkRanges(make([]string, 17)))
 }
 
-// Of hundreds that redeem a token at once, as many succeed as it has uses.
+// TestEnrollAtOnce: if hundreds of clients redeem a token at once, as many succeed as it
+// has uses.
 func TestEnrollAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ uses, want int }{"one use": {1, 1}, "three uses": {3, 3}} {
@@ -391,7 +393,8 @@ func TestEnrollAtOnce(t *testing.T) {
 	}
 }
 
-// Two replicas share a token only through the API server.
+// TestEnrollAtTwoReplicas: two replicas coordinate the uses of a token through the API
+// server only.
 func TestEnrollAtTwoReplicas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -414,8 +417,8 @@ func TestEnrollAtTwoReplicas(t *testing.T) {
 	require.Equal(t, trust.ReasonUnauthorized, w.enroll(second).Reason, "the use is another key's")
 }
 
-// One cluster by two tokens at once: one of its keys is enrolled at the end, and only that
-// one was granted last.
+// TestEnrollOneClusterTwice: if one cluster uses two tokens at once, the key that was
+// granted last is the enrolled one.
 func TestEnrollOneClusterTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -433,7 +436,8 @@ func TestEnrollOneClusterTwice(t *testing.T) {
 	require.Equal(t, b.user(t), w.user(rome))
 }
 
-// An ended enrolment does not come back by what was sent for it.
+// TestEnrollDoesNotReviveWhatWasEnded: a repeated request does not revive an enrolment that
+// was ended.
 func TestEnrollDoesNotReviveWhatWasEnded(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*world){

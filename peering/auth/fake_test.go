@@ -38,7 +38,7 @@ import (
 )
 
 const (
-	milan    = "milan" // serves
+	milan    = "milan" // the serving cluster
 	milanUID = "uid-of-milan"
 	rome     = "rome"
 	romeUID  = "uid-of-rome"
@@ -46,14 +46,14 @@ const (
 
 var fingerprint = strings.Repeat("ab", 32)
 
-// cluster is Cluster in memory, with the API server's compare-and-swap.
+// cluster implements Cluster in memory, with compare-and-swap as in an API server.
 type cluster struct {
 	mu       sync.Mutex
 	version  int
 	secrets  map[string]*corev1.Secret
 	peers    map[string]*corev1beta1.ForeignCluster
 	tenants  map[string]bool
-	accounts map[string]string // tokens of "cluster id/account"
+	accounts map[string]string // tokens by "cluster id/account"
 	backs    map[string]string // tokens that peers sent, by cluster id
 	signings int
 	events   []string
@@ -63,9 +63,10 @@ type cluster struct {
 	ca   *x509.Certificate
 	key  crypto.Signer
 	mute bool // signs nothing
-	// before is asked ahead of each write: its error is the answer, and it may change things.
+	// before is called ahead of each write. It may change the state; its error is the
+	// result of the write.
 	before func(what string) error
-	// forge changes what is signed.
+	// forge changes each certificate before it is signed.
 	forge func(*x509.Certificate)
 }
 
@@ -261,7 +262,7 @@ func (c *cluster) Told(fc *corev1beta1.ForeignCluster, reason, _ string) {
 	c.events = append(c.events, fc.Name+" "+reason)
 }
 
-// world is an endpoint that is served, and its cluster.
+// world is a running endpoint with its cluster.
 type world struct {
 	*cluster
 	t      *testing.T
@@ -298,7 +299,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	return w
 }
 
-// token makes a token, as liqod token create does.
+// token creates a token, as "liqod token create" does.
 func (w *world) token(change ...func(*trust.Record)) trust.Token {
 	w.t.Helper()
 	token, err := trust.NewToken("https://milan:8443", milan, fingerprint)
@@ -317,7 +318,7 @@ func forCluster(id string) func(*trust.Record) { return func(r *trust.Record) { 
 
 func uses(n int) func(*trust.Record) { return func(r *trust.Record) { r.Uses = n } }
 
-// client is a cluster that asks.
+// client is a cluster that sends requests.
 type client struct {
 	id, uid string
 	key     crypto.Signer
@@ -344,14 +345,14 @@ func (c client) request(t *testing.T, token trust.Token) trust.EnrollRequest {
 	return trust.EnrollRequest{Token: token.String(), ClusterID: c.id, ClusterUID: c.uid, CSR: c.csr(t)}
 }
 
-// answer is what came back: one of the two.
+// answer is a response: a grant or a refusal.
 type answer struct {
 	trust.Grant
 	trust.Refusal
 	status int
 }
 
-// post sends anything, with a client certificate or a bearer token if there is one.
+// post sends a body, with a client certificate or a bearer token if given.
 func (w *world) post(path string, body io.Reader, cert *tls.Certificate, bearer string) answer {
 	w.t.Helper()
 	transport := w.server.Client().Transport.(*http.Transport).Clone()
@@ -392,7 +393,7 @@ func (w *world) enroll(req trust.EnrollRequest) answer {
 	return w.post(trust.EnrollPath, encode(w.t, req), nil, "")
 }
 
-// enrolled enrols a client with a token of its own, and returns its grant.
+// enrolled enrols a client with a token of its own, and returns the grant.
 func (w *world) enrolled(c client, change ...func(*trust.Record)) trust.Grant {
 	w.t.Helper()
 	a := w.enroll(c.request(w.t, w.token(change...)))
@@ -400,7 +401,7 @@ func (w *world) enrolled(c client, change ...func(*trust.Record)) trust.Grant {
 	return a.Grant
 }
 
-// pair is what a client presents after a grant.
+// pair returns the client certificate of a grant with the client's key.
 func (c client) pair(t *testing.T, g trust.Grant) *tls.Certificate {
 	t.Helper()
 	block, _ := pem.Decode([]byte(g.Certificate))

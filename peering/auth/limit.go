@@ -8,15 +8,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// mostAddresses is how many addresses are told from each other; more than that are not
-// there at once but in an attack, which the common limit is for.
+// mostAddresses is the number of addresses with a limit of their own. Only an attack uses
+// more at a time, and the common limit covers that.
 const mostAddresses = 4096
 
-// limits bounds the rates of requests. It is safe for concurrent use.
+// limits are the rate limits of the endpoint. It is safe for concurrent use.
 type limits struct {
 	all        *rate.Limiter
-	lines      *rate.Limiter // of the log, about what was refused
-	perAddress int           // each minute
+	lines      *rate.Limiter // log lines about refused requests
+	perAddress int           // requests per minute
 
 	mu   sync.Mutex
 	each map[netip.Prefix]*rate.Limiter
@@ -28,7 +28,7 @@ func newLimits(all, perAddress int) *limits {
 	return &limits{all: perMinute(all), lines: perMinute(all), perAddress: perAddress, each: map[netip.Prefix]*rate.Limiter{}}
 }
 
-// address reports whether one more request may come from an address now.
+// address reports whether a request from an address is within its limit, and counts it.
 func (l *limits) address(remote netip.Addr, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,8 +42,8 @@ func (l *limits) address(remote netip.Addr, now time.Time) bool {
 	return one.AllowN(now, 1)
 }
 
-// makeRoom forgets who has been silent for long enough to be a stranger again; if that is
-// nobody, anybody.
+// makeRoom drops the limiters of addresses that have been idle long enough to have their
+// full allowance, and others if that is not enough.
 func (l *limits) makeRoom(now time.Time) {
 	if len(l.each) < mostAddresses {
 		return
@@ -61,7 +61,8 @@ func (l *limits) makeRoom(now time.Time) {
 	}
 }
 
-// neighbourhood is what one party has: of IPv6 a /64.
+// neighbourhood returns the range of addresses that shares one limit: a single IPv4
+// address, or an IPv6 /64, which a single client usually has as a whole.
 func neighbourhood(remote netip.Addr) netip.Prefix {
 	remote = remote.Unmap().WithZone("")
 	bits := remote.BitLen()

@@ -13,8 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// foreign parts the ranges that a peer names for its endpoints from those in which this
-// cluster has addresses of its own: there the peer could lead whoever uses them.
+// foreign splits the ranges that a peer announces for its endpoints. Ranges that overlap
+// with this cluster's own addresses are returned in ours: with such an endpoint, the peer
+// could redirect traffic to this cluster's own addresses.
 func foreign(ranges []string, own []netip.Prefix) (theirs, ours []string) {
 	for _, text := range ranges {
 		r, err := netip.ParsePrefix(text)
@@ -27,10 +28,11 @@ func foreign(ranges []string, own []netip.Prefix) (theirs, ours []string) {
 	return theirs, ours
 }
 
-// inOrder is how the ranges of an enrolment are recorded.
+// inOrder returns ranges sorted and without duplicates, as they are recorded.
 func inOrder(ranges []string) []string { return slices.Compact(slices.Sorted(slices.Values(ranges))) }
 
-// withoutOwn returns an enrolment without the ranges in which this cluster has addresses.
+// withoutOwn removes the ranges that overlap with this cluster's own addresses from an
+// enrolment.
 func (e *Endpoint) withoutOwn(ctx context.Context, ask enrolment) (enrolment, error) {
 	if len(ask.ranges) == 0 {
 		return ask, nil
@@ -43,8 +45,8 @@ func (e *Endpoint) withoutOwn(ctx context.Context, ask enrolment) (enrolment, er
 	return ask, nil
 }
 
-// tellLeftOut tells this cluster's people which ranges of a peer were not recorded. It says
-// nothing where they have written the ranges themselves.
+// tellLeftOut records an event about the ranges of a peer that were left out. It records
+// none if people have written the ranges themselves.
 func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 	if len(ask.leftOut) == 0 {
 		return
@@ -64,8 +66,9 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 			"if no pod of this cluster can be in a part of them, put that part into spec.addressRanges of ForeignCluster %s", ask.ID, strings.Join(ask.leftOut, ", "), fc.Name))
 }
 
-// Own implements Cluster: the ranges and addresses of Nodes, the ranges of Services, and,
-// for networks that give Nodes no ranges, the addresses of liqod's own pods.
+// Own implements Cluster. It returns the pod ranges and addresses of Nodes and the ranges
+// of Services. It adds the addresses of liqod's own pods, for networks that give Nodes no
+// pod ranges.
 func (k *Kube) Own(ctx context.Context) ([]netip.Prefix, error) {
 	var texts []string
 	nodes, err := k.cfg.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -89,7 +92,7 @@ func (k *Kube) Own(ctx context.Context) ([]netip.Prefix, error) {
 	}
 	services, err := k.cfg.Core.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // Kubernetes before 1.33, or another chart's rights
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // before Kubernetes 1.33, or an older chart's rights
 	case err != nil:
 		return nil, fmt.Errorf("listing the ranges of Services: %w", err)
 	default:
@@ -98,12 +101,12 @@ func (k *Kube) Own(ctx context.Context) ([]netip.Prefix, error) {
 		}
 	}
 	if host, err := url.Parse(k.cfg.Host); err == nil {
-		texts = append(texts, host.Hostname()) // inside of a cluster the address of a Service
+		texts = append(texts, host.Hostname()) // inside a cluster, this is the address of a Service
 	}
 	return prefixes(texts), nil
 }
 
-// prefixes returns those of the texts that are ranges or addresses.
+// prefixes parses the texts that are ranges or addresses, and skips the others.
 func prefixes(texts []string) (out []netip.Prefix) {
 	for _, text := range texts {
 		if r, err := netip.ParsePrefix(text); err == nil {

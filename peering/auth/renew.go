@@ -16,15 +16,17 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-// proof is how a client shows who it is.
+// proof is the evidence for a client's identity.
 type proof struct {
-	// chain is what it presented in the TLS handshake, where it proved to have the key.
+	// chain is the client certificate chain of the TLS handshake, which proves the
+	// possession of the key.
 	chain []*x509.Certificate
-	// bearer is a token; empty if there is none.
+	// bearer is the bearer token; empty: none.
 	bearer string
 }
 
-// user returns who a client has proved to be. The error is a refusal if it has not.
+// user returns the user that a client has proved to be. It returns a refusal if the proof
+// is not valid.
 func (e *Endpoint) user(ctx context.Context, p proof) (string, error) {
 	if len(p.chain) == 0 {
 		user, err := e.cfg.Cluster.Authenticate(ctx, p.bearer)
@@ -50,7 +52,7 @@ func (e *Endpoint) user(ctx context.Context, p proof) (string, error) {
 	return p.chain[0].Subject.CommonName, nil
 }
 
-// renew gives new credentials of an identity that is there.
+// renew issues new credentials for an existing identity.
 func (e *Endpoint) renew(ctx context.Context, req trust.RenewRequest, p proof, user string) (trust.Grant, error) {
 	self, err := e.self(ctx)
 	if err != nil {
@@ -70,7 +72,7 @@ func (e *Endpoint) renew(ctx context.Context, req trust.RenewRequest, p proof, u
 	return e.complete(ctx, grant, self)
 }
 
-// again makes credentials of the same kind as those that were presented.
+// again issues credentials of the same kind as the presented ones.
 func (e *Endpoint) again(ctx context.Context, req trust.RenewRequest, p proof, user string) (trust.Grant, error) {
 	if len(p.chain) == 0 {
 		account, ok := strings.CutPrefix(user, corev1beta1.PeerAccountUser(req.ClusterID, ""))
@@ -106,7 +108,8 @@ func (e *Endpoint) member(ctx context.Context, clusterID, user string) (*corev1b
 	return member(peers, clusterID, user)
 }
 
-// leave ends an enrolment. Its rights follow by the record of the peer.
+// leave ends an enrolment. It clears the user in the peer's record, and the controller then
+// removes its rights.
 func (e *Endpoint) leave(ctx context.Context, req trust.LeaveRequest, user string) error {
 	err := retry(func() error {
 		fc, err := e.member(ctx, req.ClusterID, user)
@@ -126,7 +129,7 @@ func (e *Endpoint) leave(ctx context.Context, req trust.LeaveRequest, user strin
 	return nil
 }
 
-// signed checks what a signer has made of a request.
+// signed checks the certificate that the signer issued for a request.
 func signed(chain string, csr trust.CSR, now time.Time) (*x509.Certificate, error) {
 	block, _ := pem.Decode([]byte(chain))
 	if block == nil {

@@ -33,7 +33,7 @@ func TestRenewCertificate(t *testing.T) {
 	c := newClient(t, rome, romeUID)
 	g := w.enrolled(c)
 	user, cert := g.User, c.pair(t, g)
-	for range 3 { // each time with a fresh key, and by the latest certificate
+	for range 3 { // each time with a fresh key, authenticated by the latest certificate
 		w.clock.Step(40 * time.Minute)
 		c.key = newKey(t)
 		a := w.renew(renewal(t, rome, user, c.key), cert, "")

@@ -19,9 +19,11 @@ import (
 )
 
 const (
-	// atOnce is how many requests are worked on; more are told to come again.
+	// atOnce is the number of requests handled concurrently. Further ones are refused as
+	// busy.
 	atOnce = 64
-	// A signer may take its time, and so does who has to be waited for.
+	// answerTimeout includes the time that a signer may take, and the wait for the
+	// controller to bind rights in a new tenant namespace.
 	answerTimeout = 45 * time.Second
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
@@ -33,8 +35,9 @@ const (
 	granted = "granted"
 )
 
-// Handler answers what peers ask for. Client certificates are looked at here and not by
-// the handshake, so that who has a bad one is told so.
+// Handler returns the handler of the endpoint's paths. The handler verifies client
+// certificates itself, rather than in the TLS handshake, so that a client with an invalid
+// one gets a readable error.
 func (e *Endpoint) Handler() http.Handler {
 	busy := make(chan struct{}, atOnce)
 	mux := http.NewServeMux()
@@ -76,8 +79,8 @@ func (e *Endpoint) Handler() http.Handler {
 	return mux
 }
 
-// proven reads a request of somebody who has an identity already. Who only claims so
-// shares the limit of those who have none.
+// proven decodes a request and verifies the client's identity. Requests whose proof is a
+// bearer token or turns out to be invalid count against the common limit.
 func (e *Endpoint) proven(r *http.Request, body []byte, req any) (proof, string, error) {
 	p := proof{}
 	if r.TLS != nil {
@@ -137,11 +140,12 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, path string, bu
 
 func tooMany() *refusal { return refuse(trust.ReasonBusy, "too many requests: try again later") }
 
-// refuse answers with what went wrong. What a peer cannot help is not told in detail.
+// refuse answers a request with an error. Internal errors are logged, and not shown to the
+// peer.
 func (e *Endpoint) refuse(w http.ResponseWriter, path string, remote netip.Addr, peer string, err error) {
 	log := e.cfg.Log
 	if !e.limits.lines.AllowN(e.cfg.Clock.Now(), 1) {
-		log = zap.NewNop() // it is counted
+		log = zap.NewNop() // the request is counted, but not logged
 	}
 	var told *refusal
 	var taken *nameTaken
@@ -168,7 +172,8 @@ func (e *Endpoint) refuse(w http.ResponseWriter, path string, remote netip.Addr,
 	write(w, status(told.Reason), told.Refusal)
 }
 
-// printable keeps what a stranger calls itself from filling the log.
+// printable returns the cluster id that a client claims, or "" if it is not valid, so that
+// a stranger cannot write arbitrary text to the log.
 func printable(id string) string {
 	if trust.CheckClusterID(id) != nil {
 		return ""
@@ -195,10 +200,11 @@ func write(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // who asked has gone: it asks again
+	_ = json.NewEncoder(w).Encode(body) // the client is gone; it will retry
 }
 
-// decode reads one JSON object. Fields that it does not know are of a later version.
+// decode reads one JSON object. It ignores unknown fields, because later versions may add
+// some.
 func decode(body []byte, into any) error {
 	if err := json.Unmarshal(body, into); err != nil {
 		return refuse(trust.ReasonInvalid, "the request is not the JSON that is accepted here")
@@ -214,14 +220,15 @@ func remoteAddress(r *http.Request) netip.Addr {
 	return address.Addr()
 }
 
-// Serve listens at an address and answers until ctx is done. Certificate returns what the
-// server presents: with its authority, by which peers know it.
+// Serve listens on a TCP address and answers requests until ctx is done. certificate
+// returns the server's certificate with its authority in the chain, as peers identify the
+// server by the authority's fingerprint.
 func (e *Endpoint) Serve(ctx context.Context, address string, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("serving the authentication of peers at %s: %w", address, err)
 	}
-	// HTTP/1.1 only: there is nothing to multiplex, and less to attack.
+	// HTTP/1.1 only: multiplexing has no use here, and HTTP/2 adds attack surface.
 	server := &http.Server{
 		Handler: e.Handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: readTimeout + answerTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeaders, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
@@ -239,7 +246,7 @@ func (e *Endpoint) Serve(ctx context.Context, address string, certificate func(*
 	defer cancel()
 	err = server.Shutdown(stopping)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = server.Close() // who is cut off asks again
+		err = server.Close() // a client that is cut off will retry
 	}
 	<-failed
 	return err

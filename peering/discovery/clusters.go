@@ -25,23 +25,23 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// specAnnotation has the digest of the spec that discovery has written: a ForeignCluster
-// with another spec has been edited by somebody, and is theirs.
+// specAnnotation has the digest of the spec that discovery wrote. If the digest does not
+// match, the ForeignCluster was edited, and discovery no longer changes it.
 const specAnnotation = "liqo.io/discovered-spec"
 
-// Metrics are told what comes of answers. They are safe for concurrent use.
+// Metrics receives the counts of records. Its functions must be safe for concurrent use.
 type Metrics struct {
-	// Ignored is told of records that were ignored: how they were found, why, how many.
+	// Ignored is called with the source, the reason and the number of ignored records.
 	Ignored func(via, reason string, n int)
-	// Found is told how many clusters are known that way.
+	// Found is called with a source and the number of clusters known from it.
 	Found func(via string, n int)
 }
 
-// Config configures Clusters.
+// Config is the input of NewClusters. All fields are required except Observer.
 type Config struct {
-	// ClusterID is this cluster's id: its own record is left out.
+	// ClusterID is this cluster's id. Its own record is skipped.
 	ClusterID string
-	// Most is how many ForeignClusters there may be that discovery made.
+	// Most is the maximum number of ForeignClusters that discovery creates.
 	Most int
 
 	Liqo            versioned.Interface
@@ -53,19 +53,20 @@ type Config struct {
 	Observer loop.Observer
 }
 
-// Clusters makes ForeignClusters of what is found, and removes those that it made when
-// their record is gone and nobody uses them. Keys are cluster ids.
+// Clusters creates ForeignClusters for the clusters that were found. It deletes one that it
+// created when its record is gone and nothing uses it. Its keys are cluster ids.
 type Clusters struct {
 	*loop.Loop
 	cfg    Config
 	lister listers.ForeignClusterLister
 
 	mu    sync.Mutex
-	found map[string]map[string]Record // by way, then by cluster id
-	whole map[string]bool              // by way: it has been answered in whole
+	found map[string]map[string]Record // by source, then by cluster id
+	whole map[string]bool              // by source: a complete answer has arrived
 }
 
-// NewClusters registers with the informer and starts nothing.
+// NewClusters returns a Clusters and registers its event handler on the informer. It starts
+// nothing.
 func NewClusters(cfg Config) (*Clusters, error) {
 	c := &Clusters{cfg: cfg, lister: cfg.ForeignClusters.Lister(), found: map[string]map[string]Record{}, whole: map[string]bool{}}
 	c.Loop = loop.New(loop.Config{Name: "discovery", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: c.known})
@@ -78,8 +79,9 @@ func NewClusters(cfg Config) (*Clusters, error) {
 	return c, err
 }
 
-// Set tells which clusters are found now in a way (DiscoveredByDNS, DiscoveredByMulticast):
-// those that a whole answer does not name are no longer found so.
+// Set stores the answer of a source (DiscoveredByDNS or DiscoveredByMulticast). A complete
+// answer replaces the earlier ones; a partial answer is added to them. It is safe for
+// concurrent use.
 func (c *Clusters) Set(via string, a Answer) {
 	now := map[string]Record{}
 	for _, r := range a.Clusters {
@@ -109,12 +111,13 @@ func (c *Clusters) Set(via string, a Answer) {
 			c.Wake(loop.Key{Name: id})
 		}
 	}
-	if first { // what is left of an earlier time
+	if first { // ForeignClusters of an earlier process may have lost their record
 		c.wakeAll(via)
 	}
 }
 
-// known returns the clusters that are found, for when the loop begins after they were.
+// known returns the keys of all clusters that were found. Run queues them, because Set may
+// have been called earlier.
 func (c *Clusters) known() (keys []loop.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +129,7 @@ func (c *Clusters) known() (keys []loop.Key) {
 	return keys
 }
 
-// Forget takes back all that Set has told: nothing is known until it is told anew.
+// Forget drops all answers. Nothing is created or deleted until Set is called again.
 func (c *Clusters) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,8 +149,8 @@ func (c *Clusters) wakeAll(via string) {
 	}
 }
 
-// record returns how a cluster is found, by the configured domain before the local network,
-// and whether a way has been asked at all.
+// record returns the record of a cluster and its source. The configured domain takes
+// precedence over the local network.
 func (c *Clusters) record(id string) (via string, r Record, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,15 +195,15 @@ func (c *Clusters) sync(ctx context.Context, key loop.Key) error {
 	case found:
 		return c.follow(ctx, have[0], via, r)
 	case !c.asked(have[0].Labels[corev1beta1.DiscoveredLabel]):
-		return nil // nobody has said that it is gone
+		return nil // no complete answer yet
 	}
 	return c.remove(ctx, have[0])
 }
 
-// want writes what a record says into a ForeignCluster.
+// want sets the fields of a ForeignCluster from a record.
 func want(fc *corev1beta1.ForeignCluster, via string, r Record) error {
 	fc.Spec.ClusterID, fc.Spec.ClusterName, fc.Spec.AuthURL = r.ClusterID, r.Name, r.URL
-	// As the API server would: the digest is of what is stored.
+	// The API server sets these defaults, and the digest must match the stored spec.
 	fc.Spec.OutgoingPeeringEnabled, fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringAuto, corev1beta1.PeeringAuto
 	sum, err := digest(fc)
 	if err != nil {
@@ -221,8 +224,8 @@ func digest(fc *corev1beta1.ForeignCluster) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// untouched reports whether a ForeignCluster is as discovery has written it, and serves
-// nothing: no identity in one direction or the other, no virtual node.
+// untouched reports whether a ForeignCluster is as discovery wrote it and not in use: there
+// is no identity in either direction and no virtual node.
 func untouched(fc *corev1beta1.ForeignCluster) bool {
 	sum, err := digest(fc)
 	role := fc.Status.Role
@@ -231,8 +234,8 @@ func untouched(fc *corev1beta1.ForeignCluster) bool {
 		fc.Status.APIServerURL == "" && (role == "" || role == corev1beta1.RoleUnknown)
 }
 
-// create makes the ForeignCluster of a record. One that exists, under that name or of that
-// id, is never written over: somebody wrote it.
+// create creates the ForeignCluster of a record. It never overwrites an existing one of
+// that name or id.
 func (c *Clusters) create(ctx context.Context, via string, r Record) error {
 	live, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -241,7 +244,7 @@ func (c *Clusters) create(ctx context.Context, via string, r Record) error {
 	ours := 0
 	for _, fc := range live.Items {
 		if fc.Spec.ClusterID == r.ClusterID {
-			return nil // the event of it wakes this key
+			return nil // the event of that object queues the key
 		}
 		if fc.Labels[corev1beta1.DiscoveredLabel] != "" {
 			ours++
@@ -266,7 +269,7 @@ func (c *Clusters) create(ctx context.Context, via string, r Record) error {
 	return nil
 }
 
-// follow makes a ForeignCluster that discovery made as its record is now.
+// follow updates a ForeignCluster that discovery created to its current record.
 func (c *Clusters) follow(ctx context.Context, have *corev1beta1.ForeignCluster, via string, r Record) error {
 	next := have.DeepCopy()
 	if err := want(next, via, r); err != nil {
@@ -278,7 +281,7 @@ func (c *Clusters) follow(ctx context.Context, have *corev1beta1.ForeignCluster,
 	}
 	_, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().Update(ctx, next, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // the event of who was faster wakes this key
+		return nil // the event of the other write queues the key
 	}
 	if err != nil {
 		return fmt.Errorf("following the record of %s: %w", r.ClusterID, err)
@@ -286,8 +289,8 @@ func (c *Clusters) follow(ctx context.Context, have *corev1beta1.ForeignCluster,
 	return nil
 }
 
-// remove deletes a ForeignCluster whose record is gone, once live reads agree that nobody
-// uses it.
+// remove deletes a ForeignCluster whose record is gone, after live reads have confirmed
+// that nothing uses it.
 func (c *Clusters) remove(ctx context.Context, have *corev1beta1.ForeignCluster) error {
 	live, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, have.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -315,7 +318,7 @@ func (c *Clusters) remove(ctx context.Context, have *corev1beta1.ForeignCluster)
 	if err == nil {
 		c.cfg.Log.Info("cluster no longer found", zap.String("peer", live.Spec.ClusterID))
 	} else {
-		return loop.After(time.Second) // somebody has just written it
+		return loop.After(time.Second) // another client has just changed it
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type world struct {
 	t        *testing.T
 	liqo     *fake.Clientset
 	clusters *Clusters
-	last     map[string]Answer // by way
+	last     map[string]Answer // by source
 
 	mu      sync.Mutex
 	ignored map[string]int
@@ -78,13 +78,14 @@ func (w *world) eventually(what string, f func() bool) {
 	require.Eventually(w.t, f, patient, 5*time.Millisecond, what)
 }
 
-// set tells what is found in a way.
+// set stores the answer of a source.
 func (w *world) set(via string, a Answer) {
 	w.last[via] = a
 	w.clusters.Set(via, a)
 }
 
-// handled waits until keys that came after all others are looked at, one for each worker.
+// handled waits until the loop has synced keys that were queued after all others, one per
+// worker.
 func (w *world) handled() {
 	w.t.Helper()
 	for range 4 {
@@ -95,8 +96,8 @@ func (w *world) handled() {
 	}
 }
 
-// edit writes as somebody else does, and waits until the cache has it: the fakes know no
-// conflicts.
+// edit changes a ForeignCluster as another client, and waits for the cache: the fake
+// clients detect no conflicts.
 func (w *world) edit(name string, f func(*corev1beta1.ForeignCluster)) {
 	fc := w.get(name)
 	f(fc)
@@ -204,8 +205,8 @@ func TestWhatPeopleWroteIsTheirs(t *testing.T) {
 	require.Equal(t, other.Spec, w.get("turin").Spec)
 }
 
-// TestAnotherLife: what is left of an earlier process goes once its way has been asked, and
-// not before.
+// TestAnotherLife: ForeignClusters of an earlier process are deleted after the first
+// complete answer of their source, and not before.
 func TestAnotherLife(t *testing.T) {
 	t.Parallel()
 	left := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan", UID: "u"}}

@@ -14,16 +14,17 @@ import (
 
 const (
 	askTimeout  = 5 * time.Second
-	roundLimit  = time.Minute // the most that one round of questions takes
-	payloadSize = 1232        // bytes, what passes every network unfragmented
+	roundLimit  = time.Minute // limit for all queries of one round
+	payloadSize = 1232        // bytes; larger datagrams may be fragmented
 	resolvConf  = "/etc/resolv.conf"
 )
 
-// Exchange asks one question; the answer may be any.
+// Exchange sends one DNS query and returns the answer.
 type Exchange func(ctx context.Context, question *dns.Msg) (*dns.Msg, error)
 
-// Servers returns what asks name servers, as host:port, the first of which that answers
-// counts. Without any, those of /etc/resolv.conf are asked, which is read each time.
+// Servers returns an Exchange that queries name servers, given as host:port, in order until
+// one answers. Without servers, it uses those in /etc/resolv.conf, and reads that file for
+// each query.
 func Servers(servers []string) Exchange {
 	return func(ctx context.Context, question *dns.Msg) (*dns.Msg, error) {
 		ask := servers
@@ -47,7 +48,7 @@ func Servers(servers []string) Exchange {
 	}
 }
 
-// exchange asks one server, by TCP where the answer does not fit.
+// exchange queries one server, by TCP if the answer is truncated.
 func exchange(ctx context.Context, question *dns.Msg, server string) (*dns.Msg, error) {
 	client := &dns.Client{Net: "udp", Timeout: askTimeout}
 	answer, _, err := client.ExchangeContext(ctx, question, server)
@@ -64,8 +65,8 @@ func exchange(ctx context.Context, question *dns.Msg, server string) (*dns.Msg, 
 	return answer, nil
 }
 
-// Ask asks for the clusters of a domain. An error says that it is not known which there
-// are: what was known before stands. An answer without clusters says that there are none.
+// Ask queries a domain for its clusters. An error means that the result is unknown, so that
+// earlier results stay. An answer without clusters means that there are none.
 func Ask(ctx context.Context, ask Exchange, domain string) (Answer, error) {
 	var a Answer
 	ctx, cancel := context.WithTimeout(ctx, roundLimit)
@@ -102,7 +103,7 @@ func Ask(ctx context.Context, ask Exchange, domain string) (Answer, error) {
 	return a, nil
 }
 
-// lookup returns the record of a type that an instance has, nil if it has none.
+// lookup returns the record of a type for an instance, or nil if there is none.
 func lookup[T dns.RR](ctx context.Context, ask Exchange, instance string, kind uint16) (found T, err error) {
 	answer, err := ask(ctx, query(instance, kind))
 	if err != nil {
@@ -121,7 +122,7 @@ func query(name string, kind uint16) *dns.Msg {
 	return m.SetEdns0(payloadSize, false)
 }
 
-// negativeTTL is for how long there is nothing (RFC 2308, section 5).
+// negativeTTL returns how long a negative answer is valid (RFC 2308, section 5).
 func negativeTTL(answer *dns.Msg) time.Duration {
 	for _, rr := range answer.Ns {
 		if soa, ok := rr.(*dns.SOA); ok {
@@ -131,19 +132,19 @@ func negativeTTL(answer *dns.Msg) time.Duration {
 	return minTTL
 }
 
-// Domain asks again and again for the clusters of a domain, as often as its records'
-// lives end.
+// Domain queries a domain for its clusters, and repeats the query when the TTL of the
+// answer ends.
 type Domain struct {
-	// Name of the domain, as clusters.example.com.
+	// Name is the name of the domain, such as clusters.example.com.
 	Name string
 	Ask  Exchange
-	// Found is told each answer.
+	// Found is called with each answer.
 	Found func(Answer)
 	Clock clock.WithTicker
 	Log   *zap.Logger
 }
 
-// Run asks until ctx is done.
+// Run queries until ctx is done.
 func (d Domain) Run(ctx context.Context) error {
 	failing := false
 	for {

@@ -14,12 +14,12 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// zone is a name server with records that change.
+// zone is a name server with records that a test can change.
 type zone struct {
 	mu      sync.Mutex
 	records []dns.RR
 	rcode   int
-	large   bool // says that answers do not fit in a datagram
+	large   bool // truncates answers by UDP
 	asked   int
 	address string
 }
@@ -141,7 +141,7 @@ func TestAsk(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestDomain: a domain is asked when its records' lives end, and a failure changes nothing.
+// TestDomain: a domain is queried again when the TTL ends, and a failure changes nothing.
 func TestDomain(t *testing.T) {
 	t.Parallel()
 	z := newZone(t, cluster("milan")...)

@@ -21,31 +21,32 @@ import (
 
 const (
 	multicastPort = 5353
-	maxPacket     = 9000 // bytes (section 17)
-	onLink        = 255  // hops that a packet must have left when it is sent
-	// settling is how long a network has been asked, four times, before what has not
-	// answered counts as gone.
+	maxPacket     = 9000 // bytes (RFC 6762, section 17)
+	onLink        = 255  // IP TTL and hop limit of sent packets
+	// settling is how long after the start of a session a cluster that has not answered
+	// counts as gone. Four queries are sent in that time.
 	settling    = 10 * time.Second
-	slowest     = time.Minute            // between two questions
-	probeEvery  = 250 * time.Millisecond // three times, before a name is taken (section 8.1)
-	answerEvery = time.Second            // no more often is a question answered (section 6)
-	retry       = 30 * time.Second       // after sockets could not be used
+	slowest     = time.Minute            // the longest time between two queries
+	probeEvery  = 250 * time.Millisecond // interval of the three probes before the name is taken (RFC 6762, section 8.1)
+	answerEvery = time.Second            // minimum time between two responses (RFC 6762, section 6)
+	retry       = 30 * time.Second       // delay after the sockets have failed
 )
 
-// Multicast looks for clusters on local networks, and announces this one there.
+// Multicast finds clusters on local networks by multicast DNS, and announces this cluster
+// there.
 type Multicast struct {
 	// Interfaces are the names of the network interfaces.
 	Interfaces []string
-	// Own is what is announced; nil: nothing is.
+	// Own is the record to announce; nil: none.
 	Own *Record
-	// Found is told what is known, each time that it changes.
+	// Found is called with the known clusters each time that they change.
 	Found func(Answer)
 	Clock clock.WithTicker
 	Log   *zap.Logger
 }
 
-// Run looks and announces until ctx is done, and then says goodbye. Where interfaces
-// cannot be used it tries again.
+// Run runs until ctx is done, and then sends a goodbye. It retries while the interfaces
+// cannot be used.
 func (m Multicast) Run(ctx context.Context) error {
 	told := ""
 	for ctx.Err() == nil {
@@ -67,7 +68,7 @@ func (m Multicast) Run(ctx context.Context) error {
 	return nil
 }
 
-// session works with one set of sockets until ctx is done or the interfaces have changed.
+// session uses one set of sockets until ctx is done or the interfaces have changed.
 func (m Multicast) session(ctx context.Context) error {
 	links, err := m.links()
 	if err != nil {
@@ -91,7 +92,7 @@ func (m Multicast) session(ctx context.Context) error {
 	return t.run(ctx, packets, malformed, links)
 }
 
-// link is a network interface, and the networks that it is in.
+// link is a network interface with the networks of its addresses.
 type link struct {
 	net.Interface
 	networks []netip.Prefix
@@ -123,7 +124,7 @@ func (m Multicast) links() (links []link, err error) {
 	return links, nil
 }
 
-// talk is a session's course: when to ask, to claim a name, to speak.
+// talk is the state of a session: when to query, to claim the name and to respond.
 type talk struct {
 	Multicast
 	sockets *sockets
@@ -131,7 +132,7 @@ type talk struct {
 
 	began, nextAsk, nextClaim time.Time
 	gap                       time.Duration
-	claims                    int // probes sent; after the third the name is this cluster's
+	claims                    int // probes sent; after the third, the name is taken
 	announced                 int
 	spoke                     time.Time
 	told                      []Record
@@ -164,7 +165,7 @@ func (t *talk) run(ctx context.Context, packets <-chan *dns.Msg, malformed <-cha
 	}
 }
 
-// due does what the time has come for.
+// due sends the packets that are due.
 func (t *talk) due(now time.Time, links []link) error {
 	if !now.Before(t.nextAsk) {
 		if t.gap >= slowest {
@@ -198,8 +199,8 @@ func (t *talk) due(now time.Time, links []link) error {
 	return nil
 }
 
-// contested reports whether another cluster has the name that this one is about to take.
-// Who has it already keeps it, and only says that somebody wants it.
+// contested reports whether another cluster has the name that this cluster is about to
+// take. A cluster that has already announced the name keeps it, and only logs the conflict.
 func (t *talk) contested(now time.Time) bool {
 	if t.network.contested.IsZero() || now.Sub(t.network.contested) > claimAgain {
 		return false
@@ -219,7 +220,7 @@ func (t *talk) hear(now time.Time, m *dns.Msg) {
 	}
 	t.network.claimed(now, m)
 	gap := answerEvery
-	if len(m.Ns) > 0 { // a probe does not wait for long
+	if len(m.Ns) > 0 { // a probe needs an early answer
 		gap = probeEvery / 2
 	}
 	if t.announced == 0 || now.Sub(t.spoke) < gap {
@@ -231,7 +232,7 @@ func (t *talk) hear(now time.Time, m *dns.Msg) {
 	}
 }
 
-// tell tells what is known, if it has changed.
+// tell calls Found if the known clusters have changed.
 func (t *talk) tell(now time.Time) {
 	a := t.network.answer(now)
 	settled := now.Sub(t.began) >= settling
@@ -254,7 +255,7 @@ func (t *talk) wait(now time.Time) time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// sockets are those of one session: IPv4 and, where there is any, IPv6.
+// sockets are the sockets of one session, for IPv4 and IPv6. One of them may be nil.
 type sockets struct {
 	links []link
 	four  *ipv4.PacketConn
@@ -268,10 +269,11 @@ func group(four bool) *net.UDPAddr {
 	return &net.UDPAddr{IP: net.ParseIP("ff02::fb"), Port: multicastPort}
 }
 
-// open opens the sockets, and joins the groups on the interfaces. One family is enough.
+// open opens the sockets and joins the multicast groups on the interfaces. It succeeds if
+// one of IPv4 and IPv6 works.
 func open(links []link) (*sockets, error) {
 	s := &sockets{links: links}
-	// Others on this host (avahi, systemd-resolved) listen to the same port.
+	// Other processes on the host (avahi, systemd-resolved) use the same port.
 	shared := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var err error
 		return errors.Join(raw.Control(func(fd uintptr) {
@@ -330,7 +332,8 @@ func (s *sockets) close() {
 	}
 }
 
-// send sends a message on every interface. What is lost is sent again in time.
+// send sends a message on every interface. Errors are ignored, because later messages
+// repeat the content.
 func (s *sockets) send(m *dns.Msg) {
 	data, err := m.Pack()
 	if err != nil {
@@ -346,7 +349,7 @@ func (s *sockets) send(m *dns.Msg) {
 	}
 }
 
-// read gives on the messages that come from the interfaces' own networks, until the sockets
+// read forwards the messages from hosts on the interfaces' own networks, until the sockets
 // are closed.
 func (s *sockets) read(ctx context.Context, packets chan<- *dns.Msg, malformed chan<- struct{}) {
 	var both sync.WaitGroup
@@ -389,7 +392,7 @@ func (s *sockets) readFrom(ctx context.Context, packets chan<- *dns.Msg, malform
 		if m.Unpack(buffer[:n]) != nil {
 			select {
 			case malformed <- struct{}{}:
-			default: // counted often enough
+			default: // the counter need not be exact
 			}
 			continue
 		}
@@ -401,8 +404,8 @@ func (s *sockets) readFrom(ctx context.Context, packets chan<- *dns.Msg, malform
 	}
 }
 
-// neighbour reports whether a packet came from a host of the network that it came in by
-// (section 11): others have nothing to say there.
+// neighbour reports whether the sender of a packet is on a network of the interface that
+// received it (RFC 6762, section 11). Other packets are dropped.
 func (s *sockets) neighbour(index int, from net.Addr) bool {
 	udp, ok := from.(*net.UDPAddr)
 	if !ok || udp.Port != multicastPort {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// hosts are network namespaces on one network.
+// hosts returns network namespaces on a common network.
 func hosts(t *testing.T, n int) []string {
 	t.Helper()
 	run := func(args ...string) error {
@@ -55,7 +55,7 @@ func hosts(t *testing.T, n int) []string {
 	return names
 }
 
-// in runs f on a thread of its own in a namespace; the thread ends with it.
+// in runs f on its own thread in a network namespace. The thread ends with f.
 func in(t *testing.T, namespace string, f func()) (done chan struct{}) {
 	t.Helper()
 	done = make(chan struct{})
@@ -76,7 +76,7 @@ func in(t *testing.T, namespace string, f func()) (done chan struct{}) {
 	return done
 }
 
-// looker is a Multicast in a namespace, and what it has told.
+// looker is a Multicast in a network namespace, and the answers that it has found.
 type looker struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -124,7 +124,8 @@ func (l *looker) eventually(t *testing.T, what string, ids ...string) {
 	t.Logf("%s: %s", what, time.Since(begin).Round(time.Millisecond))
 }
 
-// TestNetnsMulticast: clusters on one network find each other, and say goodbye.
+// TestNetnsMulticast: clusters on one network find each other, and disappear after a
+// goodbye.
 func TestNetnsMulticast(t *testing.T) {
 	hosts := hosts(t, 4)
 	rome, milan := look(t, hosts[0], record("rome", "https://10.99.0.1:8443")), look(t, hosts[1], record("milan", "https://milan.example"))
@@ -169,7 +170,7 @@ func TestNetnsMulticast(t *testing.T) {
 	}, 15*time.Second, 10*time.Millisecond, "after a while the answer is whole")
 }
 
-// shout sends garbage, and an announcement from a port that nobody speaks from.
+// shout sends garbage, and an announcement from a wrong port.
 func shout(t *testing.T) {
 	evil, err := newNetwork(record("evil", "https://evil.example")).announce(false).Pack()
 	if err != nil {

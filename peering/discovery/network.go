@@ -13,28 +13,31 @@ import (
 
 const (
 	localService = Service + ".local."
-	// RFC 6762, section 10: what names a host lives shorter than what does not.
+	// RFC 6762, section 10: records that contain a host name have a shorter TTL. Both are
+	// in seconds.
 	hostTTL, otherTTL = 120, 4500
-	cacheFlush        = 1 << 15          // of the class of a record: it replaces all others
-	goodbye           = time.Second      // how long a record that says goodbye lives on (section 10.1)
-	maxRecords        = 1024             // of one packet
-	claimAgain        = time.Minute      // after another cluster has defended the name
-	refresh           = 90 * time.Second // before a record ends it is asked for again
+	cacheFlush        = 1 << 15          // bit of a record's class: the record replaces all others (RFC 6762, section 10.2)
+	goodbye           = time.Second      // remaining lifetime of a record with TTL 0 (section 10.1)
+	maxRecords        = 1024             // in one packet
+	claimAgain        = time.Minute      // delay after another cluster has defended the name
+	refresh           = 90 * time.Second // how long before its expiry a record is queried again
 )
 
-// network is what is known of a local network: a cache of records, and this cluster's own
-// record. It is pure: packets and times go in, packets come out.
+// network is the state of a local network: a cache of records, and this cluster's own
+// record. It is pure: its inputs are packets and times, its outputs packets.
 type network struct {
 	own    *Record // nil: nothing is announced
 	ours   []dns.RR
 	cached map[string]*instance
 
 	ignored map[string]int
-	// contested is when another cluster was last seen with this one's instance name.
+	// contested is when a packet of another cluster with this cluster's instance name was
+	// last received.
 	contested time.Time
 }
 
-// instance is what packets have said of one instance, and until when it holds.
+// instance has the cached records of one instance and their expiry times. until is the
+// expiry of the PTR record.
 type instance struct {
 	until, srvUntil, txtUntil time.Time
 	srv                       *dns.SRV
@@ -49,11 +52,11 @@ func newNetwork(own *Record) *network {
 	return n
 }
 
-// OwnInstance is the instance name of a cluster on a local network.
+// OwnInstance returns the instance name of a cluster on a local network.
 func OwnInstance(clusterID string) string { return clusterID + "." + localService }
 
-// announcement returns the records that describe a cluster on a local network: PTR, SRV,
-// TXT, and the address of its host where that is none of the DNS.
+// announcement returns the records of a cluster on a local network: PTR, SRV and TXT, and A
+// or AAAA if the host of its URL is an IP address.
 func announcement(r Record) []dns.RR {
 	header := func(name string, kind uint16, ttl uint32, unique bool) dns.RR_Header {
 		class := uint16(dns.ClassINET)
@@ -67,7 +70,7 @@ func announcement(r Record) []dns.RR {
 	if r.Name != "" {
 		texts = append(texts, keyName+"="+escape(r.Name))
 	}
-	if len(r.URL)+len(keyURL) < 255 { // the most that one string holds
+	if len(r.URL)+len(keyURL) < 255 { // the maximum length of a string in a TXT record
 		texts = append(texts, keyURL+"="+escape(r.URL))
 	}
 	target := host
@@ -90,7 +93,7 @@ func announcement(r Record) []dns.RR {
 	return out
 }
 
-// ownHost returns host and port of a record's URL, which has been checked.
+// ownHost returns the host and the port of a record's URL, which was validated before.
 func ownHost(r Record) (string, uint16) {
 	u, err := url.Parse(r.URL)
 	if err != nil {
@@ -103,12 +106,12 @@ func ownHost(r Record) (string, uint16) {
 	return u.Hostname(), uint16(port)
 }
 
-// escape is the presentation form that the library packs.
+// escape returns the presentation form of a string, from which the DNS library packs it.
 func escape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s)
 }
 
-// take reads a response. Records of other services pass unnoticed: they are none of ours.
+// take processes a response. It skips records of other services.
 func (n *network) take(now time.Time, m *dns.Msg) {
 	records := slices.Concat(m.Answer, m.Extra)
 	for _, rr := range records[:min(len(records), maxRecords)] {
@@ -143,7 +146,8 @@ func lives(now time.Time, ttl uint32) time.Time {
 	return now.Add(clampTTL(ttl))
 }
 
-// described returns the instance that a record describes, nil if it is of another service.
+// described returns the instance with the given name, or nil if the name is not of this
+// service.
 func (n *network) described(name string) *instance {
 	name = dns.CanonicalName(name)
 	if !isInstance(name, localService) {
@@ -152,8 +156,9 @@ func (n *network) described(name string) *instance {
 	return n.instance(name)
 }
 
-// instance returns an instance of the service by its canonical name, nil for one that is
-// none, is this cluster's own, or for which there is no room.
+// instance returns the instance with the given canonical name, and creates it if necessary.
+// It returns nil if the name is not of this service or this cluster's own, or if the cache
+// is full.
 func (n *network) instance(name string) *instance {
 	switch have := n.cached[name]; {
 	case have != nil:
@@ -171,20 +176,20 @@ func (n *network) instance(name string) *instance {
 	return n.cached[name]
 }
 
-// contest notices another cluster that has this one's instance name.
+// contest records that another cluster uses this cluster's instance name.
 func (n *network) contest(now time.Time, r *dns.TXT) {
 	if n.own == nil || !equalNames(r.Hdr.Name, n.own.Instance) || r.Hdr.Ttl == 0 {
 		return
 	}
 	theirs, err := attributes(r.Txt)
 	if err == nil && theirs[keyURL] == n.own.URL && theirs[keyID] == n.own.ClusterID {
-		return // another replica of this one, or its echo
+		return // another replica of this cluster, or an own packet
 	}
 	n.contested = now
 	n.ignored[IgnoredDuplicate]++
 }
 
-// claimed notices, in another's probe, that it wants this cluster's instance name.
+// claimed checks the proposed records of a probe for this cluster's instance name.
 func (n *network) claimed(now time.Time, m *dns.Msg) {
 	for _, rr := range m.Ns {
 		if r, ok := rr.(*dns.TXT); ok {
@@ -193,7 +198,7 @@ func (n *network) claimed(now time.Time, m *dns.Msg) {
 	}
 }
 
-// answer forgets what has had its time, and returns what is left.
+// answer deletes expired records, and returns the clusters that are left.
 func (n *network) answer(now time.Time) Answer {
 	a := Answer{Ignored: n.ignored, TTL: minTTL}
 	n.ignored = map[string]int{}
@@ -220,7 +225,7 @@ func (n *network) answer(now time.Time) Answer {
 	return a
 }
 
-// next returns when the first of what is cached has had its time.
+// next returns the time until the first cached record expires.
 func (n *network) next(now time.Time) time.Duration {
 	soonest := maxTTL
 	for _, i := range n.cached {
@@ -233,8 +238,8 @@ func (n *network) next(now time.Time) time.Duration {
 	return soonest
 }
 
-// question asks who is there, naming those that are known well (section 7.1), and for what
-// is missing.
+// question returns a query for all clusters, with those whose records are still fresh as
+// known answers (RFC 6762, section 7.1), and for missing or expiring records.
 func (n *network) question(now time.Time) *dns.Msg {
 	m := new(dns.Msg)
 	ask := func(name string, kind uint16) {
@@ -257,7 +262,7 @@ func (n *network) question(now time.Time) *dns.Msg {
 	return m
 }
 
-// probe asks whether somebody has this cluster's instance name (section 8.1).
+// probe returns a probe for this cluster's instance name (RFC 6762, section 8.1).
 func (n *network) probe() *dns.Msg {
 	m := new(dns.Msg)
 	m.Question = []dns.Question{{Name: n.own.Instance, Qtype: dns.TypeANY, Qclass: dns.ClassINET}}
@@ -265,7 +270,8 @@ func (n *network) probe() *dns.Msg {
 	return m
 }
 
-// announce is an unasked response with all of this cluster's records; or a goodbye.
+// announce returns an unsolicited response with all of this cluster's records. With
+// leaving, it is a goodbye with TTL 0.
 func (n *network) announce(leaving bool) *dns.Msg {
 	m := new(dns.Msg)
 	m.Response, m.Authoritative = true, true
@@ -279,7 +285,8 @@ func (n *network) announce(leaving bool) *dns.Msg {
 	return m
 }
 
-// respond answers a query about this cluster; nil where there is nothing to say.
+// respond returns the response to a query, or nil if the query does not concern this
+// cluster or already lists its record as known.
 func (n *network) respond(m *dns.Msg) *dns.Msg {
 	if n.own == nil || !slices.ContainsFunc(m.Question, n.concerns) {
 		return nil
@@ -304,7 +311,8 @@ func (n *network) concerns(q dns.Question) bool {
 	return equalNames(q.Name, host) && (q.Qtype == dns.TypeA || q.Qtype == dns.TypeAAAA || q.Qtype == dns.TypeANY)
 }
 
-// known reports whether an answer that the asker has already is this cluster's, and fresh.
+// known reports whether a known answer of a query is this cluster's PTR record with at
+// least half of its TTL left.
 func (n *network) known(rr dns.RR) bool {
 	ptr, ok := rr.(*dns.PTR)
 	return ok && equalNames(ptr.Ptr, n.own.Instance) && ptr.Hdr.Ttl >= otherTTL/2

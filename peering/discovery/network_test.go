@@ -12,7 +12,7 @@ func record(id, url string) *Record {
 	return &Record{ClusterID: id, Name: `The "` + id + `"`, URL: url, Instance: OwnInstance(id)}
 }
 
-// carried is a message as it comes out of a packet.
+// carried packs and unpacks a message.
 func carried(t testing.TB, m *dns.Msg) *dns.Msg {
 	t.Helper()
 	data, err := m.Pack()
@@ -90,7 +90,7 @@ func TestContestedName(t *testing.T) {
 	require.Empty(t, other.answer(now).Clusters, "a cluster does not find itself")
 }
 
-// TestHostileNetwork: records that nobody asked for cost no more than the limits.
+// TestHostileNetwork: unsolicited records cost no more than the limits allow.
 func TestHostileNetwork(t *testing.T) {
 	t.Parallel()
 	n, now := newNetwork(nil), time.Now()

@@ -1,7 +1,8 @@
-// Package discovery finds clusters by DNS-SD (RFC 6763): in domains that are configured,
-// and on local networks by multicast (RFC 6762). What it finds becomes ForeignClusters that
-// say where they come from, and that nothing is done for until somebody wants it: whoever
-// answers a DNS query is not to be trusted. Reading answers is apart from asking for them.
+// Package discovery finds clusters by DNS-SD (RFC 6763), in configured domains and, by
+// multicast DNS (RFC 6762), on local networks. It creates a ForeignCluster for each cluster
+// that it finds, with a label that names the source. DNS answers are not authenticated, so
+// such a ForeignCluster has no effect until a person or a policy wants the peering.
+// docs/discovery.md describes the records.
 package discovery
 
 import (
@@ -25,37 +26,37 @@ import (
 // Service is the DNS-SD service type of the authentication endpoint.
 const Service = "_liqod._tcp"
 
-// Keys of a TXT record. Of each the first counts; others are ignored.
+// Keys of a TXT record. The first occurrence of a key counts; other keys are ignored.
 const (
 	keyID   = "id"
 	keyName = "name"
 	keyURL  = "url"
 )
 
-// Limits of what an answer may make of us.
+// Limits for answers, which are not trusted.
 const (
-	maxClusters = 256  // records that one answer, or one network, may hold
+	maxClusters = 256  // clusters in one answer or on one network
 	maxURL      = 2048 // bytes, as in the schema of ForeignClusters
 	maxName     = 253  // bytes
 	maxTXT      = 4096 // bytes of all strings of a TXT record
 
-	minTTL = 30 * time.Second // also what asking again after a failure takes
+	minTTL = 30 * time.Second // also the delay after a failed query
 	maxTTL = time.Hour
 )
 
-// Record is a cluster as a record describes it.
+// Record is a cluster as DNS records describe it.
 type Record struct {
-	// ClusterID is what the cluster calls itself.
+	// ClusterID is the cluster's id.
 	ClusterID string
-	// Name for people; may be empty.
+	// Name is a display name; it may be empty.
 	Name string
-	// URL of the authentication endpoint.
+	// URL is the https URL of the authentication endpoint.
 	URL string
-	// Instance is the record's DNS-SD instance name, with its domain.
+	// Instance is the DNS-SD instance name, including the domain.
 	Instance string
 }
 
-// read makes a Record of the SRV and TXT records of an instance.
+// read returns the Record of an instance from its SRV and TXT records. srv may be nil.
 func read(instance string, srv *dns.SRV, txt *dns.TXT) (Record, error) {
 	if txt == nil {
 		return Record{}, errors.New("no TXT record")
@@ -79,8 +80,8 @@ func read(instance string, srv *dns.SRV, txt *dns.TXT) (Record, error) {
 	return r, goodURL(r.URL)
 }
 
-// attributes reads the strings of a TXT record (RFC 6763, section 6). The library has them
-// in presentation form.
+// attributes parses the strings of a TXT record (RFC 6763, section 6), which the DNS
+// library returns in presentation form.
 func attributes(texts []string) (map[string]string, error) {
 	pairs, size := map[string]string{}, 0
 	for _, t := range texts {
@@ -96,7 +97,7 @@ func attributes(texts []string) (map[string]string, error) {
 	return pairs, nil
 }
 
-// unescape reads the presentation form of a string: \DDD for a byte, \X for X.
+// unescape decodes the presentation form of a string: \DDD is a byte, and \X is X.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -124,13 +125,13 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// address is where an SRV record leads.
+// address returns the https URL of the target of an SRV record.
 func address(srv *dns.SRV) (string, error) {
 	if srv == nil || srv.Port == 0 {
 		return "", errors.New("neither a url in the TXT record nor an SRV record with a port")
 	}
 	host := strings.ToLower(strings.TrimSuffix(srv.Target, "."))
-	if host == "" { // a target of one dot says that there is no such service
+	if host == "" { // the target "." means that there is no such service (RFC 2782)
 		return "", errors.New("an SRV record without a target")
 	}
 	return "https://" + net.JoinHostPort(host, strconv.Itoa(int(srv.Port))), nil
@@ -150,23 +151,23 @@ func goodURL(text string) error {
 	return nil
 }
 
-// Answer is what asking about clusters has brought.
+// Answer is the result of a query for clusters.
 type Answer struct {
-	// Clusters that were described well, in the order of their instance names.
+	// Clusters are the valid records, sorted by instance name.
 	Clusters []Record
-	// Ignored counts the records that were not, by reason.
+	// Ignored is the number of ignored records by reason.
 	Ignored map[string]int
-	// TTL is for how long the answer holds.
+	// TTL is how long the answer is valid.
 	TTL time.Duration
-	// Partial says that more may come: what was known before stays.
+	// Partial means that further clusters may follow, so that earlier results stay.
 	Partial bool
 }
 
-// Reasons why a record is ignored.
+// Reasons for which a record is ignored.
 const (
-	IgnoredMalformed = "malformed" // it cannot be read, or holds what is not accepted
-	IgnoredForeign   = "foreign"   // it is not of the service that was asked for
-	IgnoredTooMany   = "too-many"  // there are more than the limit
+	IgnoredMalformed = "malformed" // the record cannot be parsed, or has values that are not accepted
+	IgnoredForeign   = "foreign"   // the record belongs to another service
+	IgnoredTooMany   = "too-many"  // the number of records exceeds the limit
 	IgnoredDuplicate = "duplicate" // another record has the same cluster id
 )
 
@@ -177,8 +178,8 @@ func (a *Answer) ignore(reason string) {
 	a.Ignored[reason]++
 }
 
-// settle orders the clusters, and keeps one of each id: the first by instance name, so that
-// every replica takes the same.
+// settle sorts the clusters and removes duplicate ids. It keeps the first by instance name,
+// so that all replicas keep the same one.
 func (a *Answer) settle() {
 	slices.SortFunc(a.Clusters, func(x, y Record) int { return cmp.Compare(x.Instance, y.Instance) })
 	seen := map[string]bool{}
@@ -192,14 +193,13 @@ func (a *Answer) settle() {
 	})
 }
 
-// clampTTL bounds what a record says of its own life: a cluster that says 0 is not asked
-// about all the time, and one that says years goes when it is gone.
+// clampTTL limits the TTL of a record. A TTL of 0 must not cause queries without pause, and
+// a TTL of years must not keep a cluster that is gone.
 func clampTTL(seconds uint32) time.Duration {
 	return min(max(time.Duration(seconds)*time.Second, minTTL), maxTTL)
 }
 
-// instances returns the instance names that a PTR answer points to, of those that are of
-// the service.
+// instances returns the instance names in the PTR records of a service.
 func (a *Answer) instances(records []dns.RR, service string) (names []string) {
 	for _, rr := range records {
 		ptr, ok := rr.(*dns.PTR)
@@ -221,7 +221,8 @@ func (a *Answer) instances(records []dns.RR, service string) (names []string) {
 	return names
 }
 
-// isInstance reports whether a canonical name is <instance>.<service>: one label more.
+// isInstance reports whether a canonical name is <instance>.<service>, with exactly one
+// more label.
 func isInstance(name, service string) bool {
 	_, valid := dns.IsDomainName(name)
 	return valid && dns.IsSubDomain(service, name) && dns.CountLabel(name) == dns.CountLabel(service)+1
@@ -229,14 +230,15 @@ func isInstance(name, service string) bool {
 
 func equalNames(a, b string) bool { return dns.CanonicalName(a) == dns.CanonicalName(b) }
 
-// lives shortens the life of the answer to that of one of its records.
+// lives limits the TTL of the answer to the TTL of one of its records.
 func (a *Answer) lives(seconds uint32) {
 	if ttl := clampTTL(seconds); a.TTL == 0 || ttl < a.TTL {
 		a.TTL = ttl
 	}
 }
 
-// describe takes the SRV and TXT records of an instance from what was answered.
+// describe returns the SRV and TXT records of an instance. Of several SRV records, it
+// returns the one with the lowest priority value.
 func describe(instance string, records []dns.RR) (srv *dns.SRV, txt *dns.TXT) {
 	for _, rr := range records {
 		if !equalNames(rr.Header().Name, instance) {

@@ -103,7 +103,7 @@ func TestClampTTL(t *testing.T) {
 	require.Equal(t, maxTTL, clampTTL(1<<31))
 }
 
-// FuzzAnswer reads whatever a packet holds.
+// FuzzAnswer parses arbitrary packets.
 func FuzzAnswer(f *testing.F) {
 	m := new(dns.Msg)
 	m.Answer = []dns.RR{parse(f, `_liqod._tcp.example. 60 IN PTR milan._liqod._tcp.example.`)}

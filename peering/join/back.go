@@ -20,36 +20,37 @@ import (
 )
 
 const (
-	// backLife is how long a token is good that a peer is sent, and backLeft how much of
-	// that it has when it is sent, at least.
+	// backLife is the lifetime of a token for a peer. backLeft is the minimum that remains
+	// of it when the token is sent.
 	backLife = 15 * time.Minute
 	backLeft = 10 * time.Minute
 )
 
-// errNotMade says that something is there which this controller has not made.
+// errNotMade means that a Secret of that name exists which liqod did not create.
 var errNotMade = errors.New("it is not one that liqod has made, and stays")
 
-// Back says how peers get identities in this cluster, in return for those that it gets in
-// them.
+// Back says how peers get identities in this cluster, in return for this cluster's
+// identities in theirs.
 type Back struct {
-	// URL by which they reach this cluster's authentication endpoint. Empty: none is offered
-	// one.
+	// URL is the URL of this cluster's authentication endpoint for peers. Empty: no peer is
+	// sent a token.
 	URL string
-	// Offered tells whether this cluster offers itself to a peer.
+	// Offered reports whether this cluster offers an identity to a peer.
 	Offered func(*corev1beta1.ForeignCluster) bool
 }
 
-// sentBack is what is known of the token that a peer was sent: whether there is one, and
-// when to look again. Another replica may have sent it meanwhile.
+// sentBack is the cached state of the token for a peer: whether it exists, and when to read
+// it again. Another replica may have changed it since.
 type sentBack struct {
 	there bool
 	again time.Time
 }
 
-// invite returns what a peer is sent along with an enrolment: a token for an identity here;
-// nil where none is offered, or it has one. The token follows from the key of the
-// enrolment, so that it is the same when that is asked for again. That there is none holds
-// no enrolment up: an error is one that passes.
+// invite returns the token for an identity in this cluster that is sent along with an
+// enrolment. It returns nil if none is offered or the peer already has one. The token is
+// derived from the key of the enrolment, so a repeated request sends the same token. A
+// token that cannot be created does not prevent the enrolment; an error means that a retry
+// may succeed.
 func (j *Join) invite(ctx context.Context, fc *corev1beta1.ForeignCluster, keyPEM []byte) (*trust.Invitation, error) {
 	if j.cfg.Back.URL == "" || fc.Spec.UserName != "" || !j.cfg.Back.Offered(fc) {
 		return nil, nil
@@ -57,7 +58,7 @@ func (j *Join) invite(ctx context.Context, fc *corev1beta1.ForeignCluster, keyPE
 	peer := fc.Spec.ClusterID
 	ca, err := manual.Authority(ctx, j.cfg.Core, j.cfg.OwnNamespace)
 	if err != nil {
-		return nil, err // this process makes it within a moment
+		return nil, err // the controller creates the certificate soon after its start
 	}
 	token, err := trust.BackToken(keyPEM, j.cfg.Back.URL, j.cfg.ClusterID, ca, peer)
 	stays := err != nil
@@ -77,8 +78,8 @@ func (j *Join) invite(ctx context.Context, fc *corev1beta1.ForeignCluster, keyPE
 	return &trust.Invitation{Token: token.String()}, nil
 }
 
-// keepBack keeps the hash of a token that a peer is about to be sent. There is one for each
-// peer: a new one takes the place of the one before. It goes with the record of the peer.
+// keepBack stores the hash of the token for a peer before it is sent. Each peer has one
+// token; a new one replaces it. The ForeignCluster owns the Secret.
 func (j *Join) keepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token trust.Token) error {
 	peer, now := fc.Spec.ClusterID, j.cfg.Clock.Now()
 	want := trust.Record{ID: token.ID, Hash: trust.Hash(token.Secret), Uses: 1, ClusterID: peer, Expiration: now.Add(backLife)}
@@ -106,8 +107,7 @@ func (j *Join) keepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, tok
 	return nil
 }
 
-// sent returns the Secret of the token that a peer was sent, and what it says; nil if there
-// is none.
+// sent returns the Secret of the token for a peer and its content, or nil if there is none.
 func (j *Join) sent(ctx context.Context, peer string) (*corev1.Secret, trust.Record, error) {
 	name := trust.SecretName(trust.BackID(peer))
 	secret, err := j.cfg.Core.CoreV1().Secrets(j.cfg.OwnNamespace).Get(ctx, name, metav1.GetOptions{})
@@ -124,8 +124,8 @@ func (j *Join) sent(ctx context.Context, peer string) (*corev1.Secret, trust.Rec
 	return secret, record, nil
 }
 
-// tidyBack removes the token that a peer was sent when it has ended, used or not, and
-// returns how soon to look again; 0: there is none.
+// tidyBack deletes the expired token for a peer, used or not. It returns the delay before
+// the next check; 0: there is no token.
 func (j *Join) tidyBack(ctx context.Context, peer string) (time.Duration, error) {
 	if j.cfg.Back.URL == "" {
 		return 0, nil
@@ -165,7 +165,7 @@ func (j *Join) setBack(peer string, known sentBack) {
 	j.backs[peer] = known
 }
 
-// sooner returns the shorter of two times to wait, of which zero is for ever.
+// sooner returns the shorter of two delays, where zero means that nothing is scheduled.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)

@@ -23,7 +23,8 @@ func offering(fc *corev1beta1.ForeignCluster) {
 	fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringYes
 }
 
-// newOffering is a rome that offers itself to milan, and serves its authentication.
+// newOffering returns a rig whose cluster rome offers an identity to milan and has an
+// authentication endpoint.
 func newOffering(t *testing.T, change ...func(*corev1beta1.ForeignCluster)) *rig {
 	t.Helper()
 	r := newRig(t, append([]func(*corev1beta1.ForeignCluster){offering}, change...)...)
@@ -35,7 +36,7 @@ func newOffering(t *testing.T, change ...func(*corev1beta1.ForeignCluster)) *rig
 	return r
 }
 
-// sentSecret returns the Secret of the token that milan was sent; nil if there is none.
+// sentSecret returns the Secret of the token for milan, or nil.
 func (r *rig) sentSecret() *corev1.Secret {
 	r.t.Helper()
 	secret, err := r.core.CoreV1().Secrets("liqod").Get(context.Background(), "token-back-milan", metav1.GetOptions{})
@@ -46,7 +47,7 @@ func (r *rig) sentSecret() *corev1.Secret {
 	return secret
 }
 
-// matches requires that the one token that milan was sent is the one that is kept.
+// matches requires that milan was sent exactly one token, and that it is the stored one.
 func (r *rig) matches() trust.Record {
 	r.t.Helper()
 	require.NotEmpty(r.t, r.peer.backs)
@@ -74,7 +75,7 @@ func TestBackIsSent(t *testing.T) {
 	require.Equal(t, r.clock.Now().Add(15*time.Minute).UTC(), r.matches().Expiration)
 	require.Equal(t, "milan", r.sentSecret().OwnerReferences[0].Name)
 
-	// When it has ended it goes, whoever looks.
+	// After its expiry, any process deletes it.
 	r.restart()
 	_ = r.sync()
 	require.NotNil(t, r.sentSecret())
@@ -107,7 +108,8 @@ func TestBackIsNotSent(t *testing.T) {
 	}
 }
 
-// Killed before or after each write, or without an answer: one token, always the same.
+// TestBackInterruptedAnywhere: whichever write or answer is interrupted, there is exactly
+// one token.
 func TestBackInterruptedAnywhere(t *testing.T) {
 	t.Parallel()
 	const writes = 6 // finalizer, namespace, key, token, identity, version of the peer
@@ -122,7 +124,8 @@ func TestBackInterruptedAnywhere(t *testing.T) {
 	})
 }
 
-// A peer that is away for long is sent a token that is good when it comes back.
+// TestBackLivesAgain: a peer that was unreachable for long is sent a token that is valid
+// when it comes back.
 func TestBackLivesAgain(t *testing.T) {
 	t.Parallel()
 	r := newOffering(t)
@@ -145,7 +148,8 @@ func TestBackLivesAgain(t *testing.T) {
 	}
 }
 
-// Used, it stays as it is until it ends; another key has another token in its place.
+// TestBackOfAnotherKey: a used token stays until it expires; another key replaces it by
+// another token.
 func TestBackOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	r := newOffering(t)
@@ -164,7 +168,8 @@ func TestBackOfAnotherKey(t *testing.T) {
 	require.Empty(t, after.Redemptions)
 }
 
-// What stands in its way is said, and holds nothing up.
+// TestBackCannotBeMade: a token that cannot be created is reported, and does not prevent
+// the enrolment.
 func TestBackCannotBeMade(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*rig){
@@ -194,7 +199,8 @@ func TestBackCannotBeMade(t *testing.T) {
 	}
 }
 
-// Until the endpoint has its certificate there is no token, and no enrolment without one.
+// TestBackAwaitsTheCertificate: until the endpoint has its certificate, there is no token,
+// and the enrolment waits.
 func TestBackAwaitsTheCertificate(t *testing.T) {
 	t.Parallel()
 	r := newOffering(t)

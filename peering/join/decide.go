@@ -5,31 +5,32 @@ import (
 	"time"
 )
 
-// A step is what is to be done about the identity in a peer.
+// A step is the next action on the identity in a peer.
 type step int
 
 const (
-	// stepNone: none is there, and none is wanted.
+	// stepNone: there is no identity, and none is wanted.
 	stepNone step = iota
-	// stepGiven: people have given one.
+	// stepGiven: people have provided the credentials.
 	stepGiven
-	// stepUnasked: one is wanted, and nothing says how to get it.
+	// stepUnasked: an identity is wanted, but there is no token.
 	stepUnasked
-	// stepEnrol: a token is to be exchanged for one.
+	// stepEnrol: exchange a token for an identity.
 	stepEnrol
-	// stepRenew: it is to be renewed.
+	// stepRenew: renew the identity.
 	stepRenew
-	// stepKeep: it is good.
+	// stepKeep: the identity is valid.
 	stepKeep
 )
 
-// jitter is how much earlier than configured an identity may be renewed, as a part of that
-// time, so that many do not come at once.
+// jitter is the maximum fraction of the time before renewal by which an identity is renewed
+// earlier, so that many renewals do not coincide.
 const jitter = 0.1
 
-// decide is pure. wanted says that an identity is to be had, invited that there is a way to
-// get one, and renewAt after which part of its lifetime it is renewed. One that is there
-// is kept good for as long as it is there: what drains needs it.
+// decide returns the next step. It is pure. wanted means that this cluster wants to use the
+// peer, invited that there is a token. renewAt is Config.RenewAt. An existing identity is
+// renewed even if it is no longer wanted, because virtual nodes that are being drained
+// still need it.
 func decide(have *identity, now time.Time, wanted, invited bool, renewAt float64) step {
 	switch {
 	case have.given():
@@ -50,7 +51,7 @@ func decide(have *identity, now time.Time, wanted, invited bool, renewAt float64
 	return stepEnrol
 }
 
-// renewal is when an identity is renewed. It is the same each time it is computed.
+// renewal returns the time at which an identity is renewed. It is deterministic.
 func (i *identity) renewal(renewAt float64) time.Time {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(i.grant.User + i.issued.String())) // never fails

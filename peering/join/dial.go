@@ -21,29 +21,31 @@ import (
 
 const (
 	dialTimeout = 3 * time.Second
-	// The peer may wait for its cluster to sign a certificate.
+	// The peer may have to wait for a signer.
 	answerTimeout = 30 * time.Second
 )
 
-// target says where a peer hands out identities, and how it is known.
+// target is the authentication endpoint of a peer and the authorities that it is verified
+// with.
 type target struct {
 	url string
-	// ca are the authorities, as PEM, that its certificate must be issued by; then its name
-	// counts, too. pins are fingerprints of authorities that issue certificates for nothing
-	// else. With neither those of the image count.
+	// ca has the authorities of the endpoint's certificate as PEM; its host name is
+	// verified, too. pins are fingerprints of authorities that issue certificates for this
+	// purpose only; the host name is not verified then. If both are empty, the system's
+	// authorities apply.
 	ca   string
 	pins []string
-	// proxy leads there; empty: as the environment says.
+	// proxy is the URL of a proxy; empty: from the environment.
 	proxy string
 }
 
-// proof is what an identity is proved by at a renewal.
+// proof is the existing identity that authenticates a renewal.
 type proof struct {
 	certificate *tls.Certificate
 	token       string
 }
 
-// refusal is an answer that is no.
+// refusal is the peer's answer to a request that it refuses.
 type refusal struct {
 	trust.Refusal
 
@@ -53,7 +55,7 @@ type refusal struct {
 // Error implements error.
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Reason, r.Message) }
 
-// post sends one request, and reads one grant. It keeps no connection.
+// post sends one request and returns the grant in the answer. It keeps no connection open.
 func post(ctx context.Context, to target, path string, body any, by proof) (trust.Grant, error) {
 	client, err := to.client(by)
 	if err != nil {
@@ -93,8 +95,8 @@ func post(ctx context.Context, to target, path string, body any, by proof) (trus
 	return grant, nil
 }
 
-// refused reads an answer that is no grant. Whatever else answers there is no refusal of
-// the peer.
+// refused parses an error answer. An answer that does not come from an authentication
+// endpoint of liqod is not a refusal.
 func refused(status int, answer []byte) error {
 	r := &refusal{status: status}
 	if json.Unmarshal(answer, &r.Refusal) != nil || r.Reason == "" {
@@ -104,7 +106,7 @@ func refused(status int, answer []byte) error {
 	return r
 }
 
-// legible cuts what a peer says to what belongs into a condition.
+// legible limits a peer's text to printable characters and a length for conditions.
 func legible(s string) string {
 	const longest = 500
 	s = strings.ToValidUTF8(strings.Map(func(r rune) rune {
@@ -141,7 +143,7 @@ func (t target) client(by proof) (*http.Client, error) {
 			Proxy: proxy, TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSHandshakeTimeout: 2 * dialTimeout, DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10,
 		},
-		// A token is for the one who is asked.
+		// A redirect would send the token to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return errors.New("it leads elsewhere, and is not followed")
 		},
@@ -162,7 +164,7 @@ func (t target) tls() (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12}, nil
 }
 
-// pins returns the fingerprints of certificates as PEM, or the one fingerprint that s is.
+// pins returns the fingerprints of PEM certificates, or s itself if it is a fingerprint.
 func pins(s string) (out []string) {
 	rest := []byte(s)
 	for {
@@ -180,8 +182,8 @@ func pins(s string) (out []string) {
 	return out
 }
 
-// cause returns the part of an error that is the same each time: ports and times would
-// make another condition of every attempt.
+// cause returns the part of an error that is the same at each attempt. Ports or times in
+// the message would change the condition at each attempt.
 func cause(err error) string {
 	var timeout net.Error
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {

@@ -21,16 +21,16 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-// invitation is what a peer has given to get an identity with.
+// invitation is the content of a token Secret.
 type invitation struct {
-	// ref is the Secret that it is from, as namespace/name, and text the token as it was given.
+	// ref is the Secret as namespace/name. text is the token as written there.
 	ref, text string
 	token     trust.Token
 	ranges    []string
 }
 
-// invitation reads the token for a peer. Without an error, a standing with a condition
-// says why there is none.
+// invitation reads the token for a peer. If the token is missing or invalid, it returns a
+// standing with a condition and no error.
 func (j *Join) invitation(ctx context.Context, fc *corev1beta1.ForeignCluster) (invitation, standing, error) {
 	name := fc.Spec.TokenSecretRef.Name
 	in := invitation{ref: j.cfg.OwnNamespace + "/" + name, ranges: j.cfg.AddressRanges}
@@ -58,8 +58,8 @@ func (j *Join) invitation(ctx context.Context, fc *corev1beta1.ForeignCluster) (
 	return in, standing{}, nil
 }
 
-// another returns the digest of a token that has come after an identity; empty if there is
-// none. Whether the identity is still good is found out by renewing it.
+// another returns the digest of a token that is newer than the identity, or "" if there is
+// none. The caller then renews the identity to find out whether it is still valid.
 func (j *Join) another(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity) (string, error) {
 	if !invited(fc) {
 		return "", nil
@@ -71,8 +71,8 @@ func (j *Join) another(ctx context.Context, fc *corev1beta1.ForeignCluster, have
 	return digest(in.text), nil
 }
 
-// enrol exchanges a token for an identity. The key is kept before anybody is told of it: the
-// peer gives the same identity to it again, if its answer was lost.
+// enrol exchanges a token for an identity. It stores the key before it sends the request.
+// If the answer is lost, a repeated request with the same key gets the same identity.
 func (j *Join) enrol(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity) (standing, error) {
 	id := fc.Spec.ClusterID
 	in, problem, err := j.invitation(ctx, fc)
@@ -114,7 +114,7 @@ func (j *Join) enrol(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 	return j.finish(ctx, fc, have, got)
 }
 
-// anew begins an enrolment with a key of its own.
+// anew starts an enrolment with a new key.
 func (j *Join) anew(ctx context.Context, id string, have *identity) (*identity, error) {
 	key, err := trust.NewKey()
 	if err != nil {
@@ -151,8 +151,8 @@ func (j *Join) askEnrol(ctx context.Context, fc *corev1beta1.ForeignCluster, in 
 	return got, j.accept(fc, &got, expectation{user: user, key: keyPEM})
 }
 
-// renew asks for new credentials of the same identity, for a fresh key. Until they are
-// kept the former ones are used. token is the digest of the token that is there.
+// renew requests new credentials of the same identity for a new key. The old credentials
+// stay in use until the new ones are stored. token is the digest of the current token.
 func (j *Join) renew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, token string) (standing, error) {
 	id := fc.Spec.ClusterID
 	a := attempt{renewing(id), digest(have.grant.User, have.issued.String(), fmt.Sprint(fc.Generation), token)}
@@ -215,9 +215,9 @@ func (j *Join) askRenew(ctx context.Context, fc *corev1beta1.ForeignCluster, hav
 	return got, j.accept(fc, &got, expectation{user: have.grant.User, key: got.key, renewed: true})
 }
 
-// places returns the URLs by which a peer is asked, that are tried in turn: as its record
-// says, else as it has said itself. What discovery has found comes last: anybody may have
-// said that.
+// places returns the URLs of a peer's authentication endpoint in the order in which they
+// are tried. spec.authUrl replaces the URL that the peer announced. If discovery set
+// spec.authUrl, it is tried last, because discovery records are not authenticated.
 func places(fc *corev1beta1.ForeignCluster, said string) []string {
 	own := fc.Spec.AuthURL
 	switch {
@@ -229,8 +229,8 @@ func places(fc *corev1beta1.ForeignCluster, said string) []string {
 	return []string{own}
 }
 
-// postTo sends a request to the first place where the peer answers. It may reach the peer
-// more than once, which does no harm.
+// postTo sends a request to the first URL that answers. The peer may receive the request
+// more than once, which is harmless.
 func postTo(ctx context.Context, urls []string, to target, path string, body any, by proof) (grant trust.Grant, err error) {
 	for _, to.url = range urls {
 		var no *refusal
@@ -241,13 +241,13 @@ func postTo(ctx context.Context, urls []string, to target, path string, body any
 	return grant, err
 }
 
-// badGrant is an answer that is not what was asked for.
+// badGrant is the error for an answer that does not match the request.
 type badGrant struct{ error }
 
-// Unwrap returns what is wrong with it.
+// Unwrap returns the underlying error.
 func (b badGrant) Unwrap() error { return b.error }
 
-// accept checks what a peer gave, and completes what is kept of it.
+// accept validates a peer's grant, and completes what is stored of it.
 func (j *Join) accept(fc *corev1beta1.ForeignCluster, got *granted, want expectation) error {
 	uid, err := j.ownUID()
 	if err != nil {
@@ -273,7 +273,7 @@ func (j *Join) accept(fc *corev1beta1.ForeignCluster, got *granted, want expecta
 	return nil
 }
 
-// finish keeps an identity.
+// finish stores an identity.
 func (j *Join) finish(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, got granted) (standing, error) {
 	kept, err := j.store(ctx, fc, have, got)
 	if err != nil {
@@ -286,7 +286,7 @@ func (j *Join) finish(ctx context.Context, fc *corev1beta1.ForeignCluster, have 
 	return j.good(kept, kept.renewal(j.cfg.RenewAt)), nil
 }
 
-// mark writes the version that the peer runs to its record.
+// mark writes the peer's version to an annotation of its ForeignCluster.
 func (j *Join) mark(ctx context.Context, fc *corev1beta1.ForeignCluster, version string) error {
 	if version == "" || fc.Annotations[corev1beta1.PeerVersionAnnotation] == version {
 		return nil
@@ -302,14 +302,14 @@ func (j *Join) mark(ctx context.Context, fc *corev1beta1.ForeignCluster, version
 	return nil
 }
 
-// good is how it stands with a good identity, which is looked at again at a time.
+// good returns the standing of a valid identity. The next sync is at the time at.
 func (j *Join) good(have *identity, at time.Time) standing {
 	return says(metav1.ConditionTrue, corev1beta1.ReasonEnrolled, "this cluster is user %s of cluster %s", have.grant.User, have.grant.ClusterID).
 		after(max(at.Sub(j.cfg.Clock.Now()), time.Second))
 }
 
-// why explains a failed exchange: a reason, a sentence, and whether it takes people to mend
-// it.
+// why explains a failed exchange: the reason and message of the condition. slow means that
+// only people can solve the problem, so retries are rare.
 func why(id string, err error) (reason, message string, slow bool) {
 	var no *refusal
 	var bad badGrant

@@ -18,31 +18,31 @@ import (
 )
 
 const (
-	// skew is how far the clocks of two clusters may be apart.
+	// skew is the accepted difference between the clocks of two clusters.
 	skew = 5 * time.Minute
-	// longestBundle is, in bytes, what certificates that are embedded may have.
+	// longestBundle is the maximum length of certificates, in bytes.
 	longestBundle = 32 << 10
 	longestText   = 253
 )
 
-// expectation is what a grant is compared with.
+// expectation is what a grant is checked against.
 type expectation struct {
 	ownID, peerID string
-	// ownUID is this cluster's, and peerUID the recorded one of the peer; empty if none is.
+	// ownUID is the UID of this cluster. peerUID is the recorded UID of the peer, or "".
 	ownUID, peerUID types.UID
-	// user is who a certificate must be for, and key the private key that it must fit. At
-	// an enrolment a token may be given instead, for another user.
+	// user is the user that a certificate must be for, and key the private key that it must
+	// match. An enrolment may return a token instead, for a user that the peer chooses.
 	user string
 	key  []byte
-	// renewed says that the user must not change.
+	// renewed: the user must not change.
 	renewed bool
 	now     time.Time
 }
 
-// errReplaced says that another cluster answers.
+// errReplaced means that another cluster answers.
 var errReplaced = errors.New("another cluster answers")
 
-// check refuses a grant that is not what was asked for. It is pure.
+// check returns an error for a grant that does not match the request. It is pure.
 func check(g trust.Grant, want expectation) error {
 	switch {
 	case g.ClusterID != want.peerID:
@@ -69,7 +69,7 @@ func check(g trust.Grant, want expectation) error {
 	return checkToken(g, want)
 }
 
-// checkServer looks at how the API server is to be reached.
+// checkServer checks the URL and the authorities of the peer's API server.
 func checkServer(g trust.Grant) error {
 	u, err := url.Parse(g.APIServerURL)
 	switch {
@@ -113,8 +113,8 @@ func checkCertificate(g trust.Grant, want expectation) error {
 	return nil
 }
 
-// checkToken looks at a token of a ServiceAccount in the peer's tenant namespace of this
-// cluster.
+// checkToken checks a token of a ServiceAccount in this cluster's tenant namespace in the
+// peer.
 func checkToken(g trust.Grant, want expectation) error {
 	account := corev1beta1.PeerAccountUser(want.ownID, "")
 	switch {

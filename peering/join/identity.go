@@ -16,51 +16,51 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-// Keys of a Secret with an identity, beside that of its kubeconfig, which follows from
-// them.
+// Keys of a Secret with an identity. The kubeconfig, in its own key, is derived from them.
 const (
-	grantKey   = "grant"    // what the peer answered
-	keyKey     = "key"      // the private key that it is for
-	nextKey    = "next-key" // one that a certificate is asked for
-	authURLKey = "authUrl"  // where it is renewed
-	authCAKey  = "authCA"   // the authorities of that, as PEM, or the fingerprint of one
+	grantKey   = "grant"    // the peer's answer
+	keyKey     = "key"      // the private key of the certificate
+	nextKey    = "next-key" // the private key of an enrolment in progress
+	authURLKey = "authUrl"  // the URL for renewals
+	authCAKey  = "authCA"   // authorities of that endpoint as PEM, or the fingerprint of one
 )
 
-// On a Secret with an identity: when that came, by this cluster's clock, and the digest of
-// the token that was there then.
+// Annotations of a Secret with an identity: the time at which it was granted, by this
+// cluster's clock, and the digest of the token at that time.
 const (
 	issuedAnnotation = "liqo.io/issued-at"
 	tokenAnnotation  = "liqo.io/token-digest"
 )
 
-// identity is what this cluster has of a peer. Nil is a valid identity: none.
+// identity is this cluster's identity in a peer, as stored in a Secret. Nil means none.
 type identity struct {
 	secret *corev1.Secret
-	// enrolled says that this controller has made the Secret.
+	// enrolled: this controller created the Secret.
 	enrolled bool
 	grant    trust.Grant
 	key      []byte
 	issued   time.Time
-	token    string // digest of the token that was there when it came
-	// next is the key of an enrolment that has begun.
+	token    string // digest of the token at the time of the grant
+	// next is the key of an enrolment in progress.
 	next            []byte
 	authURL, authCA string
 }
 
-// given tells whether people have written it.
+// given reports whether people provided the credentials.
 func (i *identity) given() bool {
 	return i != nil && !i.enrolled && len(i.secret.Data[corev1beta1.KubeconfigSecretKey]) > 0
 }
 
-// usable tells whether it is one that the peer accepts still, as far as is known here.
+// usable reports whether the identity has not expired. The peer may have revoked it
+// nevertheless.
 func (i *identity) usable(now time.Time) bool {
 	return i != nil && i.grant.User != "" && now.Before(i.grant.NotAfter)
 }
 
 func (i *identity) ref() string { return i.secret.Namespace + "/" + i.secret.Name }
 
-// parse reads a Secret. What does not fit together counts as none: a new identity is got
-// then.
+// parse reads a Secret. Inconsistent content counts as no identity, so that a new one is
+// obtained.
 func parse(secret *corev1.Secret) *identity {
 	i := &identity{
 		secret: secret, enrolled: secret.Labels[corev1beta1.EnrolledLabel] == "true", next: secret.Data[nextKey],
@@ -78,7 +78,7 @@ func parse(secret *corev1.Secret) *identity {
 	return i
 }
 
-// read returns what is kept for a peer, from the API server; nil if nothing.
+// read returns the identity in a peer, or nil. It reads live.
 func (j *Join) read(ctx context.Context, id string) (*identity, error) {
 	namespace := corev1beta1.TenantNamespace(id)
 	secret, err := j.cfg.Core.CoreV1().Secrets(namespace).Get(ctx, id, metav1.GetOptions{})
@@ -91,7 +91,8 @@ func (j *Join) read(ctx context.Context, id string) (*identity, error) {
 	return parse(secret), nil
 }
 
-// other returns credentials for a peer that people have given under another name.
+// other returns credentials for a peer that people provided in a Secret of another name, or
+// nil.
 func (j *Join) other(ctx context.Context, id string) (*identity, error) {
 	namespace := corev1beta1.TenantNamespace(id)
 	list, err := j.cfg.Core.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
@@ -106,8 +107,8 @@ func (j *Join) other(ctx context.Context, id string) (*identity, error) {
 	return nil, nil
 }
 
-// begin keeps the key of an enrolment before anybody is told of it. A Secret of that name
-// that somebody else has made, and that holds no credentials, is completed.
+// begin stores the key of an enrolment before any request is sent. An existing Secret
+// without credentials is completed.
 func (j *Join) begin(ctx context.Context, id string, have *identity, key []byte) (*identity, error) {
 	secrets := j.cfg.Core.CoreV1().Secrets(corev1beta1.TenantNamespace(id))
 	if have == nil {
@@ -127,7 +128,7 @@ func (j *Join) begin(ctx context.Context, id string, have *identity, key []byte)
 	return j.update(ctx, next)
 }
 
-// granted is what an exchange with a peer has brought.
+// granted is the result of an enrolment or a renewal.
 type granted struct {
 	grant           trust.Grant
 	key             []byte
@@ -136,7 +137,7 @@ type granted struct {
 	token           string
 }
 
-// store keeps an identity, in one write: until then the former one stays.
+// store writes an identity in a single update, which replaces the former one.
 func (j *Join) store(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity, got granted) (*identity, error) {
 	kubeconfig, err := trust.Kubeconfig(got.grant, got.key, fc.Spec.APIServer)
 	if err != nil {
@@ -147,7 +148,7 @@ func (j *Join) store(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 		return nil, fmt.Errorf("encoding a grant: %w", err)
 	}
 	next := have.secret.DeepCopy()
-	// With the label it is used.
+	// The label puts the credentials into use.
 	setLabel(next, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
 	next.Annotations = maps.Clone(next.Annotations)
 	if next.Annotations == nil {
@@ -163,8 +164,7 @@ func (j *Join) store(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 	return j.update(ctx, next)
 }
 
-// keep makes the kubeconfig of a good identity follow what the record says of the way to
-// the peer's API server.
+// keep updates the kubeconfig of a valid identity after a change of spec.apiServer.
 func (j *Join) keep(ctx context.Context, fc *corev1beta1.ForeignCluster, have *identity) (standing, error) {
 	kubeconfig, err := trust.Kubeconfig(have.grant, have.key, fc.Spec.APIServer)
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package join gets this cluster its identities in the clusters whose capacity it uses,
-// and renews them before they end. It speaks to their authentication endpoints, keeps
-// what they grant in the tenant namespaces, and tells how it stands with each. It
-// believes nothing that a peer says before it has been compared with what was asked for.
+// Package join obtains this cluster's identities in the clusters whose capacity it uses,
+// and renews them before they expire. It sends requests to the authentication endpoints of
+// these peers (package auth), stores the granted credentials in the tenant namespaces, and
+// provides the condition Authenticated. It validates each answer of a peer against the
+// request.
 package join
 
 import (
@@ -33,38 +34,39 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// lookAgain is how soon something is looked at again that nobody tells of: a token Secret
-// that is awaited or should be replaced.
+// lookAgain is the poll interval for a token Secret that is missing or has to be replaced.
+// Secrets are not watched.
 const lookAgain = 3 * time.Second
 
-// tokenAgain is how soon it is looked whether there is another token, while an identity is
-// good: people give one when the peer has taken the identity back.
+// tokenAgain is the poll interval for a new token while the identity is valid. People
+// provide one after the peer has revoked the identity.
 const tokenAgain = time.Minute
 
-// givenAgain is how soon somebody is asked again about credentials that people gave: that
-// they are gone is told by nobody.
+// givenAgain is the poll interval for credentials that people provided. Their Secret is not
+// watched here.
 const givenAgain = time.Minute
 
-// Config configures a Join.
+// Config is the input of New. All fields are required unless their comment says otherwise.
 type Config struct {
-	// ClusterID is this cluster's id, and Version that of its liqod.
+	// ClusterID is this cluster's id. Version is the version of its liqod.
 	ClusterID, Version string
-	// OwnNamespace is where the Secrets with tokens are.
+	// OwnNamespace is the namespace of the Secrets with tokens.
 	OwnNamespace string
-	// AddressRanges are those of this cluster's endpoints, as CIDRs, that peers are told;
-	// a token Secret may say others. Empty: a peer keeps what it was told otherwise.
+	// AddressRanges are the CIDRs of this cluster's endpoints, sent to each peer. A token
+	// Secret may override them. If they are empty, the peer keeps the ranges that it has.
 	AddressRanges []string
-	// RenewAt is the part of an identity's lifetime after which it is renewed, from 0 to 1.
+	// RenewAt is the fraction of an identity's lifetime, from 0 to 1, after which it is
+	// renewed.
 	RenewAt float64
-	// Wanted tells whether this cluster is to use capacity of a peer.
+	// Wanted reports whether this cluster is going to use capacity of a peer.
 	Wanted func(*corev1beta1.ForeignCluster) bool
-	// Back is how peers get identities here in return.
+	// Back says how peers get identities in this cluster in return.
 	Back Back
 
 	// Core and Liqo are clients of this cluster.
 	Core kubernetes.Interface
 	Liqo versioned.Interface
-	// The informers are of this cluster and of all namespaces.
+	// The informers watch this cluster in all namespaces.
 	ForeignClusters informers.ForeignClusterInformer
 	Namespaces      coreinformers.NamespaceInformer
 
@@ -75,8 +77,8 @@ type Config struct {
 	Observer loop.Observer
 }
 
-// Join gets and renews identities. Keys are cluster ids. Each step is safe to be done
-// again: whoever takes over goes on where the last write was.
+// Join obtains and renews identities. Its keys are cluster ids. It runs under a lease. Each
+// step is idempotent, and a new leader continues after the last write.
 type Join struct {
 	*loop.Loop
 	cfg        Config
@@ -84,13 +86,13 @@ type Join struct {
 	namespaces corelisters.NamespaceLister
 
 	mu      sync.Mutex
-	known   map[string]*metav1.Condition // by cluster id; nil: none applies
+	known   map[string]*metav1.Condition // by cluster id; nil: does not apply
 	told    []func(clusterID string)
-	patient map[string]patience // by the kind of the attempt
+	patient map[string]patience // by kind of attempt
 	backs   map[string]sentBack // by cluster id
 }
 
-// New registers with the informers and starts nothing.
+// New returns a Join and registers its event handlers on the informers. It starts nothing.
 func New(cfg Config) (*Join, error) {
 	j := &Join{
 		cfg: cfg, clusters: cfg.ForeignClusters.Lister(), namespaces: cfg.Namespaces.Lister(),
@@ -125,9 +127,9 @@ func tenantKey(obj any) []loop.Key {
 	return nil
 }
 
-// Condition returns what is to be said of the identity in a peer (ConditionAuthenticated),
-// from memory: nil where none applies, and what its record says already where this
-// process does not know yet.
+// Condition returns the condition Authenticated for a peer, or nil if it does not apply.
+// Before the first sync of the peer, it returns the condition in the ForeignCluster's
+// status. It sends no request, and is safe for concurrent use.
 func (j *Join) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -137,15 +139,15 @@ func (j *Join) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	return meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionAuthenticated).DeepCopy()
 }
 
-// Subscribe makes f be called with a peer's id each time that what Condition returns has
-// changed. It is called before Run. f returns at once.
+// Subscribe registers f, which is called with a peer's id after the result of Condition has
+// changed. It must be called before Run. f must not block.
 func (j *Join) Subscribe(f func(clusterID string)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.told = append(j.told, f)
 }
 
-// tell makes known how it stands with the identity in a peer.
+// tell stores the condition for a peer, and calls the subscribers if it differs.
 func (j *Join) tell(id string, now *metav1.Condition) {
 	j.mu.Lock()
 	have, ok := j.known[id]
@@ -160,7 +162,7 @@ func (j *Join) tell(id string, now *metav1.Condition) {
 	}
 }
 
-// forget drops what is known of a peer that is none any more.
+// forget drops the state of a former peer.
 func (j *Join) forget(id string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -194,8 +196,9 @@ func (j *Join) sync(ctx context.Context, key loop.Key) error {
 	return nil
 }
 
-// cluster returns the record of a peer; nil if there is none, or if there are several. One
-// that is being deleted counts where there is no other: what ends needs its identity.
+// cluster returns the ForeignCluster of a peer, or nil if there is none or more than one. A
+// ForeignCluster that is being deleted counts only if there is no other, because the
+// teardown still needs the credentials.
 func (j *Join) cluster(id string) (*corev1beta1.ForeignCluster, error) {
 	all, err := j.clusters.List(labels.Everything())
 	if err != nil {
@@ -220,10 +223,10 @@ func (j *Join) cluster(id string) (*corev1beta1.ForeignCluster, error) {
 	return live[0], nil
 }
 
-// standing is how it stands with an identity, and when to look at it again; zero waits for
-// an event.
+// standing is the condition for an identity, and the delay before the next sync; zero: only
+// an event requeues the key.
 type standing struct {
-	condition *metav1.Condition // nil: none applies
+	condition *metav1.Condition // nil: does not apply
 	again     time.Duration
 }
 
@@ -238,7 +241,7 @@ func (s standing) after(d time.Duration) standing {
 	return s
 }
 
-// advance takes the next step towards a good identity in a peer.
+// advance takes the next step towards a valid identity in a peer.
 func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (standing, error) {
 	id := fc.Spec.ClusterID
 	wanted := j.cfg.Wanted(fc)
@@ -280,7 +283,7 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 	case stepRenew:
 		return j.renew(ctx, fc, have, have.token)
 	}
-	if err := j.hold(ctx, fc); err != nil { // it may have become the record of this peer since
+	if err := j.hold(ctx, fc); err != nil { // the identity may date from an earlier ForeignCluster of this peer
 		return standing{}, err
 	}
 	if token, err := j.another(ctx, fc, have); token != "" || err != nil {
@@ -292,7 +295,8 @@ func (j *Join) advance(ctx context.Context, fc *corev1beta1.ForeignCluster) (sta
 	return j.keep(ctx, fc, have)
 }
 
-// hold keeps the record of a peer, if it is deleted, until what is made for it now is gone.
+// hold adds the finalizer to a peer's ForeignCluster, so that its deletion waits for the
+// teardown.
 func (j *Join) hold(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
 	patch, kind, err := apply.FinalizerPatch(fc, corev1beta1.ForeignClusterFinalizer, true)
 	if err != nil || patch == nil {
@@ -314,14 +318,14 @@ func (j *Join) unasked(id string) standing {
 		after(givenAgain)
 }
 
-// invited tells whether a record says how to get an identity.
+// invited reports whether a ForeignCluster refers to a token.
 func invited(fc *corev1beta1.ForeignCluster) bool { return fc.Spec.TokenSecretRef != nil }
 
-// replaces tells whether an identity that a peer has taken back is to be replaced.
+// replaces reports whether an identity that the peer has revoked is to be replaced.
 func (j *Join) replaces(fc *corev1beta1.ForeignCluster) bool { return invited(fc) && j.cfg.Wanted(fc) }
 
-// tenant reports whether the tenant namespace of a peer is there, and makes it if it is
-// to be.
+// tenant reports whether the tenant namespace of a peer is ready. It creates the namespace
+// if it is missing and make is true.
 func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, make bool) (bool, error) {
 	id := fc.Spec.ClusterID
 	name := corev1beta1.TenantNamespace(id)
@@ -343,10 +347,10 @@ func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, make 
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return false, fmt.Errorf("creating namespace %s: %w", name, err)
 	}
-	return false, nil // the controller's rights in it come with the event of it
+	return false, nil // the event of the namespace makes the controller bind its rights in it
 }
 
-// ownUID returns the UID of this cluster.
+// ownUID returns the UID of this cluster's kube-system namespace.
 func (j *Join) ownUID() (types.UID, error) {
 	ns, err := j.namespaces.Get(metav1.NamespaceSystem)
 	if err != nil {

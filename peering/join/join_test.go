@@ -43,7 +43,7 @@ func TestEnrolment(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "v1", fc.Annotations[corev1beta1.PeerVersionAnnotation])
 
-			// Nothing more is asked for or written, by this process or the next.
+			// Neither this process nor the next one sends or writes anything more.
 			r.restart()
 			_ = r.sync()
 			require.Contains(t, r.says(), "True Enrolled")
@@ -53,8 +53,8 @@ func TestEnrolment(t *testing.T) {
 	}
 }
 
-// TestInterruptedAnywhere fails each write, once before and once after it has happened,
-// and each answer of the peer, and goes on with a process that knows nothing.
+// TestInterruptedAnywhere fails each write, once before and once after it is applied, and
+// each answer of the peer. A new process continues.
 func TestInterruptedAnywhere(t *testing.T) {
 	t.Parallel()
 	const writes = 5 // finalizer, namespace, key, version of the peer, identity
@@ -67,8 +67,8 @@ func TestInterruptedAnywhere(t *testing.T) {
 	})
 }
 
-// interrupted lets an enrolment that is made of so many writes fail at each of them, and
-// with its answer lost, and a process that knows nothing go on; then it is checked.
+// interrupted runs an enrolment that consists of the given number of writes. It fails at
+// each write, and once at the peer's answer; then a new process continues, and check runs.
 func interrupted(t *testing.T, writes int, start func(*testing.T) *rig, check func(*testing.T, *rig)) {
 	t.Helper()
 	for n := range writes + 1 {
@@ -93,7 +93,7 @@ func interrupted(t *testing.T, writes int, start func(*testing.T) *rig, check fu
 	}
 }
 
-// failWrite lets write n fail, before or after it was done.
+// failWrite makes write n fail, before or after it is applied.
 func (r *rig) failWrite(n int, after bool) {
 	count := 0
 	react := func(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
@@ -165,7 +165,7 @@ func TestPeerAwayDuringRenewal(t *testing.T) {
 	_ = r.sync()
 	require.Equal(t, asked+1, r.peer.count(trust.RenewPath))
 
-	// It ends, and the token is spent: the sentence says what to do.
+	// The identity expires, and the token is used up. The message says what to do.
 	r.peer.set(func() { r.peer.rawAnswer, r.peer.owner = nil, "another key" })
 	r.pass(lifetime)
 	_ = r.sync()
@@ -192,8 +192,8 @@ func TestRevokedIdentity(t *testing.T) {
 	require.NotEqual(t, old, r.says(), "a new enrolment is another user")
 }
 
-// A new token makes an identity be tried at once, and be replaced if the peer has taken it
-// back.
+// TestAnotherToken: a new token causes a renewal at once, and a new enrolment if the peer
+// has revoked the identity.
 func TestAnotherToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -331,8 +331,8 @@ func TestOverridesAreFollowed(t *testing.T) {
 	require.Zero(t, r.peer.count(trust.RenewPath))
 }
 
-// An identity that is there is kept good when capacity is no longer wanted: what drains
-// needs it.
+// TestKeptGoodUntilItIsRemoved: an identity is renewed even if capacity is no longer
+// wanted, because draining nodes still need it.
 func TestKeptGoodUntilItIsRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -347,8 +347,8 @@ func TestKeptGoodUntilItIsRemoved(t *testing.T) {
 	require.Equal(t, 1, r.peer.count(trust.EnrollPath), "and is not got again")
 }
 
-// TestRecordThatTakesOver: of two records of a peer the one that was enrolled is deleted, and
-// the peering goes on with the other: its deletion ends the peering then.
+// TestRecordThatTakesOver: after the deletion of one of two ForeignClusters of a peer, the
+// other one carries the peering, and its deletion ends the peering.
 func TestRecordThatTakesOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -360,8 +360,8 @@ func TestRecordThatTakesOver(t *testing.T) {
 	require.Equal(t, []string{corev1beta1.ForeignClusterFinalizer}, fc.Finalizers)
 }
 
-// TestDiscoveredElsewhere: what discovery has found does not lead away from where the token, and
-// later the peer itself, says that it is; but it does where that is not reached.
+// TestDiscoveredElsewhere: a URL from discovery does not override the URL in the token, or
+// later the one announced by the peer. It is used only if that one does not answer.
 func TestDiscoveredElsewhere(t *testing.T) {
 	t.Parallel()
 	const nowhere = "https://127.0.0.1:1"
@@ -390,8 +390,8 @@ func TestDiscoveredElsewhere(t *testing.T) {
 	require.Contains(t, r.says(), "False PeerUnreachable", "what people wrote counts alone")
 }
 
-// TestEndedBeforeTheAnswer: the peer has ended an enrolment whose answer was lost. Its key gets
-// nothing any more: with another token another one is shown.
+// TestEndedBeforeTheAnswer: the peer ended an enrolment whose answer was lost. Its key is
+// refused from then on; with another token, a new key is used.
 func TestEndedBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -413,9 +413,9 @@ func TestEndedBeforeTheAnswer(t *testing.T) {
 	require.NotEqual(t, ended, r.peer.owner)
 }
 
-// TestNotReplacedUnlessWanted: an identity that is not needed any more is not got again by a
-// token that is good still, when the peer takes it back; nor for a record that is deleted,
-// whose identity is kept good until it is gone.
+// TestNotReplacedUnlessWanted: an identity that the peer revokes is not replaced with a
+// valid token if it is no longer wanted, nor if the ForeignCluster is being deleted. The
+// identity is still renewed until the end.
 func TestNotReplacedUnlessWanted(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*corev1beta1.ForeignCluster){

@@ -5,30 +5,32 @@ import (
 	"time"
 )
 
-// Between attempts that fail. What only people can mend is tried seldom.
+// Delays between failed attempts: the first and the longest. The slow ones apply to
+// problems that only people can solve.
 const (
 	quickDelay, quickest = time.Second, 30 * time.Second
 	slowDelay, slowest   = 10 * time.Second, 5 * time.Minute
 )
 
-// attempt is one exchange with a peer. It is another one when something has changed that
-// could make a difference.
+// attempt identifies an exchange with a peer. of is a digest of its inputs: after a change
+// of the inputs, the next attempt does not wait.
 type attempt struct{ kind, of string }
 
 func enrolling(id string) string { return "enrol " + id }
 
 func renewing(id string) string { return "renew " + id }
 
-// patience is kept between attempts that fail: what wakes the loop does not matter to it.
+// patience is the back-off state of a kind of attempt. Events that wake the loop do not
+// shorten the back-off.
 type patience struct {
 	of       string
 	failures int
 	until    time.Time
 	said     standing
-	refused  bool // the peer does not take the identity
+	refused  bool // the peer does not accept the identity
 }
 
-// waits reports whether an attempt is too early.
+// waits reports whether the back-off of an attempt has not ended yet.
 func (j *Join) waits(a attempt) (patience, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -41,7 +43,8 @@ func (j *Join) waits(a attempt) (patience, bool) {
 	return p, true
 }
 
-// failed notes an attempt that has failed, and returns what is said of it.
+// failed records a failed attempt, and returns its standing with the delay before the next
+// sync.
 func (j *Join) failed(a attempt, said standing, slow, refused bool) standing {
 	delay, longest := quickDelay, quickest
 	if slow {

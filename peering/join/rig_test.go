@@ -41,7 +41,7 @@ const (
 	lifetime = 10 * time.Minute
 )
 
-// provider is cluster milan as its authentication endpoint shows it.
+// provider is the fake authentication endpoint of cluster milan.
 type provider struct {
 	t      *testing.T
 	server *httptest.Server
@@ -51,16 +51,16 @@ type provider struct {
 	now    func() time.Time
 
 	mu        sync.Mutex
-	asked     []string        // paths
-	keys      map[string]bool // serials of the keys that were granted something
-	owner     string          // the key that the token was spent for
-	ended     string          // the key of an enrolment that was ended
-	users     map[string]bool // that may renew
-	ranges    []string        // that were told
-	backs     []string        // tokens that were sent in return
+	asked     []string        // paths of the requests
+	keys      map[string]bool // serials of the keys with a grant
+	owner     string          // serial of the key that used the token
+	ended     string          // serial of the key whose enrolment was ended
+	users     map[string]bool // users that may renew
+	ranges    []string        // announced ranges
+	backs     []string        // tokens sent in return
 	asToken   bool            // grants are tokens
-	lose      int             // answers that get lost
-	refuse    *trust.Refusal  // what is answered
+	lose      int             // number of answers to lose
+	refuse    *trust.Refusal  // the answer to every request
 	tamper    func(*trust.Grant)
 	rawAnswer func(http.ResponseWriter) bool
 }
@@ -91,7 +91,7 @@ func (p *provider) newToken(id string) trust.Token {
 	return token
 }
 
-// set changes how it behaves.
+// set changes the behaviour of the endpoint.
 func (p *provider) set(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,7 +206,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// rig is cluster rome, whose loop is called by hand.
+// rig is cluster rome; the test calls its sync.
 type rig struct {
 	t     *testing.T
 	core  *corefake.Clientset
@@ -240,7 +240,7 @@ func (r *rig) tokenSecret(token string) *corev1.Secret {
 		corev1beta1.TokenSecretKey: []byte(token + "\n")}}
 }
 
-// restart makes a Join that knows nothing.
+// restart replaces the Join by one without state.
 func (r *rig) restart() {
 	r.t.Helper()
 	cores, liqos := coreinformers.NewSharedInformerFactory(r.core, 0), externalversions.NewSharedInformerFactory(r.liqo, 0)
@@ -262,7 +262,7 @@ func (r *rig) restart() {
 	r.observe()
 }
 
-// observe fills the caches by what the fakes hold: no watch has to be waited for.
+// observe fills the caches from the fake API servers, without watches.
 func (r *rig) observe() {
 	fcs, err := r.liqo.CoreV1beta1().ForeignClusters().List(context.Background(), metav1.ListOptions{})
 	require.NoError(r.t, err)
@@ -279,7 +279,7 @@ func (r *rig) observe() {
 	require.NoError(r.t, r.nss.GetStore().Replace(namespaces, ""))
 }
 
-// sync calls the loop once.
+// sync runs one sync.
 func (r *rig) sync() error {
 	r.observe()
 	return r.join.sync(r.t.Context(), loop.Key{Name: "milan"})
@@ -296,7 +296,7 @@ func (r *rig) says() string {
 	return string(c.Status) + " " + c.Reason + ": " + c.Message
 }
 
-// enrolled calls the loop until there is an identity.
+// enrolled syncs until there is an identity.
 func (r *rig) enrolled() {
 	r.t.Helper()
 	for range 3 {

@@ -18,51 +18,53 @@ import (
 	"github.com/liqod/liqod/health"
 )
 
-// Reasons of a provider that is not ready, beside those of package api/core.
+// Reasons of a provider that is not ready, besides those of package api/core.
 const (
 	reasonReady     = "KubeletReady"
 	reasonNotReady  = "RemoteAPIServerNotReady"
 	reasonUnchecked = "RemoteIdentityUnknown"
 )
 
-// errClosed is what the gate says until the provider has been checked.
+// errClosed is the state of the gate before the first check.
 var errClosed = errors.New("the provider has not been checked yet")
 
-// ProviderState is what is known of the provider's API server.
+// ProviderState is the state of the provider's API server.
 type ProviderState struct {
-	// Ready is nil before the first verdict.
+	// Ready is nil before the first result.
 	Ready *bool
-	// Reason (CamelCase) and Message explain Ready.
+	// Reason (in CamelCase) and Message explain Ready.
 	Reason, Message string
-	// Version of the provider; zero before the first contact.
+	// Version is the provider's version; zero before the first contact.
 	Version version.Info
 }
 
-// CheckConfig configures a Check.
+// CheckConfig is the input of NewCheck. All fields are required.
 type CheckConfig struct {
-	// Provider reaches the API server that is checked.
+	// Provider is a client of the API server to check.
 	Provider kubernetes.Interface
-	// RecordedUID returns the UID of the kube-system namespace of the cluster that was
-	// peered with; empty when none has been recorded.
+	// RecordedUID returns the recorded UID of the provider's kube-system namespace, or ""
+	// if none is recorded.
 	RecordedUID func(context.Context) (types.UID, error)
-	// Window, Interval and Timeout of the probes.
+	// Window says how the results of probes are judged. Interval is the time between two
+	// probes, and Timeout the time limit of one probe.
 	Window            health.Window
 	Interval, Timeout time.Duration
-	// OnState is told each change, never concurrently. OnOpen is called when the gate
-	// has opened.
+	// OnState is called with each new state, never concurrently. OnOpen is called each time
+	// that the gate opens.
 	OnState func(ProviderState)
 	OnOpen  func()
 	Log     *zap.Logger
 }
 
-// Check probes a provider's API server, and keeps a gate: open while it answers and is
-// the cluster that was peered with. An absence that another cluster reports means
-// nothing, and nothing is written to it.
+// Check probes a provider's API server and keeps a gate. The gate is open while the API
+// server answers and is the cluster of the peering. While it is closed, nothing may be
+// written to the provider, and nothing may be concluded from the absence of an object
+// there.
 type Check struct {
 	cfg    CheckConfig
 	prober *health.Prober
 
-	// again asks for another look at the provider's identity.
+	// again requests another check of the provider's identity.
 	again chan struct{}
 
 	mu   sync.Mutex
@@ -75,14 +77,15 @@ func NewCheck(cfg CheckConfig) *Check {
 	return &Check{cfg: cfg, prober: health.NewProber(cfg.Window), gate: errClosed, again: make(chan struct{}, 1)}
 }
 
-// Gate returns nil while the provider may be acted upon. Safe for concurrent use.
+// Gate returns nil while the gate is open, and otherwise the reason. It is safe for
+// concurrent use.
 func (c *Check) Gate() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gate
 }
 
-// Run probes until ctx ends.
+// Run probes until ctx is done, and closes the gate when it returns.
 func (c *Check) Run(ctx context.Context) {
 	verdicts := make(chan health.State, 1)
 	done := make(chan struct{})
@@ -95,7 +98,7 @@ func (c *Check) Run(ctx context.Context) {
 	c.set(errClosed)
 }
 
-// replace leaves only the newest verdict in the channel.
+// replace sends s to a channel of capacity 1, and drops an older value in it.
 func replace(ch chan health.State, s health.State) {
 	for {
 		select {
@@ -114,8 +117,8 @@ func (c *Check) ask(ctx context.Context) error {
 	return c.cfg.Provider.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// judge turns verdicts into the state and the gate. The identity of a provider that
-// has just come (back) up is asked for until it is known.
+// judge sets the state and the gate. When the provider comes up, it reads the provider's
+// identity, and retries until it succeeds.
 func (c *Check) judge(ctx context.Context, verdicts <-chan health.State) {
 	var retry <-chan time.Time
 	for {
@@ -143,10 +146,10 @@ func (c *Check) judge(ctx context.Context, verdicts <-chan health.State) {
 	}
 }
 
-// identify opens the gate if the provider is the cluster that was peered with. It
-// reports whether there is an answer.
+// identify opens the gate if the provider is the cluster of the peering. It reports whether
+// the result is final.
 func (c *Check) identify(ctx context.Context) bool {
-	// Short: the verdicts wait behind it.
+	// The results of probes wait for this, so its time is limited.
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	info, err := c.version(ctx)
@@ -158,7 +161,7 @@ func (c *Check) identify(ctx context.Context) bool {
 	case errors.As(err, &replaced):
 		c.set(err)
 		c.cfg.OnState(ProviderState{Ready: new(bool), Reason: corev1beta1.ReasonClusterReplaced, Message: err.Error(), Version: info})
-		return false // the record may be mended
+		return false // the record may be corrected
 	case err != nil:
 		c.set(err)
 		c.cfg.Log.Debug("the provider's identity is not known", zap.Error(err))
@@ -189,21 +192,21 @@ func (c *Check) version(ctx context.Context) (info version.Info, err error) {
 	return info, nil
 }
 
-// Verify asks the provider whether it is the cluster that was peered with, now. What
-// follows from something's absence there is done only after it. Safe for concurrent use.
+// Verify checks live whether the provider is the cluster of the peering. Callers use it
+// before they act on the absence of an object there. It is safe for concurrent use.
 func (c *Check) Verify(ctx context.Context) error {
 	err := c.compare(ctx)
 	var replaced *replacedError
 	if errors.As(err, &replaced) {
 		select {
-		case c.again <- struct{}{}: // who asks must not be the only one to know
+		case c.again <- struct{}{}: // let judge update the state, too
 		default:
 		}
 	}
 	return err
 }
 
-// compare closes the gate of a provider that is another cluster.
+// compare reads the provider's UID, and closes the gate if it is another cluster.
 func (c *Check) compare(ctx context.Context) error {
 	want, err := c.cfg.RecordedUID(ctx)
 	if err != nil {
@@ -224,7 +227,7 @@ func (c *Check) compare(ctx context.Context) error {
 	return nil
 }
 
-// seen remembers the first UID that was met, for as long as nothing is recorded.
+// seen returns the first UID that was read, which counts as long as none is recorded.
 func (c *Check) seen(uid types.UID) types.UID {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -30,7 +30,7 @@ import (
 	"github.com/liqod/liqod/kube/client"
 )
 
-// provider is an API server that can be another one, or away.
+// provider is a fake API server that can become another cluster or stop answering.
 type provider struct {
 	uid  atomic.Value
 	down atomic.Bool
@@ -50,7 +50,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 			ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: p.uid.Load().(types.UID)}}
 	}
-	_ = json.NewEncoder(w).Encode(answer) // the client notices what it misses
+	_ = json.NewEncoder(w).Encode(answer) // the client notices a missing answer
 }
 
 type seen struct {
@@ -144,7 +144,7 @@ func TestCheckRefusesAnotherCluster(t *testing.T) {
 func TestVerifyNoticesASwapWhileUp(t *testing.T) {
 	p := &provider{}
 	p.uid.Store(types.UID("a"))
-	c, s := startCheck(t, p, known("")) // nothing recorded: the first one met counts
+	c, s := startCheck(t, p, known("")) // no UID is recorded: the first one read counts
 	eventually(t, func() bool { return c.Gate() == nil }, "up")
 	p.uid.Store(types.UID("b"))
 	require.Error(t, c.Verify(t.Context()))

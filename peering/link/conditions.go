@@ -31,19 +31,19 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// Errors of Identity.
+// Errors of Conditions.Identity.
 var (
-	// ErrReplaced says that another cluster answers where a peer was.
+	// ErrReplaced means that another cluster answers at the address of a peer.
 	ErrReplaced = errors.New("another cluster answers at the peer's address")
-	// ErrSelf says that a peer is this cluster itself.
+	// ErrSelf means that the peer is this cluster itself.
 	ErrSelf = errors.New("a cluster is not peered with itself")
 )
 
-// recheckDelay is how soon a cluster is asked again who it is, after it was the wrong
-// one or did not say.
+// recheckDelay is the delay before a peer's identity is read again, after it was the wrong
+// one or could not be read.
 const recheckDelay = 10 * time.Second
 
-// ConditionsConfig configures Conditions.
+// ConditionsConfig is the input of NewConditions. All fields are required except Observer.
 type ConditionsConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
@@ -51,16 +51,16 @@ type ConditionsConfig struct {
 	// Liqo is a client of this cluster.
 	Liqo versioned.Interface
 
-	// Directory gives the ways to the peers; NewConditions subscribes to it.
+	// Directory has the clients for the peers. NewConditions subscribes to it.
 	Directory *Directory
 
-	// The informers are of this cluster and of all namespaces.
+	// The informers watch this cluster in all namespaces.
 	ForeignClusters informers.ForeignClusterInformer
 	VirtualNodes    offloadinginformers.VirtualNodeInformer
 	Namespaces      coreinformers.NamespaceInformer
 
-	// Window is how probes are judged; Interval and Timeout are how often a peer is
-	// probed and for how long an answer is waited for.
+	// Window says how the results of probes are judged. Interval is the time between two
+	// probes of a peer, and Timeout the time limit of one probe.
 	Window   health.Window
 	Interval time.Duration
 	Timeout  time.Duration
@@ -71,22 +71,23 @@ type ConditionsConfig struct {
 	Observer loop.Observer
 }
 
-// Conditions writes the status of ForeignClusters, only when it changes: it probes the
-// API server of every peer that there are credentials for, and records who the peer is
-// at the first contact.
+// Conditions writes the status of ForeignClusters when it changes. It probes the API server
+// of every peer that there are credentials for, and records the peer's identity, the UID of
+// its kube-system namespace, at the first contact.
 type Conditions struct {
 	loop       *loop.Loop
 	cfg        ConditionsConfig
 	clusters   listers.ForeignClusterLister
 	nodes      offloadinglisters.VirtualNodeLister
 	namespaces corelisters.NamespaceLister
-	sources    map[string]Source // by type of condition; not written to once it runs
+	sources    map[string]Source // by type of condition; read-only once Run is called
 
 	mu      sync.Mutex
 	probing map[string]*prober // by cluster id
 }
 
-// NewConditions registers with the informers and the directory, and starts nothing.
+// NewConditions returns a Conditions and registers its event handlers on the informers and
+// the directory. It starts nothing.
 func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
 	c := &Conditions{
 		cfg:        cfg,
@@ -120,8 +121,8 @@ func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
 	return c, nil
 }
 
-// Run probes and writes until ctx is done, and returns when all probes have ended. It
-// may be called again.
+// Run blocks until ctx is done and all workers and probes have stopped. It may be called
+// again after that.
 func (c *Conditions) Run(ctx context.Context, workers int) error {
 	err := c.loop.Run(ctx, workers)
 	c.mu.Lock()
@@ -136,7 +137,8 @@ func (c *Conditions) Run(ctx context.Context, workers int) error {
 	return err
 }
 
-// clusterKeys returns the peer of a ForeignCluster, and those that are the same cluster.
+// clusterKeys returns the key of a ForeignCluster's peer, and of the peers recorded with
+// the same cluster UID.
 func (c *Conditions) clusterKeys(obj any) []loop.Key {
 	keys := clusterKey(obj)
 	fc, ok := obj.(*corev1beta1.ForeignCluster)
@@ -164,14 +166,15 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	f := facts{clusterID: id, ownID: c.cfg.ClusterID, now: c.cfg.Clock.Now()}
 	f.user, f.problem = userOf(fcs, id)
 	if len(fcs) == 0 {
-		// A peering that ends waits for a peer that answers, and for no other.
+		// The end of a peering depends on whether the peer answers and is still the same
+		// cluster.
 		fcs = ending
 	}
 	if len(fcs) == 0 {
 		c.stop(id)
 		return nil
 	}
-	f.unread = !c.cfg.Directory.Judged(id) // before the endpoint, which may come in between
+	f.unread = !c.cfg.Directory.Judged(id) // read before the endpoint, which may be set in between
 	f.endpoint, f.credentials = c.cfg.Directory.Endpoint(id)
 	if f.credentials && f.endpoint.Problem == "" {
 		p := c.probe(ctx, id, f.endpoint)
@@ -199,7 +202,7 @@ func (c *Conditions) sync(ctx context.Context, key loop.Key) error {
 	return nil
 }
 
-// gather reads the rest of the facts from the caches.
+// gather adds the facts from the caches.
 func (c *Conditions) gather(f *facts) error {
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
@@ -216,13 +219,13 @@ func (c *Conditions) gather(f *facts) error {
 	ns, err := c.namespaces.Get(corev1beta1.TenantNamespace(f.clusterID))
 	if err == nil {
 		_, f.tenant = peerOf(ns)
-		// Rights are not kept in a namespace that is on its way out.
+		// Rights are not maintained in a namespace that is being deleted.
 		f.tenant = f.tenant && ns.DeletionTimestamp == nil
 	}
 	return nil
 }
 
-// ownUID returns the UID of this cluster's kube-system namespace; empty if it is not known.
+// ownUID returns the UID of this cluster's kube-system namespace, or "" if it is unknown.
 func (c *Conditions) ownUID() types.UID {
 	ns, err := c.namespaces.Get(metav1.NamespaceSystem)
 	if err != nil {
@@ -231,8 +234,8 @@ func (c *Conditions) ownUID() types.UID {
 	return ns.UID
 }
 
-// namesakes returns the ForeignClusters of other ids whose recorded cluster is the one of
-// that UID.
+// namesakes returns the names of the ForeignClusters with another cluster id whose recorded
+// UID is uid.
 func namesakes(all []*corev1beta1.ForeignCluster, id string, uid types.UID) (names []string) {
 	for _, fc := range all {
 		if uid != "" && fc.Status.ClusterUID == uid && fc.Spec.ClusterID != id && fc.DeletionTimestamp == nil {
@@ -258,8 +261,9 @@ func (c *Conditions) report(ctx context.Context, fc *corev1beta1.ForeignCluster,
 	return nil
 }
 
-// Identity fails unless the cluster that clients reach is the recorded one, or, where none
-// is recorded yet, another one than this. It asks the cluster each time.
+// Identity returns an error unless core reaches the recorded cluster of a peer. If no UID
+// is recorded yet, any cluster but this one is accepted. It reads the UID live at each
+// call. It is safe for concurrent use.
 func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubernetes.Interface) error {
 	live, ending, err := recordsOf(c.clusters, clusterID)
 	if err != nil {
@@ -273,7 +277,9 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubern
 	}
 	have, err := clusterUID(ctx, core)
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		c.forgetIdentity(clusterID) // our rights there are gone: that is said, and what ends does not wait
+		// The peer has revoked the rights. The status shows it, and the end of a peering
+		// does not wait for such a peer.
+		c.forgetIdentity(clusterID)
 		c.loop.Add(loop.Key{Name: clusterID})
 	}
 	if err != nil {
@@ -298,7 +304,7 @@ func clusterUID(ctx context.Context, core kubernetes.Interface) (types.UID, erro
 	return ns.UID, nil
 }
 
-// Readyz returns a check that asks an API server whether it is ready.
+// Readyz returns a check of an API server's /readyz.
 func Readyz(core kubernetes.Interface) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		body, err := core.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)

@@ -9,8 +9,8 @@ import (
 	"github.com/liqod/liqod/kube/client"
 )
 
-// Connector returns the function that makes clients of a peer from a kubeconfig: each
-// peer has a cap of writes of its own.
+// Connector returns a function that creates the clients of a peer from a kubeconfig. Each
+// peer has its own limit for writes. The function does not connect to the peer.
 func Connector(settings client.Settings) func(kubeconfig []byte) (Clients, error) {
 	return func(kubeconfig []byte) (Clients, error) {
 		cfg, err := client.FromKubeconfig(kubeconfig)

@@ -17,12 +17,13 @@ import (
 	"github.com/liqod/liqod/kube/client"
 )
 
-// Credentials follows the kubeconfig Secret that a VirtualNode names.
+// Credentials follows the kubeconfig Secret that a VirtualNode refers to. Set the exported
+// fields before the first call.
 type Credentials struct {
-	// VirtualNodes and Secrets of the tenant namespace.
+	// VirtualNodes and Secrets are informers of the tenant namespace.
 	VirtualNodes offloadinginformers.VirtualNodeInformer
 	Secrets      coreinformers.SecretInformer
-	// Namespace and Name of the VirtualNode.
+	// Namespace and Name identify the VirtualNode.
 	Namespace, Name string
 	Log             *zap.Logger
 
@@ -34,7 +35,8 @@ type Credentials struct {
 	changed chan struct{}
 }
 
-// Watch registers for changes. Call it once, before the informers are started.
+// Watch registers event handlers on the informers. It must be called once, before the
+// informers are started.
 func (c *Credentials) Watch() error {
 	c.changed, c.problem = make(chan struct{}), fmt.Errorf("the credentials of the provider have not been read yet")
 	handler := cache.ResourceEventHandlerFuncs{
@@ -51,26 +53,27 @@ func (c *Credentials) Watch() error {
 	return nil
 }
 
-// Current returns what reaches the provider now, or why there is nothing. It is the same
-// configuration for as long as the credentials are the same. Safe for concurrent use.
+// Current returns the configuration for the provider, or the reason for which there is
+// none. It returns the same pointer while the credentials are unchanged. It is safe for
+// concurrent use.
 func (c *Credentials) Current() (*rest.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.config, c.problem
 }
 
-// present returns the way to the provider, or why there is none. changed is closed when
-// another way has come, or there is none for another reason.
+// present returns the client.Way to the provider, or the reason for which there is none.
+// changed is closed when either of them changes.
 func (c *Credentials) present() (way *client.Way, changed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.way, c.changed, c.problem
 }
 
-// refresh reads the caches. Credentials that have gone or are broken replace good ones
-// only in what is said: a Secret that is being rewritten must not stop what runs.
+// refresh reads the caches. Missing or invalid credentials do not replace valid ones: a
+// Secret that is being rewritten must not interrupt running work.
 func (c *Credentials) refresh() {
-	c.mu.Lock() // what was read last is applied last
+	c.mu.Lock() // the latest read must be applied last
 	defer c.mu.Unlock()
 	data, err := c.read()
 	var config *rest.Config
@@ -100,7 +103,7 @@ func (c *Credentials) refresh() {
 	c.tell()
 }
 
-// tell wakes who waits for a change.
+// tell signals a change to the callers of present.
 func (c *Credentials) tell() {
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -123,10 +126,11 @@ func (c *Credentials) read() ([]byte, error) {
 	return data, nil
 }
 
-// Use runs work with the current credentials until ctx ends. Renewed ones of the same user
-// are used by what runs. When others come, or the provider is reached elsewhere, work is
-// told to stop by its context, waited for, and run again. While there are none, waiting is
-// called with the reason.
+// Use runs work with the current credentials until ctx is done. Renewed credentials of the
+// same user replace the old ones without interrupting work. If the user or the server
+// changes, Use cancels the context of work, waits for it to return, and runs it again.
+// While there are no credentials, it calls waiting with the reason. It returns an error of
+// work.
 func (c *Credentials) Use(ctx context.Context, work func(context.Context, *client.Way) error, waiting func(error)) error {
 	for ctx.Err() == nil {
 		way, changed, problem := c.present()

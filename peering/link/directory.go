@@ -23,66 +23,66 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// Clients reach one peer.
+// Clients are the clients of one peer.
 type Clients struct {
 	// Host is the address of the peer's API server.
 	Host string
 	Core kubernetes.Interface
 	Liqo versioned.Interface
-	// Ready fails unless the peer's API server says that it is ready. It returns soon
-	// after its context is done.
+	// Ready returns an error unless the peer's API server is ready. It must return soon
+	// after ctx is done.
 	Ready func(ctx context.Context) error
-	// Renew makes the clients use other credentials of the same user for the same server,
-	// and reports whether they are that: what runs goes on. It may be nil.
+	// Renew makes the clients use other credentials, and reports whether it has done so. It
+	// does if they are credentials of the same user for the same server, so that running
+	// requests and watches can go on. It may be nil.
 	Renew func(kubeconfig []byte) bool
 }
 
-// Endpoint is what is known of the way to one peer.
+// Endpoint is the access to one peer.
 type Endpoint struct {
-	// Secret is where the credentials are from, as namespace/name.
+	// Secret is the Secret with the credentials, as namespace/name.
 	Secret string
-	// Revision differs between different servers and users. Renewed credentials have that
-	// of the first ones.
+	// Revision differs between different servers or users. Renewed credentials keep the
+	// Revision of the first ones.
 	Revision string
-	// Clients are usable if Problem is empty.
+	// Clients are valid if Problem is empty.
 	Clients Clients
-	// Problem says what is wrong with the credentials, and what is accepted.
+	// Problem says what is wrong with the credentials and what is accepted.
 	Problem string
 
 	digest string // of the kubeconfig
 }
 
-// DirectoryConfig configures a Directory.
+// DirectoryConfig is the input of NewDirectory. All fields are required except Observer.
 type DirectoryConfig struct {
 	// Core is a client of this cluster.
 	Core kubernetes.Interface
-	// Namespaces is of this cluster.
+	// Namespaces is the informer of this cluster's namespaces.
 	Namespaces coreinformers.NamespaceInformer
-	// Connect makes clients from a kubeconfig. It does not dial.
+	// Connect creates clients from a kubeconfig. It must not connect to the peer.
 	Connect func(kubeconfig []byte) (Clients, error)
 	Log     *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
 }
 
-// Directory knows the ways to the peers: it watches, in each tenant namespace and
-// nowhere else, the Secrets that hold a peer's kubeconfig. Its methods are safe for
-// concurrent use.
+// Directory has the clients for the peers. It watches the Secrets with the peers'
+// kubeconfigs, in tenant namespaces only. Its methods are safe for concurrent use.
 type Directory struct {
 	loop       *loop.Loop
 	cfg        DirectoryConfig
 	namespaces corelisters.NamespaceLister
 
-	watching map[string]*secrets // by namespace; used by the one worker only
+	watching map[string]*secrets // by namespace; used only by the single worker
 
 	mu        sync.Mutex
 	endpoints map[string]Endpoint // by cluster id
-	judged    map[string]bool     // by cluster id, whether endpoints says all that there is
+	judged    map[string]bool     // by cluster id: whether the peer's Secrets have been read
 	told      []func(clusterID string)
 	toldNone  []func(clusterID string)
 }
 
-// secrets is the watch of one tenant namespace.
+// secrets is the watch of the Secrets in one tenant namespace.
 type secrets struct {
 	clusterID string
 	informer  cache.SharedIndexInformer
@@ -90,7 +90,8 @@ type secrets struct {
 	running   sync.WaitGroup
 }
 
-// NewDirectory registers with the informer and starts nothing.
+// NewDirectory returns a Directory and registers its event handler on the informer. It
+// starts nothing.
 func NewDirectory(cfg DirectoryConfig) (*Directory, error) {
 	d := &Directory{cfg: cfg, namespaces: cfg.Namespaces.Lister(), watching: map[string]*secrets{},
 		endpoints: map[string]Endpoint{}, judged: map[string]bool{}}
@@ -104,15 +105,15 @@ func NewDirectory(cfg DirectoryConfig) (*Directory, error) {
 	return d, err
 }
 
-// Subscribe makes f be called with a peer's id each time that the way to it has come,
-// changed or gone. It is called before Run. f returns at once.
+// Subscribe registers f, which is called with a peer's id after the credentials for the
+// peer have appeared, changed or gone. It must be called before Run. f must not block.
 func (d *Directory) Subscribe(f func(clusterID string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.told = append(d.told, f)
 }
 
-// Endpoint returns the way to a peer; false while there is none.
+// Endpoint returns the access to a peer. It returns false if there are no credentials.
 func (d *Directory) Endpoint(clusterID string) (Endpoint, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,8 +121,8 @@ func (d *Directory) Endpoint(clusterID string) (Endpoint, bool) {
 	return e, ok
 }
 
-// Judged reports whether it is known if there is a way to a peer. Of a tenant namespace it is
-// not until its Secrets have been read. The cache of namespaces must be synced.
+// Judged reports whether the result of Endpoint is final: it is not before the Secrets of
+// an existing tenant namespace have been read. The cache of namespaces must be synced.
 func (d *Directory) Judged(clusterID string) bool {
 	ns, err := d.namespaces.Get(corev1beta1.TenantNamespace(clusterID))
 	if err != nil {
@@ -135,16 +136,16 @@ func (d *Directory) Judged(clusterID string) bool {
 	return d.judged[clusterID]
 }
 
-// onNone makes f be called with a peer's id when it is found for the first time that there
-// is no way to it: that is no change for those who subscribe.
+// onNone registers f, which is called with a peer's id when the first read of its Secrets
+// finds no credentials. Subscribers are not called then, as nothing has changed for them.
 func (d *Directory) onNone(f func(clusterID string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.toldNone = append(d.toldNone, f)
 }
 
-// Run watches until ctx is done, and returns when every watch has ended. It may be
-// called again; what was known stays known in between.
+// Run blocks until ctx is done and all watches have stopped. It may be called again after
+// that. The endpoints stay available in between.
 func (d *Directory) Run(ctx context.Context) error {
 	err := d.loop.Run(ctx, 1)
 	for ns := range d.watching {
@@ -153,15 +154,16 @@ func (d *Directory) Run(ctx context.Context) error {
 	return err
 }
 
-// peerOf returns the peer whose tenant namespace a namespace is. The name counts, too:
-// two namespaces must never speak for the same peer.
+// peerOf returns the peer of a tenant namespace. Besides the labels, it checks the
+// namespace's name, so that two namespaces can never belong to the same peer.
 func peerOf(ns *corev1.Namespace) (clusterID string, ok bool) {
 	id := ns.Labels[corev1beta1.RemoteClusterIDLabel]
 	return id, id != "" && ns.Labels[corev1beta1.TenantNamespaceLabel] == "true" && ns.Name == corev1beta1.TenantNamespace(id)
 }
 
-// sync has two kinds of keys: a namespace's name, whose watch it starts or ends, and a
-// Secret's namespace with an empty name, whose endpoint it computes.
+// sync handles two kinds of keys. A key with the name of a namespace starts or stops the
+// watch of its Secrets. A key with a namespace and an empty name computes the endpoint from
+// these Secrets.
 func (d *Directory) sync(ctx context.Context, key loop.Key) error {
 	if key.Namespace != "" {
 		d.refresh(key.Namespace)
@@ -207,8 +209,8 @@ func (d *Directory) begin(ctx context.Context, namespace, id string) error {
 	ctx, s.cancel = context.WithCancel(ctx)
 	d.watching[namespace] = s
 	s.running.Go(func() { s.informer.RunWithContext(ctx) })
-	// Secrets that went while nobody looked make no event: the endpoint is computed once
-	// the list is there.
+	// The deletion of a Secret while no watch was running causes no event, so the endpoint
+	// is computed after the initial list, too.
 	s.running.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), s.informer.HasSynced) {
 			d.loop.Add(loop.Key{Namespace: namespace})
@@ -224,7 +226,7 @@ func (d *Directory) end(namespace string) {
 	delete(d.watching, namespace)
 }
 
-// refresh computes the endpoint of one tenant namespace from its Secrets.
+// refresh computes the endpoint of a tenant namespace from its Secrets.
 func (d *Directory) refresh(namespace string) {
 	s := d.watching[namespace]
 	if s == nil || !s.informer.HasSynced() {
@@ -251,8 +253,8 @@ func (d *Directory) refresh(namespace string) {
 	d.set(s.clusterID, chosen)
 }
 
-// connect makes an endpoint of a Secret, or returns the present one if it is of the
-// same credentials, or has taken them as a renewal of its own.
+// connect returns the endpoint for a Secret. It keeps the existing clients if the
+// credentials are unchanged or renewed.
 func (d *Directory) connect(id string, secret *corev1.Secret) Endpoint {
 	data := secret.Data[corev1beta1.KubeconfigSecretKey]
 	sum := sha256.Sum256(data)
@@ -281,8 +283,8 @@ func (d *Directory) connect(id string, secret *corev1.Secret) Endpoint {
 	return e
 }
 
-// set replaces an endpoint, or removes it when e is nil, and tells if that is a change, or
-// the first that is known.
+// set replaces an endpoint, or removes it if e is nil. It calls the subscribers after a
+// change, and the functions of onNone after a first empty result.
 func (d *Directory) set(id string, e *Endpoint) {
 	d.mu.Lock()
 	have, ok := d.endpoints[id]

@@ -1,7 +1,7 @@
-// Package link keeps what concerns the peers as a whole: who they are to this cluster,
-// which credentials reach them, whether they answer, whether they are still the clusters
-// that were peered with, and which rights they and this cluster's controller have where
-// their objects meet. For the controller, which meets all peers, Directory knows the ways to
-// them, Rights binds, Conditions tells. For a vkubelet, which meets one provider, Credentials
-// are the way and Check tells.
+// Package link handles what concerns a peer as a whole: its identity, the credentials for
+// it, whether its API server answers and is still the cluster of the peering, and the rights
+// of the peer and of this cluster's controller in the tenant namespace. In the controller,
+// Directory keeps the clients for the peers, Rights the RBAC bindings, and Conditions the
+// status of ForeignClusters. In a vkubelet, which has one provider, Credentials keeps the
+// clients for the provider, and Check its state.
 package link

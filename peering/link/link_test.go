@@ -55,7 +55,7 @@ func TestPeerLife(t *testing.T) {
 	p.set(nil)
 	w.awaits(ready, "True AllChecksPassed")
 
-	// A take-over: the verdict stands, nothing is written.
+	// After a change of the leader, the verdict stays, and nothing is written.
 	before = w.settled()
 	stop()
 	stop = w.run()
@@ -71,8 +71,8 @@ func TestPeerLife(t *testing.T) {
 	require.Nil(t, meta.FindStatusCondition(w.cluster("milan").Status.Conditions, server))
 }
 
-// TestFreshProcessKeepsVerdict: until a new process has read the credentials of a peer, what
-// is said of the peer stands, and nothing is written when they are as they were.
+// TestFreshProcessKeepsVerdict: a new process keeps the conditions of a peer until it has
+// read the peer's credentials, and writes nothing if they are unchanged.
 func TestFreshProcessKeepsVerdict(t *testing.T) {
 	t.Parallel()
 	down := newPeer("uid-1")
@@ -88,7 +88,7 @@ func TestFreshProcessKeepsVerdict(t *testing.T) {
 
 	for name, tc := range map[string]struct {
 		objects []runtime.Object
-		unread  bool // the directory has to read before there is another verdict
+		unread  bool // the directory must read the Secrets before the conditions change
 		after   string
 	}{
 		"as before":           {[]runtime.Object{tenant("milan"), secret("milan", "kubeconfig", "k1")}, true, "False APIServerNotReady"},
@@ -161,8 +161,8 @@ func TestBrokenCredentials(t *testing.T) {
 	}
 }
 
-// A peer that has taken our rights back answers, and does not count as one that does: what
-// ends does not wait for it.
+// TestRightsTakenBack: a peer that has revoked this cluster's rights counts as not
+// answering, so the end of a peering does not wait for it.
 func TestRightsTakenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k"))
@@ -183,9 +183,9 @@ func TestRightsTakenBack(t *testing.T) {
 	w.awaits(server, "True APIServerReady")
 }
 
-// TestEndingPeer: a peering that ends is looked after until its record is gone. Whether the
-// peer answers decides what is awaited of it, and what another cluster says there is not
-// believed.
+// TestEndingPeer: a ForeignCluster that is being deleted is handled until it is gone. The
+// end of the peering depends on whether the peer answers, and ignores the answers of
+// another cluster.
 func TestEndingPeer(t *testing.T) {
 	t.Parallel()
 	fc := milan("liqo.io:peer:milan:1")
@@ -204,8 +204,8 @@ func TestEndingPeer(t *testing.T) {
 	require.ErrorIs(t, w.conditions.Identity(t.Context(), "milan", newPeer("another").core), ErrReplaced)
 }
 
-// TestIdentityOfTwoRecords: a second record of a peer, of which nothing is known yet, does not
-// let another cluster pass for it.
+// TestIdentityOfTwoRecords: a second ForeignCluster of a peer without a recorded UID does
+// not make another cluster acceptable.
 func TestIdentityOfTwoRecords(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"a-milan", "z-milan"} {
@@ -235,7 +235,7 @@ func TestUnknownIdentity(t *testing.T) {
 func TestDirectory(t *testing.T) {
 	t.Parallel()
 	foreign := tenant("oslo")
-	foreign.Name = "somewhere" // claims to be oslo's
+	foreign.Name = "somewhere" // has the labels of oslo's tenant namespace
 	stray := secret("oslo", "k", "k1")
 	stray.Namespace = "somewhere"
 	unlabelled := secret("milan", "other", "k1")
@@ -325,7 +325,8 @@ func TestRights(t *testing.T) {
 	require.NotEmpty(t, role(ControllerTenantRole))
 }
 
-// TestStaleCacheTakesNoRights lets the cache believe that the ForeignCluster is gone.
+// TestStaleCacheTakesNoRights: a stale cache shows the ForeignCluster as missing; the
+// rights stay.
 func TestStaleCacheTakesNoRights(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenant("milan"), milan("liqo.io:peer:milan:1"))
@@ -431,7 +432,8 @@ func TestVirtualNodeMakesAProvider(t *testing.T) {
 	w.eventually("provider", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleProvider })
 }
 
-// TestRenewedCredentials: what runs is not disturbed by credentials of the same user.
+// TestRenewedCredentials: renewed credentials of the same user do not interrupt running
+// work.
 func TestRenewedCredentials(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenant("milan"), milan(""), secret("milan", "a", "k1"))

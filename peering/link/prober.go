@@ -11,7 +11,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// prober probes one peer for as long as its credentials last.
+// prober probes the API server of one peer with one Revision of its credentials.
 type prober struct {
 	revision string
 	clients  Clients
@@ -20,12 +20,12 @@ type prober struct {
 	done     chan struct{}
 
 	mu   sync.Mutex
-	uid  types.UID // of the cluster that answers since it last came up
-	life int       // counts the times that uid was forgotten
+	uid  types.UID // UID of the peer since it last came up; empty: unknown
+	life int       // number of times that uid was reset
 }
 
-// probe returns the running prober of a peer with the given credentials, and starts it
-// where there is none.
+// probe returns the running prober of a peer with the given credentials, and starts it if
+// necessary.
 func (c *Conditions) probe(ctx context.Context, id string, e Endpoint) *prober {
 	c.mu.Lock()
 	have := c.probing[id]
@@ -42,14 +42,14 @@ func (c *Conditions) probe(ctx context.Context, id string, e Endpoint) *prober {
 	go func() {
 		defer close(p.done)
 		p.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, p.clients.Ready, func(health.State) {
-			p.forget() // who comes up again may be somebody else
+			p.forget() // another cluster may answer at the same address
 			c.loop.Add(loop.Key{Name: id})
 		})
 	}()
 	return p
 }
 
-// stop ends the prober of a peer, if there is one, and waits for it.
+// stop stops the prober of a peer, if there is one, and waits for it.
 func (c *Conditions) stop(id string) {
 	c.mu.Lock()
 	p := c.probing[id]
@@ -77,8 +77,8 @@ func (p *prober) forget() {
 	p.life++
 }
 
-// identify returns who answers, asking once per time that the peer came up. It does not
-// take longer than timeout: the verdicts of the probes wait behind it.
+// identify returns the UID of the peer's kube-system namespace. It reads it once each time
+// the peer comes up. It returns within timeout, because the results of probes wait for it.
 func (p *prober) identify(ctx context.Context, timeout time.Duration) (types.UID, error) {
 	p.mu.Lock()
 	uid, life := p.uid, p.life

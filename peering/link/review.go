@@ -17,9 +17,9 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 )
 
-// Review is what the webhook looks at when a ForeignCluster is written.
+// Review is the input of the webhook's decision on a write of a ForeignCluster.
 type Review struct {
-	// New is what is written, Old what it replaces: nil at the creation.
+	// New is the object being written. Old is the existing one, nil at creation.
 	New, Old *corev1beta1.ForeignCluster
 	// Others are the other ForeignClusters of this cluster.
 	Others []*corev1beta1.ForeignCluster
@@ -27,9 +27,9 @@ type Review struct {
 	ClusterID string
 }
 
-// Judge returns why a ForeignCluster is refused, empty if it is not, and what its author
-// should know of it. It is pure. What it refuses has no effect where it gets past the
-// webhook: the status of the ForeignCluster says why.
+// Judge returns the reason to refuse the write, or "", and the warnings for its author. It
+// is pure. A refused object that bypasses the webhook has no effect; its status shows the
+// reason.
 func (r Review) Judge() (refused string, warnings []string) {
 	spec := &r.New.Spec
 	if r.Old == nil {
@@ -50,7 +50,7 @@ func (r Review) Judge() (refused string, warnings []string) {
 	return "", warnings
 }
 
-// taken says why no ForeignCluster of that id may be made.
+// taken returns the reason for which no ForeignCluster with this id may be created, or "".
 func (r Review) taken() string {
 	id := r.New.Spec.ClusterID
 	if id == r.ClusterID {
@@ -64,7 +64,7 @@ func (r Review) taken() string {
 	return ""
 }
 
-// addresses says what is wrong with where the peer is said to be.
+// addresses returns the errors in the peer's URLs, certificates and names.
 func addresses(spec *corev1beta1.ForeignClusterSpec) error {
 	return errors.Join(
 		goodURL("spec.authUrl", spec.AuthURL, false), goodCA("spec.authCA", spec.AuthCA),
@@ -73,8 +73,9 @@ func addresses(spec *corev1beta1.ForeignClusterSpec) error {
 	)
 }
 
-// goodURL checks what the schema does not: a URL has a host, and nothing that would be lost
-// or shown to everybody who may read the object. The error names no more than the field.
+// goodURL checks what the schema does not: a URL must have a host, and no parts that would
+// be ignored or that expose a secret to readers of the object. The error names only the
+// field, not the value.
 func goodURL(field, text string, userAccepted bool) error {
 	if text == "" {
 		return nil
@@ -93,7 +94,7 @@ func goodURL(field, text string, userAccepted bool) error {
 	return nil
 }
 
-// goodCA checks that a text is certificates as PEM, and nothing else.
+// goodCA checks that a text consists of PEM certificates only.
 func goodCA(field, text string) error {
 	if text == "" {
 		return nil
@@ -126,7 +127,7 @@ func goodName(field, name string) error {
 	return fmt.Errorf("%s takes a DNS name or an IP address", field)
 }
 
-// request says what is wrong with what is asked for.
+// request returns the errors in the capacity request.
 func request(r *corev1beta1.CapacityRequest) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(r.Resources)) {
@@ -145,7 +146,7 @@ func request(r *corev1beta1.CapacityRequest) error {
 	return errors.Join(errs...)
 }
 
-// overlaps warns of peers whose addresses cannot be told apart.
+// overlaps warns about overlapping address ranges of different peers.
 func (r Review) overlaps() (warnings []string) {
 	if r.Old != nil && slices.Equal(r.Old.Spec.AddressRanges, r.New.Spec.AddressRanges) {
 		return nil
@@ -166,7 +167,7 @@ func (r Review) overlaps() (warnings []string) {
 	return warnings[:min(len(warnings), maxOverlaps)]
 }
 
-// maxOverlaps is how many overlaps are told.
+// maxOverlaps is the maximum number of overlaps in the warnings.
 const maxOverlaps = 3
 
 func prefixes(fc *corev1beta1.ForeignCluster) (out []netip.Prefix) {
@@ -178,7 +179,7 @@ func prefixes(fc *corev1beta1.ForeignCluster) (out []netip.Prefix) {
 	return out
 }
 
-// lacking warns of what is wanted and cannot be had.
+// lacking warns about missing fields without which the peering cannot come about.
 func lacking(fc *corev1beta1.ForeignCluster) (warnings []string) {
 	spec := &fc.Spec
 	if spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes && spec.AuthURL == "" && spec.TokenSecretRef == nil && fc.Status.APIServerURL == "" {
@@ -191,7 +192,7 @@ func lacking(fc *corev1beta1.ForeignCluster) (warnings []string) {
 	return warnings
 }
 
-// edits tells what a change does beyond what it says, and what it does not.
+// edits warns about effects of an edit that its author may not expect.
 func edits(old, fc *corev1beta1.ForeignCluster) (warnings []string) {
 	was, is := &old.Spec, &fc.Spec
 	warn := func(applies bool, text string) {

@@ -31,7 +31,7 @@ func TestReview(t *testing.T) {
 		return func(fc *corev1beta1.ForeignCluster) { f(&fc.Spec.Request) }
 	}
 	for name, tc := range map[string]struct {
-		before  change // of what is replaced; nil: it is new
+		before  change // of the existing object; nil: creation
 		change  change
 		others  []*corev1beta1.ForeignCluster
 		refused string

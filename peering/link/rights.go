@@ -29,13 +29,12 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// Names of the ClusterRoles that are bound for a peer. In a tenant namespace the
-// bindings are named as the roles; the one for the whole cluster has the peer's id
-// behind a colon.
+// Names of the ClusterRoles that are bound for a peer. A binding in a tenant namespace has
+// the name of its role. The cluster-wide binding is named <role>:<cluster id of the peer>.
 const (
 	// ControllerTenantRole is bound to the controller in each tenant namespace.
 	ControllerTenantRole = "liqod-controller-tenant"
-	// PeerTenantRole is bound to the peer's user in its tenant namespace.
+	// PeerTenantRole is bound to the peer's user in the peer's tenant namespace.
 	PeerTenantRole = "liqod-peer-tenant"
 	// PeerClusterRole is bound to the peer's user in the whole cluster.
 	PeerClusterRole = "liqod-peer-cluster"
@@ -43,11 +42,12 @@ const (
 
 const managedByLink = "peering" // value of liqo.io/managed-by
 
-// RightsConfig configures Rights.
+// RightsConfig is the input of NewRights. All fields are required except Observer.
 type RightsConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
-	// OwnNamespace and ServiceAccount are the controller's own.
+	// OwnNamespace is the namespace that the controller runs in. ServiceAccount is the name
+	// of its service account there.
 	OwnNamespace   string
 	ServiceAccount string
 
@@ -55,7 +55,7 @@ type RightsConfig struct {
 	Core kubernetes.Interface
 	Liqo versioned.Interface
 
-	// The informers are of this cluster, of all namespaces and unfiltered.
+	// The informers watch this cluster in all namespaces, without label selectors.
 	ForeignClusters     informers.ForeignClusterInformer
 	Namespaces          coreinformers.NamespaceInformer
 	RoleBindings        rbacinformers.RoleBindingInformer
@@ -66,8 +66,8 @@ type RightsConfig struct {
 	Observer loop.Observer
 }
 
-// Rights keeps the bindings in the tenant namespaces: the controller's own, and those
-// of the user that a peer authenticates as. Keys are cluster ids.
+// Rights keeps the RBAC bindings of the controller and of each peer's user: those in the
+// tenant namespaces, and the cluster-wide ones. Its keys are cluster ids.
 type Rights struct {
 	*loop.Loop
 	cfg        RightsConfig
@@ -76,7 +76,8 @@ type Rights struct {
 	bindings   *apply.Binder
 }
 
-// NewRights registers with the informers and starts nothing.
+// NewRights returns a Rights and registers its event handlers on the informers. It starts
+// nothing.
 func NewRights(cfg RightsConfig) (*Rights, error) {
 	r := &Rights{
 		cfg:        cfg,
@@ -121,8 +122,8 @@ func namespaceKey(obj any) []loop.Key {
 	return []loop.Key{{Name: id}}
 }
 
-// bindingKey returns the peer that a binding concerns, by its place or name: labels may
-// have been removed.
+// bindingKey returns the peer that a binding belongs to, by its namespace or name. It does
+// not use labels, as they may have been removed.
 func bindingKey(obj any) []loop.Key {
 	o, err := meta.Accessor(obj)
 	if err != nil {
@@ -166,8 +167,8 @@ func (r *Rights) sync(ctx context.Context, key loop.Key) error {
 	return r.bind(ctx, id, user, tenant && ns.DeletionTimestamp == nil)
 }
 
-// bind gives and takes the rights that concern one peer. What is taken comes first, and
-// does not wait for anything else to succeed.
+// bind grants and revokes the rights for one peer. It revokes first; a failed grant does
+// not keep a revocation back.
 func (r *Rights) bind(ctx context.Context, id, user string, tenant bool) error {
 	namespace, wide := corev1beta1.TenantNamespace(id), PeerClusterRole+":"+id
 	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByLink, corev1beta1.RemoteClusterIDLabel: id}
@@ -193,8 +194,8 @@ func (r *Rights) bind(ctx context.Context, id, user string, tenant bool) error {
 	return errors.Join(errs...)
 }
 
-// confirm reads the API server when the cache has no ForeignCluster: rights are not
-// taken from a peer because a cache is behind.
+// confirm returns the peer's user from a live read, if the cache has no ForeignCluster. A
+// stale cache must not revoke rights.
 func (r *Rights) confirm(ctx context.Context, id string) (user string, err error) {
 	list, err := r.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -216,7 +217,8 @@ func clustersOf(lister listers.ForeignClusterLister, id string) ([]*corev1beta1.
 	return live, err
 }
 
-// recordsOf returns the cached ForeignClusters of a peer, those that are being deleted apart.
+// recordsOf returns the cached ForeignClusters of a peer, and separately those that are
+// being deleted.
 func recordsOf(lister listers.ForeignClusterLister, id string) (live, ending []*corev1beta1.ForeignCluster, err error) {
 	all, err := lister.List(labels.Everything())
 	if err != nil {
@@ -234,8 +236,8 @@ func recordsOf(lister listers.ForeignClusterLister, id string) (live, ending []*
 	return live, ending, nil
 }
 
-// userOf returns the user that a peer's rights are bound to. It is empty if there is
-// none, or none that may be; in that case the problem says why.
+// userOf returns the user that a peer's rights are bound to, or "" and, if the configured
+// user is not accepted, the problem.
 func userOf(fcs []*corev1beta1.ForeignCluster, id string) (user string, p problem) {
 	switch {
 	case len(fcs) > 1:
@@ -251,7 +253,7 @@ func userOf(fcs []*corev1beta1.ForeignCluster, id string) (user string, p proble
 	return user, problem{}
 }
 
-// strangeUser says that a user name is not one of a peer's.
+// strangeUser is the message about a userName that cannot belong to the peer.
 func strangeUser(id, user string) string {
 	return fmt.Sprintf("spec.userName %q is not this peer's: accepted are %s%s:<serial> and system:serviceaccount:%s:<name>",
 		user, corev1beta1.PeerUserPrefix, id, corev1beta1.TenantNamespace(id))

@@ -10,20 +10,21 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// A Source knows one condition of each peer that Conditions does not find out itself. It
-// is safe for concurrent use.
+// A Source provides one condition of each peer that Conditions does not compute itself. Its
+// methods must be safe for concurrent use.
 type Source interface {
-	// Condition returns what is to be said of the peer of a ForeignCluster, from memory: its
-	// status, reason and message, which do not differ while nothing has changed. Nil where
-	// the condition does not apply to the peer. A source that does not know yet, because its
-	// process has just begun, returns Standing.
+	// Condition returns the status, reason and message of the condition for a peer, without
+	// any request. Its result must not differ while nothing has changed. It returns nil if
+	// the condition does not apply to the peer. A source whose state is not loaded yet
+	// returns the result of Standing.
 	Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition
-	// Subscribe makes f be called with a peer's id each time that its condition may have
-	// changed. It is called before anything runs. f returns at once.
+	// Subscribe registers f, which the source calls with a peer's id after each event that
+	// may change its condition. It is called before the source runs. f does not block.
 	Subscribe(f func(clusterID string))
 }
 
-// Standing returns the condition that a ForeignCluster has already, nil if it has none.
+// Standing returns a copy of the ForeignCluster's existing condition, or nil if it has
+// none.
 func Standing(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
 	have := meta.FindStatusCondition(fc.Status.Conditions, kind)
 	if have == nil {
@@ -32,15 +33,15 @@ func Standing(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
 	return have.DeepCopy()
 }
 
-// AddSource makes the status of ForeignClusters have a condition, of the given type, from
-// a source: ConditionAuthenticated, ConditionOutgoingPeering, ConditionIncomingPeering or
-// ConditionNetwork. It is called before Run, once for each type.
+// AddSource adds a source for a type of condition: ConditionAuthenticated,
+// ConditionOutgoingPeering, ConditionIncomingPeering or ConditionNetwork. It must be called
+// before Run, once per type.
 func (c *Conditions) AddSource(kind string, s Source) {
 	c.sources[kind] = s
 	s.Subscribe(func(id string) { c.loop.Add(loop.Key{Name: id}) })
 }
 
-// ask asks the sources about a ForeignCluster.
+// ask returns the conditions of all sources for a ForeignCluster, by type.
 func (c *Conditions) ask(fc *corev1beta1.ForeignCluster) map[string]*metav1.Condition {
 	out := map[string]*metav1.Condition{}
 	for kind, s := range c.sources {
@@ -49,10 +50,11 @@ func (c *Conditions) ask(fc *corev1beta1.ForeignCluster) map[string]*metav1.Cond
 	return out
 }
 
-// maxVersion is, in bytes, the longest version of a peer that is shown.
+// maxVersion is the maximum length of a peer's version in the status, in bytes.
 const maxVersion = 63
 
-// peerVersion returns what the peer has said of its version, as far as it can be shown.
+// peerVersion returns the version that the peer has reported, limited to printable ASCII
+// characters and maxVersion.
 func peerVersion(fc *corev1beta1.ForeignCluster) string {
 	said := strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

@@ -28,7 +28,8 @@ func says(status metav1.ConditionStatus, reason string) *metav1.Condition {
 	return &metav1.Condition{Status: status, Reason: reason, Message: "as told"}
 }
 
-// TestRival: another cluster that claims the peer's id is told of, and does the peer no harm.
+// TestRival: a claim of the peer's id by another cluster is shown, and does not affect the
+// peer.
 func TestRival(t *testing.T) {
 	t.Parallel()
 	f := facts{credentials: true, uid: "u", state: health.State{Verdict: health.Up}, clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0)}
@@ -45,7 +46,8 @@ func TestRival(t *testing.T) {
 	require.Nil(t, meta.FindStatusCondition(f.status(fc).Conditions, corev1beta1.ConditionUniqueID))
 }
 
-// A peer that has taken this cluster's rights back is not used, whatever it has offered.
+// TestUseWithoutRights: OutgoingPeering is not True for a peer that has revoked this
+// cluster's rights, whatever it offers.
 func TestUseWithoutRights(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -75,7 +77,8 @@ func TestUseWithoutRights(t *testing.T) {
 	}
 }
 
-// That rights are taken back stands until the peer says who it is again.
+// TestUseWithoutRightsStands: the revocation is shown until the peer's identity can be read
+// again.
 func TestUseWithoutRightsStands(t *testing.T) {
 	t.Parallel()
 	forbidden := apierrors.NewForbidden(corev1.Resource("namespaces"), "kube-system", nil)
@@ -167,7 +170,8 @@ func TestFoundByDiscovery(t *testing.T) {
 	require.Equal(t, corev1beta1.ReasonAllChecksPassed, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
 }
 
-// TestAwaited: a consumer that has been let in, and has not come yet, lacks nothing here.
+// TestAwaited: an admitted consumer that has not enrolled yet is no problem of this
+// cluster.
 func TestAwaited(t *testing.T) {
 	t.Parallel()
 	fc := milan("")
@@ -180,7 +184,7 @@ func TestAwaited(t *testing.T) {
 	require.Equal(t, corev1beta1.ReasonAllChecksPassed, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
 }
 
-// source is a Source that says the same of every peer.
+// source is a Source with the same condition for every peer.
 type source struct {
 	mu   sync.Mutex
 	says *metav1.Condition
@@ -223,7 +227,7 @@ func TestSource(t *testing.T) {
 	require.Equal(t, "AllChecksPassed", Standing(w.cluster("milan"), ready).Reason)
 }
 
-// TestSelf: a cluster is not peered with itself, under its own id or under another one.
+// TestSelf: a cluster is not peered with itself, under its own id or another one.
 func TestSelf(t *testing.T) {
 	t.Parallel()
 	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid-of-rome"}}
@@ -244,7 +248,8 @@ func TestSelf(t *testing.T) {
 	require.Empty(t, all.Items, "a cluster has no rights in itself")
 }
 
-// TestSameClusterTwice: one cluster recorded under two ids says so on both.
+// TestSameClusterTwice: if one cluster is recorded under two ids, both ForeignClusters show
+// it.
 func TestSameClusterTwice(t *testing.T) {
 	t.Parallel()
 	turin := milan("")
@@ -258,8 +263,8 @@ func TestSameClusterTwice(t *testing.T) {
 	}
 }
 
-// TestLongMessages: what a peer says at length is cut to what the API accepts: else no status
-// could be written any more.
+// TestLongMessages: a long message of a peer is clipped to the API's limit, so that the
+// status can be written.
 func TestLongMessages(t *testing.T) {
 	t.Parallel()
 	f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0), told: map[string]*metav1.Condition{

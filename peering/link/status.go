@@ -17,38 +17,38 @@ import (
 	"github.com/liqod/liqod/kube/apply"
 )
 
-// facts is all that the status of a ForeignCluster is made from.
+// facts are the inputs of a ForeignCluster's status.
 type facts struct {
 	clusterID, ownID string
 	user             string
 	problem          problem // what is wrong with the ForeignCluster itself
 	ownUID           types.UID
-	namesakes        []string                     // other ForeignClusters whose recorded cluster answers here
-	told             map[string]*metav1.Condition // by type, what the sources say; nil: does not apply
+	namesakes        []string                     // other ForeignClusters with the UID of the answering cluster
+	told             map[string]*metav1.Condition // conditions of the sources, by type; nil: does not apply
 	credentials      bool
-	unread           bool // credentials are not known yet
+	unread           bool // the credentials have not been read yet
 	endpoint         Endpoint
 	state            health.State
-	uid              types.UID // of the cluster that answers; empty if it has not said
-	unknown          error     // why it has not
+	uid              types.UID // of the answering cluster; empty: unknown
+	unknown          error     // why uid is unknown
 	virtualNode      bool
-	found            bool // by discovery
-	awaited          bool // it may use this cluster, which is not to use it
+	found            bool // discovery created the ForeignCluster
+	awaited          bool // the peer may use this cluster, which does not use the peer
 	tenant           bool // the tenant namespace exists
 	now              time.Time
 }
 
-// problem is why a ForeignCluster is no peer, or none that anything is done for.
+// problem is the reason for which a ForeignCluster has no effect.
 type problem struct{ reason, message string }
 
-// condition types in the order in which they explain each other: without an identity no
-// API server, without an API server nothing else.
+// kinds are the condition types of the checks in the order of their dependence: without an
+// identity there is no access to the API server, and without that no other check.
 var kinds = []string{
 	corev1beta1.ConditionAuthenticated, corev1beta1.ConditionAPIServer, corev1beta1.ConditionNetwork,
 	corev1beta1.ConditionOutgoingPeering, corev1beta1.ConditionIncomingPeering,
 }
 
-// status returns the status that follows from the facts and from what was known before.
+// status returns the status that follows from the facts and the previous status.
 func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignClusterStatus {
 	out := *fc.Status.DeepCopy()
 	out.ObservedGeneration = fc.Generation
@@ -56,7 +56,7 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	f.awaited = fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringYes && fc.Spec.OutgoingPeeringEnabled != corev1beta1.PeeringYes
 	f.unread = f.unread && !f.credentials
 	if f.unread {
-		f.credentials = out.TenantNamespace.Remote != "" // as they were
+		f.credentials = out.TenantNamespace.Remote != "" // keep the previous value
 	} else {
 		out.APIServerURL = f.endpoint.Clients.Host
 	}
@@ -81,8 +81,8 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	return out
 }
 
-// revoked reports whether the peer has taken this cluster's rights back, as far as it has
-// said: while it says nothing, what was known before stands.
+// revoked reports whether the peer has revoked this cluster's rights. While the peer does
+// not answer, the previous result stays.
 func (f facts) revoked(before *metav1.Condition) bool {
 	if apierrors.IsForbidden(f.unknown) || apierrors.IsUnauthorized(f.unknown) {
 		return true
@@ -90,7 +90,8 @@ func (f facts) revoked(before *metav1.Condition) bool {
 	return f.uid == "" && before != nil && before.Reason == corev1beta1.ReasonRightsRevoked
 }
 
-// contested tells of another cluster that claims the peer's id; nil if none does.
+// contested returns the condition for a claim of the peer's id by another cluster, or nil
+// if there is none.
 func contested(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	rival, id := fc.Annotations[corev1beta1.RivalUIDAnnotation], fc.Spec.ClusterID
 	if rival == "" {
@@ -102,10 +103,10 @@ func contested(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 		rival, id, id, id, fc.Name, corev1beta1.RivalUIDAnnotation)}
 }
 
-// isSelf reports whether it is this cluster that answers at the peer's address.
+// isSelf reports whether this cluster itself answers at the peer's address.
 func (f facts) isSelf() bool { return f.uid != "" && f.uid == f.ownUID }
 
-// put sets the condition of a type, or removes it if it does not apply.
+// put sets the condition of a type, or removes it if c is nil.
 func (f facts) put(conditions *[]metav1.Condition, fc *corev1beta1.ForeignCluster, kind string, c *metav1.Condition) {
 	if c == nil {
 		meta.RemoveStatusCondition(conditions, kind)
@@ -140,7 +141,7 @@ func (f facts) tenantNamespaces() corev1beta1.TenantNamespaces {
 	return out
 }
 
-// server returns the condition of the peer's API server; nil where nothing can be asked.
+// server returns the condition of the peer's API server, or nil without credentials.
 func (f facts) server(status *corev1beta1.ForeignClusterStatus, replaced bool) *metav1.Condition {
 	is := func(s metav1.ConditionStatus, reason, message string) *metav1.Condition {
 		return &metav1.Condition{Type: corev1beta1.ConditionAPIServer, Status: s, Reason: reason, Message: message}
@@ -155,7 +156,8 @@ func (f facts) server(status *corev1beta1.ForeignClusterStatus, replaced bool) *
 	case f.state.Verdict == health.Down:
 		return is(metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, fmt.Sprintf("%s: %s", f.endpoint.Clients.Host, f.state.Reason))
 	case f.state.Verdict == health.Unknown:
-		// Whoever takes over begins without a verdict. The last one stands until then.
+		// After a restart there is no result yet. The previous condition stays until there
+		// is one.
 		have := meta.FindStatusCondition(status.Conditions, corev1beta1.ConditionAPIServer)
 		if have != nil && have.Reason != corev1beta1.ReasonInvalidCredentials {
 			return have
@@ -172,8 +174,8 @@ func (f facts) server(status *corev1beta1.ForeignClusterStatus, replaced bool) *
 	return is(metav1.ConditionTrue, corev1beta1.ReasonAPIServerReady, "the API server answers")
 }
 
-// stable returns the part of an error that is the same each time: the rest (ports,
-// times) would make a status write of every attempt.
+// stable returns the part of an error that is the same at each attempt. Ports or times in
+// the message would cause a status write per attempt.
 func stable(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -182,7 +184,8 @@ func stable(err error) string {
 	return "the request for namespace kube-system is not answered"
 }
 
-// ready sums the checks up. Its reason is that of the first check that does not pass.
+// ready sums up the checks. Its reason is that of the first failed check, or else of the
+// first unknown one.
 func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 	out := metav1.Condition{Type: corev1beta1.ConditionReady}
 	if p := f.trouble(); p.reason != "" {
@@ -210,13 +213,13 @@ func (f facts) ready(conditions []metav1.Condition) metav1.Condition {
 	return out
 }
 
-// lacksCredentials reports whether an identity is there, as its source says, that cannot
-// be used yet.
+// lacksCredentials reports whether the peer has granted an identity whose credentials this
+// cluster cannot use yet.
 func (f facts) lacksCredentials(conditions []metav1.Condition) bool {
 	return !f.credentials && meta.IsStatusConditionTrue(conditions, corev1beta1.ConditionAuthenticated)
 }
 
-// trouble returns what is wrong with the peer as a whole, which no check repairs.
+// trouble returns the problem with the peer as a whole, if any.
 func (f facts) trouble() problem {
 	switch {
 	case f.clusterID == f.ownID:
@@ -233,8 +236,8 @@ func (f facts) trouble() problem {
 	return problem{}
 }
 
-// unchecked is the verdict on a peer that no check applies to, or that this cluster is to
-// use with an identity that is lacking.
+// unchecked returns the result for a peer that no check applies to, or whose credentials
+// are missing.
 func (f facts) unchecked(lacking bool) (status metav1.ConditionStatus, reason, message string) {
 	namespace := corev1beta1.TenantNamespace(f.clusterID)
 	switch {
@@ -256,5 +259,5 @@ func (f facts) set(conditions *[]metav1.Condition, fc *corev1beta1.ForeignCluste
 	c.ObservedGeneration = fc.Generation
 	c.LastTransitionTime = metav1.NewTime(f.now)
 	*conditions = slices.Clone(*conditions)
-	apply.SetCondition(conditions, c) // what a peer says may be longer than the API accepts
+	apply.SetCondition(conditions, c) // SetCondition clips the message: a peer's text may be too long
 }

@@ -17,8 +17,8 @@ import (
 // tenantManager is the field manager of tenant namespaces.
 const tenantManager = "liqod-enroll"
 
-// Tenant makes the tenant namespace of a peer in the cluster that kube reaches, or completes
-// its labels, and returns its name.
+// Tenant creates the tenant namespace of a peer in the cluster of kube, or adds missing
+// labels to it, and returns its name. It is idempotent.
 func Tenant(ctx context.Context, kube kubernetes.Interface, peer string) (string, error) {
 	name := corev1beta1.TenantNamespace(peer)
 	want := map[string]string{corev1beta1.RemoteClusterIDLabel: peer, corev1beta1.TenantNamespaceLabel: "true"}
@@ -51,7 +51,8 @@ func Tenant(ctx context.Context, kube kubernetes.Interface, peer string) (string
 	return name, nil
 }
 
-// OwnedBy makes an object of liqod's namespace go with the record of a peer.
+// OwnedBy returns an owner reference, so that an object is deleted with the ForeignCluster
+// of a peer.
 func OwnedBy(fc *corev1beta1.ForeignCluster) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: corev1beta1.SchemeGroupVersion.String(), Kind: "ForeignCluster", Name: fc.Name, UID: fc.UID}
 }

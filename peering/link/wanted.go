@@ -8,30 +8,31 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 )
 
-// A PolicyMode says which ForeignClusters whose setting is Auto are peered with.
+// A PolicyMode says which ForeignClusters with the setting Auto are peered with.
 type PolicyMode string
 
-// Modes of a Policy.
+// Values of PolicyMode.
 const (
-	// PolicyNever: none of them.
+	// PolicyNever selects none.
 	PolicyNever PolicyMode = "Never"
-	// PolicyDiscovered: those that discovery made.
+	// PolicyDiscovered selects those that discovery created.
 	PolicyDiscovered PolicyMode = "Discovered"
-	// PolicyLabelled: those whose labels the selector matches.
+	// PolicyLabelled selects those that match the selector.
 	PolicyLabelled PolicyMode = "Labelled"
-	// PolicyAlways: all of them.
+	// PolicyAlways selects all.
 	PolicyAlways PolicyMode = "Always"
 )
 
-// Policy decides one direction of the peerings with ForeignClusters that leave it open.
+// Policy decides one direction of the peerings for ForeignClusters with the setting Auto.
 type Policy struct {
 	Mode PolicyMode
-	// Selector is used with PolicyLabelled; nil matches nothing.
+	// Selector is used with PolicyLabelled. Nil matches nothing.
 	Selector labels.Selector
 }
 
-// NewPolicy returns a policy; the selector is written as kubectl takes it, and needed with
-// PolicyLabelled. An empty one would match every cluster, and is refused.
+// NewPolicy returns a Policy. selector has the syntax of kubectl's --selector;
+// PolicyLabelled requires it. An empty selector would match every cluster, so it is an
+// error there.
 func NewPolicy(mode, selector string) (Policy, error) {
 	parsed, err := labels.Parse(selector)
 	switch {
@@ -43,22 +44,23 @@ func NewPolicy(mode, selector string) (Policy, error) {
 	return Policy{Mode: PolicyMode(mode), Selector: parsed}, nil
 }
 
-// OutgoingWanted tells whether this cluster is to use capacity of the peer: as the
-// ForeignCluster says (outgoingPeeringEnabled), else as the policy does. A ForeignCluster
-// that is being deleted wants nothing.
+// OutgoingWanted reports whether this cluster is going to use capacity of the peer, by the
+// ForeignCluster's outgoingPeeringEnabled, or by the policy if that is Auto. It returns
+// false for a ForeignCluster that is being deleted.
 func OutgoingWanted(fc *corev1beta1.ForeignCluster, p Policy) bool {
 	return wanted(fc, fc.Spec.OutgoingPeeringEnabled, p)
 }
 
-// IncomingWanted tells whether the peer may use capacity of this cluster, as
-// OutgoingWanted does for incomingPeeringEnabled.
+// IncomingWanted reports whether the peer may use capacity of this cluster, by the
+// ForeignCluster's incomingPeeringEnabled, or by the policy if that is Auto. It returns
+// false for a ForeignCluster that is being deleted.
 func IncomingWanted(fc *corev1beta1.ForeignCluster, p Policy) bool {
 	return wanted(fc, fc.Spec.IncomingPeeringEnabled, p)
 }
 
-// IncomingOffered tells whether this cluster offers its capacity to the peer by itself: as
-// IncomingWanted, but that PolicyAlways lets in whom people gave an identity here, and
-// gives nobody one.
+// IncomingOffered reports whether this cluster offers the peer an identity by itself. It
+// differs from IncomingWanted for PolicyAlways, which admits every peer with an identity
+// given by a person, but gives no identity to anyone.
 func IncomingOffered(fc *corev1beta1.ForeignCluster, p Policy) bool {
 	if p.Mode == PolicyAlways {
 		p.Mode = PolicyNever

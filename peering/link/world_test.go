@@ -26,10 +26,10 @@ import (
 	"github.com/liqod/liqod/health"
 )
 
-// peer is a cluster that answers or not.
+// peer is a cluster whose API server answers or not.
 type peer struct {
 	core   *corefake.Clientset
-	renews map[string]bool // kubeconfigs that it takes as renewed ones
+	renews map[string]bool // kubeconfigs that it accepts as renewed
 
 	mu    sync.Mutex
 	fails error
@@ -164,7 +164,7 @@ func (w *world) cluster(name string) *corev1beta1.ForeignCluster {
 	return fc
 }
 
-// is reports whether a condition has the given status and reason, as "True Reason".
+// is reports whether a condition has the given status and reason, written as "True Reason".
 func (w *world) is(name, kind, want string) bool {
 	c := meta.FindStatusCondition(w.cluster(name).Status.Conditions, kind)
 	return c != nil && string(c.Status)+" "+c.Reason == want

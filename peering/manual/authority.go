@@ -15,8 +15,8 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-// Authority returns the fingerprint of what issues the certificate of a cluster's
-// authentication endpoint, of liqod in a namespace there.
+// Authority returns the fingerprint of the authority that issues the certificate of a
+// cluster's authentication endpoint. namespace is the namespace of liqod.
 func Authority(ctx context.Context, core kubernetes.Interface, namespace string) (string, error) {
 	secret, err := core.CoreV1().Secrets(namespace).Get(ctx, corev1beta1.AuthCertificatesName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -20,21 +20,21 @@ import (
 	"github.com/liqod/liqod/peering/link"
 )
 
-// Offer is what a provider is for a consumer.
+// Offer describes a provider to its consumer.
 type Offer struct {
-	// Provider is its id, and Node the name of the virtual node.
+	// Provider is the provider's id. Node is the name of the virtual node.
 	Provider, Node string
-	// Kubeconfig reaches the provider.
+	// Kubeconfig has the credentials for the provider.
 	Kubeconfig []byte
-	// Resources are what the scheduler sees of it.
+	// Resources are the capacity of the virtual node.
 	Resources corev1.ResourceList
-	// StorageClasses, IngressClasses and LoadBalancerClasses of the provider that may be
-	// used; the first of each is the default.
+	// StorageClasses, IngressClasses and LoadBalancerClasses are the names of the
+	// provider's classes that may be used. The first of each is the default.
 	StorageClasses, IngressClasses, LoadBalancerClasses []string
 }
 
-// Kubeconfig leads to a cluster with credentials. Without a CA that of the credentials
-// is believed.
+// Kubeconfig returns a kubeconfig for a provider. If ca is empty, it uses the CA of the
+// credentials.
 func Kubeconfig(provider, server string, ca []byte, cred Credentials) ([]byte, error) {
 	if len(ca) == 0 {
 		ca = cred.CA
@@ -51,8 +51,8 @@ func Kubeconfig(provider, server string, ca []byte, cred Credentials) ([]byte, e
 	return out, nil
 }
 
-// Join lets this cluster use a provider. A virtual node of the name that is there already
-// stays as it is.
+// Join makes this cluster use a provider. It does not change an existing VirtualNode of
+// that name.
 func (c Cluster) Join(ctx context.Context, o Offer) error {
 	if err := c.check(o.Provider); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (c Cluster) Join(ctx context.Context, o Offer) error {
 		return err
 	}
 	err = c.edit(ctx, o.Provider, true, func(fc *corev1beta1.ForeignCluster) {
-		if fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringNo { // as Leave has written
+		if fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringNo { // as set by Leave
 			fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringAuto
 		}
 	})
@@ -99,7 +99,7 @@ func virtualNode(namespace string, o Offer) *offloadingv1beta1.VirtualNode {
 	return vn
 }
 
-// identity keeps the credentials of this cluster in a provider.
+// identity writes the Secret with this cluster's credentials for a provider.
 func (c Cluster) identity(ctx context.Context, namespace string, o Offer) error {
 	want := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: o.Provider, Labels: map[string]string{
@@ -137,17 +137,18 @@ func (c Cluster) identity(ctx context.Context, namespace string, o Offer) error 
 	return nil
 }
 
-// Leave ends the use of a provider: nothing more is asked of it, its virtual nodes are
-// drained and go, then what is known of it. The rights that it has here stay. With force
-// the provider is gone for ever: pods on its virtual nodes are removed without it. It
-// returns what is still being removed, and is to be called until that is nothing.
+// Leave ends the use of a provider. It stops the requests for capacity, drains and deletes
+// the virtual nodes, and then deletes everything else about the provider. The provider's
+// rights in this cluster stay. With force, it does not wait for the provider, and
+// force-deletes the pods on the virtual nodes. It returns the objects that are still being
+// removed; call it again until there are none.
 func (c Cluster) Leave(ctx context.Context, provider string, force bool) (left []string, err error) {
 	left, _, err = c.leave(ctx, provider, force, force)
 	return left, err
 }
 
-// leave is Leave. Alone it does not wait for what the provider has to remove; theirs says
-// that only that is left.
+// leave does the work of Leave. With alone, it does not wait for the provider. theirs means
+// that only objects of the provider are left.
 func (c Cluster) leave(ctx context.Context, provider string, force, alone bool) (left []string, theirs bool, err error) {
 	if err := c.check(provider); err != nil {
 		return nil, false, err
@@ -163,7 +164,7 @@ func (c Cluster) leave(ctx context.Context, provider string, force, alone bool) 
 		return left, false, err
 	}
 	away := alone || fc == nil || !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionAPIServer)
-	if !away { // it is told while we have credentials
+	if !away { // the credentials are needed until the provider has received the changes
 		if left, err = c.asked(ctx, provider); err != nil || len(left) > 0 {
 			return left, true, err
 		}
@@ -178,13 +179,13 @@ func (c Cluster) leave(ctx context.Context, provider string, force, alone bool) 
 		return nil, false, err
 	}
 	if fc != nil && fc.Spec.UserName != "" {
-		return nil, false, nil // it uses this cluster
+		return nil, false, nil // the peer uses this cluster, too
 	}
 	left, err = c.forget(ctx, provider)
 	return left, false, err
 }
 
-// dropNodes removes the virtual nodes of a provider.
+// dropNodes deletes the virtual nodes of a provider, and returns those that are left.
 func (c Cluster) dropNodes(ctx context.Context, provider string, force bool) (left []string, err error) {
 	namespace := corev1beta1.TenantNamespace(provider)
 	nodes, err := c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
@@ -208,7 +209,7 @@ func (c Cluster) dropNodes(ctx context.Context, provider string, force bool) (le
 	return left, nil
 }
 
-// told is what a condition says of something that is being removed.
+// told returns the progress of the deletion of a virtual node.
 func told(conditions []metav1.Condition) string {
 	if c := meta.FindStatusCondition(conditions, offloadingv1beta1.VirtualNodeReady); c != nil && c.Message != "" {
 		return ": " + c.Message
@@ -216,8 +217,9 @@ func told(conditions []metav1.Condition) string {
 	return " is being drained"
 }
 
-// dropMap waits until a provider that answers has removed the twins of our namespaces, and
-// removes what maps them. A provider that is away has to be told by its own people.
+// dropMap deletes the NamespaceMap for a provider. It first waits until the provider has
+// removed the twins, unless away is set: the people of an unreachable provider have to end
+// the peering there.
 func (c Cluster) dropMap(ctx context.Context, provider string, away bool) ([]string, error) {
 	namespace := corev1beta1.TenantNamespace(provider)
 	maps := c.Liqod.OffloadingV1beta1().NamespaceMaps(namespace)
@@ -236,10 +238,11 @@ func (c Cluster) dropMap(ctx context.Context, provider string, away bool) ([]str
 	if err := maps.Delete(ctx, m.Name, apply.DeleteUID(m)); apply.IgnoreGone(err) != nil {
 		return nil, fmt.Errorf("deleting NamespaceMap %s/%s: %w", namespace, provider, err)
 	}
-	return []string{"NamespaceMap " + m.Name}, nil // its copy there follows while we have credentials
+	return []string{"NamespaceMap " + m.Name}, nil // the credentials are needed until the copy there is deleted
 }
 
-// twins names the namespaces that a provider has for us, but for those that it keeps.
+// twins returns the twin namespaces at a provider, except those that it keeps for their
+// volumes.
 func twins(m *offloadingv1beta1.NamespaceMap, provider string) (left []string) {
 	for local, twin := range m.Status.CurrentMapping {
 		kept := twin.Phase == offloadingv1beta1.MappingTerminating && twin.Message != ""
@@ -251,7 +254,7 @@ func twins(m *offloadingv1beta1.NamespaceMap, provider string) (left []string) {
 	return left
 }
 
-// dropIdentity deletes the credentials for a provider.
+// dropIdentity deletes the Secrets with credentials for a provider.
 func (c Cluster) dropIdentity(ctx context.Context, namespace, provider string) error {
 	secrets := c.Core.CoreV1().Secrets(namespace)
 	list, err := secrets.List(ctx, metav1.ListOptions{})
@@ -270,8 +273,8 @@ func (c Cluster) dropIdentity(ctx context.Context, namespace, provider string) e
 	return nil
 }
 
-// dropCopies removes what a consumer has asked for here, by its NamespaceMaps, and so its
-// twin namespaces.
+// dropCopies deletes the NamespaceMaps that a consumer has replicated here, and with them
+// its twin namespaces. It returns what is left.
 func (c Cluster) dropCopies(ctx context.Context, consumer string) (left []string, err error) {
 	namespace := corev1beta1.TenantNamespace(consumer)
 	maps := c.Liqod.OffloadingV1beta1().NamespaceMaps(namespace)
@@ -297,7 +300,7 @@ func (c Cluster) dropCopies(ctx context.Context, consumer string) (left []string
 	return left, nil
 }
 
-// uses tells whether this cluster uses a provider.
+// uses reports whether this cluster uses a provider.
 func (c Cluster) uses(ctx context.Context, provider string) (bool, error) {
 	namespace := corev1beta1.TenantNamespace(provider)
 	nodes, err := c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
@@ -311,7 +314,8 @@ func (c Cluster) uses(ctx context.Context, provider string) (bool, error) {
 	return len(nodes.Items)+len(secrets.Items) > 0, nil
 }
 
-// forget removes the tenant namespace of a peer that no direction uses, then its record.
+// forget deletes the tenant namespace of a peer that neither direction uses, and then its
+// ForeignCluster.
 func (c Cluster) forget(ctx context.Context, peer string) (left []string, err error) {
 	name := corev1beta1.TenantNamespace(peer)
 	ns, err := c.Core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -329,8 +333,8 @@ func (c Cluster) forget(ctx context.Context, peer string) (left []string, err er
 	return []string{"namespace " + name}, nil
 }
 
-// dropRecord removes the record of a peer of which nothing else is left. One that was
-// discovered stays: it would come again, and forget that it is not wanted.
+// dropRecord deletes the ForeignCluster of a peer. One that discovery created stays, with
+// its settings: discovery would create it again without them.
 func (c Cluster) dropRecord(ctx context.Context, peer string) (left []string, err error) {
 	fc, err := c.foreignCluster(ctx, peer)
 	if err != nil || fc == nil {
@@ -345,7 +349,8 @@ func (c Cluster) dropRecord(ctx context.Context, peer string) (left []string, er
 	return nil, c.release(ctx, fc)
 }
 
-// release takes our finalizer from a record; one that has changed since is to be read again.
+// release removes the finalizer of a ForeignCluster. It fails with a conflict if the object
+// has changed since it was read.
 func (c Cluster) release(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
 	patch, kind, err := apply.FinalizerPatch(fc, corev1beta1.ForeignClusterFinalizer, false)
 	if err != nil || patch == nil {

@@ -1,9 +1,9 @@
-// Package manual makes and ends peerings as docs/manual-peering.md tells people to, with the
-// rights of an administrator: in the cluster that gives capacity (Admit, Dismiss) and in the
-// one that uses it (Join or, with a token, Accept; Leave). Whatever is there already and is
-// right is left as it is, so each of these may be interrupted anywhere and asked for again.
-// Two clusters may use each other: neither direction touches the other's. Ending does the
-// same for a ForeignCluster that people delete.
+// Package manual creates and ends peerings with the rights of an administrator. It writes
+// the objects that docs/manual-peering.md describes: Admit and Dismiss in the provider;
+// Join or, with a token, Accept, and Leave in the consumer. All of these are idempotent, so
+// a call that was interrupted can be repeated. Two clusters may use each other; the
+// functions for one direction do not affect the other. Ending ends the peering of a
+// ForeignCluster that a user deletes.
 package manual
 
 import (
@@ -19,18 +19,18 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Cluster is one of the two, with an administrator's rights.
+// Cluster is one of the two clusters, with the rights of an administrator.
 type Cluster struct {
-	// ID of the cluster among its peers, and the namespace that liqod is installed in.
+	// ID is the id of the cluster. Namespace is the namespace that liqod is installed in.
 	ID, Namespace string
 	Core          kubernetes.Interface
 	Liqod         versioned.Interface
 }
 
-// Installed returns the id of the cluster that core reaches, and the namespace that liqod
-// is in, from the configuration that its chart has written. What a peer has reflected is
-// never taken for that, and of several that say so none is: who may write ConfigMaps
-// somewhere must not lead people's tokens there.
+// Installed returns the id of the cluster that core reaches, and the namespace of liqod,
+// from the ConfigMap of liqod's chart. It ignores ConfigMaps that a peer has reflected. It
+// returns an error if more than one ConfigMap qualifies: a user who may write ConfigMaps in
+// some namespace must not be able to redirect the tokens of administrators there.
 func Installed(ctx context.Context, core kubernetes.Interface) (id, namespace string, err error) {
 	list, err := core.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=liqod"})
 	if err != nil {

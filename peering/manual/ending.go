@@ -22,19 +22,21 @@ import (
 )
 
 const (
-	// reasonEnding is the reason of the events that tell what a peering that ends waits for.
+	// reasonEnding is the reason of the events that show what the end of a peering waits
+	// for.
 	reasonEnding = "PeeringEnds"
-	// endAgain is the time between two looks at what is still being removed.
+	// endAgain is the poll interval while objects are still being removed.
 	endAgain = time.Second
-	// theirPatience is how long a provider that answers may take to remove what it has to:
-	// one that does not is another organisation, and holds nothing up for ever.
+	// theirPatience is how long a reachable provider may take to remove its objects. After
+	// that, the peering ends without it: the provider is another organisation, and must not
+	// block the end for ever.
 	theirPatience = 10 * time.Minute
 )
 
-// EndingConfig configures an Ending.
+// EndingConfig is the input of NewEnding. All fields are required except Observer.
 type EndingConfig struct {
-	// Cluster is this one, with the controller's rights. Without its Namespace the tokens
-	// there are left to their owners.
+	// Cluster is this cluster, with the controller's rights. If its Namespace is empty, the
+	// tokens there are not deleted.
 	Cluster         Cluster
 	ForeignClusters informers.ForeignClusterInformer
 	Events          record.EventRecorder
@@ -44,19 +46,20 @@ type EndingConfig struct {
 	Observer loop.Observer
 }
 
-// Ending ends the peerings whose ForeignClusters are deleted, in both directions, and then
-// lets these go: only those of which the controller has made what there is carry the
-// finalizer. Keys are names of ForeignClusters.
+// Ending ends the peering of a ForeignCluster that is being deleted, in both directions,
+// and then removes the finalizer. It ignores ForeignClusters without the finalizer, as
+// liqod created nothing for them. Its keys are names of ForeignClusters.
 type Ending struct {
 	*loop.Loop
 	cfg EndingConfig
 
 	mu      sync.Mutex
 	told    map[types.UID]string
-	waiting map[types.UID]time.Time // since when only the provider is waited for
+	waiting map[types.UID]time.Time // since when only the provider's objects are left
 }
 
-// NewEnding registers with the informer and starts nothing.
+// NewEnding returns an Ending and registers its event handler on the informer. It starts
+// nothing.
 func NewEnding(cfg EndingConfig) (*Ending, error) {
 	e := &Ending{cfg: cfg, told: map[types.UID]string{}, waiting: map[types.UID]time.Time{}}
 	e.Loop = loop.New(loop.Config{Name: "ending", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
@@ -89,7 +92,7 @@ func (e *Ending) sync(ctx context.Context, key loop.Key) error {
 	return nil
 }
 
-// end takes the next step, and returns what is still being removed.
+// end takes the next step, and returns the objects that are still being removed.
 func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]string, error) {
 	alone, err := e.alone(ctx, fc)
 	if err != nil {
@@ -97,9 +100,10 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 	}
 	id := fc.Spec.ClusterID
 	if !alone || e.cfg.Cluster.check(id) != nil {
-		return nil, e.cfg.Cluster.release(ctx, fc) // the peering is another's, or there is none
+		return nil, e.cfg.Cluster.release(ctx, fc) // another ForeignCluster has the peering, or there is none
 	}
-	// Once it is being deleted, the controller has no rights in it, and nothing to do there.
+	// In a namespace that is being deleted, the controller has no rights any more, and
+	// nothing to do.
 	name := corev1beta1.TenantNamespace(id)
 	ns, err := e.cfg.Cluster.Core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -118,8 +122,9 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 	return e.cfg.Cluster.Dismiss(ctx, id)
 }
 
-// alone reports, by a live read, whether no other record speaks for the same peer. Of those
-// that are deleted at once, and that wait for the end of the peering, the oldest does.
+// alone reports whether no other ForeignCluster has the same cluster id. It reads live. If
+// several with the finalizer are being deleted at the same time, it is true for the oldest
+// one only.
 func (e *Ending) alone(ctx context.Context, fc *corev1beta1.ForeignCluster) (bool, error) {
 	list, err := e.cfg.Cluster.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -137,7 +142,7 @@ func (e *Ending) alone(ctx context.Context, fc *corev1beta1.ForeignCluster) (boo
 	return true, nil
 }
 
-// before reports whether one record was made before another; names differ always.
+// before orders ForeignClusters by creation time, then by name.
 func before(a, b *corev1beta1.ForeignCluster) bool {
 	if made := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); made != 0 {
 		return made < 0
@@ -145,7 +150,7 @@ func before(a, b *corev1beta1.ForeignCluster) bool {
 	return a.Name < b.Name
 }
 
-// tell says once what a peering that ends waits for.
+// tell records an event about the remaining objects when they change.
 func (e *Ending) tell(fc *corev1beta1.ForeignCluster, left []string) {
 	what := strings.Join(left, "; ")
 	e.mu.Lock()
@@ -157,7 +162,7 @@ func (e *Ending) tell(fc *corev1beta1.ForeignCluster, left []string) {
 	}
 }
 
-// awaits notes since when only the provider is waited for.
+// awaits records since when only the provider's objects are left.
 func (e *Ending) awaits(uid types.UID, theirs bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -166,7 +171,7 @@ func (e *Ending) awaits(uid types.UID, theirs bool) {
 	}
 }
 
-// impatient reports whether the provider has been waited for for long enough.
+// impatient reports whether the wait for the provider has exceeded theirPatience.
 func (e *Ending) impatient(uid types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

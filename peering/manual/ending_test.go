@@ -20,7 +20,7 @@ import (
 
 const tenantOfMilan = "liqo-tenant-milan"
 
-// deletedPeer is the record of a peer that was enrolled, and is deleted.
+// deletedPeer returns the ForeignCluster of an enrolled peer that is being deleted.
 func deletedPeer(name, id string) *corev1beta1.ForeignCluster {
 	return &corev1beta1.ForeignCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Finalizers: []string{corev1beta1.ForeignClusterFinalizer}, DeletionTimestamp: &metav1.Time{Time: time.Now()}},
@@ -28,7 +28,7 @@ func deletedPeer(name, id string) *corev1beta1.ForeignCluster {
 	}
 }
 
-// used makes what is there of a peer that is used, and uses this cluster.
+// used creates the objects of a peer that is used, and that uses this cluster.
 func (c *cluster) used(t *testing.T, phase *metav1.Time) {
 	t.Helper()
 	made := map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}
@@ -38,7 +38,7 @@ func (c *cluster) used(t *testing.T, phase *metav1.Time) {
 	require.NoError(t, c.liqod.Tracker().Add(&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenantOfMilan, Name: "milan"}}))
 }
 
-// released reports whether nothing keeps a record any more.
+// released reports whether a ForeignCluster is gone or has no finalizer.
 func (c *cluster) released(t *testing.T, name string) bool {
 	t.Helper()
 	fc, err := c.Liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), name, metav1.GetOptions{})
@@ -46,7 +46,8 @@ func (c *cluster) released(t *testing.T, name string) bool {
 	return len(fc.Finalizers) == 0
 }
 
-// TestEnding: whatever write fails, all goes in the end, and only then the record.
+// TestEnding: whichever write fails, everything is removed in the end, and the
+// ForeignCluster last.
 func TestEnding(t *testing.T) {
 	for broken := range 20 {
 		c := newCluster("rome", deletedPeer("milan", "milan"))
@@ -70,7 +71,8 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-// TestEndingOfOneOfTwo: who deletes one of two records of a peer means that one.
+// TestEndingOfOneOfTwo: the deletion of one of two ForeignClusters of a peer does not end
+// the peering.
 func TestEndingOfOneOfTwo(t *testing.T) {
 	other := deletedPeer("other", "milan")
 	other.DeletionTimestamp = nil
@@ -84,8 +86,8 @@ func TestEndingOfOneOfTwo(t *testing.T) {
 	require.False(t, c.released(t, "other"))
 }
 
-// TestEndingOfBoth: who deletes both records of a peer ends the peering: one of them stays
-// until all is gone.
+// TestEndingOfBoth: the deletion of both ForeignClusters ends the peering, and one of them
+// stays until everything is removed.
 func TestEndingOfBoth(t *testing.T) {
 	first, second := deletedPeer("milan", "milan"), deletedPeer("other", "milan")
 	c := newCluster("rome", first, second)
@@ -104,8 +106,8 @@ func TestEndingOfBoth(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "%v", c.writes)
 }
 
-// TestEndingWithoutTheProvider: one that answers, and does not remove what it has to, is waited
-// for, but not for ever.
+// TestEndingWithoutTheProvider: the wait for a reachable provider that does not remove its
+// objects is limited.
 func TestEndingWithoutTheProvider(t *testing.T) {
 	for name, left := range map[string]runtime.Object{
 		"its offer": &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: tenantOfMilan, Name: "milan"},
@@ -135,7 +137,7 @@ func TestEndingWithoutTheProvider(t *testing.T) {
 	}
 }
 
-// TestEndingOfNoPeer: what can never have been a peer goes at once.
+// TestEndingOfNoPeer: a ForeignCluster with an invalid id is released at once.
 func TestEndingOfNoPeer(t *testing.T) {
 	for _, id := range []string{"rome", "No.Label"} {
 		c := newCluster("rome", deletedPeer("x", id))
@@ -146,8 +148,7 @@ func TestEndingOfNoPeer(t *testing.T) {
 	}
 }
 
-// TestEndingWaits for a tenant namespace in which the controller has no rights any more, and
-// says so once.
+// TestEndingWaits: a tenant namespace that is being deleted is waited for, with one event.
 func TestEndingWaits(t *testing.T) {
 	fc := deletedPeer("milan", "milan")
 	c := newCluster("rome", fc)

@@ -11,8 +11,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// TestInstalled: what others write into their namespaces is not taken for liqod's own
-// configuration, by which people's commands find where tokens are kept.
+// TestInstalled: only the ConfigMap of liqod's chart counts as its configuration, because
+// the commands put tokens where it says.
 func TestInstalled(t *testing.T) {
 	t.Parallel()
 	configuration := func(namespace, config string, labels map[string]string) *corev1.ConfigMap {

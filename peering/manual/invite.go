@@ -18,23 +18,23 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-// Invitation is what a provider has given a consumer, and what that wants of it.
+// Invitation is a token of a provider, and what the consumer wants from that provider.
 type Invitation struct {
-	// Token as the provider has printed it.
+	// Token is the token as "liqod token create" prints it.
 	Token string
-	// Name of the provider for people; empty leaves the one that is there.
+	// Name is a display name of the provider; empty keeps the existing one.
 	Name string
-	// Request is what is asked for; nil leaves what is asked for already.
+	// Request is the wanted capacity; nil keeps the existing request.
 	Request *corev1beta1.CapacityRequest
-	// AddressRanges are those of this cluster's endpoints that the provider is told, as
-	// CIDRs; nil: those of the configuration.
+	// AddressRanges are the CIDRs of this cluster's endpoints, sent to the provider; nil
+	// means those of the configuration.
 	AddressRanges []string
 	// BothWays offers the provider an identity in this cluster in return.
 	BothWays bool
 }
 
-// Use lets this cluster use the capacity of a peer as soon as that gives it an identity,
-// in return for one here.
+// Use makes this cluster use the capacity of a peer as soon as the peer gives it an
+// identity in return for one here.
 func (c Cluster) Use(ctx context.Context, peer string) error {
 	if err := c.check(peer); err != nil {
 		return err
@@ -42,8 +42,8 @@ func (c Cluster) Use(ctx context.Context, peer string) error {
 	return c.edit(ctx, peer, true, func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes })
 }
 
-// Accept lets liqod's controller get an identity in a provider, and use its capacity: it
-// writes the token's Secret and the provider's record, and returns the provider's id.
+// Accept makes the controller enrol in a provider and use its capacity. It writes the
+// token's Secret and the provider's ForeignCluster, and returns the provider's id.
 func (c Cluster) Accept(ctx context.Context, in Invitation) (provider string, err error) {
 	token, err := trust.ParseToken(in.Token)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c Cluster) Accept(ctx context.Context, in Invitation) (provider string, er
 	return provider, c.edit(ctx, provider, true, func(fc *corev1beta1.ForeignCluster) { in.fill(fc, token) })
 }
 
-// fill writes into the record of a provider what is wanted of it.
+// fill sets the fields of a provider's ForeignCluster.
 func (in Invitation) fill(fc *corev1beta1.ForeignCluster, token trust.Token) {
 	fc.Spec.TokenSecretRef = &corev1beta1.SecretReference{Name: tokenSecret(token.ClusterID)}
 	fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes
@@ -78,7 +78,7 @@ func (in Invitation) fill(fc *corev1beta1.ForeignCluster, token trust.Token) {
 	fc.Annotations[corev1beta1.TokenIDAnnotation] = token.ID
 }
 
-// data is what the token's Secret holds.
+// data returns the content of the token's Secret.
 func (in Invitation) data() map[string][]byte {
 	data := map[string][]byte{corev1beta1.TokenSecretKey: []byte(strings.TrimSpace(in.Token))}
 	if in.AddressRanges != nil {
@@ -87,8 +87,8 @@ func (in Invitation) data() map[string][]byte {
 	return data
 }
 
-// Objects returns what Accept writes, for others to write it: the token's Secret in liqod's
-// namespace, and the provider's record. It asks no cluster.
+// Objects returns the objects that Accept would write: the token's Secret, in namespace,
+// and the provider's ForeignCluster. It sends no requests.
 func (in Invitation) Objects(namespace string) (*corev1.Secret, *corev1beta1.ForeignCluster, error) {
 	token, err := trust.ParseToken(in.Token)
 	if err != nil {
@@ -111,10 +111,10 @@ func (in Invitation) Objects(namespace string) (*corev1.Secret, *corev1beta1.For
 	return secret, fc, nil
 }
 
-// Counterpart returns what the provider, in whose cluster liqod is installed in namespace, keeps
-// for a consumer that has the token: the token's record, without its secret, good for that
-// cluster alone and for as long as it stands there; and the record of the consumer, which
-// may use the provider. It asks no cluster.
+// Counterpart returns the provider's objects for a consumer with this token. namespace is
+// the namespace of liqod in the provider. The Secret has the hash of the token, which only
+// this consumer may use, any number of times and without expiration. The ForeignCluster
+// allows the consumer to use the provider. Counterpart sends no requests.
 func (in Invitation) Counterpart(consumer, namespace string) (*corev1.Secret, *corev1beta1.ForeignCluster, error) {
 	token, err := trust.ParseToken(in.Token)
 	if err != nil {
@@ -123,7 +123,8 @@ func (in Invitation) Counterpart(consumer, namespace string) (*corev1.Secret, *c
 	if err := (Cluster{ID: token.ClusterID}).check(consumer); err != nil {
 		return nil, nil, err
 	}
-	// Of any number of uses nothing is remembered in the Secret: who keeps it elsewhere finds it as it is there.
+	// A token with unlimited uses records none, so the Secret stays as it is written here.
+	// A tool that manages it sees no drift.
 	secret := trust.NewSecret(namespace, trust.Record{ID: token.ID, Hash: trust.Hash(token.Secret), ClusterID: consumer})
 	secret.TypeMeta = metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Secret"}
 	secret.StringData = map[string]string{}
@@ -142,7 +143,7 @@ func (in Invitation) Counterpart(consumer, namespace string) (*corev1.Secret, *c
 
 func tokenSecret(provider string) string { return "peer-" + provider + "-token" }
 
-// keepToken writes the Secret that the record of a provider names.
+// keepToken writes the Secret that the provider's ForeignCluster refers to.
 func (c Cluster) keepToken(ctx context.Context, provider string, in Invitation) error {
 	secrets, name := c.Core.CoreV1().Secrets(c.Namespace), tokenSecret(provider)
 	data := in.data()
@@ -175,7 +176,8 @@ func (c Cluster) keepToken(ctx context.Context, provider string, in Invitation) 
 	return nil
 }
 
-// edit changes the record of a peer; one that is not there is made if it is to be.
+// edit changes the ForeignCluster of a peer. It creates a missing one if create is set. It
+// retries after conflicts.
 func (c Cluster) edit(ctx context.Context, peer string, create bool, change func(*corev1beta1.ForeignCluster)) error {
 	records := c.Liqod.CoreV1beta1().ForeignClusters()
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -207,7 +209,7 @@ func (c Cluster) edit(ctx context.Context, peer string, create bool, change func
 	})
 }
 
-// stop ends that a provider's capacity is asked for: nothing that is removed now is made
+// stop ends the requests for a provider's capacity, so that deleted objects are not created
 // again.
 func (c Cluster) stop(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
 	if fc == nil || fc.DeletionTimestamp != nil || fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringNo {
@@ -223,7 +225,7 @@ func (c Cluster) stop(ctx context.Context, fc *corev1beta1.ForeignCluster) error
 	return c.edit(ctx, provider, false, func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo })
 }
 
-// asked names what a provider is asked for, and has offered.
+// asked returns the ResourceRequests to a provider and the ResourceOffers of it.
 func (c Cluster) asked(ctx context.Context, provider string) (out []string, err error) {
 	namespace := corev1beta1.TenantNamespace(provider)
 	requests, err := c.Liqod.SharingV1alpha1().ResourceRequests(namespace).List(ctx, metav1.ListOptions{})
@@ -248,12 +250,12 @@ func (c Cluster) asked(ctx context.Context, provider string) (out []string, err 
 	return out, nil
 }
 
-// dropTokens deletes the Secrets with tokens of a provider, if they were made here.
+// dropTokens deletes the Secrets with tokens of a provider, if liqod created them.
 func (c Cluster) dropTokens(ctx context.Context, provider string) error {
 	return errors.Join(c.dropMade(ctx, tokenSecret(provider)), c.dropMade(ctx, trust.ReceivedName(provider)))
 }
 
-// dropMade deletes a Secret of liqod's namespace, if liqod has made it.
+// dropMade deletes a Secret in the namespace of liqod, if liqod created it.
 func (c Cluster) dropMade(ctx context.Context, name string) error {
 	if c.Namespace == "" {
 		return nil
@@ -275,8 +277,7 @@ func (c Cluster) dropMade(ctx context.Context, name string) error {
 	return nil
 }
 
-// abandon removes the pods of virtual nodes that are being removed, without waiting for the
-// provider.
+// abandon force-deletes the pods on a virtual node without waiting for the provider.
 func (c Cluster) abandon(ctx context.Context, node string) error {
 	pods, err := c.Core.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {

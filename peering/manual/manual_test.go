@@ -25,7 +25,8 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-// cluster is one with fake clients. Its writes are numbered; that number broken fails.
+// cluster is a Cluster with fake clients. It counts the writes, and the write with the
+// number broken fails.
 type cluster struct {
 	Cluster
 	core   *fake.Clientset
@@ -49,7 +50,7 @@ func newCluster(id string, objects ...runtime.Object) *cluster {
 		}
 		return false, nil, nil
 	}
-	// As the token controller does.
+	// The token controller does this in a real cluster.
 	c.core.PrependReactor("create", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if s := action.(clienttesting.CreateAction).GetObject().(*corev1.Secret); s.Type == corev1.SecretTypeServiceAccountToken {
 			s.Data = map[string][]byte{"token": []byte("token of " + s.Name), "ca.crt": []byte("ca")}
@@ -61,7 +62,7 @@ func newCluster(id string, objects ...runtime.Object) *cluster {
 	return c
 }
 
-// state names all that there is.
+// state lists all objects.
 func (c *cluster) state(t *testing.T) (out []string) {
 	t.Helper()
 	ctx := t.Context()
@@ -119,7 +120,7 @@ func TestAdmit(t *testing.T) {
 	require.Equal(t, first, again)
 	require.Equal(t, before, milan.state(t))
 
-	// Its rights are taken away: what it has is never good again.
+	// The rights are revoked, so the old credentials are never valid again.
 	fc, err := milan.Liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "rome", metav1.GetOptions{})
 	require.NoError(t, err)
 	fc.Spec.UserName = ""
@@ -185,7 +186,7 @@ func TestJoin(t *testing.T) {
 	require.Contains(t, string(secret.Data["kubeconfig"]), "renewed")
 }
 
-// TestInterrupted fails at each write of an enrolment, before it is done, and asks again.
+// TestInterrupted fails each write of an enrolment, and repeats the call.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	peer := func(ctx context.Context, rome, milan *cluster) error {
@@ -249,7 +250,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestSpentTokens: those that a consumer has used up go with it.
+// TestSpentTokens: the tokens that a consumer has used up are deleted with it.
 func TestSpentTokens(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -279,8 +280,8 @@ func TestSpentTokens(t *testing.T) {
 	require.ElementsMatch(t, []string{"token-new", "token-shared", "token-more", "token-any"}, names)
 }
 
-// TestLeftRequests: those for certificates of a consumer that a killed process has left go
-// with it, and no others.
+// TestLeftRequests: a consumer's leftover certificate requests are deleted with it, and no
+// others.
 func TestLeftRequests(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -304,7 +305,7 @@ func TestLeftRequests(t *testing.T) {
 	require.ElementsMatch(t, []string{"liqod-peer-genoa-1", "theirs", "liqod-peer-rome-2"}, names)
 }
 
-// TestTwoWays: ending one direction leaves the other.
+// TestTwoWays: the end of one direction does not affect the other.
 func TestTwoWays(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -338,8 +339,8 @@ func TestTwoWays(t *testing.T) {
 	require.Empty(t, fc.Spec.UserName)
 }
 
-// TestDismissInvited: a token that was sent in return, and is not used yet, gives nobody
-// rights again; what others made under that name stays.
+// TestDismissInvited: an unused token that was sent in return is deleted, so that it cannot
+// restore the rights. A Secret of that name by another author stays.
 func TestDismissInvited(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -364,7 +365,8 @@ func TestDismissInvited(t *testing.T) {
 	require.Equal(t, "token-back-turin", left.Items[0].Name)
 }
 
-// TestLeaveWaits for a provider that answers to remove what we have there.
+// TestLeaveWaits: Leave waits until a reachable provider has removed this cluster's
+// objects.
 func TestLeaveWaits(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -19,34 +19,34 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-// accountPrefix, followed by a number that is new with each enrolment, is the name of the
-// ServiceAccount that a consumer authenticates as.
+// accountPrefix and a number that is new for each enrolment form the name of a consumer's
+// ServiceAccount.
 const accountPrefix = corev1beta1.PeerAccountPrefix
 
-// tokenPoll is the time between two looks at whether a token has been made.
+// tokenPoll is the poll interval while a token is being created.
 const tokenPoll = 100 * time.Millisecond
 
-// Credentials are those of a consumer in a provider.
+// Credentials are a consumer's credentials in a provider.
 type Credentials struct {
-	// User is the name that they authenticate as.
+	// User is the user name of the credentials.
 	User  string
 	Token string
-	// CA is the certificate of the provider's API server, as PEM.
+	// CA has the authorities of the provider's API server as PEM.
 	CA []byte
 }
 
-// Admission is what a provider grants a consumer.
+// Admission describes a consumer to its provider.
 type Admission struct {
-	// Consumer is its id.
+	// Consumer is the consumer's id.
 	Consumer string
-	// AddressRanges are those that its endpoints may have here, as CIDRs; nil leaves what
-	// is granted already.
+	// AddressRanges are the CIDRs that the consumer's endpoints may use; nil keeps the
+	// existing ones.
 	AddressRanges []string
 }
 
-// Admit lets a consumer use this cluster. Asked again for one that has been admitted it
-// returns the same credentials; after its rights were taken away it makes new ones, and
-// removes the old ones.
+// Admit allows a consumer to use this cluster, and returns its credentials. A repeated call
+// returns the same credentials. If the rights were revoked in between, it creates new
+// credentials and deletes the old ones.
 func (c Cluster) Admit(ctx context.Context, a Admission) (Credentials, error) {
 	if err := c.check(a.Consumer); err != nil {
 		return Credentials{}, err
@@ -67,7 +67,7 @@ func (c Cluster) Admit(ctx context.Context, a Admission) (Credentials, error) {
 		User:  corev1beta1.PeerAccountUser(a.Consumer, account),
 		Token: string(secret.Data[corev1.ServiceAccountTokenKey]), CA: secret.Data[corev1.ServiceAccountRootCAKey],
 	}
-	// Last: until now the user has no rights.
+	// The record comes last, because it gives the user its rights.
 	err = c.record(ctx, a.Consumer, func(spec *corev1beta1.ForeignClusterSpec) {
 		spec.UserName = out.User
 		if a.AddressRanges != nil {
@@ -77,7 +77,8 @@ func (c Cluster) Admit(ctx context.Context, a Admission) (Credentials, error) {
 	return out, err
 }
 
-// account returns the ServiceAccount of a consumer: that of its enrolment, or a new one.
+// account returns the ServiceAccount of a consumer's current enrolment, or creates a new
+// one.
 func (c Cluster) account(ctx context.Context, consumer, namespace string) (string, error) {
 	fc, err := c.foreignCluster(ctx, consumer)
 	if err != nil {
@@ -129,8 +130,8 @@ func enrolment(name string) (int, bool) {
 	return number, err == nil && strings.HasPrefix(name, accountPrefix)
 }
 
-// retire deletes the ServiceAccounts of earlier enrolments that were made here, or by the
-// authentication endpoint, and their tokens.
+// retire deletes the ServiceAccounts and tokens of earlier enrolments, if this package or
+// the authentication endpoint created them.
 func (c Cluster) retire(ctx context.Context, namespace string, all []corev1.ServiceAccount) error {
 	for i := range all {
 		sa := &all[i]
@@ -147,7 +148,8 @@ func (c Cluster) retire(ctx context.Context, namespace string, all []corev1.Serv
 	return nil
 }
 
-// token returns the Secret with the token of a ServiceAccount, once the cluster has made it.
+// token creates the token Secret of a ServiceAccount, and returns it once Kubernetes has
+// filled it. It blocks until then, or until ctx is done.
 func (c Cluster) token(ctx context.Context, namespace, account string) (*corev1.Secret, error) {
 	secrets := c.Core.CoreV1().Secrets(namespace)
 	_, err := secrets.Create(ctx, &corev1.Secret{
@@ -177,14 +179,15 @@ func (c Cluster) token(ctx context.Context, namespace, account string) (*corev1.
 	return have, err
 }
 
-// Dismiss takes all rights from a consumer, at once, and then removes what was made for
-// it: what it has offloaded here goes. What this cluster itself uses of that peer stays.
-// It returns what is still being removed, and is to be called until that is nothing.
+// Dismiss revokes all rights of a consumer at once, and then deletes what was created for
+// it, including everything that it has offloaded here. This cluster's own use of the peer
+// is not affected. It returns the objects that are still being removed; call it again until
+// there are none.
 func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, err error) {
 	if err := c.check(consumer); err != nil {
 		return nil, err
 	}
-	// First: one that was sent, and is not used yet, would bring the rights back.
+	// The invitation comes first: an unused token would allow a new enrolment.
 	if err := c.dropMade(ctx, trust.SecretName(trust.BackID(consumer))); err != nil {
 		return nil, err
 	}
@@ -192,7 +195,7 @@ func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, e
 	if err != nil {
 		return nil, err
 	}
-	if fc != nil && fc.DeletionTimestamp == nil && fc.Spec.UserName != "" { // the deletion takes them itself
+	if fc != nil && fc.DeletionTimestamp == nil && fc.Spec.UserName != "" { // a deletion revokes the rights, too
 		if err := c.record(ctx, consumer, func(spec *corev1beta1.ForeignClusterSpec) { spec.UserName, spec.AddressRanges = "", nil }); err != nil {
 			return nil, err
 		}
@@ -221,8 +224,8 @@ func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, e
 	return c.forget(ctx, consumer)
 }
 
-// dropSpent deletes the Secrets of tokens that a consumer alone has used up: they are good
-// for nothing but to remember that. Those that people wrote, in clear, stay.
+// dropSpent deletes the Secrets of used-up tokens that only this consumer has used. Tokens
+// that people wrote in clear text stay.
 func (c Cluster) dropSpent(ctx context.Context, consumer string) error {
 	if c.Namespace == "" {
 		return nil
@@ -247,8 +250,8 @@ func (c Cluster) dropSpent(ctx context.Context, consumer string) error {
 	return nil
 }
 
-// dropRequests deletes the requests for certificates of a consumer that a process which was
-// killed has left.
+// dropRequests deletes certificate requests of a consumer that a killed process left
+// behind.
 func (c Cluster) dropRequests(ctx context.Context, consumer string) error {
 	requests := c.Core.CertificatesV1().CertificateSigningRequests()
 	list, err := requests.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod + "," + corev1beta1.RemoteClusterIDLabel + "=" + consumer})
@@ -256,7 +259,7 @@ func (c Cluster) dropRequests(ctx context.Context, consumer string) error {
 		return fmt.Errorf("listing the certificate requests of cluster %s: %w", consumer, err)
 	}
 	if err != nil {
-		return nil // the cluster signs none
+		return nil // the cluster has no certificate API
 	}
 	for i := range list.Items {
 		request := &list.Items[i]

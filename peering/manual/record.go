@@ -15,10 +15,11 @@ import (
 
 const fieldManager = "liqod-enroll"
 
-// longestID is, in bytes, what a cluster id may have: a tenant namespace is named after it.
+// longestID is the maximum length of a cluster id in bytes. The name of the tenant
+// namespace contains it.
 const longestID = 51
 
-// check refuses a peer that cannot be one.
+// check returns an error if peer is not a valid id of another cluster.
 func (c Cluster) check(peer string) error {
 	switch {
 	case len(peer) > longestID || len(validation.IsDNS1123Label(peer)) > 0:
@@ -29,7 +30,7 @@ func (c Cluster) check(peer string) error {
 	return nil
 }
 
-// foreignCluster returns the record of a peer, whatever its name is; nil if there is none.
+// foreignCluster returns the ForeignCluster of a peer, whatever its name is, or nil.
 func (c Cluster) foreignCluster(ctx context.Context, peer string) (*corev1beta1.ForeignCluster, error) {
 	list, err := c.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -43,7 +44,8 @@ func (c Cluster) foreignCluster(ctx context.Context, peer string) (*corev1beta1.
 	return nil, nil
 }
 
-// record makes the record of a peer as change says, or makes the one that is there so.
+// record creates or updates the ForeignCluster of a peer. change sets the wanted fields of
+// the spec.
 func (c Cluster) record(ctx context.Context, peer string, change func(*corev1beta1.ForeignClusterSpec)) error {
 	have, err := c.foreignCluster(ctx, peer)
 	if err != nil {
@@ -73,7 +75,8 @@ func (c Cluster) record(ctx context.Context, peer string, change func(*corev1bet
 	return nil
 }
 
-// specPatch says what an enrolment changes of a record; nil if nothing.
+// specPatch returns the patch for the fields of a ForeignCluster that an enrolment sets, or
+// nil if nothing differs.
 func specPatch(have, want *corev1beta1.ForeignCluster) ([]byte, error) {
 	spec := apply.Patch{}
 	if have.Spec.UserName != want.Spec.UserName {

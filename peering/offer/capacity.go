@@ -8,37 +8,39 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Node is a node that pods of peers may run on.
+// Node is a node that may run pods of peers.
 type Node struct {
 	Name        string
 	Labels      map[string]string
 	Allocatable corev1.ResourceList
 }
 
-// Use is what the pods of one consumer, or of this cluster itself, request on one node.
+// Use is the sum of the requests on one node by the pods of one consumer, or by this
+// cluster's own pods.
 type Use struct {
-	// Node is empty for pods of a consumer that have none yet.
+	// Node is the name of the node. It is empty for pods of a consumer that are not bound
+	// to a node yet.
 	Node string
-	// Consumer is empty for this cluster's own.
+	// Consumer is the id of the consumer. It is empty for this cluster's own pods.
 	Consumer  string
 	Resources corev1.ResourceList
 }
 
-// Holding is what another consumer may count on.
+// Holding is capacity that is promised to another consumer.
 type Holding struct {
 	Consumer string
-	// NodeSelector says on which nodes.
+	// NodeSelector selects the nodes of the capacity.
 	NodeSelector map[string]string
 	Resources    corev1.ResourceList
 }
 
-// basic are the resources that every virtual node has, asked for or not.
+// basic are the resources that every virtual node has, requested or not.
 var basic = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage}
 
 const mebibyte = 1 << 20
 
-// floor rounds an amount down, to what is written: a thousandth of a CPU, a mebibyte, or
-// one piece. It is never less than nothing.
+// floor rounds an amount down to a unit of the API: a thousandth of a CPU, a mebibyte, or
+// one piece. A negative amount becomes 0.
 func floor(name corev1.ResourceName, amount resource.Quantity) resource.Quantity {
 	if amount.Sign() <= 0 {
 		return *resource.NewQuantity(0, format(name))
@@ -71,7 +73,7 @@ func format(name corev1.ResourceName) resource.Format {
 	return resource.DecimalSI
 }
 
-// percent returns so many percent of an amount, rounded down.
+// percent returns a percentage of an amount, rounded down.
 func percent(name corev1.ResourceName, amount resource.Quantity, of int64) resource.Quantity {
 	if name == corev1.ResourceCPU {
 		return *resource.NewMilliQuantity(part(amount.MilliValue(), of), resource.DecimalSI)
@@ -79,7 +81,7 @@ func percent(name corev1.ResourceName, amount resource.Quantity, of int64) resou
 	return floor(name, *resource.NewQuantity(part(amount.Value(), of), format(name)))
 }
 
-// part is n×of/100 without an overflow.
+// part returns n×of/100 without overflow. A negative n counts as 0.
 func part(n, of int64) int64 {
 	n = max(0, n)
 	return n/100*of + n%100*of/100
@@ -94,7 +96,7 @@ func add(sum, more corev1.ResourceList) {
 	}
 }
 
-// atLeast raises sum, in place, to what other has.
+// atLeast raises sum to the amounts in other, in place.
 func atLeast(sum, other corev1.ResourceList) {
 	for name, amount := range other {
 		if have := sum[name]; amount.Cmp(have) > 0 {
@@ -120,7 +122,7 @@ func matches(selector, labelled map[string]string) bool {
 	return labels.SelectorFromSet(selector).Matches(labels.Set(labelled))
 }
 
-// nodesFor returns the nodes that a selector picks, by name.
+// nodesFor returns the nodes that a selector matches, by name.
 func nodesFor(nodes []Node, selector map[string]string) map[string]Node {
 	out := map[string]Node{}
 	for _, n := range nodes {
@@ -131,16 +133,17 @@ func nodesFor(nodes []Node, selector map[string]string) map[string]Node {
 	return out
 }
 
-// room is what is left for one consumer.
+// room is the capacity left for one consumer.
 type room struct {
-	// have is all that there is for it, within the limit for all, and share what the policy
-	// gives of that: less a reserve.
+	// have is all the capacity left within Policy.Limit. share is the part of it that
+	// Policy.Percentage allows.
 	have, share corev1.ResourceList
 }
 
-// roomFor computes what is left on some nodes for a consumer: what they can give, less what
-// this cluster's own pods request, less what the other consumers use or may count on,
-// whichever is more. A holding on any of the nodes counts in full.
+// roomFor computes the capacity left for a consumer on the given nodes: their allocatable
+// resources, minus the requests of this cluster's own pods, minus the larger of usage and
+// holdings of each other consumer. A holding counts in full if its selector matches one of
+// these nodes, or no node at all.
 func roomFor(f Facts, p Policy, nodes map[string]Node) room {
 	free := corev1.ResourceList{}
 	for _, n := range nodes {
@@ -178,7 +181,7 @@ func roomFor(f Facts, p Policy, nodes map[string]Node) room {
 	for name, amount := range free {
 		left := minus(amount, own[name])
 		share := percent(name, left, p.Percentage)
-		if limit, ok := p.Limit[name]; ok { // no threshold lets anybody have more
+		if limit, ok := p.Limit[name]; ok { // no update threshold may exceed it
 			left, share = less(left, limit), less(share, limit)
 		}
 		for _, others := range taken {
@@ -199,9 +202,10 @@ func meets(nodes map[string]Node, selector map[string]string) bool {
 	return false
 }
 
-// settle returns what is to be offered of one resource where current is offered now, if
-// anything: target, unless that differs too little. Whoever gets all that it may have
-// (most; nil: no bound) gets exactly that, and never more than there is.
+// settle returns the amount of one resource to offer. It keeps the current offer if target
+// differs from it by at most threshold percent. It returns target in any case if nothing is
+// offered yet, if current exceeds the room (have) or the consumer's maximum (most; nil:
+// none), or if target reaches that maximum.
 func settle(current, most *resource.Quantity, target, have resource.Quantity, threshold int64) resource.Quantity {
 	switch {
 	case current == nil, current.Cmp(have) > 0:
@@ -216,8 +220,8 @@ func settle(current, most *resource.Quantity, target, have resource.Quantity, th
 	return target
 }
 
-// divide splits resources into n parts that together are no more; the first has what is
-// left over.
+// divide splits resources into n parts whose sum equals them. The first part gets the
+// remainders.
 func divide(sum corev1.ResourceList, n int) []corev1.ResourceList {
 	out := make([]corev1.ResourceList, n)
 	for i := range out {

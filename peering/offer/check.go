@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// mostOf bounds an amount: a thousand of them stay within an int64. CPUs are counted in
-	// thousandths.
+	// mostOf is the maximum of an amount. The sum of a thousand such amounts fits into an
+	// int64. CPUs are counted in thousandths.
 	mostOf    = math.MaxInt64 / 1000
 	mostCPUOf = mostOf / 1000
-	// mostResources bounds their number.
+	// mostResources is the maximum number of resources.
 	mostResources = 64
-	// longestImage bounds the names of an image.
+	// longestImage is the maximum length of an image's names, in bytes.
 	longestImage = 4096
 )
 
-// given are labels in reserved domains that may all the same be given to a virtual node:
-// they say where it is, and of what kind.
+// given are the labels in reserved domains that a virtual node may have nevertheless: they
+// describe its location and type.
 var given = []string{corev1.LabelTopologyRegion, corev1.LabelTopologyZone, corev1.LabelInstanceTypeStable, offloadingv1beta1.ProviderLabel}
 
-// reserved reports whether a label says something that the consumer's cluster, or liqod,
-// builds on: a peer must not pretend it.
+// reserved reports whether a label has a meaning for Kubernetes or liqod, so that a peer
+// may not set it.
 func reserved(key string) bool {
 	domain, _, ok := strings.Cut(key, "/")
 	if !ok || slices.Contains(given, key) {
@@ -45,8 +45,8 @@ func reserved(key string) bool {
 	})
 }
 
-// checkOffer says why a virtual node cannot be made of an offer. The provider is another
-// organisation: nothing of what it writes is taken on trust.
+// checkOffer returns the reason for which an offer is invalid. The provider is another
+// organisation, so every field is checked.
 func checkOffer(clusterID, provider string, o *sharingv1alpha1.ResourceOffer) error {
 	s := &o.Spec
 	switch {
@@ -60,7 +60,7 @@ func checkOffer(clusterID, provider string, o *sharingv1alpha1.ResourceOffer) er
 		checkLoadBalancerClasses(s.LoadBalancerClasses), checkImages(s.Images))
 }
 
-// checkRequest says what a consumer cannot ask for.
+// checkRequest returns the reason for which a request is invalid.
 func checkRequest(r *corev1beta1.CapacityRequest) error {
 	return errors.Join(checkResources(r.Resources), checkLabels("labels", r.Labels), reservedLabels(r.Labels), checkLabels("nodeSelector", r.NodeSelector),
 		checkClasses("storageClasses", r.StorageClasses), checkClasses("ingressClasses", r.IngressClasses), checkLoadBalancerClasses(r.LoadBalancerClasses))
@@ -110,7 +110,7 @@ func checkClasses(what string, names []string) error {
 	return nil
 }
 
-// checkLoadBalancerClasses checks names that are written as those of labels.
+// checkLoadBalancerClasses checks names that have the syntax of label keys.
 func checkLoadBalancerClasses(names []string) error {
 	for _, name := range names {
 		if len(validation.IsQualifiedName(name)) > 0 {

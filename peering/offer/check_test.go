@@ -16,7 +16,7 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
-// copied is an offer of milan as rome has it.
+// copied returns an offer of milan, as replicated to rome.
 func copied(change ...func(*sharingv1alpha1.ResourceOffer)) *sharingv1alpha1.ResourceOffer {
 	o := standing3("5", "5Gi", "50")
 	o.Namespace, o.UID, o.Generation = "liqo-tenant-milan", "offer", 3
@@ -40,7 +40,7 @@ func TestCheckOffer(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		change func(*sharingv1alpha1.ResourceOffer)
-		want   string // of the error; empty: accepted
+		want   string // part of the error; empty: accepted
 	}{
 		"a good one":             {func(*sharingv1alpha1.ResourceOffer) {}, ""},
 		"the second":             {func(o *sharingv1alpha1.ResourceOffer) { o.Name = "milan-2" }, ""},
@@ -102,8 +102,8 @@ func TestReceived(t *testing.T) {
 		offer  *sharingv1alpha1.ResourceOffer
 		node   *offloadingv1beta1.VirtualNode
 		change func(*received)
-		want   string // what is done, phase and reason
-		used   bool   // the status says that it is used
+		want   string // the plan, phase and reason
+		used   bool   // the status shows the offer as used
 		again  time.Duration
 	}{
 		"a new one":    {copied(), nil, nil, "keep Accepted Accepted", true, 0},
@@ -171,7 +171,7 @@ func TestVirtualNodeOfAnOffer(t *testing.T) {
 	}, vn.Spec)
 	require.True(t, sameNode(vn, virtualNode(vn, o, "milan")))
 
-	// What people add stays; what the offer says comes back.
+	// Additions by people stay; the offer's own fields are restored.
 	vn.UID, vn.Finalizers = types.UID("1"), []string{"x"}
 	vn.Spec.Taints, vn.Spec.VirtualKubelet.NodeAddress = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}, "10.0.0.1"
 	vn.Spec.OffloadingPatch.Tolerations = []corev1.Toleration{{Key: "b"}}

@@ -18,39 +18,41 @@ import (
 	"github.com/liqod/liqod/peering/link"
 )
 
-// Reasons of the conditions OutgoingPeering and IncomingPeering of a ForeignCluster, beside
-// those of the request and the offers.
+// Reasons of the conditions OutgoingPeering and IncomingPeering of a ForeignCluster,
+// besides the reasons of requests and offers.
 const (
-	// ReasonNotAsked says that the provider could not be asked yet.
+	// ReasonNotAsked means that no request could be sent to the provider yet.
 	ReasonNotAsked = "NotAsked"
-	// ReasonNotAnswered says that the other cluster has not answered yet.
+	// ReasonNotAnswered means that the other cluster has not answered yet.
 	ReasonNotAnswered = "NotAnswered"
-	// ReasonRequestRefused says that the provider gives nothing.
+	// ReasonRequestRefused means that the provider offers nothing.
 	ReasonRequestRefused = "RequestRefused"
-	// ReasonOfferNotUsed says that there are offers, and none is used.
+	// ReasonOfferNotUsed means that there are offers, but none is in use.
 	ReasonOfferNotUsed = "OfferNotUsed"
 )
 
-// Direction tells of one direction of the peerings. It implements link.Source, and is safe
-// for concurrent use.
+// Direction computes the condition for one direction of the peerings. It implements
+// link.Source, and is safe for concurrent use.
 type Direction struct {
 	clusterID string
 	policy    link.Policy
 	outgoing  bool
 	requests  sharinginformers.ResourceRequestInformer
 	offers    sharinginformers.ResourceOfferInformer
-	nodes     offloadinginformers.VirtualNodeInformer // of the outgoing one; else nil
+	nodes     offloadinginformers.VirtualNodeInformer // of the outgoing direction; otherwise nil
 
 	mu   sync.Mutex
 	told []func(clusterID string)
 }
 
-// NewOutgoing tells whether this cluster uses capacity of its peers.
+// NewOutgoing returns the Direction for this cluster's use of its peers. It registers event
+// handlers on the informers.
 func NewOutgoing(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer, nodes offloadinginformers.VirtualNodeInformer) (*Direction, error) {
 	return newDirection(&Direction{clusterID: clusterID, policy: policy, outgoing: true, requests: requests, offers: offers, nodes: nodes})
 }
 
-// NewIncoming tells whether the peers use capacity of this cluster.
+// NewIncoming returns the Direction for the peers' use of this cluster. It registers event
+// handlers on the informers.
 func NewIncoming(clusterID string, policy link.Policy, requests sharinginformers.ResourceRequestInformer, offers sharinginformers.ResourceOfferInformer) (*Direction, error) {
 	return newDirection(&Direction{clusterID: clusterID, policy: policy, requests: requests, offers: offers})
 }
@@ -78,7 +80,7 @@ func newDirection(d *Direction) (*Direction, error) {
 	return d, nil
 }
 
-// informers are those that what is told comes from.
+// informers returns the informers that the condition depends on.
 func (d *Direction) informers() []cache.SharedIndexInformer {
 	out := []cache.SharedIndexInformer{d.requests.Informer(), d.offers.Informer()}
 	if d.outgoing {
@@ -87,16 +89,16 @@ func (d *Direction) informers() []cache.SharedIndexInformer {
 	return out
 }
 
-// Subscribe makes f be called with a peer's id each time that what is to be said of it may
-// have changed.
+// Subscribe registers f, which is called with a peer's id after each event that may change
+// the peer's condition. f must not block.
 func (d *Direction) Subscribe(f func(clusterID string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.told = append(d.told, f)
 }
 
-// Condition returns what is to be said of a peer; nil where the direction is not wanted, or,
-// for the incoming one, not used.
+// Condition returns the condition for a peer. It returns nil if the direction is not wanted
+// or, for the incoming direction, not in use.
 func (d *Direction) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	kind, wanted := corev1beta1.ConditionIncomingPeering, true
 	if d.outgoing {
@@ -135,9 +137,9 @@ func no(reason, format string, args ...any) *metav1.Condition {
 	return &metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// outgoing tells of the use of a provider: of an offer that was accepted once its virtual
-// node is there, which is made after. What the provider says is quoted, never its reasons:
-// those have a form that the API insists on.
+// outgoing returns the condition for the use of a provider. An accepted offer counts as
+// used only once its virtual node exists. The condition quotes messages of the provider,
+// but not its reasons, as the API validates the syntax of a reason.
 func outgoing(provider string, request *sharingv1alpha1.ResourceRequest, offers []*sharingv1alpha1.ResourceOffer, made func(virtualNode string) bool) *metav1.Condition {
 	var used, unused []string
 	for _, o := range offers {
@@ -170,7 +172,8 @@ func outgoing(provider string, request *sharingv1alpha1.ResourceRequest, offers 
 	return no(ReasonNotAnswered, "cluster %s has not answered the request yet", provider)
 }
 
-// incoming tells of the use by a consumer; nil if that has not asked, and has nothing.
+// incoming returns the condition for the use by a consumer. It returns nil if the consumer
+// has no request and no offer in use.
 func incoming(consumer string, request *sharingv1alpha1.ResourceRequest, offers []*sharingv1alpha1.ResourceOffer) *metav1.Condition {
 	used, ending := 0, 0
 	var unused []string

@@ -29,27 +29,28 @@ import (
 	"github.com/liqod/liqod/peering/link"
 )
 
-// cacheDelay is how long a cache is given to catch up with what a live read has shown.
+// cacheDelay is how long a cache is given to catch up with the result of a live read.
 const cacheDelay = time.Second
 
-// ConsumerConfig configures a Consumer.
+// ConsumerConfig is the input of NewConsumer. All fields are required except Observer.
 type ConsumerConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
 	// Liqo is a client of this cluster.
 	Liqo versioned.Interface
 
-	// The informers are of this cluster and of all namespaces.
+	// The informers watch this cluster in all namespaces.
 	ForeignClusters informers.ForeignClusterInformer
 	VirtualNodes    offloadinginformers.VirtualNodeInformer
 	Requests        sharinginformers.ResourceRequestInformer
 	Offers          sharinginformers.ResourceOfferInformer
 
-	// Credentials returns the name of the Secret, in the tenant namespace of a peer, that
-	// leads there; false while there is none that can be used. Whoever implements it calls
-	// Changed.
+	// Credentials returns the name of the Secret with the credentials for a peer, in the
+	// peer's tenant namespace. It returns false if there are no valid ones. Its
+	// implementation must call Changed after a change.
 	Credentials func(clusterID string) (secret string, ok bool)
-	// Outgoing decides where ForeignClusters leave it open, Accept who accepts offers.
+	// Outgoing decides for ForeignClusters with outgoingPeeringEnabled Auto. Accept says
+	// how offers are decided.
 	Outgoing link.Policy
 	Accept   AcceptMode
 
@@ -59,8 +60,8 @@ type ConsumerConfig struct {
 	Observer loop.Observer
 }
 
-// Consumer asks the peers for capacity whose capacity is wanted, and makes virtual nodes of
-// what they offer. Keys are cluster ids.
+// Consumer writes a ResourceRequest for each peer whose capacity this cluster wants, and
+// creates VirtualNodes for the offers. Its keys are cluster ids.
 type Consumer struct {
 	*loop.Loop
 	cfg      ConsumerConfig
@@ -70,7 +71,8 @@ type Consumer struct {
 	offers   sharinglisters.ResourceOfferLister
 }
 
-// NewConsumer registers with the informers and starts nothing.
+// NewConsumer returns a Consumer and registers its event handlers on the informers. It
+// starts nothing.
 func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 	c := &Consumer{cfg: cfg, clusters: cfg.ForeignClusters.Lister(), nodes: cfg.VirtualNodes.Lister(), requests: cfg.Requests.Lister(), offers: cfg.Offers.Lister()}
 	c.Loop = loop.New(loop.Config{Name: "consumer", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer})
@@ -90,8 +92,8 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 	return c, nil
 }
 
-// Changed tells that the credentials for a peer may have come, changed or gone. It returns
-// at once and may be called at any time.
+// Changed queues a peer after a change of the credentials for it. It does not block, and is
+// safe for concurrent use.
 func (c *Consumer) Changed(clusterID string) { c.Wake(loop.Key{Name: clusterID}) }
 
 func clusterKey(obj any) []loop.Key {
@@ -102,7 +104,7 @@ func clusterKey(obj any) []loop.Key {
 	return []loop.Key{{Name: fc.Spec.ClusterID}}
 }
 
-// tenantKey returns the peer whose tenant namespace an object stands in.
+// tenantKey returns the peer of the tenant namespace that an object is in.
 func tenantKey(obj any) []loop.Key {
 	m, ok := obj.(metav1.Object)
 	if !ok {
@@ -114,12 +116,12 @@ func tenantKey(obj any) []loop.Key {
 	return nil
 }
 
-// replicated reports whether an object is the copy of a peer's.
+// replicated reports whether an object is a copy of a peer's object.
 func replicated(o metav1.Object) bool {
 	return o.GetLabels()[offloadingv1beta1.ReplicatedLabel] == "true"
 }
 
-// state is what there is of one provider.
+// state is what the caches have about one provider.
 type state struct {
 	provider string
 	wanted   bool
@@ -136,7 +138,7 @@ func (c *Consumer) sync(ctx context.Context, key loop.Key) error {
 		return err
 	}
 	if !s.wanted && s.holds() {
-		// Nothing is given up because a cache is behind.
+		// A stale cache must not give up what is in use.
 		wanted, err := c.Wanted(ctx, s.provider)
 		if err != nil {
 			return err
@@ -161,8 +163,8 @@ func (c *Consumer) sync(ctx context.Context, key loop.Key) error {
 	return loop.After(again)
 }
 
-// gather reads the state of one provider from the caches. Where two ForeignClusters speak
-// for the same cluster it is ambiguous: all stays as it is.
+// gather reads the state of one provider from the caches. It is ambiguous if two
+// ForeignClusters have the provider's cluster id; the sync changes nothing then.
 func (c *Consumer) gather(provider string) (s state, ambiguous bool, err error) {
 	s = state{provider: provider, nodes: map[string]*offloadingv1beta1.VirtualNode{}}
 	all, err := c.clusters.List(labels.Everything())
@@ -214,7 +216,8 @@ func of(all []*corev1beta1.ForeignCluster, clusterID string) (out []*corev1beta1
 	return out
 }
 
-// holds reports whether there is anything that goes when the provider is not wanted.
+// holds reports whether there is a request or a virtual node to delete when the provider is
+// not wanted.
 func (s state) holds() bool {
 	if s.request != nil && s.request.DeletionTimestamp == nil {
 		return true
@@ -227,7 +230,7 @@ func (s state) holds() bool {
 	return false
 }
 
-// Wanted reports, by a live read, whether capacity of a peer is wanted.
+// Wanted reports whether capacity of a peer is wanted. It reads live.
 func (c *Consumer) Wanted(ctx context.Context, clusterID string) (bool, error) {
 	list, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -241,14 +244,14 @@ func (c *Consumer) Wanted(ctx context.Context, clusterID string) (bool, error) {
 	return false, nil
 }
 
-// ask keeps the request as the ForeignCluster says. Without credentials none is made; one
-// that is there stays.
+// ask writes the ResourceRequest that the ForeignCluster describes. It creates none without
+// credentials, but keeps an existing one.
 func (c *Consumer) ask(ctx context.Context, s state) error {
 	requests := c.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(s.provider))
 	spec := sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: c.cfg.ClusterID, ProviderClusterID: s.provider, CapacityRequest: s.asked}
 	switch {
 	case s.request != nil && s.request.DeletionTimestamp != nil:
-		return nil // made again when it is gone
+		return nil // created again once it is gone
 	case !s.wanted && s.request != nil:
 		if err := requests.Delete(ctx, s.request.Name, apply.DeleteUID(s.request)); apply.IgnoreGone(err) != nil {
 			return fmt.Errorf("withdrawing ResourceRequest %s: %w", s.provider, err)
@@ -269,7 +272,8 @@ func (c *Consumer) ask(ctx context.Context, s state) error {
 	return nil
 }
 
-// treat does what is decided about one offer. It returns when to look at it again.
+// treat carries out the plan for one offer. It returns the delay before the next sync; 0:
+// none is needed.
 func (c *Consumer) treat(ctx context.Context, s state, o *sharingv1alpha1.ResourceOffer) (time.Duration, error) {
 	if o.DeletionTimestamp != nil {
 		return 0, nil
@@ -287,7 +291,8 @@ func (c *Consumer) treat(ctx context.Context, s state, o *sharingv1alpha1.Resour
 	if p.wait {
 		return p.again, nil
 	}
-	// What says that the offer is used is written before, what says that it is no longer, after.
+	// A status that shows the offer as used is written before the virtual node is created.
+	// A status that shows it as unused is written after the virtual node is gone.
 	if err := c.answer(ctx, o, p.status); err != nil {
 		return 0, err
 	}
@@ -304,7 +309,8 @@ func (c *Consumer) treat(ctx context.Context, s state, o *sharingv1alpha1.Resour
 	return p.again, nil
 }
 
-// live reads the virtual node of an offer, which the cache does not show; nil if it is gone.
+// live reads the VirtualNode of an offer that the cache lacks. It returns nil if there is
+// none.
 func (c *Consumer) live(ctx context.Context, o *sharingv1alpha1.ResourceOffer) (*offloadingv1beta1.VirtualNode, error) {
 	node, err := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -316,7 +322,7 @@ func (c *Consumer) live(ctx context.Context, o *sharingv1alpha1.ResourceOffer) (
 	return node, nil
 }
 
-// answer writes what has become of an offer, if it is new.
+// answer writes the status of an offer if it differs.
 func (c *Consumer) answer(ctx context.Context, o *sharingv1alpha1.ResourceOffer, status sharingv1alpha1.ResourceOfferStatus) error {
 	status.ObservedGeneration = o.Generation
 	if status == o.Status {
@@ -340,8 +346,8 @@ func (c *Consumer) drain(ctx context.Context, vn *offloadingv1beta1.VirtualNode)
 	return nil
 }
 
-// keep makes the virtual node of an offer, or makes the one that is there as it says. One
-// that is going is made again when it is gone.
+// keep creates or updates the VirtualNode of an offer. One that is being deleted is created
+// again once it is gone.
 func (c *Consumer) keep(ctx context.Context, r received) error {
 	nodes := c.cfg.Liqo.OffloadingV1beta1().VirtualNodes(r.offer.Namespace)
 	if r.node == nil {
@@ -351,7 +357,7 @@ func (c *Consumer) keep(ctx context.Context, r received) error {
 		return nil
 	}
 	secret := r.secret
-	if secret == "" { // for the moment
+	if secret == "" { // missing at the moment
 		secret = r.node.Spec.KubeconfigSecretRef.Name
 	}
 	next := virtualNode(r.node, r.offer, secret)
@@ -364,8 +370,8 @@ func (c *Consumer) keep(ctx context.Context, r received) error {
 	return nil
 }
 
-// orphans removes virtual nodes of offers that are gone, if nothing of the provider is
-// wanted. Else somebody has deleted the offer here, and it comes again.
+// orphans deletes the VirtualNodes whose offers are gone, if the provider is not wanted. If
+// it is wanted, the offer was deleted here by hand, and the replication restores it.
 func (c *Consumer) orphans(ctx context.Context, s state) error {
 	if s.wanted {
 		return nil

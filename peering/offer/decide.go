@@ -18,95 +18,99 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
-// Mode says who decides about requests of consumers.
+// Mode says how requests of consumers are decided.
 type Mode string
 
-// Modes of sharing.
+// Values of Mode.
 const (
-	// Automatic: the policy decides.
+	// Automatic means that the policy decides.
 	Automatic Mode = "Automatic"
-	// Manual: the policy makes an offer, and somebody approves it.
+	// Manual means that the policy makes an offer, and a person approves it.
 	Manual Mode = "Manual"
-	// Never: nothing is offered.
+	// Never means that nothing is offered.
 	Never Mode = "Never"
 )
 
-// Reasons of the status of a ResourceRequest.
+// Reasons of a ResourceRequest's status.
 const (
-	// ReasonOffered says that there are offers that the consumer may take.
+	// ReasonOffered means that there are offers that the consumer may accept.
 	ReasonOffered = "Offered"
-	// ReasonApprovalRequired says that somebody in the provider has to approve an offer.
+	// ReasonApprovalRequired means that a person in the provider has to approve an offer.
 	ReasonApprovalRequired = "ApprovalRequired"
-	// ReasonSharingOff says that the provider shares nothing with anybody.
+	// ReasonSharingOff means that the provider shares no capacity.
 	ReasonSharingOff = "SharingOff"
-	// ReasonNotAllowed says that this consumer may not use the provider's capacity.
+	// ReasonNotAllowed means that this consumer may not use the provider's capacity.
 	ReasonNotAllowed = "NotAllowed"
-	// ReasonInvalidRequest says that the request cannot be understood.
+	// ReasonInvalidRequest means that the request is invalid.
 	ReasonInvalidRequest = "InvalidRequest"
-	// ReasonNoNodes says that no node of the provider is as asked for.
+	// ReasonNoNodes means that no node of the provider matches the request.
 	ReasonNoNodes = "NoNodes"
-	// ReasonNoCapacity says that nothing is left to give.
+	// ReasonNoCapacity means that the provider has no capacity left.
 	ReasonNoCapacity = "NoCapacity"
 )
 
-// anyClass, in a list of classes, stands for all that the cluster has.
+// anyClass in a list of classes stands for all classes of the cluster.
 const anyClass = "*"
 
-// Policy is what this cluster shares, and with whom.
+// Policy says which capacity this cluster shares with its consumers.
 type Policy struct {
 	Mode Mode
-	// Percentage of the free capacity is shared, 0 to 100, and of that no more than Limit
-	// with all consumers together, and PeerLimits with each, by its id. What a limit does
-	// not name it does not bound.
+	// Percentage (0 to 100) is the share of the free capacity that is offered. Limit is the
+	// maximum for all consumers together, PeerLimits the maximum per consumer id. A
+	// resource that a limit does not name is not limited by it.
 	Percentage int64
 	Limit      corev1.ResourceList
 	PeerLimits map[string]corev1.ResourceList
-	// NodeSelector picks the nodes that are shared.
+	// NodeSelector selects the nodes that are shared.
 	NodeSelector map[string]string
-	// UpdateThreshold is by how many percent an amount has to change for an offer to follow.
+	// UpdateThreshold is the change of an amount, in percent, above which an offer follows
+	// it.
 	UpdateThreshold int64
-	// Expiration is how long an offer stands unless it is prolonged; 0: until withdrawn.
+	// Expiration is the lifetime of an offer, which is prolonged while the request exists.
+	// 0 means that offers do not expire.
 	Expiration time.Duration
-	// Labels are given to the virtual nodes.
+	// Labels are set on the virtual nodes.
 	Labels map[string]string
-	// StorageClasses, IngressClasses and LoadBalancerClasses may be used by consumers; "*"
-	// stands for all that there are, which is not known of load balancer classes.
+	// StorageClasses, IngressClasses and LoadBalancerClasses are the classes that consumers
+	// may use. "*" stands for all classes of the cluster; it has no effect for load
+	// balancer classes, which the API does not list.
 	StorageClasses, IngressClasses, LoadBalancerClasses []string
-	// Enforcement is that of the Quotas.
+	// Enforcement is set on the Quotas.
 	Enforcement offloadingv1beta1.LimitsEnforcement
 }
 
-// Classes are those that the cluster has, the default first.
+// Classes are the names of the cluster's classes, the default class first.
 type Classes struct {
 	Storage, Ingress []string
 }
 
-// Facts are all that is decided on.
+// Facts are the inputs of Decide.
 type Facts struct {
-	// Provider is this cluster's id, Consumer that of who asks.
+	// Provider is this cluster's id, Consumer the id of the requesting cluster.
 	Provider, Consumer string
-	// Request is nil where nothing is asked for.
+	// Request is the consumer's request, or nil.
 	Request *corev1beta1.CapacityRequest
-	// Refused says why the consumer gets nothing, whatever there is; empty: it may.
+	// Refused is the reason for which the consumer gets nothing, whatever capacity there
+	// is. It is empty if the consumer may get some.
 	Refused, RefusedMessage string
-	// Nodes that pods of peers may run on, what is in use on them, and what other consumers
-	// may count on.
+	// Nodes are the nodes that may run pods of peers, Used the usage on them, and Others
+	// the holdings of other consumers.
 	Nodes  []Node
 	Used   []Use
 	Others []Holding
-	// Classes of this cluster.
+	// Classes are the classes of this cluster.
 	Classes Classes
-	// Offers are those that the consumer has.
+	// Offers are the consumer's existing offers.
 	Offers []*sharingv1alpha1.ResourceOffer
 	Now    time.Time
 }
 
-// Decision is what a consumer is answered.
+// Decision is the answer to a request.
 type Decision struct {
-	// Phase, Reason and Message go into the status of the request.
+	// Phase, Reason and Message are written to the status of the request.
 	Phase           sharingv1alpha1.RequestPhase
 	Reason, Message string
-	// Offers are wanted, by name. Others are withdrawn.
+	// Offers are the wanted offers, by name. Any other offer is withdrawn.
 	Offers map[string]sharingv1alpha1.ResourceOfferSpec
 }
 
@@ -124,7 +128,7 @@ func Decide(f Facts, p Policy) Decision {
 	case p.Mode == Never:
 		return refused(ReasonSharingOff, "cluster %s shares no capacity", f.Provider)
 	}
-	// A mistake ends nothing that was offered before.
+	// A mistake in the request ends no earlier offer.
 	if err := checkRequest(f.Request); err != nil {
 		return asItIs(f, p, refused(ReasonInvalidRequest, "%v", err))
 	}
@@ -156,7 +160,8 @@ func Decide(f Facts, p Policy) Decision {
 	return d
 }
 
-// asItIs leaves the offers of a consumer as they are, and prolongs those that are not ending.
+// asItIs keeps the offers of a consumer as they are, and prolongs those that are not being
+// withdrawn.
 func asItIs(f Facts, p Policy, d Decision) Decision {
 	d.Offers = map[string]sharingv1alpha1.ResourceOfferSpec{}
 	for _, o := range f.Offers {
@@ -178,7 +183,7 @@ func unapproved(offers map[string]sharingv1alpha1.ResourceOfferSpec) (names []st
 	return names
 }
 
-// liveOffers are those that the consumer has and that are not being withdrawn.
+// liveOffers returns the consumer's offers that are not being withdrawn.
 func liveOffers(f Facts) (live []*sharingv1alpha1.ResourceOffer) {
 	for _, o := range f.Offers {
 		if o.Spec.WithdrawalTimestamp == nil {
@@ -188,7 +193,8 @@ func liveOffers(f Facts) (live []*sharingv1alpha1.ResourceOffer) {
 	return live
 }
 
-// bothSelectors is what both ask for. They may not contradict each other.
+// bothSelectors merges two node selectors. It returns an error if they contradict each
+// other.
 func bothSelectors(policy, asked map[string]string) (map[string]string, error) {
 	out := maps.Clone(policy)
 	for key, value := range asked {
@@ -203,8 +209,8 @@ func bothSelectors(policy, asked map[string]string) (map[string]string, error) {
 	return out, nil
 }
 
-// wantedResources are the names of what is offered: the basic ones that the nodes have, and
-// what is asked for, or, where nothing is, all that the nodes have.
+// wantedResources returns the names of the resources to offer, sorted: the basic ones and
+// the requested ones that the nodes have, or all that they have if the request names none.
 func wantedResources(asked corev1.ResourceList, there corev1.ResourceList) (names []corev1.ResourceName) {
 	for name := range there {
 		_, named := asked[name]
@@ -216,7 +222,8 @@ func wantedResources(asked corev1.ResourceList, there corev1.ResourceList) (name
 	return names
 }
 
-// grant returns what a consumer gets in all, and a text about what it does not get.
+// grant returns the total that a consumer gets, and a text about the amounts that fall
+// short of the request.
 func grant(f Facts, p Policy, nodes map[string]Node, live []*sharingv1alpha1.ResourceOffer) (sum corev1.ResourceList, short string) {
 	left := roomFor(f, p, nodes)
 	current := corev1.ResourceList{}
@@ -260,7 +267,7 @@ func grant(f Facts, p Policy, nodes map[string]Node, live []*sharingv1alpha1.Res
 	return sum, short
 }
 
-// lacking names the resources without which no pod runs, and of which there is nothing.
+// lacking returns those of the resources that every pod needs of which nothing is left.
 func lacking(sum corev1.ResourceList) (names []string) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
 		if amount := sum[name]; amount.Sign() <= 0 {
@@ -270,7 +277,7 @@ func lacking(sum corev1.ResourceList) (names []string) {
 	return names
 }
 
-// offerSpec is one offer as it is to be, made from the one that is there, if any.
+// offerSpec returns the wanted offer of that name, based on the existing one.
 func offerSpec(f Facts, p Policy, name string, hard corev1.ResourceList, selector map[string]string) sharingv1alpha1.ResourceOfferSpec {
 	i := slices.IndexFunc(f.Offers, func(o *sharingv1alpha1.ResourceOffer) bool { return o.Name == name })
 	var have sharingv1alpha1.ResourceOfferSpec
@@ -279,7 +286,7 @@ func offerSpec(f Facts, p Policy, name string, hard corev1.ResourceList, selecto
 		have, used = *f.Offers[i].Spec.DeepCopy(), inUse(f.Offers[i])
 	}
 	if equality.Semantic.DeepEqual(have.ResourceQuota.Hard, hard) {
-		hard = have.ResourceQuota.Hard // written as it is
+		hard = have.ResourceQuota.Hard // keep the notation of the existing offer
 	}
 	out := sharingv1alpha1.ResourceOfferSpec{
 		ConsumerClusterID: f.Consumer, ProviderClusterID: f.Provider,
@@ -293,8 +300,8 @@ func offerSpec(f Facts, p Policy, name string, hard corev1.ResourceList, selecto
 		ExpirationTime: expiration(have.ExpirationTime, p.Expiration, f.Now),
 	}
 	expired := out.ExpirationTime != nil && !out.ExpirationTime.After(f.Now)
-	// An approval that is taken back, and an end that somebody has set, let the consumer
-	// leave first.
+	// If the approval is revoked or the expiration passes, the consumer drains its virtual
+	// node first.
 	if used && (!out.Approved || expired) {
 		out.WithdrawalTimestamp = have.WithdrawalTimestamp
 		if out.WithdrawalTimestamp == nil {
@@ -307,14 +314,14 @@ func offerSpec(f Facts, p Policy, name string, hard corev1.ResourceList, selecto
 	return out
 }
 
-// inUse reports whether a consumer says that it has a virtual node of an offer.
+// inUse reports whether the consumer has a virtual node for an offer.
 func inUse(o *sharingv1alpha1.ResourceOffer) bool { return o.Status.VirtualNode != "" }
 
-// seconds is a time as the API keeps it.
+// seconds truncates a time to the precision of the API.
 func seconds(t time.Time) *metav1.Time { return ptr.To(metav1.NewTime(t.Truncate(time.Second))) }
 
-// expiration is when an offer ends. It is prolonged when half of the time has passed; one
-// that somebody has set where the policy sets none stays.
+// expiration returns the expiration time of an offer. It is prolonged after half of the
+// lifetime. A time that a person set stays if the policy sets no lifetime.
 func expiration(have *metav1.Time, lasts time.Duration, now time.Time) *metav1.Time {
 	if lasts == 0 || have != nil && have.After(now.Add(lasts/2)) && !have.After(now.Add(lasts)) {
 		return have
@@ -322,8 +329,8 @@ func expiration(have *metav1.Time, lasts time.Duration, now time.Time) *metav1.T
 	return seconds(now.Add(lasts))
 }
 
-// labelsFor are the labels of the virtual nodes: what is asked for, and what this cluster
-// says of itself, which wins.
+// labelsFor returns the labels of the virtual nodes: the requested ones, overridden by
+// those of the policy.
 func labelsFor(p Policy, r *corev1beta1.CapacityRequest) map[string]string {
 	if len(p.Labels)+len(r.Labels) == 0 {
 		return nil
@@ -334,8 +341,9 @@ func labelsFor(p Policy, r *corev1beta1.CapacityRequest) map[string]string {
 	return out
 }
 
-// classesFor are the classes of one kind that a consumer gets: what the policy gives, in
-// the order of what is there or is asked for.
+// classesFor returns the classes of one kind that a consumer may use, in the order of the
+// request, or else of the cluster. allowed is the policy's list. there is the cluster's
+// list, or nil if it is unknown.
 func classesFor(allowed, there, asked []string) (out []string) {
 	given := slices.Clone(there)
 	if !slices.Contains(allowed, anyClass) {

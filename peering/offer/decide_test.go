@@ -19,7 +19,7 @@ type list = corev1.ResourceList
 
 func q(s string) resource.Quantity { return resource.MustParse(s) }
 
-// of3 are amounts of CPU, memory and pods.
+// of3 returns amounts of CPU, memory and pods.
 func of3(cpu, memory, pods string) list {
 	return list{corev1.ResourceCPU: q(cpu), corev1.ResourceMemory: q(memory), corev1.ResourcePods: q(pods)}
 }
@@ -36,7 +36,8 @@ func node(name string, amounts list, labels ...string) Node {
 	return n
 }
 
-// facts are of an empty cluster with one node of ten CPUs, ten gibibytes and 100 pods.
+// factsOf returns the facts of an empty cluster with one node of 10 CPUs, 10 GiB and 100
+// pods.
 func factsOf(change ...func(*Facts)) Facts {
 	f := Facts{Provider: "milan", Consumer: "rome", Request: &corev1beta1.CapacityRequest{}, Now: noon,
 		Nodes: []Node{node("a", of3("10", "10Gi", "100"))}}
@@ -150,7 +151,7 @@ func TestAmounts(t *testing.T) {
 			require.Equal(t, tc.want, fmt.Sprintf("%s %s %s", hard.Cpu(), hard.Memory(), hard.Pods()))
 			require.True(t, d.Offers["milan"].Approved)
 
-			// Decided once more, with what was decided in place, nothing changes.
+			// A second decision, with the first one carried out, changes nothing.
 			o := standing3("0", "0", "0")
 			o.Spec = d.Offers["milan"]
 			f.Offers = []*sharingv1alpha1.ResourceOffer{o}
@@ -239,7 +240,7 @@ func TestExpiration(t *testing.T) {
 		require.Equal(t, noon.Add(want), got.ExpirationTime.Time, left)
 		require.Nil(t, got.WithdrawalTimestamp)
 	}
-	// One that somebody has set, where the policy sets none.
+	// A person set the time, and the policy sets none.
 	p.Expiration = 0
 	o.Spec.ExpirationTime = seconds(noon.Add(time.Minute))
 	require.Equal(t, noon.Add(time.Minute), Decide(f, p).Offers["milan"].ExpirationTime.Time)
@@ -259,7 +260,7 @@ func TestMistakesEndNothing(t *testing.T) {
 	require.Equal(t, ReasonInvalidRequest, d.Reason)
 	require.Equal(t, f.Offers[0].Spec, d.Offers["milan"])
 
-	// Nor does it by time, where the policy would prolong an offer.
+	// The offer does not expire either: it is still prolonged.
 	p := automatic()
 	p.Expiration = time.Hour
 	f.Offers[0].Spec.ExpirationTime = seconds(noon.Add(20 * time.Minute))
@@ -296,8 +297,9 @@ func TestLabels(t *testing.T) {
 	require.Equal(t, map[string]string{"region": "north", "kind": "edge", "tier": "2"}, Decide(f, p).Offers["milan"].Labels)
 }
 
-// TestNeverMoreThanThereIs has consumers ask in any order while the cluster's own pods come
-// and go: what is offered and in use never is more than the nodes have, at the time.
+// TestNeverMoreThanThereIs lets consumers send requests in any order while the cluster's
+// own pods come and go. The offers and the usage together never exceed what the nodes have
+// at that time.
 func TestNeverMoreThanThereIs(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -341,7 +343,7 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 				}
 				free.Sub(own[name])
 				free.Sub(others[name])
-				if free.Sign() < 0 { // others were offered it when there was more
+				if free.Sign() < 0 { // offered to others when there was more
 					free = q("0")
 				}
 				require.LessOrEqual(t, amount.Cmp(free), 0, "%s: %s of %s", name, amount.String(), free.String())

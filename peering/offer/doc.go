@@ -1,6 +1,6 @@
-// Package offer negotiates capacity. In a provider it answers the ResourceRequests of
-// consumers with ResourceOffers, within what its policy and its free capacity allow, and
-// keeps the Quotas that bound what is offered. In a consumer it asks, and makes
-// VirtualNodes of the offers that are accepted. What is decided is decided by pure
-// functions (Decide, check, virtualNode); the loops gather facts and write.
+// Package offer negotiates capacity (docs/negotiation.md). In a provider, Provider answers
+// the ResourceRequests of consumers with ResourceOffers, within its policy and its free
+// capacity, and keeps the Quotas that enforce the offers. In a consumer, Consumer writes
+// the ResourceRequests and creates VirtualNodes for accepted offers. The decisions are pure
+// functions (Decide, checkOffer, virtualNode); the loops gather the facts and write.
 package offer

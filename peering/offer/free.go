@@ -8,8 +8,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Free returns so many percent of what the real nodes of a cluster have left: CPU, memory
-// and pods that its own scheduler could still place. Nodes that take no pods are left out.
+// Free returns a percentage of the CPU, memory and pods that the nodes of a cluster have
+// left. It counts only nodes for which TakesPods is true.
 func Free(nodes []corev1.Node, pods []corev1.Pod, percent int64) corev1.ResourceList {
 	out := corev1.ResourceList{corev1.ResourceCPU: {}, corev1.ResourceMemory: {}, corev1.ResourcePods: {}}
 	counted := map[string]bool{}
@@ -41,7 +41,8 @@ func Free(nodes []corev1.Node, pods []corev1.Pod, percent int64) corev1.Resource
 	return out
 }
 
-// shareOf rounds down, to a thousandth of a CPU, a mebibyte or a pod.
+// shareOf returns a percentage of an amount, rounded down to a thousandth of a CPU, a
+// mebibyte or a pod. It is never negative.
 func shareOf(name corev1.ResourceName, sum resource.Quantity, percent int64) resource.Quantity {
 	const mebibyte = 1 << 20
 	switch name {
@@ -53,8 +54,9 @@ func shareOf(name corev1.ResourceName, sum resource.Quantity, percent int64) res
 	return *resource.NewQuantity(max(0, sum.Value()*percent/100), resource.DecimalSI)
 }
 
-// TakesPods reports whether pods of peers may run on a node: it is a real one, Ready, and
-// nothing keeps ordinary pods off it, as a taint, a cordon or its deletion does.
+// TakesPods reports whether a node may run pods of peers: it is not a virtual node, it is
+// Ready, and it has no cordon, no deletion timestamp and no taint that keeps ordinary pods
+// away.
 func TakesPods(node *corev1.Node) bool {
 	if node.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode || node.Spec.Unschedulable || node.DeletionTimestamp != nil {
 		return false

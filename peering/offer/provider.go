@@ -36,17 +36,19 @@ import (
 )
 
 const (
-	// settleDelay is how long changes of what is free are gathered before offers follow.
+	// settleDelay is how long changes of the free capacity are collected before the offers
+	// follow.
 	settleDelay = time.Second
-	// missedHold is how long a request that is gone counts as there while what it has got is
-	// in use: one that somebody has deleted here is made again by the consumer, if that can
-	// reach us.
+	// missedHold is how long the provider waits after the request of a consumer with used
+	// offers disappears. If the request was deleted here by hand, the consumer restores it
+	// in that time, provided that it can reach this cluster.
 	missedHold = 10 * time.Second
-	// usageDelay is how soon a sync that needs the pods of the cluster looks again.
+	// usageDelay is the delay before a sync that needs the pods of the cluster runs again,
+	// while their watch starts.
 	usageDelay = 100 * time.Millisecond
 )
 
-// ProviderConfig configures a Provider.
+// ProviderConfig is the input of NewProvider. All fields are required except Observer.
 type ProviderConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
@@ -54,7 +56,7 @@ type ProviderConfig struct {
 	Core kubernetes.Interface
 	Liqo versioned.Interface
 
-	// The informers are of this cluster and of all namespaces.
+	// The informers watch this cluster in all namespaces.
 	ForeignClusters informers.ForeignClusterInformer
 	Requests        sharinginformers.ResourceRequestInformer
 	Offers          sharinginformers.ResourceOfferInformer
@@ -63,7 +65,8 @@ type ProviderConfig struct {
 	StorageClasses  storageinformers.StorageClassInformer
 	IngressClasses  networkinginformers.IngressClassInformer
 
-	// Policy says what is shared, Incoming with whom, where ForeignClusters leave it open.
+	// Policy says what is shared. Incoming decides for ForeignClusters with
+	// incomingPeeringEnabled Auto.
 	Policy   Policy
 	Incoming link.Policy
 
@@ -73,9 +76,9 @@ type ProviderConfig struct {
 	Observer loop.Observer
 }
 
-// Provider answers the requests of consumers, and keeps the Quotas that bound what they are
-// offered. Keys are cluster ids. One key is worked on at a time, and what is offered to
-// others is read from the API server before an offer is written: nothing is offered twice.
+// Provider answers the requests of consumers, and keeps the Quotas of their offers. Its
+// keys are cluster ids. A single worker handles all keys, and reads the offers to other
+// consumers live before it writes an offer, so capacity is not offered twice.
 type Provider struct {
 	loop    *loop.Loop
 	cfg     ProviderConfig
@@ -83,10 +86,11 @@ type Provider struct {
 	running atomic.Bool
 
 	mu     sync.Mutex
-	missed map[string]time.Time // when the request of a consumer was first missed
+	missed map[string]time.Time // by consumer: when its request was first missing
 }
 
-// NewProvider registers with the informers and starts nothing.
+// NewProvider returns a Provider and registers its event handlers on the informers. It
+// starts nothing.
 func NewProvider(cfg ProviderConfig) (*Provider, error) {
 	p := &Provider{cfg: cfg, missed: map[string]time.Time{}}
 	p.usage = &usage{core: cfg.Core, changed: p.capacityChanged}
@@ -124,25 +128,27 @@ func NewProvider(cfg ProviderConfig) (*Provider, error) {
 	return p, nil
 }
 
-// sameCapacity reports whether two states of a node are one for those who share it.
+// sameCapacity reports whether two states of a node are equal in the fields that offers
+// depend on.
 func sameCapacity(a, b *corev1.Node) bool {
 	return TakesPods(a) == TakesPods(b) && maps.Equal(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
 }
 
-// Run works until ctx is done. It may be called again.
+// Run blocks until ctx is done and the worker and the watch of pods have stopped. It may be
+// called again after that.
 func (p *Provider) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Nodes.Informer().HasSynced) {
 		return nil
 	}
 	p.running.Store(true)
-	err := p.loop.Run(ctx, 1) // one: decisions depend on each other
+	err := p.loop.Run(ctx, 1) // one worker: decisions depend on each other
 	p.running.Store(false)
 	p.usage.end()
 	return err
 }
 
-// consumers are the peers that anything has been asked by, or offered to.
+// consumers returns the keys of all peers with a request or an offer.
 func (p *Provider) consumers() []loop.Key {
 	seen := map[string]bool{}
 	for _, inf := range []cache.SharedIndexInformer{p.cfg.Requests.Informer(), p.cfg.Offers.Informer()} {
@@ -161,7 +167,7 @@ func (p *Provider) consumers() []loop.Key {
 
 func (p *Provider) everyConsumer(any) []loop.Key { return p.consumers() }
 
-// capacityChanged has all offers looked at again, soon.
+// capacityChanged queues all consumers after settleDelay.
 func (p *Provider) capacityChanged() {
 	if !p.running.Load() {
 		return
@@ -171,19 +177,19 @@ func (p *Provider) capacityChanged() {
 	}
 }
 
-// world is what is read of the API, from the caches or live.
+// world is the state that a sync reads, from the caches or live.
 type world struct {
-	request *sharingv1alpha1.ResourceRequest // of the consumer; nil if there is none
-	cluster *corev1beta1.ForeignCluster      // the record of the consumer; nil if there is none
-	unclear bool                             // there are several
-	offers  []*sharingv1alpha1.ResourceOffer // of this cluster, to all
-	quotas  []*offloadingv1beta1.Quota       // made for offers, of all
+	request *sharingv1alpha1.ResourceRequest // of the consumer; nil: none
+	cluster *corev1beta1.ForeignCluster      // the record of the consumer; nil: none
+	unclear bool                             // there are several records
+	offers  []*sharingv1alpha1.ResourceOffer // of this cluster, to all consumers
+	quotas  []*offloadingv1beta1.Quota       // of offers, to all consumers
 }
 
 func (p *Provider) sync(ctx context.Context, key loop.Key) error {
 	consumer := key.Name
 	w, err := p.cached(consumer)
-	if err != nil || w.unclear { // who mends that wakes us
+	if err != nil || w.unclear { // the deletion of a record queues the key again
 		return err
 	}
 	d, ready, err := p.decide(ctx, consumer, w)
@@ -194,7 +200,7 @@ func (p *Provider) sync(ctx context.Context, key loop.Key) error {
 	if !changes.any() {
 		return p.again(consumer, w)
 	}
-	// The caches may be behind, and others' offers count.
+	// The caches may lag, and the offers to other consumers count, too.
 	if w, err = p.live(ctx, consumer); err != nil || w.unclear {
 		return err
 	}
@@ -219,7 +225,7 @@ func orAfter(err error, d time.Duration) error {
 	return loop.After(d)
 }
 
-// again asks for another look when an offer is to be prolonged, or has ended.
+// again requeues the key for the time at which an offer has to be prolonged or expires.
 func (p *Provider) again(consumer string, w world) error {
 	if w.request != nil {
 		p.mu.Lock()
@@ -245,7 +251,7 @@ func (p *Provider) again(consumer string, w world) error {
 	return loop.After(next)
 }
 
-// missing returns for how long a request that is gone still counts as there.
+// missing returns how long a missing request still counts as present.
 func (p *Provider) missing(consumer string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,7 +272,7 @@ func (w world) of(consumer string) (out []*sharingv1alpha1.ResourceOffer) {
 	return out
 }
 
-// own reports whether an offer is one of this cluster.
+// own reports whether this cluster made an offer.
 func (p *Provider) own(o *sharingv1alpha1.ResourceOffer) bool {
 	return !replicated(o) && o.Spec.ProviderClusterID == p.cfg.ClusterID && sharingv1alpha1.ValidOfferName(p.cfg.ClusterID, o.Name)
 }
@@ -275,7 +281,7 @@ func managed(q *offloadingv1beta1.Quota) bool {
 	return q.Labels[offloadingv1beta1.ManagedByLabel] == sharingv1alpha1.ManagedByOffer
 }
 
-// cached reads from the caches.
+// cached reads the world from the caches.
 func (p *Provider) cached(consumer string) (w world, err error) {
 	offers, err := p.cfg.Offers.Lister().List(labels.Everything())
 	if err != nil {
@@ -296,7 +302,7 @@ func (p *Provider) cached(consumer string) (w world, err error) {
 	return p.pick(consumer, request, clusters, offers, quotas), nil
 }
 
-// live reads from the API server.
+// live reads the world from the API server.
 func (p *Provider) live(ctx context.Context, consumer string) (w world, err error) {
 	offers, err := p.cfg.Liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -327,8 +333,8 @@ func pointers[T any](items []T) []*T {
 	return out
 }
 
-// pick takes what counts: the request if it is the consumer's, and the offers and Quotas
-// that this cluster has made.
+// pick selects the request if it is the consumer's own, and the offers and Quotas that this
+// cluster made.
 func (p *Provider) pick(consumer string, request *sharingv1alpha1.ResourceRequest, clusters []*corev1beta1.ForeignCluster,
 	offers []*sharingv1alpha1.ResourceOffer, quotas []*offloadingv1beta1.Quota) (w world) {
 	if request != nil && request.DeletionTimestamp == nil && replicated(request) {
@@ -352,7 +358,8 @@ func (p *Provider) pick(consumer string, request *sharingv1alpha1.ResourceReques
 	return w
 }
 
-// decide gathers the facts, and decides. It is not ready until the pods are known.
+// decide gathers the facts and calls Decide. ready is false until the pods of the cluster
+// are known.
 func (p *Provider) decide(ctx context.Context, consumer string, w world) (d Decision, ready bool, err error) {
 	f := Facts{Provider: p.cfg.ClusterID, Consumer: consumer, Offers: w.of(consumer), Now: p.cfg.Clock.Now()}
 	if w.request != nil {
@@ -382,7 +389,7 @@ func (p *Provider) decide(ctx context.Context, consumer string, w world) (d Deci
 	return Decide(f, p.cfg.Policy), true, nil
 }
 
-// refuses says why a consumer gets nothing, whatever there is.
+// refuses returns the reason for which a consumer gets nothing, whatever capacity there is.
 func (p *Provider) refuses(consumer string, w world) (reason, message string) {
 	s := w.request.Spec
 	switch {
@@ -396,8 +403,8 @@ func (p *Provider) refuses(consumer string, w world) (reason, message string) {
 	return "", ""
 }
 
-// holdings are what the other consumers may count on: what they are offered, or, if that is
-// more, what their Quotas still allow.
+// holdings returns the capacity promised to the other consumers: for each offer, the larger
+// of the offer and its Quota.
 func holdings(consumer string, w world) (out []Holding) {
 	quotas := map[string]corev1.ResourceList{}
 	for _, q := range w.quotas {
@@ -421,7 +428,7 @@ func holdings(consumer string, w world) (out []Holding) {
 	return slices.DeleteFunc(out, func(h Holding) bool { return h.Consumer == consumer })
 }
 
-// classes are those of the cluster, the default first, then by name.
+// classes returns the classes of the cluster, the default first, then by name.
 func (p *Provider) classes() (c Classes, err error) {
 	storage, err := p.cfg.StorageClasses.Lister().List(labels.Everything())
 	if err != nil {
@@ -432,7 +439,7 @@ func (p *Provider) classes() (c Classes, err error) {
 		return c, fmt.Errorf("listing IngressClasses: %w", err)
 	}
 	for _, s := range storage {
-		if s.Provisioner != offloadingv1beta1.StorageProvisioner { // nothing that is borrowed is lent
+		if s.Provisioner != offloadingv1beta1.StorageProvisioner { // a class borrowed from a provider is not offered again
 			c.Storage = append(c.Storage, defaultFirst(s, "storageclass.kubernetes.io/is-default-class"))
 		}
 	}
@@ -442,7 +449,8 @@ func (p *Provider) classes() (c Classes, err error) {
 	return Classes{inOrder(c.Storage), inOrder(c.Ingress)}, nil
 }
 
-// defaultFirst is the name of a class, with a mark in front that sorts the default first.
+// defaultFirst returns the name of a class with a prefix that sorts the default class
+// first.
 func defaultFirst(o metav1.Object, annotation string) string {
 	if o.GetAnnotations()[annotation] == "true" {
 		return "0" + o.GetName()
@@ -459,20 +467,20 @@ func inOrder(marked []string) []string {
 	return out
 }
 
-// changes are the writes that make a decision true, in their order.
+// changes are the writes of a decision, in their order.
 type changes struct {
 	quotas  []quotaChange
 	create  []*sharingv1alpha1.ResourceOffer
 	update  []*sharingv1alpha1.ResourceOffer
 	remove  []*sharingv1alpha1.ResourceOffer
-	request *sharingv1alpha1.ResourceRequest // with the new status; nil if it stays
+	request *sharingv1alpha1.ResourceRequest // with the new status; nil: no write
 }
 
 func (c changes) any() bool {
 	return len(c.quotas)+len(c.create)+len(c.update)+len(c.remove) > 0 || c.request != nil
 }
 
-// changes compares what is decided with what is there. It is pure.
+// changes compares a decision with the existing objects.
 func (p *Provider) changes(consumer string, w world, d Decision) (c changes) {
 	have := map[string]*sharingv1alpha1.ResourceOffer{}
 	for _, o := range w.of(consumer) {
@@ -481,7 +489,7 @@ func (p *Provider) changes(consumer string, w world, d Decision) (c changes) {
 		next := o.DeepCopy()
 		switch {
 		case o.DeletionTimestamp != nil:
-			continue // made again when it is gone
+			continue // created again once it is gone
 		case wanted:
 			next.Spec = spec
 		case !inUse(o):
@@ -514,8 +522,8 @@ func (p *Provider) changes(consumer string, w world, d Decision) (c changes) {
 	return c
 }
 
-// write makes the changes. Quotas come before the offers that they bound, so that nothing
-// that is offered is ever unbounded.
+// write carries out the changes. A Quota is written before its offer, so that no offer is
+// ever without a limit.
 func (p *Provider) write(ctx context.Context, consumer string, c changes) error {
 	for _, q := range c.quotas {
 		if err := q.write(ctx, p.cfg.Liqo); err != nil {

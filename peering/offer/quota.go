@@ -18,12 +18,13 @@ import (
 	"github.com/liqod/liqod/kube/apply"
 )
 
-// quotaChange is one write: have is nil for a new Quota, want for one that goes.
+// quotaChange is one write. have is nil for a creation, want is nil for a deletion.
 type quotaChange struct{ have, want *offloadingv1beta1.Quota }
 
 // quotaChanges compares the Quotas of a consumer with those of its approved offers. A
-// consumer without a Quota is bounded by nothing: so of what ends a Quota of nothing stays,
-// until another bounds the consumer. What runs goes on; nothing more begins. It is pure.
+// consumer without a Quota would have no limit. So the Quota of an offer that ends is set
+// to zero, and stays until another Quota limits the consumer: running pods go on, and no
+// new one starts. It is pure.
 func quotaChanges(consumer string, w world, d Decision, enforcement offloadingv1beta1.LimitsEnforcement) (out []quotaChange) {
 	namespace, user := corev1beta1.TenantNamespace(consumer), ""
 	if w.cluster != nil {
@@ -58,7 +59,7 @@ func quotaChanges(consumer string, w world, d Decision, enforcement offloadingv1
 		}
 		ended := offloadingv1beta1.QuotaSpec{User: user, LimitsEnforcement: q.Spec.LimitsEnforcement, Resources: none}
 		if !bounded {
-			ended.NodeSelector = q.Spec.NodeSelector // else other nodes may be those that count now
+			ended.NodeSelector = q.Spec.NodeSelector // without a selector, other nodes could be used
 		}
 		out = put(out, q, quota(q, namespace, name, ended))
 	}
@@ -69,7 +70,7 @@ func offers(list []*sharingv1alpha1.ResourceOffer, name string) bool {
 	return slices.ContainsFunc(list, func(o *sharingv1alpha1.ResourceOffer) bool { return o.Name == name })
 }
 
-// put adds a write if it is one.
+// put appends a write if want differs from have.
 func put(out []quotaChange, have, want *offloadingv1beta1.Quota) []quotaChange {
 	if have != nil && (have.DeletionTimestamp != nil || equality.Semantic.DeepEqual(have.Spec, want.Spec)) {
 		return out
@@ -77,8 +78,8 @@ func put(out []quotaChange, have, want *offloadingv1beta1.Quota) []quotaChange {
 	return append(out, quotaChange{have, want})
 }
 
-// quota makes a Quota from the one that is there, if any. Whether that is cordoned is for
-// people to say, and stays.
+// quota returns the wanted Quota, based on the existing one. The field cordoned belongs to
+// people, and stays.
 func quota(have *offloadingv1beta1.Quota, namespace, name string, spec offloadingv1beta1.QuotaSpec) *offloadingv1beta1.Quota {
 	q := &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{
 		offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer, corev1beta1.RemoteClusterIDLabel: peerOf(namespace)}}}

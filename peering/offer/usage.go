@@ -18,21 +18,21 @@ import (
 	"github.com/liqod/liqod/kube/informer"
 )
 
-// usage knows what the pods of the cluster request. It watches them from when it is first
-// asked until its context is done: a cluster that nobody asks for capacity has no such
-// watch. Of each pod it keeps no more than it sums up.
+// usage sums up the requests of the cluster's pods. It watches the pods from the first call
+// of get until the context is done, so a cluster without requests for capacity has no such
+// watch. It caches only the fields that it sums up. It is safe for concurrent use.
 type usage struct {
 	core    kubernetes.Interface
-	changed func() // called when a sum has changed
+	changed func() // called when a sum may have changed
 
 	mu       sync.Mutex
-	informer *informer.Informer // nil while nothing is watched
+	informer *informer.Informer // nil without a watch
 	stale    bool
 	sums     []Use
 	running  sync.WaitGroup
 }
 
-// get returns the sums; false until all pods are known.
+// get returns the sums. It returns false until the watch has delivered all pods.
 func (u *usage) get(ctx context.Context) ([]Use, bool, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -51,7 +51,7 @@ func (u *usage) get(ctx context.Context) ([]Use, bool, error) {
 	return u.sums, true, nil
 }
 
-// watch begins. It is called with the lock.
+// watch starts the watch. The caller holds the lock.
 func (u *usage) watch(ctx context.Context) error {
 	inf := informer.New(u.core, u.core.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
@@ -86,7 +86,8 @@ func (u *usage) touch() {
 	u.changed()
 }
 
-// end waits until the watch, whose context is done, has ended. The next get begins anew.
+// end waits until the watch has stopped; its context is done. The next call of get starts a
+// new one.
 func (u *usage) end() {
 	u.running.Wait()
 	u.mu.Lock()
@@ -94,7 +95,7 @@ func (u *usage) end() {
 	u.informer, u.sums = nil, nil
 }
 
-// slim keeps of a pod whose it is, where it is and what it requests in all.
+// slim reduces a pod to its consumer, its node and its total requests.
 func slim(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -111,7 +112,7 @@ func slim(obj any) (any, error) {
 	return out, nil
 }
 
-// consumerOf is the id of the consumer that a pod was made for; empty for the cluster's own.
+// consumerOf returns the id of the consumer of a pod, or "" for the cluster's own pods.
 func consumerOf(pod *corev1.Pod) string {
 	if pod.Labels[offloadingv1beta1.ManagedByLabel] != offloadingv1beta1.ManagedByShadowPod {
 		return ""
@@ -119,8 +120,8 @@ func consumerOf(pod *corev1.Pod) string {
 	return pod.Labels[offloadingv1beta1.OriginLabel]
 }
 
-// sumUp adds the requests of slim pods, per node and consumer. Pods of the cluster's own
-// that have no node yet use nothing.
+// sumUp adds up the requests of slim pods per node and consumer. It skips the cluster's own
+// pods without a node.
 func sumUp(pods []any) []Use {
 	type place struct{ node, consumer string }
 	sums := map[place]corev1.ResourceList{}
@@ -145,7 +146,7 @@ func sumUp(pods []any) []Use {
 	return out
 }
 
-// peerOf returns the id of the peer whose tenant namespace is called so; empty if it is none.
+// peerOf returns the id of the peer of a tenant namespace, or "" for any other namespace.
 func peerOf(namespace string) string {
 	id, ok := strings.CutPrefix(namespace, corev1beta1.TenantNamespacePrefix)
 	if !ok {

@@ -13,15 +13,15 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
-// ours reports whether a virtual node was made of an offer. One that people have made is
-// never touched.
+// ours reports whether a VirtualNode was created for an offer. VirtualNodes that people
+// created are never changed.
 func ours(vn *offloadingv1beta1.VirtualNode) bool {
 	return vn.Labels[offloadingv1beta1.ManagedByLabel] == sharingv1alpha1.ManagedByOffer
 }
 
-// virtualNode makes the virtual node of an offer, from the one that is there, if any: what
-// the offer says is as it says, what people have set beside that stays. secret holds the
-// credentials for the provider.
+// virtualNode returns the VirtualNode of an offer, based on the existing one. It sets the
+// fields that the offer determines; other fields stay. secret is the name of the Secret
+// with the credentials for the provider.
 func virtualNode(have *offloadingv1beta1.VirtualNode, o *sharingv1alpha1.ResourceOffer, secret string) *offloadingv1beta1.VirtualNode {
 	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
 	if have != nil {
@@ -49,7 +49,7 @@ func virtualNode(have *offloadingv1beta1.VirtualNode, o *sharingv1alpha1.Resourc
 	return vn
 }
 
-// offered makes entries of the names of classes: the first is the default.
+// offered returns the class entries for a list of names. The first one is the default.
 func offered(names []string, field func(*offloadingv1beta1.ClassOffer) *string) (out []offloadingv1beta1.ClassOffer) {
 	for i, name := range names {
 		c := offloadingv1beta1.ClassOffer{Default: i == 0}
@@ -59,65 +59,67 @@ func offered(names []string, field func(*offloadingv1beta1.ClassOffer) *string) 
 	return out
 }
 
-// sameNode reports whether two virtual nodes are equal in what virtualNode sets.
+// sameNode reports whether two VirtualNodes are equal in the fields that virtualNode sets.
 func sameNode(a, b *offloadingv1beta1.VirtualNode) bool {
 	return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
-// AcceptMode says who decides about offers of providers.
+// AcceptMode says how offers of providers are decided.
 type AcceptMode string
 
-// Ways to accept offers.
+// Values of AcceptMode.
 const (
-	// AcceptAutomatic: all that were asked for.
+	// AcceptAutomatic means that every offer of a wanted provider is accepted.
 	AcceptAutomatic AcceptMode = "Automatic"
-	// AcceptManual: those that somebody accepts (sharingv1alpha1.AcceptedAnnotation).
+	// AcceptManual means that an offer is accepted once a person sets
+	// sharingv1alpha1.AcceptedAnnotation.
 	AcceptManual AcceptMode = "Manual"
 )
 
-// Reasons of the status of a ResourceOffer, and of what becomes of it.
+// Reasons of a ResourceOffer's status.
 const (
-	// ReasonAccepted says that a virtual node was made of the offer.
+	// ReasonAccepted means that there is a virtual node for the offer.
 	ReasonAccepted = "Accepted"
-	// ReasonAcceptanceRequired says that somebody in the consumer has to accept it.
+	// ReasonAcceptanceRequired means that a person in the consumer has to accept the offer.
 	ReasonAcceptanceRequired = "AcceptanceRequired"
-	// ReasonNotWanted says that the consumer does not use the provider (any more).
+	// ReasonNotWanted means that the consumer does not use the provider, or no longer.
 	ReasonNotWanted = "NotWanted"
-	// ReasonWithdrawn says that the provider has taken the offer back.
+	// ReasonWithdrawn means that the provider has withdrawn the offer.
 	ReasonWithdrawn = "Withdrawn"
-	// ReasonExpired says that the offer has ended.
+	// ReasonExpired means that the offer has expired.
 	ReasonExpired = "Expired"
-	// ReasonNameTaken says that there is a virtual node of that name that people have made.
+	// ReasonNameTaken means that a VirtualNode with the name of the offer exists that
+	// people created.
 	ReasonNameTaken = "NameTaken"
 )
 
-// plan is what is to be done about one offer.
+// plan is the decision on one offer.
 type plan struct {
-	// keep has a virtual node made, and kept as the offer says; drain removes the one that
-	// was made of it; wait writes nothing at all. Else the virtual node stays as it is.
+	// keep creates or updates the virtual node; drain deletes it; wait writes nothing at
+	// all. If none is set, the virtual node stays as it is.
 	keep, drain, wait bool
-	// status to write, before anything is made and after it has gone; observedGeneration is
-	// left out.
+	// status is written before a virtual node is created and after it is deleted, without
+	// observedGeneration.
 	status sharingv1alpha1.ResourceOfferStatus
-	// again is when to look again, however nothing changes; 0: never.
+	// again is the delay before the next sync; 0: none is needed.
 	again time.Duration
 }
 
-// received are the facts about an offer that a provider makes this cluster.
+// received are the facts about an offer of a provider.
 type received struct {
 	clusterID, provider string
 	offer               *sharingv1alpha1.ResourceOffer
-	// node is the virtual node of the offer's name; nil if there is none.
+	// node is the VirtualNode with the offer's name, or nil.
 	node *offloadingv1beta1.VirtualNode
-	// wanted tells whether capacity of the provider is wanted, secret the name of the
-	// credentials for it; empty if there are none.
+	// wanted reports whether this cluster wants capacity of the provider. secret is the
+	// name of the Secret with the credentials for it, or "".
 	wanted bool
 	secret string
 	mode   AcceptMode
 	now    time.Time
 }
 
-// decide says what becomes of an offer. It is pure.
+// decide returns the plan for the offer. It is pure.
 func (r received) decide() plan {
 	s := r.offer.Spec
 	expired := s.ExpirationTime != nil && !s.ExpirationTime.After(r.now)
@@ -153,13 +155,13 @@ func (r received) decide() plan {
 			"somebody of cluster "+r.clusterID+" has to accept it: liqod offer approve "+r.offer.Name+" -n "+r.offer.Namespace)}
 	}
 	if r.secret == "" && !mine {
-		return plan{again: again, wait: true} // who finds credentials wakes us
+		return plan{again: again, wait: true} // Consumer.Changed queues the key when there are credentials
 	}
 	status := sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, Reason: ReasonAccepted, Message: "used as virtual node " + r.offer.Name, VirtualNode: r.offer.Name}
 	return plan{keep: true, again: again, status: status}
 }
 
-// longestMessage bounds what is told of a peer's mistakes, in bytes.
+// longestMessage is the maximum length of a message that quotes a peer, in bytes.
 const longestMessage = 1024
 
 func short(message string) string {

@@ -27,7 +27,7 @@ import (
 	"github.com/liqod/liqod/peering/link"
 )
 
-// rig is one cluster in which a loop runs.
+// rig is one cluster with one running loop.
 type rig struct {
 	t      *testing.T
 	core   *corefake.Clientset
@@ -56,7 +56,8 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 	return r
 }
 
-// run starts the informers and a loop until the test ends, or the returned function is called.
+// run starts the informers and a loop. They stop at the end of the test, or when stop is
+// called.
 func (r *rig) run(loop func(context.Context) error) (stop func()) {
 	r.inCore.Start(r.t.Context().Done())
 	r.inLiqo.Start(r.t.Context().Done())
@@ -100,7 +101,7 @@ func (r *rig) eventually(what string, f func() bool) {
 	require.Eventually(r.t, f, 10*time.Second, 5*time.Millisecond, what)
 }
 
-// settled waits until nothing is written any more, and returns how much was.
+// settled waits until the writes stop, and returns their number.
 func (r *rig) settled() (writes int) {
 	r.t.Helper()
 	since := time.Now()
@@ -167,7 +168,7 @@ func cluster(id string, change ...func(*corev1beta1.ForeignCluster)) *corev1beta
 
 func uses(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes }
 
-// asked is the copy of a consumer's request in milan.
+// asked returns a consumer's request, as replicated to milan.
 func asked(consumer string, amounts list) *sharingv1alpha1.ResourceRequest {
 	return &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-" + consumer, Name: "milan", UID: "request", Generation: 1,
 		Labels: map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}},
@@ -266,7 +267,7 @@ func TestProvider(t *testing.T) {
 	r.eventually("offered", func() bool { return r.request("liqo-tenant-rome").Status.Phase == sharingv1alpha1.RequestOffered })
 	require.Equal(t, "5", r.offer("liqo-tenant-rome").Spec.ResourceQuota.Hard.Cpu().String())
 	require.Equal(t, r.offer("liqo-tenant-rome").Spec.ResourceQuota.Hard, r.quota("liqo-tenant-rome").Spec.Resources)
-	var made []string // others read meanwhile
+	var made []string // ignore concurrent reads
 	for _, a := range r.liqo.Actions() {
 		if a.GetVerb() == "create" && a.GetResource().Resource != "resourcerequests" {
 			made = append(made, a.GetResource().Resource)
@@ -274,17 +275,17 @@ func TestProvider(t *testing.T) {
 	}
 	require.Equal(t, []string{"quotas", "resourceoffers"}, made, "it is bounded before it is offered")
 
-	// The next one gets what is left.
+	// The next consumer gets the rest.
 	_, err = r.liqo.SharingV1alpha1().ResourceRequests("liqo-tenant-oslo").Create(t.Context(), asked("oslo", nil), metav1.CreateOptions{})
 	require.NoError(t, err)
 	r.eventually("offered", func() bool { return r.offer("liqo-tenant-oslo") != nil })
 	require.Equal(t, "3", r.offer("liqo-tenant-oslo").Spec.ResourceQuota.Hard.Cpu().String())
 	before := r.settled()
 	stop()
-	again := r.run(r.provider(automatic()).Run) // leadership comes again
+	again := r.run(r.provider(automatic()).Run) // a second term of leadership
 	require.Equal(t, before, r.settled())
 
-	// Own pods take what was theirs to use.
+	// The cluster's own pods take capacity that was offered.
 	_, err = r.core.CoreV1().Pods("default").Create(t.Context(), ownPod("two", "2"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	r.eventually("shrunk to what is left", func() bool {
@@ -296,7 +297,8 @@ func TestProvider(t *testing.T) {
 	again()
 }
 
-// TestProviderBindsToNodes: the nodes of an offer are in its Quota, where they are enforced.
+// TestProviderBindsToNodes: the Quota of an offer has the offer's node selector, and
+// enforces it.
 func TestProviderBindsToNodes(t *testing.T) {
 	t.Parallel()
 	node := realNode("a")
@@ -317,8 +319,8 @@ func TestProviderBindsToNodes(t *testing.T) {
 	require.Equal(t, both, r.quota("liqo-tenant-rome").Spec.NodeSelector, "of what has ended, too")
 }
 
-// TestNodesOfWhatHasEnded: a Quota of nothing has no say in where pods run that another one
-// bounds, and keeps its nodes where it is the last.
+// TestNodesOfWhatHasEnded: a Quota of zero has no node selector if another Quota limits the
+// consumer, and keeps its own if it is the last one.
 func TestNodesOfWhatHasEnded(t *testing.T) {
 	t.Parallel()
 	ended := standing3("5", "5Gi", "50")
@@ -374,7 +376,7 @@ func TestProviderWaitsForARequestThatIsGone(t *testing.T) {
 	require.NotNil(t, r.offer("liqo-tenant-rome"))
 }
 
-// TestProviderIsNotFooled has requests that are not what they claim to be.
+// TestProviderIsNotFooled: requests with false claims are refused or ignored.
 func TestProviderIsNotFooled(t *testing.T) {
 	t.Parallel()
 	another := asked("rome", nil)

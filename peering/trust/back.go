@@ -9,16 +9,18 @@ import (
 	"net/url"
 )
 
-// BackID returns the id of the one token that a peer is sent for an identity here in
-// return for one there. It is no longer than a DNS label.
+// BackID returns the id of the token that a peer is sent for an identity in this cluster,
+// in return for one in the peer. Each peer has a single such token. The id is a DNS label.
 func BackID(peer string) string { return "back-" + peer }
 
-// ReceivedName returns the name of the Secret of the token that a peer has sent in return.
+// ReceivedName returns the name of the Secret of the token that a peer sent with its
+// enrolment.
 func ReceivedName(peer string) string { return "peer-" + peer + "-back" }
 
-// BackToken returns the token that a peer is sent with an enrolment there. It follows from
-// the private key of that enrolment, as PEM: asked again it is the same, and nothing but
-// its hash has to be kept. It tells nothing of the key.
+// BackToken returns the token that is sent to a peer with an enrolment there. It is derived
+// from the private key of that enrolment (PEM) by HKDF (RFC 5869). A repeated request
+// therefore sends the same token, and only its hash has to be stored. The token does not
+// reveal the key.
 func BackToken(keyPEM []byte, authURL, clusterID, ca, peer string) (Token, error) {
 	secret, err := hkdf.Key(sha256.New, keyPEM, nil, "liqod: token of "+clusterID+" for "+peer, secretLength)
 	if err != nil {
@@ -28,8 +30,8 @@ func BackToken(keyPEM []byte, authURL, clusterID, ca, peer string) (Token, error
 	return t, t.check()
 }
 
-// ReadBack reads the token that a peer has sent in return, and refuses what is not one of
-// that peer.
+// ReadBack parses the token that a peer sent with its enrolment. It returns an error if the
+// token is not one of that peer.
 func ReadBack(text, peer string) (Token, error) {
 	t, err := ParseToken(text)
 	if err != nil {
@@ -48,8 +50,8 @@ func ReadBack(text, peer string) (Token, error) {
 	return t, nil
 }
 
-// CheckHost refuses addresses at which no server of a peer is, but perhaps one that only
-// this machine or its neighbours should reach.
+// CheckHost returns an error for link-local, multicast and unspecified addresses. No server
+// of a peer has one, but services of the local machine or network may.
 func CheckHost(host string) error {
 	a, err := netip.ParseAddr(host)
 	if err == nil && (a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()) {

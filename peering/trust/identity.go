@@ -15,9 +15,9 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 )
 
-// Kubeconfig leads to the cluster that gave a grant, as the user of the grant: with its
-// certificate and the key that belongs to it, or with its token. What over says comes
-// before what the grant says of the API server.
+// Kubeconfig returns a kubeconfig for the cluster that issued a grant, with the grant's
+// certificate and its key, or the grant's token. The fields of over replace those of the
+// grant.
 func Kubeconfig(grant Grant, keyPEM []byte, over corev1beta1.APIServerOverride) ([]byte, error) {
 	cluster := &clientcmdapi.Cluster{
 		Server: grant.APIServerURL, CertificateAuthorityData: []byte(grant.APIServerCA),
@@ -46,20 +46,20 @@ func Kubeconfig(grant Grant, keyPEM []byte, over corev1beta1.APIServerOverride) 
 	return out, nil
 }
 
-// Fingerprint tells one certificate from others: hexadecimal, SHA-256 of its DER.
+// Fingerprint returns the SHA-256 hash of a certificate's DER encoding in hexadecimal.
 func Fingerprint(cert *x509.Certificate) string {
 	sum := sha256.Sum256(cert.Raw)
 	return hex.EncodeToString(sum[:])
 }
 
-// PinnedTLS believes a server whose certificate was issued by an authority with one of the
-// fingerprints. The server sends its authority along. The name in the address does not
-// count: the authority of an authentication endpoint issues certificates to that endpoint
-// only, by whatever way it is reached.
+// PinnedTLS accepts a server whose certificate was issued by an authority with one of the
+// fingerprints. The server must send the authority in its chain. The host name is not
+// verified, because the authority of an authentication endpoint issues certificates for
+// that endpoint only. The endpoint may be reached under any name.
 func PinnedTLS(fingerprints ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// VerifyConnection does more than what this turns off.
+		// VerifyConnection replaces the verification that this disables.
 		InsecureSkipVerify: true, //nolint:gosec // see above
 		VerifyConnection: func(state tls.ConnectionState) error {
 			return verifyPinned(state.PeerCertificates, fingerprints)
@@ -67,7 +67,8 @@ func PinnedTLS(fingerprints ...string) *tls.Config {
 	}
 }
 
-// verifyPinned is called on resumed connections too, so that each is checked.
+// verifyPinned verifies a certificate chain. VerifyConnection calls it for resumed
+// connections, too.
 func verifyPinned(chain []*x509.Certificate, fingerprints []string) error {
 	roots := x509.NewCertPool()
 	found := false

@@ -48,7 +48,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// issue returns a certificate for key, signed by parent, or by itself.
+// issue returns a certificate for key, signed by parent, or self-signed if parent is nil.
 func issue(t *testing.T, key crypto.Signer, ca bool, use x509.ExtKeyUsage, end time.Time, parent *x509.Certificate, signer crypto.Signer) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{

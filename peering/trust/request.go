@@ -26,11 +26,11 @@ const (
 
 	serialLength = 16 // bytes of a key's hash in a user name
 	shortestRSA  = 2048
-	longestRSA   = 8192 // verifying is work
+	longestRSA   = 8192 // limits the cost of a verification
 	longestCSR   = 16 << 10
 )
 
-// NewKey returns a fresh private key as PEM (PKCS #8).
+// NewKey returns a new private key (ECDSA P-256) as PEM (PKCS #8).
 func NewKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -43,7 +43,7 @@ func NewKey() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der}), nil
 }
 
-// ParseKey reads what NewKey has written.
+// ParseKey parses a key from NewKey.
 func ParseKey(keyPEM []byte) (crypto.Signer, error) {
 	block, rest := pem.Decode(keyPEM)
 	if block == nil || block.Type != keyBlock || len(bytes.TrimSpace(rest)) > 0 {
@@ -60,7 +60,7 @@ func ParseKey(keyPEM []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// Serial returns what tells a public key from others in a user name: 32 hexadecimal digits.
+// Serial returns a short hash of a public key for user names: 32 hexadecimal digits.
 func Serial(key crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -70,8 +70,8 @@ func Serial(key crypto.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:serialLength]), nil
 }
 
-// User returns the user name of the enrolment of a cluster with a public key. A new
-// enrolment has a new key, and so a new name.
+// User returns the user name for the enrolment of a cluster with a public key. A new
+// enrolment has a new key, and so a new user name.
 func User(clusterID string, key crypto.PublicKey) (string, error) {
 	serial, err := Serial(key)
 	if err != nil {
@@ -80,8 +80,8 @@ func User(clusterID string, key crypto.PublicKey) (string, error) {
 	return corev1beta1.PeerUserPrefix + clusterID + ":" + serial, nil
 }
 
-// MakeCSR returns a certificate request as PEM, for a user name: that of User at an
-// enrolment, the present one at a renewal.
+// MakeCSR returns a certificate request as PEM. user is the result of User for an
+// enrolment, and the existing user for a renewal.
 func MakeCSR(key crypto.Signer, user string) (string, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user}}, key)
 	if err != nil {
@@ -90,19 +90,20 @@ func MakeCSR(key crypto.Signer, user string) (string, error) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: requestBlock, Bytes: der})), nil
 }
 
-// CSR is a certificate request that CheckCSR accepts.
+// CSR is a certificate request that CheckCSR has accepted.
 type CSR struct {
-	// User is its common name; it says nothing else.
+	// User is its common name, the only attribute of its subject.
 	User string
-	// Serial is that of its key.
+	// Serial is the Serial of its key.
 	Serial string
-	// PEM is the request, without what else was sent.
+	// PEM is the request alone, in canonical PEM encoding.
 	PEM []byte
 }
 
-// CheckCSR accepts one certificate request that asks for a user name and for nothing else,
-// signed by its own key, which is Ed25519, ECDSA P-256 or P-384, or RSA from 2048 to 8192
-// bits. Whether the name may be had is for the caller to say.
+// CheckCSR accepts a certificate request whose subject is a single common name, without
+// extensions or attributes, and that is signed by its own key. The key must be Ed25519,
+// ECDSA P-256 or P-384, or RSA with 2048 to 8192 bits. The caller decides whether the
+// client may have the user name.
 func CheckCSR(csr string) (CSR, error) {
 	if len(csr) > longestCSR {
 		return CSR{}, fmt.Errorf("a certificate request of %d bytes: at most %d are accepted", len(csr), longestCSR)
@@ -147,8 +148,8 @@ func checkKey(key any) error {
 	return fmt.Errorf("the key of a certificate request: Ed25519, ECDSA P-256 and P-384, and RSA from %d to %d bits are accepted", shortestRSA, longestRSA)
 }
 
-// checkSubject compares the bytes: a subject may hold the same attribute twice, of which
-// the parsed one shows only the last.
+// checkSubject checks the encoded subject, because a subject with a repeated attribute is
+// parsed to its last value only.
 func checkSubject(req *x509.CertificateRequest) error {
 	only, err := onlyName(req.RawSubject)
 	switch {
@@ -160,7 +161,7 @@ func checkSubject(req *x509.CertificateRequest) error {
 	return noAttributes(req.RawTBSCertificateRequest)
 }
 
-// onlyName reports whether a subject is one relative name of one attribute: a common name.
+// onlyName reports whether an encoded subject is a single common name.
 func onlyName(subject []byte) (bool, error) {
 	var names pkix.RDNSequence
 	rest, err := asn1.Unmarshal(subject, &names)
@@ -171,7 +172,8 @@ func onlyName(subject []byte) (bool, error) {
 	return len(rest) == 0 && len(names) == 1 && len(names[0]) == 1 && names[0][0].Type.Equal(commonName), nil
 }
 
-// noAttributes refuses a request that carries any, as a challenge password.
+// noAttributes returns an error for a request with attributes, such as a challenge
+// password.
 func noAttributes(info []byte) error {
 	var parts struct {
 		Raw        asn1.RawContent

@@ -30,7 +30,8 @@ func newSigner(t testing.TB) crypto.Signer {
 	return key
 }
 
-// request makes any certificate request, as an attacker would.
+// request returns a certificate request with arbitrary content, as an attacker could send
+// it.
 func request(t testing.TB, key crypto.Signer, template *x509.CertificateRequest) string {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)

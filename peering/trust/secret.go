@@ -16,39 +16,45 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 )
 
-// Keys of the Secret of a token, of type corev1beta1.PeeringTokenType. People may write it
-// by hand.
+// Keys of a token's Secret, which has the type corev1beta1.PeeringTokenType. People may
+// write such a Secret by hand.
 const (
-	// HashKey holds Hash of the token's secret; or TokenKey the whole token in clear.
+	// HashKey has the Hash of the token's secret. TokenKey may be used instead, with the
+	// whole token in clear text.
 	HashKey  = "hash"
 	TokenKey = "token"
-	// ExpirationKey says until when the token is good (RFC 3339). Without it: for ever.
+	// ExpirationKey has the time at which the token expires (RFC 3339). Default: never.
 	ExpirationKey = "expiration"
-	// UsesKey says how many identities it is good for, "0" for any number. Default: 1.
+	// UsesKey has the number of identities that the token is good for; "0" means any
+	// number. Default: 1.
 	UsesKey = "uses"
-	// ClusterIDKey says which cluster alone it is for. Without it: any that is not enrolled.
+	// ClusterIDKey has the id of the only cluster that may use the token. Default: any
+	// cluster that is not enrolled.
 	ClusterIDKey = "clusterID"
-	// redemptionsKey is written here: JSON, a list of Redemption.
+	// redemptionsKey has a JSON list of Redemption, written by the endpoint.
 	redemptionsKey = "redemptions"
 )
 
-// MostUses is what a token can be limited to: each use is remembered in its Secret.
+// MostUses is the maximum limit of a token's uses, because each use is stored in its
+// Secret.
 const MostUses = 100
 
-// Record is what the Secret of a token says of it.
+// Record is the content of a token's Secret.
 type Record struct {
-	// ID of the token.
+	// ID is the id of the token.
 	ID string
-	// Hash of its secret.
+	// Hash is the Hash of the token's secret.
 	Hash string
-	// Expiration is zero for a token that is good for ever.
+	// Expiration is when the token expires; zero: never.
 	Expiration time.Time
-	// Uses is how many identities it is good for; 0: any number, which are not remembered.
+	// Uses is the number of identities that the token is good for. 0 means any number; the
+	// uses are not stored then.
 	Uses int
-	// ClusterID is empty for a token that any cluster may use that is not enrolled.
+	// ClusterID is the id of the only cluster that may use the token. If it is empty, any
+	// cluster that is not enrolled may.
 	ClusterID string
-	// Owner is the UID of the ForeignCluster that it goes with, of a token that was sent to
-	// a peer. Empty: people have made it.
+	// Owner is the UID of the ForeignCluster that owns the Secret of a token that was sent
+	// to a peer. It is empty for a token that a person created.
 	Owner types.UID
 	// Redemptions are the uses so far.
 	Redemptions []Redemption
@@ -57,23 +63,23 @@ type Record struct {
 // Redemption is one use of a token.
 type Redemption struct {
 	ClusterID string `json:"clusterID"`
-	// Serial is that of the key that was enrolled.
+	// Serial is the Serial of the enrolled key.
 	Serial string `json:"serial"`
-	// Replaces is the serial of the enrolment before it, if there was one.
+	// Replaces is the serial of the peer's previous enrolment, if there was one.
 	Replaces string `json:"replaces,omitempty"`
-	// Granted is when all was done.
+	// Granted is when the enrolment was completed; zero: not yet.
 	Granted time.Time `json:"granted,omitzero"`
 }
 
-// Expired reports whether the token has ended.
+// Expired reports whether the token has expired.
 func (r Record) Expired(now time.Time) bool {
 	return !r.Expiration.IsZero() && !now.Before(r.Expiration)
 }
 
-// UsedUp reports whether no other cluster can use the token.
+// UsedUp reports whether the token has no use left.
 func (r Record) UsedUp() bool { return r.Uses > 0 && len(r.Redemptions) >= r.Uses }
 
-// Redemption returns the index of the use of a token by a key; -1 if there is none.
+// Redemption returns the index of the redemption by a cluster with a key, or -1.
 func (r Record) Redemption(clusterID, serial string) int {
 	return slices.IndexFunc(r.Redemptions, func(d Redemption) bool { return d.ClusterID == clusterID && d.Serial == serial })
 }
@@ -81,8 +87,8 @@ func (r Record) Redemption(clusterID, serial string) int {
 // SecretName returns the name of the Secret of a token.
 func SecretName(id string) string { return corev1beta1.PeeringTokenPrefix + id }
 
-// ReadSecret returns what the Secret of a token says. It is strict: what it cannot
-// understand, nobody gets an identity by.
+// ReadSecret parses a token's Secret. It returns an error for any content that it does not
+// understand, so that such a token cannot be used.
 func ReadSecret(secret *corev1.Secret) (Record, error) {
 	fail := func(key, accepts string) (Record, error) {
 		return Record{}, fmt.Errorf("secret %s/%s, key %s: %s is accepted", secret.Namespace, secret.Name, key, accepts)
@@ -142,7 +148,7 @@ func hashOf(secret *corev1.Secret, id string) (string, error) {
 	return Hash(token.Secret), nil
 }
 
-// NewSecret returns the Secret of a token in a namespace.
+// NewSecret returns the Secret of a token without redemptions.
 func NewSecret(namespace string, r Record) *corev1.Secret {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -160,7 +166,7 @@ func NewSecret(namespace string, r Record) *corev1.Secret {
 	return secret
 }
 
-// WithRedemptions returns the Secret of a token with its uses so far.
+// WithRedemptions returns a copy of a token's Secret with the given redemptions.
 func WithRedemptions(secret *corev1.Secret, uses []Redemption) (*corev1.Secret, error) {
 	text, err := json.Marshal(uses)
 	if err != nil {

@@ -17,31 +17,33 @@ import (
 )
 
 const (
-	tokenPrefix  = "liqod1." // with the version of what follows
+	tokenPrefix  = "liqod1." // contains the version of the format
 	secretLength = 32        // bytes
 	idLength     = 5         // bytes of the id of a token
-	// longestToken is, in bytes, far more than any token has.
+	// longestToken is the maximum length of an encoded token in bytes, far above the length
+	// of a real one.
 	longestToken = 4 << 10
-	// longestID is, in bytes, what a cluster id may have: a tenant namespace is named after it.
+	// longestID is the maximum length of a cluster id in bytes. The name of the tenant
+	// namespace contains it.
 	longestID = 51
 )
 
-// Token lets its bearer ask a cluster for an identity, and says all that is needed for
-// asking. It holds a secret: never log it.
+// Token allows its bearer to request an identity in a cluster. It contains everything that
+// the request needs. It holds a secret: never log it.
 type Token struct {
-	// ID names the token: a DNS label. It is no secret.
+	// ID names the token. It is a DNS label, and not secret.
 	ID string
-	// Secret proves that the bearer was given the token: 32 random bytes as base64url.
+	// Secret is the secret of the token: 32 random bytes as base64url.
 	Secret string
-	// AuthURL is where it is redeemed: https, host and port.
+	// AuthURL is the URL of the authentication endpoint: https, host and port.
 	AuthURL string
-	// ClusterID of the cluster that gave it.
+	// ClusterID is the id of the cluster that issued the token.
 	ClusterID string
-	// CA is the Fingerprint of the authority that has issued the certificate served there.
+	// CA is the Fingerprint of the authority of the endpoint's certificate.
 	CA string
 }
 
-// tokenJSON is a Token as it is carried.
+// tokenJSON is the encoded form of a Token.
 type tokenJSON struct {
 	ID        string `json:"i"`
 	Secret    string `json:"s"`
@@ -50,7 +52,8 @@ type tokenJSON struct {
 	CA        string `json:"f"`
 }
 
-// NewToken returns a token with a new id and secret.
+// NewToken returns a token with a random id and secret. It returns an error for an invalid
+// authURL, clusterID or ca.
 func NewToken(authURL, clusterID, ca string) (Token, error) {
 	id, secret := make([]byte, idLength), make([]byte, secretLength)
 	for _, b := range [][]byte{id, secret} {
@@ -62,7 +65,7 @@ func NewToken(authURL, clusterID, ca string) (Token, error) {
 	return t, t.check()
 }
 
-// ParseToken reads what String has written. An error says nothing of the secret.
+// ParseToken parses the result of String. Its errors do not contain the secret.
 func ParseToken(s string) (Token, error) {
 	s = strings.TrimSpace(s)
 	body, ok := strings.CutPrefix(s, tokenPrefix)
@@ -106,7 +109,7 @@ func (t Token) check() error {
 	return nil
 }
 
-// String returns the token as people pass it on.
+// String returns the encoded token, as people pass it on. It contains the secret.
 func (t Token) String() string {
 	text, err := json.Marshal(tokenJSON(t))
 	if err != nil {
@@ -115,20 +118,20 @@ func (t Token) String() string {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(text)
 }
 
-// Hash returns what is stored in place of a token's secret: hexadecimal, SHA-256. The secret
-// is random and long, so that nothing slower is needed.
+// Hash returns the SHA-256 hash of a token's secret in hexadecimal, which is stored in
+// place of the secret. A slower hash is not needed, because the secret is long and random.
 func Hash(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
 }
 
-// Matches reports whether a secret is the one that was hashed. The time it takes tells
-// nothing of either.
+// Matches reports whether hash is the Hash of secret. It takes constant time.
 func Matches(hash, secret string) bool {
 	return subtle.ConstantTimeCompare([]byte(hash), []byte(Hash(secret))) == 1
 }
 
-// CheckClusterID refuses what cannot be the id of a cluster.
+// CheckClusterID returns an error unless id is a valid cluster id: a DNS label of at most
+// 51 characters.
 func CheckClusterID(id string) error {
 	if len(id) > longestID || len(validation.IsDNS1123Label(id)) > 0 {
 		return fmt.Errorf("cluster id %.80q: a DNS label of at most %d characters is accepted", id, longestID)
@@ -136,7 +139,8 @@ func CheckClusterID(id string) error {
 	return nil
 }
 
-// CheckURL refuses what is no address of an authentication endpoint.
+// CheckURL returns an error unless s can be the URL of an authentication endpoint: https
+// with a host, and without user, query or fragment.
 func CheckURL(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {

@@ -1,119 +1,123 @@
-// Package trust holds what two clusters say to each other when one of them gives the other
-// an identity, and the checks of it: tokens, certificate requests, grants. It is pure: it
-// dials nothing and reads no clock.
+// Package trust has the messages by which one cluster gives another an identity, and the
+// checks of them: tokens, certificate requests and grants. It sends no requests and reads
+// no clock. docs/peering.md describes the protocol.
 package trust
 
 import "time"
 
-// Paths of the authentication endpoint that a cluster serves to its peers by HTTPS. Each
-// takes a POST with a JSON body of at most MaxBody bytes, and answers with a Grant, or with
-// a Refusal and a status that is not 200.
+// Paths of the authentication endpoint, which a cluster serves to its peers by HTTPS. Each
+// accepts a POST with a JSON body of at most MaxBody bytes, and answers with a Grant, or
+// with a Refusal and a status other than 200.
 const (
-	// EnrollPath takes an EnrollRequest: a token is exchanged for an identity.
+	// EnrollPath accepts an EnrollRequest, which exchanges a token for an identity.
 	EnrollPath = "/v1/enroll"
-	// RenewPath takes a RenewRequest of a client that proves its present identity: by its
+	// RenewPath accepts a RenewRequest. The client proves its existing identity by its
 	// certificate in the TLS handshake, or by its token as a bearer token.
 	RenewPath = "/v1/renew"
-	// LeavePath takes a LeaveRequest, with the same proof, and answers with an empty object:
-	// the enrolment and its rights end, at once.
+	// LeavePath accepts a LeaveRequest with the same proof, and answers with an empty
+	// object. The enrolment and its rights end at once.
 	LeavePath = "/v1/leave"
 
-	// MaxBody is the size in bytes of the largest body that is read, of requests and answers.
+	// MaxBody is the maximum size of a request or an answer, in bytes.
 	MaxBody = 64 << 10
 )
 
-// EnrollRequest asks for an identity. It may be sent again as it is, when the answer was
-// lost: the same key gets the same identity for as long as the token lives.
+// EnrollRequest requests an identity. The client may repeat it if the answer was lost:
+// while the token is valid, the same key gets the same identity.
 type EnrollRequest struct {
-	// Token is what the other cluster gave.
+	// Token is a token of the cluster that receives the request.
 	Token string `json:"token"`
-	// ClusterID of the cluster that asks, and the UID of its kube-system namespace: two
-	// clusters with the same id are told apart by it.
+	// ClusterID is the id of the requesting cluster. ClusterUID is the UID of its
+	// kube-system namespace, which distinguishes clusters with the same id.
 	ClusterID  string `json:"clusterID"`
 	ClusterUID string `json:"clusterUID"`
-	// ClusterName is a name for people; may be empty.
+	// ClusterName is a display name; it may be empty.
 	ClusterName string `json:"clusterName,omitempty"`
 	// CSR is a PKCS#10 certificate request as PEM. Its subject is the common name that User
-	// gives for its key, and nothing else.
+	// returns for the key, and nothing else.
 	CSR string `json:"csr"`
-	// AddressRanges are the ranges, as CIDRs, that the endpoints of the cluster that asks
-	// may have; nil leaves what is granted.
+	// AddressRanges are the CIDRs of the requesting cluster's endpoints; nil keeps the
+	// existing ones.
 	AddressRanges []string `json:"addressRanges,omitempty"`
-	// Version of liqod that asks.
+	// Version is the version of liqod in the requesting cluster.
 	Version string `json:"version,omitempty"`
-	// Back is how the other cluster gets an identity in the one that asks, in return: where
-	// that can be dialled, and offers itself. The other cluster is free to leave it.
+	// Back allows the receiving cluster to enrol in the requesting one in return. It is nil
+	// if the requesting cluster cannot be reached or does not offer its capacity. The
+	// receiving cluster may ignore it.
 	Back *Invitation `json:"back,omitempty"`
 }
 
-// Invitation leads to an authentication endpoint.
+// Invitation is the access to an authentication endpoint.
 type Invitation struct {
-	// Token holds everything that is needed: one of the cluster that asks, good once, and
-	// for the other cluster alone.
+	// Token is a token of the requesting cluster, for a single use by the receiving cluster
+	// only.
 	Token string `json:"token"`
 }
 
-// RenewRequest asks for new credentials of the same identity, for a fresh key.
+// RenewRequest requests new credentials of the same identity, for a new key.
 type RenewRequest struct {
 	ClusterID string `json:"clusterID"`
-	// CSR is as in EnrollRequest, but its common name is that of the present identity.
-	// Empty for an identity that is a token.
+	// CSR is as in EnrollRequest, but with the common name of the existing identity. It is
+	// empty if that identity is a token.
 	CSR     string `json:"csr,omitempty"`
 	Version string `json:"version,omitempty"`
 }
 
-// LeaveRequest ends the enrolment of who sends it.
+// LeaveRequest ends the enrolment of its sender.
 type LeaveRequest struct {
 	ClusterID string `json:"clusterID"`
 }
 
 // Grant is an identity in the cluster that answers.
 type Grant struct {
-	// ClusterID of the cluster that answers, and the UID of its kube-system namespace.
+	// ClusterID is the id of the answering cluster. ClusterUID is the UID of its
+	// kube-system namespace.
 	ClusterID  string `json:"clusterID"`
 	ClusterUID string `json:"clusterUID"`
-	// ClusterName is a name for people; may be empty.
+	// ClusterName is a display name; it may be empty.
 	ClusterName string `json:"clusterName,omitempty"`
-	// User is the name that the credentials authenticate as.
+	// User is the user name of the credentials.
 	User string `json:"user"`
-	// Certificate, with its chain, as PEM; or Token, where the cluster signs no client
-	// certificates.
+	// Certificate is a client certificate with its chain as PEM. Token is a ServiceAccount
+	// token, in place of a certificate, if the cluster signs no client certificates.
 	Certificate string `json:"certificate,omitempty"`
 	Token       string `json:"token,omitempty"`
-	// NotAfter is when the credentials end.
+	// NotAfter is the expiry of the credentials.
 	NotAfter time.Time `json:"notAfter"`
-	// APIServerURL is where the API server is reached, and APIServerCA the certificates, as
-	// PEM, that it is known by.
+	// APIServerURL is the URL of the API server. APIServerCA has its authorities as PEM.
 	APIServerURL string `json:"apiServerURL"`
 	APIServerCA  string `json:"apiServerCA"`
-	// AuthCA are the authorities, as PEM, that the certificate of this endpoint is issued by
-	// from now on: also the next one, some time before it takes over.
+	// AuthCA has the authorities of this endpoint's certificate as PEM. It includes the
+	// next authority some time before that is used.
 	AuthCA string `json:"authCA,omitempty"`
-	// Version of liqod that answers.
+	// Version is the version of liqod in the answering cluster.
 	Version string `json:"version,omitempty"`
 }
 
-// Refusal says why there is no Grant. It tells nothing that helps in guessing tokens.
+// Refusal says why there is no Grant. It has no details that would help to guess tokens.
 type Refusal struct {
-	// Reason is one word for machines: one of the Reason constants.
+	// Reason is one of the Reason constants.
 	Reason string `json:"reason"`
 	// Message is a sentence for people.
 	Message string `json:"message"`
-	// NewKey says that the enrolment of the key that was shown has been ended: nothing is
-	// given to it any more, by whichever token, and another one may be taken.
+	// NewKey means that the enrolment of this key was ended. No token can revive it; the
+	// client has to use a new key.
 	NewKey bool `json:"newKey,omitempty"`
 }
 
-// Reasons of a Refusal.
+// Values of Refusal.Reason.
 const (
-	// ReasonInvalid: the request cannot be read, or its parts do not fit each other.
+	// ReasonInvalid means that the request cannot be parsed or is inconsistent.
 	ReasonInvalid = "Invalid"
-	// ReasonUnauthorized: the token or the identity is not known, used up, revoked or too old.
+	// ReasonUnauthorized means that the token or the identity is unknown, used up, revoked
+	// or expired.
 	ReasonUnauthorized = "Unauthorized"
-	// ReasonRefused: this cluster does not take part in such a peering.
+	// ReasonRefused means that this cluster does not accept the peering.
 	ReasonRefused = "Refused"
-	// ReasonConflict: another cluster of the same id is a peer, or both are the same cluster.
+	// ReasonConflict means that another cluster with the same id is a peer, or that both
+	// clusters are the same.
 	ReasonConflict = "Conflict"
-	// ReasonBusy: too many requests, or the cluster cannot answer now; try again.
+	// ReasonBusy means that there are too many requests, or that the cluster cannot answer
+	// now. The client may retry.
 	ReasonBusy = "Busy"
 )

@@ -9,16 +9,17 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Remapper translates addresses as the network fabric does. Its method may be called
-// concurrently, and answers at once.
+// Remapper translates addresses as the network fabric does. Its method must be safe for
+// concurrent use and must not block.
 type Remapper interface {
-	// Remap returns the address under which this cluster reaches what a peer knows by addr,
-	// or false if it does not reach it.
+	// Remap returns the address at which this cluster reaches the address addr of a peer's
+	// cluster. It returns false if addr is not reachable.
 	Remap(peer string, addr netip.Addr) (netip.Addr, bool)
 }
 
-// metadata are addresses, beside the link-local ones, at which clouds hand credentials to
-// whoever asks from the right place. No peer may send our pods there.
+// metadata lists the addresses, other than link-local ones, of cloud metadata services.
+// They return credentials to any client on the node's network, so no peer may direct this
+// cluster's pods to them.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("100.100.100.200"), // Alibaba Cloud
 	netip.MustParseAddr("168.63.129.16"),   // Azure
@@ -26,23 +27,23 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"),   // AWS
 }
 
-// addressRules say which addresses of a peer's endpoints are accepted.
+// addressRules decide which addresses of a peer's endpoints are accepted.
 type addressRules struct {
 	peer  string
 	remap Remapper
-	// problem, if any, is why nothing is accepted from the peer.
+	// problem, if not empty, is the reason for which no address of the peer is accepted.
 	problem string
-	// cluster is the name of the ForeignCluster that has the ranges.
+	// cluster is the name of the ForeignCluster whose spec.addressRanges are in ranges.
 	cluster string
 	ranges  []netip.Prefix
-	// node reports whether an address is one of this cluster's nodes'.
+	// node reports whether an address belongs to a node of this cluster.
 	node func(netip.Addr) bool
-	// pod returns the pod with an address that runs here for the peer.
+	// pod returns the pod with an address that runs in this cluster for the peer.
 	pod func(netip.Addr) (pod ownPod, ok bool)
 }
 
-// translate returns the address to use here of what is in the peer's cluster, or why there
-// is none.
+// translate returns the local address of an endpoint in the peer's cluster, or the reason
+// for which it is refused.
 func (r addressRules) translate(text string, family discoveryv1.AddressType) (address, refused string) {
 	addr, refused := r.parse(text, family)
 	if refused != "" {
@@ -58,8 +59,9 @@ func (r addressRules) translate(text string, family discoveryv1.AddressType) (ad
 	return here.String(), ""
 }
 
-// own returns the address of a pod that runs here for the peer, and the pod, by the address
-// that it has in the peer's cluster. It is false for any other.
+// own returns the local address of a pod that runs in this cluster for the peer, and the
+// pod. text is the address that the pod has in the peer's cluster. ok is false for any
+// other address.
 func (r addressRules) own(text string, family discoveryv1.AddressType) (address string, pod ownPod, ok bool) {
 	addr, refused := r.parse(text, family)
 	if refused != "" {
@@ -73,7 +75,7 @@ func (r addressRules) own(text string, family discoveryv1.AddressType) (address 
 	return here.String(), pod, ok
 }
 
-// parse returns an address that a peer may name, or why it may not.
+// parse returns an address that a peer may use, or the reason for which it is refused.
 func (r addressRules) parse(text string, family discoveryv1.AddressType) (addr netip.Addr, refused string) {
 	if r.problem != "" {
 		return netip.Addr{}, r.problem
@@ -88,7 +90,8 @@ func (r addressRules) parse(text string, family discoveryv1.AddressType) (addr n
 	return addr, ""
 }
 
-// here returns what a peer's address is in this cluster, or why that is refused.
+// here translates a peer's address to the local one, or returns the reason for which it is
+// refused.
 func (r addressRules) here(addr netip.Addr) (here netip.Addr, refused string) {
 	here, ok := r.remap.Remap(r.peer, addr)
 	if !ok {
@@ -103,7 +106,8 @@ func (r addressRules) here(addr netip.Addr) (here netip.Addr, refused string) {
 	return here, ""
 }
 
-// special says what an address is that no pod of a peer can have, whatever the ranges say.
+// special describes an address that no pod of a peer can have, whatever the address ranges
+// are. It returns "" for an ordinary address.
 func special(addr netip.Addr) string {
 	switch {
 	case addr.IsUnspecified():
@@ -133,8 +137,8 @@ func join(prefixes []netip.Prefix) string {
 	return strings.Join(texts, ", ")
 }
 
-// parseRanges returns the ranges that are given as CIDRs. The API server has checked
-// them; one that is none after all contains nothing.
+// parseRanges parses CIDRs. It skips an invalid one: the API server's validation leaves
+// none.
 func parseRanges(cidrs []string) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, text := range cidrs {

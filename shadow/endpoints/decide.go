@@ -17,35 +17,36 @@ import (
 
 // Reasons of the condition Enforced that the API package does not name.
 const (
-	// ReasonNotTwinNamespace says that the ShadowEndpointSlice stands in a namespace that
-	// liqod did not make for a consumer.
+	// ReasonNotTwinNamespace means that liqod did not create the ShadowEndpointSlice's
+	// namespace for a consumer.
 	ReasonNotTwinNamespace = "NotTwinNamespace"
-	// ReasonForeignOrigin says that its origin label names another cluster than the one that
-	// the twin namespace was made for.
+	// ReasonForeignOrigin means that the ShadowEndpointSlice's origin label names another
+	// cluster than the consumer of its twin namespace.
 	ReasonForeignOrigin = "ForeignOrigin"
 )
 
-// freshFor is the time within which the event of a new twin namespace arrives.
+// freshFor is how long a sync waits for the namespace of a new ShadowEndpointSlice to
+// appear in the cache.
 const freshFor = 10 * time.Second
 
-// facts are all that a decision rests on. Nothing in them is written to.
+// facts are the inputs of a decision. They are read-only.
 type facts struct {
 	shadow    *offloadingv1beta1.ShadowEndpointSlice // nil: there is none
-	slice     *discoveryv1.EndpointSlice             // the one of that name; nil: there is none
+	slice     *discoveryv1.EndpointSlice             // the EndpointSlice of that name; nil: there is none
 	namespace *corev1.Namespace                      // nil: there is none
-	want      *discoveryv1.EndpointSlice             // nil if nothing of the shadow is accepted, or of no interest
-	refused   string                                 // what want leaves out, and why
-	// again is when want may be another without an event: an unknown health is waited for.
+	want      *discoveryv1.EndpointSlice             // nil if nothing of the shadow is accepted, or if not needed
+	refused   string                                 // the endpoints that want leaves out, and the reasons
+	// again is when want may change without an event, because the grace for an unknown
+	// health ends; zero: it does not.
 	again time.Duration
-	// kept says that the API server has been sent want and made of it what slice is.
+	// kept: the API server has already accepted want, and turned it into slice.
 	kept bool
-	// notBefore is when a request that was refused may be tried again, and undone when want,
-	// which was written and is not there any more, may be written again.
+	// notBefore is when a refused request may be tried again. undone is when want may be
+	// written again after another client reverted it.
 	notBefore, undone, now time.Time
-	// live says that shadow and slice were read from the API server, not from a cache.
+	// live: shadow and slice were read from the API server, not from a cache.
 	live bool
-	// left says that there is no shadow because the API server has shown the deletion of the
-	// one that slice was made for.
+	// left: a watch event has shown the deletion of the shadow that slice was made for.
 	left bool
 }
 
@@ -54,32 +55,33 @@ type verb string
 const (
 	nothing     verb = "nothing"
 	createSlice verb = "create" // facts.want
-	updateSlice verb = "update" // towards facts.want
+	updateSlice verb = "update" // change the slice to match facts.want
 	deleteSlice verb = "delete"
 )
 
-// action is one decision: at most one write of the EndpointSlice and one of the condition.
+// action is one decision. It leads to at most one write of the EndpointSlice and one of the
+// condition.
 type action struct {
 	verb verb
-	// confirm asks for a new decision on live facts before anything is done.
+	// confirm: decide again on live facts before the action is carried out.
 	confirm bool
-	// after is when to look again; zero: when something changes.
+	// after is the delay before the key is requeued; zero: only an event requeues it.
 	after time.Duration
-	// retry asks for another try, later each time.
+	// retry: requeue with back-off.
 	retry bool
-	// keep leaves the condition of the shadow as it stands.
+	// keep: do not change the shadow's condition.
 	keep bool
-	// condition is Enforced as it has to be; nil: there is nothing to say.
+	// condition is the wanted condition Enforced; nil: none.
 	condition *metav1.Condition
 }
 
-// decide says what is to be done. It is pure.
+// decide returns the next action. It is pure.
 func decide(f facts) action {
 	switch {
 	case f.shadow == nil || f.shadow.DeletionTimestamp != nil:
 		return f.withdraw(nil)
 	case f.slice != nil && !owns(f.shadow, f.slice) && ofAnyShadow(f.slice):
-		return f.withdraw(nil) // the predecessor's: its end is an event
+		return f.withdraw(nil) // the EndpointSlice of an earlier shadow: its deletion is an event
 	case f.slice != nil && !owns(f.shadow, f.slice):
 		return f.occupied()
 	}
@@ -105,11 +107,12 @@ func decide(f facts) action {
 	}
 }
 
-// withdraw takes away an EndpointSlice that nothing asks for, or nothing that is accepted.
+// withdraw deletes an EndpointSlice without a shadow, or with a shadow nothing of which is
+// accepted. why is the shadow's condition, if any.
 func (f facts) withdraw(why *metav1.Condition) action {
 	a := action{verb: nothing, condition: why, keep: why == nil}
 	if f.namespace != nil && f.namespace.DeletionTimestamp != nil {
-		return action{verb: nothing, keep: true} // it goes with its namespace, and with our rights there
+		return action{verb: nothing, keep: true} // deleted with the namespace; liqod may lack the right by then
 	}
 	if f.slice != nil && f.slice.DeletionTimestamp == nil && ofAnyShadow(f.slice) {
 		a.verb, a.confirm = deleteSlice, !f.live && !f.left
@@ -117,7 +120,8 @@ func (f facts) withdraw(why *metav1.Condition) action {
 	return a
 }
 
-// occupied is about a name that somebody else's EndpointSlice has: it is left alone.
+// occupied handles a name that another author's EndpointSlice has. That EndpointSlice is
+// not touched.
 func (f facts) occupied() action {
 	if f.now.Before(f.notBefore) {
 		return action{verb: nothing, keep: true, after: f.notBefore.Sub(f.now)}
@@ -127,16 +131,16 @@ func (f facts) occupied() action {
 		f.slice.Namespace, f.slice.Name))}
 }
 
-// absent is about an EndpointSlice that is wanted and not there.
+// absent handles a shadow without an EndpointSlice.
 func (f facts) absent() action {
 	if f.namespace.DeletionTimestamp != nil {
-		return action{verb: nothing, keep: true} // nothing can be created there, and soon nothing asks for it
+		return action{verb: nothing, keep: true} // nothing can be created there, and the shadow is deleted soon
 	}
 	return f.try(createSlice)
 }
 
-// try does something that the API server may have refused before, or others undone, when it
-// is time.
+// try returns the action v. If the API server refused the same request before, or another
+// client reverted it, the action waits for the end of the back-off.
 func (f facts) try(v verb) action {
 	if f.now.Before(f.notBefore) {
 		return action{verb: nothing, keep: true, after: f.within(f.notBefore.Sub(f.now))}
@@ -148,8 +152,8 @@ func (f facts) try(v verb) action {
 	return a
 }
 
-// within returns when to look again if nothing else is to be done for a time: the health of
-// the consumer does not wait for that.
+// within shortens a wait so that the end of the grace for the consumer's health is not
+// missed.
 func (f facts) within(wait time.Duration) time.Duration {
 	if f.again > 0 {
 		return min(wait, f.again)
@@ -157,9 +161,9 @@ func (f facts) within(wait time.Duration) time.Duration {
 	return wait
 }
 
-// outlives reports whether endpoints count as ready of a consumer that does not count as
-// well: what cannot be turned off is taken away. Of pods that run here some may be wanted
-// so: they do not end with the consumer.
+// outlives reports whether slice has ready endpoints that must not be ready, as the
+// consumer counts as unwell. If such a slice cannot be updated, it is deleted. Endpoints of
+// pods in this cluster may stay ready, as those pods do not depend on the consumer.
 func (f facts) outlives() bool {
 	return !readApplied(f.want).Well && slices.ContainsFunc(f.slice.Endpoints, func(e discoveryv1.Endpoint) bool {
 		return isReady(e) && !slices.ContainsFunc(f.want.Endpoints, func(w discoveryv1.Endpoint) bool {
@@ -170,7 +174,7 @@ func (f facts) outlives() bool {
 
 func isReady(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
 
-// accepted is about an EndpointSlice that is, or can be, as wanted.
+// accepted returns action v, with a condition if want leaves out endpoints.
 func (f facts) accepted(v verb) action {
 	a := action{verb: v, after: f.again}
 	if f.refused != "" {
@@ -179,8 +183,9 @@ func (f facts) accepted(v verb) action {
 	return a
 }
 
-// misplaced reports a shadow that nothing may be made for where it stands. Its author
-// writes its labels; nobody but the provider writes the namespace's.
+// misplaced returns the action for a shadow in a namespace where liqod may not create its
+// EndpointSlice. The check rests on the namespace's labels: only the provider writes those,
+// and the shadow's author writes the shadow's.
 func (f facts) misplaced() (action, bool) {
 	ns := f.namespace
 	if age := f.now.Sub(f.shadow.CreationTimestamp.Time); ns == nil && age < freshFor {
@@ -199,8 +204,8 @@ func (f facts) misplaced() (action, bool) {
 	return action{}, false
 }
 
-// deny is the condition that says why the shadow is not enforced, or not wholly. What the
-// API server says can be as long as what a peer wrote.
+// deny returns the condition Enforced=False. The message is clipped, as it may quote what
+// the peer wrote.
 func (f facts) deny(reason, message string) *metav1.Condition {
 	return &metav1.Condition{
 		Type: offloadingv1beta1.ShadowEndpointSliceEnforced, Status: metav1.ConditionFalse, Reason: reason, Message: apply.ClipMessage(message),
@@ -208,21 +213,21 @@ func (f facts) deny(reason, message string) *metav1.Condition {
 	}
 }
 
-// owns reports whether slice was made for shadow: for this very one, not for one that had
-// its name. A record that somebody took away is put back.
+// owns reports whether slice was made for shadow, and not for an earlier shadow of that
+// name. A slice whose record was removed counts as owned, and gets its record back.
 func owns(shadow *offloadingv1beta1.ShadowEndpointSlice, slice *discoveryv1.EndpointSlice) bool {
 	of := madeFor(slice)
 	return ofAnyShadow(slice) && (of == "" || of == shadow.UID)
 }
 
-// madeFor is the UID of the shadow that slice, which may be nil, was made for; empty: that
-// is not known.
+// madeFor returns the UID of the shadow that slice was made for; empty: unknown. slice may
+// be nil.
 func madeFor(slice *discoveryv1.EndpointSlice) types.UID {
 	return readApplied(slice).Shadow
 }
 
-// ofAnyShadow reports whether slice was made for a shadow: it bears our mark or our record,
-// and nothing else controls it.
+// ofAnyShadow reports whether slice was made for a shadow: it has liqod's managed-by label
+// or record, and no other controller owns it.
 func ofAnyShadow(slice *discoveryv1.EndpointSlice) bool {
 	return metav1.GetControllerOf(slice) == nil &&
 		(slice.Labels[discoveryv1.LabelManagedBy] == offloadingv1beta1.ManagedByShadowEndpointSlice || madeFor(slice) != "")

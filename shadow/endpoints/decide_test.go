@@ -12,7 +12,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// given returns facts of a shadow and an EndpointSlice in a twin namespace.
+// given returns the facts of a shadow and an EndpointSlice in a twin namespace.
 func given(shadow *offloadingv1beta1.ShadowEndpointSlice, slice *discoveryv1.EndpointSlice, mods ...func(*facts)) facts {
 	f := facts{shadow: shadow, slice: slice, namespace: twin(), now: testTime()}
 	if shadow != nil {

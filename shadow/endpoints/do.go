@@ -17,7 +17,8 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// do carries out a decision. It contains none of its own, but for what answers mean.
+// do carries out an action. It decides nothing itself, except how to react to the API
+// server's answers.
 func (e *Enforcer) do(ctx context.Context, f facts, a action) error {
 	var err error
 	switch a.verb {
@@ -34,7 +35,7 @@ func (e *Enforcer) do(ctx context.Context, f facts, a action) error {
 	return e.conclude(ctx, f, a)
 }
 
-// conclude writes the condition, and says when to look again.
+// conclude writes the condition, and requeues the key if the action needs it.
 func (e *Enforcer) conclude(ctx context.Context, f facts, a action) error {
 	after := a.after
 	if a.retry {
@@ -68,8 +69,9 @@ func (e *Enforcer) create(ctx context.Context, f facts, a action) error {
 	}
 }
 
-// afterCollision looks at the EndpointSlice that has the name: ours, of which the answer
-// or the event was lost, or whose label was taken away; a predecessor's; or somebody else's.
+// afterCollision handles a creation that failed because the name is taken. The
+// EndpointSlice may belong to this shadow (its answer or event was lost, or its managed-by
+// label was removed), to an earlier shadow, or to another author.
 func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 	f, err := e.live(ctx, key)
 	if err != nil {
@@ -77,23 +79,24 @@ func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 	}
 	a := decide(f)
 	if a.verb == createSlice {
-		return loop.After(takenRetry) // it went away in between
+		return loop.After(takenRetry) // the other EndpointSlice was deleted in between
 	}
 	return e.do(ctx, f, a)
 }
 
 func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
-	// As a whole, which costs the API server less than a patch; on condition that it is as it
-	// was read.
+	// A full update costs the API server less than a patch. It fails with a conflict if the
+	// EndpointSlice has changed since it was read.
 	next := changed(f.slice, changes(f.want, f.slice))
 	made, err := e.cfg.Core.DiscoveryV1().EndpointSlices(next.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
 	switch {
 	case err == nil:
 		return e.wrote(ctx, f, a, made)
 	case apierrors.IsNotFound(err):
-		return nil // its going is an event of its own
+		return nil // its deletion is an event
 	case apierrors.IsInvalid(err), refusal(err) && f.outlives():
-		// What stands there is out of date for good, and would not follow the peer's health.
+		// The existing EndpointSlice can no longer be updated, so it would not follow the
+		// peer's health.
 		if err := e.delete(ctx, f.slice); err != nil {
 			return err
 		}
@@ -105,7 +108,7 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 	}
 }
 
-// wrote remembers what the API server made of a request, and concludes.
+// wrote remembers how the API server answered a write, and concludes.
 func (e *Enforcer) wrote(ctx context.Context, f facts, a action, made *discoveryv1.EndpointSlice) error {
 	e.ownSlices.Wrote(made)
 	e.memory.refusals.Forget(f.shadow.UID)
@@ -123,7 +126,8 @@ func (e *Enforcer) wrote(ctx context.Context, f facts, a action, made *discovery
 	return e.conclude(ctx, f, a)
 }
 
-// refused tells that the API server refuses the EndpointSlice, and tries again later.
+// refused sets the condition for a request that the API server refused, and requeues with
+// back-off.
 func (e *Enforcer) refused(ctx context.Context, f facts, err error) error {
 	return e.conclude(ctx, f, action{retry: true, condition: f.deny(offloadingv1beta1.ReasonEndpointSliceRefused, err.Error())})
 }
@@ -138,8 +142,8 @@ func (e *Enforcer) delete(ctx context.Context, slice *discoveryv1.EndpointSlice)
 	return nil
 }
 
-// refusal reports whether err says that the request itself is at fault, as far as the API
-// server can tell: what it refuses today it may accept under another quota or policy.
+// refusal reports whether the API server rejected the content of the request. Such a
+// request may succeed later, under another quota or policy.
 func refusal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -149,15 +153,16 @@ func refusal(err error) bool {
 	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
 		return false
 	case http.StatusInternalServerError:
-		// The server says itself what failed inside it: an admission webhook, most often.
+		// An internal error with a cause is a failure inside the server, most often of an
+		// admission webhook.
 		return apierrors.IsInternalError(err) && !apierrors.IsUnexpectedServerError(err)
 	default:
 		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
 	}
 }
 
-// tell makes the condition Enforced of a shadow as wanted; nil: it has none. It writes
-// only what changes, and records an event once for each reason and message.
+// tell sets the condition Enforced of a shadow, or removes it if want is nil. It writes
+// only changes. It records one event per reason and message.
 func (e *Enforcer) tell(ctx context.Context, shadow *offloadingv1beta1.ShadowEndpointSlice, want *metav1.Condition) error {
 	have := meta.FindStatusCondition(shadow.Status.Conditions, offloadingv1beta1.ShadowEndpointSliceEnforced)
 	if want == nil && have == nil || want != nil && have != nil && have.Reason == want.Reason && have.Message == want.Message &&
@@ -170,7 +175,8 @@ func (e *Enforcer) tell(ctx context.Context, shadow *offloadingv1beta1.ShadowEnd
 	} else {
 		meta.SetStatusCondition(&next.Status.Conditions, *want)
 	}
-	// A shadow that has changed since is a conflict: the decision may be another.
+	// The update fails with a conflict if the shadow has changed since. The next sync then
+	// decides anew.
 	written, err := e.cfg.Liqod.OffloadingV1beta1().ShadowEndpointSlices(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -1,11 +1,12 @@
-// Package endpoints keeps in a provider the EndpointSlices that ShadowEndpointSlices ask
-// for. A consumer writes the shadows, and says in them its endpoints' own addresses; the
-// provider alone writes EndpointSlices: it translates the addresses, leaves out those that
-// are not the consumer's to give, and lets an endpoint count as ready only while the
-// consumer is well (seed 000, DESIGN.md section 6 rule 4).
+// Package endpoints keeps the EndpointSlices of ShadowEndpointSlices in a provider. A
+// consumer writes the ShadowEndpointSlices, with addresses of its own cluster. Only the
+// provider writes EndpointSlices: it translates the addresses, leaves out addresses outside
+// the consumer's ranges, and marks an endpoint ready only while the consumer says so and
+// the consumer's API server and network checks pass. While a check is Unknown, endpoints
+// keep their last readiness for a grace period.
 //
-// What is asked for follows the ShadowEndpointSlice. Its labels and annotations are put
-// back when they change, and those that it no longer has are removed; what others added
-// stays. Endpoints and ports are the shadow's alone: an edit of them is undone.
-// AppliedAnnotation on the EndpointSlice remembers what came from the shadow.
+// A label or annotation of the ShadowEndpointSlice is restored when it changes on the
+// EndpointSlice, and removed when it disappears from the ShadowEndpointSlice. Other labels
+// and annotations stay. An edit of endpoints or ports is reverted. AppliedAnnotation on the
+// EndpointSlice records the keys that come from the ShadowEndpointSlice.
 package endpoints

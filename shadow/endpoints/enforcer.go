@@ -25,44 +25,44 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// Config is what an Enforcer needs. Every field but Observer is required. The informers
-// are of this cluster and of all namespaces, and indexed by namespace.
+// Config is the input of New. All fields are required except Observer. The informers watch
+// this cluster in all namespaces, and are indexed by namespace.
 type Config struct {
-	// Core writes EndpointSlices; it is also asked for one before anything is deleted.
+	// Core writes EndpointSlices. It also reads a single one live before a deletion.
 	Core kubernetes.Interface
-	// Liqod reads one ShadowEndpointSlice, and writes their status.
+	// Liqod reads single ShadowEndpointSlices live and writes their status.
 	Liqod versioned.Interface
 	// Shadows is the informer of all ShadowEndpointSlices.
 	Shadows cache.SharedIndexInformer
-	// Slices is the informer of the EndpointSlices labelled as managed by
+	// Slices is the informer of the EndpointSlices with the managed-by label
 	// ManagedByShadowEndpointSlice.
 	Slices cache.SharedIndexInformer
-	// Namespaces is the informer of the namespaces, twins at least.
+	// Namespaces is the informer of at least all twin namespaces.
 	Namespaces cache.SharedIndexInformer
 	// ForeignClusters is the informer of all ForeignClusters.
 	ForeignClusters cache.SharedIndexInformer
 	// Nodes is the informer of all Nodes; New adds an index to it.
 	Nodes cache.SharedIndexInformer
-	// Pods is the informer of the pods that run here for consumers; New adds an index to it,
-	// and one to Shadows.
+	// Pods is the informer of the pods that run in this cluster for consumers. New adds an
+	// index to it, and one to Shadows.
 	Pods cache.SharedIndexInformer
 	// Remap translates the consumers' addresses.
 	Remap Remapper
-	// Grace is how long endpoints stay as they are while it is not known whether their
-	// cluster is well.
+	// Grace is how long endpoints keep their last readiness while the health of their
+	// cluster is Unknown.
 	Grace time.Duration
-	// Recorder records the events of what is exceptional, on ShadowEndpointSlices.
+	// Recorder records events on ShadowEndpointSlices, for exceptional changes only.
 	Recorder record.EventRecorder
-	// Clock tells the time.
+	// Clock is the source of the current time.
 	Clock clock.PassiveClock
-	// Log receives what changes.
+	// Log receives state changes.
 	Log *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
 }
 
-// Enforcer makes the provider's EndpointSlices match their ShadowEndpointSlices. It runs
-// under a lease; every write is harmless if done twice.
+// Enforcer keeps the provider's EndpointSlices equal to their ShadowEndpointSlices. It runs
+// under a lease; all its writes are idempotent.
 type Enforcer struct {
 	cfg        Config
 	loop       *loop.Loop
@@ -77,7 +77,8 @@ type Enforcer struct {
 	ownShadows *informer.Writes[*offloadingv1beta1.ShadowEndpointSlice]
 }
 
-// New returns an Enforcer that listens to the informers. It starts nothing.
+// New returns an Enforcer and registers its event handlers on the informers. It starts
+// nothing.
 func New(cfg Config) (*Enforcer, error) {
 	e := &Enforcer{
 		cfg:        cfg,
@@ -112,10 +113,11 @@ func New(cfg Config) (*Enforcer, error) {
 	return e, e.listen()
 }
 
-// listen registers what Watch does not do.
+// listen registers the event handlers that loop.Watch does not cover.
 func (e *Enforcer) listen() error {
-	// Not by Watch: what is known of a shadow or an EndpointSlice that is gone must be noted
-	// before its key is queued, and Nodes and Pods report more often than they change.
+	// loop.Watch does not suffice: memory must record the deletion of a shadow or an
+	// EndpointSlice before the key is queued, and most updates of Nodes and Pods change
+	// nothing of interest.
 	for _, l := range []struct {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
@@ -138,8 +140,8 @@ func (e *Enforcer) listen() error {
 	return nil
 }
 
-// onChange has changed told what an object was and is, nil for nothing. It is not told of
-// those that are there at the start: Run looks at everything.
+// onChange returns a handler that calls changed with the object before and after the event;
+// nil: absent. It skips the initial list, because Run queues all keys.
 func onChange(changed func(before, after any)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {
@@ -157,8 +159,8 @@ func onChange(changed func(before, after any)) cache.ResourceEventHandler {
 	}
 }
 
-// Run works until ctx is done, and returns when every worker has returned. It may be
-// called again after it has returned.
+// Run blocks until ctx is done and every worker has returned. It may be called again after
+// that, but not concurrently.
 func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	if !cache.WaitForCacheSync(ctx.Done(), e.synced...) {
 		return nil
@@ -166,8 +168,8 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	return e.loop.Run(ctx, workers)
 }
 
-// known returns the keys of all shadows, and of all EndpointSlices: those without a shadow
-// are told of by nobody else.
+// known returns the keys of all shadows and of all EndpointSlices. An EndpointSlice without
+// a shadow is queued by no other event.
 func (e *Enforcer) known() []loop.Key {
 	var keys []loop.Key
 	for _, informer := range []cache.SharedIndexInformer{e.cfg.Shadows, e.cfg.Slices} {
@@ -229,8 +231,8 @@ func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 	return e.do(ctx, f, a)
 }
 
-// cached gathers the facts about key from the caches, and from what this process wrote
-// and they do not show yet.
+// cached gathers the facts about key from the caches, and from writes of this process that
+// the caches do not show yet.
 func (e *Enforcer) cached(key loop.Key) (facts, error) {
 	shadow, err := e.shadows.ShadowEndpointSlices(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -240,7 +242,7 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 		shadow, _ = e.ownShadows.Latest(key, shadow, true)
 	} else {
 		shadow = nil
-		e.memory.forgetSent(key) // it may have gone while it was written
+		e.memory.forgetSent(key) // the shadow may have been deleted during the write
 	}
 	slice, err := e.cachedSlice(key)
 	if err != nil {
@@ -251,8 +253,8 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 	return f, err
 }
 
-// cachedSlice returns the EndpointSlice of that name, nil if there is none or its deletion
-// was asked for.
+// cachedSlice returns the EndpointSlice of that name. It returns nil if there is none or if
+// this process has deleted it.
 func (e *Enforcer) cachedSlice(key loop.Key) (*discoveryv1.EndpointSlice, error) {
 	slice, err := e.slices.EndpointSlices(key.Namespace).Get(key.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -265,7 +267,7 @@ func (e *Enforcer) cachedSlice(key loop.Key) (*discoveryv1.EndpointSlice, error)
 	return slice, nil
 }
 
-// live gathers the facts about key from the API server: two requests.
+// live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
 	shadow, err := e.cfg.Liqod.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -302,7 +304,7 @@ func (e *Enforcer) gather(key loop.Key, shadow *offloadingv1beta1.ShadowEndpoint
 	return f, e.forge(&f)
 }
 
-// forge adds to the facts what is wanted.
+// forge adds the wanted EndpointSlice to the facts.
 func (e *Enforcer) forge(f *facts) error {
 	r, conditions, err := e.rules(f.namespace)
 	if err != nil {
@@ -330,7 +332,7 @@ func (e *Enforcer) forge(f *facts) error {
 	return nil
 }
 
-// remaining is what is still to be changed in an EndpointSlice, as text; empty: nothing.
+// remaining returns the patch that have still needs, as text; empty: none.
 func remaining(want, have *discoveryv1.EndpointSlice) (string, error) {
 	patch := changes(want, have)
 	if len(patch) == 0 {

@@ -47,7 +47,7 @@ func TestStaleCaches(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, writes, "the cache does not show the EndpointSlice yet")
 
-	// A cache that is behind another process's write: the answer tells.
+	// The cache lags behind another process's write; the API server's answer shows it.
 	r.restart()
 	require.NoError(t, r.e.cfg.Slices.GetIndexer().Replace(nil, ""))
 	writes, err = r.sync()
@@ -55,7 +55,7 @@ func TestStaleCaches(t *testing.T) {
 	require.Equal(t, []string{"create"}, writes)
 	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
 
-	// What was read before a condition was written does not write it again.
+	// A stale read of the shadow does not write the condition a second time.
 	r.refresh()
 	r.changeShadow(endpointsOf(at("127.0.0.1")))
 	r.refresh()
@@ -69,7 +69,7 @@ func TestStaleCaches(t *testing.T) {
 
 func TestConflict(t *testing.T) {
 	r := newRig(t, newShadow(endpointsOf(at("127.0.0.1"))))
-	r.changeShadow(labelled("a", "b")) // the cache does not have this
+	r.changeShadow(labelled("a", "b")) // the cache does not show this yet
 	writes, err := r.sync()
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 	require.Equal(t, []string{"create", "status"}, writes)
@@ -106,7 +106,8 @@ func TestDeletedWithItsShadow(t *testing.T) {
 	require.Empty(t, r.e.memory.left)
 }
 
-// A shadow that a list lacks was not shown to be deleted.
+// TestMissedDeletionIsConfirmed: a shadow that is missing after a relist is confirmed as
+// deleted by a live read.
 func TestMissedDeletionIsConfirmed(t *testing.T) {
 	shadow := newShadow()
 	r := newRig(t, shadow, sliceOf(shadow))
@@ -117,7 +118,8 @@ func TestMissedDeletionIsConfirmed(t *testing.T) {
 	require.Equal(t, 2, r.reads)
 }
 
-// What is known of a predecessor says nothing of the shadow that has its name.
+// TestPredecessorLeaves: the recorded deletion of an earlier shadow does not apply to a new
+// shadow of that name.
 func TestPredecessorLeaves(t *testing.T) {
 	shadow := newShadow()
 	r := newRig(t, shadow, sliceOf(shadow))
@@ -142,7 +144,7 @@ func TestDeletionStopsHalfWay(t *testing.T) {
 	r.restart()
 	require.Empty(t, r.settle(), "it is being deleted already")
 
-	// The shadow comes back while the EndpointSlice of the one before is still there.
+	// A new shadow appears while the EndpointSlice of the earlier one still exists.
 	again := newShadow(func(s *offloadingv1beta1.ShadowEndpointSlice) { s.UID = "shadow-2" })
 	again.ResourceVersion = r.next()
 	require.NoError(t, r.liqod.Tracker().Add(again))
@@ -181,7 +183,7 @@ func TestRepaired(t *testing.T) {
 		"ports":     {func(s *discoveryv1.EndpointSlice) { s.Ports = nil }, []string{"update"}},
 		"label":     {func(s *discoveryv1.EndpointSlice) { delete(s.Labels, discoveryv1.LabelServiceName) }, []string{"update"}},
 		"record":    {func(s *discoveryv1.EndpointSlice) { delete(s.Annotations, AppliedAnnotation) }, []string{"update"}},
-		// It is out of sight then, and found by its name.
+		// The informer's selector no longer matches it, so it is found by its name.
 		"managed-by": {func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "me" }, []string{"create", "update"}},
 		"theirs":     {func(s *discoveryv1.EndpointSlice) { s.Labels["theirs"] = "x" }, nil},
 	} {
@@ -269,7 +271,8 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 	require.Nil(t, r.slice())
 }
 
-// What the API server does not let be turned off does not stay on for a consumer that is down.
+// TestRefusedWhileTheConsumerIsDown: an EndpointSlice whose update is refused is deleted,
+// so that no endpoint of an unwell consumer stays ready.
 func TestRefusedWhileTheConsumerIsDown(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "endpointslices"}, testName, nil)
 	t.Run("the change that turns them off", func(t *testing.T) {
@@ -360,7 +363,8 @@ func TestReadyFollowsTheConsumer(t *testing.T) {
 	require.Empty(t, r.reason())
 }
 
-// A leader whose clock is ahead dates what it finds later than it is.
+// TestUnknownSinceTheFuture: a transition time written by a fast clock does not prolong the
+// grace.
 func TestUnknownSinceTheFuture(t *testing.T) {
 	unknown := func(since time.Duration) clusterMod {
 		return check(corev1beta1.ConditionAPIServer, metav1.ConditionUnknown, ago(-since))
@@ -391,7 +395,8 @@ func TestUnknownSinceTheFuture(t *testing.T) {
 	require.Empty(t, r.e.memory.unknown)
 }
 
-// What is made anew while it is not known whether the consumer is well is as the rest is.
+// TestMadeWhileUnknown: an EndpointSlice created while the consumer's health is Unknown
+// gets the readiness of the peer's other EndpointSlices.
 func TestMadeWhileUnknown(t *testing.T) {
 	for _, up := range []bool{true, false} {
 		t.Run(fmt.Sprintf("was well: %t", up), func(t *testing.T) {
@@ -443,7 +448,8 @@ func TestNodeAddresses(t *testing.T) {
 	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
 }
 
-// An endpoint of the provider's own pod comes and goes with it, whatever the consumer says.
+// TestOwnPodComesAndGoes: an endpoint of a pod in this cluster follows that pod, whatever
+// the consumer writes.
 func TestOwnPodComesAndGoes(t *testing.T) {
 	own := at("10.200.1.9")
 	own.NodeName = new("milan")
@@ -502,7 +508,8 @@ func TestNamespaceGoes(t *testing.T) {
 	require.Equal(t, []string{"create"}, writes, "nothing is said of what goes anyway")
 }
 
-// An address may have gone from a pod that ends to one that stays.
+// TestOwnPodTakesOverAnAddress: if a terminating and a running pod have the same address,
+// the running pod counts.
 func TestOwnPodTakesOverAnAddress(t *testing.T) {
 	own := at("10.200.1.9")
 	own.NodeName = new("milan")

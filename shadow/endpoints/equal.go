@@ -6,8 +6,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// changes returns the patch that makes have as want, or nothing if it is so. What others
-// added to the metadata stays.
+// changes returns the patch that makes have equal to want, or an empty one. Labels and
+// annotations of other clients stay.
 func changes(want, have *discoveryv1.EndpointSlice) apply.Patch {
 	patch, metadata, done := apply.Patch{}, apply.Patch{}, readApplied(have)
 	apply.Put(metadata, "labels", apply.MapChanges(want.Labels, have.Labels, done.Labels))
@@ -22,7 +22,7 @@ func changes(want, have *discoveryv1.EndpointSlice) apply.Patch {
 	return patch
 }
 
-// changed returns have with a patch of changes applied.
+// changed returns a copy of have with a patch of changes applied.
 func changed(have *discoveryv1.EndpointSlice, patch apply.Patch) *discoveryv1.EndpointSlice {
 	out := have.DeepCopy()
 	if endpoints, ok := patch["endpoints"].([]discoveryv1.Endpoint); ok {
@@ -57,7 +57,8 @@ func changedMap(have map[string]string, patch any) map[string]string {
 	return have
 }
 
-// replaces reports whether have cannot be changed into want.
+// replaces reports whether have must be deleted and created again, because an immutable
+// field differs.
 func replaces(want, have *discoveryv1.EndpointSlice) bool {
 	return want.AddressType != have.AddressType
 }

@@ -23,7 +23,7 @@ func testTime() time.Time { return time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC) 
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(testTime().Add(-d)) }
 
-// shifted maps 10.100.x.y to 10.77.x.y, and knows nothing else of IPv4.
+// shifted maps 10.100.x.y to 10.77.x.y. Other IPv4 addresses are unreachable.
 type shifted struct{}
 
 func (shifted) Remap(_ string, addr netip.Addr) (netip.Addr, bool) {
@@ -121,7 +121,7 @@ func labelled(key, value string) shadowMod {
 
 type sliceMod = func(*discoveryv1.EndpointSlice)
 
-// sliceOf returns the EndpointSlice of a shadow as an API server has it.
+// sliceOf returns the EndpointSlice of a shadow as the API server has it.
 func sliceOf(s *offloadingv1beta1.ShadowEndpointSlice, mods ...sliceMod) *discoveryv1.EndpointSlice {
 	slice, _ := forge(s, testRules(), true)
 	slice.UID, slice.ResourceVersion = "slice-1", "1"
@@ -133,7 +133,7 @@ func sliceOf(s *offloadingv1beta1.ShadowEndpointSlice, mods ...sliceMod) *discov
 
 func deleting(s *discoveryv1.EndpointSlice) { s.DeletionTimestamp = new(ago(0)) }
 
-// foreign is what the provider's own controller makes.
+// foreign turns a slice into one of the provider's own endpointslice controller.
 func foreign(s *discoveryv1.EndpointSlice) {
 	s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "web", UID: "service-1", Controller: new(true)}}
 	s.Labels = map[string]string{discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}

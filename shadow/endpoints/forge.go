@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	// FieldManager is the name under which this package writes.
+	// FieldManager is the field manager of all writes of this package.
 	FieldManager = "liqod-shadowendpointslice"
-	// AppliedAnnotation on an EndpointSlice says, as JSON, which ShadowEndpointSlice it was
-	// made for, which of its labels and annotations came from there, and whether the consumer
-	// counted as well when its endpoints were written.
+	// AppliedAnnotation holds a JSON record on an EndpointSlice: the UID of its
+	// ShadowEndpointSlice, the keys of the labels and annotations that come from it, and
+	// whether the consumer counted as well when the endpoints were written.
 	AppliedAnnotation = "offloading.liqo.io/applied"
 
 	// managedByShadow is the ManagedByLabel value of the EndpointSlices.
 	managedByShadow = "shadowendpointslice"
-	// remotePrefix begins the kind of what an endpoint stands for in its own cluster:
-	// nothing here may take it for an object of this one.
+	// remotePrefix is put before the kind of an endpoint's targetRef, so that no client
+	// takes it for an object of this cluster.
 	remotePrefix = "Remote"
-	// named is how many refused endpoints a message names.
+	// named is the number of refused endpoints that a message names.
 	named = 3
 )
 
-// applied is the content of AppliedAnnotation. It names the shadow because no owner
-// reference does: the garbage collector would ask for both objects again whenever a shadow
-// goes, and delete the EndpointSlice once more.
+// applied is the content of AppliedAnnotation. It refers to the shadow by UID in place of
+// an owner reference. With owner references, the garbage collector would read both objects
+// again for every deleted shadow, and delete the EndpointSlice a second time.
 type applied struct {
 	Shadow      types.UID `json:"shadow,omitempty"`
 	Labels      []string  `json:"labels,omitempty"`
@@ -43,8 +43,8 @@ type applied struct {
 	Well        bool      `json:"well"`
 }
 
-// readApplied returns the record on an EndpointSlice; a lost or broken one reads as
-// nothing applied, to a consumer that was not well.
+// readApplied returns the record of slice, which may be nil. A missing or invalid record
+// reads as the zero value: nothing applied, consumer not well.
 func readApplied(slice *discoveryv1.EndpointSlice) applied {
 	var a applied
 	if slice == nil || json.Unmarshal([]byte(slice.Annotations[AppliedAnnotation]), &a) != nil {
@@ -61,8 +61,8 @@ func (a applied) String() string {
 	return string(text)
 }
 
-// forge returns the EndpointSlice that shadow asks for, as an API server returns it, and
-// what is left out of it and why. It is nil if nothing of it is accepted.
+// forge returns the EndpointSlice that shadow describes, with the API server's defaults,
+// and the endpoints left out with the reasons. slice is nil if nothing is accepted.
 func forge(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules, well bool) (slice *discoveryv1.EndpointSlice, refused string) {
 	template := &shadow.Spec.Template
 	if template.AddressType != discoveryv1.AddressTypeIPv4 && template.AddressType != discoveryv1.AddressTypeIPv6 {
@@ -108,7 +108,7 @@ func metadataOf(shadow *offloadingv1beta1.ShadowEndpointSlice, peer string, well
 	}
 }
 
-// ports returns the ports with the defaults of an API server.
+// ports returns the ports with the API server's defaults.
 func ports(template []discoveryv1.EndpointPort) []discoveryv1.EndpointPort {
 	out := make([]discoveryv1.EndpointPort, 0, len(template))
 	for i := range template {
@@ -124,16 +124,17 @@ func ports(template []discoveryv1.EndpointPort) []discoveryv1.EndpointPort {
 	return out
 }
 
-// forgeEndpoint returns an endpoint for this cluster, or why it is refused: one of its
-// addresses is, for all of them stand for the same.
+// forgeEndpoint returns the endpoint for this cluster, or the reason for which it is
+// refused. One refused address refuses the endpoint, as all its addresses stand for one
+// backend.
 func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressType, r addressRules, well bool) (endpoint *discoveryv1.Endpoint, refused string) {
 	if len(template.Addresses) == 0 {
 		return nil, "an endpoint has no address"
 	}
 	endpoint = template.DeepCopy()
-	// A node of the consumer is none of ours, though it may have the name of one.
+	// A node name of the consumer's cluster may equal the name of a different node here.
 	endpoint.NodeName = nil
-	endpoint.DeprecatedTopology = nil // not written by this version of the API
+	endpoint.DeprecatedTopology = nil // the v1 API ignores it in writes
 	for i, text := range template.Addresses {
 		if endpoint.Addresses[i], refused = r.translate(text, family); refused != "" {
 			break
@@ -145,8 +146,8 @@ func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressTyp
 		if !ok {
 			return nil, refused
 		}
-		// What runs here does not end with the consumer: it has its own health while that one
-		// does not tell of it.
+		// A pod in this cluster does not end with the consumer. While the consumer is not
+		// well, the pod's own readiness applies.
 		on = !pod.ending && (well || pod.ready)
 		if pod.ending {
 			conditions.Terminating = new(true)
@@ -162,8 +163,8 @@ func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressTyp
 	return endpoint, ""
 }
 
-// ofOwnPod makes endpoint one of a pod that runs here for the consumer, if its template
-// says that it is on a virtual node, and stands for one.
+// ofOwnPod completes endpoint with the pod that runs in this cluster for the consumer. It
+// returns false if the template has no node name or no such pod exists.
 func ofOwnPod(endpoint, template *discoveryv1.Endpoint, family discoveryv1.AddressType, r addressRules) (whole ownPod, ok bool) {
 	if template.NodeName == nil {
 		return ownPod{}, false
@@ -181,8 +182,8 @@ func ofOwnPod(endpoint, template *discoveryv1.Endpoint, family discoveryv1.Addre
 	return whole, true
 }
 
-// leftOut tells of refused endpoints: how many, and why for the first few. It is the same
-// for the same reasons in another order.
+// leftOut is the message about refused endpoints: their number, and the first few reasons.
+// The message does not depend on the order of the reasons.
 func leftOut(reasons []string, of int) string {
 	if len(reasons) == 0 {
 		return ""

@@ -17,7 +17,7 @@ import (
 
 func TestForge(t *testing.T) {
 	shadow := newShadow(
-		labelled(discoveryv1.LabelManagedBy, "endpointslice-controller.k8s.io"), // not theirs to say
+		labelled(discoveryv1.LabelManagedBy, "endpointslice-controller.k8s.io"), // not accepted from a consumer
 		labelled(offloadingv1beta1.ManagedByLabel, "shadowpod"),
 		labelled("k8s.ovn.org/service-name", "x"),
 		endpointsOf(discoveryv1.Endpoint{
@@ -64,13 +64,13 @@ func TestForge(t *testing.T) {
 	}, slice)
 }
 
-// TestForgeFields fails for a field of the kind that nobody has decided about.
+// TestForgeFields fails when the API gains a field that forge does not handle yet.
 func TestForgeFields(t *testing.T) {
 	for kind, known := range map[reflect.Type][]string{
 		reflect.TypeFor[discoveryv1.EndpointSlice](): {"TypeMeta", "ObjectMeta", "AddressType", "Endpoints", "Ports"},
 		reflect.TypeFor[discoveryv1.Endpoint]():      {"Addresses", "Conditions", "Hostname", "TargetRef", "DeprecatedTopology", "NodeName", "Zone", "Hints"},
-		// Ready follows the consumer's health, the others are the consumer's word; of a pod that
-		// ends here they are ours.
+		// Ready follows the consumer's health; the others are copied from the consumer. For
+		// a terminating pod of this cluster, all are set here.
 		reflect.TypeFor[discoveryv1.EndpointConditions](): {"Ready", "Serving", "Terminating"},
 		reflect.TypeFor[discoveryv1.EndpointHints]():      {"ForZones", "ForNodes"},
 		reflect.TypeFor[discoveryv1.EndpointPort]():       {"Name", "Protocol", "Port", "AppProtocol"},
@@ -106,8 +106,8 @@ func TestForgeReady(t *testing.T) {
 	}
 }
 
-// A pod that runs here for the consumer is known by its address, and only where the
-// consumer says that it is on a virtual node.
+// TestForgeOwnPods: an endpoint is matched with a pod of this cluster by its address, and
+// only if the consumer sets a node name.
 func TestForgeOwnPods(t *testing.T) {
 	on := func(node string, addresses ...string) discoveryv1.Endpoint {
 		e := at(addresses...)
@@ -118,9 +118,9 @@ func TestForgeOwnPods(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		given discoveryv1.Endpoint
-		node  string // empty: it is refused, or of the consumer
-		left  bool   // it is refused
-		ready bool   // with a consumer that is not well
+		node  string // empty: refused, or a pod of the consumer's cluster
+		left  bool   // refused
+		ready bool   // ready while the consumer is not well
 	}{
 		"ours":                     {given: on("milan", "10.200.1.9"), node: "milan-sim-2", ready: true},
 		"not said to be":           {given: on("", "10.200.1.9"), left: true},
@@ -145,7 +145,8 @@ func TestForgeOwnPods(t *testing.T) {
 	}
 }
 
-// What runs here has the health of its pod, as far as its owner lets it be ready.
+// TestForgeOwnPodsHealth: a pod of this cluster is ready if it is ready itself and the
+// consumer does not say otherwise.
 func TestForgeOwnPodsHealth(t *testing.T) {
 	ready, down, ending, lost := ownPod{node: "n", ready: true}, ownPod{node: "n"}, ownPod{node: "n", ready: true, ending: true}, ownPod{node: "n", ending: true}
 	for name, tc := range map[string]struct {

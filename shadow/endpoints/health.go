@@ -13,10 +13,10 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// well reports whether the checks of a peer that apply let its endpoints count as ready.
-// A check without a condition does not apply. One that is Unknown leaves all as it was
-// last, and counts as failed once it has been so for the grace (DESIGN.md section 6
-// rule 5); again is the time until then, zero if nothing is awaited.
+// well reports whether a peer's endpoints may be ready, judging by the conditions APIServer
+// and Network. A missing condition does not count. An Unknown condition keeps the last
+// result, and counts as False once it has been Unknown for the grace period. again is the
+// time until then, or zero if no condition is Unknown.
 func well(conditions []metav1.Condition, last bool, grace time.Duration, now time.Time) (ready bool, again time.Duration) {
 	pending := false
 	for _, kind := range []string{corev1beta1.ConditionAPIServer, corev1beta1.ConditionNetwork} {
@@ -24,7 +24,7 @@ func well(conditions []metav1.Condition, last bool, grace time.Duration, now tim
 		if c == nil || c.Status == metav1.ConditionTrue {
 			continue
 		}
-		// Clocks differ: no condition is believed to come from the future.
+		// Clocks differ: a transition time in the future counts as now.
 		left := min(grace, grace-now.Sub(c.LastTransitionTime.Time))
 		if c.Status == metav1.ConditionFalse || left <= 0 {
 			return false, 0
@@ -39,8 +39,8 @@ func well(conditions []metav1.Condition, last bool, grace time.Duration, now tim
 	return true, 0
 }
 
-// lastWell reports whether a peer counted as well when that was known last: as the record
-// of slice says, which may be nil, or as any other of the peer's.
+// lastWell reports whether a peer last counted as well. The source is the record of slice,
+// which may be nil, else memory, else any other EndpointSlice of the peer.
 func (e *Enforcer) lastWell(peer string, slice *discoveryv1.EndpointSlice) bool {
 	if record := readApplied(slice); record.Shadow != "" {
 		return record.Well

@@ -12,37 +12,39 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// takenRetry is when a name that was taken, and then was not, is tried again.
+// takenRetry is the delay before a creation is tried again after a collision with an
+// EndpointSlice that was deleted in between.
 const takenRetry = time.Second
 
-// memory holds what no cache has. All of it may be forgotten: that costs a request.
+// memory holds state that no cache has. All of it may be lost, at the cost of extra
+// requests.
 type memory struct {
-	refusals loop.Refusals // by shadow
+	refusals loop.Refusals // by UID of the shadow
 
 	mu   sync.Mutex
-	kept map[types.UID]kept // by EndpointSlice
-	// left has the shadows that the API server has shown to be deleted while their
-	// EndpointSlices are still there.
+	kept map[types.UID]kept // by UID of the EndpointSlice
+	// left has the shadows whose deletion a watch event has shown and whose EndpointSlices
+	// still exist.
 	left map[types.UID]struct{}
-	// well says of each peer whether it counted as well when that was known last.
+	// well is the last known health, by peer.
 	well map[string]bool
-	// unknown says of each peer which of its checks are unknown.
+	// unknown has the checks that are Unknown, by peer and condition type.
 	unknown map[string]map[string]sighting
-	// sent says what the shadow of each key was written as last.
+	// sent is the last write, by key.
 	sent map[loop.Key]sent
 }
 
-// sighting is when a check was found to be unknown.
+// sighting is when a check became Unknown.
 type sighting struct {
-	since time.Time // as the condition says, by the clock of whoever wrote it
-	first time.Time // by ours
+	since time.Time // transition time of the condition, by its writer's clock
+	first time.Time // first seen, by this process's clock
 }
 
-// kept is what an API server made of a request otherwise than it was asked: it drops
-// fields that it does not know, and admission may rewrite some.
+// kept records an answer of the API server that differs from the request. The server drops
+// fields that it does not support, and admission may rewrite others.
 type kept struct {
-	version string // of the EndpointSlice
-	rest    string // what the request would still change
+	version string // resource version of the EndpointSlice
+	rest    string // the patch that would still be needed
 }
 
 func newMemory() *memory {
@@ -52,14 +54,14 @@ func newMemory() *memory {
 	}
 }
 
-// judged notes whether a peer counts as well.
+// judged records whether a peer counts as well.
 func (m *memory) judged(peer string, well bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.well[peer] = well
 }
 
-// wasWell returns what judged has noted last.
+// wasWell returns the last value that judged recorded.
 func (m *memory) wasWell(peer string) (well, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,8 +69,9 @@ func (m *memory) wasWell(peer string) (well, known bool) {
 	return well, known
 }
 
-// sighted notes which checks of a peer are unknown, and returns its conditions with each of
-// those dated no later than it was first seen: a clock that is ahead of ours delays nothing.
+// sighted records which checks of a peer are Unknown. It returns the conditions with
+// transition times no later than the time at which this process first saw them Unknown, so
+// that a fast clock of their writer does not prolong the grace.
 func (m *memory) sighted(peer string, conditions []metav1.Condition, now time.Time) []metav1.Condition {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +96,7 @@ func (m *memory) sighted(peer string, conditions []metav1.Condition, now time.Ti
 	return dated
 }
 
-// answered notes what a request that was accepted has left to change.
+// answered records what an accepted request has left unchanged; rest empty: nothing.
 func (m *memory) answered(slice *discoveryv1.EndpointSlice, rest string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +107,8 @@ func (m *memory) answered(slice *discoveryv1.EndpointSlice, rest string) {
 	m.kept[slice.UID] = kept{version: slice.ResourceVersion, rest: rest}
 }
 
-// odd reports whether anything is noted of an EndpointSlice as it is.
+// odd returns the record for an EndpointSlice at its current resource version, if there is
+// one.
 func (m *memory) odd(slice *discoveryv1.EndpointSlice) (rest string, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +116,7 @@ func (m *memory) odd(slice *discoveryv1.EndpointSlice) (rest string, ok bool) {
 	return k.rest, ok && k.version == slice.ResourceVersion
 }
 
-// sawLeave notes that the API server has shown the deletion of a shadow.
+// sawLeave records that a watch event has shown the deletion of a shadow.
 func (m *memory) sawLeave(shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,7 +130,7 @@ func (m *memory) hasLeft(shadow types.UID) bool {
 	return left
 }
 
-// forget forgets an EndpointSlice that is gone, and the shadow that it was made for.
+// forget drops the state of a deleted EndpointSlice and of the shadow that it was made for.
 func (m *memory) forget(slice, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

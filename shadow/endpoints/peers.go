@@ -16,7 +16,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// nodeAddressIndex finds Nodes by their addresses.
+// nodeAddressIndex indexes Nodes by their addresses.
 const nodeAddressIndex = "endpoints/node-address"
 
 // nodeAddresses is the index function of nodeAddressIndex.
@@ -34,7 +34,7 @@ func nodeAddresses(obj any) ([]string, error) {
 	return found, nil
 }
 
-// isNode reports whether an address is one of this cluster's nodes'.
+// isNode reports whether an address belongs to a node of this cluster.
 func (e *Enforcer) isNode(addr netip.Addr) bool {
 	keys, err := e.cfg.Nodes.GetIndexer().IndexKeys(nodeAddressIndex, addr.Unmap().String())
 	return err != nil || len(keys) > 0
@@ -42,8 +42,8 @@ func (e *Enforcer) isNode(addr netip.Addr) bool {
 
 func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteClusterIDLabel] }
 
-// rules returns what is accepted from a peer in the twin of one of its namespaces, and the
-// conditions of its health.
+// rules returns the rules for the addresses of a twin namespace's peer, and the conditions
+// of the peer's ForeignCluster.
 func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition, error) {
 	peer := peerOf(twin)
 	r := addressRules{peer: peer, remap: e.cfg.Remap, node: e.isNode, pod: e.podsOf(twin)}
@@ -67,7 +67,7 @@ func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Conditi
 	}
 }
 
-// shadowsIn returns the keys of the shadows of a namespace.
+// shadowsIn returns the keys of the shadows in a namespace.
 func (e *Enforcer) shadowsIn(obj any) []loop.Key {
 	ns, ok := obj.(*corev1.Namespace)
 	if !ok {
@@ -101,8 +101,8 @@ func (e *Enforcer) shadowsOf(obj any) []loop.Key {
 	return keys
 }
 
-// nodeChanged wakes whom the addresses of a Node concern, when they change: nodes report
-// often, and their addresses hardly ever change.
+// nodeChanged queues the affected shadows when the addresses of a Node change. Most Node
+// updates are heartbeats and do not change them.
 func (e *Enforcer) nodeChanged(before, after any) {
 	old, _ := nodeAddresses(before)
 	now, _ := nodeAddresses(after)
@@ -114,7 +114,8 @@ func (e *Enforcer) nodeChanged(before, after any) {
 			e.loop.Wake(loop.Key{Namespace: slice.Namespace, Name: slice.Name})
 		}
 	}
-	// Of an address that was refused nothing is kept but that one was.
+	// Refused addresses are not stored. The condition Enforced marks the shadows that may
+	// have some.
 	for _, obj := range e.cfg.Shadows.GetStore().List() {
 		shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice)
 		if ok && meta.FindStatusCondition(shadow.Status.Conditions, offloadingv1beta1.ShadowEndpointSliceEnforced) != nil {
@@ -123,7 +124,7 @@ func (e *Enforcer) nodeChanged(before, after any) {
 	}
 }
 
-// holds reports whether an endpoint has one of the addresses.
+// holds reports whether an endpoint of slice has one of the addresses.
 func holds(slice *discoveryv1.EndpointSlice, addresses []string) bool {
 	return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool {
 		return slices.ContainsFunc(e.Addresses, func(a string) bool { return slices.Contains(addresses, a) })

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// podAddressIndex finds pods by namespace, consumer and address.
+	// podAddressIndex indexes pods by namespace, consumer and address.
 	podAddressIndex = "endpoints/pod-address"
-	// ownPodsIndex finds, by namespace, the shadows with endpoints that may be pods of this
-	// cluster.
+	// ownPodsIndex indexes, by namespace, the shadows with endpoints that may be pods of
+	// this cluster.
 	ownPodsIndex = "endpoints/own-pods"
 )
 
@@ -21,8 +21,8 @@ func podAddressKey(namespace, consumer string, addr netip.Addr) string {
 	return namespace + "/" + consumer + "/" + addr.Unmap().String()
 }
 
-// podAddresses is the index function of podAddressIndex. A pod that has ended has none:
-// its addresses may be another's by now.
+// podAddresses is the index function of podAddressIndex. It skips terminated pods, because
+// another pod may have their addresses already.
 func podAddresses(obj any) ([]string, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok || pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
@@ -51,14 +51,14 @@ func ownPods(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// ownPod is what is asked about a pod that runs here for a consumer.
+// ownPod is the state of a pod that runs in this cluster for a consumer.
 type ownPod struct {
 	node   string
 	ready  bool
-	ending bool // its deletion was asked for
+	ending bool // it has a deletion timestamp
 }
 
-// asOwn returns what obj, which may be nil, is as a pod that runs here.
+// asOwn returns the state of a pod. obj may be nil.
 func asOwn(obj any) ownPod {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -70,12 +70,12 @@ func asOwn(obj any) ownPod {
 	return ownPod{node: pod.Spec.NodeName, ready: ready, ending: pod.DeletionTimestamp != nil}
 }
 
-// and returns what two pods are that only together stand for an endpoint.
+// and merges the states of two pods that back one endpoint.
 func (p ownPod) and(other ownPod) ownPod {
 	return ownPod{node: other.node, ready: p.ready && other.ready, ending: p.ending || other.ending}
 }
 
-// podsOf returns what finds the pods that run in a twin namespace for its consumer.
+// podsOf returns a function that finds the consumer's pods in a twin namespace by address.
 func (e *Enforcer) podsOf(twin *corev1.Namespace) func(netip.Addr) (pod ownPod, ok bool) {
 	return func(addr netip.Addr) (best ownPod, ok bool) {
 		found, err := e.cfg.Pods.GetIndexer().ByIndex(podAddressIndex, podAddressKey(twin.Name, peerOf(twin), addr))
@@ -84,7 +84,8 @@ func (e *Enforcer) podsOf(twin *corev1.Namespace) func(netip.Addr) (pod ownPod, 
 		}
 		for _, obj := range found {
 			pod := asOwn(obj)
-			// An address that was given on is that of the pod that stays.
+			// If two pods have the address, the one that is not terminating has received it
+			// from the other.
 			if pod.node != "" && (!ok || best.ending && !pod.ending) {
 				best, ok = pod, true
 			}
@@ -93,7 +94,8 @@ func (e *Enforcer) podsOf(twin *corev1.Namespace) func(netip.Addr) (pod ownPod, 
 	}
 }
 
-// podChanged wakes whom the addresses or the health of a pod concern, when they change.
+// podChanged queues the shadows of a namespace when the addresses or the state of a pod
+// there change.
 func (e *Enforcer) podChanged(before, after any) {
 	old, _ := podAddresses(before)
 	now, _ := podAddresses(after)
@@ -109,7 +111,7 @@ func (e *Enforcer) podChanged(before, after any) {
 	}
 	shadows, err := e.cfg.Shadows.GetIndexer().ByIndex(ownPodsIndex, pod.Namespace)
 	if err != nil {
-		return // an index that there is does not fail
+		return // the index exists, so this does not fail
 	}
 	for _, shadow := range shadows {
 		e.wake(shadow)

@@ -11,15 +11,15 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// sent is what was last written to an EndpointSlice. Whoever undoes it, or deletes the
-// EndpointSlice, is not raced.
+// sent is the last write of an EndpointSlice. If another client keeps reverting it, or
+// deletes the EndpointSlice, the next write of the same content backs off.
 type sent struct {
 	want  [sha256.Size]byte
 	at    time.Time
-	delay time.Duration // until the same may be sent again
+	delay time.Duration // before the same content may be written again
 }
 
-// again returns what is remembered once want was sent.
+// again returns the state after want was written.
 func (s sent) again(want [sha256.Size]byte, now time.Time) sent {
 	next := sent{want: want, at: now}
 	if s.want == want {
@@ -28,7 +28,7 @@ func (s sent) again(want [sha256.Size]byte, now time.Time) sent {
 	return next
 }
 
-// wholeOf identifies an EndpointSlice as wanted.
+// wholeOf returns a hash of a wanted EndpointSlice.
 func wholeOf(want *discoveryv1.EndpointSlice) ([sha256.Size]byte, error) {
 	body, err := json.Marshal(want)
 	if err != nil {
@@ -37,7 +37,7 @@ func wholeOf(want *discoveryv1.EndpointSlice) ([sha256.Size]byte, error) {
 	return sha256.Sum256(body), nil
 }
 
-// sending notes that want was accepted.
+// sending records that the API server accepted want.
 func (m *memory) sending(want *discoveryv1.EndpointSlice, now time.Time) error {
 	whole, err := wholeOf(want)
 	if err != nil {
@@ -50,14 +50,14 @@ func (m *memory) sending(want *discoveryv1.EndpointSlice, now time.Time) error {
 	return nil
 }
 
-// due returns when want may be sent again; the zero time means at once.
+// due returns when want may be written again; the zero time means at once.
 func (m *memory) due(want *discoveryv1.EndpointSlice, now time.Time) (time.Time, error) {
 	m.mu.Lock()
 	last := m.sent[loop.Key{Namespace: want.Namespace, Name: want.Name}]
 	m.mu.Unlock()
 	next := last.at.Add(last.delay)
 	if !now.Before(next) {
-		return time.Time{}, nil // the most common: want is not even looked at
+		return time.Time{}, nil // the common case: skip the hash
 	}
 	whole, err := wholeOf(want)
 	if err != nil || whole != last.want {

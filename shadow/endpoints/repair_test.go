@@ -73,8 +73,8 @@ func TestWhoUndoesIsNotRaced(t *testing.T) {
 	}
 }
 
-// While an undone change waits, nothing counts as ready of a consumer that is down, and the
-// end of the grace is not missed.
+// TestUndoneWhileTheConsumerIsDown: while a reverted change backs off, no endpoint of an
+// unwell consumer is ready, and the end of the grace is not missed.
 func TestUndoneWhileTheConsumerIsDown(t *testing.T) {
 	r := newRig(t, newShadow())
 	edit := func(ready bool) {

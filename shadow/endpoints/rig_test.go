@@ -25,8 +25,8 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// rig is an Enforcer whose caches are moved by hand, before an API server that knows
-// UIDs, resource versions and finalizers. It starts no goroutine.
+// rig is an Enforcer before a fake API server that keeps UIDs, resource versions and
+// finalizers. The test refreshes the caches itself. It starts no goroutine.
 type rig struct {
 	t      *testing.T
 	core   *fake.Clientset
@@ -36,11 +36,11 @@ type rig struct {
 	e      *Enforcer
 
 	serial int
-	writes []string // verb and resource of what the Enforcer wrote
+	writes []string // verb and resource of each write of the Enforcer
 	reads  int
-	refuse map[string]error                       // what the API server answers to such a write
-	lost   map[string]bool                        // such a write is done, and its answer lost
-	admit  func(slice *discoveryv1.EndpointSlice) // what admission makes of every write; may be nil
+	refuse map[string]error                       // answer to a write, by verb and resource
+	lost   map[string]bool                        // writes that are applied but whose answer is lost
+	admit  func(slice *discoveryv1.EndpointSlice) // what admission changes in every write; may be nil
 }
 
 var errLost = errors.New("connection lost") // a sentinel of the tests
@@ -65,8 +65,8 @@ func newRig(t *testing.T, shadow *offloadingv1beta1.ShadowEndpointSlice, slices 
 
 func (r *rig) next() string { r.serial++; return strconv.Itoa(1000 + r.serial) }
 
-// restart replaces the Enforcer by a new process, which knows what it lists. The health
-// of the consumer is kept.
+// restart replaces the Enforcer by a new process with freshly listed caches. The consumer's
+// health stays.
 func (r *rig) restart() {
 	var fcs []any
 	var nodes, pods []any
@@ -101,7 +101,7 @@ func (r *rig) slice() *discoveryv1.EndpointSlice {
 	}
 	require.NoError(r.t, err)
 	slice := obj.(*discoveryv1.EndpointSlice).DeepCopy()
-	slice.ManagedFields = nil // as in the caches
+	slice.ManagedFields = nil // the caches have none
 	return slice
 }
 
@@ -114,7 +114,8 @@ func (r *rig) shadow() *offloadingv1beta1.ShadowEndpointSlice {
 	return obj.(*offloadingv1beta1.ShadowEndpointSlice).DeepCopy()
 }
 
-// refresh brings the caches up to date, and tells the Enforcer what is gone.
+// refresh updates the caches from the API server and delivers the deletions to the
+// Enforcer.
 func (r *rig) refresh() { r.refreshShadow(); r.refreshSlice() }
 
 func (r *rig) refreshShadow() {
@@ -142,7 +143,7 @@ func (r *rig) refreshSlice() {
 	}
 }
 
-// peer replaces the ForeignClusters by one.
+// peer replaces all ForeignClusters by one.
 func (r *rig) peer(mods ...clusterMod) {
 	require.NoError(r.t, r.e.cfg.ForeignClusters.GetIndexer().Replace([]any{peer(mods...)}, ""))
 }
@@ -161,7 +162,7 @@ func (r *rig) node(name string, addresses ...string) *corev1.Node {
 	return node
 }
 
-// pod adds a pod that runs here for the consumer, or changes it.
+// pod adds or changes a pod that runs in this cluster for the consumer.
 func (r *rig) pod(address string, mods ...func(*corev1.Pod)) {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name, pod.Labels = testNamespace, "pod-"+address, map[string]string{offloadingv1beta1.OriginLabel: origin}
@@ -173,14 +174,15 @@ func (r *rig) pod(address string, mods ...func(*corev1.Pod)) {
 	require.NoError(r.t, r.e.cfg.Pods.GetIndexer().Add(pod))
 }
 
-// sync syncs once, on the caches as they are, and returns what was written.
+// sync runs one sync with the caches as they are, and returns the writes.
 func (r *rig) sync() ([]string, error) {
 	r.writes = nil
 	err := r.e.sync(r.t.Context(), r.key())
 	return r.writes, err
 }
 
-// settle syncs on fresh caches until nothing more is written, and returns what was.
+// settle refreshes the caches and syncs until there are no more writes, and returns the
+// writes.
 func (r *rig) settle() []string {
 	r.t.Helper()
 	var all []string
@@ -223,7 +225,7 @@ func (r *rig) deleteShadow() {
 	require.NoError(r.t, r.liqod.Tracker().Delete(offloadingv1beta1.SchemeGroupVersion.WithResource("shadowendpointslices"), testNamespace, testName))
 }
 
-// reason is that of the shadow's condition Enforced.
+// reason returns the reason of the shadow's condition Enforced.
 func (r *rig) reason() string {
 	if c := r.shadow().Status.Conditions; len(c) > 0 {
 		return c[0].Reason

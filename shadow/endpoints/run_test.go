@@ -25,7 +25,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// running is an Enforcer that is driven by its informers.
+// running is an Enforcer that runs with started informers.
 type running struct {
 	*testing.T
 	core  *fake.Clientset
@@ -63,8 +63,8 @@ func (r running) lead() (stop func()) {
 	return func() { cancel(); require.NoError(r, <-done) }
 }
 
-// becomes waits for the endpoints: +address if ready, else -address; "none" if there are
-// none, "gone" if there is no EndpointSlice.
+// becomes waits until the endpoints are as wanted: +address if ready, else -address; "none"
+// if there are none, "gone" if there is no EndpointSlice.
 func (r running) becomes(want string) {
 	r.Helper()
 	have := ""
@@ -91,8 +91,8 @@ func (r running) setPeer(mods ...clusterMod) {
 	require.NoError(r, err)
 }
 
-// TestRunWakesForOwnPods: who was told of a pod of this cluster is told of its end, and of
-// its health.
+// TestRunWakesForOwnPods: a shadow whose endpoint is a pod of this cluster is queued when
+// that pod ends or its health changes.
 func TestRunWakesForOwnPods(t *testing.T) {
 	r := newRunning(t)
 	ctx := t.Context()
@@ -134,7 +134,8 @@ func TestRunWakesForOwnPods(t *testing.T) {
 	r.becomes("none")
 }
 
-// TestRun drives the Enforcer by its informers: whatever concerns a shadow wakes it.
+// TestRun drives the Enforcer through its informers: each kind of event that affects a
+// shadow queues it.
 func TestRun(t *testing.T) {
 	r := newRunning(t)
 	ctx, ready := t.Context(), "+10.100.1.5"
@@ -170,7 +171,8 @@ func TestRun(t *testing.T) {
 	r.becomes(ready)
 	stop()
 
-	// Who does not lead writes nothing; who leads again finds out what happened.
+	// A process that does not lead writes nothing. At the start of a new term it handles
+	// the changes in between.
 	require.NoError(t, r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Delete(ctx, testName, metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool { return len(r.e.cfg.Shadows.GetStore().List()) == 0 }, 10*time.Second, 5*time.Millisecond)
 	r.becomes(ready)

@@ -22,30 +22,33 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// leaveDelay is how often it is looked whether the pods and endpoints of a peer have left a namespace.
+// leaveDelay is the poll interval while the peer's pods and endpoints in a namespace are
+// being deleted.
 const leaveDelay = time.Second
 
-// accepts reports whether the owner of a namespace lets a peer have it as a twin.
+// accepts reports whether the owner of a namespace allows a peer to use it as a twin.
 func accepts(ns *corev1.Namespace, peer string) bool {
 	return peer != "" && ns.Annotations[offloadingv1beta1.AcceptTwinAnnotation] == peer
 }
 
-// free reports whether a namespace accepts a peer and is no twin yet.
+// free reports whether a namespace accepts a peer and is not a twin yet.
 func free(ns *corev1.Namespace, peer string) bool {
 	return accepts(ns, peer) && offloadingv1beta1.TwinOf(ns) == "" && !isTenant(ns)
 }
 
-// isAccepted reports whether a namespace is a twin that nobody made for a map.
+// isAccepted reports whether a namespace is a twin that its owner provides, rather than one
+// created by Maps.
 func isAccepted(ns *corev1.Namespace) bool {
 	return ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == "" && ns.Annotations[offloadingv1beta1.AcceptedForAnnotation] != ""
 }
 
-// twinFor reports whether a namespace is a twin for a map: made for it, or accepted.
+// twinFor reports whether a namespace is a twin of a map, created for it or accepted.
 func (m *Maps) twinFor(ns *corev1.Namespace, key loop.Key) bool {
 	return m.madeFor(ns, key) || (isAccepted(ns) && key.Name == m.cfg.ClusterID && peerOf(key) != "" && offloadingv1beta1.TwinOf(ns) == key.String())
 }
 
-// turnedDown says why a namespace of this cluster's own is not, or no longer, a twin.
+// turnedDown returns the reason for which a namespace of this cluster's own is not, or no
+// longer, a twin; empty if it is one. It also withdraws the peer's rights then.
 func (m *Maps) turnedDown(ctx context.Context, w wish, ns *corev1.Namespace) (string, error) {
 	if !accepts(ns, w.peer) {
 		why := fmt.Sprintf("namespace %s no longer accepts cluster %s (annotation %s)", ns.Name, w.peer, offloadingv1beta1.AcceptTwinAnnotation)
@@ -54,7 +57,7 @@ func (m *Maps) turnedDown(ctx context.Context, w wish, ns *corev1.Namespace) (st
 		case err != nil:
 			return why, fmt.Errorf("confirming that %s: %w", why, err)
 		case live.UID != ns.UID || accepts(live, w.peer):
-			return "", nil // the event that the cache lacks wakes the map again
+			return "", nil // the cache is stale; the next event of the namespace requeues the map
 		default:
 			return why, m.release(ctx, ns)
 		}
@@ -66,8 +69,8 @@ func (m *Maps) turnedDown(ctx context.Context, w wish, ns *corev1.Namespace) (st
 	return "", nil
 }
 
-// release gives an accepted namespace back to its owner: the peer's rights go first, then
-// what the peer has put there but volumes, and our own rights last.
+// release gives an accepted namespace back to its owner. It first removes the peer's
+// rights, then the peer's objects except volumes, and the controller's own rights last.
 func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 	if err := m.revoke(ctx, ns.Name, ""); err != nil {
 		return err
@@ -77,8 +80,9 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 		return fmt.Errorf("reading whose twin namespace %s is: %w", ns.Name, err)
 	}
 	peer := peerOf(key)
-	// They go at the very end, and cannot be given again to a namespace that no longer
-	// accepts the peer: without them, a release that has stopped is past this.
+	// The controller's own rights go last, and are never granted again to a namespace that
+	// no longer accepts the peer. If they are missing, an earlier release has already
+	// deleted the peer's objects.
 	if own, err := m.holdsOwn(ctx, ns.Name); err != nil {
 		return err
 	} else if own {
@@ -99,10 +103,11 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 		return fmt.Errorf("giving namespace %s back: %w", ns.Name, err)
 	}
 	m.cfg.Log.Info("accepted namespace given back", zap.String("namespace", ns.Name), zap.String("peer", peer))
-	return loop.After(cacheDelay) // the map is looked at again when it is seen to be free
+	return loop.After(cacheDelay) // requeue the map once the cache shows the namespace as free
 }
 
-// holdsOwn tells, by a live read, whether we have rights of our own in a namespace.
+// holdsOwn reports whether the controller has its own RoleBinding in a namespace. It reads
+// live.
 func (m *Maps) holdsOwn(ctx context.Context, namespace string) (bool, error) {
 	_, err := m.cfg.Core.RbacV1().RoleBindings(namespace).Get(ctx, ControllerTwinRole, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -111,7 +116,8 @@ func (m *Maps) holdsOwn(ctx context.Context, namespace string) (bool, error) {
 	return err == nil, nil
 }
 
-// clear deletes what a peer has put into a namespace, and our own rights there once it is gone.
+// clear deletes a peer's objects in a namespace, and then the controller's own rights
+// there.
 func (m *Maps) clear(ctx context.Context, namespace, peer string) error {
 	if err := m.empty(ctx, namespace, labels.Set{offloadingv1beta1.OriginLabel: peer}.String()); err != nil {
 		return err
@@ -126,8 +132,9 @@ func (m *Maps) clear(ctx context.Context, namespace, peer string) error {
 	return m.bindings.Remove(ctx, namespace, ControllerTwinRole)
 }
 
-// present tells whether pods of a peer are left in a namespace, or endpoints of it that are
-// still to be deleted: that needs our rights, and nobody would ask for it later.
+// present reports whether a namespace still has pods of a peer, or EndpointSlices of it
+// that are not being deleted yet. Their deletion needs the controller's own rights there,
+// and nothing would retry it later.
 func (m *Maps) present(ctx context.Context, namespace string) (bool, error) {
 	pods, err := m.cfg.Core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: labels.Set{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}.String()})
@@ -143,6 +150,6 @@ func (m *Maps) present(ctx context.Context, namespace string) (bool, error) {
 		return false, fmt.Errorf("looking for the endpoints of a peer in namespace %s: %w", namespace, err)
 	}
 	return slices.ContainsFunc(endpoints.Items, func(s discoveryv1.EndpointSlice) bool {
-		return s.DeletionTimestamp == nil && metav1.GetControllerOf(&s) == nil // others are not ours to delete
+		return s.DeletionTimestamp == nil && metav1.GetControllerOf(&s) == nil // EndpointSlices with another owner stay
 	}), nil
 }

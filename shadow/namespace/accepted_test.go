@@ -23,7 +23,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// sharing is a namespace whose owner accepts a peer.
+// sharing returns a namespace whose owner accepts a peer.
 func sharing(name, peer string) *corev1.Namespace {
 	ns := plainNamespace(name)
 	ns.Labels = map[string]string{"team": "a", "pod-security.kubernetes.io/enforce": "restricted"}
@@ -43,8 +43,8 @@ func reflectedService(name, origin string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}}}
 }
 
-// cleared returns the resources of which a namespace was cleared, of rome's objects or of
-// what only a peer has: the fakes only record it.
+// cleared returns the resources that were deleted by collection in a namespace, by the
+// selectors for rome's objects. The fake clients only record such requests.
 func (w *world) cleared(namespace string) []string {
 	found := map[string]bool{}
 	selectors := []string{"offloading.liqo.io/origin=rome", "liqo.io/managed-by=shadowpod", ""}
@@ -57,7 +57,7 @@ func (w *world) cleared(namespace string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// requireGivenBack checks that a namespace is its owner's alone.
+// requireGivenBack checks that a namespace has no trace of a peer.
 func (w *world) requireGivenBack(name string) {
 	w.t.Helper()
 	w.eventually(name+" is given back", func() bool { return offloadingv1beta1.TwinOf(w.namespace(name)) == "" })
@@ -114,8 +114,8 @@ func TestAcceptanceTakenBack(t *testing.T) {
 	require.Nil(t, w.bound("shop", PeerTwinRole))
 }
 
-// TestStaleCacheTakesNoAcceptanceBack lets the cache believe that a namespace no longer
-// accepts its peer.
+// TestStaleCacheTakesNoAcceptanceBack: a stale cache shows a namespace without its
+// acceptance; the namespace stays a twin.
 func TestStaleCacheTakesNoAcceptanceBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
@@ -131,7 +131,8 @@ func TestStaleCacheTakesNoAcceptanceBack(t *testing.T) {
 	require.NotNil(t, w.bound("shop", PeerTwinRole))
 }
 
-// TestAcceptedTwinWaitsForPods: our rights stay until the peer's pods have left.
+// TestAcceptedTwinWaitsForPods: the controller keeps its rights until the peer's pods are
+// gone.
 func TestAcceptedTwinWaitsForPods(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{
@@ -145,8 +146,9 @@ func TestAcceptedTwinWaitsForPods(t *testing.T) {
 	w.requireGivenBack("shop")
 }
 
-// TestAcceptedTwinWaitsForEndpoints: our rights stay until the endpoints that were made for
-// the peer have been deleted, or the owner's Services would lead to it for ever.
+// TestAcceptedTwinWaitsForEndpoints: the controller keeps its rights until the peer's
+// EndpointSlices are deleted. Otherwise the owner's Services would keep directing traffic
+// to them.
 func TestAcceptedTwinWaitsForEndpoints(t *testing.T) {
 	t.Parallel()
 	slice := func(name string) *discoveryv1.EndpointSlice {
@@ -169,8 +171,9 @@ func TestAcceptedTwinWaitsForEndpoints(t *testing.T) {
 	w.requireGivenBack("shop")
 }
 
-// TestReleaseGoesOn lets a release stop after our own rights have gone: nothing can be
-// deleted then, nor can they be given again.
+// TestReleaseGoesOn: a release that stopped after the controller's rights were removed is
+// completed. Without those rights, nothing more can be deleted, and they cannot be granted
+// again.
 func TestReleaseGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()

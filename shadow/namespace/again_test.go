@@ -11,8 +11,9 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// TestMapDeletedByHand has somebody delete a map. A twin that is missing from the one
-// made again, for however short, would be removed with its pods.
+// TestMapDeletedByHand: a map that was deleted by hand is created again with all its
+// entries. The provider would delete a twin that is missing even for a moment, with its
+// pods.
 func TestMapDeletedByHand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenantNamespace("milan"), virtualNode("milan", "milan", nil), plainNamespace("a"), plainNamespace("b"), plainNamespace("c"),
@@ -73,7 +74,7 @@ func TestReplicationTroubleIsShown(t *testing.T) {
 	}
 }
 
-// say sets the condition Ready of the map for a peer.
+// say sets the condition Ready of the own map for a peer.
 func (w *world) say(peer string, status metav1.ConditionStatus, reason, message string) {
 	m := w.namespaceMap(peer)
 	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: offloadingv1beta1.RemoteNamespaceReady, Status: status, Reason: reason, Message: message})
@@ -81,7 +82,8 @@ func (w *world) say(peer string, status metav1.ConditionStatus, reason, message 
 	require.NoError(w.t, err)
 }
 
-// TestWhoHasANameKeepsIt lets the one that waits for a name make the map again.
+// TestWhoHasANameKeepsIt: when an offloading that waits for a name creates the map again,
+// the namespace that had the name keeps it.
 func TestWhoHasANameKeepsIt(t *testing.T) {
 	t.Parallel()
 	had := offload("c", named("shop"))

@@ -26,12 +26,12 @@ type entries struct {
 	lister      listers.NamespaceMapLister
 	offloadings listers.NamespaceOffloadingLister
 
-	// Many namespaces share one map. Writing it one at a time, each from a fresh read,
-	// spares the conflicts that a cache behind its own writes would give.
+	// mu serialises the writes, each of which starts with a live read. Many namespaces
+	// share one map, and a lagging cache would cause conflicts between their writes.
 	mu sync.Mutex
 }
 
-// isHome reports whether a map is this cluster's own, not one that a peer put here.
+// isHome reports whether a map is this cluster's own, not one replicated here by a peer.
 func isHome(m *offloadingv1beta1.NamespaceMap) bool {
 	return m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" && m.Namespace == corev1beta1.TenantNamespace(m.Name)
 }
@@ -45,7 +45,8 @@ func (e *entries) home(provider string) *offloadingv1beta1.NamespaceMap {
 	return m
 }
 
-// providers returns the providers whose cached own map has an entry for a namespace.
+// providers returns the sorted ids of the providers whose cached own map has an entry for a
+// namespace.
 func (e *entries) providers(namespace string) ([]string, error) {
 	all, err := e.lister.List(labels.Everything())
 	if err != nil {
@@ -61,14 +62,14 @@ func (e *entries) providers(namespace string) ([]string, error) {
 	return out, nil
 }
 
-// has reports whether the cached map of a provider asks for a twin.
+// has reports whether the cached map of a provider has an entry for a twin with that name.
 func (e *entries) has(provider, namespace, name string) bool {
 	m := e.home(provider)
 	return m != nil && m.Spec.DesiredMapping[namespace] == name
 }
 
-// set makes the map of a provider ask for a twin. The text says why the provider cannot
-// be asked, for the author of the NamespaceOffloading.
+// set adds an entry to the map of a provider. The returned text, if any, says why that is
+// not possible. It is for the author of the NamespaceOffloading.
 func (e *entries) set(ctx context.Context, provider, namespace, name string) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +97,7 @@ func (e *entries) set(ctx context.Context, provider, namespace, name string) (st
 	return "", nil
 }
 
-// taken says that another namespace has the name of the twin; it is empty if none has.
+// taken returns a message if another namespace already uses the name for its twin, else "".
 func taken(m *offloadingv1beta1.NamespaceMap, namespace, name string) string {
 	for _, other := range slices.Sorted(maps.Keys(m.Spec.DesiredMapping)) {
 		if other != namespace && m.Spec.DesiredMapping[other] == name {
@@ -107,7 +108,7 @@ func taken(m *offloadingv1beta1.NamespaceMap, namespace, name string) string {
 	return ""
 }
 
-// unset makes the map of a provider no longer ask for a twin.
+// unset removes an entry from the map of a provider.
 func (e *entries) unset(ctx context.Context, provider, namespace string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -124,8 +125,9 @@ func (e *entries) unset(ctx context.Context, provider, namespace string) error {
 	return e.patch(ctx, m, namespace, nil)
 }
 
-// create makes the map of a provider. If somebody has deleted it, all that was asked for
-// is asked for again at once: a twin that is missing from it would be removed.
+// create creates the map of a provider. If the map existed before and was deleted by hand,
+// the new one has all former entries from the start. Otherwise the provider would delete
+// the twins that are missing from it.
 func (e *entries) create(ctx context.Context, provider, namespace, name string) (string, error) {
 	desired, err := e.asked(provider)
 	if err != nil {
@@ -149,7 +151,7 @@ func (e *entries) create(ctx context.Context, provider, namespace, name string) 
 	return problem, nil
 }
 
-// asked returns what the NamespaceOffloadings say was asked of a provider.
+// asked returns the entries of a provider's map as the NamespaceOffloadings record them.
 func (e *entries) asked(provider string) (map[string]string, error) {
 	all, err := e.offloadings.List(labels.Everything())
 	if err != nil {
@@ -162,7 +164,7 @@ func (e *entries) asked(provider string) (map[string]string, error) {
 		switch {
 		case nso.DeletionTimestamp != nil, nso.Name != offloadingv1beta1.NamespaceOffloadingName, nso.Status.RemoteNamespaceName == "":
 		case !meta.IsStatusConditionTrue(conditions, offloadingv1beta1.RemoteNamespaceOffloadingRequired):
-		case ready != nil && ready.Reason == offloadingv1beta1.ReasonInvalid: // it could not be asked
+		case ready != nil && ready.Reason == offloadingv1beta1.ReasonInvalid: // its entry was never written
 		default:
 			out[nso.Namespace] = nso.Status.RemoteNamespaceName
 		}
@@ -170,8 +172,8 @@ func (e *entries) asked(provider string) (map[string]string, error) {
 	return out, nil
 }
 
-// patch sets one entry, or removes it when name is nil; the other entries are neither
-// sent nor touched, and a map that has changed since it was read is not written.
+// patch sets one entry, or removes it if name is nil. Other entries are not part of the
+// patch. A map that has changed since it was read is a conflict.
 func (e *entries) patch(ctx context.Context, m *offloadingv1beta1.NamespaceMap, namespace string, name *string) error {
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": m.UID, "resourceVersion": m.ResourceVersion},
@@ -187,8 +189,8 @@ func (e *entries) patch(ctx context.Context, m *offloadingv1beta1.NamespaceMap, 
 	return nil
 }
 
-// finalizersPatch is a merge patch that sets the finalizers of an object unless the
-// object has changed.
+// finalizersPatch returns a merge patch that sets the finalizers of m. The patch is a
+// conflict if m has changed.
 func finalizersPatch(m metav1.Object, finalizers []string) ([]byte, error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": m.GetUID(), "resourceVersion": m.GetResourceVersion(), "finalizers": finalizers,

@@ -12,7 +12,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// cacheDelay is how long a cache is given to catch up with what a live read has shown.
+// cacheDelay is how long a cache is given to catch up with the result of a live read.
 const cacheDelay = time.Second
 
 func (o *Offloading) watch() error {
@@ -28,8 +28,8 @@ func (o *Offloading) watch() error {
 	}); err != nil {
 		return err
 	}
-	// Of these only some changes matter, and then to many: the loop waits for their
-	// caches, and the handlers choose.
+	// Few changes of these kinds matter, and each affects many keys. Watch makes the loop
+	// wait for the caches; the handlers choose the keys.
 	for inf, handler := range map[cache.SharedIndexInformer]func(before, after any){
 		o.cfg.Maps.Informer():         o.mapChanged,
 		o.cfg.VirtualNodes.Informer(): o.virtualNodeChanged,
@@ -45,8 +45,8 @@ func (o *Offloading) watch() error {
 	return nil
 }
 
-// onChange calls f with the object before and after; one of them is nil for an object
-// that has come or gone.
+// onChange returns a handler that calls f with the object before and after an event. before
+// is nil for a new object, and after for a deleted one.
 func onChange(f func(before, after any)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { f(nil, obj) },
@@ -70,7 +70,7 @@ func (o *Offloading) wakeAll(namespaces []string) {
 	}
 }
 
-// everyone wakes all offloadings.
+// everyone queues all NamespaceOffloadings.
 func (o *Offloading) everyone() {
 	for _, key := range o.cfg.Offloadings.Informer().GetStore().ListKeys() {
 		name, err := cache.ParseObjectName(key)
@@ -84,7 +84,7 @@ func (o *Offloading) mapChanged(before, after any) {
 	namespaces, freed := changedEntries(asMap(before), asMap(after))
 	o.wakeAll(namespaces)
 	if freed {
-		o.everyone() // one of them may have waited for the name
+		o.everyone() // another offloading may wait for the name
 	}
 }
 
@@ -96,8 +96,8 @@ func asMap(obj any) *offloadingv1beta1.NamespaceMap {
 	return m
 }
 
-// changedEntries returns the namespaces whose wish, answer or trouble differs between two
-// versions of a map, and whether a name has become free.
+// changedEntries returns the namespaces whose entry, answer or trouble differs between two
+// versions of a map, and whether a twin's name has become free.
 func changedEntries(before, after *offloadingv1beta1.NamespaceMap) (namespaces []string, freed bool) {
 	changed := map[string]bool{}
 	for ns, name := range before.Spec.DesiredMapping {

@@ -18,16 +18,18 @@ import (
 	"github.com/liqod/liqod/kube/apply"
 )
 
-// keptRetry is how often a twin that is kept for its volumes is asked whether it still
-// has any: claims are not watched.
+// keptRetry is the poll interval for the claims in a twin that is kept for its volumes.
+// Claims are not watched.
 const keptRetry = 5 * time.Minute
 
-// ReasonVolumesKept is the reason of the event of a twin namespace that is kept.
+// ReasonVolumesKept is the reason of the event for a twin namespace that is kept for its
+// volumes.
 const ReasonVolumesKept = "VolumesKept"
 
-// giveUp removes a twin that is no longer asked for. One that holds volumes is emptied
-// of all else and stays, until they are gone or their deletion is asked for by name: kept
-// says why. user is who has the peer's rights there while the twin goes.
+// giveUp deletes a twin whose entry is gone. A twin with volumes is only emptied; it stays
+// until the volumes are gone or its DeleteVolumesAnnotation names it. kept is the message
+// for that case. user keeps the peer's rights while the namespace is being deleted; empty:
+// nobody does.
 func (m *Maps) giveUp(ctx context.Context, ns *corev1.Namespace, user string) (kept string, err error) {
 	if ns.DeletionTimestamp != nil {
 		return "", m.revoke(ctx, ns.Name, user)
@@ -46,7 +48,8 @@ func (m *Maps) giveUp(ctx context.Context, ns *corev1.Namespace, user string) (k
 	return kept, m.keep(ctx, ns, kept)
 }
 
-// holds says, by a live read, which volumes a twin holds; it is empty if it holds none.
+// holds returns a message that names the volumes in a twin, or "" if there are none. It
+// reads live.
 func (m *Maps) holds(ctx context.Context, ns *corev1.Namespace) (string, error) {
 	claims, err := m.cfg.Core.CoreV1().PersistentVolumeClaims(ns.Name).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -70,8 +73,8 @@ func (m *Maps) holds(ctx context.Context, ns *corev1.Namespace) (string, error) 
 		ns.Name, list, offloadingv1beta1.DeleteVolumesAnnotation, ns.Name), nil
 }
 
-// keep takes from a twin the peer's rights and all that came from the peer but volumes.
-// The annotation that says why it is kept is written last: with it, nothing is left to do.
+// keep removes the peer's rights and all objects of the peer except volumes from a twin. It
+// writes DataKeptAnnotation last, as the mark that nothing is left to do.
 func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error {
 	if ns.Annotations[offloadingv1beta1.DataKeptAnnotation] == why {
 		return nil
@@ -99,8 +102,9 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 	return nil
 }
 
-// empty deletes what peers write into a twin, volumes apart, and their pods. What was
-// reflected is selected by its origin. The wishes go first, so that nothing is made again.
+// empty deletes the objects that peers write into a twin, except volumes, and the peers'
+// pods. Reflected objects are found by the selector origin. ShadowPods and
+// ShadowEndpointSlices go first, so that their controllers create nothing again.
 func (m *Maps) empty(ctx context.Context, twin, origin string) error {
 	core, liqo := m.cfg.Core.CoreV1(), m.cfg.Liqo.OffloadingV1beta1()
 	all := metav1.ListOptions{}
@@ -122,7 +126,7 @@ func (m *Maps) empty(ctx context.Context, twin, origin string) error {
 			return fmt.Errorf("deleting the %s of the twin namespace %s: %w", step.what, twin, err)
 		}
 	}
-	// The client has no such request for Services.
+	// client-go has no DeleteCollection for Services.
 	services, err := core.Services(twin).List(ctx, reflected)
 	if err != nil {
 		return fmt.Errorf("listing the services of the twin namespace %s: %w", twin, err)

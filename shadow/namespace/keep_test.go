@@ -20,8 +20,8 @@ func volumeClaim(namespace, volume string) *corev1.PersistentVolumeClaim {
 	}
 }
 
-// collections returns what was deleted as a whole, each once: resources with the
-// selector. The fakes only record it.
+// collections returns the deletions by collection, without duplicates, as resource and
+// selector. The fake clients only record such requests.
 func collections(f *clienttesting.Fake) []string {
 	var out []string
 	for _, a := range f.Actions() {
@@ -34,7 +34,8 @@ func collections(f *clienttesting.Fake) []string {
 	return out
 }
 
-// unmapped is a world where web-rome is a twin that was asked for and then was not.
+// unmapped returns a world in which the twin web-rome exists and its entry has been
+// removed.
 func unmapped(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
 	objects = append(objects, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"}))
@@ -63,7 +64,7 @@ func TestTwinWithVolumesIsKept(t *testing.T) {
 	require.Empty(t, services.Items)
 	require.Contains(t, <-w.events.Events, "is kept for its volumes")
 
-	// Asked for again: the data is there.
+	// Wanted again: the data is still there.
 	w.setDesired(map[string]string{"web": "web-rome"})
 	w.accepted("web")
 	w.settled()
@@ -105,8 +106,8 @@ func TestVolumesAreDeletedByName(t *testing.T) {
 	}
 }
 
-// TestPeeringEndsBesideKeptVolumes: the map's finalizer does not wait for them, nor are
-// they deleted when the map is gone; a restart writes nothing.
+// TestPeeringEndsBesideKeptVolumes: kept volumes do not block the map's finalizer and are
+// not deleted with the map. A restart writes nothing.
 func TestPeeringEndsBesideKeptVolumes(t *testing.T) {
 	t.Parallel()
 	now := metav1.Now()

@@ -33,30 +33,32 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// MapsConfig configures Maps.
+// MapsConfig is the input of NewMaps. All fields are required except Observer.
 type MapsConfig struct {
-	// ClusterID is this cluster's id: what peers ask of it is named by it.
+	// ClusterID is this cluster's id. A peer's NamespaceMap for this cluster has it as its
+	// name.
 	ClusterID string
 	// OwnNamespace is the namespace that liqod runs in.
 	OwnNamespace string
-	// ServiceAccount is the controller's own, in OwnNamespace: it is given the rights of
-	// ControllerTwinRole in every twin namespace.
+	// ServiceAccount is the name of the controller's service account in OwnNamespace. Maps
+	// binds it to ControllerTwinRole in every twin namespace.
 	ServiceAccount string
-	// PodSecurityLevel is enforced in twin namespaces: privileged, baseline or restricted.
+	// PodSecurityLevel is the pod-security level that twin namespaces enforce: privileged,
+	// baseline or restricted.
 	PodSecurityLevel string
 
 	// Core and Liqo are clients of this cluster.
 	Core kubernetes.Interface
 	Liqo versioned.Interface
 
-	// The informers are of this cluster and of all namespaces.
+	// The informers watch this cluster in all namespaces.
 	Maps            informers.NamespaceMapInformer
 	ForeignClusters foreigninformers.ForeignClusterInformer
 	Namespaces      coreinformers.NamespaceInformer
 	RoleBindings    rbacinformers.RoleBindingInformer
 	Quotas          informers.QuotaInformer
 
-	// Events tells the map's readers of twins that cannot be made.
+	// Events records events on a NamespaceMap for twins that cannot be created.
 	Events record.EventRecorder
 	Clock  clock.PassiveClock
 	Log    *zap.Logger
@@ -64,10 +66,11 @@ type MapsConfig struct {
 	Observer loop.Observer
 }
 
-// Maps makes the NamespaceMaps true that peers have put into their tenant namespaces:
-// a twin namespace for each entry, with the peer's rights and our own in it, and
-// nothing for what is no longer an entry. It never touches a namespace that the same
-// map has not made, unless its owner accepts the peer: such a one is never deleted.
+// Maps creates the twin namespaces for the NamespaceMaps that peers have replicated into
+// their tenant namespaces: one twin per entry, with the peer's rights and the controller's
+// own in it. It deletes a twin whose entry is gone. It does not touch any other namespace,
+// except one whose owner accepts the peer; such a namespace becomes a twin and is never
+// deleted. It runs under a lease.
 type Maps struct {
 	*loop.Loop
 	cfg        MapsConfig
@@ -78,7 +81,8 @@ type Maps struct {
 	bindings   *apply.Binder
 }
 
-// NewMaps registers with the informers and starts nothing.
+// NewMaps returns a Maps and registers its event handlers on the informers. It starts
+// nothing.
 func NewMaps(cfg MapsConfig) (*Maps, error) {
 	m := &Maps{
 		cfg:        cfg,
@@ -123,8 +127,8 @@ func (m *Maps) besideKeys(obj any) []loop.Key {
 	return keys
 }
 
-// namespaceKeys returns the maps that a namespace concerns: the one that it is a twin
-// for, those that want its name, and those that stand in it.
+// namespaceKeys returns the maps that an event of a namespace may affect: the map that it
+// is a twin of, the maps that have an entry with its name, and the maps in it.
 func (m *Maps) namespaceKeys(obj any) []loop.Key {
 	ns, ok := obj.(*corev1.Namespace)
 	if !ok {
@@ -178,7 +182,7 @@ func (m *Maps) clusterKeys(obj any) []loop.Key {
 	if !ok {
 		return nil
 	}
-	// The contract gives the map of a peer its name: it needs not be looked for.
+	// The name of a peer's map is fixed, so no search is needed.
 	return []loop.Key{{Namespace: corev1beta1.TenantNamespace(fc.Spec.ClusterID), Name: m.cfg.ClusterID}}
 }
 
@@ -196,7 +200,7 @@ func (m *Maps) sync(ctx context.Context, key loop.Key) error {
 	case nm.DeletionTimestamp != nil:
 		return m.end(ctx, nm, key)
 	case !isReplica(nm):
-		return nil // our own wish towards a provider
+		return nil // this cluster's own map towards a provider
 	}
 	peer, problem, err := m.origin(nm)
 	if err != nil {
@@ -214,9 +218,9 @@ func (m *Maps) sync(ctx context.Context, key loop.Key) error {
 	return m.enforce(ctx, nm, peer)
 }
 
-// origin returns the peer that a map comes from, or what is wrong with the map. A peer
-// speaks for itself only, in its own tenant namespace. A map has the name of the cluster
-// that is asked: so what a peer asks of us stands beside what we ask of it.
+// origin returns the peer that a map comes from, or the problem with the map. A peer may
+// write only maps of its own, in its own tenant namespace. A replicated map is named after
+// the provider, so that it can stand beside the own map of this cluster for the same peer.
 func (m *Maps) origin(nm *offloadingv1beta1.NamespaceMap) (peer, problem string, err error) {
 	ns, err := m.namespaces.Get(nm.Namespace)
 	if err != nil {
@@ -235,8 +239,8 @@ func (m *Maps) origin(nm *offloadingv1beta1.NamespaceMap) (peer, problem string,
 	return peer, "", nil
 }
 
-// end removes every twin of a map that is being deleted, and lets it go when none is
-// left but those that are kept for their volumes.
+// end deletes all twins of a map that is being deleted, and removes the finalizer when none
+// is left. Twins that are kept for their volumes do not block it.
 func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key loop.Key) error {
 	if !slices.Contains(nm.Finalizers, offloadingv1beta1.NamespaceMapFinalizer) {
 		return nil
@@ -264,7 +268,7 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 		}
 		if left := len(status.CurrentMapping); left > 0 {
 			m.ready(&status, nm, offloadingv1beta1.ReasonTerminating, fmt.Sprintf("%d twin namespaces are being removed", left))
-			return m.report(ctx, nm, status) // the last twin's deletion wakes the key again
+			return m.report(ctx, nm, status) // the deletion of the last twin queues the key again
 		}
 	}
 	body, err := finalizersPatch(nm, without(nm.Finalizers, offloadingv1beta1.NamespaceMapFinalizer))
@@ -278,7 +282,7 @@ func (m *Maps) end(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, key 
 	return nil
 }
 
-// sweep removes the twins of a map that went without its finalizer.
+// sweep deletes the twins of a map that was deleted without its finalizer.
 func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
 	twins, err := m.twins(key)
 	if err != nil || len(twins) == 0 {
@@ -305,7 +309,7 @@ func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
 	return nil
 }
 
-// twins returns the cached namespaces that are twins for a map, by name.
+// twins returns the cached twins of a map, by name.
 func (m *Maps) twins(key loop.Key) (map[string]*corev1.Namespace, error) {
 	all, err := m.namespaces.List(labels.Everything())
 	if err != nil {
@@ -320,11 +324,12 @@ func (m *Maps) twins(key loop.Key) (map[string]*corev1.Namespace, error) {
 	return out, nil
 }
 
-// liveTwins is twins, from the API server: a cache may lack the last one made.
+// liveTwins is like twins, but confirms an empty result by a live list: the cache may lack
+// the newest twin.
 func (m *Maps) liveTwins(ctx context.Context, key loop.Key) (map[string]*corev1.Namespace, error) {
 	out, err := m.twins(key)
 	if err != nil || len(out) > 0 || peerOf(key) == "" {
-		return out, err // twins are made for maps in tenant namespaces only
+		return out, err // only maps in tenant namespaces have twins
 	}
 	list, err := m.cfg.Core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{
 		LabelSelector: corev1beta1.RemoteClusterIDLabel + "=" + peerOf(key)})
@@ -339,7 +344,8 @@ func (m *Maps) liveTwins(ctx context.Context, key loop.Key) (map[string]*corev1.
 	return out, nil
 }
 
-// remove deletes a twin, unless it has changed since it was judged ours.
+// remove deletes a twin. The deletion is a conflict if the namespace has changed since it
+// was judged.
 func (m *Maps) remove(ctx context.Context, ns *corev1.Namespace) error {
 	if ns.DeletionTimestamp != nil {
 		return nil
@@ -375,8 +381,8 @@ func (m *Maps) ready(status *offloadingv1beta1.NamespaceMapStatus, nm *offloadin
 		reason == offloadingv1beta1.ReasonNamespaceCreated, reason, message, nm.Generation, m.cfg.Clock.Now()))
 }
 
-// report writes the status if it has changed, and an event for each twin that has come
-// to fail.
+// report writes the status if it has changed, and an event for each twin that has begun to
+// fail.
 func (m *Maps) report(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, status offloadingv1beta1.NamespaceMapStatus) error {
 	if equality.Semantic.DeepEqual(status, nm.Status) {
 		return nil

@@ -28,7 +28,7 @@ func romeCluster(user string) *corev1beta1.ForeignCluster {
 	return &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome", UserName: user}}
 }
 
-// replica is what rome asks of milan.
+// replica returns rome's NamespaceMap as replicated to milan.
 func replica(desired map[string]string, change ...func(*offloadingv1beta1.NamespaceMap)) *offloadingv1beta1.NamespaceMap {
 	m := &offloadingv1beta1.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "milan", Generation: 1,
@@ -68,7 +68,7 @@ func (w *world) backsOff(original, why string) {
 	})
 }
 
-// bound returns the users of a binding, or nil if it does not exist.
+// bound returns the subjects of a RoleBinding, or nil if it does not exist.
 func (w *world) bound(namespace, name string) []string {
 	b, err := w.core.RbacV1().RoleBindings(namespace).Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {
@@ -105,7 +105,8 @@ func TestTwins(t *testing.T) {
 	w.accepted("shop")
 }
 
-// TestTwinsWaitForAnOffer: who came by a token gets nothing that nothing bounds.
+// TestTwinsWaitForAnOffer: a peer that enrolled with a token gets no twin before a Quota
+// limits it.
 func TestTwinsWaitForAnOffer(t *testing.T) {
 	t.Parallel()
 	enrolled := romeCluster(romeUser)
@@ -120,7 +121,7 @@ func TestTwinsWaitForAnOffer(t *testing.T) {
 	w.accepted("web")
 	require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
 
-	// Nothing is taken away for a Quota that is not there; and nothing new is given.
+	// Without the Quota, existing rights stay, and no new twin is created.
 	require.NoError(t, quotas.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	w.eventually("the Quota is missed", func() bool { return w.namespace("web-rome").Labels[offloadingv1beta1.BoundedLabel] == "false" })
 	w.setDesired(map[string]string{"web": "web-rome", "shop": "shop-rome"})
@@ -130,7 +131,7 @@ func TestTwinsWaitForAnOffer(t *testing.T) {
 	require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
 	require.Nil(t, w.namespace("shop-rome"))
 
-	// Another identity begins anew, also where a twin stands.
+	// A new identity starts without rights, even where a twin exists.
 	enrolled = enrolled.DeepCopy()
 	enrolled.Annotations[corev1beta1.EnrolmentAnnotation], enrolled.Spec.UserName = "2", "liqo.io:peer:rome:2"
 	_, err = w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), enrolled, metav1.UpdateOptions{})
@@ -169,7 +170,7 @@ func TestForeignNamespaceIsNotTakenOver(t *testing.T) {
 	require.Equal(t, map[string]string{"team": "a"}, w.namespace("shop").Labels)
 	require.Nil(t, w.bound("shop", PeerTwinRole))
 
-	// Unmapping does not delete what is not ours.
+	// The removal of an entry deletes no foreign namespace.
 	w.setDesired(map[string]string{"web": "web"})
 	w.settled()
 	require.NotNil(t, w.namespace("shop"))
@@ -210,7 +211,7 @@ func TestMapsThatAreNotAccepted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		tenant *corev1.Namespace
 		change func(*offloadingv1beta1.NamespaceMap)
-		want   string // empty: left alone
+		want   string // empty: not touched
 	}{
 		"not replicated": {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { m.Labels = nil }, ""},
 		"another origin": {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { m.Labels[offloadingv1beta1.OriginIDLabel] = "oslo" }, "only rome is accepted"},
@@ -334,7 +335,8 @@ func TestStrangeAnnotationDeletesNothing(t *testing.T) {
 	require.Zero(t, newWorld(t, objects...).provider().settled())
 }
 
-// TestStaleCacheDeletesNoTwin lets the cache believe that a map, or an entry, is gone.
+// TestStaleCacheDeletesNoTwin: a stale cache shows a map or an entry as missing; its twins
+// stay.
 func TestStaleCacheDeletesNoTwin(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web"})).provider()
@@ -383,7 +385,7 @@ func TestTerminatingTwin(t *testing.T) {
 	w.accepted("web")
 }
 
-// TestCreationThatFails lets the API server refuse, then relent.
+// TestCreationThatFails: the API server refuses a twin, and accepts it later.
 func TestCreationThatFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web", "shop": "shop"}))
@@ -404,7 +406,7 @@ func TestCreationThatFails(t *testing.T) {
 
 func TestBothSidesInOneCluster(t *testing.T) {
 	t.Parallel()
-	// What rome has put here is not reflected on to milan.
+	// A namespace that rome has offloaded here is not offloaded again to milan.
 	w := newWorld(t, tenantNamespace("rome"), tenantNamespace("milan"), romeCluster(romeUser), virtualNode("milan", "milan", nil),
 		replica(map[string]string{"web": "web"})).provider()
 	w.accepted("web")
@@ -415,7 +417,7 @@ func TestBothSidesInOneCluster(t *testing.T) {
 	require.Nil(t, w.namespaceMap("milan"))
 }
 
-// TestBothDirections has milan ask rome, and rome ask milan.
+// TestBothDirections: milan and rome offload to each other.
 func TestBothDirections(t *testing.T) {
 	t.Parallel()
 	milan := romeCluster("liqo.io:peer:milan:1")

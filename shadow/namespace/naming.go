@@ -11,7 +11,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// remoteName returns the name that the twins of a namespace have. The error is for the
+// remoteName returns the name of the twins of a namespace. An error is a message for the
 // author of the NamespaceOffloading.
 func remoteName(spec *offloadingv1beta1.NamespaceOffloadingSpec, namespace, clusterID string) (string, error) {
 	var name string
@@ -36,8 +36,8 @@ func remoteName(spec *offloadingv1beta1.NamespaceOffloadingSpec, namespace, clus
 	return name, nil
 }
 
-// refusal says why a namespace of the consumer may not be offloaded; it is empty when
-// it may.
+// refusal returns the reason for which a namespace of the consumer may not be offloaded, or
+// "". own is the namespace that liqod runs in.
 func refusal(ns *corev1.Namespace, own string) string {
 	switch {
 	case ns.Name == "kube-system", ns.Name == "kube-public", ns.Name == "kube-node-lease":
@@ -53,7 +53,8 @@ func refusal(ns *corev1.Namespace, own string) string {
 	return ""
 }
 
-// twinRefusal says why a peer may not have a twin of this name; it is empty when it may.
+// twinRefusal returns the reason for which a peer may not have a twin of this name, or "".
+// own is the namespace that liqod runs in.
 func twinRefusal(name, own string) string {
 	msgs := validation.IsDNS1123Label(name)
 	switch {

@@ -25,7 +25,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// OffloadingConfig configures an Offloading.
+// OffloadingConfig is the input of NewOffloading. All fields are required except Observer.
 type OffloadingConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
@@ -36,11 +36,11 @@ type OffloadingConfig struct {
 	Core kubernetes.Interface
 	Liqo versioned.Interface
 
-	// The informers are of this cluster and of all namespaces.
+	// The informers watch this cluster in all namespaces.
 	Offloadings  informers.NamespaceOffloadingInformer
 	Maps         informers.NamespaceMapInformer
 	VirtualNodes informers.VirtualNodeInformer
-	// Nodes may be restricted to those labelled liqo.io/type=virtual-node.
+	// Nodes may be restricted to the label liqo.io/type=virtual-node.
 	Nodes      coreinformers.NodeInformer
 	Namespaces coreinformers.NamespaceInformer
 
@@ -50,10 +50,10 @@ type OffloadingConfig struct {
 	Observer loop.Observer
 }
 
-// Offloading makes NamespaceOffloadings true, as far as this cluster goes: it writes
-// the wish into the NamespaceMap of every selected provider, labels the namespace for
-// the webhook, and tells in the status what the providers have answered. It never
-// waits for a provider: not even when an offloading or its namespace is deleted.
+// Offloading executes NamespaceOffloadings in the consumer. It writes an entry to the
+// NamespaceMap of every selected provider, labels the namespace for the pod webhook, and
+// shows the providers' answers in the status. It never waits for a provider, not even when
+// a NamespaceOffloading or its namespace is deleted. It runs under a lease.
 type Offloading struct {
 	*loop.Loop
 	cfg          OffloadingConfig
@@ -64,7 +64,8 @@ type Offloading struct {
 	entries      *entries
 }
 
-// NewOffloading registers with the informers and starts nothing.
+// NewOffloading returns an Offloading and registers its event handlers on the informers. It
+// starts nothing.
 func NewOffloading(cfg OffloadingConfig) (*Offloading, error) {
 	o := &Offloading{
 		cfg:          cfg,
@@ -78,10 +79,10 @@ func NewOffloading(cfg OffloadingConfig) (*Offloading, error) {
 	return o, o.watch()
 }
 
-// Run works until ctx is done and returns when every worker has returned.
+// Run blocks until ctx is done and every worker has returned.
 func (o *Offloading) Run(ctx context.Context, workers int) error {
-	// A map may have entries whose offloading is gone: nothing else reminds of them
-	// when a standby takes over.
+	// A map may have entries whose NamespaceOffloading was deleted while no process was
+	// leading. No event queues those.
 	for _, obj := range o.cfg.Maps.Informer().GetStore().List() {
 		if m, ok := obj.(*offloadingv1beta1.NamespaceMap); ok && isHome(m) {
 			for ns := range m.Spec.DesiredMapping {
@@ -108,7 +109,7 @@ func (o *Offloading) sync(ctx context.Context, key loop.Key) error {
 	ns, err := o.namespaces.Get(key.Namespace)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil // comes again when the cache has it
+		return nil // the event of the namespace queues the key again
 	case err != nil:
 		return fmt.Errorf("reading the namespace: %w", err)
 	case ns.DeletionTimestamp != nil:
@@ -117,7 +118,7 @@ func (o *Offloading) sync(ctx context.Context, key loop.Key) error {
 	return o.offload(ctx, nso, ns)
 }
 
-// offload makes one NamespaceOffloading true.
+// offload executes one NamespaceOffloading.
 func (o *Offloading) offload(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, ns *corev1.Namespace) error {
 	name, choices, err := o.plan(nso, ns)
 	if err != nil {
@@ -146,7 +147,7 @@ func (o *Offloading) offload(ctx context.Context, nso *offloadingv1beta1.Namespa
 		case notSelected:
 			out.choice, err = o.withdraw(ctx, nso, id, slices.Contains(providers, id))
 		default:
-			err = nil // undecided: what stands stays
+			err = nil // undecided: an existing entry stays
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -167,9 +168,10 @@ func (o *Offloading) offload(ctx context.Context, nso *offloadingv1beta1.Namespa
 	return errors.Join(append(errs, o.report(ctx, nso, s))...)
 }
 
-// ask makes the map of a provider ask for the twin, once a live read agrees that the
-// NamespaceOffloading is there. A cache may show one that a restored etcd does not have: its
-// entry would be removed again as soon as the cache has caught up, and the twin with it.
+// ask adds an entry for the twin to the map of a provider, after a live read has confirmed
+// that the NamespaceOffloading exists. After a restore of etcd the cache may still have a
+// NamespaceOffloading that etcd has not. The entry for it would be removed as soon as the
+// cache catches up, and the twin with it.
 func (o *Offloading) ask(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, id, name string) (string, error) {
 	if o.entries.has(id, nso.Namespace, name) {
 		return "", nil
@@ -184,8 +186,8 @@ func (o *Offloading) ask(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 	return o.entries.set(ctx, id, nso.Namespace, name)
 }
 
-// plan says what the twins are named and which clusters are selected. The error is for
-// the author of the NamespaceOffloading.
+// plan returns the name of the twins, and the choice for each cluster. An error is a
+// message for the author of the NamespaceOffloading.
 func (o *Offloading) plan(nso *offloadingv1beta1.NamespaceOffloading, ns *corev1.Namespace) (string, map[string]choice, error) {
 	if why := refusal(ns, o.cfg.OwnNamespace); why != "" {
 		return "", nil, errors.New(why)
@@ -209,8 +211,8 @@ func (o *Offloading) plan(nso *offloadingv1beta1.NamespaceOffloading, ns *corev1
 		return "", nil, err
 	}
 	if nso.Status.ObservedGeneration != nso.Generation {
-		// The author has just written the selector: a Node that is away is judged by what
-		// is known of it.
+		// The author has just changed the selector. A missing Node then counts with the
+		// labels that it is going to have.
 		for id, c := range choices {
 			if c == undecided {
 				choices[id] = notSelected
@@ -220,8 +222,8 @@ func (o *Offloading) plan(nso *offloadingv1beta1.NamespaceOffloading, ns *corev1
 	return name, choices, nil
 }
 
-// withdraw removes the entry for a cluster that is no longer selected, if it has one,
-// once a live read agrees: the twin goes with it.
+// withdraw removes the entry for a cluster that is no longer selected. The provider deletes
+// the twin then, so a live read confirms it first. has reports whether there is an entry.
 func (o *Offloading) withdraw(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, id string, has bool) (choice, error) {
 	if !has {
 		return notSelected, nil
@@ -252,12 +254,12 @@ func (o *Offloading) withdraw(ctx context.Context, nso *offloadingv1beta1.Namesp
 	fresh := nso.Status.ObservedGeneration != nso.Generation && choices[id] == undecided
 	if stale || (choices[id] != notSelected && !fresh) {
 		o.cfg.Log.Info("cache disagrees with the API server; twin kept for now", zap.String("namespace", nso.Namespace), zap.String("peer", id))
-		return undecided, nil // the event that the cache lacks wakes this key again
+		return undecided, nil // the missing event queues this key again
 	}
 	return notSelected, o.entries.unset(ctx, id, nso.Namespace)
 }
 
-// hold puts the finalizer on.
+// hold adds the finalizer.
 func (o *Offloading) hold(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading) (*offloadingv1beta1.NamespaceOffloading, error) {
 	if slices.Contains(nso.Finalizers, offloadingv1beta1.NamespaceOffloadingFinalizer) {
 		return nso, nil

@@ -43,7 +43,8 @@ func (w *world) message(namespace string) string {
 	return string(c.Status) + " " + c.Reason + ": " + c.Message
 }
 
-// remove does what the API server does when an object with finalizers is deleted.
+// removeOffloading deletes a NamespaceOffloading as the API server does with an object that
+// has finalizers.
 func (w *world) removeOffloading(namespace string) {
 	n := w.nso(namespace)
 	now := metav1.Now()
@@ -85,7 +86,7 @@ func TestOffloadAndBack(t *testing.T) {
 	w.eventually("ready", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseReady })
 	require.Contains(t, w.nso("web").Finalizers, offloadingv1beta1.NamespaceOffloadingFinalizer)
 
-	// Nobody answers from here on: the providers are away.
+	// The providers are unreachable from here on.
 	w.removeOffloading("web")
 	w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
 	require.NotContains(t, w.desired("milan"), "web")
@@ -161,7 +162,7 @@ func TestSelectorChange(t *testing.T) {
 	w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
 	w.settled()
 
-	// The Node goes, and with it a label that only it had: the twin must stay.
+	// The Node is deleted, and with it a label that exists nowhere else. The entry stays.
 	require.NoError(t, w.core.CoreV1().Nodes().Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	w.settled()
 	require.Contains(t, w.desired("milan"), "web")
@@ -180,7 +181,8 @@ func TestSelectorChange(t *testing.T) {
 	w.eventually("asked again", func() bool { return w.desired("milan")["web"] != "" })
 }
 
-// TestStaleCacheUnmapsNothing lets the cache believe that the virtual node is gone.
+// TestStaleCacheUnmapsNothing: a stale cache shows the virtual node as missing; the entry
+// stays.
 func TestStaleCacheUnmapsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
@@ -192,8 +194,9 @@ func TestStaleCacheUnmapsNothing(t *testing.T) {
 	require.Contains(t, w.desired("milan"), "web")
 }
 
-// TestStaleCacheMapsNothing lets the cache show a NamespaceOffloading that a restored etcd
-// does not have: what is mapped by it would be unmapped again, and the twin removed.
+// TestStaleCacheMapsNothing: a NamespaceOffloading that the cache still has, but a restored
+// etcd has not, adds no entry to a map. Such an entry would be removed again, and the twin
+// with it.
 func TestStaleCacheMapsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil)).consumer()
@@ -252,7 +255,8 @@ func TestManyNamespacesAtOnce(t *testing.T) {
 	w.eventually("all are asked for", func() bool { return len(w.desired("milan")) == n })
 }
 
-// TestConflictIsTriedAgain lets the API server refuse the first writes of the map.
+// TestConflictIsTriedAgain: the API server refuses the first writes of the map with a
+// conflict.
 func TestConflictIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	m := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}
@@ -268,8 +272,8 @@ func TestConflictIsTriedAgain(t *testing.T) {
 	w.eventually("asked", func() bool { return w.desired("milan")["web"] == "web-rome" })
 }
 
-// Kubernetes deletes the pods of a namespace first, and the NamespaceOffloading only
-// when they are gone.
+// TestDeletedNamespaceIsUnmappedAtOnce: the entry is removed as soon as the namespace is
+// being deleted. Kubernetes deletes the NamespaceOffloading only after the pods.
 func TestDeletedNamespaceIsUnmappedAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()

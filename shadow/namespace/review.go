@@ -12,20 +12,20 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Review is what the webhook looks at when a NamespaceOffloading is written.
+// Review is the input of the webhook's decision on a write of a NamespaceOffloading.
 type Review struct {
-	// New is what is written, Old what it replaces: nil at the creation.
+	// New is the object being written. Old is the existing one, nil at creation.
 	New, Old *offloadingv1beta1.NamespaceOffloading
-	// Namespace is the one that it stands in.
+	// Namespace is the namespace of the NamespaceOffloading.
 	Namespace *corev1.Namespace
-	// OwnNamespace is the namespace that liqod runs in, ClusterID this cluster's id.
+	// OwnNamespace is the namespace that liqod runs in. ClusterID is this cluster's id.
 	OwnNamespace, ClusterID string
-	// VirtualNodes are those of this cluster.
+	// VirtualNodes are all VirtualNodes of this cluster.
 	VirtualNodes []*offloadingv1beta1.VirtualNode
 }
 
-// Judge returns why a NamespaceOffloading is refused, empty if it is not, and what its
-// author should know of it. It is pure, and refuses nothing that Offloading accepts.
+// Judge returns the reason to refuse the write, or "", and the warnings for its author. It
+// is pure. It refuses nothing that Offloading accepts.
 func (r Review) Judge() (refused string, warnings []string) {
 	spec := &r.New.Spec
 	if why := refusal(r.Namespace, r.OwnNamespace); why != "" {
@@ -51,8 +51,8 @@ func (r Review) Judge() (refused string, warnings []string) {
 	return "", warnings
 }
 
-// chosen returns the ids of the clusters that a selector selects, sorted, as far as the
-// VirtualNodes tell: labels that somebody has put on Nodes are not seen.
+// chosen returns the sorted ids of the clusters that the selector matches, judging by the
+// VirtualNodes. It does not see labels that exist only on Nodes.
 func (r Review) chosen(spec *offloadingv1beta1.NamespaceOffloadingSpec) ([]string, error) {
 	choices, err := choose(&spec.ClusterSelector, r.VirtualNodes, func(string) *corev1.Node { return nil })
 	if err != nil {
@@ -69,7 +69,7 @@ func (r Review) nowhere() string {
 	return "clusterSelector matches no virtual node by the labels of the VirtualNodes: nothing is offloaded until it does"
 }
 
-// changes tells what an edit will not do, and what it will do beyond what it says.
+// changes returns warnings about effects of an edit that its author may not expect.
 func (r Review) changes(chosen []string) (warnings []string) {
 	old, spec := &r.Old.Spec, &r.New.Spec
 	if old.PodOffloadingStrategy != spec.PodOffloadingStrategy {

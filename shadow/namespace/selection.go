@@ -12,22 +12,24 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// choice says whether a namespace is offloaded to a cluster.
+// choice is the decision whether a namespace is offloaded to a cluster.
 type choice int
 
 const (
 	// notSelected: no virtual node of the cluster matches.
 	notSelected choice = iota
-	// undecided: none is known to match, but the Node of one of them is away and may
-	// carry labels that nobody else knows. What stands stays.
+	// undecided: no virtual node is known to match, but one of their Nodes does not exist
+	// at present, and may have had labels that are recorded nowhere else. An existing entry
+	// stays.
 	undecided
-	// selected: at least one matches.
+	// selected: at least one virtual node matches.
 	selected
 )
 
-// choose matches a cluster selector on the virtual nodes of every cluster, by their
-// Nodes' labels; while a Node does not exist, by those that it will have. node returns
-// nil for a Node that does not exist. The error says what is wrong with the selector.
+// choose applies a cluster selector to the virtual nodes of every cluster. It matches the
+// labels of their Nodes; for a missing Node, it also matches the labels that the Node is
+// going to have. node returns nil for a missing Node. An error means that the selector is
+// invalid.
 func choose(selector *corev1.NodeSelector, nodes []*offloadingv1beta1.VirtualNode, node func(name string) *corev1.Node) (map[string]choice, error) {
 	matches := func(*corev1.Node) bool { return true }
 	if len(selector.NodeSelectorTerms) > 0 {
@@ -52,8 +54,8 @@ func choose(selector *corev1.NodeSelector, nodes []*offloadingv1beta1.VirtualNod
 	return out, nil
 }
 
-// forgeNode returns the Node that a virtual node is going to have, as far as selectors
-// can see it.
+// forgeNode returns the Node that a virtual node is going to have, with the fields that
+// selectors use.
 func forgeNode(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
 	labels := maps.Clone(vn.Spec.Labels)
 	if labels == nil {

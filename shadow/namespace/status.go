@@ -13,27 +13,26 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// outcome is how a namespace stands with one cluster.
+// outcome is the state of a namespace with respect to one cluster.
 type outcome struct {
 	choice choice
-	// problem says what keeps the cluster from being asked; empty when it was asked.
+	// problem says why no entry could be written for the cluster; empty: it was written.
 	problem string
-	// trouble says why the cluster does not answer, if that is known.
+	// trouble says why the cluster does not answer, if known.
 	trouble string
-	// answer is what the cluster says; nil while it has said nothing.
+	// answer is the cluster's answer; nil: none yet.
 	answer *offloadingv1beta1.RemoteNamespaceStatus
 }
 
-// summary is what the status of a NamespaceOffloading is made from.
+// summary is the input of a NamespaceOffloading's status.
 type summary struct {
-	name     string // of the twins
+	name     string // name of the twins
 	outcomes map[string]outcome
-	invalid  string // why nothing is done at all
+	invalid  string // why nothing is done at all; empty: the NamespaceOffloading is valid
 	now      time.Time
 }
 
-// status returns the status that follows from a summary. Conditions that have not
-// changed keep their times.
+// status returns the status. Unchanged conditions keep their transition times.
 func (s summary) status(nso *offloadingv1beta1.NamespaceOffloading) offloadingv1beta1.NamespaceOffloadingStatus {
 	out := offloadingv1beta1.NamespaceOffloadingStatus{
 		ObservedGeneration:  nso.Generation,
@@ -42,7 +41,7 @@ func (s summary) status(nso *offloadingv1beta1.NamespaceOffloading) offloadingv1
 	}
 	if s.invalid != "" {
 		out.OffloadingPhase = offloadingv1beta1.PhaseAllFailed
-		out.RemoteNamespaceName = nso.Status.RemoteNamespaceName // what was asked before stands
+		out.RemoteNamespaceName = nso.Status.RemoteNamespaceName // existing entries stay
 		out.RemoteNamespacesConditions = nso.Status.RemoteNamespacesConditions
 		s.set(&out.Conditions, nso, offloadingv1beta1.RemoteNamespaceReady, false, offloadingv1beta1.ReasonInvalid, s.invalid)
 		return out
@@ -125,8 +124,9 @@ func (s summary) judge(id string, o outcome) (ready bool, reason, message string
 	return false, offloadingv1beta1.ReasonCreationLoopBackOff, orElse(o.answer.Message, fmt.Sprintf("cluster %s cannot make namespace %s", id, s.name))
 }
 
-// trouble returns why the provider of an own map gives no answers; empty if it is not
-// known that it will not. It could not be written to, or does not accept the map.
+// trouble returns the reason for which the provider of an own map does not answer: the map
+// could not be replicated, or the provider does not accept it. It returns "" if no such
+// reason is known.
 func trouble(m *offloadingv1beta1.NamespaceMap) string {
 	c := meta.FindStatusCondition(m.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
 	if c == nil || c.Status == metav1.ConditionTrue {
@@ -145,7 +145,8 @@ func orElse(s, other string) string {
 	return s
 }
 
-// maxMessage is what the schema of a condition allows; parts of messages come from peers.
+// maxMessage is the maximum length in bytes of a condition's message in the schema of
+// metav1.Condition. Parts of messages come from peers and may be long.
 const maxMessage = 32768
 
 func (s summary) set(conditions *[]metav1.Condition, nso *offloadingv1beta1.NamespaceOffloading, kind string, ok bool, reason, message string) {

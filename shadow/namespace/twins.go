@@ -26,37 +26,37 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// Names of the ClusterRoles that are bound in twin namespaces. The bindings are named
-// as the roles, but for one.
+// Names of the ClusterRoles that are bound in twin namespaces. Each RoleBinding has the
+// name of its role, with one exception.
 const (
 	// PeerTwinRole is bound to the user of the peer.
 	PeerTwinRole = "liqod-peer-twin"
-	// ControllerTwinRole is bound to the controller's own service account.
+	// ControllerTwinRole is bound to the controller's service account.
 	ControllerTwinRole = "liqod-controller-twin"
-	// PeerAcceptedRole is bound there instead of PeerTwinRole, in a binding of its name:
-	// not all pods in it are the peer's.
+	// PeerAcceptedRole replaces PeerTwinRole in an accepted namespace, because not all pods
+	// there are the peer's. Its RoleBinding is named PeerTwinRole.
 	PeerAcceptedRole = "liqod-peer-accepted"
 )
 
 const (
 	managedByNamespaceMap   = "namespacemap" // value of liqo.io/managed-by
 	podSecurityEnforceLabel = "pod-security.kubernetes.io/enforce"
-	// parallelTwins bounds the requests under way for one map.
+	// parallelTwins limits the concurrent requests for one map.
 	parallelTwins = 8
 )
 
-// errStale says that the cache is behind: nothing is decided by it.
+// errStale means that the cache lags behind the API server, so nothing was decided.
 var errStale = errors.New("the cache is behind the API server")
 
-// madeFor reports whether a namespace was made for a map. Twins are made for maps of
-// the contract's name only: what a namespace says of any other is not ours to delete.
+// madeFor reports whether Maps created a namespace for a map. Only maps with the fixed name
+// have twins. A namespace that refers to another map is not liqod's to delete.
 func (m *Maps) madeFor(ns *corev1.Namespace, key loop.Key) bool {
 	return key.Name == m.cfg.ClusterID && peerOf(key) != "" &&
 		ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == key.String()
 }
 
-// peerOf returns the peer whose tenant namespace a map stands in; it is empty if that
-// is no tenant namespace's name.
+// peerOf returns the id of the peer whose tenant namespace a map is in, or "" if the map is
+// in no tenant namespace.
 func peerOf(key loop.Key) string {
 	peer, ok := strings.CutPrefix(key.Namespace, corev1beta1.TenantNamespacePrefix)
 	if !ok {
@@ -69,18 +69,18 @@ func originalOf(ns *corev1.Namespace) string {
 	return ns.Annotations[offloadingv1beta1.OriginalNameAnnotation]
 }
 
-// wish is one twin that a map asks for.
+// wish is one entry of a map: a twin and its rights.
 type wish struct {
 	key      loop.Key // of the map
 	peer     string
 	original string
 	name     string
-	user     string // of the peer; empty when it has none
-	noUser   string // why it has none
-	early    string // why it gets no twin yet, nor rights in one
+	user     string // of the peer; empty: none
+	noUser   string // why there is no user
+	early    string // why the peer gets no twin and no rights yet; empty: it may
 }
 
-// enforce makes the twins of one map be as wanted, and reports.
+// enforce creates, corrects and deletes the twins of one map, and writes its status.
 func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, peer string) error {
 	key := cache.MetaObjectToName(nm)
 	user, noUser, err := m.user(peer)
@@ -142,8 +142,8 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	return nil
 }
 
-// standing returns, by name, whose twins the wanted ones are that stand already: a
-// second wish for the same name does not shake them.
+// standing returns, by name, the original namespace of each wanted twin that exists. A
+// second entry with the same name does not affect that twin.
 func standing(nm *offloadingv1beta1.NamespaceMap, twins map[string]*corev1.Namespace) map[string]string {
 	out := map[string]string{}
 	for name, ns := range twins {
@@ -196,8 +196,9 @@ func (m *Maps) records(peer string) (found []*corev1beta1.ForeignCluster, err er
 	return found, nil
 }
 
-// early says why a peer gets no twins yet, empty if it may have them: one that came by a
-// token may only ask before something is given to it, or nothing would bound it.
+// early returns the reason for which a peer gets no twins yet, or "". A peer that enrolled
+// with a token may only request capacity until a Quota for it exists; before that, nothing
+// would limit its pods.
 func (m *Maps) early(peer string) (string, error) {
 	found, err := m.records(peer)
 	if err != nil || len(found) != 1 || !corev1beta1.Enrolled(found[0]) {
@@ -214,13 +215,14 @@ func (m *Maps) early(peer string) (string, error) {
 		peer, m.cfg.ClusterID, corev1beta1.TenantNamespace(peer)), nil
 }
 
-// entitled reports whether a peer's user has rights in a twin already.
+// entitled reports whether a peer's user already has rights in a twin.
 func (m *Maps) entitled(w wish) bool {
 	b, err := m.cfg.RoleBindings.Lister().RoleBindings(w.name).Get(PeerTwinRole)
 	return err == nil && w.user != "" && slices.Contains(b.Subjects, apply.UserSubject(w.user))
 }
 
-// user returns the user that a peer's rights are bound to, or why there is none.
+// user returns the user that a peer's rights are bound to, or the reason for which there is
+// none.
 func (m *Maps) user(peer string) (user, none string, err error) {
 	found, err := m.records(peer)
 	if err != nil {
@@ -242,8 +244,8 @@ func (m *Maps) user(peer string) (user, none string, err error) {
 	return user, "", nil
 }
 
-// unmap removes the twins that a map no longer asks for, once a live read agrees, and
-// answers for them.
+// unmap deletes the twins whose entries are gone, after a live read of the map has
+// confirmed it, and adds their answers to current.
 func (m *Maps) unmap(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, user string, twins map[string]*corev1.Namespace, current map[string]offloadingv1beta1.RemoteNamespaceStatus) error {
 	var gone []*corev1.Namespace
 	for _, ns := range twins {
@@ -274,12 +276,12 @@ func (m *Maps) unmap(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, us
 	return nil
 }
 
-// wanted reports whether a map asks for a twin that it has made.
+// wanted reports whether a map has an entry for one of its twins.
 func wanted(nm *offloadingv1beta1.NamespaceMap, ns *corev1.Namespace) bool {
 	if original := originalOf(ns); original != "" {
 		return nm.Spec.DesiredMapping[original] == ns.Name
 	}
-	return wants(nm, ns.Name) // somebody removed the annotation: it is written again
+	return wants(nm, ns.Name) // the annotation was removed by hand: it is restored
 }
 
 func (w wish) failed(message string) offloadingv1beta1.RemoteNamespaceStatus {
@@ -290,13 +292,13 @@ func (w wish) terminating(message string) offloadingv1beta1.RemoteNamespaceStatu
 	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingTerminating, Message: message}
 }
 
-// twin makes one twin be as wanted and returns the answer for it. have is the cached
-// namespace if this map has made it.
+// twin creates or corrects one twin, and returns the answer for its entry. have is the
+// cached namespace if it is a twin of this map.
 func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloadingv1beta1.RemoteNamespaceStatus, error) {
 	if why := twinRefusal(w.name, m.cfg.OwnNamespace); why != "" {
 		return w.failed(why), nil
 	}
-	if w.early != "" && !m.entitled(w) { // a Quota that is missed for a moment takes nothing away
+	if w.early != "" && !m.entitled(w) { // the peer keeps its rights while its Quota is missing
 		if have == nil {
 			return w.failed(w.early), nil
 		}
@@ -323,14 +325,15 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 		if why, err := m.turnedDown(ctx, w, have); why != "" || err != nil {
 			return w.failed(why), err
 		}
-		delete(labels, podSecurityEnforceLabel) // its owner's
+		delete(labels, podSecurityEnforceLabel) // the owner sets it
 		delete(labels, offloadingv1beta1.BoundedLabel)
 		annotations[offloadingv1beta1.AcceptedForAnnotation] = w.key.String()
 	} else {
 		if have.Labels[offloadingv1beta1.BoundedLabel] != "" && labels[offloadingv1beta1.BoundedLabel] == "" {
 			labels[offloadingv1beta1.BoundedLabel] = "false"
 		}
-		// It was kept until it was asked for again. What was said of its volumes then is no wish for the next time.
+		// The twin was kept for its volumes and is wanted again. A consent to delete the
+		// volumes does not outlast that.
 		annotations[offloadingv1beta1.DataKeptAnnotation], annotations[offloadingv1beta1.DeleteVolumesAnnotation] = nil, nil
 	}
 	if err := m.correct(ctx, have, labels, annotations); err != nil {
@@ -350,14 +353,14 @@ func (m *Maps) twinLabels(w wish) map[string]string {
 		corev1beta1.RemoteClusterIDLabel: w.peer,
 		podSecurityEnforceLabel:          m.cfg.PodSecurityLevel,
 	}
-	// The webhook is asked about ShadowPods only where this says that there is something to say.
+	// The label limits the calls of the ShadowPod webhook to namespaces with a Quota.
 	if quotas, err := m.quotas.Quotas(w.key.Namespace).List(labels.Everything()); err == nil && len(quotas) > 0 {
 		out[offloadingv1beta1.BoundedLabel] = "true"
 	}
 	return out
 }
 
-// create makes a twin, or returns the namespace that has its name.
+// create creates a twin. It returns the existing namespace if there is one of that name.
 func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	if ns, err := m.namespaces.Get(w.name); err == nil {
 		return ns, nil
@@ -382,8 +385,7 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	return ns, nil
 }
 
-// correct restores the labels and annotations that a twin must have.
-// A null among the annotations is one that it must not have.
+// correct restores the labels and annotations of a twin. A nil annotation is removed.
 func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[string]string, annotations map[string]any) error {
 	right := true
 	for k, v := range labels {
@@ -408,12 +410,12 @@ func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[str
 	return nil
 }
 
-// bind gives and takes the rights in a twin.
+// bind grants the rights in a twin, and revokes those that no longer apply.
 func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
 	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: w.peer}
 	own := apply.Binding{Namespace: w.name, Name: ControllerTwinRole, ClusterRole: ControllerTwinRole, Labels: marks,
 		Subjects: []rbacv1.Subject{apply.ServiceAccountSubject(m.cfg.OwnNamespace, m.cfg.ServiceAccount)}}
-	// Taking comes first: a right that has ended must not stay because another write fails.
+	// Revoke first: a failure of another write must not keep a right alive.
 	if err := m.revoke(ctx, w.name, w.user); err != nil {
 		return err
 	}
@@ -428,8 +430,8 @@ func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
 		Subjects: []rbacv1.Subject{apply.UserSubject(w.user)}})
 }
 
-// revoke takes a peer's rights in a twin from every user but the given one. Twins that
-// are being removed may stay for long: there, too.
+// revoke removes the peer's rights in a twin from every user except the given one. It
+// applies to twins that are being deleted, too, because that may take long.
 func (m *Maps) revoke(ctx context.Context, twin, user string) error {
 	if user == "" {
 		return m.bindings.Remove(ctx, twin, PeerTwinRole)

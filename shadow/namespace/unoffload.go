@@ -18,12 +18,12 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// markAnnotation on a namespace says that the scheduling label is ours, and what stood
-// there before.
+// markAnnotation on a namespace records that Offloading has set the scheduling label, and
+// the value that the label had before.
 const markAnnotation = "offloading.liqo.io/scheduling-enabled-before"
 
-// end takes an offloading back that is being deleted. Only this cluster is written:
-// what the providers still have is removed there when they see their map again.
+// end reverts a NamespaceOffloading that is being deleted. It writes to this cluster only.
+// The providers delete their twins when they receive the changed map.
 func (o *Offloading) end(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading) error {
 	if !slices.Contains(nso.Finalizers, offloadingv1beta1.NamespaceOffloadingFinalizer) {
 		return nil
@@ -31,8 +31,8 @@ func (o *Offloading) end(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 	if err := o.unmark(ctx, nso.Namespace); err != nil {
 		return err
 	}
-	// A map may have been written a moment ago and not be in the cache yet: every
-	// provider that could have been asked is looked at.
+	// The cache may not show an entry that was just written, so all possible providers are
+	// checked.
 	ids := map[string]bool{}
 	for id := range nso.Status.RemoteNamespacesConditions {
 		ids[id] = true
@@ -58,24 +58,25 @@ func (o *Offloading) end(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 	return nil
 }
 
-// endWith is end for an offloading whose namespace is being deleted. Kubernetes deletes
-// a namespace's pods before anything else in it, and those that run at a provider that
-// is away leave only once the namespace is no longer offloaded.
+// endWith calls end for a NamespaceOffloading whose namespace is being deleted. Kubernetes
+// deletes the pods of a namespace before its other objects, and pods at an unreachable
+// provider are released only once the namespace is not offloaded.
 func (o *Offloading) endWith(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, ns *corev1.Namespace) error {
 	live, err := o.cfg.Core.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil // the NamespaceOffloading went with it
+		return nil // the NamespaceOffloading is gone, too
 	}
 	if err != nil {
 		return fmt.Errorf("confirming that the namespace is being deleted: %w", err)
 	}
 	if live.DeletionTimestamp == nil {
-		return loop.After(cacheDelay) // a successor of the same name
+		return loop.After(cacheDelay) // a new namespace of the same name
 	}
 	return o.end(ctx, nso)
 }
 
-// sweep removes what an offloading has left that went without its finalizer.
+// sweep removes the entries and the mark of a NamespaceOffloading that was deleted without
+// its finalizer.
 func (o *Offloading) sweep(ctx context.Context, namespace string) error {
 	providers, err := o.entries.providers(namespace)
 	if err != nil {
@@ -102,8 +103,8 @@ func (o *Offloading) sweep(ctx context.Context, namespace string) error {
 	return o.unset(ctx, namespace, map[string]bool{})
 }
 
-// unset removes the entries of a namespace from the maps of the given providers and of
-// those that are known to have one.
+// unset removes the entries of a namespace from the maps of the given providers, and from
+// all cached maps that have one.
 func (o *Offloading) unset(ctx context.Context, namespace string, ids map[string]bool) error {
 	providers, err := o.entries.providers(namespace)
 	if err != nil {
@@ -124,7 +125,7 @@ func hasMark(ns *corev1.Namespace) bool {
 	return ok
 }
 
-// mark makes the webhook look at the namespace's pods.
+// mark sets the scheduling label of the namespace, which makes the webhook handle its pods.
 func (o *Offloading) mark(ctx context.Context, ns *corev1.Namespace) error {
 	have := ns.Labels[offloadingv1beta1.SchedulingEnabledLabel]
 	if have == "true" {
@@ -137,7 +138,7 @@ func (o *Offloading) mark(ctx context.Context, ns *corev1.Namespace) error {
 	return o.patchNamespace(ctx, ns, set)
 }
 
-// unmark takes mark back, and leaves a label that the user had set.
+// unmark reverts mark, and restores the value that the label had before.
 func (o *Offloading) unmark(ctx context.Context, namespace string) error {
 	ns, err := o.cfg.Core.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

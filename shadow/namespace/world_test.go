@@ -46,7 +46,7 @@ type world struct {
 	maps          *Maps
 }
 
-// newWorld fills a cluster; objects of both kinds of clients may be mixed.
+// newWorld returns a world with the given objects of any kind.
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
 	var core, liqo []runtime.Object
@@ -82,8 +82,8 @@ func giveUIDs(f *clienttesting.Fake) {
 	})
 }
 
-// splitStatus makes the status a subresource, as it is in an API server: writes of it
-// leave the rest alone, and the reverse.
+// splitStatus makes the fake treat status as a subresource, as an API server does: an
+// update changes either the status or the rest.
 func splitStatus(c *fake.Clientset) {
 	var mu sync.Mutex
 	c.PrependReactor("update", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -159,7 +159,7 @@ func (w *world) start(run func(context.Context, int) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.coreInformers.Start(ctx.Done())
 	w.liqoInformers.Start(ctx.Done())
-	// A fake's watch misses what happens between its list and its start.
+	// The watch of a fake client misses events between its list and its start.
 	w.coreInformers.WaitForCacheSync(ctx.Done())
 	w.liqoInformers.WaitForCacheSync(ctx.Done())
 	done := make(chan error, 1)
@@ -175,7 +175,7 @@ func (w *world) eventually(what string, f func() bool) {
 	require.Eventually(w.t, f, patient, often, what)
 }
 
-// settled waits until nothing is written any more and returns the number of writes.
+// settled waits until the writes stop, and returns their number.
 func (w *world) settled() int {
 	w.t.Helper()
 	last, since := -1, time.Now()
@@ -202,12 +202,12 @@ func (w *world) writes() int {
 	return n
 }
 
-// namespaceMap is what this cluster asks of a peer.
+// namespaceMap returns this cluster's own map for a peer.
 func (w *world) namespaceMap(peer string) *offloadingv1beta1.NamespaceMap {
 	return w.mapOf(peer, peer)
 }
 
-// asked is what rome asks of milan, at milan.
+// asked returns rome's map, as replicated to milan.
 func (w *world) asked() *offloadingv1beta1.NamespaceMap { return w.mapOf("rome", "milan") }
 
 func (w *world) mapOf(peer, name string) *offloadingv1beta1.NamespaceMap {

@@ -26,31 +26,33 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// nodePoll is how often it is looked whether the Node is there, before the heartbeat.
+// nodePoll is the poll interval for the Node to appear in the cache, before the first
+// heartbeat.
 const nodePoll = 100 * time.Millisecond
 
-// Config configures a Keeper.
+// Config is the input of NewKeeper. All fields are required except Observer.
 type Config struct {
-	// Client writes to the cluster that the Node stands in.
+	// Client writes to the cluster of the Node.
 	Client kubernetes.Interface
-	// VirtualNodes and Nodes may hold more than the one that is kept.
+	// VirtualNodes and Nodes may contain other objects, too.
 	VirtualNodes offloadinginformers.VirtualNodeInformer
 	Nodes        coreinformers.NodeInformer
-	// Namespace and Name of the VirtualNode; Name is the Node's name too.
+	// Namespace and Name identify the VirtualNode. Name is also the name of the Node.
 	Namespace, Name string
-	// Addresses at which the API server reaches the kubelet API, and its port.
+	// Addresses and Port are where the API server reaches the kubelet API.
 	Addresses []string
 	Port      int32
-	// LeaseDuration of the heartbeat Lease; it is renewed every quarter of it.
+	// LeaseDuration is the duration of the heartbeat Lease. The Lease is renewed every
+	// quarter of it.
 	LeaseDuration time.Duration
-	// Identity of this replica, the holder of the Lease.
+	// Identity names this replica as the holder of the Lease.
 	Identity string
 	Clock    clock.Clock
 	Log      *zap.Logger
 	Observer loop.Observer
 }
 
-// Keeper keeps one Node as its VirtualNode and the provider's state ask.
+// Keeper keeps one Node equal to what its VirtualNode and the provider's state require.
 type Keeper struct {
 	cfg  Config
 	loop *loop.Loop
@@ -60,7 +62,8 @@ type Keeper struct {
 	remote Remote
 }
 
-// NewKeeper returns a Keeper that watches; it starts nothing.
+// NewKeeper returns a Keeper and registers its event handlers on the informers. It starts
+// nothing.
 func NewKeeper(cfg Config) (*Keeper, error) {
 	k := &Keeper{
 		cfg:    cfg,
@@ -91,7 +94,8 @@ func notContacted() Remote {
 	return Remote{Reason: "RemoteNotContacted", Message: "the provider's API server has not answered yet"}
 }
 
-// SetRemote tells what is known of the provider. Safe for concurrent use.
+// SetRemote changes the provider's state and queues the Node if it differs. It is safe for
+// concurrent use. update runs under a lock and must not block.
 func (k *Keeper) SetRemote(update func(*Remote)) {
 	k.mu.Lock()
 	before := k.remote
@@ -103,8 +107,8 @@ func (k *Keeper) SetRemote(update func(*Remote)) {
 	}
 }
 
-// Run keeps the Node and renews its Lease until ctx ends. It may be called again: what
-// was known of the provider then no longer counts.
+// Run keeps the Node and renews its Lease until ctx is done. It may be called again; each
+// run starts without knowledge of the provider.
 func (k *Keeper) Run(ctx context.Context) error {
 	defer k.SetRemote(func(r *Remote) { *r = notContacted() })
 	heartbeat := lease.NewController(k.cfg.Clock, k.cfg.Client, k.cfg.Identity, int32(k.cfg.LeaseDuration.Seconds()),
@@ -112,7 +116,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
-		// Without its Node the Lease would not be written, and not be tried again soon.
+		// The heartbeat of a missing Node would fail, and retry with a long delay.
 		known := func(context.Context) (bool, error) { return k.bindLease(&coordinationv1.Lease{}) == nil, nil }
 		if wait.PollUntilContextCancel(ctx, nodePoll, true, known) == nil {
 			heartbeat.Run(ctx)
@@ -122,8 +126,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return k.loop.Run(ctx, 1)
 }
 
-// bindLease makes the heartbeat Lease go with the Node. The error keeps the Lease of a
-// Node that is not ours from being written.
+// bindLease makes the Node the owner of the heartbeat Lease. Its error keeps the Lease of a
+// foreign Node from being written.
 func (k *Keeper) bindLease(l *coordinationv1.Lease) error {
 	vn, err := k.cfg.VirtualNodes.Lister().VirtualNodes(k.cfg.Namespace).Get(k.cfg.Name)
 	if err != nil {
@@ -145,7 +149,7 @@ func (k *Keeper) bindLease(l *coordinationv1.Lease) error {
 func (k *Keeper) sync(ctx context.Context, _ loop.Key) error {
 	vn, err := k.cfg.VirtualNodes.Lister().VirtualNodes(k.cfg.Namespace).Get(k.cfg.Name)
 	if apierrors.IsNotFound(err) {
-		return nil // the controller is taking it down, or it is not created yet
+		return nil // being deleted by the controller, or not created yet
 	}
 	if err != nil {
 		return fmt.Errorf("reading the VirtualNode: %w", err)
@@ -173,8 +177,8 @@ func (k *Keeper) facts() Facts {
 	return Facts{Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Remote: k.remote, Now: metav1.NewTime(k.cfg.Clock.Now())}
 }
 
-// create makes the Node, unless its VirtualNode is going. The status is written by
-// the update that follows the Node's appearance in the cache.
+// create creates the Node, unless its VirtualNode is being deleted. The status follows with
+// the first update, after the Node appears in the cache.
 func (k *Keeper) create(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	if vn.DeletionTimestamp != nil {
 		return nil
@@ -209,9 +213,9 @@ func (k *Keeper) update(ctx context.Context, have, want *corev1.Node) error {
 	return nil
 }
 
-// patch names the Node's UID, so that a successor is never written, and, where it is
-// not about the status, its resource version: taints are replaced as a whole, and the
-// node controller writes them too.
+// patch sends the Node's UID, so that a new Node of the same name is never written. Except
+// for the status, it also sends the resource version: the patch replaces the list of
+// taints, and the node controller writes that list, too.
 func (k *Keeper) patch(ctx context.Context, have, want *corev1.Node, subresources ...string) error {
 	have, want = have.DeepCopy(), want.DeepCopy()
 	have.UID, want.ResourceVersion = "", have.ResourceVersion

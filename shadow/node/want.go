@@ -1,6 +1,6 @@
-// Package node keeps the Node that stands for a provider: its labels, taints,
-// capacity, addresses and conditions, and its heartbeat Lease. The plan (Want) is
-// pure; the loop (Keeper) only compares and writes.
+// Package node keeps the Node that represents a provider in the consumer: its labels,
+// taints, capacity, addresses and conditions, and its heartbeat Lease. Want is pure and
+// returns the wanted Node; Keeper compares and writes.
 package node
 
 import (
@@ -20,47 +20,47 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// ownedAnnotation records which labels, annotations and taints were set by us, so
-// that those which are no longer wanted can be told from those of other writers.
+// ownedAnnotation records the keys of the labels, annotations and taints that Want has set.
+// A recorded key that is no longer wanted is removed; keys of other writers stay.
 const ownedAnnotation = "offloading.liqo.io/node-keys"
 
-// Remote is what is known of the provider's API server.
+// Remote is the state of the provider's API server as this process sees it.
 type Remote struct {
-	// Ready is nil before the first verdict: what the Node said before stays.
+	// Ready is nil before the first result; the Node keeps its Ready condition then.
 	Ready *bool
-	// Reason and Message explain Ready; reason in CamelCase.
+	// Reason (in CamelCase) and Message explain Ready.
 	Reason, Message string
-	// Version of the provider; zero before the first contact.
+	// Version is the provider's version; zero before the first contact.
 	Version version.Info
 }
 
-// Facts are the inputs of Want beside the VirtualNode.
+// Facts are the inputs of Want besides the VirtualNode.
 type Facts struct {
-	// Name of the Node.
+	// Name is the name of the Node.
 	Name string
-	// Addresses at which the API server reaches the kubelet API. The first is also the
-	// host IP of the node's pods.
+	// Addresses are the addresses at which the API server reaches the kubelet API. The
+	// first one is also the host IP of the node's pods.
 	Addresses []string
-	// Port of the kubelet API.
+	// Port is the port of the kubelet API.
 	Port int32
 	// Remote is the provider's state.
 	Remote Remote
-	// Now stamps condition transitions.
+	// Now is the time of condition transitions.
 	Now metav1.Time
 }
 
-// ProviderID returns the Node's spec.providerID: a scheme that no cloud knows, so
-// that cloud node controllers leave the Node alone.
+// ProviderID returns the Node's spec.providerID. No cloud uses its scheme, so cloud node
+// controllers do not touch the Node.
 func ProviderID(clusterID, node string) string { return "liqod://" + clusterID + "/" + node }
 
-// Ours reports whether a Node of the virtual node's name was made for it. A Node
-// that was not is never touched.
+// Ours reports whether a Node with the VirtualNode's name was created for it. liqod never
+// touches any other Node.
 func Ours(n *corev1.Node, vn *offloadingv1beta1.VirtualNode) bool {
 	return n.Spec.ProviderID == ProviderID(vn.Spec.ClusterID, vn.Name)
 }
 
-// Want returns the Node as it should be, made from have (nil: there is none). What
-// others have set in have is kept.
+// Want returns the wanted Node, based on have (nil: there is none). Fields that other
+// clients set in have stay.
 func Want(have *corev1.Node, vn *offloadingv1beta1.VirtualNode, f Facts) *corev1.Node {
 	n := &corev1.Node{}
 	if have != nil {
@@ -92,7 +92,8 @@ func wantLabels(vn *offloadingv1beta1.VirtualNode, f Facts) map[string]string {
 	return labels
 }
 
-// platform splits the "os/arch" of a version; linux/amd64 stands until it is known.
+// platform splits the "os/arch" of a version. It returns linux/amd64 while the version is
+// unknown.
 func platform(v version.Info) (os, arch string) {
 	if os, arch, ok := strings.Cut(v.Platform, "/"); ok {
 		return os, arch
@@ -115,14 +116,14 @@ func wantTaints(vn *offloadingv1beta1.VirtualNode) []corev1.Taint {
 	return taints
 }
 
-// owned is the part of a Node's metadata and spec that we set.
+// owned is the part of a Node's metadata and spec that Want sets.
 type owned struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Taints      []corev1.Taint    `json:"taints,omitempty"`
 }
 
-// String renders keys only: values are in the Node itself.
+// String returns the keys only, as JSON. The values are in the Node itself.
 func (o owned) String() string {
 	keys := owned{Labels: blank(o.Labels), Annotations: blank(o.Annotations)}
 	for _, t := range o.Taints {
@@ -146,7 +147,7 @@ func blank(m map[string]string) map[string]string {
 func readOwned(n *corev1.Node) owned {
 	var o owned
 	if err := json.Unmarshal([]byte(n.Annotations[ownedAnnotation]), &o); err != nil {
-		return owned{} // absent or edited: nothing is removed that might be another's
+		return owned{} // missing or edited: remove nothing
 	}
 	return o
 }
@@ -173,7 +174,7 @@ func mergeTaints(have, before, want []corev1.Taint) []corev1.Taint {
 		}
 	}
 	if sameTaints(out, have) {
-		return have // the order is nobody's wish
+		return have // a different order is no change
 	}
 	return out
 }
@@ -210,10 +211,11 @@ func setStatus(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, f Facts)
 	setConditions(s, f)
 }
 
-// declaredFeatures are what a node must declare (Kubernetes 1.36, NodeDeclaredFeatures)
-// before this cluster's scheduler and API server let a pod use it, and what the API of a
-// provider of that version has. Its nodes may differ: they answer for themselves, and what
-// they refuse is told on the pod. An older API would drop the fields in silence.
+// declaredFeatures returns the features that the Node declares (KEP-5328,
+// NodeDeclaredFeatures, Kubernetes 1.36). The consumer's scheduler and API server allow
+// these features only on a node that declares them. The list is what the API of the
+// provider's version supports; an older API would silently drop the fields. Single nodes of
+// the provider may still reject a feature, and the pod's status shows that.
 func declaredFeatures(v version.Info) []string {
 	parsed, err := utilversion.ParseGeneric(v.GitVersion)
 	if err != nil || parsed.LessThan(utilversion.MajorMinor(1, 36)) {
@@ -233,7 +235,7 @@ func setConditions(s *corev1.NodeStatus, f Facts) {
 	case f.Remote.Ready != nil:
 		ready.Status = corev1.ConditionFalse
 	case hasCondition(s, corev1.NodeReady):
-		return // a new vkubelet has no verdict yet: what its predecessor said stands
+		return // a new vkubelet has no result yet: the earlier condition stays
 	default:
 		ready.Status = corev1.ConditionFalse
 	}

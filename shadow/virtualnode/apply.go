@@ -17,12 +17,12 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// takenError says that an object that is not ours has a name that we need.
+// takenError means that a foreign object has a name that the VirtualNode needs.
 type takenError struct{ message string }
 
 func (e takenError) Error() string { return e.message }
 
-// writer is the part of a typed client that making one object right needs.
+// writer is the part of a typed client that put uses.
 type writer[T any] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
 	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
@@ -30,17 +30,18 @@ type writer[T any] interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// kind tells put how objects of one kind are compared.
+// kind describes to put how objects of one kind are compared and changed.
 type kind[T metav1.Object] struct {
 	name   string
 	client writer[T]
 	// equal reports whether have needs no write.
 	equal func(have, want T) bool
-	// merge returns a copy of have with what we want, or false when have must go first.
+	// merge returns a copy of have with the wanted fields, or false if have must be deleted
+	// and created again.
 	merge func(have, want T) (T, bool)
 }
 
-// put makes want exist. cached is the informer's copy, or the error of looking for it.
+// put creates or corrects want. cached and cacheErr are the result of the lister.
 func put[T metav1.Object](ctx context.Context, k kind[T], vn *offloadingv1beta1.VirtualNode, want, cached T, cacheErr error) error {
 	have := cached
 	if cacheErr != nil {
@@ -148,8 +149,8 @@ func (l *Lifecycle) putDeployment(ctx context.Context, vn *offloadingv1beta1.Vir
 	k := kind[*appsv1.Deployment]{
 		name:   "Deployment",
 		client: l.kube.AppsV1().Deployments(want.Namespace),
-		// The API server fills what want leaves out; the digest tells of fields that an
-		// earlier version of want had set.
+		// The API server adds defaults to the spec, so only fields of want are compared.
+		// The digest reveals fields that an earlier want had set.
 		equal: func(have, want *appsv1.Deployment) bool {
 			return have.Annotations[hashAnnotation] == want.Annotations[hashAnnotation] &&
 				apiequality.Semantic.DeepDerivative(want.Spec, have.Spec)
@@ -169,11 +170,11 @@ func (l *Lifecycle) putDeployment(ctx context.Context, vn *offloadingv1beta1.Vir
 	return put(ctx, k, vn, want, have, err)
 }
 
-// offloadedNamespaces are the namespaces that are mapped to the provider, sorted. m is
-// the map that has the provider's name, or nil.
+// offloadedNamespaces returns the namespaces that are offloaded to the provider, sorted. m
+// is the NamespaceMap named after the provider, or nil.
 func offloadedNamespaces(m *offloadingv1beta1.NamespaceMap) []string {
 	if m == nil || m.Labels[offloadingv1beta1.ReplicatedLabel] == "true" {
-		return nil // what a peer asks of us is not what we ask of it
+		return nil // a peer's map, replicated here
 	}
 	return slices.Sorted(maps.Keys(m.Spec.DesiredMapping))
 }
@@ -189,7 +190,7 @@ func (l *Lifecycle) putBindings(ctx context.Context, vn *offloadingv1beta1.Virtu
 	for _, want := range forgeRoleBindings(vn, offloadedNamespaces(cached)) {
 		err := l.putRoleBinding(ctx, vn, want)
 		if namespaceGoing(err) && want.Name == namespaceBindingName(vn) {
-			continue // the mapping goes with the namespace
+			continue // the mapping is removed with the namespace
 		}
 		if err != nil {
 			return err
@@ -202,8 +203,8 @@ func namespaceGoing(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// removeUnmapped removes the bindings in namespaces that are no longer offloaded. The
-// cache alone does not decide that: an absent mapping is read once more.
+// removeUnmapped deletes the bindings in namespaces that are no longer offloaded, after a
+// live read of the NamespaceMap.
 func (l *Lifecycle) removeUnmapped(ctx context.Context, vn *offloadingv1beta1.VirtualNode, mapped []string) error {
 	have, err := l.roleBindings.List(labels.SelectorFromSet(ownLabels(vn)))
 	if err != nil {

@@ -18,19 +18,19 @@ const (
 	nodesGroup     = "system:nodes"
 )
 
-// Facts are what the decision about a certificate request rests on.
+// Facts are the inputs of the decision on a certificate request.
 type Facts struct {
-	// VirtualNode whose vkubelet asks, or nil if there is none.
+	// VirtualNode is the one whose vkubelet sent the request; nil: there is none.
 	VirtualNode *offloadingv1beta1.VirtualNode
-	// Refused says why the VirtualNode may not have a Node; empty if it may.
+	// Refused says why the VirtualNode may not have a Node; empty: it may.
 	Refused string
-	// Addresses at which that vkubelet may serve.
+	// Addresses are the addresses at which that vkubelet may serve.
 	Addresses []netip.Addr
 }
 
-// Approve decides about a request for a serving certificate. It is true exactly when
-// the vkubelet of facts.VirtualNode, and nobody else, asks for a certificate of its own
-// node and its own addresses. Otherwise the string says why not.
+// Approve decides on a request for a serving certificate. It returns true only if the
+// vkubelet of facts.VirtualNode requests a certificate for its own node name and its own
+// addresses. Otherwise the string is the reason for the refusal. It is pure.
 func Approve(csr *certificatesv1.CertificateSigningRequest, facts Facts) (bool, string) {
 	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName {
 		return false, fmt.Sprintf("the signer is %s: only %s is looked at", csr.Spec.SignerName, certificatesv1.KubeletServingSignerName)
@@ -100,7 +100,7 @@ func checkSubject(request *x509.CertificateRequest, nodeName string) error {
 	if !slices.Equal(subject.Organization, []string{nodesGroup}) {
 		return fmt.Errorf("the organizations are %q: they must be exactly %q", subject.Organization, []string{nodesGroup})
 	}
-	// A second common name or any other attribute would be copied into the certificate.
+	// The signer copies a second common name or any other attribute into the certificate.
 	if len(subject.Names) != 2 {
 		return fmt.Errorf("the subject has %d attributes: it must have a common name and an organization only", len(subject.Names))
 	}

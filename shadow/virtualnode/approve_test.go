@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// goodTemplate is what the vkubelet of VirtualNode milan asks for.
+// goodTemplate returns the request of VirtualNode milan's vkubelet.
 func goodTemplate() *x509.CertificateRequest {
 	return &x509.CertificateRequest{
 		Subject:     pkix.Name{CommonName: "system:node:milan", Organization: []string{"system:nodes"}},

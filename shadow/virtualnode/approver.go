@@ -30,42 +30,45 @@ import (
 )
 
 const (
-	// ReasonApproved is the reason of the approval condition of a certificate request.
+	// ReasonApproved is the reason of the Approved condition of a certificate request.
 	ReasonApproved = "VirtualNodeServing"
 	// ReasonCertificateRefused is the reason of the event on a VirtualNode whose vkubelet
-	// asks for a certificate that it may not have.
+	// requests a certificate that it may not have.
 	ReasonCertificateRefused = "CertificateRefused"
 
-	// An address may not have reached the pod's status when its vkubelet asks.
+	// A refused request is reviewed again until it is approveUntil old, because the status
+	// of the vkubelet's pod may not have the pod's address yet. The delay grows from
+	// approveFirst to approveRetry.
 	approveFirst = 250 * time.Millisecond
 	approveRetry = 5 * time.Second
 	approveUntil = time.Hour
 )
 
-// ApproverConfig configures an Approver. Every field is needed unless it says otherwise.
+// ApproverConfig is the input of NewApprover. All fields are required unless their comment
+// says otherwise.
 type ApproverConfig struct {
-	// Kube approves, and reads the vkubelets' pods.
+	// Kube approves requests and reads the vkubelets' pods.
 	Kube kubernetes.Interface
 	// Requests may be restricted to spec.signerName=kubernetes.io/kubelet-serving.
 	Requests certificatesinformers.CertificateSigningRequestInformer
-	// VirtualNodes of all namespaces, and all Nodes.
+	// VirtualNodes covers all namespaces, Nodes all Nodes.
 	VirtualNodes offloadinginformers.VirtualNodeInformer
 	Nodes        coreinformers.NodeInformer
-	// NodeAddress is the address that every vkubelet may serve at beside its own, where
-	// one is configured; the zero value is none.
+	// NodeAddress is an address at which every vkubelet may serve in addition to its own.
+	// The zero value means none.
 	NodeAddress netip.Addr
-	// Events receives refusals, on VirtualNodes.
+	// Events records refusals on VirtualNodes.
 	Events record.EventRecorder
 	// Log receives decisions and the errors of the loop.
 	Log *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
-	// Clock is the real one when nil.
+	// Clock may be nil; the default is the real clock.
 	Clock clock.PassiveClock
 }
 
-// Approver approves the serving certificates of vkubelets and leaves every other
-// request alone.
+// Approver approves the serving certificates of vkubelets. It does not touch other
+// certificate requests. It never denies a request.
 type Approver struct {
 	*loop.Loop
 
@@ -79,11 +82,12 @@ type Approver struct {
 	clock        clock.PassiveClock
 
 	mu   sync.Mutex
-	told map[string]string // request name -> the refusal that was told
+	told map[string]string // last logged refusal, by name of the request
 }
 
-// NewApprover returns the loop. It starts nothing; the informers must be started after
-// it. It fails when an informer takes no handler.
+// NewApprover returns an Approver and registers its event handlers on the informers, which
+// must be started afterwards. It starts nothing. An error means that an informer accepts no
+// handler.
 func NewApprover(cfg ApproverConfig) (*Approver, error) {
 	a := &Approver{
 		kube:         cfg.Kube,
@@ -111,7 +115,8 @@ func NewApprover(cfg ApproverConfig) (*Approver, error) {
 	return a, err
 }
 
-// requestKeys leaves out the requests that are not for us to look at.
+// requestKeys returns the key of a request by a vkubelet for a serving certificate, and no
+// key for any other request.
 func requestKeys(obj any) []loop.Key {
 	csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
 	if !ok || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName {
@@ -179,8 +184,8 @@ func (a *Approver) facts(ctx context.Context, csr *certificatesv1.CertificateSig
 	return facts, err
 }
 
-// addresses are those of vn's vkubelet. Its pods are read live: a certificate for an
-// address that has passed to another pod would be that pod's to misuse.
+// addresses returns the addresses at which vn's vkubelet may serve. It lists the pods live:
+// with a stale address, the certificate would be valid for another pod.
 func (a *Approver) addresses(ctx context.Context, vn *offloadingv1beta1.VirtualNode) ([]netip.Addr, error) {
 	list, err := a.kube.CoreV1().Pods(vn.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: labels.SelectorFromSet(ownLabels(vn)).String(),
@@ -201,7 +206,8 @@ func (a *Approver) addresses(ctx context.Context, vn *offloadingv1beta1.VirtualN
 	return addresses, nil
 }
 
-// podAddresses are the addresses of a pod that runs as account and has not ended.
+// podAddresses returns the addresses of a pod, if it uses the ServiceAccount account and
+// has not terminated.
 func podAddresses(pod *corev1.Pod, account string) []netip.Addr {
 	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	if over || pod.Spec.ServiceAccountName != account {
@@ -238,8 +244,8 @@ func (a *Approver) approve(ctx context.Context, csr *certificatesv1.CertificateS
 	return nil
 }
 
-// refuse tells once why, leaves the request alone, and looks again for a while: the
-// facts may still come. vn may be nil.
+// refuse leaves the request undecided, logs and records each reason once, and requeues the
+// request while it is young: the missing facts may still appear. vn may be nil.
 func (a *Approver) refuse(csr *certificatesv1.CertificateSigningRequest, vn *offloadingv1beta1.VirtualNode, reason string) error {
 	a.mu.Lock()
 	known := a.told[csr.Name] == reason
@@ -257,7 +263,8 @@ func (a *Approver) refuse(csr *certificatesv1.CertificateSigningRequest, vn *off
 	return loop.After(approveDelay(a.clock.Since(csr.CreationTimestamp.Time)))
 }
 
-// approveDelay is when a request of that age is looked at again: soon at first.
+// approveDelay returns the delay before the next review of a request of the given age: half
+// the age, within the limits.
 func approveDelay(age time.Duration) time.Duration {
 	return min(max(age/2, approveFirst), approveRetry)
 }

@@ -109,7 +109,7 @@ func TestApprover(t *testing.T) {
 				tc.vn(vn)
 			}
 			a, client, events, _ := newApproverRig(t, objects(vn), append(tc.kube, csr)...)
-			for range 2 { // twice is as once
+			for range 2 { // a second sync changes nothing
 				err := a.sync(t.Context(), loop.Key{Name: "csr-1"})
 				if tc.again {
 					require.ErrorContains(t, err, "again in")

@@ -19,68 +19,70 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// Config configures a Lifecycle. Every field is needed unless it says otherwise.
+// Config is the input of NewLifecycle. All fields are required unless their comment says
+// otherwise.
 type Config struct {
-	// Kube and Liqo write, and read where the caches may be stale.
+	// Kube and Liqo write objects, and read live where a cache may be stale.
 	Kube kubernetes.Interface
 	Liqo versioned.Interface
 
-	// VirtualNodes and NamespaceMaps of all namespaces, and all Nodes.
+	// VirtualNodes and NamespaceMaps cover all namespaces, Nodes all Nodes.
 	VirtualNodes  offloadinginformers.VirtualNodeInformer
 	NamespaceMaps offloadinginformers.NamespaceMapInformer
 	Nodes         coreinformers.NodeInformer
-	// Deployments, ServiceAccounts, RoleBindings and ClusterRoleBindings of all
-	// namespaces. The informers may be restricted to objects that carry the label
+	// Deployments, ServiceAccounts, RoleBindings and ClusterRoleBindings cover all
+	// namespaces. The informers may be restricted to objects with the label
 	// liqo.io/virtual-node.
 	Deployments         appsinformers.DeploymentInformer
 	ServiceAccounts     coreinformers.ServiceAccountInformer
 	RoleBindings        rbacinformers.RoleBindingInformer
 	ClusterRoleBindings rbacinformers.ClusterRoleBindingInformer
 
-	// VirtualKubelet has what a VirtualNode's spec.virtualKubelet leaves out.
+	// VirtualKubelet has the defaults for spec.virtualKubelet of VirtualNodes.
 	VirtualKubelet VirtualKubeletDefaults
-	// NotReflected has the keys that the vkubelets leave here, whatever is offloaded. It is
-	// written into each VirtualNode's status, which they follow.
+	// NotReflected has the label and annotation keys that the vkubelets do not reflect.
+	// Lifecycle writes it into the status of each VirtualNode, where the vkubelets read it.
 	NotReflected offloadingv1beta1.NotReflected
-	// Drain bounds the deletion of a VirtualNode.
+	// Drain limits the duration of a VirtualNode's deletion.
 	Drain DrainConfig
 
-	// Events receives what people should see on VirtualNodes.
+	// Events records events on VirtualNodes.
 	Events record.EventRecorder
 	// Log receives the errors of the loop.
 	Log *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
-	// Clock is the real one when nil.
+	// Clock may be nil; the default is the real clock.
 	Clock clock.PassiveClock
 }
 
 // VirtualKubeletDefaults describes the vkubelets that the controller deploys.
 type VirtualKubeletDefaults struct {
-	// Image of the vkubelet, where the VirtualNode names none.
+	// Image is the vkubelet's image, unless the VirtualNode names one. Required.
 	Image string
 	// ImagePullPolicy and ImagePullSecrets may be empty.
 	ImagePullPolicy  corev1.PullPolicy
 	ImagePullSecrets []corev1.LocalObjectReference
-	// Replicas, where the VirtualNode gives no number.
+	// Replicas is the number of replicas, unless the VirtualNode has one.
 	Replicas int32
-	// Resources of the container, where the VirtualNode gives none.
+	// Resources are the container's resources, unless the VirtualNode has some.
 	Resources corev1.ResourceRequirements
-	// Args are added to every vkubelet's command line, before the VirtualNode's own: this
-	// cluster's id, the log level and the like.
+	// Args are added to the command line of every vkubelet, before the VirtualNode's own
+	// arguments: the cluster id, the log level and the like.
 	Args []string
 }
 
-// DrainConfig bounds the deletion of a VirtualNode. Zero values take the defaults.
+// DrainConfig limits the duration of a VirtualNode's deletion. A zero value means the
+// default.
 type DrainConfig struct {
-	// Timeout, counted from the VirtualNode's deletion, is how long pods are asked to leave
-	// through the Eviction API. After it they are deleted. Default 5 minutes.
+	// Timeout is how long pods are evicted through the Eviction API, counted from the
+	// VirtualNode's deletion. After it, they are deleted. Default 5 minutes.
 	Timeout time.Duration
-	// ForceAfter, counted from Timeout, is how long deleted pods may take to end. After it
-	// they are removed without waiting for the provider. It also bounds the wait for the
-	// vkubelet's own pods. Default 2 minutes.
+	// ForceAfter is how long deleted pods may take to terminate, counted from the end of
+	// Timeout. After it, they are force-deleted without waiting for the provider. It also
+	// limits the wait for the vkubelet's own pods. Default 2 minutes.
 	ForceAfter time.Duration
-	// Poll is the time between two looks at the pods that are left. Default 2 seconds.
+	// Poll is the poll interval for the remaining pods. Default 2 seconds.
 	Poll time.Duration
 }
 

@@ -1,7 +1,7 @@
-// Package virtualnode is the controller's side of a virtual node. Lifecycle gives
-// every VirtualNode its vkubelet (Deployment, ServiceAccount, bindings), shows in its
-// status how that and the Node are, and takes all of it down again: pods drained
-// first, the Node before the rights, in bounded time even with the provider gone.
-// Approver approves the serving certificates that those vkubelets ask for, and no
-// others. The Node itself is the vkubelet's.
+// Package virtualnode is the controller's part of a virtual node. Lifecycle creates the
+// vkubelet of every VirtualNode (Deployment, ServiceAccount, bindings) and shows the state
+// of the vkubelet and the Node in the VirtualNode's status. It removes a deleted
+// VirtualNode in bounded time, even without the provider: it drains the pods first, and
+// deletes the Node before the vkubelet's rights. Approver approves the serving certificates
+// of these vkubelets, and no others. The vkubelet itself writes the Node.
 package virtualnode

@@ -17,29 +17,29 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// evictionsAtOnce bounds the requests in flight of one drain.
+// evictionsAtOnce limits the concurrent requests of one drain.
 const evictionsAtOnce = 16
 
-// step is how hard pods are pressed to leave.
+// step is the way in which a drain removes pods.
 type step int
 
 const (
-	stepEvict  step = iota // ask, respecting disruption budgets
-	stepDelete             // delete with grace
-	stepForce              // delete without waiting for the provider
+	stepEvict  step = iota // evict, within disruption budgets
+	stepDelete             // delete with grace period
+	stepForce              // force-delete, without waiting for the provider
 )
 
-// plan says which pods of a node are to be pressed, and how; left counts the pods that
-// must be gone before the drain is over.
+// plan has the pods that the next step of a drain acts on. left is the number of pods that
+// must be gone before the drain ends.
 type plan struct {
 	step step
 	pods []*corev1.Pod
 	left int
 }
 
-// planDrain looks at the pods of a node that is drained since start. Pods of
-// DaemonSets and mirror pods go last; those made after start are not waited for, since
-// their DaemonSet makes another for each that goes while the Node stands.
+// planDrain plans the next step for the pods of a node whose drain began at start.
+// DaemonSet pods and mirror pods go last. A DaemonSet pod created after start does not
+// count: as long as the Node exists, its DaemonSet replaces every deleted pod.
 func planDrain(pods []*corev1.Pod, start, now time.Time, cfg DrainConfig) plan {
 	p := plan{step: stepAt(start, now, cfg)}
 	var ordinary, daemons []*corev1.Pod
@@ -65,7 +65,8 @@ func planDrain(pods []*corev1.Pod, start, now time.Time, cfg DrainConfig) plan {
 	return p
 }
 
-// ended reports whether nothing but finalizers keeps pod: there is nothing to press.
+// ended reports whether pod is terminated and only finalizers keep it, so that no request
+// can speed up its removal.
 func ended(pod *corev1.Pod) bool {
 	return !pod.DeletionTimestamp.IsZero() && ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0
 }
@@ -81,8 +82,8 @@ func stepAt(start, now time.Time, cfg DrainConfig) step {
 	}
 }
 
-// stays reports whether eviction makes no sense for pod: its owner puts it back, or it
-// is no object of the API server's.
+// stays reports whether an eviction of pod is pointless. A DaemonSet creates its pod again,
+// and a mirror pod belongs to its kubelet.
 func stays(pod *corev1.Pod) bool {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return true
@@ -91,7 +92,7 @@ func stays(pod *corev1.Pod) bool {
 	return owner != nil && owner.Kind == "DaemonSet"
 }
 
-// podsOn reads the pods bound to the node called name.
+// podsOn lists the pods bound to the node called name. It reads live.
 func (l *Lifecycle) podsOn(ctx context.Context, name string) ([]*corev1.Pod, error) {
 	list, err := l.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String(),
@@ -106,8 +107,8 @@ func (l *Lifecycle) podsOn(ctx context.Context, name string) ([]*corev1.Pod, err
 	return pods, nil
 }
 
-// planNow looks at the pods of vn's Node. The deadlines run from vn's deletion, so that a
-// restart of ours does not restart them.
+// planNow plans the next step for the pods of vn's Node. The deadlines count from vn's
+// deletion, so a restart of this process does not extend them.
 func (l *Lifecycle) planNow(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (plan, error) {
 	pods, err := l.podsOn(ctx, vn.Name)
 	if err != nil {
@@ -116,7 +117,7 @@ func (l *Lifecycle) planNow(ctx context.Context, vn *offloadingv1beta1.VirtualNo
 	return planDrain(pods, vn.DeletionTimestamp.Time, l.clock.Now(), l.drain), nil
 }
 
-// pressAll presses the pods of a plan once.
+// pressAll applies the plan's step to each of its pods once.
 func (l *Lifecycle) pressAll(ctx context.Context, p plan) error {
 	errs := make([]error, len(p.pods))
 	var group errgroup.Group
@@ -127,11 +128,11 @@ func (l *Lifecycle) pressAll(ctx context.Context, p plan) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // the errors are in errs: one pod's does not stop the others
+	_ = group.Wait() // the errors are in errs: one failure does not stop the others
 	return errors.Join(errs...)
 }
 
-// press makes one pod leave. A refusal that time will lift is not an error.
+// press applies step s to one pod. A refusal that ends by itself is not an error.
 func (l *Lifecycle) press(ctx context.Context, pod *corev1.Pod, s step) error {
 	opts := byUID(pod)
 	var err error
@@ -150,17 +151,17 @@ func (l *Lifecycle) press(ctx context.Context, pod *corev1.Pod, s step) error {
 	}
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		return nil // gone, or its successor has the name
+		return nil // gone, or replaced by a pod of the same name
 	case apierrors.IsTooManyRequests(err):
-		return nil // a disruption budget: asked again at the next poll
+		return nil // a disruption budget: the next poll retries
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil // its namespace removes it
+		return nil // the deletion of its namespace removes it
 	}
 	return wrap(err, "removing pod %s/%s", pod.Namespace, pod.Name)
 }
 
-// boundedGrace is the pod's own grace period, or nil for that, but never longer than
-// the time until pods are removed anyway.
+// boundedGrace returns the grace period for a deletion, in seconds: nil for the pod's own,
+// else ForceAfter, after which the pod is force-deleted anyway.
 func (l *Lifecycle) boundedGrace(pod *corev1.Pod) *int64 {
 	limit := int64(l.drain.ForceAfter / time.Second)
 	if own := pod.Spec.TerminationGracePeriodSeconds; own == nil || *own <= limit {

@@ -80,7 +80,8 @@ func TestPlanDrain(t *testing.T) {
 	}
 }
 
-// serveEvictions removes evicted pods, save those that a budget guards.
+// serveEvictions makes the fake delete evicted pods, except those that a disruption budget
+// guards.
 func (r *rig) serveEvictions(guarded ...string) {
 	r.kube.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		eviction, ok := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
@@ -94,7 +95,7 @@ func (r *rig) serveEvictions(guarded ...string) {
 	})
 }
 
-// standing is a VirtualNode with all that belongs to it, deleted at start.
+// standing returns a rig with a complete VirtualNode that is being deleted.
 func standing(t *testing.T, kube ...runtime.Object) *rig {
 	t.Helper()
 	r := newRig(t, objects(virtualNode(held), namespaceMap("shop")), append(kube, ourNode(corev1.ConditionTrue))...)
@@ -104,7 +105,7 @@ func standing(t *testing.T, kube ...runtime.Object) *rig {
 	return r
 }
 
-// finish turns until nothing is left to do, and checks that nothing is left.
+// finish syncs until the VirtualNode is gone, and checks that nothing is left.
 func (r *rig) finish(t *testing.T) {
 	t.Helper()
 	for range 10 {
@@ -195,7 +196,7 @@ func TestDeletion(t *testing.T) {
 func TestBudgetDelaysUntilTheDeadline(t *testing.T) {
 	r := standing(t, podOn("milan", "a"), podOn("milan", "b", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3600) }))
 	r.serveEvictions("a", "b")
-	for range 3 { // refused each time, with nothing lost
+	for range 3 { // each is refused, and nothing is lost
 		_, again, err := r.turn(t, milan)
 		require.NoError(t, err)
 		require.True(t, again)
@@ -315,7 +316,7 @@ func TestNodeMadeAgainIsRemovedAgain(t *testing.T) {
 	again := 0
 	r.kube.PrependReactor("delete", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		again++
-		return again == 1, nil, nil // the first delete is undone by a vkubelet that still ran
+		return again == 1, nil, nil // a vkubelet that still ran creates the Node again after the first delete
 	})
 	r.finish(t)
 	require.Equal(t, 2, again)

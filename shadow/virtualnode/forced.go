@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// ConditionDrained is False on a VirtualNode from whose Node pods were removed without
-	// waiting for the provider. It is absent otherwise.
+	// ConditionDrained is False on a VirtualNode if pods of its Node were force-deleted
+	// without waiting for the provider. Otherwise it is absent.
 	ConditionDrained = "Drained"
 
-	// owedList stands before the names of namespaces, to the end of the message.
+	// owedList precedes the names of namespaces at the end of the message.
 	owedList = ". Namespaces there: "
-	// maxOwed bounds the message: the schema allows 32768 characters.
+	// maxOwed limits the number of names: the schema allows messages of 32768 characters.
 	maxOwed = 400
 )
 
-// tellForced puts on record which namespaces of the provider may keep ShadowPods of the
-// pods that p removes without it. It reports whether it has written: the removal is then
-// for the next turn, which finds the record made.
+// tellForced records, in the condition Drained and an event, the namespaces of the provider
+// in which ShadowPods of the force-deleted pods in p may remain. It reports whether it has
+// written: the pods are then deleted by the next sync, after the record exists.
 func (l *Lifecycle) tellForced(ctx context.Context, vn *offloadingv1beta1.VirtualNode, p plan) (bool, error) {
 	if p.step != stepForce || len(p.pods) == 0 {
 		return false, nil
@@ -50,7 +50,7 @@ func (l *Lifecycle) tellForced(ctx context.Context, vn *offloadingv1beta1.Virtua
 	return true, nil
 }
 
-// twinsOf returns the namespaces of the provider in which pods run. m may be nil.
+// twinsOf returns the twin namespaces of the pods' namespaces. m may be nil.
 func twinsOf(m *offloadingv1beta1.NamespaceMap, pods []*corev1.Pod) []string {
 	if len(offloadedNamespaces(m)) == 0 {
 		return nil
@@ -64,8 +64,8 @@ func twinsOf(m *offloadingv1beta1.NamespaceMap, pods []*corev1.Pod) []string {
 	return twins
 }
 
-// forcedMessage says what becomes of the pods that are removed. Twins that an earlier
-// turn has named are named again.
+// forcedMessage returns the message about the force-deleted pods. It includes the twin
+// namespaces of an earlier message.
 func (l *Lifecycle) forcedMessage(vn *offloadingv1beta1.VirtualNode, twins []string) string {
 	if have := meta.FindStatusCondition(vn.Status.Conditions, ConditionDrained); have != nil {
 		if _, list, ok := strings.Cut(have.Message, owedList); ok {
@@ -80,7 +80,7 @@ func (l *Lifecycle) forcedMessage(vn *offloadingv1beta1.VirtualNode, twins []str
 	slices.Sort(twins)
 	twins = slices.Compact(twins)
 	if len(twins) > maxOwed {
-		twins = append(twins[:maxOwed], "…") // sorts behind every name
+		twins = append(twins[:maxOwed], "…") // sorts after every name
 	}
 	return message + fmt.Sprintf("; their ShadowPods with the label %s=%s may stay there, until a VirtualNode %s is made again or their namespace is no longer offloaded to the cluster",
 		offloadingv1beta1.NodeNameLabel, vn.Name, vn.Name) + owedList + strings.Join(twins, ", ")

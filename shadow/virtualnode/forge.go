@@ -18,16 +18,18 @@ import (
 
 const (
 	containerName = "vkubelet"
-	// The volume lasts as long as the pod: a container that is started again has the pod's
-	// address still, and asks for no other certificate.
+	// An emptyDir lives as long as the pod. A restarted container keeps the pod's address,
+	// so it can reuse the certificate.
 	certificatesVolume = "certificates"
 	certificatesPath   = "/var/lib/liqod/pki"
 	healthPort         = 8080
 	kubeletPort        = 10250
-	// unprivilegedID is the conventional id of a user that owns nothing.
+	// unprivilegedID is the user and group id of the container. No file of the image
+	// belongs to it.
 	unprivilegedID = 65532
-	// gracePeriod, in seconds, is longer than a vkubelet takes to end (shutdownTimeout,
-	// 30 s): killed before, it would keep its Lease until that runs out.
+	// gracePeriod is in seconds. It exceeds the shutdown timeout of a vkubelet
+	// (shutdownTimeout, 30 s): a vkubelet that is killed earlier does not release its
+	// Lease, and the next one waits for the Lease to expire.
 	gracePeriod = 40
 )
 
@@ -37,8 +39,8 @@ func forgeServiceAccount(vn *offloadingv1beta1.VirtualNode) *corev1.ServiceAccou
 	}}
 }
 
-// forgeRoleBindings are the bindings that the vkubelet needs whatever is offloaded,
-// and one for each offloaded namespace.
+// forgeRoleBindings returns the bindings that every vkubelet needs, and one for each
+// offloaded namespace.
 func forgeRoleBindings(vn *offloadingv1beta1.VirtualNode, namespaces []string) []*rbacv1.RoleBinding {
 	bindings := []*rbacv1.RoleBinding{
 		roleBinding(vn, vn.Namespace, tenantBindingName(vn), "ClusterRole", tenantClusterRole),
@@ -70,7 +72,7 @@ func subjects(vn *offloadingv1beta1.VirtualNode) []rbacv1.Subject {
 	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: vn.Namespace, Name: VirtualKubeletName(vn.Name)}}
 }
 
-// forgeDeployment is the Deployment of vn's vkubelet. Equal inputs give equal bytes.
+// forgeDeployment returns the Deployment of vn's vkubelet. It is deterministic.
 func forgeDeployment(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults) (*appsv1.Deployment, error) {
 	replicas := defaults.Replicas
 	if r := vn.Spec.VirtualKubelet.Replicas; r != nil {
@@ -100,8 +102,8 @@ func podSpec(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults)
 	return corev1.PodSpec{
 		ServiceAccountName: VirtualKubeletName(vn.Name),
 		ImagePullSecrets:   defaults.ImagePullSecrets,
-		// Services named liqod-* would become variables LIQOD_*, which look like settings
-		// that are not known.
+		// A Service named liqod-* would add variables LIQOD_*, which liqod would reject as
+		// unknown settings.
 		EnableServiceLinks: ptr.To(false),
 		Containers:         []corev1.Container{container(vn, defaults)},
 		Affinity:           affinity(vn),
@@ -133,7 +135,7 @@ func container(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefault
 	args := []string{"--role=vkubelet", "--vkubelet.virtualNode=" + vn.Namespace + "/" + vn.Name, "--vkubelet.certificateDirectory=" + certificatesPath}
 	args = append(args, defaults.Args...)
 	if spec.NodeAddress != "" {
-		args = append(args, "--vkubelet.nodeAddress="+spec.NodeAddress) // the last of a flag counts
+		args = append(args, "--vkubelet.nodeAddress="+spec.NodeAddress) // the last value of a flag counts
 	}
 	args = append(args, spec.ExtraArgs...)
 	return corev1.Container{
@@ -174,8 +176,8 @@ func probe(path string, failures int32) *corev1.Probe {
 	}
 }
 
-// affinity keeps vkubelets off virtual nodes (a vkubelet in another cluster could
-// keep its own node alive there) and prefers another host for each replica.
+// affinity keeps vkubelets off virtual nodes, because a vkubelet in another cluster could
+// keep its own Node alive there. It prefers a different host for each replica.
 func affinity(vn *offloadingv1beta1.VirtualNode) *corev1.Affinity {
 	return &corev1.Affinity{
 		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{

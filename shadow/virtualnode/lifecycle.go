@@ -26,11 +26,11 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// takenRetry is how soon a name that somebody else has is tried again: nothing that is
-// watched says when it becomes free.
+// takenRetry is the delay before a taken name is tried again. No watch reports when a
+// foreign object is deleted.
 const takenRetry = time.Minute
 
-// Lifecycle gives every VirtualNode its vkubelet and takes it down again.
+// Lifecycle creates the vkubelet of every VirtualNode, and removes it with the VirtualNode.
 type Lifecycle struct {
 	*loop.Loop
 
@@ -47,7 +47,7 @@ type Lifecycle struct {
 
 	defaults VirtualKubeletDefaults
 	drain    DrainConfig
-	// notReflected goes into the status of every VirtualNode.
+	// notReflected is copied into the status of every VirtualNode.
 	notReflected offloadingv1beta1.NotReflected
 
 	events record.EventRecorder
@@ -55,8 +55,9 @@ type Lifecycle struct {
 	clock  clock.PassiveClock
 }
 
-// NewLifecycle returns the loop. It starts nothing; the informers must be started
-// after it. It fails when cfg names no image or an informer takes no handler.
+// NewLifecycle returns a Lifecycle and registers its event handlers on the informers, which
+// must be started afterwards. It starts nothing. It returns an error if cfg has no image or
+// an informer accepts no handler.
 func NewLifecycle(cfg Config) (*Lifecycle, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -105,8 +106,8 @@ func (l *Lifecycle) watch(cfg Config) error {
 	return nil
 }
 
-// namesakeKeys maps a Node or VirtualNode to the VirtualNodes of its name: the object
-// itself, where it is one, and those that wait for the name.
+// namesakeKeys maps a Node or VirtualNode to all VirtualNodes of its name: an object that
+// waits for the name may now get it.
 func (l *Lifecycle) namesakeKeys(obj any) []loop.Key {
 	var keys []loop.Key
 	m, ok := obj.(metav1.Object)
@@ -128,7 +129,7 @@ func (l *Lifecycle) namesakeKeys(obj any) []loop.Key {
 	return keys
 }
 
-// tenantKeys maps a NamespaceMap to the VirtualNodes of its namespace.
+// tenantKeys maps a NamespaceMap to the VirtualNodes in its namespace.
 func (l *Lifecycle) tenantKeys(obj any) []loop.Key {
 	m, ok := obj.(metav1.Object)
 	if !ok {
@@ -145,7 +146,7 @@ func (l *Lifecycle) tenantKeys(obj any) []loop.Key {
 	return keys
 }
 
-// namesakes are the VirtualNodes called name, in every namespace.
+// namesakes returns the VirtualNodes called name in all namespaces.
 func namesakes(lister offloadinglisters.VirtualNodeLister, name string) ([]*offloadingv1beta1.VirtualNode, error) {
 	all, err := lister.List(labels.Everything())
 	if err != nil {
@@ -205,7 +206,7 @@ func (l *Lifecycle) cachedNode(name string) (*corev1.Node, error) {
 	return node, nil
 }
 
-// hold puts our finalizer on vn before anything is made for it.
+// hold adds the finalizer to vn. It comes before the first object of vn is created.
 func (l *Lifecycle) hold(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNode, error) {
 	if slices.Contains(vn.Finalizers, offloadingv1beta1.VirtualNodeFinalizer) {
 		return vn, nil
@@ -219,7 +220,8 @@ func (l *Lifecycle) hold(ctx context.Context, vn *offloadingv1beta1.VirtualNode)
 	return held, nil
 }
 
-// apply makes what the vkubelet needs, its rights before itself.
+// apply creates or corrects the objects of vn, the rights of the vkubelet before its
+// Deployment.
 func (l *Lifecycle) apply(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	if err := l.putServiceAccount(ctx, vn); err != nil {
 		return err

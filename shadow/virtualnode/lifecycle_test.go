@@ -184,7 +184,7 @@ func TestBindingsFollowTheMap(t *testing.T) {
 	_, err = r.kube.RbacV1().RoleBindings("theirs").Get(t.Context(), "liqod-vkubelet-namespace:liqo-tenant-milano:milan", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err))
 
-	// A cache that has lost the map is not believed.
+	// A live read contradicts a cache that lacks the map.
 	r.settle(t)
 	require.NoError(t, r.liqos.Offloading().V1beta1().NamespaceMaps().Informer().GetIndexer().Replace(nil, ""))
 	r.kube.ClearActions()
@@ -336,7 +336,7 @@ func TestRunStopAndRunAgain(t *testing.T) {
 	r.kubes.Start(all.Done())
 	r.liqos.Start(all.Done())
 	deployments := r.kube.AppsV1().Deployments(milan.Namespace)
-	for range 2 { // leadership comes, goes, and comes again
+	for range 2 { // several terms of leadership
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- r.Run(ctx, 2) }()

@@ -14,21 +14,22 @@ import (
 
 const (
 	fieldManager = "liqod-controller"
-	// hashAnnotation on a Deployment is a digest of what was asked for, so that a field
-	// that is no longer wanted is noticed.
+	// hashAnnotation on a Deployment is a digest of the wanted spec. It reveals a field
+	// that an earlier version of the spec set.
 	hashAnnotation = "offloading.liqo.io/vkubelet-hash"
 
 	tenantClusterRole    = "liqod-vkubelet-tenant"
 	clusterClusterRole   = "liqod-vkubelet-cluster"
 	namespaceClusterRole = "liqod-vkubelet-namespace"
-	// authReaderRole is the Role of Kubernetes itself that reads the client CA.
+	// authReaderRole is a Role of Kubernetes that allows to read the client CA of the API
+	// server.
 	authReaderRole = "extension-apiserver-authentication-reader"
 
 	vkubeletPrefix = corev1beta1.VirtualKubeletPrefix
 )
 
-// VirtualKubeletName is the name of the Deployment, ServiceAccount and Lease of the
-// vkubelet of the VirtualNode called name.
+// VirtualKubeletName returns the name of the Deployment, ServiceAccount and Lease of the
+// vkubelet for the VirtualNode called name.
 func VirtualKubeletName(name string) string { return vkubeletPrefix + name }
 
 func tenantBindingName(vn *offloadingv1beta1.VirtualNode) string {
@@ -43,8 +44,8 @@ func namespaceBindingName(vn *offloadingv1beta1.VirtualNode) string {
 	return NamespaceBindingName(vn.Namespace, vn.Name)
 }
 
-// NamespaceBindingName is the name of the RoleBinding, in each offloaded namespace, that
-// gives the vkubelet of a VirtualNode its rights there.
+// NamespaceBindingName returns the name of the RoleBinding that grants the vkubelet of a
+// VirtualNode its rights in an offloaded namespace.
 func NamespaceBindingName(tenantNamespace, name string) string {
 	return namespaceClusterRole + ":" + tenantNamespace + ":" + name
 }
@@ -53,7 +54,8 @@ func authReaderBindingName(vn *offloadingv1beta1.VirtualNode) string {
 	return "liqod-vkubelet-authentication-reader:" + vn.Namespace + ":" + vn.Name
 }
 
-// ownLabels are on everything that the controller makes for a VirtualNode.
+// ownLabels returns the labels of every object that the controller creates for a
+// VirtualNode.
 func ownLabels(vn *offloadingv1beta1.VirtualNode) map[string]string {
 	return map[string]string{
 		offloadingv1beta1.VirtualNodeLabel: vn.Name,
@@ -61,7 +63,7 @@ func ownLabels(vn *offloadingv1beta1.VirtualNode) map[string]string {
 	}
 }
 
-// owned reports whether obj was made for vn.
+// owned reports whether obj was created for vn.
 func owned(vn *offloadingv1beta1.VirtualNode, obj metav1.Object) bool {
 	labels := obj.GetLabels()
 	for k, v := range ownLabels(vn) {
@@ -72,13 +74,13 @@ func owned(vn *offloadingv1beta1.VirtualNode, obj metav1.Object) bool {
 	return true
 }
 
-// isNodeOf reports whether node is the one that vn's vkubelet keeps. Labels do not
-// count: anybody may edit them, and the providerID is immutable.
+// isNodeOf reports whether node belongs to vn's vkubelet. It compares the providerID, which
+// is immutable; labels can be edited.
 func isNodeOf(vn *offloadingv1beta1.VirtualNode, node *corev1.Node) bool {
 	return shadownode.Ours(node, vn)
 }
 
-// ownerKeys maps an object that the controller made to its VirtualNode.
+// ownerKeys maps an object that the controller created to its VirtualNode.
 func ownerKeys(obj any) []loop.Key {
 	m, ok := obj.(metav1.Object)
 	if !ok {
@@ -92,8 +94,8 @@ func ownerKeys(obj any) []loop.Key {
 	return []loop.Key{{Namespace: corev1beta1.TenantNamespace(clusterID), Name: name}}
 }
 
-// Requestor returns the namespace and name of the VirtualNode whose vkubelet bears
-// the user name, if it is the name of such a ServiceAccount at all.
+// Requestor returns the namespace and name of the VirtualNode whose vkubelet has the given
+// user name. It returns false if the user name is not that of a vkubelet's ServiceAccount.
 func Requestor(userName string) (loop.Key, bool) {
 	rest, ok := strings.CutPrefix(userName, "system:serviceaccount:")
 	if !ok {

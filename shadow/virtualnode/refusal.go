@@ -10,39 +10,40 @@ import (
 	shadownode "github.com/liqod/liqod/shadow/node"
 )
 
-// Reasons of the conditions of a VirtualNode.
+// Reasons of a VirtualNode's conditions.
 const (
-	// ReasonInvalid says that the VirtualNode stands in the wrong namespace.
+	// ReasonInvalid means that the VirtualNode is in the wrong namespace.
 	ReasonInvalid = "Invalid"
-	// ReasonNameTaken says that something else has the name that the VirtualNode needs: a
-	// Node, another VirtualNode, a Deployment.
+	// ReasonNameTaken means that another object has a name that the VirtualNode needs: a
+	// Node, another VirtualNode or a Deployment.
 	ReasonNameTaken = "NameTaken"
-	// ReasonCreating says that the vkubelet or its Node is not there yet.
+	// ReasonCreating means that the vkubelet or its Node does not exist yet.
 	ReasonCreating = "Creating"
-	// ReasonScaledToZero says that no vkubelet is wanted.
+	// ReasonScaledToZero means that the VirtualNode wants no vkubelet replica.
 	ReasonScaledToZero = "ScaledToZero"
-	// ReasonAvailable says that at least one vkubelet replica is available.
+	// ReasonAvailable means that at least one vkubelet replica is available.
 	ReasonAvailable = "Available"
-	// ReasonNotAvailable says that no vkubelet replica is available.
+	// ReasonNotAvailable means that no vkubelet replica is available.
 	ReasonNotAvailable = "NotAvailable"
-	// ReasonDraining says that the pods of the node are being removed.
+	// ReasonDraining means that the pods of the Node are being removed.
 	ReasonDraining = "Draining"
-	// ReasonDeleting says that the Node, the vkubelet and its rights are being removed.
+	// ReasonDeleting means that the Node, the vkubelet and its rights are being removed.
 	ReasonDeleting = "Deleting"
-	// ReasonForcedDeletion is the reason of the event that names pods which were removed
+	// ReasonForcedDeletion is the reason of the event about pods that were force-deleted
 	// without waiting for the provider.
 	ReasonForcedDeletion = "ForcedDeletion"
 )
 
-// refusal says why a VirtualNode gets no vkubelet. The zero value refuses nothing.
+// refusal is the reason for which a VirtualNode gets no vkubelet. The zero value means that
+// it gets one.
 type refusal struct {
 	reason, message string
 }
 
 func (r refusal) refused() bool { return r.reason != "" }
 
-// refuse judges vn. namesakes are the VirtualNodes of the same name, vn among them or
-// not; node is the Node of that name, or nil.
+// refuse checks whether vn may have a vkubelet. namesakes are the VirtualNodes of the same
+// name, with or without vn itself. node is the Node of that name, or nil.
 func refuse(vn *offloadingv1beta1.VirtualNode, namesakes []*offloadingv1beta1.VirtualNode, node *corev1.Node) refusal {
 	if want := corev1beta1.TenantNamespace(vn.Spec.ClusterID); vn.Namespace != want {
 		return refusal{ReasonInvalid, fmt.Sprintf(
@@ -66,7 +67,7 @@ func valid(vn *offloadingv1beta1.VirtualNode) bool {
 	return vn.Namespace == corev1beta1.TenantNamespace(vn.Spec.ClusterID)
 }
 
-// older orders VirtualNodes of one name; one is never older than itself.
+// older orders VirtualNodes of the same name in different namespaces by age.
 func older(a, b *offloadingv1beta1.VirtualNode) bool {
 	if a.Namespace == b.Namespace {
 		return false

@@ -14,20 +14,20 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Review is what the webhook looks at when a VirtualNode is written.
+// Review is the input of the webhook's decision on a write of a VirtualNode.
 type Review struct {
-	// New is what is written, Old what it replaces: nil at the creation.
+	// New is the object being written. Old is the existing one, nil at creation.
 	New, Old *offloadingv1beta1.VirtualNode
 	// Namesakes are the other VirtualNodes of the same name.
 	Namesakes []*offloadingv1beta1.VirtualNode
 	// Node is the Node of that name, or nil.
 	Node *corev1.Node
-	// Offer tells whether a ResourceOffer of the same name stands in the namespace.
+	// Offer reports whether the namespace has a ResourceOffer of the same name.
 	Offer bool
 }
 
-// Judge returns why a VirtualNode is refused, empty if it is not, and what its author
-// should know of it. It is pure, and refuses nothing that Lifecycle accepts.
+// Judge returns the reason to refuse the write, or "", and the warnings for its author. It
+// is pure. It refuses nothing that Lifecycle accepts.
 func (r Review) Judge() (refused string, warnings []string) {
 	if r.Old == nil {
 		if no := refuse(r.New, nil, r.Node); no.refused() {
@@ -52,7 +52,7 @@ func (r Review) Judge() (refused string, warnings []string) {
 	return "", warnings
 }
 
-// wrong says what cannot be meant in a spec; empty for nothing.
+// wrong returns the first error in a spec, or "".
 func wrong(spec *offloadingv1beta1.VirtualNodeSpec) string {
 	if spec.KubeconfigSecretRef.Name == "" {
 		return fmt.Sprintf("spec.kubeconfigSecretRef.name is empty: it names the Secret of namespace %s whose key %s reaches the provider",
@@ -73,7 +73,7 @@ func wrong(spec *offloadingv1beta1.VirtualNodeSpec) string {
 	return ""
 }
 
-// odd tells what is accepted and hardly meant.
+// odd returns warnings about accepted values that are probably mistakes.
 func odd(spec *offloadingv1beta1.VirtualNodeSpec) (warnings []string) {
 	var lacking []string
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
@@ -95,7 +95,7 @@ func odd(spec *offloadingv1beta1.VirtualNodeSpec) (warnings []string) {
 	return warnings
 }
 
-// edits tells what a change will not do.
+// edits returns warnings about effects that an edit does not have.
 func edits(old, spec *offloadingv1beta1.VirtualNodeSpec) (warnings []string) {
 	if !equality.Semantic.DeepEqual(old.OffloadingPatch, spec.OffloadingPatch) {
 		warnings = append(warnings, "spec.offloadingPatch is for pods that are offloaded from now on: those that run in the provider stay as they are")

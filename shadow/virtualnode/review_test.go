@@ -39,7 +39,7 @@ func TestReview(t *testing.T) {
 	misplaced := virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Namespace = "default" })
 	for name, tc := range map[string]struct {
 		review  Review
-		change  change // of a virtual node that is well
+		change  change // of a valid virtual node
 		update  bool
 		refused string
 		warns   []string

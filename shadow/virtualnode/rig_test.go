@@ -67,7 +67,7 @@ func namespaceMap(namespaces ...string) *offloadingv1beta1.NamespaceMap {
 	return m
 }
 
-// rig is a Lifecycle between fake API servers.
+// rig is a Lifecycle with fake API servers.
 type rig struct {
 	*Lifecycle
 	kube   *fake.Clientset
@@ -104,7 +104,8 @@ func newRig(t *testing.T, liqo []runtime.Object, kube ...runtime.Object) *rig {
 	return r
 }
 
-// serveFields makes the fake honour spec.nodeName in pod lists, as an API server does.
+// serveFields makes the fake support the field selector spec.nodeName in pod lists, as an
+// API server does.
 func (r *rig) serveFields() {
 	r.kube.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		fields := action.(clienttesting.ListAction).GetListRestrictions().Fields
@@ -125,8 +126,8 @@ func (r *rig) serveFields() {
 	})
 }
 
-// turn syncs once, with caches that have seen everything written so far, and returns
-// what was written. err is nil for a wish to be called again.
+// turn runs one sync with up-to-date caches, and returns the writes. again means that the
+// sync asked to be requeued; err is nil then.
 func (r *rig) turn(t *testing.T, key loop.Key) (writes []string, again bool, err error) {
 	t.Helper()
 	r.settle(t)
@@ -152,7 +153,7 @@ func describe(a clienttesting.Action) string {
 	}
 	name := ""
 	switch a := a.(type) {
-	case clienttesting.CreateActionImpl: // an update's shape is another
+	case clienttesting.CreateActionImpl:
 		if m, ok := a.GetObject().(metav1.Object); ok {
 			name = m.GetName()
 		}
@@ -171,7 +172,7 @@ func describe(a clienttesting.Action) string {
 	return strings.Join(append(words, name), " ")
 }
 
-// settle makes the caches hold what the servers hold.
+// settle fills the caches from the fake API servers.
 func (r *rig) settle(t *testing.T) {
 	t.Helper()
 	ctx, all := t.Context(), metav1.ListOptions{}

@@ -15,20 +15,21 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// refusedConditions show why a VirtualNode gets no vkubelet. What is known of a
-// vkubelet or Node that was there before is left as it was.
+// refusedConditions returns the conditions of a VirtualNode that gets no vkubelet. The
+// conditions of an earlier vkubelet or Node stay as they are.
 func refusedConditions(r refusal) []metav1.Condition {
 	return []metav1.Condition{{
 		Type: offloadingv1beta1.VirtualNodeReady, Status: metav1.ConditionFalse, Reason: r.reason, Message: r.message,
 	}}
 }
 
-// liveConditions show how the vkubelet and the Node are. Either may be nil.
+// liveConditions returns the conditions that show the vkubelet and the Node. Either may be
+// nil.
 func liveConditions(deployment *appsv1.Deployment, node *corev1.Node) []metav1.Condition {
 	kubelet, nodeCondition := kubeletCondition(deployment), nodeCondition(node)
 	ready := nodeCondition
 	if node == nil && kubelet.Status != metav1.ConditionTrue {
-		ready = kubelet // why there is no Node
+		ready = kubelet // it explains why there is no Node
 	}
 	ready.Type = offloadingv1beta1.VirtualNodeReady
 	return []metav1.Condition{ready, kubelet, nodeCondition}
@@ -57,7 +58,7 @@ func kubeletCondition(d *appsv1.Deployment) metav1.Condition {
 	return c
 }
 
-// trouble is what the Deployment says of itself, beyond not being available.
+// trouble returns the failure that the Deployment's own conditions report, or "".
 func trouble(d *appsv1.Deployment) string {
 	for _, c := range d.Status.Conditions {
 		failing := c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
@@ -83,20 +84,20 @@ func nodeCondition(node *corev1.Node) metav1.Condition {
 	ready := node.Status.Conditions[i]
 	c.Status, c.Reason, c.Message = metav1.ConditionStatus(ready.Status), ready.Reason, ready.Message
 	if c.Reason == "" {
-		c.Reason = "Node" + string(ready.Status) // a condition's reason may not be empty
+		c.Reason = "Node" + string(ready.Status) // the API requires a reason
 	}
 	return c
 }
 
-// goingConditions show how far the deletion is.
+// goingConditions returns the conditions of a VirtualNode that is being deleted.
 func goingConditions(reason, message string) []metav1.Condition {
 	return []metav1.Condition{{
 		Type: offloadingv1beta1.VirtualNodeReady, Status: metav1.ConditionFalse, Reason: reason, Message: message,
 	}}
 }
 
-// writeStatus writes vn's status if that changes it: with the conditions, and with the
-// keys that are not reflected.
+// writeStatus writes vn's conditions and the keys that are not reflected, if anything
+// changes.
 func (l *Lifecycle) writeStatus(ctx context.Context, vn *offloadingv1beta1.VirtualNode, conditions []metav1.Condition) error {
 	want := vn.DeepCopy()
 	want.Status.ObservedGeneration = vn.Generation
@@ -114,7 +115,7 @@ func (l *Lifecycle) writeStatus(ctx context.Context, vn *offloadingv1beta1.Virtu
 	}
 	_, err := l.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).UpdateStatus(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
 	if apierrors.IsNotFound(err) {
-		return nil // it went meanwhile
+		return nil // it was deleted meanwhile
 	}
 	return wrap(err, "writing the status")
 }

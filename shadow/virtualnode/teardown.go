@@ -19,9 +19,9 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// remove takes a VirtualNode down: pods, vkubelet, Node, rights, finalizer, each only
-// when what is before it is gone. Every step looks at the world and not at a memory, so
-// that the work goes on where another instance left it.
+// remove deletes what belongs to a VirtualNode, in this order: pods, vkubelet, Node,
+// rights, finalizer. Each step starts when the previous one is complete. Each step reads
+// live state, so another instance can continue the work.
 func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	if !slices.Contains(vn.Finalizers, offloadingv1beta1.VirtualNodeFinalizer) {
 		return nil
@@ -30,7 +30,7 @@ func (l *Lifecycle) remove(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 	if err != nil {
 		return err
 	}
-	// A Node that is not ours keeps its pods: only what was made for vn is removed.
+	// A foreign Node of that name keeps its pods.
 	foreign := node != nil && !isNodeOf(vn, node)
 	if !foreign {
 		if done, err := l.drainNode(ctx, vn, node); !done {
@@ -73,7 +73,7 @@ func (l *Lifecycle) liveNode(ctx context.Context, name string) (*corev1.Node, er
 	return node, nil
 }
 
-// going shows the progress, and asks to be called again.
+// going shows the progress in the status, and requeues.
 func (l *Lifecycle) going(ctx context.Context, vn *offloadingv1beta1.VirtualNode, reason, message string) error {
 	if err := l.writeStatus(ctx, vn, goingConditions(reason, message)); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (l *Lifecycle) going(ctx context.Context, vn *offloadingv1beta1.VirtualNode
 	return loop.After(l.drain.Poll)
 }
 
-// drainNode reports whether no pod that counts is left. node may be nil: pods may
+// drainNode reports whether all pods that count are gone. node may be nil, as pods may
 // outlive their Node.
 func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.VirtualNode, node *corev1.Node) (bool, error) {
 	if node != nil && (!node.Spec.Unschedulable || node.Labels[offloadingv1beta1.TypeLabel] != offloadingv1beta1.TypeVirtualNode) {
@@ -102,12 +102,12 @@ func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.Virtual
 	}
 	err = l.going(ctx, vn, ReasonDraining, l.progress(vn, p))
 	if drainErr != nil {
-		return false, drainErr // tried again sooner, and logged
+		return false, drainErr // requeues sooner, and is logged
 	}
 	return false, err
 }
 
-// progress tells people what a drain waits for and when that ends.
+// progress returns a message about the remaining pods and the end of the wait.
 func (l *Lifecycle) progress(vn *offloadingv1beta1.VirtualNode, p plan) string {
 	deadline := vn.DeletionTimestamp.Add(l.drain.Timeout)
 	switch p.step {
@@ -123,8 +123,8 @@ func (l *Lifecycle) progress(vn *offloadingv1beta1.VirtualNode, p plan) string {
 
 func clockTime(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
 
-// cordon keeps new pods away. It puts the type label back where somebody took it off:
-// an admission policy lets us delete Nodes with that label only.
+// cordon makes the Node unschedulable. It also restores the type label, because an
+// admission policy lets the controller delete only Nodes with that label.
 func (l *Lifecycle) cordon(ctx context.Context, node *corev1.Node) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{
@@ -143,9 +143,9 @@ func (l *Lifecycle) cordon(ctx context.Context, node *corev1.Node) error {
 	return wrap(err, "cordoning Node %s", node.Name)
 }
 
-// removeDeployment reports whether the vkubelet is gone, its pods too: one that still
-// runs would make the Node again. Pods that cannot end (their own node is lost) are
-// waited for until the bound: their rights go next.
+// removeDeployment reports whether the vkubelet and its pods are gone. A running vkubelet
+// would create the Node again. If its pods cannot terminate (their own node is lost), the
+// wait ends after ForceAfter; their rights are removed next.
 func (l *Lifecycle) removeDeployment(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (bool, error) {
 	deployments := l.kube.AppsV1().Deployments(vn.Namespace)
 	d, err := deployments.Get(ctx, VirtualKubeletName(vn.Name), metav1.GetOptions{})
@@ -182,8 +182,8 @@ func (l *Lifecycle) kubeletPodsGone(ctx context.Context, vn *offloadingv1beta1.V
 	return true, nil
 }
 
-// removeRights removes the bindings and the ServiceAccount. The bindings are listed
-// live: one that the cache does not have yet would stay for ever.
+// removeRights deletes the bindings, the ServiceAccount and the Leases. It lists live,
+// because nothing would delete a binding that the cache lacks.
 func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	selector := metav1.ListOptions{LabelSelector: labels.SelectorFromSet(ownLabels(vn)).String()}
 	bindings, err := l.kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, selector)
@@ -218,8 +218,9 @@ func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.Virt
 	return errors.Join(errs...)
 }
 
-// leases are the names of those by which the replicas of vn's vkubelet take turns and,
-// if vn is the last of its provider, by which the vkubelets agree who reflects.
+// leases returns the names of the vkubelet's Leases: the one of its replicas and, if vn is
+// the last VirtualNode of its provider, the one by which the provider's vkubelets elect the
+// one that reflects.
 func (l *Lifecycle) leases(vn *offloadingv1beta1.VirtualNode) []string {
 	names := []string{VirtualKubeletName(vn.Name)}
 	all, err := l.virtualNodes.VirtualNodes(vn.Namespace).List(labels.Everything())
@@ -241,9 +242,9 @@ func (l *Lifecycle) removeLease(ctx context.Context, namespace, name string) err
 	return absent(leases.Delete(ctx, lease.Name, byUID(lease)), "Lease", lease)
 }
 
-// excuse drops a refusal in a tenant namespace that is itself being deleted: our rights
-// there may have gone before the rest, and all in it goes without us. Holding the
-// VirtualNode for it would hold the namespace for ever.
+// excuse drops a Forbidden error in a tenant namespace that is being deleted. The
+// controller's rights there may be gone already, and the namespace deletion removes the
+// objects anyway. A VirtualNode that waited for them would block the namespace for ever.
 func (l *Lifecycle) excuse(ctx context.Context, vn *offloadingv1beta1.VirtualNode, err error) error {
 	if !apierrors.IsForbidden(err) {
 		return err
@@ -262,8 +263,9 @@ func absent(err error, kind string, obj metav1.Object) error {
 	return wrap(err, "deleting %s %s", kind, qualified(obj))
 }
 
-// leftovers reports whether vn's Node is there (again), and removes the pods that came
-// to it after the drain, which nothing else would end before the garbage collector.
+// leftovers reports whether vn's Node exists (again). If not, it force-deletes pods that
+// were bound to the Node after the drain; otherwise only the pod garbage collector would
+// delete them, later.
 func (l *Lifecycle) leftovers(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (bool, error) {
 	node, err := l.liveNode(ctx, vn.Name)
 	if err != nil {
@@ -283,7 +285,7 @@ func (l *Lifecycle) leftovers(ctx context.Context, vn *offloadingv1beta1.Virtual
 	return false, errors.Join(errs...)
 }
 
-// release lets the VirtualNode go.
+// release removes the finalizer.
 func (l *Lifecycle) release(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	free := vn.DeepCopy()
 	free.Finalizers = slices.DeleteFunc(free.Finalizers, func(f string) bool { return f == offloadingv1beta1.VirtualNodeFinalizer })

@@ -13,53 +13,56 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Reasons of the condition Enforced that the API package does not name yet.
+// Reasons of the condition Enforced that the API package does not name.
 const (
-	// ReasonNotTwinNamespace says that the ShadowPod stands in a namespace that liqod did
-	// not make for a consumer.
+	// ReasonNotTwinNamespace means that liqod did not create the ShadowPod's namespace for
+	// a consumer.
 	ReasonNotTwinNamespace = "NotTwinNamespace"
-	// ReasonForeignOrigin says that the ShadowPod's origin label names another cluster than
-	// the one that the twin namespace was made for.
+	// ReasonForeignOrigin means that the ShadowPod's origin label names another cluster
+	// than the consumer of its twin namespace.
 	ReasonForeignOrigin = "ForeignOrigin"
-	// ReasonNamespaceTerminating says that the namespace goes: no pod can be created there.
+	// ReasonNamespaceTerminating means that the namespace is being deleted, so no pod can
+	// be created in it.
 	ReasonNamespaceTerminating = string(corev1.NamespaceTerminatingCause)
-	// ReasonUpdateRefused says that the pod runs, and that the API server refuses a change of it.
+	// ReasonUpdateRefused means that the pod runs, but the API server refuses a change of
+	// it.
 	ReasonUpdateRefused = "UpdateRefused"
-	// ReasonPodReplaced is the reason of the event that tells of a lost pod made again.
+	// ReasonPodReplaced is the reason of the event for a lost pod that is created again.
 	ReasonPodReplaced = "PodReplaced"
 )
 
 const (
 	shadowKind = "ShadowPod"
-	// leaveDelay is the time that a vkubelet has to delete the pod itself, with the grace
-	// that its user asked for, after it has deleted the ShadowPod.
+	// leaveDelay is the head start of a vkubelet. It deletes the ShadowPod first, and then
+	// the pod, with the grace period of the pod's user.
 	leaveDelay = 5 * time.Second
-	// freshFor is the age up to which a ShadowPod without pod is taken for a new one, with no
-	// further question: no lease changes hands so fast, and no pod ends and goes so fast. One
-	// made so long after this process began to lead stays new: nobody else acts meanwhile.
+	// freshFor separates the writes of an earlier leader from a ShadowPod's creation. A
+	// ShadowPod created more than freshFor after this process began to lead cannot have a
+	// pod of an earlier leader. It is also how long a sync waits for the namespace of a new
+	// ShadowPod to appear in the cache.
 	freshFor = 10 * time.Second
 	// clockSkew is how far this clock may be behind the API server's.
 	clockSkew = 2 * time.Second
 )
 
-// facts are all that a decision rests on. Nothing in them is written to.
+// facts are the inputs of a decision. They are read-only.
 type facts struct {
 	shadow    *offloadingv1beta1.ShadowPod // nil: there is none
 	pod       *corev1.Pod                  // the pod of that name; nil: there is none
-	lost      *corev1.Pod                  // last state of a pod of this ShadowPod that is gone; nil: not known
+	lost      *corev1.Pod                  // last state of a deleted pod of this ShadowPod; nil: unknown
 	namespace *corev1.Namespace            // nil: there is none
-	want      *corev1.Pod                  // the pod asked for; nil if it is refused, or of no interest
-	refused   error                        // why Harden refuses the spec
+	want      *corev1.Pod                  // the pod that forge returned; nil if refused or not needed
+	refused   error                        // error of Harden for the spec
 	now       time.Time
-	// notBefore is when a request that was refused may be tried again.
+	// notBefore is when a refused request may be tried again.
 	notBefore time.Time
-	// made says that this process has asked for a pod for the ShadowPod.
+	// made: this process has already sent a creation for the ShadowPod.
 	made bool
-	// leadingSince is when this process began to lead; zero: not known.
+	// leadingSince is when this process began to lead; zero: unknown.
 	leadingSince time.Time
-	// leavingSince is when the pod was first seen with no ShadowPod that wants it.
+	// leavingSince is when the pod was first seen without a ShadowPod.
 	leavingSince time.Time
-	// live says that shadow and pod were read from the API server, not from a cache.
+	// live: shadow and pod were read from the API server, not from a cache.
 	live bool
 }
 
@@ -67,32 +70,32 @@ type verb string
 
 const (
 	nothing         verb = "nothing"
-	wait            verb = "wait"            // look again after action.after
+	wait            verb = "wait"            // requeue after action.after
 	startLeaving    verb = "startLeaving"    // remember that the pod has no ShadowPod, and wait
 	createPod       verb = "createPod"       // facts.want
-	updatePod       verb = "updatePod"       // towards facts.want
-	deletePod       verb = "deletePod"       // with its own grace
-	releasePod      verb = "releasePod"      // remove our finalizer
-	recordEnd       verb = "recordEnd"       // action.end into the status
-	recordLoss      verb = "recordLoss"      // action.lost into the status
+	updatePod       verb = "updatePod"       // patch the pod to match facts.want
+	deletePod       verb = "deletePod"       // with the pod's own grace period
+	releasePod      verb = "releasePod"      // remove liqod's finalizer
+	recordEnd       verb = "recordEnd"       // write action.end to the status
+	recordLoss      verb = "recordLoss"      // write action.lost to the status
 	setCondition    verb = "setCondition"    // action.condition
-	removeCondition verb = "removeCondition" // all is as wanted again
+	removeCondition verb = "removeCondition" // the pod is as wanted again
 )
 
-// action is one decision: at most one write of each kind follows from it.
+// action is one decision. It leads to at most one write of each kind.
 type action struct {
 	verb verb
-	// confirm asks for a new decision on live facts before anything is done.
+	// confirm: decide again on live facts before the action is carried out.
 	confirm   bool
 	after     time.Duration
 	end       *corev1.PodStatus
 	lost      *corev1.Pod
 	condition metav1.Condition
-	// retry asks for another try, later each time.
+	// retry: requeue with back-off.
 	retry bool
 }
 
-// decide says what is to be done next. It is pure.
+// decide returns the next action. It is pure.
 func decide(f facts) action {
 	switch {
 	case f.shadow == nil || f.shadow.DeletionTimestamp != nil:
@@ -114,8 +117,9 @@ func decide(f facts) action {
 	}
 }
 
-// decideLeaving is about a pod that no ShadowPod wants. Its object is kept until the
-// kubelet has said the last word, for who waits for the exit codes.
+// decideLeaving handles a pod without a ShadowPod. The pod keeps its finalizer until the
+// kubelet has reported its final status, because clients that wait for the pod read the
+// exit codes from it.
 func decideLeaving(f facts) action {
 	switch {
 	case f.pod == nil || !ofAnyShadow(f.pod):
@@ -133,8 +137,8 @@ func decideLeaving(f facts) action {
 	}
 }
 
-// decideOccupied is about a name that another pod has: the predecessor's goes, anybody
-// else's is not touched.
+// decideOccupied handles a ShadowPod whose name another pod has. A pod of an earlier
+// ShadowPod of that name is deleted. Any other pod is not touched.
 func decideOccupied(f facts) action {
 	if ofAnyShadow(f.pod) {
 		return decideLeaving(f)
@@ -152,7 +156,7 @@ func decideOccupied(f facts) action {
 	return a
 }
 
-// decideEnded is about a ShadowPod whose end is recorded: whatever happens to the pod.
+// decideEnded handles a ShadowPod whose end is recorded. The pod is only released.
 func decideEnded(f facts) action {
 	if f.pod != nil && hasFinalizer(f.pod) {
 		return action{verb: releasePod}
@@ -160,7 +164,7 @@ func decideEnded(f facts) action {
 	return action{verb: nothing}
 }
 
-// decideAbsent is about a pod that is not there.
+// decideAbsent handles a ShadowPod without a pod.
 func decideAbsent(f facts) action {
 	unrecorded := f.lost != nil && f.shadow.Status.Replaced != f.lost.UID
 	fresh := isNew(f) && f.lost == nil && f.shadow.Status.Replaced == ""
@@ -188,9 +192,10 @@ func decideAbsent(f facts) action {
 	}
 }
 
-// isNew reports whether nobody can have made a pod for the ShadowPod yet: this process has
-// led since before there was one, and has not. All others are asked about: the caches may
-// lag behind the end of the pod, and of the ShadowPod itself.
+// isNew reports whether no process can have created a pod for the ShadowPod yet: the
+// ShadowPod was created during this process's term, and this process has sent no creation
+// for it. Any other creation is confirmed by live reads, because the caches may not yet
+// show the end of the pod or of the ShadowPod.
 func isNew(f facts) bool {
 	if f.made || f.leadingSince.IsZero() || f.now.Before(f.shadow.CreationTimestamp.Add(-clockSkew)) {
 		return false
@@ -198,8 +203,8 @@ func isNew(f facts) bool {
 	return f.shadow.CreationTimestamp.After(f.leadingSince.Add(freshFor))
 }
 
-// decideLost is about a pod that was taken away while it ran: pod is its last state, and
-// may still be there for our finalizer's sake.
+// decideLost handles a pod that was deleted while it ran. pod is its last state; liqod's
+// finalizer may still keep it.
 func decideLost(f facts, pod *corev1.Pod) action {
 	switch {
 	case !mayRunAgain(pod):
@@ -213,7 +218,7 @@ func decideLost(f facts, pod *corev1.Pod) action {
 	}
 }
 
-// decidePresent is about a pod that lives, as it shall.
+// decidePresent handles a pod that runs and has its ShadowPod.
 func decidePresent(f facts) action {
 	if a, bad := misplaced(f); bad {
 		return a
@@ -234,8 +239,9 @@ func decidePresent(f facts) action {
 	}
 }
 
-// misplaced reports a ShadowPod that nothing may be made for where it stands. Its author
-// writes its labels; nobody but the provider writes the namespace's.
+// misplaced returns the action for a ShadowPod in a namespace where liqod may not create
+// its pod. The check rests on the namespace's labels: only the provider writes those, and
+// the ShadowPod's author writes the ShadowPod's.
 func misplaced(f facts) (action, bool) {
 	ns := f.namespace
 	if age := f.now.Sub(f.shadow.CreationTimestamp.Time); ns == nil && age < freshFor {
@@ -255,7 +261,7 @@ func misplaced(f facts) (action, bool) {
 	return action{}, false
 }
 
-// deny says on the ShadowPod why it cannot be enforced.
+// deny returns the action that sets the condition Enforced to false.
 func deny(f facts, reason, message string) action {
 	return action{verb: setCondition, condition: metav1.Condition{
 		Type:               offloadingv1beta1.ShadowPodEnforced,
@@ -267,14 +273,14 @@ func deny(f facts, reason, message string) action {
 	}}
 }
 
-// owns reports whether pod was made for shadow: for this very one, not for one that had
-// its name.
+// owns reports whether pod was created for shadow, and not for an earlier ShadowPod of that
+// name.
 func owns(shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == shadowKind && owner.UID == shadow.UID
 }
 
-// ofAnyShadow reports whether pod was made for a ShadowPod.
+// ofAnyShadow reports whether pod was created for any ShadowPod.
 func ofAnyShadow(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == shadowKind && owner.APIVersion == offloadingv1beta1.SchemeGroupVersion.String()

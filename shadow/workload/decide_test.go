@@ -19,14 +19,15 @@ const (
 	never     = corev1.RestartPolicyNever
 )
 
-// row is one situation; want.verb and want.confirm are compared always, the rest if set.
+// row is one set of facts and the action that must follow. want.verb and want.confirm are
+// always compared, the other fields only if set.
 type row struct {
 	shadow *offloadingv1beta1.ShadowPod
 	pod    *corev1.Pod
 	lost   *corev1.Pod
 	more   func(*facts)
 	want   verb
-	asks   bool // the decision is confirmed by live reads first
+	asks   bool // the decision is first confirmed by live reads
 	phase  corev1.PodPhase
 	reason string
 }
@@ -61,7 +62,7 @@ func (r row) check(t *testing.T) {
 	if r.want == wait {
 		require.Positive(t, got.after)
 	}
-	// Nothing that was decided on live facts asks again.
+	// A decision on live facts needs no further confirmation.
 	if got.confirm {
 		f.live = true
 		require.False(t, decide(f).confirm)
@@ -116,7 +117,7 @@ func TestDecideOnAnAbsentPod(t *testing.T) {
 	})
 }
 
-// leading says since when this process leads.
+// leading sets for how long this process has led.
 func leading(d time.Duration) func(*facts) {
 	return func(f *facts) { f.leadingSince = testTime().Add(-d) }
 }
@@ -221,7 +222,8 @@ func TestDecideOnAPodDeletedHere(t *testing.T) {
 	})
 }
 
-// A pod of policy Always whose containers all have one of their own ends by itself, too.
+// TestPolicyOfItsContainers: a pod with restart policy Always can also end by itself, if
+// all its containers have their own policy.
 func TestPolicyOfItsContainers(t *testing.T) {
 	own := func(policy corev1.ContainerRestartPolicy, rules ...corev1.ContainerRestartRule) shadowMod {
 		return func(s *offloadingv1beta1.ShadowPod) {
@@ -245,7 +247,8 @@ func TestPolicyOfItsContainers(t *testing.T) {
 }
 
 func TestNothingIsCreatedAfterTheEnd(t *testing.T) {
-	// Whatever the state of the pod, a ShadowPod whose end is recorded leads to no creation.
+	// A ShadowPod whose end is recorded never leads to a creation, whatever the state of
+	// its pod.
 	for _, policy := range []corev1.RestartPolicy{always, onFailure, never} {
 		s := newShadow(policy, old, ended(corev1.PodFailed))
 		for name, pod := range map[string]*corev1.Pod{

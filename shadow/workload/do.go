@@ -17,13 +17,14 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// errNoSubresource says that the API server lacks what a change needs.
+// errNoSubresource: the API server lacks the subresource of a change.
 var errNoSubresource = errors.New("this cluster's API server does not make this change to a running pod")
 
-// errPodResourcesKept says that a resize was accepted and not done.
+// errPodResourcesKept: the API server accepted a resize and did not apply it.
 var errPodResourcesKept = errors.New("spec.resources: this cluster's API server does not change the resources of a running pod as a whole")
 
-// do carries out a decision. It contains none of its own, but for what answers mean.
+// do carries out an action. It decides nothing itself, except how to react to the API
+// server's answers.
 func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) error {
 	if f.pod != nil && f.shadow != nil && owns(f.shadow, f.pod) {
 		e.settle(key, f)
@@ -55,7 +56,7 @@ func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) erro
 	}
 }
 
-// settle forgets what memory holds against a pod that is there and wanted.
+// settle drops what memory holds for a pod that exists and is wanted.
 func (e *Enforcer) settle(key loop.Key, f facts) {
 	e.memory.arrived(f.pod.UID)
 	if f.lost != nil && f.lost.UID != f.pod.UID {
@@ -82,7 +83,7 @@ func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 		a.retry = true
 		return e.deny(ctx, f, a)
 	case refusal(err):
-		if !apierrors.IsInternalError(err) { // that may have happened after the pod was made
+		if !apierrors.IsInternalError(err) { // an internal error may follow the creation
 			e.wake(e.ledger.refused(consumer, key))
 		}
 		a := deny(f, offloadingv1beta1.ReasonPodRefused, err.Error())
@@ -93,7 +94,7 @@ func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 	}
 }
 
-// created counts the pod that was made.
+// created counts the new pod in the ledger.
 func (e *Enforcer) created(ctx context.Context, key loop.Key, pod *corev1.Pod, foreseen corev1.ResourceList) error {
 	larger, beyond, woken := e.ledger.created(pod, foreseen)
 	e.wake(woken)
@@ -106,8 +107,9 @@ func (e *Enforcer) created(ctx context.Context, key loop.Key, pod *corev1.Pod, f
 	return e.surprise(ctx, key, pod)
 }
 
-// afterCollision looks at the pod that has the name: ours, of which the answer or the
-// event was lost; a predecessor; or somebody else's.
+// afterCollision handles a creation that failed because the name is taken. The pod may
+// belong to this ShadowPod (its answer or its event was lost), to an earlier ShadowPod, or
+// to another author.
 func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 	f, err := e.live(ctx, key)
 	if err != nil {
@@ -122,13 +124,13 @@ func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 	}
 	a := decide(f)
 	if a.verb == createPod {
-		return loop.After(takenRetry) // it went away in between
+		return loop.After(takenRetry) // the other pod was deleted in between
 	}
 	return e.do(ctx, key, f, a)
 }
 
-// refusal reports whether err says that the request itself is at fault, as far as the
-// API server can tell: what it refuses today it may accept under another quota or policy.
+// refusal reports whether the API server rejected the content of the request. Such a
+// request may succeed later, under another quota or policy.
 func refusal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -138,15 +140,16 @@ func refusal(err error) bool {
 	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
 		return false
 	case http.StatusInternalServerError:
-		// The server says itself what failed inside it: an admission webhook, most often.
+		// An internal error with a cause is a failure inside the server, most often of an
+		// admission webhook.
 		return apierrors.IsInternalError(err) && !apierrors.IsUnexpectedServerError(err)
 	default:
 		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
 	}
 }
 
-// update sends a resize, then new ephemeral containers, and then everything else: a part
-// that is refused keeps nothing back.
+// update sends the resize, then the new ephemeral containers, then all other changes. A
+// refused part does not keep the others back.
 func (e *Enforcer) update(ctx context.Context, key loop.Key, f facts) error {
 	resources := readApplied(f.want).Resources
 	parked, refused := e.outgrown(key, f)
@@ -180,11 +183,11 @@ func (e *Enforcer) update(ctx context.Context, key loop.Key, f facts) error {
 		return nil
 	}
 	a := deny(f, ReasonUpdateRefused, refused.Error())
-	a.retry = !full // who waits for room alone is woken when there is some
+	a.retry = !full // the ledger wakes a pod that waits only for room
 	return e.deny(ctx, f, a)
 }
 
-// final reports whether the same request would be answered the same for now.
+// final reports whether an immediate retry would fail in the same way.
 func final(err error) bool {
 	return refusal(err) || errors.Is(err, errPodResourcesKept) || errors.Is(err, errNoSubresource) || errors.Is(err, errNoRoom)
 }
@@ -205,15 +208,16 @@ func (e *Enforcer) resize(ctx context.Context, f facts) error {
 	if pod == nil || readApplied(f.pod).Resources >= readApplied(f.want).Resources {
 		return nil
 	}
-	// An API server that cannot resize a pod as a whole may accept that and do nothing.
+	// An API server without support for pod-level resize may accept the patch and ignore
+	// it.
 	if len(podQuantityChanges(&f.want.Spec, &pod.Spec)) > 0 {
 		return errPodResourcesKept
 	}
 	return nil
 }
 
-// patch returns the pod as it is after the patch, or nil for one that is gone: its going
-// is an event of its own.
+// patch returns the patched pod, or nil if the pod is gone. The deletion of a pod has its
+// own event, so it is no error here.
 func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch apply.Patch, subresource ...string) (*corev1.Pod, error) {
 	if len(patch) == 0 {
 		return pod, nil
@@ -235,7 +239,7 @@ func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch apply.Patch
 	return next, nil
 }
 
-// has reports whether the pod is still there, so that something else was not found.
+// has reports whether the pod still exists. If so, a "not found" concerned its subresource.
 func (e *Enforcer) has(ctx context.Context, pod *corev1.Pod) bool {
 	live, err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	return err == nil && live.UID == pod.UID
@@ -250,7 +254,8 @@ func (e *Enforcer) delete(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// release removes our finalizer, and only that; a pod that changed since is read again.
+// release removes liqod's finalizer. The patch fails with a conflict if the pod has changed
+// since it was read.
 func (e *Enforcer) release(ctx context.Context, pod *corev1.Pod) error {
 	data, kind, err := apply.FinalizerPatch(pod, offloadingv1beta1.RemotePodFinalizer, false)
 	if err != nil || data == nil {

@@ -1,11 +1,12 @@
-// Package workload keeps in a provider the pods that ShadowPods ask for, whether the
-// consumer is there or not: it creates them, keeps their mutable part equal, decides what
-// the loss of one means, and records what must outlive it. It writes nothing while a pod
-// merely runs, and it never looks at the consumer.
+// Package workload keeps the pods of ShadowPods running in a provider, with or without a
+// connection to the consumer. It creates each pod, keeps its mutable part equal to the
+// ShadowPod, decides whether a lost pod is replaced, and records the final status of a pod
+// in its ShadowPod. It writes nothing while a pod merely runs, and it never contacts the
+// consumer.
 //
-// What is asked for follows the ShadowPod, not the pod: labels and annotations that the
-// ShadowPod has are put back when they change, those that it no longer has are removed, and
-// whatever else the provider put on the pod stays. The mutable part of the spec is sent when
-// the ShadowPod's generation moves, so that a provider that rewrites images or resources at
-// admission is not fought. AppliedAnnotation on the pod remembers both.
+// A label or annotation of the ShadowPod is restored when it changes on the pod, and
+// removed when it disappears from the ShadowPod. Other labels and annotations of the pod
+// stay. The mutable part of the spec is patched only when the ShadowPod's generation
+// changes, so that liqod does not fight a provider whose admission rewrites images or
+// resources. AppliedAnnotation on the pod records the generation and the keys.
 package workload

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// collectedReason is what the pod garbage collector writes into DisruptionTarget of a pod
-	// that it marks Failed before it deletes it: its node is gone.
+	// collectedReason is the reason of the condition DisruptionTarget that the pod garbage
+	// collector sets when the node of a pod is gone. The collector marks the pod Failed,
+	// and then deletes it.
 	collectedReason = "DeletionByPodGC"
-	// nodeLostReason is what the node controller writes into a pod that is being deleted on a
-	// node that does not answer.
+	// nodeLostReason is the status reason that the node controller sets on a terminating
+	// pod of an unreachable node.
 	nodeLostReason = "NodeLost"
-	// unknownReason and unknownExitCode are what kubelets write for a container of which
-	// nothing is left.
+	// unknownReason and unknownExitCode are the values that a kubelet reports for a
+	// container that it can no longer find.
 	unknownReason         = "ContainerStatusUnknown"
 	unknownExitCode int32 = 137
 )
@@ -28,24 +29,24 @@ func terminal(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// collected reports whether pod was marked Failed only because its node is gone. That is
-// no end of its own; its deletion follows.
+// collected reports whether pod is Failed only because its node is gone. The pod did not
+// end by itself; its deletion follows.
 func collected(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == collectedReason
 	})
 }
 
-// settled reports whether a pod that is being deleted would be gone but for our finalizer,
-// or has been given up by its kubelet: its status is the last.
+// settled reports whether the status of a terminating pod is final. The kubelet has stopped
+// the pod or given it up, and only finalizers keep the object.
 func settled(pod *corev1.Pod) bool {
 	grace := pod.DeletionGracePeriodSeconds
 	return terminal(pod) || grace == nil || *grace == 0
 }
 
-// endedItself reports whether pod ended without, or before, its deletion. Kubelets give a
-// terminal phase to pods that they stop, too: that alone says nothing once a deletion has
-// been asked for.
+// endedItself reports whether pod ended by itself, and not by its deletion. A kubelet also
+// gives a terminal phase to a pod that it stops, so the phase alone decides nothing once
+// the pod is being deleted.
 func endedItself(pod *corev1.Pod) bool {
 	switch {
 	case !terminal(pod) || collected(pod):
@@ -53,17 +54,17 @@ func endedItself(pod *corev1.Pod) bool {
 	case pod.DeletionTimestamp == nil:
 		return true
 	case pod.Status.ObservedGeneration > 0 && pod.Status.ObservedGeneration < pod.Generation:
-		return true // a deletion moves the generation: the kubelet wrote this before it saw one
+		return true // a deletion raises the generation: the kubelet wrote this status before it saw the deletion
 	case !finishedBeforeDeletion(pod):
 		return false
 	case pod.Status.Reason != "" && pod.Status.Reason != nodeLostReason:
-		return true // evicted, deadline exceeded, refused by the kubelet …
+		return true // evicted, deadline exceeded, rejected by the kubelet …
 	}
 	return finishedByPolicy(pod)
 }
 
-// finishedByPolicy reports whether the main containers ended such that their restart
-// policies leave nothing to run.
+// finishedByPolicy reports whether all main containers have terminated in a way that their
+// restart policies do not restart.
 func finishedByPolicy(pod *corev1.Pod) bool {
 	return !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 		i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == c.Name })
@@ -75,15 +76,17 @@ func finishedByPolicy(pod *corev1.Pod) bool {
 	})
 }
 
-// finishedBeforeDeletion reports whether no main container was ended by the deletion. The
-// times are whole seconds; what falls into the same one counts as ended by the deletion:
-// to take killed work for finished work is the worse mistake.
+// finishedBeforeDeletion reports whether every main container terminated before the
+// deletion was requested. Times are whole seconds; a container that terminated in the same
+// second counts as stopped by the deletion. The opposite mistake is worse: stopped work
+// would count as finished.
 func finishedBeforeDeletion(pod *corev1.Pod) bool {
 	grace := pod.DeletionGracePeriodSeconds
 	if grace == nil || *grace == 0 {
-		// The last step of a deletion overwrites when it was asked for. A kubelet that reports
-		// generations has seen the deletion if endedItself comes here; of one that does not,
-		// the word is taken.
+		// The last step of a deletion (grace period 0) overwrites the deletion timestamp,
+		// so the time of the request is lost. A kubelet that reports observedGeneration has
+		// seen the deletion if this line is reached. The phase of an older kubelet is
+		// trusted.
 		return pod.Status.ObservedGeneration == 0
 	}
 	asked := pod.DeletionTimestamp.Add(-time.Duration(*grace) * time.Second)
@@ -92,7 +95,7 @@ func finishedBeforeDeletion(pod *corev1.Pod) bool {
 	})
 }
 
-// mayRunAgain reports whether a lost pod may be created again under its restart policy.
+// mayRunAgain reports whether the restart policy of a lost pod allows a replacement.
 func mayRunAgain(pod *corev1.Pod) bool {
 	switch offloadingv1beta1.RestartPolicy(&pod.Spec) {
 	case corev1.RestartPolicyNever:
@@ -109,8 +112,8 @@ func succeeded(c corev1.ContainerStatus) bool {
 	return now != nil && now.ExitCode == 0 || last != nil && last.ExitCode == 0
 }
 
-// neverStarted reports whether it is certain that no container of pod ever ran. Without
-// the kubelet's last word only a pod that no kubelet had is certain.
+// neverStarted reports whether certainly no container of pod ever ran. Without a final
+// status of the kubelet, only a pod that was never bound to a node qualifies.
 func neverStarted(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName == "" {
 		return true
@@ -127,7 +130,7 @@ func ran(c corev1.ContainerStatus) bool {
 		end != nil && (end.ContainerID != "" || !end.StartedAt.IsZero())
 }
 
-// lostStatus is the status at the end of a pod that was lost and may not run again.
+// lostStatus returns the final status of a lost pod that may not run again.
 func lostStatus(pod *corev1.Pod, now time.Time) *corev1.PodStatus {
 	s := pod.Status.DeepCopy()
 	s.Phase = corev1.PodFailed
@@ -142,7 +145,8 @@ func lostStatus(pod *corev1.Pod, now time.Time) *corev1.PodStatus {
 	return s
 }
 
-// terminate gives up the containers that nothing more will be heard of, as a kubelet does.
+// terminate marks the containers without a final state as terminated, as a kubelet does for
+// containers that it can no longer find.
 func terminate(statuses []corev1.ContainerStatus) {
 	for i := range statuses {
 		c := &statuses[i]
@@ -174,8 +178,8 @@ func setPodCondition(s *corev1.PodStatus, kind corev1.PodConditionType, status c
 	s.Conditions[i] = c
 }
 
-// addRestarts returns what the pods of a ShadowPod up to pod, which was lost, add to the
-// restart counts of the next: each container's count, and one for its loss.
+// addRestarts returns the restart counts that the next pod of a ShadowPod starts from:
+// earlier, plus those of the lost pod, plus one per container for the loss.
 func addRestarts(earlier []offloadingv1beta1.ContainerRestarts, pod *corev1.Pod) []offloadingv1beta1.ContainerRestarts {
 	counts := map[string]int32{}
 	for _, r := range earlier {

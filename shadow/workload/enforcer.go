@@ -27,52 +27,53 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// Config is what an Enforcer needs. Every field but Observer and HomeLost
-// is required.
+// Config is the input of New. All fields are required except HomeLost and Observer.
 type Config struct {
-	// Core writes pods; it is also asked for one pod or ShadowPod before anything is
-	// decided by absence.
+	// Core writes pods. It also reads a single pod live before a decision that rests on its
+	// absence.
 	Core kubernetes.Interface
-	// Liqod reads one ShadowPod and writes ShadowPods' status.
+	// Liqod reads single ShadowPods live and writes their status.
 	Liqod versioned.Interface
 	// ShadowPods is the informer of all ShadowPods, indexed by namespace.
 	ShadowPods cache.SharedIndexInformer
 	// Pods is the informer of the pods labelled ManagedByLabel=ManagedByShadowPod.
 	Pods cache.SharedIndexInformer
-	// Namespaces is the informer of the namespaces, twins at least.
+	// Namespaces is the informer of at least all twin namespaces.
 	Namespaces cache.SharedIndexInformer
-	// Quotas is the informer of the Quotas, all of which count for the consumer whose tenant
-	// namespace they are in.
+	// Quotas is the informer of the Quotas in tenant namespaces. A Quota applies to the
+	// consumer of its namespace.
 	Quotas cache.SharedIndexInformer
-	// LimitRanges and RuntimeClasses say what API servers add to pods.
+	// LimitRanges and RuntimeClasses predict the defaults and the overhead that the API
+	// server adds to a pod.
 	LimitRanges    corev1informers.LimitRangeInformer
 	RuntimeClasses nodev1informers.RuntimeClassInformer
-	// StorageClasses is the informer of the classes that Harden knows: what it says of
-	// ephemeral volumes changes with them.
+	// StorageClasses is the informer that Harden reads. A change of a class may change its
+	// result for ephemeral volumes.
 	StorageClasses cache.SharedIndexInformer
-	// Patience is the age up to which a ShadowPod that waits for room may be passed by
-	// younger ones that need less.
+	// Patience is the age up to which younger, smaller ShadowPods may overtake a ShadowPod
+	// that waits for room in a Quota.
 	Patience time.Duration
-	// Settle is how long after the beginning of Run writes of the leader before may still
+	// Settle is how long after the start of Run the previous leader's writes may still
 	// arrive.
 	Settle time.Duration
-	// HomeLost may be nil. It tells when the cluster's state was last seen to have gone back.
+	// HomeLost returns when the cluster's state was last seen to go back to an earlier one,
+	// as after the restore of an etcd backup; zero: never. It may be nil.
 	HomeLost func() time.Time
-	// Harden forces upon a pod's spec what its author may not choose. It returns an error
-	// with a message for the author if the spec cannot be made acceptable.
+	// Harden rewrites the parts of a pod spec that its author may not choose. Its error is
+	// a message for the author of a spec that cannot be made acceptable.
 	Harden func(*corev1.PodSpec) error
-	// Recorder records the events of what is exceptional, on ShadowPods.
+	// Recorder records events on ShadowPods, for exceptional changes only.
 	Recorder record.EventRecorder
-	// Clock tells the time.
+	// Clock is the source of the current time.
 	Clock clock.PassiveClock
-	// Log receives what changes.
+	// Log receives state changes.
 	Log *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
 }
 
-// Enforcer makes the provider's pods match their ShadowPods. It runs under a lease; every
-// write is harmless if done twice.
+// Enforcer keeps the provider's pods equal to their ShadowPods. It runs under a lease; all
+// its writes are idempotent.
 type Enforcer struct {
 	cfg        Config
 	loop       *loop.Loop
@@ -83,11 +84,12 @@ type Enforcer struct {
 	synced     []cache.InformerSynced
 	ledger     *ledger
 	trials     trials
-	// since is when the present Run began.
+	// since is when the current Run began.
 	since atomic.Pointer[time.Time]
 }
 
-// New returns an Enforcer that listens to the informers. It starts nothing.
+// New returns an Enforcer and registers its event handlers on the informers. It starts
+// nothing.
 func New(cfg Config) (*Enforcer, error) {
 	e := &Enforcer{
 		cfg:        cfg,
@@ -112,7 +114,8 @@ func New(cfg Config) (*Enforcer, error) {
 	if _, err := cfg.ShadowPods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: e.shadowGone}); err != nil {
 		return nil, fmt.Errorf("listening to ShadowPods: %w", err)
 	}
-	// Not by Watch: the last state of a pod must be remembered before its key is queued.
+	// loop.Watch does not suffice: memory must hold the last state of the pod before the
+	// key is queued.
 	reg, err := cfg.Pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    e.podSeen,
 		UpdateFunc: e.podChanged,
@@ -125,8 +128,8 @@ func New(cfg Config) (*Enforcer, error) {
 	return e, e.watchQuotas()
 }
 
-// Run works until ctx is done, and returns when every worker has returned. It may be
-// called again after it has returned.
+// Run blocks until ctx is done and every worker has returned. It may be called again after
+// that, but not concurrently.
 func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	if !cache.WaitForCacheSync(ctx.Done(), e.synced...) {
 		return nil
@@ -138,7 +141,7 @@ func (e *Enforcer) Run(ctx context.Context, workers int) error {
 	stock.Go(func() { e.takeStock(ctx) })
 	now := e.cfg.Clock.Now()
 	e.since.Store(&now)
-	// Pods without a ShadowPod are known to nobody else, also when leadership comes back.
+	// A pod without a ShadowPod is queued by no other event. Each term queues all of them.
 	for _, obj := range e.cfg.Pods.GetIndexer().List() {
 		for _, key := range loop.Self(obj) {
 			e.loop.Add(key)
@@ -154,8 +157,8 @@ func (e *Enforcer) podSeen(obj any) {
 	}
 }
 
-// podChanged is told of a pod as it was and is. After a watch that broke it may be another
-// one, of the same name.
+// podChanged handles an update event. After an interrupted watch, the two objects may be
+// different pods of the same name.
 func (e *Enforcer) podChanged(before, after any) {
 	was, ok1 := before.(*corev1.Pod)
 	is, ok2 := after.(*corev1.Pod)
@@ -175,7 +178,8 @@ func (e *Enforcer) podGone(obj any) {
 		return
 	}
 	key := loop.Key{Namespace: pod.Namespace, Name: pod.Name}
-	// Only what a decision can still rest on is kept, or a standby would keep everything.
+	// Only the last state of a wanted pod is kept. Otherwise the memory of a standby would
+	// grow without limit.
 	lost := !e.memory.arrived(pod.UID) && e.wanted(pod)
 	if lost {
 		e.memory.lose(key, pod)
@@ -184,7 +188,7 @@ func (e *Enforcer) podGone(obj any) {
 	e.loop.Wake(key)
 }
 
-// wanted reports whether the ShadowPod of pod has not come to its end.
+// wanted reports whether the ShadowPod of pod exists and its end is not recorded.
 func (e *Enforcer) wanted(pod *corev1.Pod) bool {
 	shadow, err := e.shadows.ShadowPods(pod.Namespace).Get(pod.Name)
 	return err == nil && owns(shadow, pod) && shadow.DeletionTimestamp == nil && shadow.Status.Phase == ""
@@ -203,7 +207,7 @@ func (e *Enforcer) shadowGone(obj any) {
 func (e *Enforcer) shadowsWithClaims(any) []loop.Key {
 	all, err := e.shadows.List(labels.Everything())
 	if err != nil {
-		return nil // a lister's only error is that of a selector
+		return nil // a lister fails only on an invalid selector
 	}
 	var keys []loop.Key
 	for _, s := range all {
@@ -214,7 +218,7 @@ func (e *Enforcer) shadowsWithClaims(any) []loop.Key {
 	return keys
 }
 
-// shadowsIn returns the keys of the ShadowPods of a namespace.
+// shadowsIn returns the keys of the ShadowPods in a namespace.
 func (e *Enforcer) shadowsIn(obj any) []loop.Key {
 	ns, ok := obj.(*corev1.Namespace)
 	if !ok {
@@ -272,7 +276,7 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 	return e.gather(key, known, shadow, pod)
 }
 
-// live gathers the facts about key from the API server: two requests.
+// live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
 	known := e.memory.of(key)
 	shadow, err := e.cfg.Liqod.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})

@@ -47,8 +47,8 @@ func TestOneWritePerPodAndNoneWhileItRuns(t *testing.T) {
 	require.Len(t, r.events.Events, 0)
 }
 
-// TestCrashAnywhere kills the process at every write, before and after the API server has
-// done it, in the life of a pod that is lost, and in that of one that ends.
+// TestCrashAnywhere kills the process at every write, before and after the API server
+// applies it, in the life of a pod that is lost and in the life of a pod that ends.
 func TestCrashAnywhere(t *testing.T) {
 	for _, policy := range []corev1.RestartPolicy{always, onFailure, never} {
 		for at := range 7 {
@@ -213,7 +213,8 @@ func TestALabelTornOffIsNotALoss(t *testing.T) {
 		r.settle()
 		uid := r.pod().UID
 		r.change(func(p *corev1.Pod) { delete(p.Labels, offloadingv1beta1.ManagedByLabel) })
-		// An informer with a selector tells it as a deletion.
+		// An informer with a label selector reports an object whose label was removed as
+		// deleted.
 		for _, obj := range r.pods.GetIndexer().List() {
 			require.NoError(t, r.pods.GetIndexer().Delete(obj))
 			r.e.podGone(obj)
@@ -343,7 +344,7 @@ func TestResizeOfTheWholePod(t *testing.T) {
 	require.Equal(t, "2", r.pod().Spec.Resources.Requests.Cpu().String())
 	require.Equal(t, []string{createWrite, resizeWrite, patchWrite}, r.writes)
 
-	r.resized = func(p *corev1.Pod) { p.Spec.Resources = cpu("2") } // as before 1.36
+	r.resized = func(p *corev1.Pod) { p.Spec.Resources = cpu("2") } // as API servers before 1.36
 	applied := readApplied(r.pod()).Resources
 	r.changeShadow(whole("3"))
 	for range 3 {
@@ -379,7 +380,8 @@ func TestARefusedResizeKeepsNothingBack(t *testing.T) {
 	require.Nil(t, r.enforced())
 }
 
-// What a class changes concerns those who claim one, and nobody else.
+// TestShadowsWithClaims: a StorageClass event queues only the ShadowPods that have
+// ephemeral volumes.
 func TestShadowsWithClaims(t *testing.T) {
 	r := newRig(t, newShadow(always, func(s *offloadingv1beta1.ShadowPod) {
 		s.Spec.Pod.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}

@@ -10,14 +10,14 @@ import (
 	"github.com/liqod/liqod/kube/apply"
 )
 
-// differs reports whether have is not as want: want is what forge returns.
+// differs reports whether have needs a patch. want is a pod from forge.
 func differs(want, have *corev1.Pod) bool {
 	return len(changes(want, have, readApplied(want).Resources)) > 0
 }
 
-// ephemeralChanges returns the patch for the ephemeralcontainers subresource, or nothing:
-// the containers that shadow asks for and have lacks. Those that it has stay as they are,
-// whatever shadow says: no API server lets them change.
+// ephemeralChanges returns the patch for the ephemeralcontainers subresource: the
+// containers of shadow that have lacks. It returns nil if there are none. Existing
+// ephemeral containers are never changed, because the API server does not allow that.
 func ephemeralChanges(shadow *offloadingv1beta1.ShadowPod, have *corev1.Pod) apply.Patch {
 	var list []corev1.EphemeralContainer
 	for _, want := range shadow.Spec.Pod.EphemeralContainers {
@@ -31,12 +31,12 @@ func ephemeralChanges(shadow *offloadingv1beta1.ShadowPod, have *corev1.Pod) app
 	return apply.Patch{"spec": apply.Patch{"ephemeralContainers": list}}
 }
 
-// changes returns the patch that makes have as want but for the resources, or nothing if
-// it is so. It records that the resources follow the given generation.
+// changes returns the patch that makes have equal to want except for resources, or an empty
+// one. The patch records that the resources follow the given generation.
 func changes(want, have *corev1.Pod, resources int64) apply.Patch {
 	mine, done := readApplied(want), readApplied(have)
 	if done.Spec > mine.Spec {
-		return nil // want is made from a ShadowPod older than the one that was applied
+		return nil // want comes from a ShadowPod older than the applied one
 	}
 	mine.Resources = resources
 	labels := apply.MapChanges(want.Labels, have.Labels, done.Labels)
@@ -55,7 +55,7 @@ func changes(want, have *corev1.Pod, resources int64) apply.Patch {
 	return patch
 }
 
-// specChanges covers what an API server lets change in a pod, resources apart.
+// specChanges compares the mutable fields of a pod spec, except resources.
 func specChanges(want, have *corev1.PodSpec) apply.Patch {
 	patch := apply.Patch{}
 	if list := imageChanges(want.Containers, have.Containers); len(list) > 0 {
@@ -70,7 +70,7 @@ func specChanges(want, have *corev1.PodSpec) apply.Patch {
 	if d, old := want.ActiveDeadlineSeconds, have.ActiveDeadlineSeconds; d != nil && (old == nil || *d < *old) {
 		patch["activeDeadlineSeconds"] = *d
 	}
-	// The one change that is allowed repairs a negative value.
+	// The API server accepts only one change of this field: from a negative value to 1.
 	if g, old := want.TerminationGracePeriodSeconds, have.TerminationGracePeriodSeconds; g != nil && *g == 1 && old != nil && *old < 0 {
 		patch["terminationGracePeriodSeconds"] = *g
 	}
@@ -88,7 +88,8 @@ func imageChanges(want, have []corev1.Container) []apply.Patch {
 	return list
 }
 
-// addTolerations returns have with what want adds; tolerations are never removed from a pod.
+// addTolerations adds the missing tolerations of want to have. The API server does not
+// allow the removal of a toleration.
 func addTolerations(want, have []corev1.Toleration) ([]corev1.Toleration, bool) {
 	list, changed := slices.Clone(have), false
 	for _, w := range want {
@@ -103,8 +104,8 @@ func addTolerations(want, have []corev1.Toleration) ([]corev1.Toleration, bool) 
 	return list, changed
 }
 
-// resourceChanges returns the patch for the resize subresource, or nothing. Quantities
-// that the provider added stay: no resize may remove one.
+// resourceChanges returns the patch for the resize subresource, or an empty one. Quantities
+// that the provider added stay, because a resize may not remove one.
 func resourceChanges(want, have *corev1.Pod) apply.Patch {
 	if readApplied(have).Resources >= readApplied(want).Resources {
 		return nil
@@ -122,7 +123,7 @@ func resourceChanges(want, have *corev1.Pod) apply.Patch {
 	return patch
 }
 
-// podQuantityChanges is about the resources of a pod as a whole.
+// podQuantityChanges compares the pod-level resources.
 func podQuantityChanges(want, have *corev1.PodSpec) apply.Patch {
 	if want.Resources == nil {
 		return nil

@@ -52,12 +52,12 @@ func TestForge(t *testing.T) {
 	require.ErrorContains(t, err, "host network")
 }
 
-// changeRow is a change and the patch that must come of it.
+// changeRow is a change and the patch that must result from it.
 type changeRow struct {
-	now, then  *offloadingv1beta1.ShadowPod // what is wanted, and what the pod was made from
+	now, then  *offloadingv1beta1.ShadowPod // the current ShadowPod, and the one that the pod was made from
 	have       podMod
 	spec       apply.Patch
-	metadata   []string // keys that the patch sets or removes besides the record
+	metadata   []string // keys that the patch sets or removes, without the record
 	removed    []string
 	resize     bool
 	wantNoDiff bool

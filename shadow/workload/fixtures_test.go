@@ -85,7 +85,7 @@ func denied(reason string) shadowMod {
 
 type podMod = func(*corev1.Pod)
 
-// podOf returns the pod of shadow as an API server has it, running.
+// podOf returns the running pod of shadow as the API server has it.
 func podOf(s *offloadingv1beta1.ShadowPod, mods ...podMod) *corev1.Pod {
 	pod, err := forge(s, twin(), noHarden)
 	if err != nil {
@@ -104,14 +104,14 @@ func podOf(s *offloadingv1beta1.ShadowPod, mods ...podMod) *corev1.Pod {
 	return pod
 }
 
-// deleting marks a pod as asked to be deleted 10 s ago, with 30 s of grace.
+// deleting marks a pod as deleted 10 s ago with a grace period of 30 s.
 func deleting(p *corev1.Pod) {
 	at := metav1.NewTime(testTime().Add(20 * time.Second))
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, new(int64(30))
 	p.Generation++
 }
 
-// forced marks a pod as deleted without grace.
+// forced marks a pod as deleted with a grace period of 0.
 func forced(p *corev1.Pod) {
 	at := ago(0)
 	if p.DeletionTimestamp == nil {
@@ -120,7 +120,8 @@ func forced(p *corev1.Pod) {
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, new(int64(0))
 }
 
-// exited is what a kubelet reports of containers that all ended with code before the time given.
+// exited sets the status that a kubelet reports when all containers terminated with code,
+// the given time before now.
 func exited(code int32, before time.Duration) podMod {
 	return func(p *corev1.Pod) {
 		p.Status.Phase = corev1.PodSucceeded
@@ -136,7 +137,8 @@ func exited(code int32, before time.Duration) podMod {
 	}
 }
 
-// neverRan is what a kubelet reports of a stopped pod of which nothing was started.
+// neverRan sets the status that a kubelet reports for a stopped pod none of whose
+// containers was started.
 func neverRan(p *corev1.Pod) {
 	p.Status.Phase, p.Status.ObservedGeneration = corev1.PodFailed, p.Generation
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{

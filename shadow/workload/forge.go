@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// FieldManager is the name under which this package writes.
+	// FieldManager is the field manager of all writes of this package.
 	FieldManager = "liqod-shadowpod"
-	// AppliedAnnotation on a provider's pod says, as JSON, which generation of the ShadowPod
-	// its spec and its resources follow, and which labels and annotations came from it.
+	// AppliedAnnotation holds a JSON record on a provider's pod: the generation of the
+	// ShadowPod that the pod's spec follows, the one that its resources follow, and the
+	// keys of the labels and annotations that come from the ShadowPod.
 	AppliedAnnotation = "offloading.liqo.io/applied"
 )
 
@@ -30,7 +31,8 @@ type applied struct {
 	Annotations []string `json:"annotations,omitempty"`
 }
 
-// readApplied returns the record on pod; a lost or broken one reads as nothing applied.
+// readApplied returns the record of pod. A missing or invalid record reads as the zero
+// value.
 func readApplied(pod *corev1.Pod) applied {
 	var a applied
 	if json.Unmarshal([]byte(pod.Annotations[AppliedAnnotation]), &a) != nil {
@@ -47,8 +49,8 @@ func (a applied) String() string {
 	return string(text)
 }
 
-// forge returns the pod that shadow asks for in the twin namespace ns. The error, if any,
-// is a message for the author.
+// forge returns the pod that shadow describes in the twin namespace ns. force is
+// Config.Harden. An error is a message for the ShadowPod's author.
 func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, force func(*corev1.PodSpec) error) (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -81,7 +83,7 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, force func
 		Labels:      slices.Sorted(maps.Keys(shadow.Labels)),
 		Annotations: authored(pod.Annotations),
 	}.String()
-	pod.Spec.EphemeralContainers = nil // illegal at creation: see ephemeralChanges
+	pod.Spec.EphemeralContainers = nil // not allowed at creation: see ephemeralChanges
 	if err := force(&pod.Spec); err != nil {
 		return nil, err
 	}
@@ -91,7 +93,7 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, force func
 	return pod, nil
 }
 
-// authored returns the keys of a pod's annotations, without the record of them.
+// authored returns the sorted keys of annotations, without AppliedAnnotation.
 func authored(annotations map[string]string) []string {
 	keys := slices.Sorted(maps.Keys(annotations))
 	return slices.DeleteFunc(keys, func(k string) bool { return k == AppliedAnnotation })

@@ -23,15 +23,15 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-// errNoRoom says that the consumer's Quotas do not let a pod grow.
+// errNoRoom: the consumer's Quotas do not allow the resize of a pod.
 var errNoRoom = errors.New("spec.resources")
 
-// trials says for which namespaces the size of a pod is asked of the API server before
-// the pod is created: those of which nothing is known yet, and those where pods came out
-// larger than foreseen. Something changes them there when they are created.
+// trials remembers, per namespace, whether pods come out of admission larger than
+// predicted. In such a namespace, and in one that no pod has been created in yet, the size
+// of a new pod is measured by a dry run first.
 type trials struct {
 	mu    sync.Mutex
-	plain map[string]bool // by namespace: pods come out as foreseen
+	plain map[string]bool // by namespace; true: the prediction was right
 }
 
 func (t *trials) needed(namespace string) bool {
@@ -40,7 +40,8 @@ func (t *trials) needed(namespace string) bool {
 	return !t.plain[namespace]
 }
 
-// learn notes how a pod of a namespace came out. What has surprised once stays so.
+// learn records whether a new pod of a namespace was larger than predicted. A namespace
+// never goes back from larger to plain.
 func (t *trials) learn(namespace string, larger bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +59,7 @@ func (t *trials) forget() {
 	t.plain = nil
 }
 
-// watchQuotas listens to what the gate rests on.
+// watchQuotas registers the event handlers of the gate's inputs.
 func (e *Enforcer) watchQuotas() error {
 	follow := func(f func(string, *offloadingv1beta1.Quota) []loop.Key) func(any) {
 		return func(obj any) {
@@ -82,19 +83,19 @@ func (e *Enforcer) watchQuotas() error {
 		return fmt.Errorf("listening to Quotas: %w", err)
 	}
 	e.synced = append(e.synced, reg.HasSynced, e.cfg.LimitRanges.Informer().HasSynced, e.cfg.RuntimeClasses.Informer().HasSynced)
-	// A LimitRange that changes may let wait who went on, or the other way round.
+	// A changed LimitRange changes the predicted size of the waiting pods.
 	_, err = e.loop.Watch(e.cfg.LimitRanges.Informer(), e.shadowsBeside)
 	return err
 }
 
-// consumerOf returns the id of the cluster that a Quota bounds: that of its tenant
-// namespace. Elsewhere a Quota bounds nobody.
+// consumerOf returns the cluster id of the consumer that a Quota applies to, taken from the
+// name of its tenant namespace. A Quota in any other namespace applies to no consumer.
 func consumerOf(q *offloadingv1beta1.Quota) (string, bool) {
 	return strings.CutPrefix(q.Namespace, corev1beta1.TenantNamespacePrefix)
 }
 
 // shadowsBeside returns the keys of the ShadowPods in the namespace of a LimitRange that
-// wait for a quota.
+// have the condition Enforced, and so may wait for room.
 func (e *Enforcer) shadowsBeside(obj any) []loop.Key {
 	r, ok := obj.(*corev1.LimitRange)
 	if !ok {
@@ -119,12 +120,12 @@ func (e *Enforcer) wake(keys []loop.Key) {
 	}
 }
 
-// Accounts returns what is known of each consumer, sorted by id; nothing while this
-// process does not lead.
+// Accounts returns the usage of each consumer, sorted by id. It returns nil while this
+// process does not lead. It is safe for concurrent use.
 func (e *Enforcer) Accounts() []Account { return e.ledger.report() }
 
-// admit asks for room for the pod that is to be created. It reports whether there is, and
-// if not, what the sync returns.
+// admit reserves room for the pod that is to be created. It reports whether there is room.
+// If there is none, the error is the result of the sync.
 func (e *Enforcer) admit(ctx context.Context, key loop.Key, f facts) (bool, error) {
 	consumer := f.want.Labels[offloadingv1beta1.OriginLabel]
 	w, err := e.asked(key, f, f.want, e.ledger.bounded(consumer))
@@ -150,7 +151,8 @@ func (e *Enforcer) admit(ctx context.Context, key loop.Key, f facts) (bool, erro
 	return true, nil
 }
 
-// asked is the ask for a pod that is not there, or for one as it is to be.
+// asked returns the ask for pod. With foresee, it measures the pod as the API server is
+// expected to complete it.
 func (e *Enforcer) asked(key loop.Key, f facts, pod *corev1.Pod, foresee bool) (ask, error) {
 	w := ask{
 		consumer: f.want.Labels[offloadingv1beta1.OriginLabel], key: key,
@@ -169,19 +171,19 @@ func (e *Enforcer) asked(key loop.Key, f facts, pod *corev1.Pod, foresee bool) (
 	return w, nil
 }
 
-// overhead returns what the runtime class of a pod adds to it.
+// overhead returns the pod overhead of the pod's RuntimeClass.
 func (e *Enforcer) overhead(pod *corev1.Pod) corev1.ResourceList {
 	if pod.Spec.RuntimeClassName == nil {
 		return nil
 	}
 	class, err := e.cfg.RuntimeClasses.Lister().Get(*pod.Spec.RuntimeClassName)
 	if err != nil || class.Overhead == nil {
-		return nil // the API server refuses a class that it does not know
+		return nil // the API server rejects a pod with an unknown class
 	}
 	return class.Overhead.PodFixed
 }
 
-// measure takes what is asked for from the pod as it is to be.
+// measure fills in the quantities of w from pod.
 func (w *ask) measure(pod *corev1.Pod) {
 	w.total = rules.Requests(pod)
 	w.need = w.total
@@ -191,8 +193,8 @@ func (w *ask) measure(pod *corev1.Pod) {
 	}
 }
 
-// try asks the API server what it would make of the pod, and asks for room for that. What
-// it refuses is refused with its reasons when the pod is created, so that says nothing here.
+// try creates the pod as a dry run, and asks for room for the result. A rejected dry run is
+// no error: the creation itself is rejected for the same reason and reports it.
 func (e *Enforcer) try(ctx context.Context, f facts, w ask) (verdict, error) {
 	pod, err := e.cfg.Core.CoreV1().Pods(f.want.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager, DryRun: []string{metav1.DryRunAll}})
 	switch {
@@ -209,8 +211,8 @@ func (e *Enforcer) try(ctx context.Context, f facts, w ask) (verdict, error) {
 	return v, nil
 }
 
-// denyOnce says why the pod waits, once for each reason: with which numbers would be old
-// at once.
+// denyOnce sets the condition of a waiting pod once per reason and generation. The numbers
+// in its message change with every other pod, so they are not kept up to date.
 func (e *Enforcer) denyOnce(ctx context.Context, f facts, v verdict) error {
 	have := meta.FindStatusCondition(f.shadow.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
 	if have != nil && have.Reason == v.reason && have.ObservedGeneration == f.shadow.Generation {
@@ -219,7 +221,7 @@ func (e *Enforcer) denyOnce(ctx context.Context, f facts, v verdict) error {
 	return e.deny(ctx, f, deny(f, v.reason, v.message))
 }
 
-// giveBack frees what is held for a key whose ShadowPod asks for no pod now.
+// giveBack releases the room reserved for a key whose ShadowPod needs no new pod now.
 func (e *Enforcer) giveBack(ctx context.Context, key loop.Key, f facts, a action) error {
 	if a.verb == recordLoss || a.verb == releasePod || a.verb == wait || a.verb == updatePod {
 		return nil // not decided yet, or waiting to grow
@@ -229,8 +231,8 @@ func (e *Enforcer) giveBack(ctx context.Context, key loop.Key, f facts, a action
 	if sent.IsZero() || f.pod != nil {
 		return nil
 	}
-	// The pod was asked for, and is not wanted any more: it counts until it is seen, or is
-	// known not to be there.
+	// A creation was sent for a pod that is no longer wanted. It counts until the pod is
+	// seen, or until a live read shows that it does not exist.
 	if left := e.cfg.Settle - e.cfg.Clock.Since(sent); left > 0 {
 		return loop.After(left)
 	}
@@ -245,8 +247,8 @@ func (e *Enforcer) giveBack(ctx context.Context, key loop.Key, f facts, a action
 	return nil
 }
 
-// outgrown asks for room for the resize that is due. It reports whether the pod has to
-// stay as it is for now, or the error that says why it may not grow.
+// outgrown asks for room for a pending resize. parked means that the pod stays as it is for
+// now. The error says why the pod may not grow.
 func (e *Enforcer) outgrown(key loop.Key, f facts) (parked bool, err error) {
 	if len(resourceChanges(f.want, f.pod)) == 0 {
 		return false, nil
@@ -263,9 +265,9 @@ func (e *Enforcer) outgrown(key loop.Key, f facts) (parked bool, err error) {
 	return v.parked, nil
 }
 
-// surprise is about a pod that came out larger than was foreseen, beyond what its consumer
-// may have. Nothing has touched it since it was made if it still has the resource version
-// of the answer, so it has not run: it is taken back, and waits for room for what it is.
+// surprise handles a new pod that is larger than predicted and exceeds the consumer's
+// bound. If the pod still has the resource version of the creation, no scheduler has bound
+// it, so it has not run. It is deleted then, and waits for room for its real size.
 // Otherwise it stays, and counts.
 func (e *Enforcer) surprise(ctx context.Context, key loop.Key, pod *corev1.Pod) error {
 	e.memory.undo(pod.UID)

@@ -16,7 +16,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// bounded gives the consumer a Quota, and lets the Enforcer know what exists.
+// bounded gives the consumer a Quota of n CPUs, and settles the ledger.
 func (r *rig) bounded(n string) {
 	r.e.ledger.begin()
 	r.e.ledger.quotaSeen(origin, quotaOf(r.next(), n))
@@ -27,7 +27,7 @@ func (r *rig) bounded(n string) {
 	r.e.ledger.listPods(list)
 }
 
-// taken lets other pods of the consumer count so much.
+// taken adds another pod of the consumer that requests n CPUs.
 func (r *rig) taken(n string) *corev1.Pod {
 	b := &book{ledger: r.e.ledger}
 	pod := b.small("other", n)
@@ -40,7 +40,7 @@ func requests(n string) shadowMod {
 	return func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.Containers[0].Resources.Requests = cpu(n) }
 }
 
-// known: pods of the namespace have come out as foreseen before.
+// known marks the namespace as one whose pods come out as predicted.
 func (r *rig) known() { r.e.trials.learn(testNamespace, false) }
 
 func (r *rig) used() string { return (&book{ledger: r.e.ledger, t: r.t}).used() }
@@ -72,7 +72,7 @@ func TestGateWaitsAndGoesOn(t *testing.T) {
 	require.Equal(t, "500m", r.used())
 }
 
-// onNodes gives the consumer a Quota of 1 CPU whose pods run on such nodes only.
+// onNodes gives the consumer a Quota of 1 CPU that restricts its pods to the nodes of pool.
 func (r *rig) onNodes(pool string) {
 	q := quotaOf(r.next(), "1")
 	q.Spec.NodeSelector = map[string]string{"pool": pool}
@@ -83,8 +83,8 @@ func selects(labels map[string]string) shadowMod {
 	return func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.NodeSelector = labels }
 }
 
-// TestGatePlaces: the provider's choice of nodes is its own to enforce, whatever the peer
-// writes, and costs no request.
+// TestGatePlaces: the node constraints of a Quota are added to each new pod, whatever its
+// spec says, without any extra request.
 func TestGatePlaces(t *testing.T) {
 	for name, asks := range map[string]map[string]string{
 		"asks for none":  nil,
@@ -103,7 +103,8 @@ func TestGatePlaces(t *testing.T) {
 			require.Equal(t, []string{createWrite}, r.writes)
 			require.Equal(t, asks, r.shadow().Spec.Pod.NodeSelector, "the peer's object is left alone")
 
-			// Other nodes from now on: what runs stays as it is, also when it grows.
+			// The Quota now selects other nodes. A running pod stays as it is, even when it
+			// grows.
 			r.onNodes("other")
 			r.settle()
 			r.changeShadow(func(s *offloadingv1beta1.ShadowPod) { requests("700m")(s); s.Generation++ })
@@ -115,8 +116,8 @@ func TestGatePlaces(t *testing.T) {
 	}
 }
 
-// TestGateRefusesOtherNodes: a pod that asks for nodes that it may not have waits, keeps
-// nobody waiting, and goes on when it may have them.
+// TestGateRefusesOtherNodes: a pod that selects nodes outside its Quota waits. It holds no
+// other pod back, and starts once the Quota allows its nodes.
 func TestGateRefusesOtherNodes(t *testing.T) {
 	r := newRig(t, newShadow(always, requests("500m"), selects(map[string]string{"pool": "own"})))
 	r.bounded("1")
@@ -151,7 +152,7 @@ func TestGateFreesWhatIsNotUsed(t *testing.T) {
 			require.Error(r.t, r.e.sync(r.t.Context(), r.key()))
 			require.Equal(r.t, "500m", r.used(), "it may be there")
 			r.deleteShadow()
-			r.clock.SetTime(r.clock.Now().Add(-time.Second)) // sent in the future: nothing is sure
+			r.clock.SetTime(r.clock.Now().Add(-time.Second)) // sent in the future, so its pod may exist
 			r.e.cfg.Settle = 3 * time.Second
 			r.refresh()
 			require.Error(r.t, r.e.sync(r.t.Context(), r.key()), "later")
@@ -187,7 +188,8 @@ func TestGateFreesWhatIsNotUsed(t *testing.T) {
 	}
 }
 
-// TestGateKeepsTheRoomOfALostPod: a younger pod does not take it meanwhile.
+// TestGateKeepsTheRoomOfALostPod: a younger pod does not get the room before the
+// replacement is created.
 func TestGateKeepsTheRoomOfALostPod(t *testing.T) {
 	r := newRig(t, newShadow(always, requests("500m")))
 	r.bounded("1")
@@ -208,7 +210,7 @@ func TestGateKeepsTheRoomOfALostPod(t *testing.T) {
 	r.settle()
 	require.NotNil(t, r.pod())
 	require.Equal(t, "1", r.used())
-	// Under a smaller Quota it waits as any other.
+	// Under a smaller Quota, the replacement waits like any other pod.
 	r.e.ledger.quotaSeen(origin, quotaOf(r.next(), "900m"))
 	r.change(running)
 	r.settle()
@@ -218,8 +220,8 @@ func TestGateKeepsTheRoomOfALostPod(t *testing.T) {
 	require.Equal(t, offloadingv1beta1.ReasonQuotaExceeded, r.enforced().Reason)
 }
 
-// TestGateCountsNoPodThatAListHasReplaced: a watch that broke tells of a pod that went, and of
-// its namesake that came, as of one change.
+// TestGateCountsNoPodThatAListHasReplaced: after an interrupted watch, the deletion of a
+// pod and the creation of its namesake arrive as one update.
 func TestGateCountsNoPodThatAListHasReplaced(t *testing.T) {
 	r := newRig(t, newShadow(always, requests("500m")))
 	r.bounded("1")
@@ -268,12 +270,13 @@ func TestGateForesees(t *testing.T) {
 	}
 }
 
-// sidecar is what a webhook adds.
+// sidecar adds a container, as an admission webhook does.
 func sidecar(p *corev1.Pod) {
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "proxy", Resources: corev1.ResourceRequirements{Requests: cpu("300m")}})
 }
 
-// TestGateTries: what webhooks add is asked of the API server where it is not known.
+// TestGateTries: the size of a pod is measured by a dry run in a namespace that is unknown
+// or whose webhooks add containers.
 func TestGateTries(t *testing.T) {
 	r := newRig(t, newShadow(always, requests("500m")))
 	r.bounded("1")
@@ -290,14 +293,14 @@ func TestGateTries(t *testing.T) {
 	require.Equal(t, "800m", r.used())
 	require.True(t, r.e.trials.needed(testNamespace), "the next one is tried, too")
 
-	// Where nothing is added the first one tells for all.
+	// In a namespace whose webhooks add nothing, only the first pod needs a dry run.
 	r = newRig(t, newShadow(always, requests("500m")))
 	r.bounded("1")
 	r.settle()
 	require.Equal(t, []string{tryWrite, createWrite}, r.writes)
 	require.False(t, r.e.trials.needed(testNamespace))
 
-	// A webhook that cannot be tried says nothing about the pod.
+	// A webhook that does not support dry runs does not keep the pod from being created.
 	r = newRig(t, newShadow(always, requests("500m")))
 	r.bounded("1")
 	r.refuse[tryWrite] = apierrors.NewBadRequest("does not support dry run")
@@ -306,8 +309,8 @@ func TestGateTries(t *testing.T) {
 	require.Equal(t, "500m", r.used())
 }
 
-// TestGateTakesBackASurprise: what came out larger than foreseen, and beyond the quota, is
-// taken back before it has run, and waits; where it may have run, it stays.
+// TestGateTakesBackASurprise: a new pod that is larger than predicted and exceeds the quota
+// is deleted before it runs, and waits. A pod that may have run stays.
 func TestGateTakesBackASurprise(t *testing.T) {
 	for _, policy := range []corev1.RestartPolicy{always, never} {
 		r := newRig(t, newShadow(policy, requests("500m")))

@@ -17,69 +17,73 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-// ledger knows what each consumer's pods count, those included that no cache has yet, and
-// who waits for room. To decide that a pod may be created and to count it is one step under
-// its lock; so at no time can more be under way than there is room for. What it is not sure
-// of it counts. Its methods are safe for concurrent use; those that make room return the
-// keys of those whose turn has come.
+// ledger tracks the resources that each consumer's pods use, including pods that no cache
+// shows yet, and the asks that wait for room. The check for room and the reservation are
+// one step under its lock, so the total of all creations in flight never exceeds the bound.
+// A pod that may or may not exist counts. The methods are safe for concurrent use. Methods
+// that free room return the keys of the waiting asks that got it; the caller queues them.
 type ledger struct {
 	clock    clock.PassiveClock
 	patience time.Duration
-	lost     func() time.Time // when the cluster's state was last seen to have gone back
-	// again reports whether another pod is to take the place of one that has ended.
+	lost     func() time.Time // see Config.HomeLost
+	// again reports whether a terminated pod is going to be replaced. Its room is kept
+	// then.
 	again func(*corev1.Pod) bool
 
 	mu       sync.Mutex
-	accounts map[string]*account // by the consumer's id
+	accounts map[string]*account // by cluster id of the consumer
 	pods     map[types.UID]*counted
 	quotas   floor
 	listed   floor
-	// leading: nothing is reserved, and nobody waits, before.
+	// leading is true during a term. Outside of a term, the ledger keeps no room for lost
+	// pods and reports no accounts.
 	leading bool
-	// settled says that pods of the leader before have been counted, the last one too.
+	// settled: the pods of the previous leader, including its last creation, have been
+	// counted.
 	settled bool
-	// needed is sent to when somebody waits for that.
+	// needed receives a value when an ask has to wait for settled.
 	needed chan struct{}
 }
 
-// floor is the resource version of a consistent list: what caches tell of older objects
-// that the list has not is over.
+// floor is the resource version of a consistent list and its time. A cached object that is
+// older than the list and missing from it has been deleted.
 type floor struct {
 	version string
 	at      time.Time
 }
 
-// account is that of one consumer.
+// account is the state of one consumer.
 type account struct {
 	quotas map[string]*offloadingv1beta1.Quota // by name
 	bound  rules.Bound
-	// used is the sum of what pods and reserved count.
+	// used is the sum of the charges of pods and reserved.
 	used     corev1.ResourceList
 	reserved map[loop.Key]*reservation
-	waiting  []*waiter // the oldest first
+	waiting  []*waiter // oldest first
 }
 
-// counted is a pod, and what it counts.
+// counted is a pod and its charge.
 type counted struct {
 	consumer string
 	version  string
 	requests corev1.ResourceList
-	// growth is by how much it may be larger already: of a resize that is under way.
+	// growth is what a resize in flight may already have added.
 	growth corev1.ResourceList
 }
 
-// reservation is room for a pod that no cache has yet. At most one pod can have its name.
+// reservation is room for a pod that no cache shows yet. There is at most one per key, as
+// pod names are unique.
 type reservation struct {
 	shadow     types.UID
 	generation int64
 	need       corev1.ResourceList
-	// foreseen says that need is what the API server is expected to make of the pod, tried
-	// that it was asked.
+	// foreseen: need is a prediction of what the API server makes of the pod. tried: need
+	// is the result of a dry run.
 	foreseen, tried bool
-	// sent is when the pod was asked for; zero: not yet. Until it is seen, or was refused,
-	// it may exist.
+	// sent is when the creation was sent; zero: not yet. From then on the pod may exist,
+	// until it is seen or its creation is refused.
 	sent time.Time
-	// kept is room that a lost pod has left to its successor.
+	// kept: the room of a lost pod, kept for its replacement.
 	kept bool
 }
 
@@ -101,13 +105,14 @@ func (l *ledger) account(consumer string) *account {
 	return a
 }
 
-// over reports whether an object of that version is known to be over by a list, or older
-// than one that is known. After the cluster's state has gone back nothing is sure.
+// over reports whether an object at resource version version is outdated, given that
+// resource version than was seen at the time at. It returns false if the cluster's state
+// has gone back since, as resource versions then prove nothing.
 func (l *ledger) over(version, than string, at time.Time) bool {
 	return than != "" && !l.lost().After(at) && (version == than || informer.OlderVersion(version, than))
 }
 
-// seen counts a pod as it is, as a cache or an answer tells.
+// seen counts a pod that a cache or an answer shows.
 func (l *ledger) seen(pod *corev1.Pod) []loop.Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +146,7 @@ func (l *ledger) count(pod *corev1.Pod) []loop.Key {
 	return l.drain(a)
 }
 
-// charge is what a pod counts now.
+// charge returns the resources that the pod counts for.
 func (c *counted) charge() corev1.ResourceList {
 	if len(c.growth) == 0 {
 		return c.requests
@@ -151,12 +156,13 @@ func (c *counted) charge() corev1.ResourceList {
 	return sum
 }
 
-// ended reports whether the pod counts nothing any more: what runs counts as a pod at least.
+// ended reports whether the pod has no charge. The charge of a running pod is never empty,
+// as it includes the resource "pods".
 func (c *counted) ended() bool { return len(c.requests) == 0 }
 
 func (l *ledger) drop(c *counted) { rules.SubResources(l.account(c.consumer).used, c.charge()) }
 
-// gone takes a pod out. If keep, its room is kept for the pod that is to replace it.
+// gone removes a deleted pod. With keep, its room is reserved for its replacement.
 func (l *ledger) gone(pod *corev1.Pod, keep bool) []loop.Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,8 +193,8 @@ func (a *account) release(key loop.Key) {
 	}
 }
 
-// send notes that the pod is about to be asked for. It returns what it is foreseen to
-// count, nil if that was not looked at closely.
+// send records that a creation is about to be sent. It returns the predicted charge of the
+// pod, or nil if no prediction was made.
 func (l *ledger) send(consumer string, key loop.Key) corev1.ResourceList {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,7 +209,7 @@ func (l *ledger) send(consumer string, key loop.Key) corev1.ResourceList {
 	return r.need
 }
 
-// refused gives the room back of a pod that for certain was not made.
+// refused releases the room of a pod that was certainly not created.
 func (l *ledger) refused(consumer string, key loop.Key) []loop.Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,9 +218,9 @@ func (l *ledger) refused(consumer string, key loop.Key) []loop.Key {
 	return l.drain(a)
 }
 
-// created counts the pod that an answer shows, unless a cache has shown it first. It
-// reports whether it has turned out larger than was foreseen, and whether what its
-// consumer's pods count is beyond the bound now.
+// created counts the pod in the answer of a creation, unless a cache has shown it first.
+// larger: the pod exceeds the prediction. beyond: its consumer now exceeds the bound by
+// that.
 func (l *ledger) created(pod *corev1.Pod, foreseen corev1.ResourceList) (larger, beyond bool, woken []loop.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,8 +240,8 @@ func (l *ledger) created(pod *corev1.Pod, foreseen corev1.ResourceList) (larger,
 	return len(more) > 0, a.bound.Beyond(a.used, more), woken
 }
 
-// idle gives back what is held for a key that asks for no pod at present. If one was asked
-// for that has not been seen, it may exist nevertheless: then it returns when.
+// idle releases what is held for a key that needs no pod at present, except the room of a
+// creation that was sent: its pod may exist. sent is the time of that creation, or zero.
 func (l *ledger) idle(key loop.Key) (sent time.Time, woken []loop.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,7 +260,7 @@ func (l *ledger) idle(key loop.Key) (sent time.Time, woken []loop.Key) {
 	return sent, woken
 }
 
-// absent gives back the room of a pod that was asked for and is known not to exist.
+// absent releases the room of a creation whose pod is known not to exist.
 func (l *ledger) absent(key loop.Key) (woken []loop.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,7 +273,7 @@ func (l *ledger) absent(key loop.Key) (woken []loop.Key) {
 	return woken
 }
 
-// resized ends a resize: the answer shows the pod as it is now; nil: it was refused.
+// resized ends a resize. answer is the resized pod, or nil if the resize was refused.
 func (l *ledger) resized(uid types.UID, answer *corev1.Pod) []loop.Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -285,7 +291,7 @@ func (l *ledger) resized(uid types.UID, answer *corev1.Pod) []loop.Key {
 	return append(l.count(answer), l.drain(a)...)
 }
 
-// quotaSeen takes a Quota of a consumer over.
+// quotaSeen records a Quota of a consumer, unless it is outdated.
 func (l *ledger) quotaSeen(consumer string, q *offloadingv1beta1.Quota) []loop.Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -312,7 +318,8 @@ func (l *ledger) quotaGone(consumer string, q *offloadingv1beta1.Quota) []loop.K
 	return l.rebound(a)
 }
 
-// rebound works the bound out anew. Who still waits may do so for another reason now.
+// rebound computes the bound of an account again. It returns the keys of all waiting asks,
+// as their reason to wait may have changed.
 func (l *ledger) rebound(a *account) []loop.Key {
 	a.bound = rules.SumQuotas(slices.Collect(maps.Values(a.quotas)))
 	return append(l.drain(a), a.keys()...)
@@ -324,23 +331,25 @@ func (l *ledger) bounded(consumer string) bool {
 	return l.account(consumer).bound.Quotas > 0
 }
 
-// place has a pod that is about to be created run where the consumer's may.
+// place adds the node constraints of the consumer's Quotas to a pod spec that is about to
+// be created.
 func (l *ledger) place(consumer string, spec *corev1.PodSpec) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.account(consumer).bound.Place(spec)
 }
 
-// Account is what is known of one consumer.
+// Account is the usage of one consumer.
 type Account struct {
 	// Consumer is its cluster id.
 	Consumer string
-	// Used is what its pods count, those under way included.
+	// Used is the sum of the requests of its pods, including creations and resizes in
+	// flight.
 	Used corev1.ResourceList
-	// Limit is what its Quotas allow, those that are cordoned left out; without Quotas it
-	// is empty.
+	// Limit is the sum of what its Quotas allow, without cordoned Quotas. It is empty
+	// without Quotas.
 	Limit corev1.ResourceList
-	// Waiting is the number of its ShadowPods that wait.
+	// Waiting is the number of its ShadowPods that wait for room.
 	Waiting int
 }
 

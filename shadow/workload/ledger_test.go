@@ -17,7 +17,8 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// book is a ledger that leads, with a clock and resource versions that are moved by hand.
+// book is a ledger during a term, with a clock and resource versions that the test
+// advances.
 type book struct {
 	*ledger
 
@@ -55,7 +56,7 @@ func (b *book) bound(n string) []loop.Key { return b.quotaSeen(origin, quotaOf(b
 
 func keyOf(name string) loop.Key { return loop.Key{Namespace: testNamespace, Name: name} }
 
-// asks is for a pod of a ShadowPod that is age old.
+// asks returns the ask for a pod with n CPUs whose ShadowPod has the given age.
 func asks(name, n string, age time.Duration) ask {
 	need := cpu(n)
 	need[corev1.ResourcePods] = resource.MustParse("1")
@@ -64,7 +65,7 @@ func asks(name, n string, age time.Duration) ask {
 
 func (b *book) admits(w ask) verdict { v, _ := b.admit(w); return v }
 
-// small makes a pod of that ShadowPod, of that size, as the API server has it.
+// small returns the pod of ShadowPod name with n CPUs, as the API server has it.
 func (b *book) small(name, n string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -193,7 +194,7 @@ func TestLedgerOrder(t *testing.T) {
 	v := b.admits(asks("tiny-2", "50m", 0))
 	require.Equal(t, exceeded, v.reason, "and not for ever")
 	require.Contains(t, v.message, "longer")
-	// 150m are used: the big one does not fit, and nobody passes it.
+	// 150m are used: the big one does not fit, and no younger ask overtakes it.
 	require.Empty(t, b.gone(b.small("old", "800m"), false))
 	require.Equal(t, []loop.Key{keyOf("big")}, b.refused(origin, keyOf("tiny")), "its turn")
 	require.Equal(t, "1", b.used())
@@ -203,7 +204,8 @@ func TestLedgerOrder(t *testing.T) {
 	require.Zero(t, b.report()[0].Waiting)
 }
 
-// TestLedgerRoomOfALostPod: not even who has waited for longer takes it.
+// TestLedgerRoomOfALostPod: not even an ask that has waited longer gets the room that is
+// kept for a replacement.
 func TestLedgerRoomOfALostPod(t *testing.T) {
 	b := newBook(t, "1")
 	lost := b.small("lost", "600m")
@@ -254,7 +256,7 @@ func TestLedgerResize(t *testing.T) {
 	require.Equal(t, []loop.Key{keyOf("a")}, b.gone(b.small("b", "300m"), false), "there is room now")
 }
 
-// TestLedgerResizeEnded: a pod may end while its resize is under way.
+// TestLedgerResizeEnded: a pod may end while its resize is in flight.
 func TestLedgerResizeEnded(t *testing.T) {
 	b := newBook(t, "1")
 	pod := b.small("a", "500m")
@@ -275,7 +277,8 @@ func TestLedgerResizeEnded(t *testing.T) {
 	require.Equal(t, "0", b.used())
 }
 
-// TestLedgerTerm: a new leader counts nothing before it knows what the one before has left.
+// TestLedgerTerm: a new leader admits no pod before it has counted the pods of the previous
+// leader.
 func TestLedgerTerm(t *testing.T) {
 	b := newBook(t, "1")
 	stale, kept := b.small("stale", "100m"), b.small("kept", "200m")
@@ -289,8 +292,8 @@ func TestLedgerTerm(t *testing.T) {
 	require.True(t, b.admits(asks("a", "100m", 0)).parked)
 	require.True(t, b.grow(kept, asks("kept", "300m", 0)).parked)
 	require.Len(t, b.needed, 1, "asks for the list")
-	late := b.small("late", "300m") // of the leader before; no cache has it
-	gone := b.small("gone", "50m")  // and this one has ended since
+	late := b.small("late", "300m") // created by the previous leader; no cache shows it
+	gone := b.small("gone", "50m")  // deleted since
 	woken := b.listPods(&corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: b.next()}, Items: []corev1.Pod{*kept, *late}})
 	require.ElementsMatch(t, []loop.Key{keyOf("a"), keyOf("kept")}, woken)
 	require.Equal(t, "600m", b.used(), "kept, late, and what was waited for: stale is gone")
@@ -308,7 +311,8 @@ func TestLedgerTerm(t *testing.T) {
 	require.Empty(t, b.admits(asks("c", "1k", 0)).reason, "without a Quota nothing is bounded")
 }
 
-// TestLedgerStateWentBack: resource versions that have fallen say nothing.
+// TestLedgerStateWentBack: after the cluster's state has gone back, an older resource
+// version does not mean that the object is outdated.
 func TestLedgerStateWentBack(t *testing.T) {
 	b := newBook(t, "1")
 	pod := b.small("a", "100m")
@@ -324,15 +328,15 @@ func TestLedgerStateWentBack(t *testing.T) {
 	require.Equal(t, "500m", b.used())
 }
 
-// TestLedgerNeverBeyond plays random lives of pods whose caches lag: at no time do more
-// exist than the Quota allows, and all come to run.
+// TestLedgerNeverBeyond plays random lives of pods behind lagging caches. The existing pods
+// never exceed the Quota, and all pods run in the end.
 func TestLedgerNeverBeyond(t *testing.T) {
 	for seed := range uint64(30) {
 		play(t, rand.New(rand.NewPCG(seed, 7)))
 	}
 }
 
-// server is what exists, and what the cache has not been told yet.
+// server holds the existing pods, and the events that the cache has not received yet.
 type server struct {
 	live   map[string]*corev1.Pod
 	events []func()
@@ -367,7 +371,7 @@ func play(t *testing.T, random *rand.Rand) {
 	require.Equal(t, "0", b.used())
 }
 
-// begins tries one pod, whose creation may fail, and whose answer may be lost.
+// begins tries to create one pod. The request may fail, and its answer may be lost.
 func (b *book) begins(todo map[string]ask, s *server, random *rand.Rand) {
 	for name, w := range todo {
 		v := b.admits(w)
@@ -378,7 +382,7 @@ func (b *book) begins(todo map[string]ask, s *server, random *rand.Rand) {
 		switch random.IntN(4) {
 		case 0:
 			b.refused(origin, w.key)
-		case 1: // lost on its way there
+		case 1: // the request is lost
 		default:
 			if s.live[name] != nil {
 				return // the name is taken
@@ -410,7 +414,7 @@ func (s *server) end(b *book, random *rand.Rand) {
 	}
 }
 
-// restart is a new term: what is listed is true, whatever the cache says later.
+// restart starts a new term from a consistent list. Older events from the cache may follow.
 func (b *book) restart(s *server) {
 	b.end()
 	b.begin()

@@ -10,54 +10,56 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// takenRetry is when a name that was taken, and then was not, is tried again.
+// takenRetry is the delay before a creation is tried again after a collision with a pod
+// that was deleted in between.
 const takenRetry = time.Second
 
-// memory holds what no cache has. All of it may be forgotten: a restart costs a restart
-// count that is not added, a delay that begins anew, and nothing else.
+// memory holds state that no cache has. All of it may be lost: after a restart, the restart
+// counts of a lost pod may be missing from those of its replacement, and delays start anew.
 type memory struct {
-	refusals loop.Refusals // by shadow
+	refusals loop.Refusals // by UID of the ShadowPod
 
 	mu      sync.Mutex
 	lost    map[loop.Key]*corev1.Pod
-	made    map[loop.Key]types.UID // ShadowPods for which a pod was asked for
+	made    map[loop.Key]types.UID // ShadowPods for which a creation was sent
 	leaving map[types.UID]time.Time
-	undone  map[types.UID]bool // pods that were taken back before they ran
+	undone  map[types.UID]bool // pods that surprise deleted before they ran
 }
 
 func newMemory() *memory {
 	return &memory{lost: map[loop.Key]*corev1.Pod{}, made: map[loop.Key]types.UID{}, leaving: map[types.UID]time.Time{}, undone: map[types.UID]bool{}}
 }
 
-// lose keeps the last state of a pod that went away.
+// lose keeps the last state of a deleted pod.
 func (m *memory) lose(key loop.Key, pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lost[key] = pod
 }
 
-// remembered is what memory has under one key.
+// remembered is the state in memory of one key.
 type remembered struct {
-	lost *corev1.Pod // last state of the pod that went away; nil: none
-	made types.UID   // the ShadowPod for which a pod was asked for
+	lost *corev1.Pod // last state of the deleted pod; nil: none
+	made types.UID   // UID of the ShadowPod for which a creation was sent
 }
 
-// of returns what is remembered under key. It is read before the cache of ShadowPods: what
-// is forgotten already belongs to one that is not in there any more.
+// of returns the state of key. Callers read it before the cache of ShadowPods. In this
+// order, state that close has already dropped belongs to a ShadowPod that the cache no
+// longer has.
 func (m *memory) of(key loop.Key) remembered {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return remembered{lost: m.lost[key], made: m.made[key]}
 }
 
-// make notes that a pod is about to be asked for.
+// make records that a creation is about to be sent.
 func (m *memory) make(key loop.Key, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.made[key] = shadow
 }
 
-// forget forgets the pod that was lost under key, if it is still that one.
+// forget drops the last state of pod under key, if it is the one remembered.
 func (m *memory) forget(key loop.Key, pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,7 +68,7 @@ func (m *memory) forget(key loop.Key, pod *corev1.Pod) {
 	}
 }
 
-// close forgets all about a ShadowPod that is gone.
+// close drops all state of a deleted ShadowPod.
 func (m *memory) close(key loop.Key, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,7 +79,7 @@ func (m *memory) close(key loop.Key, shadow types.UID) {
 	m.refusals.Forget(shadow)
 }
 
-// leave notes since when a pod is seen without a ShadowPod; the first call counts.
+// leave records when a pod was first seen without a ShadowPod. Only the first call counts.
 func (m *memory) leave(pod types.UID, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,15 +94,15 @@ func (m *memory) leavingSince(pod types.UID) time.Time {
 	return m.leaving[pod]
 }
 
-// undo notes that a pod is about to be taken back: its end is no loss.
+// undo records that a pod is about to be deleted before it ran. Its deletion is not a loss.
 func (m *memory) undo(pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.undone[pod] = true
 }
 
-// arrived forgets a pod that is gone, or wanted after all. It reports whether it was taken
-// back.
+// arrived drops the state of a pod that is gone, or wanted again. It reports whether undo
+// was called for the pod.
 func (m *memory) arrived(pod types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,43 +14,46 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-// ask is for room for the pod of a ShadowPod.
+// ask is a request for room for the pod of a ShadowPod.
 type ask struct {
 	consumer   string
 	key        loop.Key
 	shadow     types.UID
 	generation int64
-	// created is when the ShadowPod was: the oldest comes first.
+	// created is the creation time of the ShadowPod. Older asks come first.
 	created time.Time
-	// need is what is asked for beyond what the pod counts already; total is all of it.
+	// need is the amount beyond the pod's current charge; total is the whole charge.
 	need, total corev1.ResourceList
-	// resize: the pod runs; who waits for this keeps nobody else waiting.
+	// resize: the pod already runs. A waiting resize never holds other asks back.
 	resize bool
-	// kept: a lost pod has left the room for it, which is nobody else's.
+	// kept: the room was kept from a lost pod of the same ShadowPod, so other asks do not
+	// compete for it.
 	kept bool
-	// foreseen says that need is what the API server is expected to make of the pod, tried
-	// that it was asked.
+	// foreseen: need is a prediction of what the API server makes of the pod. tried: need
+	// is the result of a dry run.
 	foreseen, tried bool
-	// undeclared says, by the enforcement, what the pod does not declare.
+	// undeclared names, per level of enforcement, the required declarations that the pod
+	// lacks.
 	undeclared map[offloadingv1beta1.LimitsEnforcement]string
-	// nodes are the labels that the pod itself asks of its node; of no interest in a resize.
+	// nodes is the pod's own node selector. A resize does not use it.
 	nodes map[string]string
 }
 
-// waiter is an ask that has no room yet.
+// waiter is an ask that waits for room.
 type waiter struct{ ask }
 
 // verdict is the answer to an ask.
 type verdict struct {
-	// reason why not, and a message for people; empty: there is room, and it is reserved.
+	// reason is a condition reason, and message its text. Both are empty if the room is
+	// reserved.
 	reason, message string
-	// parked: nothing is known yet; the key comes up again.
+	// parked: the ledger is not settled yet. The key is woken when it is.
 	parked bool
-	// tried says that the room is as large as the API server says.
+	// tried: the reserved room was measured by a dry run.
 	tried bool
 }
 
-// admit reserves the room that is asked for, or lets the ask wait.
+// admit reserves room for w, or queues it.
 func (l *ledger) admit(w ask) (verdict, []loop.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +67,8 @@ func (l *ledger) admit(w ask) (verdict, []loop.Key) {
 			return verdict{tried: r.tried}, nil
 		}
 		w.kept = r.kept && r.shadow == w.shadow && len(rules.MoreResources(w.need, r.need)) == 0
-		// Judged anew with its room free. What may be there already counts no less than that.
+		// The ask is judged as if its reservation were free. A pod whose creation was sent
+		// may exist, so the ask needs at least the room reserved for it.
 		if sent = r.sent; !sent.IsZero() {
 			w.need = rules.MaxResources(r.need, w.need)
 		}
@@ -91,7 +95,7 @@ func (l *ledger) admit(w ask) (verdict, []loop.Key) {
 	return v, nil
 }
 
-// inherit takes over what has been found out for an ask that waits already.
+// inherit copies the result of an earlier dry run from the waiting ask of the same key.
 func (a *account) inherit(w *ask) {
 	i := slices.IndexFunc(a.waiting, func(have *waiter) bool { return have.key == w.key })
 	if i < 0 || w.tried {
@@ -102,7 +106,7 @@ func (a *account) inherit(w *ask) {
 	}
 }
 
-// holdsFor reports whether the room is enough for w as it is.
+// holdsFor reports whether the reservation suffices for w as it is.
 func (r *reservation) holdsFor(w *ask) bool {
 	same := r.shadow == w.shadow && r.generation == w.generation
 	return !r.kept && same && (r.tried || len(rules.MoreResources(w.need, r.need)) == 0)
@@ -112,7 +116,7 @@ func (w *ask) reservation() *reservation {
 	return &reservation{shadow: w.shadow, generation: w.generation, need: w.need, foreseen: w.foreseen, tried: w.tried}
 }
 
-// grow counts a resize of a pod from now on, or lets it wait.
+// grow counts a resize before it is sent, or queues it.
 func (l *ledger) grow(pod *corev1.Pod, w ask) verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,12 +125,13 @@ func (l *ledger) grow(pod *corev1.Pod, w ask) verdict {
 	}
 	have := l.pods[pod.UID]
 	if have == nil || have.ended() {
-		return verdict{parked: true} // it is over
+		return verdict{parked: true} // the pod has ended
 	}
 	a := l.account(have.consumer)
 	before := have.growth
 	rules.SubResources(a.used, before)
-	// What an earlier resize without an answer has brought is counted on.
+	// An earlier resize whose answer was lost may have been applied, so its growth still
+	// counts.
 	w.need = rules.MaxResources(before, rules.MoreResources(w.total, have.requests))
 	v := verdict{}
 	switch {
@@ -147,7 +152,7 @@ func (l *ledger) grow(pod *corev1.Pod, w ask) verdict {
 	return v
 }
 
-// ask wants the pods to be listed.
+// ask requests the list of pods that settles the ledger.
 func (l *ledger) ask() {
 	select {
 	case l.needed <- struct{}{}:
@@ -155,7 +160,8 @@ func (l *ledger) ask() {
 	}
 }
 
-// judge says whether there is room for w, whose own room is not counted at the moment.
+// judge reports whether there is room for w. The caller has subtracted the room that w
+// holds itself.
 func (l *ledger) judge(a *account, w *ask) verdict {
 	if v := a.alone(w); v.reason != "" || len(w.need) == 0 {
 		return v
@@ -178,7 +184,8 @@ func noRoom(w *ask, why string) verdict {
 	return verdict{reason: offloadingv1beta1.ReasonQuotaExceeded, message: fmt.Sprintf("the pod of cluster %s waits: %s", w.consumer, why)}
 }
 
-// alone says what keeps a pod from beginning that no other pod can change.
+// alone checks what no other pod can change: the declarations, the nodes, cordoned Quotas,
+// and the size of the pod against the whole bound.
 func (a *account) alone(w *ask) verdict {
 	if text := w.undeclared[a.bound.Enforcement]; text != "" {
 		return verdict{reason: offloadingv1beta1.ReasonQuotaUndeclared, message: fmt.Sprintf(
@@ -201,7 +208,7 @@ func (a *account) alone(w *ask) verdict {
 	return verdict{}
 }
 
-// tooLarge returns the resources, of those that are asked for, of which w alone has too many.
+// tooLarge returns the requested resources of which w alone exceeds the bound.
 func tooLarge(b rules.Bound, w *ask) []corev1.ResourceName {
 	return slices.DeleteFunc(b.Short(nil, w.total), func(name corev1.ResourceName) bool {
 		_, asked := w.need[name]
@@ -209,8 +216,8 @@ func tooLarge(b rules.Bound, w *ask) []corev1.ResourceName {
 	})
 }
 
-// holds reports whether nobody younger may pass w any more: it has waited for long enough,
-// and only for room.
+// holds reports whether w keeps younger asks from overtaking it. It does once it is older
+// than the patience, if it lacks nothing but room.
 func (l *ledger) holds(a *account, w *ask) bool {
 	return !w.resize && l.clock.Since(w.created) >= l.patience && a.alone(w).reason == ""
 }
@@ -221,14 +228,14 @@ func order(a, b *ask) int {
 	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
 }
 
-// enqueue puts w where its age belongs; it has one place only.
+// enqueue inserts w by age, and replaces an earlier ask of its key.
 func (a *account) enqueue(w ask) {
 	a.forget(w.key)
 	i, _ := slices.BinarySearchFunc(a.waiting, &w, func(have *waiter, w *ask) int { return order(&have.ask, w) })
 	a.waiting = slices.Insert(a.waiting, i, &waiter{w})
 }
 
-// forget removes who waits under a key, if anybody does.
+// forget removes the waiting ask of key. It reports whether there was one.
 func (a *account) forget(key loop.Key) bool {
 	n := len(a.waiting)
 	a.waiting = slices.DeleteFunc(a.waiting, func(w *waiter) bool { return w.key == key })
@@ -243,8 +250,9 @@ func (a *account) keys() []loop.Key {
 	return keys
 }
 
-// drain gives the room that there is to those whose turn it is, and returns their keys. A
-// resize is not given room here: its pod is looked at again, in its turn.
+// drain reserves free room for waiting asks, oldest first, and returns their keys. A resize
+// gets no reservation here; it stays in the queue, and its key is returned for another
+// sync.
 func (l *ledger) drain(a *account) []loop.Key {
 	if len(a.waiting) == 0 || !l.settled {
 		return nil

@@ -31,7 +31,8 @@ func TestRefusal(t *testing.T) {
 	require.Nil(t, r.enforced(), "cleared when it succeeds")
 }
 
-// TestLongRefusal: no API server would take the whole of it, and nobody would be told.
+// TestLongRefusal: a refusal longer than the API server's limit for condition messages is
+// shortened, so that the status can be written.
 func TestLongRefusal(t *testing.T) {
 	r := newRig(t, newShadow(always))
 	r.refuse[createWrite] = apierrors.NewForbidden(corev1.Resource("pods"), testName, errors.New(strings.Repeat("é", 30000)))

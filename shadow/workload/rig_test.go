@@ -31,8 +31,8 @@ import (
 
 var errCrash = errors.New("crash") // a sentinel of the tests: the process died at this request
 
-// rig is an Enforcer whose caches are moved by hand, before an API server that knows
-// UIDs, resource versions, grace and finalizers. It starts no goroutine.
+// rig is an Enforcer before a fake API server that keeps UIDs, resource versions, grace
+// periods and finalizers. The test refreshes the caches itself. It starts no goroutine.
 type rig struct {
 	t       *testing.T
 	core    *fake.Clientset
@@ -46,15 +46,15 @@ type rig struct {
 	harden  func(*corev1.PodSpec) error
 
 	serial  int
-	writes  []string // verb and resource of what the Enforcer wrote
-	done    int      // writes that were accepted
+	writes  []string // verb and resource of each write of the Enforcer
+	done    int      // accepted writes
 	reads   int
-	outside bool // somebody else acts: not counted, never failed
+	outside bool // the test acts as another client: its writes are neither counted nor failed
 	crashAt int  // number of the write at which the process dies; 0: never
-	lateFor bool // the write is done before the process dies
+	lateFor bool // the write is applied before the process dies
 	refuse  map[string]error
-	resized podMod // what the API server makes of a resize; nil: what was asked
-	mutate  podMod // what its webhooks make of a new pod; nil: nothing
+	resized podMod // how the API server changes a resize; nil: it applies it as sent
+	mutate  podMod // how admission webhooks change a new pod; nil: not at all
 }
 
 func newRig(t *testing.T, shadow *offloadingv1beta1.ShadowPod, pods ...*corev1.Pod) *rig {
@@ -78,7 +78,7 @@ func newRig(t *testing.T, shadow *offloadingv1beta1.ShadowPod, pods ...*corev1.P
 
 func (r *rig) next() string { r.serial++; return strconv.Itoa(1000 + r.serial) }
 
-// restart replaces the Enforcer by a new process, which knows what it lists.
+// restart replaces the Enforcer by a new process with freshly listed caches.
 func (r *rig) restart() {
 	r.events = record.NewFakeRecorder(100)
 	own := externalversions.NewSharedInformerFactory(r.liqod, 0)
@@ -116,7 +116,8 @@ func (r *rig) shadow() *offloadingv1beta1.ShadowPod {
 	return obj.(*offloadingv1beta1.ShadowPod).DeepCopy()
 }
 
-// refresh brings the caches up to date, and tells the Enforcer what is gone.
+// refresh updates the caches from the API server and delivers the deletions to the
+// Enforcer.
 func (r *rig) refresh() { r.refreshShadow(); r.refreshPod() }
 
 func (r *rig) refreshShadow() {
@@ -144,7 +145,8 @@ func (r *rig) refreshPod() {
 	}
 }
 
-// settle syncs until nothing more happens; refused requests are tried again twice.
+// settle syncs until there are no more writes. The clock advances twice, so that refused
+// requests are retried.
 func (r *rig) settle() {
 	r.t.Helper()
 	idle := 0
@@ -170,7 +172,7 @@ func (r *rig) settle() {
 	r.t.Fatal("it does not come to rest")
 }
 
-// somebody acts on the API server as somebody else.
+// somebody runs act as another client of the API server.
 func (r *rig) somebody(act func()) {
 	r.outside = true
 	defer func() { r.outside = false }()
@@ -184,7 +186,7 @@ func (r *rig) deletePod(grace int64) {
 	})
 }
 
-// change edits the live pod, as a kubelet or a user here does.
+// change edits the live pod, as a kubelet or a user of the provider does.
 func (r *rig) change(mods ...podMod) {
 	pod := r.pod()
 	for _, mod := range mods {
@@ -222,7 +224,7 @@ func (r *rig) store(pod *corev1.Pod) {
 	require.NoError(r.t, r.core.Tracker().Update(gvr, pod, pod.Namespace))
 }
 
-// note counts a request of the Enforcer and lets the process die where it shall.
+// note counts a request of the Enforcer, and fails it where the process is to die.
 func (r *rig) note(a clienttesting.Action, act func() (runtime.Object, error)) (bool, runtime.Object, error) {
 	if r.outside {
 		obj, err := act()
@@ -279,7 +281,7 @@ func (r *rig) create(a clienttesting.CreateActionImpl) (runtime.Object, error) {
 	return pod, r.core.Tracker().Create(a.GetResource(), pod, pod.Namespace)
 }
 
-// remove does what an API server does to a pod that is to be deleted.
+// remove deletes the pod as an API server does, in respect of grace periods and finalizers.
 func (r *rig) remove(o metav1.DeleteOptions) error {
 	pod := r.pod()
 	if pod == nil {

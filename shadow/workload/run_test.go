@@ -24,8 +24,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// TestRun drives the Enforcer by its informers: creation, a namespace that becomes a
-// twin, a loss, leadership that goes and comes back.
+// TestRun drives the Enforcer through its informers: a creation, a namespace that becomes a
+// twin, a loss, and a second term of leadership.
 func TestRun(t *testing.T) {
 	notYet := twin(func(ns *corev1.Namespace) { ns.Labels = nil })
 	shadow := newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.CreationTimestamp = metav1.Now() })

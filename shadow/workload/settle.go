@@ -15,10 +15,11 @@ import (
 	"github.com/liqod/liqod/shadow/rules"
 )
 
-// listRetry is the time between tries to list what a new leader has to know.
+// listRetry is the delay between attempts to list Quotas or pods at the start of a term.
 const listRetry = time.Second
 
-// begin starts a term with the Quotas as they are now: a standby's cache may lag.
+// begin starts a term with a live list of the Quotas, because the cache of a standby may
+// lag.
 func (e *Enforcer) begin(ctx context.Context) {
 	e.trials.forget()
 	e.ledger.begin()
@@ -31,9 +32,9 @@ func (e *Enforcer) begin(ctx context.Context) {
 	})
 }
 
-// takeStock counts the pods as they are once nothing of the leader before can be under way
-// any more. Until then no pod is created for a consumer with a Quota. Without such a
-// consumer nothing is asked.
+// takeStock lists the pods once no write of the previous leader can arrive any more. Until
+// then no pod is created for a consumer with a Quota. It sends no request before such a
+// consumer needs room.
 func (e *Enforcer) takeStock(ctx context.Context) {
 	over := time.NewTimer(e.cfg.Settle)
 	defer over.Stop()
@@ -48,7 +49,8 @@ func (e *Enforcer) takeStock(ctx context.Context) {
 	case <-e.ledger.needed:
 	}
 	e.persist(ctx, "pods", func() error {
-		// Without a resource version the answer is not older than the request.
+		// A list without a resource version is consistent: it is not older than the
+		// request.
 		list, err := e.cfg.Core.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 			LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod,
 		})
@@ -59,7 +61,8 @@ func (e *Enforcer) takeStock(ctx context.Context) {
 	})
 }
 
-// persist lists what until it succeeds, or ctx is done.
+// persist calls list until it succeeds or ctx is done. what names the listed kind in the
+// log.
 func (e *Enforcer) persist(ctx context.Context, what string, list func() error) {
 	for {
 		err := list()
@@ -75,7 +78,8 @@ func (e *Enforcer) persist(ctx context.Context, what string, list func() error) 
 	}
 }
 
-// begin forgets what an earlier term of this process has left.
+// begin resets the reservations, the waiting asks and the growth of an earlier term of this
+// process.
 func (l *ledger) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,14 +96,14 @@ func (l *ledger) begin() {
 	}
 }
 
-// end is the end of a term.
+// end ends the term.
 func (l *ledger) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leading = false
 }
 
-// listQuotas takes the Quotas over as they are in a consistent list.
+// listQuotas replaces the Quotas by those of a consistent list.
 func (l *ledger) listQuotas(list *offloadingv1beta1.QuotaList) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,8 +121,8 @@ func (l *ledger) listQuotas(list *offloadingv1beta1.QuotaList) {
 	}
 }
 
-// listPods takes the pods over as they are in a consistent list, and lets begin who has
-// waited for it. It returns the keys of all that have.
+// listPods replaces the pods by those of a consistent list, and settles the ledger. It
+// returns the keys of all asks that were waiting.
 func (l *ledger) listPods(list *corev1.PodList) []loop.Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,7 +15,8 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// recordEnd writes what must outlive the pod. From then on nothing is created.
+// recordEnd writes the final status of the pod to the ShadowPod. After that, no pod is
+// created for it.
 func (e *Enforcer) recordEnd(ctx context.Context, f facts, a action) error {
 	shadow := f.shadow
 	next := shadow.DeepCopy()
@@ -33,8 +34,8 @@ func (e *Enforcer) recordEnd(ctx context.Context, f facts, a action) error {
 	return nil
 }
 
-// recordLoss writes what the lost pod adds to its successor's restart counts: once for
-// each pod, before it is let go or replaced.
+// recordLoss writes the restart counts that the lost pod passes on to its replacement. It
+// does so once per lost pod, before the pod is released or replaced.
 func (e *Enforcer) recordLoss(ctx context.Context, shadow *offloadingv1beta1.ShadowPod, lost *corev1.Pod) error {
 	next := shadow.DeepCopy()
 	next.Status.Replaced = lost.UID
@@ -50,8 +51,8 @@ func (e *Enforcer) recordLoss(ctx context.Context, shadow *offloadingv1beta1.Sha
 	return nil
 }
 
-// deny shows why the ShadowPod is not enforced: written and told once, tried again later
-// each time if the action says so.
+// deny sets the condition Enforced to false. The status and the event are written only when
+// the condition changes. With a.retry, the key is requeued with back-off.
 func (e *Enforcer) deny(ctx context.Context, f facts, a action) error {
 	var again error
 	if a.retry {
@@ -76,8 +77,8 @@ func (e *Enforcer) removeCondition(ctx context.Context, shadow *offloadingv1beta
 	return e.writeStatus(ctx, next)
 }
 
-// writeStatus fails with a conflict if next was made from a ShadowPod that has changed
-// since: then the decision may be another.
+// writeStatus fails with a conflict if the ShadowPod has changed since next was read. The
+// next sync then decides anew.
 func (e *Enforcer) writeStatus(ctx context.Context, next *offloadingv1beta1.ShadowPod) error {
 	_, err := e.cfg.Liqod.OffloadingV1beta1().ShadowPods(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
