@@ -322,7 +322,7 @@ func (j *Join) replaces(fc *corev1beta1.ForeignCluster) bool { return invited(fc
 
 // tenant reports whether the tenant namespace of a peer is there, and makes it if it is
 // to be.
-func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, make bool) (bool, error) {
+func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, create bool) (bool, error) {
 	id := fc.Spec.ClusterID
 	name := corev1beta1.TenantNamespace(id)
 	ns, err := j.namespaces.Get(name)
@@ -331,7 +331,7 @@ func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, make 
 		return ns.DeletionTimestamp == nil && ns.Labels[corev1beta1.TenantNamespaceLabel] == "true" && ns.Labels[corev1beta1.RemoteClusterIDLabel] == id, nil
 	case !apierrors.IsNotFound(err):
 		return false, fmt.Errorf("reading namespace %s: %w", name, err)
-	case !make:
+	case !create:
 		return false, nil
 	}
 	if err := j.hold(ctx, fc); err != nil {

@@ -177,7 +177,7 @@ type reflector interface {
 	// open registers for the watches of a namespace, which have not been started yet, and
 	// returns what tells that they have shown everything once.
 	open(s *space) (synced func() bool, err error)
-	close(s *space)
+	closeSpace(s *space)
 	// followsHosted tells whether what is wanted depends on Scope.Hosted.
 	followsHosted() bool
 	// enqueue has everything looked at that is known of a local namespace.

@@ -63,7 +63,7 @@ func (t *spaces) set(ctx context.Context, want map[string]string) {
 	t.mu.Unlock()
 	for _, c := range closing { // before the namespace is opened again with another twin
 		for _, r := range t.engine.reflectors {
-			r.close(c)
+			r.closeSpace(c)
 		}
 		c.stop()
 		t.engine.cfg.Log.Info("reflection of a namespace ended", zap.String("namespace", c.local), zap.String("remoteNamespace", c.remote))
@@ -77,7 +77,7 @@ func (t *spaces) set(ctx context.Context, want map[string]string) {
 
 func (t *spaces) open(ctx context.Context, local, remote string) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := t.make(local, remote)
+	s := t.newSpace(local, remote)
 	var wg sync.WaitGroup
 	s.stop = func() {
 		cancel()
@@ -105,7 +105,7 @@ func (t *spaces) open(ctx context.Context, local, remote string) {
 	t.engine.cfg.Log.Info("reflection of a namespace began", zap.String("namespace", local), zap.String("remoteNamespace", remote))
 }
 
-func (t *spaces) make(local, remote string) *space {
+func (t *spaces) newSpace(local, remote string) *space {
 	cfg := t.engine.cfg
 	// What is not ours is not even cached: a collision shows when the name is taken.
 	ours := func(o *metav1.ListOptions) { o.LabelSelector = t.engine.selector() }

@@ -26,7 +26,7 @@ func (e *Enforcer) do(ctx context.Context, f facts, a action) error {
 	case updateSlice:
 		return e.update(ctx, f, a)
 	case deleteSlice:
-		err = e.delete(ctx, f.slice)
+		err = e.deleteSlice(ctx, f.slice)
 	}
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 		return nil // its going is an event of its own
 	case apierrors.IsInvalid(err), refusal(err) && f.outlives():
 		// What stands there is out of date for good, and would not follow the peer's health.
-		if err := e.delete(ctx, f.slice); err != nil {
+		if err := e.deleteSlice(ctx, f.slice); err != nil {
 			return err
 		}
 		return e.refused(ctx, f, err)
@@ -128,7 +128,7 @@ func (e *Enforcer) refused(ctx context.Context, f facts, err error) error {
 	return e.conclude(ctx, f, action{retry: true, condition: f.deny(offloadingv1beta1.ReasonEndpointSliceRefused, err.Error())})
 }
 
-func (e *Enforcer) delete(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
+func (e *Enforcer) deleteSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
 	err := e.cfg.Core.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, *metav1.NewPreconditionDeleteOptions(string(slice.UID)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting EndpointSlice %s/%s: %w", slice.Namespace, slice.Name, err)

@@ -82,7 +82,7 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 	if own, err := m.holdsOwn(ctx, ns.Name); err != nil {
 		return err
 	} else if own {
-		if err := m.clear(ctx, ns.Name, peer); err != nil {
+		if err := m.vacate(ctx, ns.Name, peer); err != nil {
 			return err
 		}
 	}
@@ -111,8 +111,8 @@ func (m *Maps) holdsOwn(ctx context.Context, namespace string) (bool, error) {
 	return err == nil, nil
 }
 
-// clear deletes what a peer has put into a namespace, and our own rights there once it is gone.
-func (m *Maps) clear(ctx context.Context, namespace, peer string) error {
+// vacate deletes what a peer has put into a namespace, and our own rights there once it is gone.
+func (m *Maps) vacate(ctx context.Context, namespace, peer string) error {
 	if err := m.empty(ctx, namespace, labels.Set{offloadingv1beta1.OriginLabel: peer}.String()); err != nil {
 		return err
 	}

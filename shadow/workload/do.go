@@ -39,7 +39,7 @@ func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) erro
 	case updatePod:
 		return e.update(ctx, key, f)
 	case deletePod:
-		return e.delete(ctx, f.pod)
+		return e.deletePod(ctx, f.pod)
 	case releasePod:
 		return e.release(ctx, f.pod)
 	case recordEnd:
@@ -65,7 +65,7 @@ func (e *Enforcer) settle(key loop.Key, f facts) {
 
 func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 	consumer := f.want.Labels[offloadingv1beta1.OriginLabel]
-	e.memory.make(key, f.shadow.UID)
+	e.memory.asking(key, f.shadow.UID)
 	foreseen := e.ledger.send(consumer, key)
 	pod, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
 	switch {
@@ -241,7 +241,7 @@ func (e *Enforcer) has(ctx context.Context, pod *corev1.Pod) bool {
 	return err == nil && live.UID == pod.UID
 }
 
-func (e *Enforcer) delete(ctx context.Context, pod *corev1.Pod) error {
+func (e *Enforcer) deletePod(ctx context.Context, pod *corev1.Pod) error {
 	err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting pod %s/%s, which no ShadowPod asks for: %w", pod.Namespace, pod.Name, err)

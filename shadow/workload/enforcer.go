@@ -195,7 +195,7 @@ func (e *Enforcer) shadowGone(obj any) {
 		obj = t.Obj
 	}
 	if shadow, ok := obj.(*offloadingv1beta1.ShadowPod); ok {
-		e.memory.close(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}, shadow.UID)
+		e.memory.forgetAll(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}, shadow.UID)
 	}
 }
 

@@ -50,8 +50,8 @@ func (m *memory) of(key loop.Key) remembered {
 	return remembered{lost: m.lost[key], made: m.made[key]}
 }
 
-// make notes that a pod is about to be asked for.
-func (m *memory) make(key loop.Key, shadow types.UID) {
+// asking notes that a pod is about to be asked for.
+func (m *memory) asking(key loop.Key, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.made[key] = shadow
@@ -66,8 +66,8 @@ func (m *memory) forget(key loop.Key, pod *corev1.Pod) {
 	}
 }
 
-// close forgets all about a ShadowPod that is gone.
-func (m *memory) close(key loop.Key, shadow types.UID) {
+// forgetAll forgets all about a ShadowPod that is gone.
+func (m *memory) forgetAll(key loop.Key, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.lost, key)
