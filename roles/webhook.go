@@ -45,11 +45,11 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqod, 0, externalversions.WithTransform(client.StripManagedFields))
-	secrets := informers.NewSharedInformerFactoryWithOptions(h.plain.core, 0, informers.WithNamespace(env.Config.Namespace), named(cfg.SecretName))
-	configurations := informers.NewSharedInformerFactoryWithOptions(h.plain.core, 0, named(cfg.ConfigurationName))
+	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
+	secrets := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithNamespace(env.Config.Namespace), named(cfg.SecretName))
+	configurations := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, named(cfg.ConfigurationName))
 	authority, err := admit.NewAuthority(admit.AuthorityConfig{
-		Client: h.fenced.core, Secrets: secrets.Core().V1().Secrets(),
+		Kube: h.fenced.kube, Secrets: secrets.Core().V1().Secrets(),
 		Mutating:   configurations.Admissionregistration().V1().MutatingWebhookConfigurations(),
 		Validating: configurations.Admissionregistration().V1().ValidatingWebhookConfigurations(),
 		Namespace:  env.Config.Namespace, Secret: cfg.SecretName, Configuration: cfg.ConfigurationName,
@@ -63,7 +63,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	offloadings := own.Offloading().V1beta1().NamespaceOffloadings()
-	rule := podRule{lister: offloadings.Lister(), synced: offloadings.Informer().HasSynced, live: h.plain.liqod, ownNamespace: env.Config.Namespace}
+	rule := podRule{lister: offloadings.Lister(), synced: offloadings.Informer().HasSynced, liqo: h.plain.liqo, ownNamespace: env.Config.Namespace}
 	env.Ready.Add("webhook", func() error {
 		if !source.Ready() {
 			return certs.ErrNoCertificate
@@ -73,7 +73,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 		}
 		return nil
 	})
-	core := informers.NewSharedInformerFactoryWithOptions(h.plain.core, 0, informers.WithTransform(client.StripManagedFields))
+	core := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithTransform(client.StripManagedFields))
 	quotas, ranges := own.Offloading().V1beta1().Quotas(), core.Core().V1().LimitRanges()
 	shadows := shadowPodRule{
 		quotas: quotas.Lister(), ranges: ranges.Lister(), synced: []cache.InformerSynced{quotas.Informer().HasSynced, ranges.Informer().HasSynced},
@@ -87,7 +87,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 
 // webhookRules are all rules, by their paths.
 func webhookRules(env Env, h home, pods podRule, shadows shadowPodRule) map[string]admit.Func {
-	people := written{core: h.plain.core, liqod: h.plain.liqod, clusterID: env.Config.ClusterID, ownNamespace: env.Config.Namespace}
+	people := written{kube: h.plain.kube, liqo: h.plain.liqo, clusterID: env.Config.ClusterID, ownNamespace: env.Config.Namespace}
 	rules := people.rules()
 	rules[mutatePodPath] = pods.decide
 	rules[validateShadowPodPath] = shadows.decide
@@ -165,7 +165,7 @@ func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func) f
 type podRule struct {
 	lister       offloadinglisters.NamespaceOffloadingLister
 	synced       cache.InformerSynced
-	live         versioned.Interface
+	liqo         versioned.Interface
 	ownNamespace string
 }
 
@@ -210,7 +210,7 @@ func operations(have, want *corev1.Pod) ([]admit.Operation, error) {
 func (r podRule) offloading(ctx context.Context, namespace string) (*offloadingv1beta1.NamespaceOffloading, error) {
 	o, err := r.lister.NamespaceOffloadings(namespace).Get(offloadingv1beta1.NamespaceOffloadingName)
 	if apierrors.IsNotFound(err) {
-		o, err = r.live.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+		o, err = r.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
 	}
 	if apierrors.IsNotFound(err) {
 		return nil, nil

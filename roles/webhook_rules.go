@@ -31,8 +31,8 @@ const (
 // written are the rules for what people write. They read the API server as they are
 // asked, and keep nothing: such writes are rare.
 type written struct {
-	core  kubernetes.Interface
-	liqod versioned.Interface
+	kube kubernetes.Interface
+	liqo versioned.Interface
 
 	clusterID, ownNamespace string
 }
@@ -51,7 +51,7 @@ func (w written) namespaceOffloading(ctx context.Context, req *admissionv1.Admis
 	if bad != nil {
 		return *bad
 	}
-	ns, err := w.core.CoreV1().Namespaces().Get(ctx, obj.Namespace, metav1.GetOptions{})
+	ns, err := w.kube.CoreV1().Namespaces().Get(ctx, obj.Namespace, metav1.GetOptions{})
 	if err != nil {
 		return unjudged(err)
 	}
@@ -74,14 +74,14 @@ func (w written) virtualNode(ctx context.Context, req *admissionv1.AdmissionRequ
 	namesakes := slices.DeleteFunc(all, func(vn *offloadingv1beta1.VirtualNode) bool {
 		return vn.Name != obj.Name || vn.Namespace == obj.Namespace
 	})
-	node, err := w.core.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})
+	node, err := w.kube.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		node, err = nil, nil
 	}
 	if err != nil {
 		return unjudged(err)
 	}
-	_, err = w.liqod.SharingV1alpha1().ResourceOffers(obj.Namespace).Get(ctx, obj.Name, metav1.GetOptions{})
+	_, err = w.liqo.SharingV1alpha1().ResourceOffers(obj.Namespace).Get(ctx, obj.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return unjudged(err)
 	}
@@ -93,7 +93,7 @@ func (w written) foreignCluster(ctx context.Context, req *admissionv1.AdmissionR
 	if bad != nil {
 		return *bad
 	}
-	list, err := w.liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	list, err := w.liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return unjudged(err)
 	}
@@ -107,7 +107,7 @@ func (w written) foreignCluster(ctx context.Context, req *admissionv1.AdmissionR
 }
 
 func (w written) virtualNodes(ctx context.Context) ([]*offloadingv1beta1.VirtualNode, error) {
-	list, err := w.liqod.OffloadingV1beta1().VirtualNodes(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	list, err := w.liqo.OffloadingV1beta1().VirtualNodes(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func review(t testing.TB, op admissionv1.Operation, obj, old any) *admissionv1.A
 }
 
 func newWritten(core []runtime.Object, liqo ...runtime.Object) written {
-	return written{core: fake.NewClientset(core...), liqod: liqofake.NewSimpleClientset(liqo...),
+	return written{kube: fake.NewClientset(core...), liqo: liqofake.NewSimpleClientset(liqo...),
 		clusterID: "rome", ownNamespace: "liqod"}
 }
 
@@ -94,7 +94,7 @@ func TestRulesWithoutAnAPIServer(t *testing.T) {
 	away := func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") }
 	core.PrependReactor("*", "*", away)
 	liqo.PrependReactor("*", "*", away)
-	w := written{core: core, liqod: liqo, clusterID: "rome"}
+	w := written{kube: core, liqo: liqo, clusterID: "rome"}
 	for path, rule := range w.rules() {
 		got := rule(t.Context(), review(t, "CREATE", map[string]any{}, nil))
 		require.True(t, got.Allowed, path)

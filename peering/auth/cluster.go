@@ -49,9 +49,9 @@ const (
 type KubeConfig struct {
 	// Namespace of liqod.
 	Namespace string
-	// Core and Liqod are clients whose writes do not wait for a lease: every replica serves.
-	Core  kubernetes.Interface
-	Liqod versioned.Interface
+	// Kube and Liqo are clients whose writes do not wait for a lease: every replica serves.
+	Kube kubernetes.Interface
+	Liqo versioned.Interface
 	// APIServerURL is what peers are told; empty: what kube-public/cluster-info says, else
 	// Host, which this process uses itself.
 	APIServerURL, Host string
@@ -77,7 +77,7 @@ func NewKube(cfg KubeConfig) *Kube { return &Kube{cfg: cfg} }
 
 // UID implements Cluster.
 func (k *Kube) UID(ctx context.Context) (string, error) {
-	ns, err := k.cfg.Core.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	ns, err := k.cfg.Kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
 	}
@@ -86,7 +86,7 @@ func (k *Kube) UID(ctx context.Context) (string, error) {
 
 // Token implements Cluster.
 func (k *Kube) Token(ctx context.Context, id string) (*corev1.Secret, error) {
-	secret, err := k.cfg.Core.CoreV1().Secrets(k.cfg.Namespace).Get(ctx, trust.SecretName(id), metav1.GetOptions{})
+	secret, err := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace).Get(ctx, trust.SecretName(id), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -101,7 +101,7 @@ func (k *Kube) Token(ctx context.Context, id string) (*corev1.Secret, error) {
 
 // SaveToken implements Cluster.
 func (k *Kube) SaveToken(ctx context.Context, secret *corev1.Secret) error {
-	_, err := k.cfg.Core.CoreV1().Secrets(k.cfg.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
+	_, err := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return fmt.Errorf("writing secret %s: %w", secret.Name, err)
 	}
@@ -110,7 +110,7 @@ func (k *Kube) SaveToken(ctx context.Context, secret *corev1.Secret) error {
 
 // Peers implements Cluster.
 func (k *Kube) Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error) {
-	list, err := k.cfg.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	list, err := k.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
 	}
@@ -119,7 +119,7 @@ func (k *Kube) Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error) 
 
 // SavePeer implements Cluster.
 func (k *Kube) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (err error) {
-	records := k.cfg.Liqod.CoreV1beta1().ForeignClusters()
+	records := k.cfg.Liqo.CoreV1beta1().ForeignClusters()
 	if fc.UID == "" {
 		_, err = records.Create(ctx, fc, metav1.CreateOptions{FieldManager: fieldManager})
 	} else {
@@ -133,7 +133,7 @@ func (k *Kube) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (er
 
 // Tenant implements Cluster.
 func (k *Kube) Tenant(ctx context.Context, clusterID string) error {
-	_, err := link.Tenant(ctx, k.cfg.Core, clusterID)
+	_, err := link.Tenant(ctx, k.cfg.Kube, clusterID)
 	return err
 }
 
@@ -147,7 +147,7 @@ func (k *Kube) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifeti
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: ReasonPeer, Message: "a peer of this cluster has shown a token or its identity",
 	})
-	_, err = k.cfg.Core.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{FieldManager: fieldManager})
+	_, err = k.cfg.Kube.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return "", notSigned(fmt.Errorf("approving a certificate request: %w", err))
 	}
@@ -168,7 +168,7 @@ func (k *Kube) request(ctx context.Context, clusterID string, csr trust.CSR, lif
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 		},
 	}
-	requests := k.cfg.Core.CertificatesV1().CertificateSigningRequests()
+	requests := k.cfg.Kube.CertificatesV1().CertificateSigningRequests()
 	made, err := requests.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	if !apierrors.IsAlreadyExists(err) {
 		return made, err
@@ -195,7 +195,7 @@ func notSigned(err error) error {
 func (k *Kube) certificate(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (chain string, err error) {
 	waiting, cancel := context.WithTimeout(ctx, k.cfg.SigningTimeout)
 	defer cancel()
-	requests := k.cfg.Core.CertificatesV1().CertificateSigningRequests()
+	requests := k.cfg.Kube.CertificatesV1().CertificateSigningRequests()
 	err = wait.PollUntilContextCancel(waiting, poll, true, func(ctx context.Context) (bool, error) {
 		have, err := requests.Get(ctx, request.Name, metav1.GetOptions{})
 		if err == nil && have.UID != request.UID {
@@ -223,7 +223,7 @@ func (k *Kube) certificate(ctx context.Context, request *certificatesv1.Certific
 func (k *Kube) dropRequest(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()
-	err := k.cfg.Core.CertificatesV1().CertificateSigningRequests().Delete(ctx, request.Name, apply.DeleteUID(request))
+	err := k.cfg.Kube.CertificatesV1().CertificateSigningRequests().Delete(ctx, request.Name, apply.DeleteUID(request))
 	if apply.IgnoreGone(err) != nil {
 		k.cfg.Log.Warn("a certificate request is left", zap.String("name", request.Name), zap.Error(err))
 	}
@@ -233,7 +233,7 @@ func (k *Kube) dropRequest(ctx context.Context, request *certificatesv1.Certific
 // moment later.
 func (k *Kube) AccountToken(ctx context.Context, clusterID, account string, lifetime time.Duration) (token string, end time.Time, err error) {
 	namespace := corev1beta1.TenantNamespace(clusterID)
-	accounts := k.cfg.Core.CoreV1().ServiceAccounts(namespace)
+	accounts := k.cfg.Kube.CoreV1().ServiceAccounts(namespace)
 	waiting, cancel := context.WithTimeout(ctx, rightsTimeout)
 	defer cancel()
 	var last error
@@ -273,7 +273,7 @@ func unlessForbidden(err error) error {
 // Retire implements Cluster.
 func (k *Kube) Retire(ctx context.Context, clusterID, account string) error {
 	namespace := corev1beta1.TenantNamespace(clusterID)
-	accounts := k.cfg.Core.CoreV1().ServiceAccounts(namespace)
+	accounts := k.cfg.Kube.CoreV1().ServiceAccounts(namespace)
 	list, err := accounts.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod})
 	if err != nil {
 		return fmt.Errorf("listing the service accounts of namespace %s: %w", namespace, err)
@@ -293,7 +293,7 @@ func (k *Kube) Retire(ctx context.Context, clusterID, account string) error {
 
 // Authenticate implements Cluster.
 func (k *Kube) Authenticate(ctx context.Context, token string) (string, error) {
-	review, err := k.cfg.Core.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+	review, err := k.cfg.Kube.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
 	}, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil {
@@ -314,7 +314,7 @@ func (k *Kube) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
 	if k.roots != nil && now.Before(k.read.Add(caFresh)) {
 		return k.roots, nil
 	}
-	cm, err := k.cfg.Core.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+	cm, err := k.cfg.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading which client certificates the API server believes: %w", err)
 	}
@@ -329,7 +329,7 @@ func (k *Kube) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
 // APIServer implements Cluster.
 func (k *Kube) APIServer(ctx context.Context) (url, ca string, err error) {
 	const rootCA = "kube-root-ca.crt"
-	cm, err := k.cfg.Core.CoreV1().ConfigMaps(k.cfg.Namespace).Get(ctx, rootCA, metav1.GetOptions{})
+	cm, err := k.cfg.Kube.CoreV1().ConfigMaps(k.cfg.Namespace).Get(ctx, rootCA, metav1.GetOptions{})
 	if err != nil {
 		return "", "", fmt.Errorf("reading the certificate of the API server: %w", err)
 	}
@@ -346,7 +346,7 @@ func (k *Kube) APIServer(ctx context.Context) (url, ca string, err error) {
 // clusterInfo returns what clusters that kubeadm made say of themselves; empty if this
 // one does not.
 func (k *Kube) clusterInfo(ctx context.Context) (string, error) {
-	cm, err := k.cfg.Core.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, "cluster-info", metav1.GetOptions{})
+	cm, err := k.cfg.Kube.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, "cluster-info", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}
@@ -367,7 +367,7 @@ func (k *Kube) clusterInfo(ctx context.Context) (string, error) {
 
 // KeepBack implements Cluster. The Secret goes with the record of the peer.
 func (k *Kube) KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error {
-	secrets, name := k.cfg.Core.CoreV1().Secrets(k.cfg.Namespace), trust.ReceivedName(fc.Spec.ClusterID)
+	secrets, name := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace), trust.ReceivedName(fc.Spec.ClusterID)
 	next := receivedSecret(name, fc, token)
 	have, err := secrets.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

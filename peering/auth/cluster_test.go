@@ -30,7 +30,7 @@ import (
 )
 
 func newKube(core *fake.Clientset, change ...func(*KubeConfig)) *Kube {
-	cfg := KubeConfig{Namespace: "liqod", Core: core, Liqod: liqodfake.NewSimpleClientset(), Host: "https://10.96.0.1:443",
+	cfg := KubeConfig{Namespace: "liqod", Kube: core, Liqo: liqodfake.NewSimpleClientset(), Host: "https://10.96.0.1:443",
 		SigningTimeout: 5 * time.Second, Events: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Log: zap.NewNop()}
 	for _, f := range change {
 		f(&cfg)

@@ -68,7 +68,7 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 // for networks that give Nodes no ranges, the addresses of liqod's own pods.
 func (k *Kube) Own(ctx context.Context) ([]netip.Prefix, error) {
 	var texts []string
-	nodes, err := k.cfg.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	nodes, err := k.cfg.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
@@ -78,7 +78,7 @@ func (k *Kube) Own(ctx context.Context) ([]netip.Prefix, error) {
 			texts = append(texts, a.Address)
 		}
 	}
-	pods, err := k.cfg.Core.CoreV1().Pods(k.cfg.Namespace).List(ctx, metav1.ListOptions{})
+	pods, err := k.cfg.Kube.CoreV1().Pods(k.cfg.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of namespace %s: %w", k.cfg.Namespace, err)
 	}
@@ -87,7 +87,7 @@ func (k *Kube) Own(ctx context.Context) ([]netip.Prefix, error) {
 			texts = append(texts, ip.IP)
 		}
 	}
-	services, err := k.cfg.Core.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
+	services, err := k.cfg.Kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // Kubernetes before 1.33, or another chart's rights
 	case err != nil:

@@ -61,8 +61,8 @@ type Config struct {
 	// Back is how peers get identities here in return.
 	Back Back
 
-	// Core and Liqo are clients of this cluster.
-	Core kubernetes.Interface
+	// Kube and Liqo are clients of this cluster.
+	Kube kubernetes.Interface
 	Liqo versioned.Interface
 	// The informers are of this cluster and of all namespaces.
 	ForeignClusters informers.ForeignClusterInformer
@@ -337,7 +337,7 @@ func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, creat
 	if err := j.hold(ctx, fc); err != nil {
 		return false, err
 	}
-	_, err = j.cfg.Core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+	_, err = j.cfg.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1beta1.RemoteClusterIDLabel: id, corev1beta1.TenantNamespaceLabel: "true",
 	}}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {

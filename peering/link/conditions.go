@@ -260,7 +260,7 @@ func (c *Conditions) report(ctx context.Context, fc *corev1beta1.ForeignCluster,
 
 // Identity fails unless the cluster that clients reach is the recorded one, or, where none
 // is recorded yet, another one than this. It asks the cluster each time.
-func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubernetes.Interface) error {
+func (c *Conditions) Identity(ctx context.Context, clusterID string, kube kubernetes.Interface) error {
 	live, ending, err := recordsOf(c.clusters, clusterID)
 	if err != nil {
 		return err
@@ -271,7 +271,7 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubern
 	if clusterID == c.cfg.ClusterID {
 		return ErrSelf
 	}
-	have, err := clusterUID(ctx, core)
+	have, err := clusterUID(ctx, kube)
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		c.forgetIdentity(clusterID) // our rights there are gone: that is said, and what ends does not wait
 		c.loop.Add(loop.Key{Name: clusterID})
@@ -290,8 +290,8 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubern
 	return nil
 }
 
-func clusterUID(ctx context.Context, core kubernetes.Interface) (types.UID, error) {
-	ns, err := core.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+func clusterUID(ctx context.Context, kube kubernetes.Interface) (types.UID, error) {
+	ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
 	}
@@ -299,9 +299,9 @@ func clusterUID(ctx context.Context, core kubernetes.Interface) (types.UID, erro
 }
 
 // Readyz returns a check that asks an API server whether it is ready.
-func Readyz(core kubernetes.Interface) func(ctx context.Context) error {
+func Readyz(kube kubernetes.Interface) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		body, err := core.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		body, err := kube.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ import (
 type Clients struct {
 	// Host is the address of the peer's API server.
 	Host string
-	Core kubernetes.Interface
+	Kube kubernetes.Interface
 	Liqo versioned.Interface
 	// Ready fails unless the peer's API server says that it is ready. It returns soon
 	// after its context is done.
@@ -54,8 +54,8 @@ type Endpoint struct {
 
 // DirectoryConfig configures a Directory.
 type DirectoryConfig struct {
-	// Core is a client of this cluster.
-	Core kubernetes.Interface
+	// Kube is a client of this cluster.
+	Kube kubernetes.Interface
 	// Namespaces is of this cluster.
 	Namespaces coreinformers.NamespaceInformer
 	// Connect makes clients from a kubeconfig. It does not dial.
@@ -189,7 +189,7 @@ func (d *Directory) sync(ctx context.Context, key loop.Key) error {
 
 func (d *Directory) begin(ctx context.Context, namespace, id string) error {
 	s := &secrets{clusterID: id}
-	s.informer = coreinformers.NewFilteredSecretInformer(d.cfg.Core, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+	s.informer = coreinformers.NewFilteredSecretInformer(d.cfg.Kube, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane
 	})
 	if err := s.informer.SetTransform(func(obj any) (any, error) {

@@ -23,16 +23,16 @@ import (
 type Cluster struct {
 	// ID of the cluster among its peers, and the namespace that liqod is installed in.
 	ID, Namespace string
-	Core          kubernetes.Interface
-	Liqod         versioned.Interface
+	Kube          kubernetes.Interface
+	Liqo          versioned.Interface
 }
 
-// Installed returns the id of the cluster that core reaches, and the namespace that liqod
+// Installed returns the id of the cluster that kube reaches, and the namespace that liqod
 // is in, from the configuration that its chart has written. What a peer has reflected is
 // never taken for that, and of several that say so none is: who may write ConfigMaps
 // somewhere must not lead people's tokens there.
-func Installed(ctx context.Context, core kubernetes.Interface) (id, namespace string, err error) {
-	list, err := core.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=liqod"})
+func Installed(ctx context.Context, kube kubernetes.Interface) (id, namespace string, err error) {
+	list, err := kube.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=liqod"})
 	if err != nil {
 		return "", "", fmt.Errorf("looking for the configuration of liqod: %w", err)
 	}

@@ -101,7 +101,7 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 	}
 	// Once it is being deleted, the controller has no rights in it, and nothing to do there.
 	name := corev1beta1.TenantNamespace(id)
-	ns, err := e.cfg.Cluster.Core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	ns, err := e.cfg.Cluster.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, e.cfg.Cluster.release(ctx, fc)
@@ -121,7 +121,7 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 // alone reports, by a live read, whether no other record speaks for the same peer. Of those
 // that are deleted at once, and that wait for the end of the peering, the oldest does.
 func (e *Ending) alone(ctx context.Context, fc *corev1beta1.ForeignCluster) (bool, error) {
-	list, err := e.cfg.Cluster.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	list, err := e.cfg.Cluster.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("listing ForeignClusters: %w", err)
 	}

@@ -22,7 +22,7 @@ import (
 // asked until its context is done: a cluster that nobody asks for capacity has no such
 // watch. Of each pod it keeps no more than it sums up.
 type usage struct {
-	core    kubernetes.Interface
+	kube    kubernetes.Interface
 	changed func() // called when a sum has changed
 
 	mu       sync.Mutex
@@ -53,7 +53,7 @@ func (u *usage) get(ctx context.Context) ([]Use, bool, error) {
 
 // watch begins. It is called with the lock.
 func (u *usage) watch(ctx context.Context) error {
-	inf := informer.New(u.core, u.core.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, func(o *metav1.ListOptions) {
+	inf := informer.New(u.kube, u.kube.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
 	})
 	if err := inf.SetTransform(slim); err != nil {

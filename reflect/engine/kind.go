@@ -30,32 +30,32 @@ type Object interface {
 
 // Clients reach one of the two clusters.
 type Clients struct {
-	// Core reaches the Kubernetes kinds.
-	Core kubernetes.Interface
-	// Liqod reaches our own kinds.
-	Liqod versioned.Interface
+	// Kube reaches the Kubernetes kinds.
+	Kube kubernetes.Interface
+	// Liqo reaches our own kinds.
+	Liqo versioned.Interface
 }
 
 // Factories make the watches of one namespace.
 type Factories struct {
-	Core  informers.SharedInformerFactory
-	Liqod externalversions.SharedInformerFactory
+	Kube informers.SharedInformerFactory
+	Liqo externalversions.SharedInformerFactory
 	// Namespace is watched, but for what Tweak leaves out; it may be nil.
 	Namespace string
 	Tweak     func(*metav1.ListOptions)
 }
 
-// CoreInformer returns the informer of a Kubernetes kind, of which example is one: as
+// KubeInformer returns the informer of a Kubernetes kind, of which example is one: as
 // those of Core, and cheap.
-func CoreInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) informer.Client[L]) cache.SharedIndexInformer {
-	return f.Core.InformerFor(example, func(c kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
+func KubeInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) informer.Client[L]) cache.SharedIndexInformer {
+	return f.Kube.InformerFor(example, func(c kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
 		return informer.New(c, client(c), example, f.Tweak)
 	})
 }
 
-// LiqodInformer does for our own kinds what CoreInformer does.
-func LiqodInformer[L runtime.Object](f Factories, example runtime.Object, client func(versioned.Interface) informer.Client[L]) cache.SharedIndexInformer {
-	return f.Liqod.InformerFor(example, func(c versioned.Interface, _ time.Duration) cache.SharedIndexInformer {
+// LiqoInformer does for our own kinds what CoreInformer does.
+func LiqoInformer[L runtime.Object](f Factories, example runtime.Object, client func(versioned.Interface) informer.Client[L]) cache.SharedIndexInformer {
+	return f.Liqo.InformerFor(example, func(c versioned.Interface, _ time.Duration) cache.SharedIndexInformer {
 		return informer.New(c, client(c), example, f.Tweak)
 	})
 }

@@ -112,14 +112,14 @@ func (t *spaces) newSpace(local, remote string) *space {
 	s := &space{
 		local: local, remote: remote,
 		home: Factories{
-			Core:      informers.NewSharedInformerFactoryWithOptions(cfg.Home.Core, 0, informers.WithNamespace(local), informers.WithTransform(cfg.Transform)),
-			Liqod:     externalversions.NewSharedInformerFactoryWithOptions(cfg.Home.Liqod, 0, externalversions.WithNamespace(local), externalversions.WithTransform(cfg.Transform)),
+			Kube:      informers.NewSharedInformerFactoryWithOptions(cfg.Home.Kube, 0, informers.WithNamespace(local), informers.WithTransform(cfg.Transform)),
+			Liqo:      externalversions.NewSharedInformerFactoryWithOptions(cfg.Home.Liqo, 0, externalversions.WithNamespace(local), externalversions.WithTransform(cfg.Transform)),
 			Namespace: local,
 		},
 		there: Factories{
-			Core: informers.NewSharedInformerFactoryWithOptions(cfg.Remote.Core, 0, informers.WithNamespace(remote),
+			Kube: informers.NewSharedInformerFactoryWithOptions(cfg.Remote.Kube, 0, informers.WithNamespace(remote),
 				informers.WithTransform(cfg.Transform), informers.WithTweakListOptions(ours)),
-			Liqod: externalversions.NewSharedInformerFactoryWithOptions(cfg.Remote.Liqod, 0, externalversions.WithNamespace(remote),
+			Liqo: externalversions.NewSharedInformerFactoryWithOptions(cfg.Remote.Liqo, 0, externalversions.WithNamespace(remote),
 				externalversions.WithTransform(cfg.Transform), externalversions.WithTweakListOptions(ours)),
 			Namespace: remote, Tweak: ours,
 		},
@@ -133,14 +133,14 @@ func (t *spaces) newSpace(local, remote string) *space {
 // start opens the watches. By a context: one made of a channel costs each a goroutine.
 func (s *space) start(ctx context.Context) {
 	for _, f := range []Factories{s.home, s.there} {
-		f.Core.StartWithContext(ctx)
-		f.Liqod.StartWithContext(ctx)
+		f.Kube.StartWithContext(ctx)
+		f.Liqo.StartWithContext(ctx)
 	}
 }
 
 func (s *space) shutdown() {
 	for _, f := range []Factories{s.home, s.there} {
-		f.Core.Shutdown()
-		f.Liqod.Shutdown()
+		f.Kube.Shutdown()
+		f.Liqo.Shutdown()
 	}
 }

@@ -32,8 +32,8 @@ import (
 // PodsConfig configures the offloading of pods through one virtual node.
 type PodsConfig struct {
 	// Home and HomeLiqod reach the consumer.
-	Home      kubernetes.Interface
-	HomeLiqod versioned.Interface
+	Home     kubernetes.Interface
+	HomeLiqo versioned.Interface
 	// Remote reaches the provider.
 	Remote Remote
 	// Pods holds the pods of the virtual node only, Nodes its Node, NamespaceMaps and

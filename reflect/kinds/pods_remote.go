@@ -43,7 +43,7 @@ func (p *Pods) carry(ctx context.Context, v view) error {
 	if !differs {
 		return nil
 	}
-	written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return fmt.Errorf("updating the ShadowPod: %w", err)
 	}
@@ -136,7 +136,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	if err != nil {
 		return fmt.Errorf("forging the ShadowPod: %w", err)
 	}
-	written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
 		p.shadows.Wrote(written)
@@ -158,7 +158,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 // taken looks at the ShadowPod that has the name already. One of ours is about to be
 // shown by the watch; one that belongs to something else is in the way, and is said.
 func (p *Pods) taken(ctx context.Context, v view) error {
-	have, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	have, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || (err == nil && have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node) {
 		return loop.After(staleRetry)
 	}
@@ -173,7 +173,7 @@ func (p *Pods) taken(ctx context.Context, v view) error {
 // offloadAgain handles a pod that runs, as far as is known here, while the provider
 // shows no ShadowPod for it: somebody there removed it (or its namespace).
 func (p *Pods) offloadAgain(ctx context.Context, v view) error {
-	_, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	_, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	if err == nil {
 		return loop.After(staleRetry)
 	}
@@ -232,7 +232,7 @@ func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 // local pod. When one does, the cache is behind and it asks to be called again: what is to
 // become of the pod follows from the ShadowPod.
 func (p *Pods) askedFor(ctx context.Context, v view, local types.UID) (bool, error) {
-	shadow, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	shadow, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || (err == nil && localUID(shadow) != local):
 		return false, nil
@@ -250,7 +250,7 @@ func localUID(obj metav1.Object) types.UID {
 // UID, each by its own UID. The pod gets the grace in seconds, its own when nil.
 func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int64) error {
 	if v.shadow != nil && localUID(v.shadow) == local && v.shadow.DeletionTimestamp == nil && !p.shadows.WasDeleted(v.shadow.UID) {
-		err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
+		err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
 			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.shadow.UID))})
 		if ignoreGone(err) != nil {
 			return fmt.Errorf("deleting the ShadowPod: %w", err)
@@ -260,7 +260,7 @@ func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int
 	if v.remote == nil || localUID(v.remote) != local || !shortens(v.remote, grace, p.now().Unix()) || (v.remote.DeletionTimestamp == nil && p.remotes.WasDeleted(v.remote.UID)) {
 		return nil
 	}
-	err := p.cfg.Remote.Core.CoreV1().Pods(v.twin.remote).Delete(ctx, v.remote.Name,
+	err := p.cfg.Remote.Kube.CoreV1().Pods(v.twin.remote).Delete(ctx, v.remote.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.remote.UID)), GracePeriodSeconds: grace})
 	if ignoreGone(err) != nil {
 		return fmt.Errorf("deleting the pod in the provider: %w", err)

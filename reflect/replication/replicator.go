@@ -43,8 +43,8 @@ type Peers interface {
 type Config struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
-	// Core and Liqo are clients of this cluster.
-	Core kubernetes.Interface
+	// Kube and Liqo are clients of this cluster.
+	Kube kubernetes.Interface
 	Liqo versioned.Interface
 	// Maps, Requests and Offers are of this cluster and of all namespaces. Without the
 	// latter two only NamespaceMaps are replicated.

@@ -58,7 +58,7 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 // final reports whether nobody will make the object again, by live reads: its namespace
 // goes too, or nothing has wanted it for longer than a moment, and it is not forgotten.
 func (p *pair[T]) final(ctx context.Context, remote T) (bool, error) {
-	ns, err := p.cfg.Core.CoreV1().Namespaces().Get(ctx, p.local, metav1.GetOptions{})
+	ns, err := p.cfg.Kube.CoreV1().Namespaces().Get(ctx, p.local, metav1.GetOptions{})
 	switch {
 	case err == nil && ns.DeletionTimestamp != nil:
 		return true, nil

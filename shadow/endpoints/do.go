@@ -52,7 +52,7 @@ func (e *Enforcer) conclude(ctx context.Context, f facts, a action) error {
 }
 
 func (e *Enforcer) create(ctx context.Context, f facts, a action) error {
-	made, err := e.cfg.Core.DiscoveryV1().EndpointSlices(f.want.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
+	made, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(f.want.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
 	switch {
 	case err == nil:
 		e.cfg.Log.Debug("EndpointSlice created", zap.String("key", f.want.Namespace+"/"+f.want.Name))
@@ -86,7 +86,7 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 	// As a whole, which costs the API server less than a patch; on condition that it is as it
 	// was read.
 	next := changed(f.slice, changes(f.want, f.slice))
-	made, err := e.cfg.Core.DiscoveryV1().EndpointSlices(next.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
+	made, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(next.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
 	switch {
 	case err == nil:
 		return e.wrote(ctx, f, a, made)
@@ -129,7 +129,7 @@ func (e *Enforcer) refused(ctx context.Context, f facts, err error) error {
 }
 
 func (e *Enforcer) deleteSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
-	err := e.cfg.Core.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, *metav1.NewPreconditionDeleteOptions(string(slice.UID)))
+	err := e.cfg.Kube.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, *metav1.NewPreconditionDeleteOptions(string(slice.UID)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting EndpointSlice %s/%s: %w", slice.Namespace, slice.Name, err)
 	}
@@ -171,7 +171,7 @@ func (e *Enforcer) tell(ctx context.Context, shadow *offloadingv1beta1.ShadowEnd
 		meta.SetStatusCondition(&next.Status.Conditions, *want)
 	}
 	// A shadow that has changed since is a conflict: the decision may be another.
-	written, err := e.cfg.Liqod.OffloadingV1beta1().ShadowEndpointSlices(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
+	written, err := e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -28,10 +28,10 @@ import (
 // Config is what an Enforcer needs. Every field but Observer is required. The informers
 // are of this cluster and of all namespaces, and indexed by namespace.
 type Config struct {
-	// Core writes EndpointSlices; it is also asked for one before anything is deleted.
-	Core kubernetes.Interface
-	// Liqod reads one ShadowEndpointSlice, and writes their status.
-	Liqod versioned.Interface
+	// Kube writes EndpointSlices; it is also asked for one before anything is deleted.
+	Kube kubernetes.Interface
+	// Liqo reads one ShadowEndpointSlice, and writes their status.
+	Liqo versioned.Interface
 	// Shadows is the informer of all ShadowEndpointSlices.
 	Shadows cache.SharedIndexInformer
 	// Slices is the informer of the EndpointSlices labelled as managed by
@@ -267,14 +267,14 @@ func (e *Enforcer) cachedSlice(key loop.Key) (*discoveryv1.EndpointSlice, error)
 
 // live gathers the facts about key from the API server: two requests.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
-	shadow, err := e.cfg.Liqod.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	shadow, err := e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		shadow, err = nil, nil
 	}
 	if err != nil {
 		return facts{}, fmt.Errorf("reading ShadowEndpointSlice %s: %w", key, err)
 	}
-	slice, err := e.cfg.Core.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	slice, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		slice, err = nil, nil
 	}

@@ -49,7 +49,7 @@ func (m *Maps) twinFor(ns *corev1.Namespace, key loop.Key) bool {
 func (m *Maps) turnedDown(ctx context.Context, w wish, ns *corev1.Namespace) (string, error) {
 	if !accepts(ns, w.peer) {
 		why := fmt.Sprintf("namespace %s no longer accepts cluster %s (annotation %s)", ns.Name, w.peer, offloadingv1beta1.AcceptTwinAnnotation)
-		live, err := m.cfg.Core.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+		live, err := m.cfg.Kube.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 		switch {
 		case err != nil:
 			return why, fmt.Errorf("confirming that %s: %w", why, err)
@@ -94,7 +94,7 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 	if err != nil {
 		return fmt.Errorf("encoding the release of %s: %w", ns.Name, err)
 	}
-	_, err = m.cfg.Core.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	_, err = m.cfg.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if err := apply.IgnoreGone(err); err != nil {
 		return fmt.Errorf("giving namespace %s back: %w", ns.Name, err)
 	}
@@ -104,7 +104,7 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 
 // holdsOwn tells, by a live read, whether we have rights of our own in a namespace.
 func (m *Maps) holdsOwn(ctx context.Context, namespace string) (bool, error) {
-	_, err := m.cfg.Core.RbacV1().RoleBindings(namespace).Get(ctx, ControllerTwinRole, metav1.GetOptions{})
+	_, err := m.cfg.Kube.RbacV1().RoleBindings(namespace).Get(ctx, ControllerTwinRole, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("reading our own rights in namespace %s: %w", namespace, err)
 	}
@@ -129,7 +129,7 @@ func (m *Maps) vacate(ctx context.Context, namespace, peer string) error {
 // present tells whether pods of a peer are left in a namespace, or endpoints of it that are
 // still to be deleted: that needs our rights, and nobody would ask for it later.
 func (m *Maps) present(ctx context.Context, namespace string) (bool, error) {
-	pods, err := m.cfg.Core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
+	pods, err := m.cfg.Kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: labels.Set{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}.String()})
 	if err != nil {
 		return false, fmt.Errorf("looking for the pods of a peer in namespace %s: %w", namespace, err)
@@ -137,7 +137,7 @@ func (m *Maps) present(ctx context.Context, namespace string) (bool, error) {
 	if len(pods.Items) > 0 {
 		return true, nil
 	}
-	endpoints, err := m.cfg.Core.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
+	endpoints, err := m.cfg.Kube.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: labels.Set{discoveryv1.LabelManagedBy: offloadingv1beta1.ManagedByShadowEndpointSlice}.String()})
 	if err != nil {
 		return false, fmt.Errorf("looking for the endpoints of a peer in namespace %s: %w", namespace, err)

@@ -62,7 +62,7 @@ func (o *Offloading) end(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 // a namespace's pods before anything else in it, and those that run at a provider that
 // is away leave only once the namespace is no longer offloaded.
 func (o *Offloading) endWith(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, ns *corev1.Namespace) error {
-	live, err := o.cfg.Core.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+	live, err := o.cfg.Kube.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil // the NamespaceOffloading went with it
 	}
@@ -139,7 +139,7 @@ func (o *Offloading) mark(ctx context.Context, ns *corev1.Namespace) error {
 
 // unmark takes mark back, and leaves a label that the user had set.
 func (o *Offloading) unmark(ctx context.Context, namespace string) error {
-	ns, err := o.cfg.Core.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	ns, err := o.cfg.Kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -167,7 +167,7 @@ func (o *Offloading) patchNamespace(ctx context.Context, ns *corev1.Namespace, m
 	if err != nil {
 		return fmt.Errorf("encoding the label %s: %w", offloadingv1beta1.SchedulingEnabledLabel, err)
 	}
-	_, err = o.cfg.Core.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	_, err = o.cfg.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing the label %s: %w", offloadingv1beta1.SchedulingEnabledLabel, err)
 	}

@@ -67,7 +67,7 @@ func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 	consumer := f.want.Labels[offloadingv1beta1.OriginLabel]
 	e.memory.asking(key, f.shadow.UID)
 	foreseen := e.ledger.send(consumer, key)
-	pod, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
+	pod, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
 	switch {
 	case err == nil:
 		e.memory.forget(key, f.lost)
@@ -222,7 +222,7 @@ func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch apply.Patch
 	if err != nil {
 		return nil, err
 	}
-	next, err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, data,
+	next, err := e.cfg.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, data,
 		metav1.PatchOptions{FieldManager: FieldManager}, subresource...)
 	switch {
 	case apierrors.IsNotFound(err) && len(subresource) > 0 && e.has(ctx, pod):
@@ -237,12 +237,12 @@ func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch apply.Patch
 
 // has reports whether the pod is still there, so that something else was not found.
 func (e *Enforcer) has(ctx context.Context, pod *corev1.Pod) bool {
-	live, err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	live, err := e.cfg.Kube.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	return err == nil && live.UID == pod.UID
 }
 
 func (e *Enforcer) deletePod(ctx context.Context, pod *corev1.Pod) error {
-	err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
+	err := e.cfg.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting pod %s/%s, which no ShadowPod asks for: %w", pod.Namespace, pod.Name, err)
 	}
@@ -256,7 +256,7 @@ func (e *Enforcer) release(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil || data == nil {
 		return err
 	}
-	_, err = e.cfg.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, kind, data, metav1.PatchOptions{FieldManager: FieldManager})
+	_, err = e.cfg.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, kind, data, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("releasing pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

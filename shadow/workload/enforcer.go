@@ -30,11 +30,11 @@ import (
 // Config is what an Enforcer needs. Every field but Observer and HomeLost
 // is required.
 type Config struct {
-	// Core writes pods; it is also asked for one pod or ShadowPod before anything is
+	// Kube writes pods; it is also asked for one pod or ShadowPod before anything is
 	// decided by absence.
-	Core kubernetes.Interface
-	// Liqod reads one ShadowPod and writes ShadowPods' status.
-	Liqod versioned.Interface
+	Kube kubernetes.Interface
+	// Liqo reads one ShadowPod and writes ShadowPods' status.
+	Liqo versioned.Interface
 	// ShadowPods is the informer of all ShadowPods, indexed by namespace.
 	ShadowPods cache.SharedIndexInformer
 	// Pods is the informer of the pods labelled ManagedByLabel=ManagedByShadowPod.
@@ -275,14 +275,14 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 // live gathers the facts about key from the API server: two requests.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
 	known := e.memory.of(key)
-	shadow, err := e.cfg.Liqod.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	shadow, err := e.cfg.Liqo.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		shadow, err = nil, nil
 	}
 	if err != nil {
 		return facts{}, fmt.Errorf("reading ShadowPod %s: %w", key, err)
 	}
-	pod, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	pod, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		pod, err = nil, nil
 	}
