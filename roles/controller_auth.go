@@ -60,13 +60,14 @@ func (c *controller) addAuthentication() error {
 		return err
 	}
 	events, stopEvents := newRecorder(c.home.plain.kube, corev1.EventSource{Component: "liqod-controller"})
+	cluster := auth.NewCluster(auth.ClusterConfig{
+		Namespace: c.env.Config.Namespace, Kube: c.home.plain.kube, Liqo: c.home.plain.liqo,
+		APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, SigningTimeout: cfg.SigningTimeout,
+		Events: events, Clock: c.env.Clock, Log: c.env.Log,
+	})
 	endpoint := auth.New(auth.Config{
 		ClusterID: c.env.Config.ClusterID, Version: c.env.Version, Authorities: func() string { return string(source.Bundle()) },
-		Cluster: auth.NewKube(auth.KubeConfig{
-			Namespace: c.env.Config.Namespace, Kube: c.home.plain.kube, Liqo: c.home.plain.liqo,
-			APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, SigningTimeout: cfg.SigningTimeout,
-			Events: events, Clock: c.env.Clock, Log: c.env.Log,
-		}),
+		Self: cluster, Tokens: cluster, Records: cluster, Identities: cluster,
 		Wanted:   func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, outgoing) },
 		Identity: cfg.Identity, Lifetime: cfg.Lifetime, PerMinute: cfg.RequestsPerMinute, PerAddress: cfg.RequestsPerAddress,
 		Count: func(path, result string) { requests.WithLabelValues(path, result).Inc() },

@@ -1,7 +1,7 @@
 // Package auth is the endpoint by which a cluster gives its peers identities: who has a
 // token gets one for its key (enroll), who has one gets it renewed for a fresh key (renew),
-// or ends it (leave). Decisions are pure (decide.go); what is done goes through Cluster.
-// Every replica serves: each write is a create or a compare-and-swap.
+// or ends it (leave). Decisions are pure (decide.go); what is done goes through
+// Cluster. Every replica serves: each write is a create or a compare-and-swap.
 package auth
 
 import (
@@ -39,24 +39,43 @@ var ErrNotSigned = errors.New("the cluster has signed no certificate")
 // collisions is how often a compare-and-swap is tried.
 const collisions = 10
 
-// Cluster is what the endpoint does in its own cluster. Errors are those of the API
-// server: a conflict is tried again.
-type Cluster interface {
+// Self tells of the endpoint's own cluster. Errors of this and the following interfaces are
+// those of the API server: a conflict is tried again. Cluster implements all of them.
+type Self interface {
 	// UID of the namespace kube-system.
 	UID(ctx context.Context) (string, error)
+	// Own returns ranges and addresses of this cluster's own Nodes, pods and Services.
+	Own(ctx context.Context) ([]netip.Prefix, error)
+	// APIServer returns how peers reach the API server: its URL and its authorities as PEM.
+	APIServer(ctx context.Context) (url, ca string, err error)
+}
+
+// Tokens keeps the tokens for peers.
+type Tokens interface {
 	// Token returns the Secret of a token; nil if there is none.
 	Token(ctx context.Context, id string) (*corev1.Secret, error)
 	// SaveToken writes a Secret, if it is still as it was read.
 	SaveToken(ctx context.Context, secret *corev1.Secret) error
+}
+
+// Records keeps what is recorded of peers.
+type Records interface {
 	// Peers returns all ForeignClusters, as they are now.
 	Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error)
-	// Own returns ranges and addresses of this cluster's own Nodes, pods and Services.
-	Own(ctx context.Context) ([]netip.Prefix, error)
 	// SavePeer creates a ForeignCluster without a UID, or writes it, if it is still as it
 	// was read.
 	SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) error
 	// Tenant makes the tenant namespace of a peer.
 	Tenant(ctx context.Context, clusterID string) error
+	// KeepBack keeps the token that a peer has sent in return, for this cluster's own
+	// controller. What people wrote in its place stays: the error is ErrWritten.
+	KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error
+	// Told tells the people of this cluster, by an event, what concerns a peer.
+	Told(fc *corev1beta1.ForeignCluster, reason, message string)
+}
+
+// Identities gives peers identities, and knows them again.
+type Identities interface {
 	// Sign returns a client certificate, with its chain, as PEM. The error is ErrNotSigned
 	// where the cluster signs none.
 	Sign(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (string, error)
@@ -69,13 +88,6 @@ type Cluster interface {
 	Authenticate(ctx context.Context, token string) (string, error)
 	// ClientCAs returns the authorities of client certificates.
 	ClientCAs(ctx context.Context) (*x509.CertPool, error)
-	// APIServer returns how peers reach the API server: its URL and its authorities as PEM.
-	APIServer(ctx context.Context) (url, ca string, err error)
-	// KeepBack keeps the token that a peer has sent in return, for this cluster's own
-	// controller. What people wrote in its place stays: the error is ErrWritten.
-	KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error
-	// Told tells the people of this cluster, by an event, what concerns a peer.
-	Told(fc *corev1beta1.ForeignCluster, reason, message string)
 }
 
 // Config configures an Endpoint. Every field is needed.
@@ -84,7 +96,11 @@ type Config struct {
 	ClusterID string
 	// Version of liqod.
 	Version string
-	Cluster Cluster
+	// Self, Tokens, Records and Identities are what the endpoint does in its own cluster.
+	Self       Self
+	Tokens     Tokens
+	Records    Records
+	Identities Identities
 	// Authorities returns, as PEM, what the endpoint's certificate is issued by.
 	Authorities func() string
 	// Identity is one of the Identity constants.
@@ -134,7 +150,7 @@ func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.G
 	if ask, err = e.withoutOwn(ctx, ask); err != nil {
 		return trust.Grant{}, err
 	}
-	if err := e.cfg.Cluster.Tenant(ctx, ask.ID); err != nil {
+	if err := e.cfg.Records.Tenant(ctx, ask.ID); err != nil {
 		return trust.Grant{}, err
 	}
 	grant, err := e.identity(ctx, ask)
@@ -152,7 +168,7 @@ func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.G
 }
 
 func (e *Endpoint) self(ctx context.Context) (Identity, error) {
-	uid, err := e.cfg.Cluster.UID(ctx)
+	uid, err := e.cfg.Self.UID(ctx)
 	return Identity{ID: e.cfg.ClusterID, UID: uid}, err
 }
 
@@ -184,7 +200,7 @@ func (e *Endpoint) redeem(ctx context.Context, ask enrolment) error {
 // token reads a token. One that is not there, or cannot be understood, is as one that
 // never matches.
 func (e *Endpoint) token(ctx context.Context, id string) (*corev1.Secret, trust.Record, error) {
-	secret, err := e.cfg.Cluster.Token(ctx, id)
+	secret, err := e.cfg.Tokens.Token(ctx, id)
 	if err != nil || secret == nil {
 		return nil, trust.Record{}, err
 	}
@@ -201,11 +217,11 @@ func (e *Endpoint) remember(ctx context.Context, secret *corev1.Secret, uses []t
 	if err != nil {
 		return err
 	}
-	return e.cfg.Cluster.SaveToken(ctx, next)
+	return e.cfg.Tokens.SaveToken(ctx, next)
 }
 
 func (e *Endpoint) judge(ctx context.Context, ask enrolment, record trust.Record, use int) (*corev1beta1.ForeignCluster, error) {
-	peers, err := e.cfg.Cluster.Peers(ctx)
+	peers, err := e.cfg.Records.Peers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +249,7 @@ func (e *Endpoint) identity(ctx context.Context, ask enrolment) (trust.Grant, er
 }
 
 func (e *Endpoint) certificate(ctx context.Context, clusterID string, csr trust.CSR) (trust.Grant, error) {
-	chain, err := e.cfg.Cluster.Sign(ctx, clusterID, csr, e.cfg.Lifetime)
+	chain, err := e.cfg.Identities.Sign(ctx, clusterID, csr, e.cfg.Lifetime)
 	if err != nil {
 		return trust.Grant{}, err
 	}
@@ -245,7 +261,7 @@ func (e *Endpoint) certificate(ctx context.Context, clusterID string, csr trust.
 }
 
 func (e *Endpoint) account(ctx context.Context, clusterID, account string) (trust.Grant, error) {
-	token, end, err := e.cfg.Cluster.AccountToken(ctx, clusterID, account, e.cfg.Lifetime)
+	token, end, err := e.cfg.Identities.AccountToken(ctx, clusterID, account, e.cfg.Lifetime)
 	if err != nil {
 		return trust.Grant{}, err
 	}
@@ -268,7 +284,7 @@ func (e *Endpoint) admit(ctx context.Context, ask enrolment, user string) error 
 		if err != nil {
 			return err
 		}
-		err = e.cfg.Cluster.SavePeer(ctx, recorded(have, ask, user))
+		err = e.cfg.Records.SavePeer(ctx, recorded(have, ask, user))
 		if apierrors.IsAlreadyExists(err) && have == nil {
 			return &nameTaken{err}
 		}
@@ -292,7 +308,7 @@ func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 		next.Annotations = map[string]string{}
 	}
 	next.Annotations[corev1beta1.RivalUIDAnnotation] = ask.UID
-	if err := e.cfg.Cluster.SavePeer(ctx, next); err != nil {
+	if err := e.cfg.Records.SavePeer(ctx, next); err != nil {
 		e.cfg.Log.Warn("another cluster claims the id of a peer, and the peer's record could not be told", zap.String("peer", ask.ID), zap.Error(err))
 	}
 }
@@ -300,14 +316,14 @@ func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 // uncontested ends what was recorded of a cluster that has a place of its own by now.
 func (e *Endpoint) uncontested(ctx context.Context, ask enrolment) error {
 	return retry(func() error {
-		peers, err := e.cfg.Cluster.Peers(ctx)
+		peers, err := e.cfg.Records.Peers(ctx)
 		if err != nil {
 			return err
 		}
 		for i := range peers {
 			if fc := &peers[i]; fc.Annotations[corev1beta1.RivalUIDAnnotation] == ask.UID {
 				delete(fc.Annotations, corev1beta1.RivalUIDAnnotation)
-				if err := e.cfg.Cluster.SavePeer(ctx, fc); err != nil {
+				if err := e.cfg.Records.SavePeer(ctx, fc); err != nil {
 					return err
 				}
 			}
@@ -332,7 +348,7 @@ func (e *Endpoint) finish(ctx context.Context, ask enrolment) {
 		return e.remember(ctx, secret, record.Redemptions)
 	})
 	if err == nil {
-		err = e.cfg.Cluster.Retire(ctx, ask.ID, corev1beta1.PeerAccountPrefix+ask.csr.Serial)
+		err = e.cfg.Identities.Retire(ctx, ask.ID, corev1beta1.PeerAccountPrefix+ask.csr.Serial)
 	}
 	err = errors.Join(err, e.uncontested(ctx, ask))
 	if err != nil {
@@ -344,7 +360,7 @@ func (e *Endpoint) finish(ctx context.Context, ask enrolment) {
 func (e *Endpoint) complete(ctx context.Context, grant trust.Grant, self Identity) (trust.Grant, error) {
 	var err error
 	grant.ClusterID, grant.ClusterUID, grant.Version, grant.AuthCA = self.ID, self.UID, e.cfg.Version, e.cfg.Authorities()
-	grant.APIServerURL, grant.APIServerCA, err = e.cfg.Cluster.APIServer(ctx)
+	grant.APIServerURL, grant.APIServerCA, err = e.cfg.Self.APIServer(ctx)
 	return grant, err
 }
 

@@ -45,8 +45,8 @@ const (
 	caFresh = 10 * time.Second
 )
 
-// KubeConfig configures a Kube. Every field is needed unless it says otherwise.
-type KubeConfig struct {
+// ClusterConfig configures a Cluster. Every field is needed unless it says otherwise.
+type ClusterConfig struct {
 	// Namespace of liqod.
 	Namespace string
 	// Kube and Liqo are clients whose writes do not wait for a lease: every replica serves.
@@ -62,21 +62,21 @@ type KubeConfig struct {
 	Log            *zap.Logger
 }
 
-// Kube is Cluster by an API server. It reads nothing from caches: what it reads decides
-// who gets rights.
-type Kube struct {
-	cfg KubeConfig
+// Cluster implements Self, Tokens, Records and Identities by an API server. It reads nothing
+// from caches: what it reads decides who gets rights.
+type Cluster struct {
+	cfg ClusterConfig
 
 	mu    sync.Mutex
 	roots *x509.CertPool
 	read  time.Time
 }
 
-// NewKube returns a Kube. It sends nothing.
-func NewKube(cfg KubeConfig) *Kube { return &Kube{cfg: cfg} }
+// NewCluster returns a Cluster. It sends nothing.
+func NewCluster(cfg ClusterConfig) *Cluster { return &Cluster{cfg: cfg} }
 
-// UID implements Cluster.
-func (k *Kube) UID(ctx context.Context) (string, error) {
+// UID implements Self.
+func (k *Cluster) UID(ctx context.Context) (string, error) {
 	ns, err := k.cfg.Kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
@@ -84,8 +84,8 @@ func (k *Kube) UID(ctx context.Context) (string, error) {
 	return string(ns.UID), nil
 }
 
-// Token implements Cluster.
-func (k *Kube) Token(ctx context.Context, id string) (*corev1.Secret, error) {
+// Token implements Tokens.
+func (k *Cluster) Token(ctx context.Context, id string) (*corev1.Secret, error) {
 	secret, err := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace).Get(ctx, trust.SecretName(id), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -99,8 +99,8 @@ func (k *Kube) Token(ctx context.Context, id string) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// SaveToken implements Cluster.
-func (k *Kube) SaveToken(ctx context.Context, secret *corev1.Secret) error {
+// SaveToken implements Tokens.
+func (k *Cluster) SaveToken(ctx context.Context, secret *corev1.Secret) error {
 	_, err := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return fmt.Errorf("writing secret %s: %w", secret.Name, err)
@@ -108,8 +108,8 @@ func (k *Kube) SaveToken(ctx context.Context, secret *corev1.Secret) error {
 	return nil
 }
 
-// Peers implements Cluster.
-func (k *Kube) Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error) {
+// Peers implements Records.
+func (k *Cluster) Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error) {
 	list, err := k.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
@@ -117,8 +117,8 @@ func (k *Kube) Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error) 
 	return list.Items, nil
 }
 
-// SavePeer implements Cluster.
-func (k *Kube) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (err error) {
+// SavePeer implements Records.
+func (k *Cluster) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (err error) {
 	records := k.cfg.Liqo.CoreV1beta1().ForeignClusters()
 	if fc.UID == "" {
 		_, err = records.Create(ctx, fc, metav1.CreateOptions{FieldManager: fieldManager})
@@ -131,14 +131,14 @@ func (k *Kube) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (er
 	return nil
 }
 
-// Tenant implements Cluster.
-func (k *Kube) Tenant(ctx context.Context, clusterID string) error {
+// Tenant implements Records.
+func (k *Cluster) Tenant(ctx context.Context, clusterID string) error {
 	_, err := link.Tenant(ctx, k.cfg.Kube, clusterID)
 	return err
 }
 
-// Sign implements Cluster. It approves the request that it has made, and no other.
-func (k *Kube) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (string, error) {
+// Sign implements Identities. It approves the request that it has made, and no other.
+func (k *Cluster) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (string, error) {
 	request, err := k.request(ctx, clusterID, csr, lifetime)
 	if err != nil {
 		return "", notSigned(fmt.Errorf("creating a certificate request: %w", err))
@@ -156,7 +156,7 @@ func (k *Kube) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifeti
 
 // request makes the one request that there is for a key. One that an earlier process has
 // left is replaced: what it got may be old.
-func (k *Kube) request(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (*certificatesv1.CertificateSigningRequest, error) {
+func (k *Cluster) request(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (*certificatesv1.CertificateSigningRequest, error) {
 	seconds := int32(lifetime.Seconds())
 	want := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{
@@ -192,7 +192,7 @@ func notSigned(err error) error {
 }
 
 // certificate waits for what a signer makes of a request.
-func (k *Kube) certificate(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (chain string, err error) {
+func (k *Cluster) certificate(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (chain string, err error) {
 	waiting, cancel := context.WithTimeout(ctx, k.cfg.SigningTimeout)
 	defer cancel()
 	requests := k.cfg.Kube.CertificatesV1().CertificateSigningRequests()
@@ -220,7 +220,7 @@ func (k *Kube) certificate(ctx context.Context, request *certificatesv1.Certific
 
 // dropRequest removes a request that has been answered or given up. If it stays, the
 // cluster removes it within hours, and who parts from the peer does.
-func (k *Kube) dropRequest(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
+func (k *Cluster) dropRequest(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()
 	err := k.cfg.Kube.CertificatesV1().CertificateSigningRequests().Delete(ctx, request.Name, apply.DeleteUID(request))
@@ -229,9 +229,9 @@ func (k *Kube) dropRequest(ctx context.Context, request *certificatesv1.Certific
 	}
 }
 
-// AccountToken implements Cluster. In a new tenant namespace the rights for it come a
+// AccountToken implements Identities. In a new tenant namespace the rights for it come a
 // moment later.
-func (k *Kube) AccountToken(ctx context.Context, clusterID, account string, lifetime time.Duration) (token string, end time.Time, err error) {
+func (k *Cluster) AccountToken(ctx context.Context, clusterID, account string, lifetime time.Duration) (token string, end time.Time, err error) {
 	namespace := corev1beta1.TenantNamespace(clusterID)
 	accounts := k.cfg.Kube.CoreV1().ServiceAccounts(namespace)
 	waiting, cancel := context.WithTimeout(ctx, rightsTimeout)
@@ -270,8 +270,8 @@ func unlessForbidden(err error) error {
 	return err
 }
 
-// Retire implements Cluster.
-func (k *Kube) Retire(ctx context.Context, clusterID, account string) error {
+// Retire implements Identities.
+func (k *Cluster) Retire(ctx context.Context, clusterID, account string) error {
 	namespace := corev1beta1.TenantNamespace(clusterID)
 	accounts := k.cfg.Kube.CoreV1().ServiceAccounts(namespace)
 	list, err := accounts.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod})
@@ -291,8 +291,8 @@ func (k *Kube) Retire(ctx context.Context, clusterID, account string) error {
 	return errors.Join(errs...)
 }
 
-// Authenticate implements Cluster.
-func (k *Kube) Authenticate(ctx context.Context, token string) (string, error) {
+// Authenticate implements Identities.
+func (k *Cluster) Authenticate(ctx context.Context, token string) (string, error) {
 	review, err := k.cfg.Kube.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
 	}, metav1.CreateOptions{FieldManager: fieldManager})
@@ -305,8 +305,8 @@ func (k *Kube) Authenticate(ctx context.Context, token string) (string, error) {
 	return review.Status.User.Username, nil
 }
 
-// ClientCAs implements Cluster.
-func (k *Kube) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
+// ClientCAs implements Identities.
+func (k *Cluster) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
 	const name, key = "extension-apiserver-authentication", "client-ca-file"
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -326,8 +326,8 @@ func (k *Kube) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// APIServer implements Cluster.
-func (k *Kube) APIServer(ctx context.Context) (url, ca string, err error) {
+// APIServer implements Self.
+func (k *Cluster) APIServer(ctx context.Context) (url, ca string, err error) {
 	const rootCA = "kube-root-ca.crt"
 	cm, err := k.cfg.Kube.CoreV1().ConfigMaps(k.cfg.Namespace).Get(ctx, rootCA, metav1.GetOptions{})
 	if err != nil {
@@ -345,7 +345,7 @@ func (k *Kube) APIServer(ctx context.Context) (url, ca string, err error) {
 
 // clusterInfo returns what clusters that kubeadm made say of themselves; empty if this
 // one does not.
-func (k *Kube) clusterInfo(ctx context.Context) (string, error) {
+func (k *Cluster) clusterInfo(ctx context.Context) (string, error) {
 	cm, err := k.cfg.Kube.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, "cluster-info", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", nil
@@ -365,8 +365,8 @@ func (k *Kube) clusterInfo(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// KeepBack implements Cluster. The Secret goes with the record of the peer.
-func (k *Kube) KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error {
+// KeepBack implements Records. The Secret goes with the record of the peer.
+func (k *Cluster) KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error {
 	secrets, name := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace), trust.ReceivedName(fc.Spec.ClusterID)
 	next := receivedSecret(name, fc, token)
 	have, err := secrets.Get(ctx, name, metav1.GetOptions{})
@@ -404,7 +404,7 @@ func receivedSecret(name string, fc *corev1beta1.ForeignCluster, token string) *
 	}
 }
 
-// Told implements Cluster.
-func (k *Kube) Told(fc *corev1beta1.ForeignCluster, reason, message string) {
+// Told implements Records.
+func (k *Cluster) Told(fc *corev1beta1.ForeignCluster, reason, message string) {
 	k.cfg.Events.Event(fc, corev1.EventTypeWarning, reason, message)
 }

@@ -46,7 +46,7 @@ const (
 
 var fingerprint = strings.Repeat("ab", 32)
 
-// cluster is Cluster in memory, with the API server's compare-and-swap.
+// cluster is a Cluster in memory, with the API server's compare-and-swap.
 type cluster struct {
 	mu       sync.Mutex
 	version  int
@@ -276,7 +276,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	w.cluster = newCluster(t, w.clock.Now)
 	var mu sync.Mutex
 	cfg := Config{
-		ClusterID: milan, Version: "v1", Cluster: w.cluster, Authorities: func() string { return "authorities" }, Identity: IdentityAuto, Lifetime: time.Hour,
+		ClusterID: milan, Version: "v1", Self: w.cluster, Tokens: w.cluster, Records: w.cluster, Identities: w.cluster, Authorities: func() string { return "authorities" }, Identity: IdentityAuto, Lifetime: time.Hour,
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool {
 			return fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes
 		},

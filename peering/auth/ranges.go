@@ -35,7 +35,7 @@ func (e *Endpoint) withoutOwn(ctx context.Context, ask enrolment) (enrolment, er
 	if len(ask.ranges) == 0 {
 		return ask, nil
 	}
-	own, err := e.cfg.Cluster.Own(ctx)
+	own, err := e.cfg.Self.Own(ctx)
 	if err != nil {
 		return ask, err
 	}
@@ -51,7 +51,7 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 	}
 	e.cfg.Log.Warn("the peer is enrolled without the address ranges in which this cluster has addresses",
 		zap.String("peer", ask.ID), zap.Strings("ranges", ask.leftOut))
-	peers, err := e.cfg.Cluster.Peers(ctx)
+	peers, err := e.cfg.Records.Peers(ctx)
 	if err != nil {
 		return
 	}
@@ -59,14 +59,14 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 	if err != nil || fc == nil || !slices.Equal(fc.Spec.AddressRanges, inOrder(ask.ranges)) {
 		return
 	}
-	e.cfg.Cluster.Told(fc, "AddressRangesLeftOut", fmt.Sprintf(
+	e.cfg.Records.Told(fc, "AddressRangesLeftOut", fmt.Sprintf(
 		"cluster %s named address ranges in which this cluster has addresses of its own, and they are left out: %s. Endpoints of its Services there are not used here: "+
 			"if no pod of this cluster can be in a part of them, put that part into spec.addressRanges of ForeignCluster %s", ask.ID, strings.Join(ask.leftOut, ", "), fc.Name))
 }
 
-// Own implements Cluster: the ranges and addresses of Nodes, the ranges of Services, and,
+// Own implements Self: the ranges and addresses of Nodes, the ranges of Services, and,
 // for networks that give Nodes no ranges, the addresses of liqod's own pods.
-func (k *Kube) Own(ctx context.Context) ([]netip.Prefix, error) {
+func (k *Cluster) Own(ctx context.Context) ([]netip.Prefix, error) {
 	var texts []string
 	nodes, err := k.cfg.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
