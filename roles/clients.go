@@ -17,20 +17,20 @@ import (
 // clients reach one API server.
 type clients struct {
 	config *rest.Config
-	core   kubernetes.Interface
-	liqod  versioned.Interface
+	kube   kubernetes.Interface
+	liqo   versioned.Interface
 }
 
 func newClients(config *rest.Config) (clients, error) {
-	core, err := kubernetes.NewForConfig(client.Core(config))
+	kube, err := kubernetes.NewForConfig(client.Core(config))
 	if err != nil {
 		return clients{}, fmt.Errorf("making a client: %w", err)
 	}
-	liqod, err := versioned.NewForConfig(config)
+	liqo, err := versioned.NewForConfig(config)
 	if err != nil {
 		return clients{}, fmt.Errorf("making a client of liqod's kinds: %w", err)
 	}
-	return clients{config: config, core: core, liqod: liqod}, nil
+	return clients{config: config, kube: kube, liqo: liqo}, nil
 }
 
 // home are the clients of a role's own cluster.
@@ -56,7 +56,7 @@ func newHome(env Env, namespace, leaseName string) (home, error) {
 		return home{}, err
 	}
 	h.lease, err = lease.New(lease.Config{
-		Client: h.plain.core.CoordinationV1(), Namespace: namespace, Name: leaseName, Identity: h.identity,
+		Client: h.plain.kube.CoordinationV1(), Namespace: namespace, Name: leaseName, Identity: h.identity,
 		Duration: env.Config.Lease.Duration, RenewDeadline: env.Config.Lease.RenewDeadline, RetryPeriod: env.Config.Lease.RetryPeriod,
 		Log: env.Log, Clock: env.Clock, Saw: h.head.Saw,
 	})

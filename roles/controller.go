@@ -37,7 +37,7 @@ type controller struct {
 	// vkubelets are what the controller makes for virtual nodes; pods and slices (endpoints)
 	// those it makes for peers.
 	vkubelets, pods, slices, requests informers.SharedInformerFactory
-	liqod                             externalversions.SharedInformerFactory
+	liqo                              externalversions.SharedInformerFactory
 
 	directory *link.Directory
 	consumer  *offer.Consumer
@@ -53,7 +53,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	c.makeFactories()
-	events, stopEvents := newRecorder(c.home.fenced.core, corev1.EventSource{Component: "liqod-controller"})
+	events, stopEvents := newRecorder(c.home.fenced.kube, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
 	for _, add := range []func() error{
 		c.addPeering, c.addOffers, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
@@ -67,7 +67,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	}
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
-		return runFactories(c.own, c.vkubelets, c.pods, c.slices, c.requests, c.liqod)(ctx)
+		return runFactories(c.own, c.vkubelets, c.pods, c.slices, c.requests, c.liqo)(ctx)
 	}}
 	return Parts{Leader: c.home.lease, Actors: append(c.actors, caches)}, nil
 }
@@ -77,7 +77,7 @@ func (c *controller) makeFactories() {
 		return informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector })
 	}
 	strip := informers.WithTransform(client.StripManagedFields)
-	core := c.home.plain.core
+	core := c.home.plain.kube
 	c.own = informers.NewSharedInformerFactoryWithOptions(core, 0, strip)
 	c.vkubelets = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, labelled(offloadingv1beta1.VirtualNodeLabel))
 	c.pods = informers.NewSharedInformerFactoryWithOptions(core, 0, strip,
@@ -87,7 +87,7 @@ func (c *controller) makeFactories() {
 	c.requests = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.signerName=" + certificatesv1.KubeletServingSignerName
 	}))
-	c.liqod = externalversions.NewSharedInformerFactoryWithOptions(c.home.plain.liqod, 0, externalversions.WithTransform(client.StripManagedFields))
+	c.liqo = externalversions.NewSharedInformerFactoryWithOptions(c.home.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
 }
 
 // leased adds an actor that runs while this replica leads.
@@ -107,7 +107,7 @@ func (c *controller) loop(name string, r runner) {
 func (c *controller) addPeering() error {
 	var err error
 	c.directory, err = link.NewDirectory(link.DirectoryConfig{
-		Core: c.home.plain.core, Namespaces: c.own.Core().V1().Namespaces(),
+		Kube: c.home.plain.kube, Namespaces: c.own.Core().V1().Namespaces(),
 		Connect: link.Connector(client.Settings{
 			UserAgent: c.env.UserAgent, Observer: c.env.Requests("peers"), Gate: c.home.lease.Fence(),
 			MaxWrites: c.cfg.InFlightPerPeer, Log: c.env.Log,
@@ -118,8 +118,8 @@ func (c *controller) addPeering() error {
 		return err
 	}
 	c.conditions, err = link.NewConditions(link.ConditionsConfig{
-		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqod, Directory: c.directory,
-		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), VirtualNodes: c.liqod.Offloading().V1beta1().VirtualNodes(),
+		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, Directory: c.directory,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(),
 		Namespaces: c.own.Core().V1().Namespaces(),
 		Window:     c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout,
 		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
@@ -128,8 +128,8 @@ func (c *controller) addPeering() error {
 		return err
 	}
 	rights, err := link.NewRights(link.RightsConfig{
-		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod,
-		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
+		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), ClusterRoleBindings: c.own.Rbac().V1().ClusterRoleBindings(),
 		Log: c.env.Log, Observer: c.env.Observer,
 	})
@@ -137,8 +137,8 @@ func (c *controller) addPeering() error {
 		return err
 	}
 	replicator := replication.New(replication.Config{
-		ClusterID: c.env.Config.ClusterID, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod, Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
-		Requests: c.liqod.Sharing().V1alpha1().ResourceRequests(), Offers: c.liqod.Sharing().V1alpha1().ResourceOffers(),
+		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
+		Requests: c.liqo.Sharing().V1alpha1().ResourceRequests(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
 		CapacityWanted: func(ctx context.Context, peer string) (bool, error) { return c.consumer.Wanted(ctx, peer) },
 		Peers:          peers{c.directory, c.conditions}, Log: c.env.Log, Observer: c.env.Observer, Forget: c.env.Tracker.Forget,
 		HomeLost: c.home.head.Lost, Clock: c.env.Clock,
@@ -165,15 +165,15 @@ func (p peers) Peer(clusterID string) (replication.Peer, bool) {
 	}
 	return replication.Peer{
 		Revision: e.Revision, Liqo: e.Clients.Liqo,
-		Identity: func(ctx context.Context) error { return p.conditions.Identity(ctx, clusterID, e.Clients.Core) },
+		Identity: func(ctx context.Context) error { return p.conditions.Identity(ctx, clusterID, e.Clients.Kube) },
 	}, true
 }
 
 func (c *controller) addNamespaces() error {
 	offloading, err := namespace.NewOffloading(namespace.OffloadingConfig{
-		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod,
-		Offloadings: c.liqod.Offloading().V1beta1().NamespaceOffloadings(), Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
-		VirtualNodes: c.liqod.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(),
+		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
+		Offloadings: c.liqo.Offloading().V1beta1().NamespaceOffloadings(), Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
+		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(),
 		Namespaces: c.own.Core().V1().Namespaces(), Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
@@ -181,9 +181,9 @@ func (c *controller) addNamespaces() error {
 	}
 	maps, err := namespace.NewMaps(namespace.MapsConfig{
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, PodSecurityLevel: c.cfg.PodSecurityLevel,
-		Core: c.home.fenced.core, Liqo: c.home.fenced.liqod, Maps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
-		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
-		RoleBindings: c.own.Rbac().V1().RoleBindings(), Quotas: c.liqod.Offloading().V1beta1().Quotas(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
+		RoleBindings: c.own.Rbac().V1().RoleBindings(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err
@@ -195,8 +195,8 @@ func (c *controller) addNamespaces() error {
 
 func (c *controller) addVirtualNodes() error {
 	lifecycle, err := virtualnode.NewLifecycle(virtualnode.Config{
-		Kube: c.home.fenced.core, Liqo: c.home.fenced.liqod,
-		VirtualNodes: c.liqod.Offloading().V1beta1().VirtualNodes(), NamespaceMaps: c.liqod.Offloading().V1beta1().NamespaceMaps(),
+		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
+		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), NamespaceMaps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		Nodes: c.own.Core().V1().Nodes(), Deployments: c.vkubelets.Apps().V1().Deployments(),
 		ServiceAccounts: c.vkubelets.Core().V1().ServiceAccounts(), RoleBindings: c.vkubelets.Rbac().V1().RoleBindings(),
 		ClusterRoleBindings: c.vkubelets.Rbac().V1().ClusterRoleBindings(),
@@ -213,8 +213,8 @@ func (c *controller) addVirtualNodes() error {
 		return err
 	}
 	approver, err := virtualnode.NewApprover(virtualnode.ApproverConfig{
-		Kube: c.home.fenced.core, Requests: c.requests.Certificates().V1().CertificateSigningRequests(),
-		VirtualNodes: c.liqod.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(), NodeAddress: address,
+		Kube: c.home.fenced.kube, Requests: c.requests.Certificates().V1().CertificateSigningRequests(),
+		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Nodes: c.own.Core().V1().Nodes(), NodeAddress: address,
 		Events: c.events, Log: c.env.Log, Observer: c.env.Observer, Clock: c.env.Clock,
 	})
 	if err != nil {
@@ -238,9 +238,9 @@ func optionalAddress(s string) (netip.Addr, error) {
 
 func (c *controller) addEndpoints() error {
 	enforcer, err := endpoints.New(endpoints.Config{
-		Core: c.home.fenced.core, Liqod: c.home.fenced.liqod,
-		Shadows: c.liqod.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: c.slices.Discovery().V1().EndpointSlices().Informer(),
-		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters().Informer(),
+		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
+		Shadows: c.liqo.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: c.slices.Discovery().V1().EndpointSlices().Informer(),
+		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters().Informer(),
 		Nodes: c.own.Core().V1().Nodes().Informer(), Pods: c.pods.Core().V1().Pods().Informer(), Remap: unmapped{}, Grace: c.env.Config.Health.UnknownGrace,
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})

@@ -30,12 +30,12 @@ func (c *controller) addAuthentication() error {
 		return nil
 	}
 	var source certs.Source
-	secrets := informers.NewSharedInformerFactoryWithOptions(c.home.plain.core, 0, informers.WithNamespace(c.env.Config.Namespace), named(corev1beta1.AuthCertificatesName))
+	secrets := informers.NewSharedInformerFactoryWithOptions(c.home.plain.kube, 0, informers.WithNamespace(c.env.Config.Namespace), named(corev1beta1.AuthCertificatesName))
 	if err := follow(secrets.Core().V1().Secrets().Informer(), &source, c.env.Log); err != nil {
 		return err
 	}
 	keeper := certs.Keeper{
-		Client: c.home.plain.core, Secrets: secrets.Core().V1().Secrets().Lister(), Namespace: c.env.Config.Namespace, Name: corev1beta1.AuthCertificatesName,
+		Kube: c.home.plain.kube, Secrets: secrets.Core().V1().Secrets().Lister(), Namespace: c.env.Config.Namespace, Name: corev1beta1.AuthCertificatesName,
 		Hosts: authHosts(c.env), Clock: c.env.Clock, Log: c.env.Log,
 	}
 	key := loop.Key{Namespace: keeper.Namespace, Name: keeper.Name}
@@ -59,14 +59,15 @@ func (c *controller) addAuthentication() error {
 	if err != nil {
 		return err
 	}
-	events, stopEvents := newRecorder(c.home.plain.core, corev1.EventSource{Component: "liqod-controller"})
+	events, stopEvents := newRecorder(c.home.plain.kube, corev1.EventSource{Component: "liqod-controller"})
+	cluster := auth.NewCluster(auth.ClusterConfig{
+		Namespace: c.env.Config.Namespace, Kube: c.home.plain.kube, Liqo: c.home.plain.liqo,
+		APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, SigningTimeout: cfg.SigningTimeout,
+		Events: events, Clock: c.env.Clock, Log: c.env.Log,
+	})
 	endpoint := auth.New(auth.Config{
 		ClusterID: c.env.Config.ClusterID, Version: c.env.Version, Authorities: func() string { return string(source.Bundle()) },
-		Cluster: auth.NewKube(auth.KubeConfig{
-			Namespace: c.env.Config.Namespace, Core: c.home.plain.core, Liqod: c.home.plain.liqod,
-			APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, SigningTimeout: cfg.SigningTimeout,
-			Events: events, Clock: c.env.Clock, Log: c.env.Log,
-		}),
+		Self: cluster, Tokens: cluster, Records: cluster, Identities: cluster,
 		Wanted:   func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, outgoing) },
 		Identity: cfg.Identity, Lifetime: cfg.Lifetime, PerMinute: cfg.RequestsPerMinute, PerAddress: cfg.RequestsPerAddress,
 		Count: func(path, result string) { requests.WithLabelValues(path, result).Inc() },

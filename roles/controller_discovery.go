@@ -24,8 +24,8 @@ func (c *controller) addDiscovery() error {
 		return err
 	}
 	clusters, err := discovery.NewClusters(discovery.Config{
-		ClusterID: c.env.Config.ClusterID, Most: cfg.MaxClusters, Liqo: c.home.fenced.liqod,
-		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Metrics: metrics, Log: c.env.Log, Observer: c.env.Observer,
+		ClusterID: c.env.Config.ClusterID, Most: cfg.MaxClusters, Liqo: c.home.fenced.liqo,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Metrics: metrics, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err

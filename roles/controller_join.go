@@ -23,8 +23,8 @@ func (c *controller) addJoin() error {
 		AddressRanges: cfg.AddressRanges, RenewAt: cfg.RenewAt,
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, outgoing) },
 		Back:   back,
-		Core:   c.home.fenced.core, Liqo: c.home.fenced.liqod,
-		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
+		Kube:   c.home.fenced.kube, Liqo: c.home.fenced.liqo,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
 		Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
@@ -33,8 +33,8 @@ func (c *controller) addJoin() error {
 	c.conditions.AddSource(corev1beta1.ConditionAuthenticated, identities)
 	c.loop("join", identities)
 	ending, err := manual.NewEnding(manual.EndingConfig{
-		Cluster:         manual.Cluster{ID: c.env.Config.ClusterID, Core: c.home.fenced.core, Liqod: c.home.fenced.liqod},
-		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Cluster:         manual.Cluster{ID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo},
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err

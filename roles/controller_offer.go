@@ -17,10 +17,10 @@ func (c *controller) addOffers() error {
 	if err != nil {
 		return err
 	}
-	sharing := c.liqod.Sharing().V1alpha1()
+	sharing := c.liqo.Sharing().V1alpha1()
 	c.consumer, err = offer.NewConsumer(offer.ConsumerConfig{
-		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqod, ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(),
-		VirtualNodes: c.liqod.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
+		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
+		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
 		Credentials: c.credentials, Outgoing: outgoing, Accept: offer.AcceptMode(c.env.Config.Peering.AcceptOffers),
 		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
@@ -32,9 +32,9 @@ func (c *controller) addOffers() error {
 		return err
 	}
 	provider, err := offer.NewProvider(offer.ProviderConfig{
-		ClusterID: c.env.Config.ClusterID, Core: c.home.fenced.core, Liqo: c.home.fenced.liqod,
-		ForeignClusters: c.liqod.Core().V1beta1().ForeignClusters(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
-		Quotas: c.liqod.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
+		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Requests: sharing.ResourceRequests(), Offers: sharing.ResourceOffers(),
+		Quotas: c.liqo.Offloading().V1beta1().Quotas(), Nodes: c.own.Core().V1().Nodes(),
 		StorageClasses: c.own.Storage().V1().StorageClasses(), IngressClasses: c.own.Networking().V1().IngressClasses(),
 		Policy: sharingPolicy(c.env.Config.Sharing), Incoming: incoming, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
@@ -48,8 +48,8 @@ func (c *controller) addOffers() error {
 
 // addDirections has ForeignClusters tell what has become of each direction.
 func (c *controller) addDirections(outgoing, incoming link.Policy) error {
-	sharing := c.liqod.Sharing().V1alpha1()
-	uses, err := offer.NewOutgoing(c.env.Config.ClusterID, outgoing, sharing.ResourceRequests(), sharing.ResourceOffers(), c.liqod.Offloading().V1beta1().VirtualNodes())
+	sharing := c.liqo.Sharing().V1alpha1()
+	uses, err := offer.NewOutgoing(c.env.Config.ClusterID, outgoing, sharing.ResourceRequests(), sharing.ResourceOffers(), c.liqo.Offloading().V1beta1().VirtualNodes())
 	if err != nil {
 		return err
 	}

@@ -21,9 +21,9 @@ func (c *controller) addWorkload() error {
 	}
 	lease := c.env.Config.Lease
 	enforcer, err := workload.New(workload.Config{
-		Core: c.home.fenced.core, Liqod: c.home.fenced.liqod,
-		ShadowPods: c.liqod.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
-		Namespaces: c.own.Core().V1().Namespaces().Informer(), Quotas: c.liqod.Offloading().V1beta1().Quotas().Informer(),
+		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
+		ShadowPods: c.liqo.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
+		Namespaces: c.own.Core().V1().Namespaces().Informer(), Quotas: c.liqo.Offloading().V1beta1().Quotas().Informer(),
 		LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(), StorageClasses: classes.Informer(),
 		Harden:   func(spec *corev1.PodSpec) error { return rules.Harden(spec, allowed) },
 		Patience: c.cfg.QuotaPatience, Settle: lease.Duration - lease.RenewDeadline, HomeLost: c.home.head.Lost,

@@ -33,7 +33,7 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 	tenant externalversions.SharedInformerFactory, recorder record.EventRecorder) (*reflection, error) {
 	settings := v.env.Config
 	runner, err := lease.New(lease.Config{
-		Client: v.home.plain.core.CoordinationV1(), Namespace: v.namespace, Name: offloadingv1beta1.ReflectionLease, Identity: v.home.identity,
+		Client: v.home.plain.kube.CoordinationV1(), Namespace: v.namespace, Name: offloadingv1beta1.ReflectionLease, Identity: v.home.identity,
 		Duration: settings.Lease.Duration, RenewDeadline: settings.Lease.RenewDeadline, RetryPeriod: settings.Lease.RetryPeriod,
 		Log: v.env.Log, Clock: v.env.Clock,
 	})
@@ -59,7 +59,7 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 	}}, nil
 }
 
-func clientsOf(c clients) engine.Clients { return engine.Clients{Core: c.core, Liqod: c.liqod} }
+func clientsOf(c clients) engine.Clients { return engine.Clients{Kube: c.kube, Liqo: c.liqo} }
 
 // choices are the shared kinds that are built, with their settings.
 func choices(r config.Reflection) []engine.Choice {

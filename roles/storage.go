@@ -45,13 +45,13 @@ func (v *vkubelet) newStorage(clusterID string, provider clients, check *link.Ch
 	if workers == 0 {
 		v.env.Log.Info("volumes are not made in the provider: reflection.persistentvolumeclaim.workers is 0")
 	}
-	s := &storage{off: workers == 0, volumes: informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
+	s := &storage{off: workers == 0, volumes: informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0,
 		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.LabelSelector = corev1beta1.RemoteClusterIDLabel + "=" + clusterID
 		}))}
 	var err error
 	s.Claims, err = kinds.NewClaims(kinds.ClaimsConfig{
-		Home: v.home.fenced.core, Remote: provider.core, Volumes: s.volumes.Core().V1().PersistentVolumes(),
+		Home: v.home.fenced.kube, Remote: provider.kube, Volumes: s.volumes.Core().V1().PersistentVolumes(),
 		NamespaceMaps: maps.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: clusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,

@@ -51,7 +51,7 @@ type vkubelet struct {
 	// tenant and nodes hold the VirtualNode, its NamespaceMap and Secrets, and the Node,
 	// in every replica; pods belong to the active one.
 	tenant      externalversions.SharedInformerFactory
-	core        informers.SharedInformerFactory
+	kube        informers.SharedInformerFactory
 	nodes       informers.SharedInformerFactory
 	credentials *link.Credentials
 	keeper      *node.Keeper
@@ -124,16 +124,16 @@ func (v *vkubelet) findAddress() error {
 
 // watch registers for what every replica follows.
 func (v *vkubelet) watch() error {
-	v.tenant = externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqod, 0,
+	v.tenant = externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0,
 		externalversions.WithNamespace(v.namespace), externalversions.WithTransform(client.StripManagedFields))
-	v.core = informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
+	v.kube = informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0,
 		informers.WithNamespace(v.namespace), informers.WithTransform(client.StripManagedFields))
-	v.nodes = informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
+	v.nodes = informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0,
 		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, v.name).String()
 		}))
 	v.credentials = &link.Credentials{
-		VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Secrets: v.core.Core().V1().Secrets(),
+		VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Secrets: v.kube.Core().V1().Secrets(),
 		Namespace: v.namespace, Name: v.name, Log: v.env.Log,
 	}
 	if err := v.credentials.Watch(); err != nil {
@@ -145,7 +145,7 @@ func (v *vkubelet) watch() error {
 	}
 	var err error
 	v.keeper, err = node.NewKeeper(node.Config{
-		Client: v.home.fenced.core, VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Nodes: v.nodes.Core().V1().Nodes(),
+		Kube: v.home.fenced.kube, VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Nodes: v.nodes.Core().V1().Nodes(),
 		Namespace: v.namespace, Name: v.name, Addresses: addresses, Port: v.port,
 		LeaseDuration: v.env.Config.VKubelet.NodeLeaseDuration, Identity: v.home.identity,
 		Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer,
@@ -156,7 +156,7 @@ func (v *vkubelet) watch() error {
 func (v *vkubelet) server() (*kubelet.Server, error) {
 	var err error
 	v.serving, err = certs.NewKubeletServing(certs.KubeletConfig{
-		Client: v.home.plain.core.CertificatesV1(), NodeName: v.name,
+		Client: v.home.plain.kube.CertificatesV1(), NodeName: v.name,
 		DNSNames: []string{v.name}, Addresses: v.addresses,
 		Directory: v.env.Config.VKubelet.CertificateDirectory, Log: v.env.Log,
 	})
@@ -165,7 +165,7 @@ func (v *vkubelet) server() (*kubelet.Server, error) {
 	}
 	return kubelet.New(kubelet.Config{
 		NodeName: v.name, Address: v.env.Config.VKubelet.ListenAddress, GetCertificate: v.serving.GetCertificate,
-		Client: v.home.plain.core, Remote: v.remoteConfig, Pods: podLookup{v}, Clock: v.env.Clock, Log: v.env.Log.Named("kubelet-api"),
+		Kube: v.home.plain.kube, Remote: v.remoteConfig, Pods: podLookup{v}, Clock: v.env.Clock, Log: v.env.Log.Named("kubelet-api"),
 	})
 }
 
@@ -198,11 +198,11 @@ func (v *vkubelet) runCaches(ctx context.Context) error {
 	// The maps are used by the active replica and by the kubelet API of every one.
 	v.tenant.Offloading().V1beta1().NamespaceMaps().Informer()
 	v.tenant.Start(ctx.Done())
-	v.core.Start(ctx.Done())
+	v.kube.Start(ctx.Done())
 	v.nodes.Start(ctx.Done())
 	<-ctx.Done()
 	v.tenant.Shutdown()
-	v.core.Shutdown()
+	v.kube.Shutdown()
 	v.nodes.Shutdown()
 	return nil
 }
@@ -230,7 +230,7 @@ func (v *vkubelet) tell(s link.ProviderState) {
 // informersWhere returns a factory for the objects of home in which a field has the name
 // of the virtual node.
 func (v *vkubelet) informersWhere(field string) informers.SharedInformerFactory {
-	return informers.NewSharedInformerFactoryWithOptions(v.home.plain.core, 0,
+	return informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0,
 		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(field, v.name).String()
 		}))
@@ -253,18 +253,18 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	}
 	// The factories live as long as the term: a standby holds no pods.
 	local := v.informersWhere("spec.nodeName")
-	maps := externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqod, 0, externalversions.WithNamespace(v.namespace))
+	maps := externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0, externalversions.WithNamespace(v.namespace))
 	nodes := v.informersWhere(metav1.ObjectNameField)
 	defer v.env.Tracker.Forget("pods") // what the ended loops had queued is late for nobody
 	defer v.env.Tracker.Forget(kinds.TokensLoop)
 	defer v.env.Tracker.Forget("claims")
-	recorder, stopEvents := newRecorder(v.home.fenced.core, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
+	recorder, stopEvents := newRecorder(v.home.fenced.kube, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
 	defer stopEvents()
 	var pods *kinds.Pods
 	var shared *reflection
 	var claims *storage
 	check := link.NewCheck(link.CheckConfig{
-		Provider: provider.core, RecordedUID: func(ctx context.Context) (types.UID, error) { return v.recordedUID(ctx, vn.Spec.ClusterID) },
+		Provider: provider.kube, RecordedUID: func(ctx context.Context) (types.UID, error) { return v.recordedUID(ctx, vn.Spec.ClusterID) },
 		Window: v.env.Config.Probe.Window(), Interval: v.env.Config.Probe.Interval, Timeout: v.env.Config.Probe.Timeout,
 		OnState: v.tell, Log: v.env.Log,
 		OnOpen: func() {
@@ -279,7 +279,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		return err
 	}
 	pods, err = kinds.NewPods(kinds.PodsConfig{
-		Home: v.home.fenced.core, HomeLiqod: v.home.fenced.liqod, Remote: kinds.Remote{Core: provider.core, Liqod: provider.liqod},
+		Home: v.home.fenced.kube, HomeLiqo: v.home.fenced.liqo, Remote: kinds.Remote{Kube: provider.kube, Liqo: provider.liqo},
 		Pods: local.Core().V1().Pods(), Nodes: nodes.Core().V1().Nodes(),
 		NamespaceMaps: maps.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
@@ -365,7 +365,7 @@ func (v *vkubelet) runTerm(ctx context.Context, check *link.Check, work func(con
 
 // recordedUID reads which cluster was peered with.
 func (v *vkubelet) recordedUID(ctx context.Context, clusterID string) (types.UID, error) {
-	list, err := v.home.plain.liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	list, err := v.home.plain.liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -388,7 +388,7 @@ const lookupTimeout = 5 * time.Second
 func (l podLookup) Get(namespace, name string) (*corev1.Pod, string, string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
-	pod, err := l.home.plain.core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	pod, err := l.home.plain.kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, "", "", err
 	}
@@ -446,7 +446,7 @@ func (l podLookup) List() ([]*corev1.Pod, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
-	list, err := l.home.plain.core.CoreV1().Pods(corev1.NamespaceAll).List(ctx,
+	list, err := l.home.plain.kube.CoreV1().Pods(corev1.NamespaceAll).List(ctx,
 		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", l.name).String()})
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ func (v *vkubelet) startEvents(ctx context.Context, c eventsConfig) (stop func()
 	}
 	objects := kinds.ObjectSubjects{Home: here, Provider: there, Origin: v.env.Config.ClusterID, Destination: c.destination, Reflects: c.reflects}
 	events := kinds.NewEvents(kinds.EventsConfig{
-		Home: v.home.fenced.core, Provider: c.provider.core, NamespaceMaps: c.maps,
+		Home: v.home.fenced.kube, Provider: c.provider.kube, NamespaceMaps: c.maps,
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: c.destination,
 		Chosen: func(annotations map[string]string) bool {
 			chosen, _ := forge.Reflects(forge.Policy(setting.Type), annotations) // whom to tell of a contradiction is not here

@@ -35,15 +35,15 @@ func TestPodLookup(t *testing.T) {
 			}},
 		})
 	v := &vkubelet{
-		home: home{plain: clients{core: core, liqod: liqod}}, namespace: tenant, name: "milan",
-		tenant: externalversions.NewSharedInformerFactory(liqod, 0), core: informers.NewSharedInformerFactory(core, 0),
+		home: home{plain: clients{kube: core, liqo: liqod}}, namespace: tenant, name: "milan",
+		tenant: externalversions.NewSharedInformerFactory(liqod, 0), kube: informers.NewSharedInformerFactory(core, 0),
 	}
 	v.credentials = &link.Credentials{
-		VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Secrets: v.core.Core().V1().Secrets(),
+		VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Secrets: v.kube.Core().V1().Secrets(),
 		Namespace: tenant, Name: "milan", Log: zap.NewNop(),
 	}
 	require.NoError(t, v.credentials.Watch())
-	v.nodes = v.core
+	v.nodes = v.kube
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- v.runCaches(ctx) }()

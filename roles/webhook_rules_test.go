@@ -33,9 +33,8 @@ func review(t testing.TB, op admissionv1.Operation, obj, old any) *admissionv1.A
 	return &admissionv1.AdmissionRequest{UID: "u", Operation: op, Object: raw(obj), OldObject: raw(old)}
 }
 
-func newWritten(core []runtime.Object, liqo ...runtime.Object) written {
-	return written{core: fake.NewClientset(core...), liqod: liqofake.NewSimpleClientset(liqo...),
-		clusterID: "rome", ownNamespace: "liqod"}
+func newRules(core []runtime.Object, liqo ...runtime.Object) map[string]admit.Func {
+	return rulesForPeople(clients{kube: fake.NewClientset(core...), liqo: liqofake.NewSimpleClientset(liqo...)}, "rome", "liqod")
 }
 
 func foreignCluster(name, id string) *corev1beta1.ForeignCluster {
@@ -47,7 +46,7 @@ func TestRulesAskTheAPIServer(t *testing.T) {
 	nso := &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "offloading"}}
 	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
 		Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}}}
-	w := newWritten([]runtime.Object{
+	rules := newRules([]runtime.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "metal"}},
 	}, foreignCluster("milan", "milan"), vn, &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}})
@@ -59,27 +58,27 @@ func TestRulesAskTheAPIServer(t *testing.T) {
 	reserved := nso.DeepCopy()
 	reserved.Namespace = "kube-system"
 	for name, tc := range map[string]struct {
-		rule    admit.Func
+		path    string
 		req     *admissionv1.AdmissionRequest
 		refused string
 		warns   int
 	}{
-		"a namespace":                {w.namespaceOffloading, review(t, "CREATE", nso, nil), "", 0},
-		"a reserved namespace":       {w.namespaceOffloading, review(t, "CREATE", reserved, nil), "belongs to Kubernetes", 0},
-		"a virtual node":             {w.virtualNode, review(t, "CREATE", other("spare"), nil), "", 1},
-		"the name of an offer":       {w.virtualNode, review(t, "UPDATE", vn, vn), "", 2},
-		"the name of a Node":         {w.virtualNode, review(t, "CREATE", other("metal"), nil), "a Node metal exists", 0},
-		"a peer":                     {w.foreignCluster, review(t, "CREATE", foreignCluster("turin", "turin"), nil), "", 0},
-		"a peer that is there":       {w.foreignCluster, review(t, "CREATE", foreignCluster("again", "milan"), nil), "ForeignCluster milan has the clusterID milan already", 0},
-		"a peer as it is":            {w.foreignCluster, review(t, "UPDATE", foreignCluster("milan", "milan"), foreignCluster("milan", "milan")), "", 0},
-		"itself":                     {w.foreignCluster, review(t, "CREATE", foreignCluster("rome", "rome"), nil), "not peered with itself", 0},
-		"what is not written":        {w.foreignCluster, review(t, "DELETE", nil, foreignCluster("rome", "rome")), "", 0},
-		"what cannot be read":        {w.foreignCluster, review(t, "CREATE", "text", nil), "reading the", 0},
-		"what cannot be read of old": {w.foreignCluster, review(t, "UPDATE", foreignCluster("milan", "milan"), 7), "reading the", 0},
+		"a namespace":                {validateNamespaceOffloadingPath, review(t, "CREATE", nso, nil), "", 0},
+		"a reserved namespace":       {validateNamespaceOffloadingPath, review(t, "CREATE", reserved, nil), "belongs to Kubernetes", 0},
+		"a virtual node":             {validateVirtualNodePath, review(t, "CREATE", other("spare"), nil), "", 1},
+		"the name of an offer":       {validateVirtualNodePath, review(t, "UPDATE", vn, vn), "", 2},
+		"the name of a Node":         {validateVirtualNodePath, review(t, "CREATE", other("metal"), nil), "a Node metal exists", 0},
+		"a peer":                     {validateForeignClusterPath, review(t, "CREATE", foreignCluster("turin", "turin"), nil), "", 0},
+		"a peer that is there":       {validateForeignClusterPath, review(t, "CREATE", foreignCluster("again", "milan"), nil), "ForeignCluster milan has the clusterID milan already", 0},
+		"a peer as it is":            {validateForeignClusterPath, review(t, "UPDATE", foreignCluster("milan", "milan"), foreignCluster("milan", "milan")), "", 0},
+		"itself":                     {validateForeignClusterPath, review(t, "CREATE", foreignCluster("rome", "rome"), nil), "not peered with itself", 0},
+		"what is not written":        {validateForeignClusterPath, review(t, "DELETE", nil, foreignCluster("rome", "rome")), "", 0},
+		"what cannot be read":        {validateForeignClusterPath, review(t, "CREATE", "text", nil), "reading the", 0},
+		"what cannot be read of old": {validateForeignClusterPath, review(t, "UPDATE", foreignCluster("milan", "milan"), 7), "reading the", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := tc.rule(t.Context(), tc.req)
+			got := rules[tc.path](t.Context(), tc.req)
 			require.Contains(t, got.Message, tc.refused)
 			require.Equal(t, tc.refused == "", got.Allowed, got.Message)
 			require.Len(t, got.Warnings, tc.warns, "%q", got.Warnings)
@@ -94,8 +93,8 @@ func TestRulesWithoutAnAPIServer(t *testing.T) {
 	away := func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") }
 	core.PrependReactor("*", "*", away)
 	liqo.PrependReactor("*", "*", away)
-	w := written{core: core, liqod: liqo, clusterID: "rome"}
-	for path, rule := range w.rules() {
+	rules := rulesForPeople(clients{kube: core, liqo: liqo}, "rome", "")
+	for path, rule := range rules {
 		got := rule(t.Context(), review(t, "CREATE", map[string]any{}, nil))
 		require.True(t, got.Allowed, path)
 		require.Len(t, got.Warnings, 1, path)
@@ -110,9 +109,9 @@ func FuzzRules(f *testing.F) {
 	f.Add("DELETE", []byte(`null`), []byte(`[]`))
 	milan := foreignCluster("milan", "milan")
 	milan.Spec.AddressRanges = []string{"10.0.0.0/16", "nonsense"}
-	w := newWritten([]runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}}, milan)
+	rules := newRules([]runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}}, milan)
 	f.Fuzz(func(t *testing.T, op string, obj, old []byte) {
-		for path, rule := range w.rules() {
+		for path, rule := range rules {
 			got := rule(t.Context(), &admissionv1.AdmissionRequest{UID: "u", Operation: admissionv1.Operation(op),
 				Object: runtime.RawExtension{Raw: obj}, OldObject: runtime.RawExtension{Raw: old}})
 			require.True(t, got.Allowed || got.Message != "", "%s refuses without a word", path)

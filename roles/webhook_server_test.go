@@ -15,6 +15,7 @@ import (
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/roles/config"
+	"github.com/liqod/liqod/shadow/namespace"
 )
 
 // TestWebhookCutsOffTheSlow: whoever reaches the webhook, as pods of peers may, cannot have it
@@ -37,7 +38,7 @@ func TestWebhookCutsOffTheSlow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- webhookServer(Env{Config: cfg, Log: zap.NewNop()}, &source, map[string]admit.Func{mutatePodPath: podRule{}.decide})(ctx)
+		done <- webhookServer(Env{Config: cfg, Log: zap.NewNop()}, &source, map[string]admit.Func{mutatePodPath: namespace.PodRule{}.Decide})(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -26,8 +26,8 @@ const rotationCheck = time.Hour
 
 // AuthorityConfig configures an Authority.
 type AuthorityConfig struct {
-	// Client writes the Secret and the configuration.
-	Client kubernetes.Interface
+	// Kube writes the Secret and the configuration.
+	Kube kubernetes.Interface
 	// Secrets, Mutating and Validating may hold more than those that are named here.
 	Secrets    coreinformers.SecretInformer
 	Mutating   admissioninformers.MutatingWebhookConfigurationInformer
@@ -84,7 +84,7 @@ func (a *Authority) sync(ctx context.Context, _ loop.Key) error {
 // secret returns the data of the Secret, made or renewed where needed.
 func (a *Authority) secret(ctx context.Context) (map[string][]byte, error) {
 	return certs.Keeper{
-		Client: a.cfg.Client, Secrets: a.cfg.Secrets.Lister(), Namespace: a.cfg.Namespace, Name: a.cfg.Secret,
+		Kube: a.cfg.Kube, Secrets: a.cfg.Secrets.Lister(), Namespace: a.cfg.Namespace, Name: a.cfg.Secret,
 		Hosts: a.cfg.Hosts, Clock: a.cfg.Clock, Log: a.cfg.Log,
 	}.Keep(ctx)
 }
@@ -105,7 +105,7 @@ func (a *Authority) trustMutating(ctx context.Context, bundle []byte) error {
 	if !changed {
 		return nil
 	}
-	_, err = a.cfg.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, want, metav1.UpdateOptions{})
+	_, err = a.cfg.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Update(ctx, want, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("writing the caBundle of the MutatingWebhookConfiguration %s: %w", want.Name, err)
 	}
@@ -129,7 +129,7 @@ func (a *Authority) trustValidating(ctx context.Context, bundle []byte) error {
 	if !changed {
 		return nil
 	}
-	_, err = a.cfg.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Update(ctx, want, metav1.UpdateOptions{})
+	_, err = a.cfg.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().Update(ctx, want, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("writing the caBundle of the ValidatingWebhookConfiguration %s: %w", want.Name, err)
 	}

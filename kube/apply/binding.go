@@ -25,16 +25,16 @@ type Binding struct {
 // Binder keeps RoleBindings and ClusterRoleBindings as they are wanted: it reads caches, and
 // writes only what differs. It is safe for concurrent use for different bindings.
 type Binder struct {
-	client kubernetes.Interface
-	roles  listers.RoleBindingLister
-	wide   listers.ClusterRoleBindingLister
+	kube  kubernetes.Interface
+	roles listers.RoleBindingLister
+	wide  listers.ClusterRoleBindingLister
 }
 
 // NewBinder returns a Binder that reads from the given caches, which must not be
 // filtered: a right that is not seen would not be taken. wide may be nil where only
 // bindings with a namespace are used.
 func NewBinder(client kubernetes.Interface, roles listers.RoleBindingLister, wide listers.ClusterRoleBindingLister) *Binder {
-	return &Binder{client: client, roles: roles, wide: wide}
+	return &Binder{kube: client, roles: roles, wide: wide}
 }
 
 // UserSubject is the subject that stands for a user name.
@@ -133,10 +133,10 @@ func (b *Binder) cached(namespace, name string) (*rbacv1.ClusterRoleBinding, err
 
 func (b *Binder) live(ctx context.Context, namespace, name string) (*rbacv1.ClusterRoleBinding, error) {
 	if namespace == "" {
-		have, err := b.client.RbacV1().ClusterRoleBindings().Get(ctx, name, metav1.GetOptions{})
+		have, err := b.kube.RbacV1().ClusterRoleBindings().Get(ctx, name, metav1.GetOptions{})
 		return foundBinding(have, err, "reading ClusterRoleBinding "+name)
 	}
-	have, err := b.client.RbacV1().RoleBindings(namespace).Get(ctx, name, metav1.GetOptions{})
+	have, err := b.kube.RbacV1().RoleBindings(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return foundBinding(nil, err, "reading RoleBinding "+namespace+"/"+name)
 	}
@@ -161,9 +161,9 @@ func (b *Binder) create(ctx context.Context, want Binding) error {
 	}
 	var err error
 	if want.Namespace == "" {
-		_, err = b.client.RbacV1().ClusterRoleBindings().Create(ctx, c, metav1.CreateOptions{})
+		_, err = b.kube.RbacV1().ClusterRoleBindings().Create(ctx, c, metav1.CreateOptions{})
 	} else {
-		_, err = b.client.RbacV1().RoleBindings(want.Namespace).Create(ctx, asRole(c), metav1.CreateOptions{})
+		_, err = b.kube.RbacV1().RoleBindings(want.Namespace).Create(ctx, asRole(c), metav1.CreateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("creating the binding %s in %q: %w", want.Name, want.Namespace, err)
@@ -174,9 +174,9 @@ func (b *Binder) create(ctx context.Context, want Binding) error {
 func (b *Binder) update(ctx context.Context, c *rbacv1.ClusterRoleBinding) error {
 	var err error
 	if c.Namespace == "" {
-		_, err = b.client.RbacV1().ClusterRoleBindings().Update(ctx, c, metav1.UpdateOptions{})
+		_, err = b.kube.RbacV1().ClusterRoleBindings().Update(ctx, c, metav1.UpdateOptions{})
 	} else {
-		_, err = b.client.RbacV1().RoleBindings(c.Namespace).Update(ctx, asRole(c), metav1.UpdateOptions{})
+		_, err = b.kube.RbacV1().RoleBindings(c.Namespace).Update(ctx, asRole(c), metav1.UpdateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("updating the binding %s in %q: %w", c.Name, c.Namespace, err)
@@ -188,9 +188,9 @@ func (b *Binder) remove(ctx context.Context, c *rbacv1.ClusterRoleBinding) error
 	opts := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(c.UID))}
 	var err error
 	if c.Namespace == "" {
-		err = b.client.RbacV1().ClusterRoleBindings().Delete(ctx, c.Name, opts)
+		err = b.kube.RbacV1().ClusterRoleBindings().Delete(ctx, c.Name, opts)
 	} else {
-		err = b.client.RbacV1().RoleBindings(c.Namespace).Delete(ctx, c.Name, opts)
+		err = b.kube.RbacV1().RoleBindings(c.Namespace).Delete(ctx, c.Name, opts)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting the binding %s in %q: %w", c.Name, c.Namespace, err)

@@ -16,7 +16,7 @@ import (
 // Keeper keeps the certificates of Ensure in a Secret. Every field is needed. Several
 // Keepers of one Secret do no harm: all but one meet a conflict, and are to be tried again.
 type Keeper struct {
-	Client kubernetes.Interface
+	Kube kubernetes.Interface
 	// Secrets may hold more than the one that is named here.
 	Secrets corelisters.SecretLister
 	// Namespace and Name of the Secret.
@@ -46,7 +46,7 @@ func (k Keeper) Keep(ctx context.Context) (map[string][]byte, error) {
 		return data, nil
 	}
 	want.Data = data
-	secrets := k.Client.CoreV1().Secrets(k.Namespace)
+	secrets := k.Kube.CoreV1().Secrets(k.Namespace)
 	if have == nil {
 		_, err = secrets.Create(ctx, want, metav1.CreateOptions{})
 	} else {

@@ -49,7 +49,7 @@ func (f *Fence) open(at time.Time) {
 	f.holding, f.renewed = true, at
 }
 
-func (f *Fence) close() {
+func (f *Fence) shut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.holding = false

@@ -128,7 +128,7 @@ func (r *Runner) term(ctx context.Context, work func(ctx context.Context) error)
 	ended := ctx.Err() == nil
 	stopElector()
 	<-electorDone
-	r.fence.close()
+	r.fence.shut()
 	if errors.Is(err, errLost) {
 		return false, nil
 	}
@@ -144,7 +144,7 @@ func (r *Runner) lead(ctx, leading context.Context, work func(ctx context.Contex
 	workCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stopWatching := context.AfterFunc(leading, func() {
-		r.fence.close()
+		r.fence.shut()
 		cancel()
 	})
 	defer stopWatching()

@@ -291,7 +291,7 @@ func TestFenceClosesWithoutRenewal(t *testing.T) {
 	require.ErrorIs(t, f.Allow(), ErrFenced)
 	f.open(clk.Now())
 	require.NoError(t, f.Allow())
-	f.close()
+	f.shut()
 	require.ErrorIs(t, f.Allow(), ErrFenced)
 }
 

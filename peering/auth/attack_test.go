@@ -270,7 +270,7 @@ func serve(t *testing.T) (address, ca string) {
 	require.NoError(t, listener.Close())
 
 	w := newWorld(t)
-	e := New(Config{ClusterID: milan, Cluster: w.cluster, Authorities: func() string { return "" }, Identity: IdentityAuto, Lifetime: time.Hour,
+	e := New(Config{ClusterID: milan, Self: w.cluster, Tokens: w.cluster, Records: w.cluster, Identities: w.cluster, Authorities: func() string { return "" }, Identity: IdentityAuto, Lifetime: time.Hour,
 		PerMinute: 1e6, PerAddress: 1e6, Clock: w.clock, Log: zap.NewNop(), Count: func(string, string) {}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -41,28 +41,47 @@ var ErrNotSigned = errors.New("the cluster has signed no certificate")
 // collisions is the number of attempts of a compare-and-swap.
 const collisions = 10
 
-// Cluster is the endpoint's access to its own cluster. Its errors are those of the API
-// server; the endpoint retries after a conflict. The methods must be safe for concurrent
-// use.
-type Cluster interface {
+// Self reads the endpoint's own cluster. The errors of this and the following interfaces are
+// those of the API server; the endpoint retries after a conflict. Their methods are safe for
+// concurrent use. Cluster implements all of them.
+type Self interface {
 	// UID returns the UID of the namespace kube-system.
 	UID(ctx context.Context) (string, error)
+	// Own returns the ranges and addresses of this cluster's Nodes, pods and Services.
+	Own(ctx context.Context) ([]netip.Prefix, error)
+	// APIServer returns how peers reach the API server: its URL and its authorities as PEM.
+	APIServer(ctx context.Context) (url, ca string, err error)
+}
+
+// Tokens keeps the tokens for peers.
+type Tokens interface {
 	// Token returns the Secret of a token, or nil if there is none.
 	Token(ctx context.Context, id string) (*corev1.Secret, error)
 	// SaveToken updates a Secret. It fails with a conflict if the Secret has changed since
 	// it was read.
 	SaveToken(ctx context.Context, secret *corev1.Secret) error
+}
+
+// Records reads and writes the ForeignClusters of peers.
+type Records interface {
 	// Peers returns all ForeignClusters. It reads live.
 	Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error)
-	// Own returns the ranges and addresses of this cluster's Nodes, pods and Services.
-	Own(ctx context.Context) ([]netip.Prefix, error)
 	// SavePeer creates the ForeignCluster if it has no UID, and otherwise updates it. The
 	// update fails with a conflict if the object has changed since it was read.
 	SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) error
 	// Tenant creates the tenant namespace of a peer.
 	Tenant(ctx context.Context, clusterID string) error
-	// Sign returns a client certificate and its chain as PEM. It returns ErrNotSigned if
-	// the cluster does not sign it.
+	// KeepBack stores the token that a peer has sent in return, for this cluster's own
+	// controller. A token that a person wrote stays, and the error is ErrWritten.
+	KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error
+	// Told records an event about a peer.
+	Told(fc *corev1beta1.ForeignCluster, reason, message string)
+}
+
+// Identities issues identities to peers, and verifies them.
+type Identities interface {
+	// Sign returns a client certificate, with its chain, as PEM. The error is ErrNotSigned
+	// where the cluster signs none.
 	Sign(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (string, error)
 	// AccountToken creates a ServiceAccount in the tenant namespace of a peer, if it is
 	// missing, and returns a token of it with its expiry.
@@ -73,13 +92,6 @@ type Cluster interface {
 	Authenticate(ctx context.Context, token string) (string, error)
 	// ClientCAs returns the authorities of client certificates.
 	ClientCAs(ctx context.Context) (*x509.CertPool, error)
-	// APIServer returns the URL of the API server for peers, and its authorities as PEM.
-	APIServer(ctx context.Context) (url, ca string, err error)
-	// KeepBack stores the token that a peer sent with its enrolment, for this cluster's own
-	// controller. It returns ErrWritten if people have stored another one.
-	KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error
-	// Told records a warning event on a ForeignCluster.
-	Told(fc *corev1beta1.ForeignCluster, reason, message string)
 }
 
 // Config is the input of New. All fields are required.
@@ -88,8 +100,12 @@ type Config struct {
 	ClusterID string
 	// Version is the version of liqod.
 	Version string
-	Cluster Cluster
-	// Authorities returns the authorities of the endpoint's own certificate as PEM.
+	// Self, Tokens, Records and Identities are what the endpoint does in its own cluster.
+	Self       Self
+	Tokens     Tokens
+	Records    Records
+	Identities Identities
+	// Authorities returns, as PEM, what the endpoint's certificate is issued by.
 	Authorities func() string
 	// Identity is one of the Identity constants.
 	Identity string
@@ -139,7 +155,7 @@ func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.G
 	if ask, err = e.withoutOwn(ctx, ask); err != nil {
 		return trust.Grant{}, err
 	}
-	if err := e.cfg.Cluster.Tenant(ctx, ask.ID); err != nil {
+	if err := e.cfg.Records.Tenant(ctx, ask.ID); err != nil {
 		return trust.Grant{}, err
 	}
 	grant, err := e.identity(ctx, ask)
@@ -157,7 +173,7 @@ func (e *Endpoint) enroll(ctx context.Context, req trust.EnrollRequest) (trust.G
 }
 
 func (e *Endpoint) self(ctx context.Context) (Identity, error) {
-	uid, err := e.cfg.Cluster.UID(ctx)
+	uid, err := e.cfg.Self.UID(ctx)
 	return Identity{ID: e.cfg.ClusterID, UID: uid}, err
 }
 
@@ -190,7 +206,7 @@ func (e *Endpoint) redeem(ctx context.Context, ask enrolment) error {
 // token reads a token. A missing or invalid token returns the zero Record, which matches no
 // request.
 func (e *Endpoint) token(ctx context.Context, id string) (*corev1.Secret, trust.Record, error) {
-	secret, err := e.cfg.Cluster.Token(ctx, id)
+	secret, err := e.cfg.Tokens.Token(ctx, id)
 	if err != nil || secret == nil {
 		return nil, trust.Record{}, err
 	}
@@ -207,11 +223,11 @@ func (e *Endpoint) remember(ctx context.Context, secret *corev1.Secret, uses []t
 	if err != nil {
 		return err
 	}
-	return e.cfg.Cluster.SaveToken(ctx, next)
+	return e.cfg.Tokens.SaveToken(ctx, next)
 }
 
 func (e *Endpoint) judge(ctx context.Context, ask enrolment, record trust.Record, use int) (*corev1beta1.ForeignCluster, error) {
-	peers, err := e.cfg.Cluster.Peers(ctx)
+	peers, err := e.cfg.Records.Peers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +255,7 @@ func (e *Endpoint) identity(ctx context.Context, ask enrolment) (trust.Grant, er
 }
 
 func (e *Endpoint) certificate(ctx context.Context, clusterID string, csr trust.CSR) (trust.Grant, error) {
-	chain, err := e.cfg.Cluster.Sign(ctx, clusterID, csr, e.cfg.Lifetime)
+	chain, err := e.cfg.Identities.Sign(ctx, clusterID, csr, e.cfg.Lifetime)
 	if err != nil {
 		return trust.Grant{}, err
 	}
@@ -251,7 +267,7 @@ func (e *Endpoint) certificate(ctx context.Context, clusterID string, csr trust.
 }
 
 func (e *Endpoint) account(ctx context.Context, clusterID, account string) (trust.Grant, error) {
-	token, end, err := e.cfg.Cluster.AccountToken(ctx, clusterID, account, e.cfg.Lifetime)
+	token, end, err := e.cfg.Identities.AccountToken(ctx, clusterID, account, e.cfg.Lifetime)
 	if err != nil {
 		return trust.Grant{}, err
 	}
@@ -274,7 +290,7 @@ func (e *Endpoint) admit(ctx context.Context, ask enrolment, user string) error 
 		if err != nil {
 			return err
 		}
-		err = e.cfg.Cluster.SavePeer(ctx, recorded(have, ask, user))
+		err = e.cfg.Records.SavePeer(ctx, recorded(have, ask, user))
 		if apierrors.IsAlreadyExists(err) && have == nil {
 			return &nameTaken{err}
 		}
@@ -298,7 +314,7 @@ func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 		next.Annotations = map[string]string{}
 	}
 	next.Annotations[corev1beta1.RivalUIDAnnotation] = ask.UID
-	if err := e.cfg.Cluster.SavePeer(ctx, next); err != nil {
+	if err := e.cfg.Records.SavePeer(ctx, next); err != nil {
 		e.cfg.Log.Warn("another cluster claims the id of a peer, and the peer's record could not be told", zap.String("peer", ask.ID), zap.Error(err))
 	}
 }
@@ -307,14 +323,14 @@ func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 // id.
 func (e *Endpoint) uncontested(ctx context.Context, ask enrolment) error {
 	return retry(func() error {
-		peers, err := e.cfg.Cluster.Peers(ctx)
+		peers, err := e.cfg.Records.Peers(ctx)
 		if err != nil {
 			return err
 		}
 		for i := range peers {
 			if fc := &peers[i]; fc.Annotations[corev1beta1.RivalUIDAnnotation] == ask.UID {
 				delete(fc.Annotations, corev1beta1.RivalUIDAnnotation)
-				if err := e.cfg.Cluster.SavePeer(ctx, fc); err != nil {
+				if err := e.cfg.Records.SavePeer(ctx, fc); err != nil {
 					return err
 				}
 			}
@@ -339,7 +355,7 @@ func (e *Endpoint) finish(ctx context.Context, ask enrolment) {
 		return e.remember(ctx, secret, record.Redemptions)
 	})
 	if err == nil {
-		err = e.cfg.Cluster.Retire(ctx, ask.ID, corev1beta1.PeerAccountPrefix+ask.csr.Serial)
+		err = e.cfg.Identities.Retire(ctx, ask.ID, corev1beta1.PeerAccountPrefix+ask.csr.Serial)
 	}
 	err = errors.Join(err, e.uncontested(ctx, ask))
 	if err != nil {
@@ -351,7 +367,7 @@ func (e *Endpoint) finish(ctx context.Context, ask enrolment) {
 func (e *Endpoint) complete(ctx context.Context, grant trust.Grant, self Identity) (trust.Grant, error) {
 	var err error
 	grant.ClusterID, grant.ClusterUID, grant.Version, grant.AuthCA = self.ID, self.UID, e.cfg.Version, e.cfg.Authorities()
-	grant.APIServerURL, grant.APIServerCA, err = e.cfg.Cluster.APIServer(ctx)
+	grant.APIServerURL, grant.APIServerCA, err = e.cfg.Self.APIServer(ctx)
 	return grant, err
 }
 

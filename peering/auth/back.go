@@ -24,7 +24,7 @@ func (e *Endpoint) back(ctx context.Context, ask enrolment, sent *trust.Invitati
 	}
 	var fc *corev1beta1.ForeignCluster
 	err := retry(func() error {
-		peers, err := e.cfg.Cluster.Peers(ctx)
+		peers, err := e.cfg.Records.Peers(ctx)
 		if err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func (e *Endpoint) back(ctx context.Context, ask enrolment, sent *trust.Invitati
 	}
 	e.cfg.Log.Warn("the peer is enrolled, and the token that it sent in return is not used", zap.String("peer", ask.ID), zap.Error(err))
 	if fc != nil {
-		e.cfg.Cluster.Told(fc, "TokenNotTaken", "the token that cluster "+ask.ID+" sent in return for its own is not used: "+err.Error()+
+		e.cfg.Records.Told(fc, "TokenNotTaken", "the token that cluster "+ask.ID+" sent in return for its own is not used: "+err.Error()+
 			"; for an identity there, name in spec.tokenSecretRef a Secret with a token of it (there: liqod token create)")
 	}
 }
@@ -56,7 +56,7 @@ func (e *Endpoint) takeBack(ctx context.Context, fc *corev1beta1.ForeignCluster,
 	if err != nil {
 		return err
 	}
-	if err := e.cfg.Cluster.KeepBack(ctx, fc, token.String()); err != nil {
+	if err := e.cfg.Records.KeepBack(ctx, fc, token.String()); err != nil {
 		if apierrors.IsAlreadyExists(err) {
 			return &nameTaken{err}
 		}
@@ -71,5 +71,5 @@ func (e *Endpoint) takeBack(ctx context.Context, fc *corev1beta1.ForeignCluster,
 	if equality.Semantic.DeepEqual(fc, next) {
 		return nil
 	}
-	return e.cfg.Cluster.SavePeer(ctx, next)
+	return e.cfg.Records.SavePeer(ctx, next)
 }

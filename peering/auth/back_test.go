@@ -180,7 +180,7 @@ func TestBackAfterACut(t *testing.T) {
 func TestKeepBack(t *testing.T) {
 	t.Parallel()
 	core := fake.NewClientset()
-	k := newKube(core)
+	k := clusterOn(core)
 	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "to-rome", UID: "fc"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: rome}}
 	read := func() *corev1.Secret {
 		secret, err := core.CoreV1().Secrets("liqod").Get(t.Context(), "peer-rome-back", metav1.GetOptions{})

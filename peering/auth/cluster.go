@@ -48,13 +48,13 @@ const (
 
 // KubeConfig is the input of NewKube. All fields are required unless their comment says
 // otherwise.
-type KubeConfig struct {
+type ClusterConfig struct {
 	// Namespace is the namespace of liqod.
 	Namespace string
 	// Core and Liqod are clients whose writes do not depend on a Lease, because every
 	// replica serves.
-	Core  kubernetes.Interface
-	Liqod versioned.Interface
+	Kube kubernetes.Interface
+	Liqo versioned.Interface
 	// APIServerURL is the URL of the API server for peers. If it is empty, the URL comes
 	// from the ConfigMap kube-public/cluster-info, or else from Host, the URL that this
 	// process uses.
@@ -68,8 +68,8 @@ type KubeConfig struct {
 
 // Kube implements Cluster with an API server. It uses no caches, because its reads decide
 // on rights.
-type Kube struct {
-	cfg KubeConfig
+type Cluster struct {
+	cfg ClusterConfig
 
 	mu    sync.Mutex
 	roots *x509.CertPool
@@ -77,20 +77,20 @@ type Kube struct {
 }
 
 // NewKube returns a Kube. It sends no requests.
-func NewKube(cfg KubeConfig) *Kube { return &Kube{cfg: cfg} }
+func NewCluster(cfg ClusterConfig) *Cluster { return &Cluster{cfg: cfg} }
 
-// UID implements Cluster.
-func (k *Kube) UID(ctx context.Context) (string, error) {
-	ns, err := k.cfg.Core.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+// UID implements Self.
+func (k *Cluster) UID(ctx context.Context) (string, error) {
+	ns, err := k.cfg.Kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
 	}
 	return string(ns.UID), nil
 }
 
-// Token implements Cluster.
-func (k *Kube) Token(ctx context.Context, id string) (*corev1.Secret, error) {
-	secret, err := k.cfg.Core.CoreV1().Secrets(k.cfg.Namespace).Get(ctx, trust.SecretName(id), metav1.GetOptions{})
+// Token implements Tokens.
+func (k *Cluster) Token(ctx context.Context, id string) (*corev1.Secret, error) {
+	secret, err := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace).Get(ctx, trust.SecretName(id), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -103,27 +103,27 @@ func (k *Kube) Token(ctx context.Context, id string) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// SaveToken implements Cluster.
-func (k *Kube) SaveToken(ctx context.Context, secret *corev1.Secret) error {
-	_, err := k.cfg.Core.CoreV1().Secrets(k.cfg.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
+// SaveToken implements Tokens.
+func (k *Cluster) SaveToken(ctx context.Context, secret *corev1.Secret) error {
+	_, err := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return fmt.Errorf("writing secret %s: %w", secret.Name, err)
 	}
 	return nil
 }
 
-// Peers implements Cluster.
-func (k *Kube) Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error) {
-	list, err := k.cfg.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+// Peers implements Records.
+func (k *Cluster) Peers(ctx context.Context) ([]corev1beta1.ForeignCluster, error) {
+	list, err := k.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
 	}
 	return list.Items, nil
 }
 
-// SavePeer implements Cluster.
-func (k *Kube) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (err error) {
-	records := k.cfg.Liqod.CoreV1beta1().ForeignClusters()
+// SavePeer implements Records.
+func (k *Cluster) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (err error) {
+	records := k.cfg.Liqo.CoreV1beta1().ForeignClusters()
 	if fc.UID == "" {
 		_, err = records.Create(ctx, fc, metav1.CreateOptions{FieldManager: fieldManager})
 	} else {
@@ -135,15 +135,15 @@ func (k *Kube) SavePeer(ctx context.Context, fc *corev1beta1.ForeignCluster) (er
 	return nil
 }
 
-// Tenant implements Cluster.
-func (k *Kube) Tenant(ctx context.Context, clusterID string) error {
-	_, err := link.Tenant(ctx, k.cfg.Core, clusterID)
+// Tenant implements Records.
+func (k *Cluster) Tenant(ctx context.Context, clusterID string) error {
+	_, err := link.Tenant(ctx, k.cfg.Kube, clusterID)
 	return err
 }
 
 // Sign implements Cluster. It approves only the certificate request that it has created
 // itself.
-func (k *Kube) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (string, error) {
+func (k *Cluster) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (string, error) {
 	request, err := k.request(ctx, clusterID, csr, lifetime)
 	if err != nil {
 		return "", notSigned(fmt.Errorf("creating a certificate request: %w", err))
@@ -152,7 +152,7 @@ func (k *Kube) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifeti
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: ReasonPeer, Message: "a peer of this cluster has shown a token or its identity",
 	})
-	_, err = k.cfg.Core.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{FieldManager: fieldManager})
+	_, err = k.cfg.Kube.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return "", notSigned(fmt.Errorf("approving a certificate request: %w", err))
 	}
@@ -161,7 +161,7 @@ func (k *Kube) Sign(ctx context.Context, clusterID string, csr trust.CSR, lifeti
 
 // request creates the certificate request of a key. It replaces a request that an earlier
 // process left behind, as its certificate may be old.
-func (k *Kube) request(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (*certificatesv1.CertificateSigningRequest, error) {
+func (k *Cluster) request(ctx context.Context, clusterID string, csr trust.CSR, lifetime time.Duration) (*certificatesv1.CertificateSigningRequest, error) {
 	seconds := int32(lifetime.Seconds())
 	want := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{
@@ -173,7 +173,7 @@ func (k *Kube) request(ctx context.Context, clusterID string, csr trust.CSR, lif
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 		},
 	}
-	requests := k.cfg.Core.CertificatesV1().CertificateSigningRequests()
+	requests := k.cfg.Kube.CertificatesV1().CertificateSigningRequests()
 	made, err := requests.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	if !apierrors.IsAlreadyExists(err) {
 		return made, err
@@ -198,10 +198,10 @@ func notSigned(err error) error {
 }
 
 // certificate waits for the certificate of a request.
-func (k *Kube) certificate(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (chain string, err error) {
+func (k *Cluster) certificate(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (chain string, err error) {
 	waiting, cancel := context.WithTimeout(ctx, k.cfg.SigningTimeout)
 	defer cancel()
-	requests := k.cfg.Core.CertificatesV1().CertificateSigningRequests()
+	requests := k.cfg.Kube.CertificatesV1().CertificateSigningRequests()
 	err = wait.PollUntilContextCancel(waiting, poll, true, func(ctx context.Context) (bool, error) {
 		have, err := requests.Get(ctx, request.Name, metav1.GetOptions{})
 		if err == nil && have.UID != request.UID {
@@ -226,10 +226,10 @@ func (k *Kube) certificate(ctx context.Context, request *certificatesv1.Certific
 
 // dropRequest deletes a request that is complete or given up. If that fails, Kubernetes
 // deletes the request within hours, and the end of the peering does so, too.
-func (k *Kube) dropRequest(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
+func (k *Cluster) dropRequest(ctx context.Context, request *certificatesv1.CertificateSigningRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()
-	err := k.cfg.Core.CertificatesV1().CertificateSigningRequests().Delete(ctx, request.Name, apply.DeleteUID(request))
+	err := k.cfg.Kube.CertificatesV1().CertificateSigningRequests().Delete(ctx, request.Name, apply.DeleteUID(request))
 	if apply.IgnoreGone(err) != nil {
 		k.cfg.Log.Warn("a certificate request is left", zap.String("name", request.Name), zap.Error(err))
 	}
@@ -237,9 +237,9 @@ func (k *Kube) dropRequest(ctx context.Context, request *certificatesv1.Certific
 
 // AccountToken implements Cluster. It retries while its rights in a new tenant namespace
 // are still being bound.
-func (k *Kube) AccountToken(ctx context.Context, clusterID, account string, lifetime time.Duration) (token string, end time.Time, err error) {
+func (k *Cluster) AccountToken(ctx context.Context, clusterID, account string, lifetime time.Duration) (token string, end time.Time, err error) {
 	namespace := corev1beta1.TenantNamespace(clusterID)
-	accounts := k.cfg.Core.CoreV1().ServiceAccounts(namespace)
+	accounts := k.cfg.Kube.CoreV1().ServiceAccounts(namespace)
 	waiting, cancel := context.WithTimeout(ctx, rightsTimeout)
 	defer cancel()
 	var last error
@@ -276,10 +276,10 @@ func unlessForbidden(err error) error {
 	return err
 }
 
-// Retire implements Cluster.
-func (k *Kube) Retire(ctx context.Context, clusterID, account string) error {
+// Retire implements Identities.
+func (k *Cluster) Retire(ctx context.Context, clusterID, account string) error {
 	namespace := corev1beta1.TenantNamespace(clusterID)
-	accounts := k.cfg.Core.CoreV1().ServiceAccounts(namespace)
+	accounts := k.cfg.Kube.CoreV1().ServiceAccounts(namespace)
 	list, err := accounts.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod})
 	if err != nil {
 		return fmt.Errorf("listing the service accounts of namespace %s: %w", namespace, err)
@@ -297,9 +297,9 @@ func (k *Kube) Retire(ctx context.Context, clusterID, account string) error {
 	return errors.Join(errs...)
 }
 
-// Authenticate implements Cluster.
-func (k *Kube) Authenticate(ctx context.Context, token string) (string, error) {
-	review, err := k.cfg.Core.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+// Authenticate implements Identities.
+func (k *Cluster) Authenticate(ctx context.Context, token string) (string, error) {
+	review, err := k.cfg.Kube.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
 	}, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil {
@@ -311,8 +311,8 @@ func (k *Kube) Authenticate(ctx context.Context, token string) (string, error) {
 	return review.Status.User.Username, nil
 }
 
-// ClientCAs implements Cluster.
-func (k *Kube) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
+// ClientCAs implements Identities.
+func (k *Cluster) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
 	const name, key = "extension-apiserver-authentication", "client-ca-file"
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -320,7 +320,7 @@ func (k *Kube) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
 	if k.roots != nil && now.Before(k.read.Add(caFresh)) {
 		return k.roots, nil
 	}
-	cm, err := k.cfg.Core.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+	cm, err := k.cfg.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading which client certificates the API server believes: %w", err)
 	}
@@ -332,10 +332,10 @@ func (k *Kube) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// APIServer implements Cluster.
-func (k *Kube) APIServer(ctx context.Context) (url, ca string, err error) {
+// APIServer implements Self.
+func (k *Cluster) APIServer(ctx context.Context) (url, ca string, err error) {
 	const rootCA = "kube-root-ca.crt"
-	cm, err := k.cfg.Core.CoreV1().ConfigMaps(k.cfg.Namespace).Get(ctx, rootCA, metav1.GetOptions{})
+	cm, err := k.cfg.Kube.CoreV1().ConfigMaps(k.cfg.Namespace).Get(ctx, rootCA, metav1.GetOptions{})
 	if err != nil {
 		return "", "", fmt.Errorf("reading the certificate of the API server: %w", err)
 	}
@@ -351,8 +351,8 @@ func (k *Kube) APIServer(ctx context.Context) (url, ca string, err error) {
 
 // clusterInfo returns the API server's URL in the ConfigMap that kubeadm creates, or "" if
 // there is none.
-func (k *Kube) clusterInfo(ctx context.Context) (string, error) {
-	cm, err := k.cfg.Core.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, "cluster-info", metav1.GetOptions{})
+func (k *Cluster) clusterInfo(ctx context.Context) (string, error) {
+	cm, err := k.cfg.Kube.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, "cluster-info", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}
@@ -372,8 +372,8 @@ func (k *Kube) clusterInfo(ctx context.Context) (string, error) {
 }
 
 // KeepBack implements Cluster. The peer's record owns the Secret.
-func (k *Kube) KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error {
-	secrets, name := k.cfg.Core.CoreV1().Secrets(k.cfg.Namespace), trust.ReceivedName(fc.Spec.ClusterID)
+func (k *Cluster) KeepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, token string) error {
+	secrets, name := k.cfg.Kube.CoreV1().Secrets(k.cfg.Namespace), trust.ReceivedName(fc.Spec.ClusterID)
 	next := receivedSecret(name, fc, token)
 	have, err := secrets.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -410,7 +410,7 @@ func receivedSecret(name string, fc *corev1beta1.ForeignCluster, token string) *
 	}
 }
 
-// Told implements Cluster.
-func (k *Kube) Told(fc *corev1beta1.ForeignCluster, reason, message string) {
+// Told implements Records.
+func (k *Cluster) Told(fc *corev1beta1.ForeignCluster, reason, message string) {
 	k.cfg.Events.Event(fc, corev1.EventTypeWarning, reason, message)
 }

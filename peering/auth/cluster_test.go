@@ -29,13 +29,13 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-func newKube(core *fake.Clientset, change ...func(*KubeConfig)) *Kube {
-	cfg := KubeConfig{Namespace: "liqod", Core: core, Liqod: liqodfake.NewSimpleClientset(), Host: "https://10.96.0.1:443",
+func clusterOn(core *fake.Clientset, change ...func(*ClusterConfig)) *Cluster {
+	cfg := ClusterConfig{Namespace: "liqod", Kube: core, Liqo: liqodfake.NewSimpleClientset(), Host: "https://10.96.0.1:443",
 		SigningTimeout: 5 * time.Second, Events: record.NewFakeRecorder(10), Clock: clock.RealClock{}, Log: zap.NewNop()}
 	for _, f := range change {
 		f(&cfg)
 	}
-	return NewKube(cfg)
+	return NewCluster(cfg)
 }
 
 func configMap(namespace, name, key, value string) *corev1.ConfigMap {
@@ -78,7 +78,7 @@ func TestKubeSigns(t *testing.T) {
 	csr := checked(t)
 	name := "liqod-peer-rome-" + csr.Serial
 	sign := func() {
-		chain, err := newKube(core).Sign(t.Context(), rome, csr, time.Hour)
+		chain, err := clusterOn(core).Sign(t.Context(), rome, csr, time.Hour)
 		require.NoError(t, err)
 		require.Equal(t, "chain", chain)
 	}
@@ -132,7 +132,7 @@ func TestKubeIsNotSigned(t *testing.T) {
 				core := fake.NewClientset()
 				prepare(core)
 				begin := time.Now()
-				_, err := newKube(core).Sign(t.Context(), rome, checked(t), time.Hour)
+				_, err := clusterOn(core).Sign(t.Context(), rome, checked(t), time.Hour)
 				require.ErrorIs(t, err, ErrNotSigned)
 				if name == "nobody signs" {
 					require.Equal(t, 5*time.Second, time.Since(begin), "as long as is configured")
@@ -153,7 +153,7 @@ func TestKubeIsNotSigned(t *testing.T) {
 				}
 				return nil
 			})
-			chain, err := newKube(core).Sign(t.Context(), rome, checked(t), time.Hour)
+			chain, err := clusterOn(core).Sign(t.Context(), rome, checked(t), time.Hour)
 			require.NoError(t, err)
 			require.Equal(t, "chain", chain)
 		})
@@ -164,7 +164,7 @@ func TestKubeIsNotSigned(t *testing.T) {
 			csr.UID = "other"
 			return nil
 		})
-		_, err := newKube(core).Sign(t.Context(), rome, checked(t), time.Hour)
+		_, err := clusterOn(core).Sign(t.Context(), rome, checked(t), time.Hour)
 		require.ErrorContains(t, err, "taken its place")
 		require.NotErrorIs(t, err, ErrNotSigned)
 	})
@@ -173,7 +173,7 @@ func TestKubeIsNotSigned(t *testing.T) {
 		core.PrependReactor("create", "*", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewServiceUnavailable("away")
 		})
-		_, err := newKube(core).Sign(t.Context(), rome, checked(t), time.Hour)
+		_, err := clusterOn(core).Sign(t.Context(), rome, checked(t), time.Hour)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, ErrNotSigned, "a cluster that is away may well sign")
 	})
@@ -182,7 +182,7 @@ func TestKubeIsNotSigned(t *testing.T) {
 			core := fake.NewClientset()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			_, err := newKube(core).Sign(ctx, rome, checked(t), time.Hour)
+			_, err := clusterOn(core).Sign(ctx, rome, checked(t), time.Hour)
 			require.Error(t, err)
 			require.NotErrorIs(t, err, ErrNotSigned)
 			left, err := core.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
@@ -206,7 +206,7 @@ func TestKubeAccountToken(t *testing.T) {
 			}
 			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "token", ExpirationTimestamp: metav1.NewTime(time.Unix(1e9, 0))}}, nil
 		})
-		k := newKube(core)
+		k := clusterOn(core)
 		token, end, err := k.AccountToken(t.Context(), rome, "peer-1", time.Hour)
 		require.NoError(t, err)
 		require.Equal(t, "token", token)
@@ -246,13 +246,13 @@ func TestKubeAPIServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url, ca, err := newKube(fake.NewClientset(tc.objects...), func(c *KubeConfig) { c.APIServerURL = tc.setting }).APIServer(t.Context())
+			url, ca, err := clusterOn(fake.NewClientset(tc.objects...), func(c *ClusterConfig) { c.APIServerURL = tc.setting }).APIServer(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, tc.want, url)
 			require.Equal(t, "the authority", ca)
 		})
 	}
-	_, _, err := newKube(fake.NewClientset()).APIServer(t.Context())
+	_, _, err := clusterOn(fake.NewClientset()).APIServer(t.Context())
 	require.Error(t, err)
 }
 
@@ -272,7 +272,7 @@ func TestKubeReads(t *testing.T) {
 		review.Status.User.Username = "me"
 		return true, review, nil
 	})
-	k := newKube(core)
+	k := clusterOn(core)
 	ctx := t.Context()
 	uid, err := k.UID(ctx)
 	require.NoError(t, err)
@@ -292,7 +292,7 @@ func TestKubeReads(t *testing.T) {
 	again, err := k.ClientCAs(ctx)
 	require.NoError(t, err)
 	require.Same(t, pool, again, "believed for a while")
-	_, err = newKube(fake.NewClientset(configMap("kube-system", "extension-apiserver-authentication", "client-ca-file", ""))).ClientCAs(ctx)
+	_, err = clusterOn(fake.NewClientset(configMap("kube-system", "extension-apiserver-authentication", "client-ca-file", ""))).ClientCAs(ctx)
 	require.Error(t, err)
 }
 
@@ -326,7 +326,7 @@ func TestKubeOwn(t *testing.T) {
 			t.Parallel()
 			core := fake.NewClientset(objects...)
 			tc.change(core)
-			own, err := newKube(core).Own(t.Context())
+			own, err := clusterOn(core).Own(t.Context())
 			require.Equal(t, tc.fails, err != nil)
 			require.Equal(t, prefixes(tc.want), own)
 		})

@@ -277,7 +277,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	w.cluster = newCluster(t, w.clock.Now)
 	var mu sync.Mutex
 	cfg := Config{
-		ClusterID: milan, Version: "v1", Cluster: w.cluster, Authorities: func() string { return "authorities" }, Identity: IdentityAuto, Lifetime: time.Hour,
+		ClusterID: milan, Version: "v1", Self: w.cluster, Tokens: w.cluster, Records: w.cluster, Identities: w.cluster, Authorities: func() string { return "authorities" }, Identity: IdentityAuto, Lifetime: time.Hour,
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool {
 			return fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes
 		},

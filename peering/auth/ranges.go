@@ -37,7 +37,7 @@ func (e *Endpoint) withoutOwn(ctx context.Context, ask enrolment) (enrolment, er
 	if len(ask.ranges) == 0 {
 		return ask, nil
 	}
-	own, err := e.cfg.Cluster.Own(ctx)
+	own, err := e.cfg.Self.Own(ctx)
 	if err != nil {
 		return ask, err
 	}
@@ -53,7 +53,7 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 	}
 	e.cfg.Log.Warn("the peer is enrolled without the address ranges in which this cluster has addresses",
 		zap.String("peer", ask.ID), zap.Strings("ranges", ask.leftOut))
-	peers, err := e.cfg.Cluster.Peers(ctx)
+	peers, err := e.cfg.Records.Peers(ctx)
 	if err != nil {
 		return
 	}
@@ -61,7 +61,7 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 	if err != nil || fc == nil || !slices.Equal(fc.Spec.AddressRanges, inOrder(ask.ranges)) {
 		return
 	}
-	e.cfg.Cluster.Told(fc, "AddressRangesLeftOut", fmt.Sprintf(
+	e.cfg.Records.Told(fc, "AddressRangesLeftOut", fmt.Sprintf(
 		"cluster %s named address ranges in which this cluster has addresses of its own, and they are left out: %s. Endpoints of its Services there are not used here: "+
 			"if no pod of this cluster can be in a part of them, put that part into spec.addressRanges of ForeignCluster %s", ask.ID, strings.Join(ask.leftOut, ", "), fc.Name))
 }
@@ -69,9 +69,9 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 // Own implements Cluster. It returns the pod ranges and addresses of Nodes and the ranges
 // of Services. It adds the addresses of liqod's own pods, for networks that give Nodes no
 // pod ranges.
-func (k *Kube) Own(ctx context.Context) ([]netip.Prefix, error) {
+func (k *Cluster) Own(ctx context.Context) ([]netip.Prefix, error) {
 	var texts []string
-	nodes, err := k.cfg.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	nodes, err := k.cfg.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
@@ -81,7 +81,7 @@ func (k *Kube) Own(ctx context.Context) ([]netip.Prefix, error) {
 			texts = append(texts, a.Address)
 		}
 	}
-	pods, err := k.cfg.Core.CoreV1().Pods(k.cfg.Namespace).List(ctx, metav1.ListOptions{})
+	pods, err := k.cfg.Kube.CoreV1().Pods(k.cfg.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of namespace %s: %w", k.cfg.Namespace, err)
 	}
@@ -90,7 +90,7 @@ func (k *Kube) Own(ctx context.Context) ([]netip.Prefix, error) {
 			texts = append(texts, ip.IP)
 		}
 	}
-	services, err := k.cfg.Core.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
+	services, err := k.cfg.Kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // before Kubernetes 1.33, or an older chart's rights
 	case err != nil:

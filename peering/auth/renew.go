@@ -29,13 +29,13 @@ type proof struct {
 // is not valid.
 func (e *Endpoint) user(ctx context.Context, p proof) (string, error) {
 	if len(p.chain) == 0 {
-		user, err := e.cfg.Cluster.Authenticate(ctx, p.bearer)
+		user, err := e.cfg.Identities.Authenticate(ctx, p.bearer)
 		if err == nil && user == "" {
 			err = refuse(trust.ReasonUnauthorized, "the token of the present identity is not good (any more): a new enrolment needs a new token (liqod token create)")
 		}
 		return user, err
 	}
-	roots, err := e.cfg.Cluster.ClientCAs(ctx)
+	roots, err := e.cfg.Identities.ClientCAs(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -101,7 +101,7 @@ func (e *Endpoint) member(ctx context.Context, clusterID, user string) (*corev1b
 	if err := trust.CheckClusterID(clusterID); err != nil {
 		return nil, refuse(trust.ReasonInvalid, "%v", err)
 	}
-	peers, err := e.cfg.Cluster.Peers(ctx)
+	peers, err := e.cfg.Records.Peers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,12 +118,12 @@ func (e *Endpoint) leave(ctx context.Context, req trust.LeaveRequest, user strin
 		}
 		next := fc.DeepCopy()
 		next.Spec.UserName = ""
-		return e.cfg.Cluster.SavePeer(ctx, next)
+		return e.cfg.Records.SavePeer(ctx, next)
 	})
 	if err != nil {
 		return err
 	}
-	if err := e.cfg.Cluster.Retire(ctx, req.ClusterID, ""); err != nil {
+	if err := e.cfg.Identities.Retire(ctx, req.ClusterID, ""); err != nil {
 		e.cfg.Log.Warn("the peer has left, and its service account could not be removed", zap.String("peer", req.ClusterID), zap.Error(err))
 	}
 	return nil

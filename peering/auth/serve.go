@@ -153,7 +153,7 @@ func (e *Endpoint) refuse(w http.ResponseWriter, path string, remote netip.Addr,
 	case errors.As(err, &told):
 		log.Info("refused to a peer", zap.String("path", path), zap.String("peer", printable(peer)), zap.Stringer("from", remote), zap.String("reason", told.Reason), zap.String("message", told.Message))
 		if told.about != nil {
-			e.cfg.Cluster.Told(told.about, "EnrolmentRefused", told.Message)
+			e.cfg.Records.Told(told.about, "EnrolmentRefused", told.Message)
 		}
 	case errors.As(err, &taken):
 		told = refuse(trust.ReasonConflict, "this cluster has a ForeignCluster of the name %s that is for another cluster: its people are to rename it", peer)

@@ -81,7 +81,7 @@ func (m Multicast) session(ctx context.Context) error {
 	packets := make(chan *dns.Msg, 64)
 	var readers sync.WaitGroup
 	defer readers.Wait()
-	defer s.close()
+	defer s.closeAll()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	malformed := make(chan struct{}, 64)
@@ -283,7 +283,7 @@ func open(links []link) (*sockets, error) {
 	errFour := s.openFour(shared)
 	errSix := s.openSix(shared)
 	if errFour != nil && errSix != nil {
-		s.close()
+		s.closeAll()
 		return nil, errors.Join(errFour, errSix)
 	}
 	return s, nil
@@ -323,7 +323,7 @@ func (s *sockets) openSix(shared net.ListenConfig) error {
 	return nil
 }
 
-func (s *sockets) close() {
+func (s *sockets) closeAll() {
 	if s.four != nil {
 		_ = s.four.Close()
 	}

@@ -56,7 +56,7 @@ func (j *Join) invite(ctx context.Context, fc *corev1beta1.ForeignCluster, keyPE
 		return nil, nil
 	}
 	peer := fc.Spec.ClusterID
-	ca, err := manual.Authority(ctx, j.cfg.Core, j.cfg.OwnNamespace)
+	ca, err := manual.Authority(ctx, j.cfg.Kube, j.cfg.OwnNamespace)
 	if err != nil {
 		return nil, err // the controller creates the certificate soon after its start
 	}
@@ -86,7 +86,7 @@ func (j *Join) keepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, tok
 	next := trust.NewSecret(j.cfg.OwnNamespace, want)
 	next.Labels[corev1beta1.MadeByLabel], next.Labels[corev1beta1.RemoteClusterIDLabel] = corev1beta1.MadeByLiqod, peer
 	next.OwnerReferences = []metav1.OwnerReference{link.OwnedBy(fc)}
-	secrets := j.cfg.Core.CoreV1().Secrets(j.cfg.OwnNamespace)
+	secrets := j.cfg.Kube.CoreV1().Secrets(j.cfg.OwnNamespace)
 	secret, have, err := j.sent(ctx, peer)
 	switch {
 	case err != nil:
@@ -110,7 +110,7 @@ func (j *Join) keepBack(ctx context.Context, fc *corev1beta1.ForeignCluster, tok
 // sent returns the Secret of the token for a peer and its content, or nil if there is none.
 func (j *Join) sent(ctx context.Context, peer string) (*corev1.Secret, trust.Record, error) {
 	name := trust.SecretName(trust.BackID(peer))
-	secret, err := j.cfg.Core.CoreV1().Secrets(j.cfg.OwnNamespace).Get(ctx, name, metav1.GetOptions{})
+	secret, err := j.cfg.Kube.CoreV1().Secrets(j.cfg.OwnNamespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, trust.Record{}, nil
 	}
@@ -152,7 +152,7 @@ func (j *Join) tidyBack(ctx context.Context, peer string) (time.Duration, error)
 		j.setBack(peer, sentBack{true, record.Expiration})
 		return record.Expiration.Sub(now), nil
 	}
-	if err := j.cfg.Core.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, apply.DeleteUID(secret)); apply.IgnoreGone(err) != nil {
+	if err := j.cfg.Kube.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, apply.DeleteUID(secret)); apply.IgnoreGone(err) != nil {
 		return 0, fmt.Errorf("deleting secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
 	j.setBack(peer, none)

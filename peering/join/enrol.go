@@ -34,7 +34,7 @@ type invitation struct {
 func (j *Join) invitation(ctx context.Context, fc *corev1beta1.ForeignCluster) (invitation, standing, error) {
 	name := fc.Spec.TokenSecretRef.Name
 	in := invitation{ref: j.cfg.OwnNamespace + "/" + name, ranges: j.cfg.AddressRanges}
-	secret, err := j.cfg.Core.CoreV1().Secrets(j.cfg.OwnNamespace).Get(ctx, name, metav1.GetOptions{})
+	secret, err := j.cfg.Kube.CoreV1().Secrets(j.cfg.OwnNamespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return in, says(metav1.ConditionFalse, corev1beta1.ReasonTokenMissing,
 			"Secret %s is awaited, whose key %s holds a token of cluster %s", in.ref, corev1beta1.TokenSecretKey, fc.Spec.ClusterID).after(lookAgain), nil

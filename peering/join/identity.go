@@ -81,7 +81,7 @@ func parse(secret *corev1.Secret) *identity {
 // read returns the identity in a peer, or nil. It reads live.
 func (j *Join) read(ctx context.Context, id string) (*identity, error) {
 	namespace := corev1beta1.TenantNamespace(id)
-	secret, err := j.cfg.Core.CoreV1().Secrets(namespace).Get(ctx, id, metav1.GetOptions{})
+	secret, err := j.cfg.Kube.CoreV1().Secrets(namespace).Get(ctx, id, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -95,7 +95,7 @@ func (j *Join) read(ctx context.Context, id string) (*identity, error) {
 // nil.
 func (j *Join) other(ctx context.Context, id string) (*identity, error) {
 	namespace := corev1beta1.TenantNamespace(id)
-	list, err := j.cfg.Core.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
+	list, err := j.cfg.Kube.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
 	if err != nil {
 		return nil, fmt.Errorf("listing the secrets of namespace %s: %w", namespace, err)
 	}
@@ -110,7 +110,7 @@ func (j *Join) other(ctx context.Context, id string) (*identity, error) {
 // begin stores the key of an enrolment before any request is sent. An existing Secret
 // without credentials is completed.
 func (j *Join) begin(ctx context.Context, id string, have *identity, key []byte) (*identity, error) {
-	secrets := j.cfg.Core.CoreV1().Secrets(corev1beta1.TenantNamespace(id))
+	secrets := j.cfg.Kube.CoreV1().Secrets(corev1beta1.TenantNamespace(id))
 	if have == nil {
 		made, err := secrets.Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{corev1beta1.EnrolledLabel: "true", corev1beta1.RemoteClusterIDLabel: id}},
@@ -187,7 +187,7 @@ func (j *Join) keep(ctx context.Context, fc *corev1beta1.ForeignCluster, have *i
 }
 
 func (j *Join) update(ctx context.Context, next *corev1.Secret) (*identity, error) {
-	written, err := j.cfg.Core.CoreV1().Secrets(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	written, err := j.cfg.Kube.CoreV1().Secrets(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("changing secret %s/%s: %w", next.Namespace, next.Name, err)
 	}

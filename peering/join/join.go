@@ -63,8 +63,8 @@ type Config struct {
 	// Back says how peers get identities in this cluster in return.
 	Back Back
 
-	// Core and Liqo are clients of this cluster.
-	Core kubernetes.Interface
+	// Kube and Liqo are clients of this cluster.
+	Kube kubernetes.Interface
 	Liqo versioned.Interface
 	// The informers watch this cluster in all namespaces.
 	ForeignClusters informers.ForeignClusterInformer
@@ -326,7 +326,7 @@ func (j *Join) replaces(fc *corev1beta1.ForeignCluster) bool { return invited(fc
 
 // tenant reports whether the tenant namespace of a peer is ready. It creates the namespace
 // if it is missing and make is true.
-func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, make bool) (bool, error) {
+func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, create bool) (bool, error) {
 	id := fc.Spec.ClusterID
 	name := corev1beta1.TenantNamespace(id)
 	ns, err := j.namespaces.Get(name)
@@ -335,13 +335,13 @@ func (j *Join) tenant(ctx context.Context, fc *corev1beta1.ForeignCluster, make 
 		return ns.DeletionTimestamp == nil && ns.Labels[corev1beta1.TenantNamespaceLabel] == "true" && ns.Labels[corev1beta1.RemoteClusterIDLabel] == id, nil
 	case !apierrors.IsNotFound(err):
 		return false, fmt.Errorf("reading namespace %s: %w", name, err)
-	case !make:
+	case !create:
 		return false, nil
 	}
 	if err := j.hold(ctx, fc); err != nil {
 		return false, err
 	}
-	_, err = j.cfg.Core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+	_, err = j.cfg.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1beta1.RemoteClusterIDLabel: id, corev1beta1.TenantNamespaceLabel: "true",
 	}}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {

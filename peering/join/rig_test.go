@@ -253,7 +253,7 @@ func (r *rig) restart() {
 		Back: Back{URL: "https://rome:8443", Offered: func(fc *corev1beta1.ForeignCluster) bool {
 			return fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringYes
 		}},
-		Core: r.core, Liqo: r.liqo, ForeignClusters: liqos.Core().V1beta1().ForeignClusters(), Namespaces: cores.Core().V1().Namespaces(),
+		Kube: r.core, Liqo: r.liqo, ForeignClusters: liqos.Core().V1beta1().ForeignClusters(), Namespaces: cores.Core().V1().Namespaces(),
 		Events: r.said, Clock: r.clock, Log: zaptest.NewLogger(r.t),
 	})
 	require.NoError(r.t, err)

@@ -264,7 +264,7 @@ func (c *Conditions) report(ctx context.Context, fc *corev1beta1.ForeignCluster,
 // Identity returns an error unless core reaches the recorded cluster of a peer. If no UID
 // is recorded yet, any cluster but this one is accepted. It reads the UID live at each
 // call. It is safe for concurrent use.
-func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubernetes.Interface) error {
+func (c *Conditions) Identity(ctx context.Context, clusterID string, kube kubernetes.Interface) error {
 	live, ending, err := recordsOf(c.clusters, clusterID)
 	if err != nil {
 		return err
@@ -275,7 +275,7 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubern
 	if clusterID == c.cfg.ClusterID {
 		return ErrSelf
 	}
-	have, err := clusterUID(ctx, core)
+	have, err := clusterUID(ctx, kube)
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		// The peer has revoked the rights. The status shows it, and the end of a peering
 		// does not wait for such a peer.
@@ -296,8 +296,8 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, core kubern
 	return nil
 }
 
-func clusterUID(ctx context.Context, core kubernetes.Interface) (types.UID, error) {
-	ns, err := core.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+func clusterUID(ctx context.Context, kube kubernetes.Interface) (types.UID, error) {
+	ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
 	}
@@ -305,9 +305,9 @@ func clusterUID(ctx context.Context, core kubernetes.Interface) (types.UID, erro
 }
 
 // Readyz returns a check of an API server's /readyz.
-func Readyz(core kubernetes.Interface) func(ctx context.Context) error {
+func Readyz(kube kubernetes.Interface) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		body, err := core.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		body, err := kube.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err != nil {
 			return err
 		}

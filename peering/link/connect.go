@@ -19,7 +19,7 @@ func Connector(settings client.Settings) func(kubeconfig []byte) (Clients, error
 		}
 		way := client.NewWay(cfg)
 		cfg = client.Harden(way.Config(), settings)
-		core, err := kubernetes.NewForConfig(client.Core(cfg))
+		kube, err := kubernetes.NewForConfig(client.Core(cfg))
 		if err != nil {
 			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
 		}
@@ -31,6 +31,6 @@ func Connector(settings client.Settings) func(kubeconfig []byte) (Clients, error
 			cfg, err := client.FromKubeconfig(kubeconfig)
 			return err == nil && way.Renew(cfg)
 		}
-		return Clients{Host: cfg.Host, Core: core, Liqo: liqo, Ready: Readyz(core), Renew: renew}, nil
+		return Clients{Host: cfg.Host, Kube: kube, Liqo: liqo, Ready: Readyz(kube), Renew: renew}, nil
 	}
 }

@@ -27,7 +27,7 @@ import (
 type Clients struct {
 	// Host is the address of the peer's API server.
 	Host string
-	Core kubernetes.Interface
+	Kube kubernetes.Interface
 	Liqo versioned.Interface
 	// Ready returns an error unless the peer's API server is ready. It must return soon
 	// after ctx is done.
@@ -56,7 +56,7 @@ type Endpoint struct {
 // DirectoryConfig is the input of NewDirectory. All fields are required except Observer.
 type DirectoryConfig struct {
 	// Core is a client of this cluster.
-	Core kubernetes.Interface
+	Kube kubernetes.Interface
 	// Namespaces is the informer of this cluster's namespaces.
 	Namespaces coreinformers.NamespaceInformer
 	// Connect creates clients from a kubeconfig. It must not connect to the peer.
@@ -191,7 +191,7 @@ func (d *Directory) sync(ctx context.Context, key loop.Key) error {
 
 func (d *Directory) begin(ctx context.Context, namespace, id string) error {
 	s := &secrets{clusterID: id}
-	s.informer = coreinformers.NewFilteredSecretInformer(d.cfg.Core, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+	s.informer = coreinformers.NewFilteredSecretInformer(d.cfg.Kube, namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane
 	})
 	if err := s.informer.SetTransform(func(obj any) (any, error) {

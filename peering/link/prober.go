@@ -88,7 +88,7 @@ func (p *prober) identify(ctx context.Context, timeout time.Duration) (types.UID
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	uid, err := clusterUID(ctx, p.clients.Core)
+	uid, err := clusterUID(ctx, p.clients.Kube)
 	if err != nil {
 		return "", err
 	}

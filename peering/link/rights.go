@@ -51,8 +51,8 @@ type RightsConfig struct {
 	OwnNamespace   string
 	ServiceAccount string
 
-	// Core and Liqo are clients of this cluster.
-	Core kubernetes.Interface
+	// Kube and Liqo are clients of this cluster.
+	Kube kubernetes.Interface
 	Liqo versioned.Interface
 
 	// The informers watch this cluster in all namespaces, without label selectors.
@@ -83,7 +83,7 @@ func NewRights(cfg RightsConfig) (*Rights, error) {
 		cfg:        cfg,
 		clusters:   cfg.ForeignClusters.Lister(),
 		namespaces: cfg.Namespaces.Lister(),
-		bindings:   apply.NewBinder(cfg.Core, cfg.RoleBindings.Lister(), cfg.ClusterRoleBindings.Lister()),
+		bindings:   apply.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), cfg.ClusterRoleBindings.Lister()),
 	}
 	r.Loop = loop.New(loop.Config{Name: "peerrights", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
 	for _, w := range []struct {

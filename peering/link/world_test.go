@@ -81,14 +81,14 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	w.coreInformers = coreinformers.NewSharedInformerFactory(w.core, 0)
 	w.liqoInformers = externalversions.NewSharedInformerFactory(w.liqo, 0)
 	var err error
-	w.directory, err = NewDirectory(DirectoryConfig{Core: w.core, Namespaces: w.coreInformers.Core().V1().Namespaces(), Connect: w.connect, Log: zaptest.NewLogger(t)})
+	w.directory, err = NewDirectory(DirectoryConfig{Kube: w.core, Namespaces: w.coreInformers.Core().V1().Namespaces(), Connect: w.connect, Log: zaptest.NewLogger(t)})
 	require.NoError(t, err)
 	w.conditions, err = NewConditions(ConditionsConfig{ClusterID: "rome", Liqo: w.liqo, Directory: w.directory,
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), VirtualNodes: w.liqoInformers.Offloading().V1beta1().VirtualNodes(),
 		Namespaces: w.coreInformers.Core().V1().Namespaces(), Window: health.Window{Size: 5, Failures: 3, Successes: 2},
 		Interval: 10 * time.Millisecond, Timeout: time.Second, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t)})
 	require.NoError(t, err)
-	w.rights, err = NewRights(RightsConfig{ClusterID: "rome", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", Core: w.core, Liqo: w.liqo,
+	w.rights, err = NewRights(RightsConfig{ClusterID: "rome", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", Kube: w.core, Liqo: w.liqo,
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
 		RoleBindings: w.coreInformers.Rbac().V1().RoleBindings(), ClusterRoleBindings: w.coreInformers.Rbac().V1().ClusterRoleBindings(), Log: zaptest.NewLogger(t)})
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func (w *world) connect(kubeconfig []byte) (Clients, error) {
 	if p == nil {
 		return Clients{}, errors.New("accepted is a kubeconfig with inline credentials")
 	}
-	return Clients{Host: "https://" + string(kubeconfig), Core: p.core, Ready: p.ready, Renew: func(k []byte) bool { return p.renews[string(k)] }}, nil
+	return Clients{Host: "https://" + string(kubeconfig), Kube: p.core, Ready: p.ready, Renew: func(k []byte) bool { return p.renews[string(k)] }}, nil
 }
 
 func (w *world) addPeer(kubeconfig string, p *peer) {

@@ -17,8 +17,8 @@ import (
 
 // Authority returns the fingerprint of the authority that issues the certificate of a
 // cluster's authentication endpoint. namespace is the namespace of liqod.
-func Authority(ctx context.Context, core kubernetes.Interface, namespace string) (string, error) {
-	secret, err := core.CoreV1().Secrets(namespace).Get(ctx, corev1beta1.AuthCertificatesName, metav1.GetOptions{})
+func Authority(ctx context.Context, kube kubernetes.Interface, namespace string) (string, error) {
+	secret, err := kube.CoreV1().Secrets(namespace).Get(ctx, corev1beta1.AuthCertificatesName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("secret %s/%s with the certificate of the authentication is missing: is the controller running?", namespace, corev1beta1.AuthCertificatesName)
 	}

@@ -57,7 +57,7 @@ func (c Cluster) Join(ctx context.Context, o Offer) error {
 	if err := c.check(o.Provider); err != nil {
 		return err
 	}
-	namespace, err := link.Tenant(ctx, c.Core, o.Provider)
+	namespace, err := link.Tenant(ctx, c.Kube, o.Provider)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (c Cluster) Join(ctx context.Context, o Offer) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).Create(ctx, virtualNode(namespace, o), metav1.CreateOptions{FieldManager: fieldManager})
+	_, err = c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).Create(ctx, virtualNode(namespace, o), metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating VirtualNode %s/%s: %w", namespace, o.Node, err)
 	}
@@ -107,7 +107,7 @@ func (c Cluster) identity(ctx context.Context, namespace string, o Offer) error 
 		}},
 		Data: map[string][]byte{corev1beta1.KubeconfigSecretKey: o.Kubeconfig},
 	}
-	secrets := c.Core.CoreV1().Secrets(namespace)
+	secrets := c.Kube.CoreV1().Secrets(namespace)
 	have, err := secrets.Get(ctx, want.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		if _, err := secrets.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
@@ -188,14 +188,14 @@ func (c Cluster) leave(ctx context.Context, provider string, force, alone bool) 
 // dropNodes deletes the virtual nodes of a provider, and returns those that are left.
 func (c Cluster) dropNodes(ctx context.Context, provider string, force bool) (left []string, err error) {
 	namespace := corev1beta1.TenantNamespace(provider)
-	nodes, err := c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
+	nodes, err := c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the VirtualNodes of namespace %s: %w", namespace, err)
 	}
 	for i := range nodes.Items {
 		vn := &nodes.Items[i]
 		if vn.DeletionTimestamp == nil {
-			if err := c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).Delete(ctx, vn.Name, apply.DeleteUID(vn)); apply.IgnoreGone(err) != nil {
+			if err := c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).Delete(ctx, vn.Name, apply.DeleteUID(vn)); apply.IgnoreGone(err) != nil {
 				return nil, fmt.Errorf("deleting VirtualNode %s/%s: %w", namespace, vn.Name, err)
 			}
 		}
@@ -222,7 +222,7 @@ func told(conditions []metav1.Condition) string {
 // the peering there.
 func (c Cluster) dropMap(ctx context.Context, provider string, away bool) ([]string, error) {
 	namespace := corev1beta1.TenantNamespace(provider)
-	maps := c.Liqod.OffloadingV1beta1().NamespaceMaps(namespace)
+	maps := c.Liqo.OffloadingV1beta1().NamespaceMaps(namespace)
 	m, err := maps.Get(ctx, provider, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -256,7 +256,7 @@ func twins(m *offloadingv1beta1.NamespaceMap, provider string) (left []string) {
 
 // dropIdentity deletes the Secrets with credentials for a provider.
 func (c Cluster) dropIdentity(ctx context.Context, namespace, provider string) error {
-	secrets := c.Core.CoreV1().Secrets(namespace)
+	secrets := c.Kube.CoreV1().Secrets(namespace)
 	list, err := secrets.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing the secrets of namespace %s: %w", namespace, err)
@@ -277,7 +277,7 @@ func (c Cluster) dropIdentity(ctx context.Context, namespace, provider string) e
 // its twin namespaces. It returns what is left.
 func (c Cluster) dropCopies(ctx context.Context, consumer string) (left []string, err error) {
 	namespace := corev1beta1.TenantNamespace(consumer)
-	maps := c.Liqod.OffloadingV1beta1().NamespaceMaps(namespace)
+	maps := c.Liqo.OffloadingV1beta1().NamespaceMaps(namespace)
 	list, err := maps.List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.ReplicatedLabel + "=true"})
 	if err != nil {
 		return nil, fmt.Errorf("listing the NamespaceMaps of namespace %s: %w", namespace, err)
@@ -303,11 +303,11 @@ func (c Cluster) dropCopies(ctx context.Context, consumer string) (left []string
 // uses reports whether this cluster uses a provider.
 func (c Cluster) uses(ctx context.Context, provider string) (bool, error) {
 	namespace := corev1beta1.TenantNamespace(provider)
-	nodes, err := c.Liqod.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
+	nodes, err := c.Liqo.OffloadingV1beta1().VirtualNodes(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("listing the VirtualNodes of namespace %s: %w", namespace, err)
 	}
-	secrets, err := c.Core.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
+	secrets, err := c.Kube.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel + "=" + corev1beta1.IdentityControlPlane})
 	if err != nil {
 		return false, fmt.Errorf("listing the secrets of namespace %s: %w", namespace, err)
 	}
@@ -318,7 +318,7 @@ func (c Cluster) uses(ctx context.Context, provider string) (bool, error) {
 // ForeignCluster.
 func (c Cluster) forget(ctx context.Context, peer string) (left []string, err error) {
 	name := corev1beta1.TenantNamespace(peer)
-	ns, err := c.Core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	ns, err := c.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return c.dropRecord(ctx, peer)
 	}
@@ -326,7 +326,7 @@ func (c Cluster) forget(ctx context.Context, peer string) (left []string, err er
 		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
 	}
 	if ns.DeletionTimestamp == nil {
-		if err := c.Core.CoreV1().Namespaces().Delete(ctx, name, apply.DeleteUID(ns)); apply.IgnoreGone(err) != nil {
+		if err := c.Kube.CoreV1().Namespaces().Delete(ctx, name, apply.DeleteUID(ns)); apply.IgnoreGone(err) != nil {
 			return nil, fmt.Errorf("deleting namespace %s: %w", name, err)
 		}
 	}
@@ -341,7 +341,7 @@ func (c Cluster) dropRecord(ctx context.Context, peer string) (left []string, er
 		return nil, err
 	}
 	if fc.DeletionTimestamp == nil && fc.Labels[corev1beta1.DiscoveredLabel] == "" {
-		if err := c.Liqod.CoreV1beta1().ForeignClusters().Delete(ctx, fc.Name, apply.DeleteUID(fc)); apply.IgnoreGone(err) != nil {
+		if err := c.Liqo.CoreV1beta1().ForeignClusters().Delete(ctx, fc.Name, apply.DeleteUID(fc)); apply.IgnoreGone(err) != nil {
 			return nil, fmt.Errorf("deleting ForeignCluster %s: %w", fc.Name, err)
 		}
 		return []string{"ForeignCluster " + fc.Name}, nil
@@ -356,7 +356,7 @@ func (c Cluster) release(ctx context.Context, fc *corev1beta1.ForeignCluster) er
 	if err != nil || patch == nil {
 		return err
 	}
-	_, err = c.Liqod.CoreV1beta1().ForeignClusters().Patch(ctx, fc.Name, kind, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = c.Liqo.CoreV1beta1().ForeignClusters().Patch(ctx, fc.Name, kind, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if apply.IgnoreGone(err) != nil {
 		return fmt.Errorf("releasing ForeignCluster %s: %w", fc.Name, err)
 	}

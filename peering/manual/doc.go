@@ -23,16 +23,16 @@ import (
 type Cluster struct {
 	// ID is the id of the cluster. Namespace is the namespace that liqod is installed in.
 	ID, Namespace string
-	Core          kubernetes.Interface
-	Liqod         versioned.Interface
+	Kube          kubernetes.Interface
+	Liqo          versioned.Interface
 }
 
 // Installed returns the id of the cluster that core reaches, and the namespace of liqod,
 // from the ConfigMap of liqod's chart. It ignores ConfigMaps that a peer has reflected. It
 // returns an error if more than one ConfigMap qualifies: a user who may write ConfigMaps in
 // some namespace must not be able to redirect the tokens of administrators there.
-func Installed(ctx context.Context, core kubernetes.Interface) (id, namespace string, err error) {
-	list, err := core.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=liqod"})
+func Installed(ctx context.Context, kube kubernetes.Interface) (id, namespace string, err error) {
+	list, err := kube.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=liqod"})
 	if err != nil {
 		return "", "", fmt.Errorf("looking for the configuration of liqod: %w", err)
 	}

@@ -105,7 +105,7 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 	// In a namespace that is being deleted, the controller has no rights any more, and
 	// nothing to do.
 	name := corev1beta1.TenantNamespace(id)
-	ns, err := e.cfg.Cluster.Core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	ns, err := e.cfg.Cluster.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, e.cfg.Cluster.release(ctx, fc)
@@ -126,7 +126,7 @@ func (e *Ending) end(ctx context.Context, fc *corev1beta1.ForeignCluster) ([]str
 // several with the finalizer are being deleted at the same time, it is true for the oldest
 // one only.
 func (e *Ending) alone(ctx context.Context, fc *corev1beta1.ForeignCluster) (bool, error) {
-	list, err := e.cfg.Cluster.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	list, err := e.cfg.Cluster.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("listing ForeignClusters: %w", err)
 	}

@@ -41,7 +41,7 @@ func (c *cluster) used(t *testing.T, phase *metav1.Time) {
 // released reports whether a ForeignCluster is gone or has no finalizer.
 func (c *cluster) released(t *testing.T, name string) bool {
 	t.Helper()
-	fc, err := c.Liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), name, metav1.GetOptions{})
+	fc, err := c.Liqo.CoreV1beta1().ForeignClusters().Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return len(fc.Finalizers) == 0
 }
@@ -63,9 +63,9 @@ func TestEnding(t *testing.T) {
 			}
 			require.True(t, len(left) > 0 || c.released(t, "milan"), c.writes)
 		}
-		_, err := c.Core.CoreV1().Namespaces().Get(t.Context(), tenantOfMilan, metav1.GetOptions{})
+		_, err := c.Kube.CoreV1().Namespaces().Get(t.Context(), tenantOfMilan, metav1.GetOptions{})
 		require.True(t, apierrors.IsNotFound(err), "%v", c.writes)
-		_, err = c.Core.CoreV1().Secrets(tenantOfMilan).Get(t.Context(), "milan", metav1.GetOptions{})
+		_, err = c.Kube.CoreV1().Secrets(tenantOfMilan).Get(t.Context(), "milan", metav1.GetOptions{})
 		require.True(t, apierrors.IsNotFound(err), "%v", c.writes)
 		require.NotContains(t, c.writes, "update foreignclusters")
 	}
@@ -102,7 +102,7 @@ func TestEndingOfBoth(t *testing.T) {
 		_, err := e.end(t.Context(), first)
 		require.NoError(t, err)
 	}
-	_, err = c.Core.CoreV1().Namespaces().Get(t.Context(), tenantOfMilan, metav1.GetOptions{})
+	_, err = c.Kube.CoreV1().Namespaces().Get(t.Context(), tenantOfMilan, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", c.writes)
 }
 

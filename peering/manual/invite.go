@@ -145,7 +145,7 @@ func tokenSecret(provider string) string { return "peer-" + provider + "-token" 
 
 // keepToken writes the Secret that the provider's ForeignCluster refers to.
 func (c Cluster) keepToken(ctx context.Context, provider string, in Invitation) error {
-	secrets, name := c.Core.CoreV1().Secrets(c.Namespace), tokenSecret(provider)
+	secrets, name := c.Kube.CoreV1().Secrets(c.Namespace), tokenSecret(provider)
 	data := in.data()
 	have, err := secrets.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -179,7 +179,7 @@ func (c Cluster) keepToken(ctx context.Context, provider string, in Invitation) 
 // edit changes the ForeignCluster of a peer. It creates a missing one if create is set. It
 // retries after conflicts.
 func (c Cluster) edit(ctx context.Context, peer string, create bool, change func(*corev1beta1.ForeignCluster)) error {
-	records := c.Liqod.CoreV1beta1().ForeignClusters()
+	records := c.Liqo.CoreV1beta1().ForeignClusters()
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		have, err := c.foreignCluster(ctx, peer)
 		switch {
@@ -228,7 +228,7 @@ func (c Cluster) stop(ctx context.Context, fc *corev1beta1.ForeignCluster) error
 // asked returns the ResourceRequests to a provider and the ResourceOffers of it.
 func (c Cluster) asked(ctx context.Context, provider string) (out []string, err error) {
 	namespace := corev1beta1.TenantNamespace(provider)
-	requests, err := c.Liqod.SharingV1alpha1().ResourceRequests(namespace).List(ctx, metav1.ListOptions{})
+	requests, err := c.Liqo.SharingV1alpha1().ResourceRequests(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the ResourceRequests of namespace %s: %w", namespace, err)
 	}
@@ -237,7 +237,7 @@ func (c Cluster) asked(ctx context.Context, provider string) (out []string, err 
 			out = append(out, "ResourceRequest "+requests.Items[i].Name)
 		}
 	}
-	offers, err := c.Liqod.SharingV1alpha1().ResourceOffers(namespace).List(ctx, metav1.ListOptions{})
+	offers, err := c.Liqo.SharingV1alpha1().ResourceOffers(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the ResourceOffers of namespace %s: %w", namespace, err)
 	}
@@ -260,7 +260,7 @@ func (c Cluster) dropMade(ctx context.Context, name string) error {
 	if c.Namespace == "" {
 		return nil
 	}
-	secrets := c.Core.CoreV1().Secrets(c.Namespace)
+	secrets := c.Kube.CoreV1().Secrets(c.Namespace)
 	secret, err := secrets.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -279,7 +279,7 @@ func (c Cluster) dropMade(ctx context.Context, name string) error {
 
 // abandon force-deletes the pods on a virtual node without waiting for the provider.
 func (c Cluster) abandon(ctx context.Context, node string) error {
-	pods, err := c.Core.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	pods, err := c.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
 		return fmt.Errorf("listing the pods of node %s: %w", node, err)
 	}
@@ -291,7 +291,7 @@ func (c Cluster) abandon(ctx context.Context, node string) error {
 		}
 		opts := apply.DeleteUID(pod)
 		opts.GracePeriodSeconds = &now
-		if err := c.Core.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts); apply.IgnoreGone(err) != nil {
+		if err := c.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, opts); apply.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 	}

@@ -39,7 +39,7 @@ var errBroken = errors.New("the API server does not answer")
 
 func newCluster(id string, objects ...runtime.Object) *cluster {
 	c := &cluster{core: fake.NewClientset(), liqod: liqofake.NewSimpleClientset(objects...)}
-	c.Cluster = Cluster{ID: id, Core: c.core, Liqod: c.liqod}
+	c.Cluster = Cluster{ID: id, Kube: c.core, Liqo: c.liqod}
 	count := func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if slices.Contains([]string{"get", "list", "watch"}, action.GetVerb()) {
 			return false, nil, nil
@@ -78,17 +78,17 @@ func (c *cluster) state(t *testing.T) (out []string) {
 			return err
 		}))
 	}
-	namespaces, err := c.Core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	namespaces, err := c.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	add(namespaces, err)
-	accounts, err := c.Core.CoreV1().ServiceAccounts("").List(ctx, metav1.ListOptions{})
+	accounts, err := c.Kube.CoreV1().ServiceAccounts("").List(ctx, metav1.ListOptions{})
 	add(accounts, err)
-	secrets, err := c.Core.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
+	secrets, err := c.Kube.CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 	add(secrets, err)
-	records, err := c.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	records, err := c.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	add(records, err)
-	nodes, err := c.Liqod.OffloadingV1beta1().VirtualNodes("").List(ctx, metav1.ListOptions{})
+	nodes, err := c.Liqo.OffloadingV1beta1().VirtualNodes("").List(ctx, metav1.ListOptions{})
 	add(nodes, err)
-	maps, err := c.Liqod.OffloadingV1beta1().NamespaceMaps("").List(ctx, metav1.ListOptions{})
+	maps, err := c.Liqo.OffloadingV1beta1().NamespaceMaps("").List(ctx, metav1.ListOptions{})
 	add(maps, err)
 	return out
 }
@@ -121,15 +121,15 @@ func TestAdmit(t *testing.T) {
 	require.Equal(t, before, milan.state(t))
 
 	// The rights are revoked, so the old credentials are never valid again.
-	fc, err := milan.Liqod.CoreV1beta1().ForeignClusters().Get(t.Context(), "rome", metav1.GetOptions{})
+	fc, err := milan.Liqo.CoreV1beta1().ForeignClusters().Get(t.Context(), "rome", metav1.GetOptions{})
 	require.NoError(t, err)
 	fc.Spec.UserName = ""
-	_, err = milan.Liqod.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
+	_, err = milan.Liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	second, err := milan.Admit(t.Context(), ofRome)
 	require.NoError(t, err)
 	require.Equal(t, "system:serviceaccount:liqo-tenant-rome:peer-2", second.User)
-	_, err = milan.Core.CoreV1().ServiceAccounts("liqo-tenant-rome").Get(t.Context(), "peer-1", metav1.GetOptions{})
+	_, err = milan.Kube.CoreV1().ServiceAccounts("liqo-tenant-rome").Get(t.Context(), "peer-1", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 }
 
@@ -167,12 +167,12 @@ func TestJoin(t *testing.T) {
 	require.Equal(t, before, rome.state(t))
 	require.Equal(t, []string{"create virtualnodes"}, rome.writes[writes:], "which is there already")
 
-	secret, err := rome.Core.CoreV1().Secrets("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
+	secret, err := rome.Kube.CoreV1().Secrets("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
 	require.NoError(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["kubeconfig"])
 	require.NoError(t, err)
 	require.Equal(t, "https://milan.example:6443 token", config.Host+" "+config.BearerToken)
-	vn, err := rome.Liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
+	vn, err := rome.Liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, []offloadingv1beta1.ClassOffer{{Default: true}, {StorageClassName: "fast"}}, vn.Spec.StorageClasses)
 	require.Equal(t, []offloadingv1beta1.ClassOffer{{IngressClassName: "nginx", Default: true}}, vn.Spec.IngressClasses)
@@ -181,7 +181,7 @@ func TestJoin(t *testing.T) {
 
 	// New credentials replace the old ones.
 	require.NoError(t, rome.Join(t.Context(), ofMilan(t, Credentials{Token: "renewed"})))
-	secret, err = rome.Core.CoreV1().Secrets("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
+	secret, err = rome.Kube.CoreV1().Secrets("liqo-tenant-milan").Get(t.Context(), "milan", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Contains(t, string(secret.Data["kubeconfig"]), "renewed")
 }
@@ -266,12 +266,12 @@ func TestSpentTokens(t *testing.T) {
 		return secret
 	}
 	for _, secret := range []*corev1.Secret{used("spent", 1, "rome"), used("new", 1), used("shared", 2, "rome", "genoa"), used("more", 2, "rome"), used("any", 0)} {
-		_, err := milan.Core.CoreV1().Secrets("liqod").Create(ctx, secret, metav1.CreateOptions{})
+		_, err := milan.Kube.CoreV1().Secrets("liqod").Create(ctx, secret, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	_, err := milan.Dismiss(ctx, "rome")
 	require.NoError(t, err)
-	list, err := milan.Core.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
+	list, err := milan.Kube.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
 	require.NoError(t, err)
 	var names []string
 	for i := range list.Items {
@@ -286,7 +286,7 @@ func TestLeftRequests(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	milan := newCluster("milan")
-	requests := milan.Core.CertificatesV1().CertificateSigningRequests()
+	requests := milan.Kube.CertificatesV1().CertificateSigningRequests()
 	for name, by := range map[string][2]string{
 		"liqod-peer-rome-1": {"liqod", "rome"}, "liqod-peer-genoa-1": {"liqod", "genoa"}, "theirs": {"liqod", "rome"}, "liqod-peer-rome-2": {"somebody", "rome"},
 	} {
@@ -319,7 +319,7 @@ func TestTwoWays(t *testing.T) {
 	kubeconfig, err := Kubeconfig("rome", "https://rome.example", []byte("another ca"), cred)
 	require.NoError(t, err)
 	require.NoError(t, milan.Join(ctx, Offer{Provider: "rome", Node: "rome", Kubeconfig: kubeconfig}))
-	fc, err := milan.Liqod.CoreV1beta1().ForeignClusters().Get(ctx, "rome", metav1.GetOptions{})
+	fc, err := milan.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, "rome", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, "system:serviceaccount:liqo-tenant-rome:peer-1", fc.Spec.UserName, "joining takes no rights away")
 
@@ -334,7 +334,7 @@ func TestTwoWays(t *testing.T) {
 	left, err = rome.Dismiss(ctx, "milan")
 	require.NoError(t, err)
 	require.Empty(t, left)
-	fc, err = rome.Liqod.CoreV1beta1().ForeignClusters().Get(ctx, "milan", metav1.GetOptions{})
+	fc, err = rome.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, "milan", metav1.GetOptions{})
 	require.NoError(t, err, "rome still uses milan")
 	require.Empty(t, fc.Spec.UserName)
 }

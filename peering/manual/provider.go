@@ -51,7 +51,7 @@ func (c Cluster) Admit(ctx context.Context, a Admission) (Credentials, error) {
 	if err := c.check(a.Consumer); err != nil {
 		return Credentials{}, err
 	}
-	namespace, err := link.Tenant(ctx, c.Core, a.Consumer)
+	namespace, err := link.Tenant(ctx, c.Kube, a.Consumer)
 	if err != nil {
 		return Credentials{}, err
 	}
@@ -92,7 +92,7 @@ func (c Cluster) account(ctx context.Context, consumer, namespace string) (strin
 		}
 		current = account
 	}
-	list, err := c.Core.CoreV1().ServiceAccounts(namespace).List(ctx, metav1.ListOptions{})
+	list, err := c.Kube.CoreV1().ServiceAccounts(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", fmt.Errorf("listing the service accounts of namespace %s: %w", namespace, err)
 	}
@@ -115,7 +115,7 @@ func (c Cluster) account(ctx context.Context, consumer, namespace string) (strin
 		return "", err
 	}
 	name := accountPrefix + strconv.Itoa(last+1)
-	_, err = c.Core.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
+	_, err = c.Kube.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod}},
 	}, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil {
@@ -138,10 +138,10 @@ func (c Cluster) retire(ctx context.Context, namespace string, all []corev1.Serv
 		if !strings.HasPrefix(sa.Name, accountPrefix) || sa.Labels[corev1beta1.MadeByLabel] != corev1beta1.MadeByLiqod {
 			continue
 		}
-		if err := c.Core.CoreV1().ServiceAccounts(namespace).Delete(ctx, sa.Name, apply.DeleteUID(sa)); apply.IgnoreGone(err) != nil {
+		if err := c.Kube.CoreV1().ServiceAccounts(namespace).Delete(ctx, sa.Name, apply.DeleteUID(sa)); apply.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting the service account %s/%s of an earlier enrolment: %w", namespace, sa.Name, err)
 		}
-		if err := c.Core.CoreV1().Secrets(namespace).Delete(ctx, sa.Name, metav1.DeleteOptions{}); apply.IgnoreNotFound(err) != nil {
+		if err := c.Kube.CoreV1().Secrets(namespace).Delete(ctx, sa.Name, metav1.DeleteOptions{}); apply.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting the token %s/%s of an earlier enrolment: %w", namespace, sa.Name, err)
 		}
 	}
@@ -151,7 +151,7 @@ func (c Cluster) retire(ctx context.Context, namespace string, all []corev1.Serv
 // token creates the token Secret of a ServiceAccount, and returns it once Kubernetes has
 // filled it. It blocks until then, or until ctx is done.
 func (c Cluster) token(ctx context.Context, namespace, account string) (*corev1.Secret, error) {
-	secrets := c.Core.CoreV1().Secrets(namespace)
+	secrets := c.Kube.CoreV1().Secrets(namespace)
 	_, err := secrets.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: account, Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod},
@@ -201,7 +201,7 @@ func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, e
 		}
 	}
 	namespace := corev1beta1.TenantNamespace(consumer)
-	list, err := c.Core.CoreV1().ServiceAccounts(namespace).List(ctx, metav1.ListOptions{})
+	list, err := c.Kube.CoreV1().ServiceAccounts(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the service accounts of namespace %s: %w", namespace, err)
 	}
@@ -230,7 +230,7 @@ func (c Cluster) dropSpent(ctx context.Context, consumer string) error {
 	if c.Namespace == "" {
 		return nil
 	}
-	secrets := c.Core.CoreV1().Secrets(c.Namespace)
+	secrets := c.Kube.CoreV1().Secrets(c.Namespace)
 	list, err := secrets.List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1beta1.PeeringTokenType})
 	if err != nil {
 		return fmt.Errorf("listing the tokens for peers in namespace %s: %w", c.Namespace, err)
@@ -253,7 +253,7 @@ func (c Cluster) dropSpent(ctx context.Context, consumer string) error {
 // dropRequests deletes certificate requests of a consumer that a killed process left
 // behind.
 func (c Cluster) dropRequests(ctx context.Context, consumer string) error {
-	requests := c.Core.CertificatesV1().CertificateSigningRequests()
+	requests := c.Kube.CertificatesV1().CertificateSigningRequests()
 	list, err := requests.List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.MadeByLabel + "=" + corev1beta1.MadeByLiqod + "," + corev1beta1.RemoteClusterIDLabel + "=" + consumer})
 	if apply.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("listing the certificate requests of cluster %s: %w", consumer, err)

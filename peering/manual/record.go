@@ -32,7 +32,7 @@ func (c Cluster) check(peer string) error {
 
 // foreignCluster returns the ForeignCluster of a peer, whatever its name is, or nil.
 func (c Cluster) foreignCluster(ctx context.Context, peer string) (*corev1beta1.ForeignCluster, error) {
-	list, err := c.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	list, err := c.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
 	}
@@ -51,7 +51,7 @@ func (c Cluster) record(ctx context.Context, peer string, change func(*corev1bet
 	if err != nil {
 		return err
 	}
-	records := c.Liqod.CoreV1beta1().ForeignClusters()
+	records := c.Liqo.CoreV1beta1().ForeignClusters()
 	if have == nil {
 		fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: peer}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: peer}}
 		change(&fc.Spec)

@@ -52,8 +52,8 @@ const (
 type ProviderConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
-	// Core and Liqo are clients of this cluster.
-	Core kubernetes.Interface
+	// Kube and Liqo are clients of this cluster.
+	Kube kubernetes.Interface
 	Liqo versioned.Interface
 
 	// The informers watch this cluster in all namespaces.
@@ -93,7 +93,7 @@ type Provider struct {
 // starts nothing.
 func NewProvider(cfg ProviderConfig) (*Provider, error) {
 	p := &Provider{cfg: cfg, missed: map[string]time.Time{}}
-	p.usage = &usage{core: cfg.Core, changed: p.capacityChanged}
+	p.usage = &usage{kube: cfg.Kube, changed: p.capacityChanged}
 	p.loop = loop.New(loop.Config{Name: "provider", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer})
 	for _, w := range []struct {
 		informer cache.SharedIndexInformer

@@ -22,7 +22,7 @@ import (
 // of get until the context is done, so a cluster without requests for capacity has no such
 // watch. It caches only the fields that it sums up. It is safe for concurrent use.
 type usage struct {
-	core    kubernetes.Interface
+	kube    kubernetes.Interface
 	changed func() // called when a sum may have changed
 
 	mu       sync.Mutex
@@ -53,7 +53,7 @@ func (u *usage) get(ctx context.Context) ([]Use, bool, error) {
 
 // watch starts the watch. The caller holds the lock.
 func (u *usage) watch(ctx context.Context) error {
-	inf := informer.New(u.core, u.core.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, func(o *metav1.ListOptions) {
+	inf := informer.New(u.kube, u.kube.CoreV1().Pods(metav1.NamespaceAll), &corev1.Pod{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
 	})
 	if err := inf.SetTransform(slim); err != nil {

@@ -88,7 +88,7 @@ func (r *rig) consumer(mode AcceptMode) func(context.Context) error {
 
 func (r *rig) provider(p Policy) *Provider {
 	r.t.Helper()
-	out, err := NewProvider(ProviderConfig{ClusterID: "milan", Core: r.core, Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
+	out, err := NewProvider(ProviderConfig{ClusterID: "milan", Kube: r.core, Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
 		Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(), Quotas: r.inLiqo.Offloading().V1beta1().Quotas(),
 		Nodes: r.inCore.Core().V1().Nodes(), StorageClasses: r.inCore.Storage().V1().StorageClasses(), IngressClasses: r.inCore.Networking().V1().IngressClasses(),
 		Policy: p, Incoming: link.Policy{Mode: link.PolicyAlways}, Clock: r.clk, Log: zaptest.NewLogger(r.t)})

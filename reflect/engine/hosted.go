@@ -23,7 +23,7 @@ func newHosted(cfg *Config) *hosted {
 	theirs := labels.Set{
 		offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod, offloadingv1beta1.OriginLabel: cfg.Destination,
 	}.String()
-	f := informers.NewSharedInformerFactoryWithOptions(cfg.Home.Core, 0, informers.WithTransform(nameOnly),
+	f := informers.NewSharedInformerFactoryWithOptions(cfg.Home.Kube, 0, informers.WithTransform(nameOnly),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = theirs }))
 	return &hosted{factory: f, informer: f.Core().V1().Pods().Informer()}
 }

@@ -32,15 +32,15 @@ type Object interface {
 // Clients are the clients of one of the two clusters.
 type Clients struct {
 	// Core is the client for the built-in kinds of Kubernetes.
-	Core kubernetes.Interface
+	Kube kubernetes.Interface
 	// Liqod is the client for the kinds of liqod.
-	Liqod versioned.Interface
+	Liqo versioned.Interface
 }
 
 // Factories create the informers of one namespace.
 type Factories struct {
-	Core  informers.SharedInformerFactory
-	Liqod externalversions.SharedInformerFactory
+	Kube informers.SharedInformerFactory
+	Liqo externalversions.SharedInformerFactory
 	// Namespace is the watched namespace. Tweak narrows the watch by selectors; it may be
 	// nil.
 	Namespace string
@@ -50,15 +50,15 @@ type Factories struct {
 // CoreInformer returns the informer of f.Core for a built-in kind, of which example is an
 // object. It is created if it does not exist. It is an informer of package kube/informer,
 // which needs less memory and fewer goroutines than one of client-go.
-func CoreInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) informer.Client[L]) cache.SharedIndexInformer {
-	return f.Core.InformerFor(example, func(c kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
+func KubeInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) informer.Client[L]) cache.SharedIndexInformer {
+	return f.Kube.InformerFor(example, func(c kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
 		return informer.New(c, client(c), example, f.Tweak)
 	})
 }
 
 // LiqodInformer is CoreInformer for the kinds of liqod.
-func LiqodInformer[L runtime.Object](f Factories, example runtime.Object, client func(versioned.Interface) informer.Client[L]) cache.SharedIndexInformer {
-	return f.Liqod.InformerFor(example, func(c versioned.Interface, _ time.Duration) cache.SharedIndexInformer {
+func LiqoInformer[L runtime.Object](f Factories, example runtime.Object, client func(versioned.Interface) informer.Client[L]) cache.SharedIndexInformer {
+	return f.Liqo.InformerFor(example, func(c versioned.Interface, _ time.Duration) cache.SharedIndexInformer {
 		return informer.New(c, client(c), example, f.Tweak)
 	})
 }
@@ -188,7 +188,7 @@ type reflector interface {
 	// open registers handlers with the informers of a namespace, which are not started
 	// yet. synced reports whether the handlers have received the initial lists.
 	open(s *space) (synced func() bool, err error)
-	close(s *space)
+	closeSpace(s *space)
 	// followsHosted reports whether the desired objects depend on Scope.Hosted.
 	followsHosted() bool
 	// enqueue enqueues all objects of a local namespace, or of all namespaces if namespace

@@ -159,7 +159,7 @@ func changes(changed func(name string, obj any), gone func(obj any, shown bool))
 	}
 }
 
-func (r *kindLoop[L, R]) close(s *space) {
+func (r *kindLoop[L, R]) closeSpace(s *space) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.stores, s.local)

@@ -112,7 +112,7 @@ func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) er
 		return loop.After(wait)
 	}
 	r.log.Info("object made anew: what has changed is immutable", zap.Stringer("key", v.key))
-	if err := r.delete(ctx, v.scope, v.have); err != nil {
+	if err := r.deleteRemote(ctx, v.scope, v.have); err != nil {
 		return err
 	}
 	r.remember(v, replace, last.again(c, now))

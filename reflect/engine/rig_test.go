@@ -36,20 +36,20 @@ const tenant = "liqo-tenant-milan"
 // configMaps returns a Kind like those of package kinds.
 func configMaps() Kind[*corev1.ConfigMap, *corev1.ConfigMap] {
 	watch := func(f Factories) cache.SharedIndexInformer {
-		return CoreInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) informer.Client[*corev1.ConfigMapList] {
+		return KubeInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) informer.Client[*corev1.ConfigMapList] {
 			return c.CoreV1().ConfigMaps(f.Namespace)
 		})
 	}
 	return Kind[*corev1.ConfigMap, *corev1.ConfigMap]{
 		Resource: "configmap", Local: watch, Remote: watch,
 		Reader: func(c Clients, namespace string) Reader[*corev1.ConfigMap] {
-			return c.Core.CoreV1().ConfigMaps(namespace)
+			return c.Kube.CoreV1().ConfigMaps(namespace)
 		},
 		Writer: func(c Clients, namespace string) Writer[*corev1.ConfigMap] {
-			return c.Core.CoreV1().ConfigMaps(namespace)
+			return c.Kube.CoreV1().ConfigMaps(namespace)
 		},
 		List: func(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
-			return c.Core.CoreV1().ConfigMaps(namespace).List(ctx, opts)
+			return c.Kube.CoreV1().ConfigMaps(namespace).List(ctx, opts)
 		},
 		Forge: func(local *corev1.ConfigMap, s Scope) (*corev1.ConfigMap, error) {
 			return forge.ConfigMap(local, s.ObjectOptions)

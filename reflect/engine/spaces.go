@@ -63,7 +63,7 @@ func (t *spaces) set(ctx context.Context, want map[string]string) {
 	t.mu.Unlock()
 	for _, c := range closing { // before a namespace is opened again with another twin
 		for _, r := range t.engine.reflectors {
-			r.close(c)
+			r.closeSpace(c)
 		}
 		c.stop()
 		t.engine.cfg.Log.Info("reflection of a namespace ended", zap.String("namespace", c.local), zap.String("remoteNamespace", c.remote))
@@ -77,7 +77,7 @@ func (t *spaces) set(ctx context.Context, want map[string]string) {
 
 func (t *spaces) open(ctx context.Context, local, remote string) {
 	ctx, cancel := context.WithCancel(ctx)
-	s := t.make(local, remote)
+	s := t.newSpace(local, remote)
 	var wg sync.WaitGroup
 	s.stop = func() {
 		cancel()
@@ -106,7 +106,7 @@ func (t *spaces) open(ctx context.Context, local, remote string) {
 	t.engine.cfg.Log.Info("reflection of a namespace began", zap.String("namespace", local), zap.String("remoteNamespace", remote))
 }
 
-func (t *spaces) make(local, remote string) *space {
+func (t *spaces) newSpace(local, remote string) *space {
 	cfg := t.engine.cfg
 	// Only reflected objects are watched, to save memory. A collision with another object
 	// shows as AlreadyExists.
@@ -114,14 +114,14 @@ func (t *spaces) make(local, remote string) *space {
 	s := &space{
 		local: local, remote: remote,
 		home: Factories{
-			Core:      informers.NewSharedInformerFactoryWithOptions(cfg.Home.Core, 0, informers.WithNamespace(local), informers.WithTransform(cfg.Transform)),
-			Liqod:     externalversions.NewSharedInformerFactoryWithOptions(cfg.Home.Liqod, 0, externalversions.WithNamespace(local), externalversions.WithTransform(cfg.Transform)),
+			Kube:      informers.NewSharedInformerFactoryWithOptions(cfg.Home.Kube, 0, informers.WithNamespace(local), informers.WithTransform(cfg.Transform)),
+			Liqo:      externalversions.NewSharedInformerFactoryWithOptions(cfg.Home.Liqo, 0, externalversions.WithNamespace(local), externalversions.WithTransform(cfg.Transform)),
 			Namespace: local,
 		},
 		there: Factories{
-			Core: informers.NewSharedInformerFactoryWithOptions(cfg.Remote.Core, 0, informers.WithNamespace(remote),
+			Kube: informers.NewSharedInformerFactoryWithOptions(cfg.Remote.Kube, 0, informers.WithNamespace(remote),
 				informers.WithTransform(cfg.Transform), informers.WithTweakListOptions(ours)),
-			Liqod: externalversions.NewSharedInformerFactoryWithOptions(cfg.Remote.Liqod, 0, externalversions.WithNamespace(remote),
+			Liqo: externalversions.NewSharedInformerFactoryWithOptions(cfg.Remote.Liqo, 0, externalversions.WithNamespace(remote),
 				externalversions.WithTransform(cfg.Transform), externalversions.WithTweakListOptions(ours)),
 			Namespace: remote, Tweak: ours,
 		},
@@ -136,14 +136,14 @@ func (t *spaces) make(local, remote string) *space {
 // needs one more goroutine.
 func (s *space) start(ctx context.Context) {
 	for _, f := range []Factories{s.home, s.there} {
-		f.Core.StartWithContext(ctx)
-		f.Liqod.StartWithContext(ctx)
+		f.Kube.StartWithContext(ctx)
+		f.Liqo.StartWithContext(ctx)
 	}
 }
 
 func (s *space) shutdown() {
 	for _, f := range []Factories{s.home, s.there} {
-		f.Core.Shutdown()
-		f.Liqod.Shutdown()
+		f.Kube.Shutdown()
+		f.Liqo.Shutdown()
 	}
 }

@@ -184,7 +184,7 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 	if !v.left && live == none && (isKept(v.have) || r.engine.lostSince(v.have)) {
 		return r.keep(ctx, v)
 	}
-	err := r.delete(ctx, v.scope, v.have)
+	err := r.deleteRemote(ctx, v.scope, v.have)
 	switch {
 	case err == nil:
 		r.forgetSent(v.key, create, update, replace) // the object may be wanted again before its deletion ends
@@ -217,7 +217,7 @@ func (r *kindLoop[L, R]) excluded(ctx context.Context, v view[L, R]) (live L, ye
 	return live, yes, err
 }
 
-func (r *kindLoop[L, R]) delete(ctx context.Context, s Scope, have R) error {
+func (r *kindLoop[L, R]) deleteRemote(ctx context.Context, s Scope, have R) error {
 	err := r.writer(s).Delete(ctx, have.GetName(), deleteUID(have))
 	if ignoreGone(err) != nil {
 		return fmt.Errorf("deleting from the provider: %w", err)

@@ -88,7 +88,7 @@ func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
 // key of a provider's claim into that of the local claim.
 func (c *Claims) watchClaims(client kubernetes.Interface, namespace, selector string, gone func(*corev1.PersistentVolumeClaim), rename ...func(loop.Key) loop.Key) (informers.SharedInformerFactory, cache.ResourceEventHandlerRegistration, error) {
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(c.cfg.Transform))
-	claims := engine.CoreInformer(engine.Factories{Core: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.PersistentVolumeClaim{},
+	claims := engine.KubeInformer(engine.Factories{Kube: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.PersistentVolumeClaim{},
 		func(k kubernetes.Interface) informer.Client[*corev1.PersistentVolumeClaimList] {
 			return k.CoreV1().PersistentVolumeClaims(namespace)
 		})

@@ -17,7 +17,7 @@ import (
 // ConfigMaps returns the description of reflected ConfigMaps.
 func ConfigMaps() engine.Description {
 	watch := func(f engine.Factories) cache.SharedIndexInformer {
-		return engine.CoreInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) informer.Client[*corev1.ConfigMapList] {
+		return engine.KubeInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) informer.Client[*corev1.ConfigMapList] {
 			return c.CoreV1().ConfigMaps(f.Namespace)
 		})
 	}
@@ -26,13 +26,13 @@ func ConfigMaps() engine.Description {
 		Local:    watch,
 		Remote:   watch,
 		Reader: func(c engine.Clients, namespace string) engine.Reader[*corev1.ConfigMap] {
-			return c.Core.CoreV1().ConfigMaps(namespace)
+			return c.Kube.CoreV1().ConfigMaps(namespace)
 		},
 		Writer: func(c engine.Clients, namespace string) engine.Writer[*corev1.ConfigMap] {
-			return c.Core.CoreV1().ConfigMaps(namespace)
+			return c.Kube.CoreV1().ConfigMaps(namespace)
 		},
 		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
-			return c.Core.CoreV1().ConfigMaps(namespace).List(ctx, opts)
+			return c.Kube.CoreV1().ConfigMaps(namespace).List(ctx, opts)
 		},
 		Forge: func(local *corev1.ConfigMap, s engine.Scope) (*corev1.ConfigMap, error) {
 			return forge.ConfigMap(local, s.ObjectOptions)

@@ -27,23 +27,23 @@ func EndpointSlices(services engine.Setting) engine.Description {
 	k := engine.Kind[*discoveryv1.EndpointSlice, *offloadingv1beta1.ShadowEndpointSlice]{
 		Resource: "endpointslice",
 		Local: func(f engine.Factories) cache.SharedIndexInformer {
-			return engine.CoreInformer(f, &discoveryv1.EndpointSlice{}, func(c kubernetes.Interface) informer.Client[*discoveryv1.EndpointSliceList] {
+			return engine.KubeInformer(f, &discoveryv1.EndpointSlice{}, func(c kubernetes.Interface) informer.Client[*discoveryv1.EndpointSliceList] {
 				return c.DiscoveryV1().EndpointSlices(f.Namespace)
 			})
 		},
 		Remote: func(f engine.Factories) cache.SharedIndexInformer {
-			return engine.LiqodInformer(f, &offloadingv1beta1.ShadowEndpointSlice{}, func(c versioned.Interface) informer.Client[*offloadingv1beta1.ShadowEndpointSliceList] {
+			return engine.LiqoInformer(f, &offloadingv1beta1.ShadowEndpointSlice{}, func(c versioned.Interface) informer.Client[*offloadingv1beta1.ShadowEndpointSliceList] {
 				return c.OffloadingV1beta1().ShadowEndpointSlices(f.Namespace)
 			})
 		},
 		Reader: func(c engine.Clients, namespace string) engine.Reader[*discoveryv1.EndpointSlice] {
-			return c.Core.DiscoveryV1().EndpointSlices(namespace)
+			return c.Kube.DiscoveryV1().EndpointSlices(namespace)
 		},
 		Writer: func(c engine.Clients, namespace string) engine.Writer[*offloadingv1beta1.ShadowEndpointSlice] {
-			return c.Liqod.OffloadingV1beta1().ShadowEndpointSlices(namespace)
+			return c.Liqo.OffloadingV1beta1().ShadowEndpointSlices(namespace)
 		},
 		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
-			return c.Liqod.OffloadingV1beta1().ShadowEndpointSlices(namespace).List(ctx, opts)
+			return c.Liqo.OffloadingV1beta1().ShadowEndpointSlices(namespace).List(ctx, opts)
 		},
 		Forge: func(local *discoveryv1.EndpointSlice, s engine.Scope) (*offloadingv1beta1.ShadowEndpointSlice, error) {
 			return forge.EndpointSlice(local, s.ObjectOptions, placeOf(s))
@@ -106,7 +106,7 @@ func excludedSlice(ctx context.Context, c engine.Clients, local *discoveryv1.End
 	}
 	var service *corev1.Service
 	if name := local.Labels[discoveryv1.LabelServiceName]; name != "" {
-		service, err = c.Core.CoreV1().Services(local.Namespace).Get(ctx, name, metav1.GetOptions{})
+		service, err = c.Kube.CoreV1().Services(local.Namespace).Get(ctx, name, metav1.GetOptions{})
 	}
 	if apierrors.IsNotFound(err) {
 		service, err = nil, nil
@@ -120,7 +120,7 @@ func excludedSlice(ctx context.Context, c engine.Clients, local *discoveryv1.End
 
 // serviceOf returns the Service that an EndpointSlice belongs to, or nil.
 func serviceOf(slice *discoveryv1.EndpointSlice, home engine.Factories) *corev1.Service {
-	service, err := home.Core.Core().V1().Services().Lister().Services(slice.Namespace).Get(slice.Labels[discoveryv1.LabelServiceName])
+	service, err := home.Kube.Core().V1().Services().Lister().Services(slice.Namespace).Get(slice.Labels[discoveryv1.LabelServiceName])
 	if err != nil {
 		return nil // a lister returns no other error than NotFound
 	}

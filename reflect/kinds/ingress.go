@@ -17,7 +17,7 @@ import (
 // Ingresses returns the description of reflected Ingresses.
 func Ingresses() engine.Description {
 	watch := func(f engine.Factories) cache.SharedIndexInformer {
-		return engine.CoreInformer(f, &networkingv1.Ingress{}, func(c kubernetes.Interface) informer.Client[*networkingv1.IngressList] {
+		return engine.KubeInformer(f, &networkingv1.Ingress{}, func(c kubernetes.Interface) informer.Client[*networkingv1.IngressList] {
 			return c.NetworkingV1().Ingresses(f.Namespace)
 		})
 	}
@@ -26,13 +26,13 @@ func Ingresses() engine.Description {
 		Local:    watch,
 		Remote:   watch,
 		Reader: func(c engine.Clients, namespace string) engine.Reader[*networkingv1.Ingress] {
-			return c.Core.NetworkingV1().Ingresses(namespace)
+			return c.Kube.NetworkingV1().Ingresses(namespace)
 		},
 		Writer: func(c engine.Clients, namespace string) engine.Writer[*networkingv1.Ingress] {
-			return c.Core.NetworkingV1().Ingresses(namespace)
+			return c.Kube.NetworkingV1().Ingresses(namespace)
 		},
 		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
-			return c.Core.NetworkingV1().Ingresses(namespace).List(ctx, opts)
+			return c.Kube.NetworkingV1().Ingresses(namespace).List(ctx, opts)
 		},
 		Forge: func(local *networkingv1.Ingress, s engine.Scope) (*networkingv1.Ingress, error) {
 			return forge.Ingress(local, s.ObjectOptions, s.IngressClasses)

@@ -32,8 +32,8 @@ import (
 // PodsConfig is the configuration of a Pods for one virtual node.
 type PodsConfig struct {
 	// Home and HomeLiqod are clients for the consumer.
-	Home      kubernetes.Interface
-	HomeLiqod versioned.Interface
+	Home     kubernetes.Interface
+	HomeLiqo versioned.Interface
 	// Remote has the clients for the provider.
 	Remote Remote
 	// Pods is an informer for the pods of the virtual node only, and Nodes for its Node.

@@ -154,14 +154,14 @@ func (p *Pods) stillThere(ctx context.Context, v view) (bool, error) {
 	if err := p.cfg.Verify(ctx); err != nil {
 		return true, fmt.Errorf("verifying the provider before believing that the pod is gone: %w", err)
 	}
-	_, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	_, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	if err == nil {
 		return true, loop.After(staleRetry)
 	}
 	if !apierrors.IsNotFound(err) {
 		return true, fmt.Errorf("confirming that the ShadowPod is gone: %w", err)
 	}
-	pod, err := p.cfg.Remote.Core.CoreV1().Pods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	pod, err := p.cfg.Remote.Kube.CoreV1().Pods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	if err == nil && pod.Labels[offloadingv1beta1.LocalPodUIDLabel] == string(v.local.UID) {
 		return true, loop.After(staleRetry)
 	}
@@ -254,7 +254,7 @@ func (p *Pods) wanted(namespace string) (bool, string) {
 // the user's request. A missing NamespaceMap is not such a request, because the
 // controller creates it again.
 func (p *Pods) abort(ctx context.Context, local *corev1.Pod) error {
-	m, err := p.cfg.HomeLiqod.OffloadingV1beta1().NamespaceMaps(p.cfg.TenantNamespace).Get(ctx, p.cfg.Destination, metav1.GetOptions{})
+	m, err := p.cfg.HomeLiqo.OffloadingV1beta1().NamespaceMaps(p.cfg.TenantNamespace).Get(ctx, p.cfg.Destination, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -44,7 +44,7 @@ func (p *Pods) carry(ctx context.Context, v view) error {
 	if !differs {
 		return nil
 	}
-	written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return fmt.Errorf("updating the ShadowPod: %w", err)
 	}
@@ -139,7 +139,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	if err != nil {
 		return fmt.Errorf("forging the ShadowPod: %w", err)
 	}
-	written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
 		p.shadows.Wrote(written)
@@ -161,7 +161,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 // taken reads the ShadowPod that occupies the name. If it belongs to this virtual node,
 // the watch will report it. If it belongs to another one, the status says so.
 func (p *Pods) taken(ctx context.Context, v view) error {
-	have, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	have, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || (err == nil && have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node) {
 		return loop.After(staleRetry)
 	}
@@ -176,7 +176,7 @@ func (p *Pods) taken(ctx context.Context, v view) error {
 // offloadAgain handles a pod that has run and whose ShadowPod is gone: a client in the
 // provider deleted it, or its namespace.
 func (p *Pods) offloadAgain(ctx context.Context, v view) error {
-	_, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	_, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	if err == nil {
 		return loop.After(staleRetry)
 	}
@@ -235,7 +235,7 @@ func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 // does, the cache lags behind, and the error requeues the key: the ShadowPod decides
 // about the remote pod.
 func (p *Pods) askedFor(ctx context.Context, v view, local types.UID) (bool, error) {
-	shadow, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
+	shadow, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || (err == nil && localUID(shadow) != local):
 		return false, nil
@@ -254,7 +254,7 @@ func localUID(obj metav1.Object) types.UID {
 // seconds; nil means its own.
 func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int64) error {
 	if v.shadow != nil && localUID(v.shadow) == local && v.shadow.DeletionTimestamp == nil && !p.shadows.WasDeleted(v.shadow.UID) {
-		err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
+		err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
 			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.shadow.UID))})
 		if ignoreGone(err) != nil {
 			return fmt.Errorf("deleting the ShadowPod: %w", err)
@@ -264,7 +264,7 @@ func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int
 	if v.remote == nil || localUID(v.remote) != local || !shortens(v.remote, grace, p.now().Unix()) || (v.remote.DeletionTimestamp == nil && p.remotes.WasDeleted(v.remote.UID)) {
 		return nil
 	}
-	err := p.cfg.Remote.Core.CoreV1().Pods(v.twin.remote).Delete(ctx, v.remote.Name,
+	err := p.cfg.Remote.Kube.CoreV1().Pods(v.twin.remote).Delete(ctx, v.remote.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.remote.UID)), GracePeriodSeconds: grace})
 	if ignoreGone(err) != nil {
 		return fmt.Errorf("deleting the pod in the provider: %w", err)

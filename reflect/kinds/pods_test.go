@@ -137,7 +137,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 	own := externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
 	var err error
 	s.pods, err = NewPods(PodsConfig{
-		Home: s.home, HomeLiqod: s.homeLiqod, Remote: Remote{Core: s.remote, Liqod: s.remoteLiqod},
+		Home: s.home, HomeLiqo: s.homeLiqod, Remote: Remote{Kube: s.remote, Liqo: s.remoteLiqod},
 		Pods: core.Core().V1().Pods(), Nodes: core.Core().V1().Nodes(),
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",

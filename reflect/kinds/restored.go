@@ -111,7 +111,7 @@ func (p *Pods) keep(ctx context.Context, v view) error {
 		want.Annotations = map[string]string{}
 	}
 	want.Annotations[offloadingv1beta1.KeptAnnotation] = p.now().UTC().Format(time.RFC3339)
-	written, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	written, err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return fmt.Errorf("marking the ShadowPod of a pod that is not known here: %w", err)
 	}

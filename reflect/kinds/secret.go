@@ -16,20 +16,20 @@ import (
 // not reflected.
 func Secrets() engine.Description {
 	watch := func(f engine.Factories) cache.SharedIndexInformer {
-		return engine.CoreInformer(f, &corev1.Secret{}, secretsOf(f.Namespace))
+		return engine.KubeInformer(f, &corev1.Secret{}, secretsOf(f.Namespace))
 	}
 	return engine.Kind[*corev1.Secret, *corev1.Secret]{
 		Resource: "secret",
 		Local:    watch,
 		Remote:   watch,
 		Reader: func(c engine.Clients, namespace string) engine.Reader[*corev1.Secret] {
-			return c.Core.CoreV1().Secrets(namespace)
+			return c.Kube.CoreV1().Secrets(namespace)
 		},
 		Writer: func(c engine.Clients, namespace string) engine.Writer[*corev1.Secret] {
-			return c.Core.CoreV1().Secrets(namespace)
+			return c.Kube.CoreV1().Secrets(namespace)
 		},
 		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
-			return c.Core.CoreV1().Secrets(namespace).List(ctx, opts)
+			return c.Kube.CoreV1().Secrets(namespace).List(ctx, opts)
 		},
 		Forge: func(local *corev1.Secret, s engine.Scope) (*corev1.Secret, error) {
 			return forge.Secret(local, s.ObjectOptions, false)

@@ -15,7 +15,7 @@ import (
 )
 
 func serviceInformer(f engine.Factories) cache.SharedIndexInformer {
-	return engine.CoreInformer(f, &corev1.Service{}, func(c kubernetes.Interface) informer.Client[*corev1.ServiceList] {
+	return engine.KubeInformer(f, &corev1.Service{}, func(c kubernetes.Interface) informer.Client[*corev1.ServiceList] {
 		return c.CoreV1().Services(f.Namespace)
 	})
 }
@@ -27,13 +27,13 @@ func Services() engine.Description {
 		Local:    serviceInformer,
 		Remote:   serviceInformer,
 		Reader: func(c engine.Clients, namespace string) engine.Reader[*corev1.Service] {
-			return c.Core.CoreV1().Services(namespace)
+			return c.Kube.CoreV1().Services(namespace)
 		},
 		Writer: func(c engine.Clients, namespace string) engine.Writer[*corev1.Service] {
-			return c.Core.CoreV1().Services(namespace)
+			return c.Kube.CoreV1().Services(namespace)
 		},
 		List: func(ctx context.Context, c engine.Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error) {
-			return c.Core.CoreV1().Services(namespace).List(ctx, opts)
+			return c.Kube.CoreV1().Services(namespace).List(ctx, opts)
 		},
 		Forge: func(local *corev1.Service, s engine.Scope) (*corev1.Service, error) {
 			return forge.Service(local, s.ObjectOptions, s.LoadBalancerClasses)

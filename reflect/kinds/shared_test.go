@@ -68,7 +68,7 @@ func (s *shared) start(t *testing.T) (stop func()) {
 	own := externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
 	deny := engine.Setting{Policy: forge.DenyList, Workers: 2}
 	s.engine = engine.New(engine.Config{
-		Home: engine.Clients{Core: s.home, Liqod: s.homeLiqod}, Remote: engine.Clients{Core: s.remote, Liqod: s.remoteLiqod},
+		Home: engine.Clients{Kube: s.home, Liqo: s.homeLiqod}, Remote: engine.Clients{Kube: s.remote, Liqo: s.remoteLiqod},
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Origin: "rome", Destination: "milan",
 		Kinds: []engine.Choice{

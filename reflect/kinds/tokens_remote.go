@@ -27,7 +27,7 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 			return err
 		}
 	}
-	secrets := t.pods.cfg.Remote.Core.CoreV1().Secrets(want.Namespace)
+	secrets := t.pods.cfg.Remote.Kube.CoreV1().Secrets(want.Namespace)
 	made, err := secrets.Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case err == nil:
@@ -72,7 +72,7 @@ func (t *tokens) patch(ctx context.Context, v tokenView, want *corev1.Secret) er
 	if err != nil {
 		return fmt.Errorf("encoding the Secret with a token: %w", err)
 	}
-	written, err := t.pods.cfg.Remote.Core.CoreV1().Secrets(have.Namespace).Patch(ctx, have.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	written, err := t.pods.cfg.Remote.Kube.CoreV1().Secrets(have.Namespace).Patch(ctx, have.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return loop.After(staleRetry) // the cache is behind
 	}
@@ -88,7 +88,7 @@ func (t *tokens) remove(ctx context.Context, have *corev1.Secret) error {
 	if have.DeletionTimestamp != nil || t.secrets.WasDeleted(have.UID) || !t.ours(have) {
 		return nil
 	}
-	err := t.pods.cfg.Remote.Core.CoreV1().Secrets(have.Namespace).Delete(ctx, have.Name,
+	err := t.pods.cfg.Remote.Kube.CoreV1().Secrets(have.Namespace).Delete(ctx, have.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.UID))})
 	if ignoreGone(err) != nil {
 		return fmt.Errorf("removing a token from the provider: %w", err)

@@ -73,12 +73,12 @@ func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	factory := func(c kubernetes.Interface) informers.SharedInformerFactory {
 		return informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTransform(cfg.Transform))
 	}
-	home, there := factory(cfg.Home), factory(cfg.Remote.Core)
-	accounts := engine.CoreInformer(engine.Factories{Core: home}, &corev1.ServiceAccount{}, func(c kubernetes.Interface) informer.Client[*corev1.ServiceAccountList] {
+	home, there := factory(cfg.Home), factory(cfg.Remote.Kube)
+	accounts := engine.KubeInformer(engine.Factories{Kube: home}, &corev1.ServiceAccount{}, func(c kubernetes.Interface) informer.Client[*corev1.ServiceAccountList] {
 		return c.CoreV1().ServiceAccounts(local)
 	})
-	bindings := engine.CoreInformer(engine.Factories{Core: home, Tweak: made}, &corev1.Secret{}, secretsOf(local))
-	secrets := engine.CoreInformer(engine.Factories{Core: there, Tweak: sent}, &corev1.Secret{}, secretsOf(remote))
+	bindings := engine.KubeInformer(engine.Factories{Kube: home, Tweak: made}, &corev1.Secret{}, secretsOf(local))
+	secrets := engine.KubeInformer(engine.Factories{Kube: there, Tweak: sent}, &corev1.Secret{}, secretsOf(remote))
 	s := &tokenSpace{
 		local: local, remote: remote,
 		accounts: corelisters.NewServiceAccountLister(accounts.GetIndexer()).ServiceAccounts(local),

@@ -27,9 +27,9 @@ import (
 // Remote has the clients for the provider.
 type Remote struct {
 	// Core is the client for the built-in kinds of Kubernetes.
-	Core kubernetes.Interface
+	Kube kubernetes.Interface
 	// Liqod is the client for the kinds of liqod.
-	Liqod versioned.Interface
+	Liqo versioned.Interface
 }
 
 // twin is an offloaded namespace with its informers in the provider.
@@ -131,14 +131,14 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 	ctx, cancel := context.WithCancel(ctx)
 	ours := labels.Set{offloadingv1beta1.NodeNameLabel: t.node}.String()
 	tweak := func(o *metav1.ListOptions) { o.LabelSelector = ours }
-	core := informers.NewSharedInformerFactoryWithOptions(t.remote.Core, 0,
+	core := informers.NewSharedInformerFactoryWithOptions(t.remote.Kube, 0,
 		informers.WithNamespace(remote), informers.WithTweakListOptions(tweak), informers.WithTransform(t.slim))
-	own := externalversions.NewSharedInformerFactoryWithOptions(t.remote.Liqod, 0,
+	own := externalversions.NewSharedInformerFactoryWithOptions(t.remote.Liqo, 0,
 		externalversions.WithNamespace(remote), externalversions.WithTweakListOptions(tweak), externalversions.WithTransform(t.transform))
-	watches := engine.Factories{Core: core, Liqod: own, Namespace: remote, Tweak: tweak}
+	watches := engine.Factories{Kube: core, Liqo: own, Namespace: remote, Tweak: tweak}
 	// The listers below find these informers in the factories.
-	podsInformer := engine.CoreInformer(watches, &corev1.Pod{}, func(c kubernetes.Interface) informer.Client[*corev1.PodList] { return c.CoreV1().Pods(remote) })
-	shadowsInformer := engine.LiqodInformer(watches, &offloadingv1beta1.ShadowPod{}, func(c versioned.Interface) informer.Client[*offloadingv1beta1.ShadowPodList] {
+	podsInformer := engine.KubeInformer(watches, &corev1.Pod{}, func(c kubernetes.Interface) informer.Client[*corev1.PodList] { return c.CoreV1().Pods(remote) })
+	shadowsInformer := engine.LiqoInformer(watches, &offloadingv1beta1.ShadowPod{}, func(c versioned.Interface) informer.Client[*offloadingv1beta1.ShadowPodList] {
 		return c.OffloadingV1beta1().ShadowPods(remote)
 	})
 	pods, shadows := core.Core().V1().Pods(), own.Offloading().V1beta1().ShadowPods()

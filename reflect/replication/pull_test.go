@@ -240,7 +240,7 @@ func TestRequestThereAndBack(t *testing.T) {
 	t.Parallel()
 	n := newNegotiation(t, []runtime.Object{request()}, nil)
 	w := newWorld(t, nil, nil)
-	n.cfg.Core, n.cfg.Peers, n.cfg.Clock = w.core, onePeer{"milan", n.way()}, nil
+	n.cfg.Kube, n.cfg.Peers, n.cfg.Clock = w.core, onePeer{"milan", n.way()}, nil
 	w.r = New(n.cfg)
 	w.r.Changed("milan")
 	w.run()

@@ -46,7 +46,7 @@ type Config struct {
 	// ClusterID is the id of this cluster.
 	ClusterID string
 	// Core and Liqo are clients for this cluster.
-	Core kubernetes.Interface
+	Kube kubernetes.Interface
 	Liqo versioned.Interface
 	// Maps, Requests and Offers are informers for all namespaces of this cluster. If
 	// Requests and Offers are nil, only NamespaceMaps are replicated.

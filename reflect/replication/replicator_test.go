@@ -128,7 +128,7 @@ func newWorld(t *testing.T, home, remote []runtime.Object) *world {
 	w := &world{t: t, home: fake.NewSimpleClientset(home...), remote: fake.NewSimpleClientset(remote...), peers: &peers{}}
 	w.informers = externalversions.NewSharedInformerFactory(w.home, 0)
 	w.core = corefake.NewClientset()
-	w.r = New(Config{ClusterID: "rome", Core: w.core, Liqo: w.home, Maps: w.informers.Offloading().V1beta1().NamespaceMaps(), Peers: w.peers, Log: zaptest.NewLogger(t)})
+	w.r = New(Config{ClusterID: "rome", Kube: w.core, Liqo: w.home, Maps: w.informers.Offloading().V1beta1().NamespaceMaps(), Peers: w.peers, Log: zaptest.NewLogger(t)})
 	w.informers.Offloading().V1beta1().NamespaceMaps().Informer()
 	w.informers.Start(t.Context().Done())
 	w.informers.WaitForCacheSync(t.Context().Done())

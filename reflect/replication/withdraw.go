@@ -61,7 +61,7 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 // for longer than moment. It is never the case if the object may have been lost by a
 // restore.
 func (p *pair[T]) final(ctx context.Context, remote T) (bool, error) {
-	ns, err := p.cfg.Core.CoreV1().Namespaces().Get(ctx, p.local, metav1.GetOptions{})
+	ns, err := p.cfg.Kube.CoreV1().Namespaces().Get(ctx, p.local, metav1.GetOptions{})
 	switch {
 	case err == nil && ns.DeletionTimestamp != nil:
 		return true, nil

@@ -61,7 +61,7 @@ func (c *cluster) answers(statuses ...offloadingv1beta1.NamespaceOffloadingStatu
 func (c *cluster) run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	commands := &commands{program: "liqod", version: "test", every: time.Millisecond, connect: func(*connection) (*clients, error) {
-		return &clients{core: c.core, liqod: c.liqod, now: time.Now}, nil
+		return &clients{kube: c.core, liqo: c.liqod, now: time.Now}, nil
 	}}
 	return execute(t, commands, args...)
 }
@@ -253,7 +253,7 @@ func TestWarningsOfTheCluster(t *testing.T) {
 	to, err := conn.clients()
 	require.NoError(t, err)
 	for range 2 {
-		require.NoError(t, to.liqod.CoreV1beta1().ForeignClusters().Delete(t.Context(), "rome", metav1.DeleteOptions{}))
+		require.NoError(t, to.liqo.CoreV1beta1().ForeignClusters().Delete(t.Context(), "rome", metav1.DeleteOptions{}))
 	}
 	require.Equal(t, "Warning: nothing says how\n", told.String())
 }

@@ -52,8 +52,8 @@ func (c *commands) connection(flags *pflag.FlagSet) *connection {
 
 // clients reach the cluster that is meant.
 type clients struct {
-	core  kubernetes.Interface
-	liqod versioned.Interface
+	kube kubernetes.Interface
+	liqo versioned.Interface
 	// server is the URL of its API server, and ca the certificate that it is believed by,
 	// as PEM; empty where the machine's own are.
 	server string
@@ -81,10 +81,10 @@ func (c *connection) clients() (*clients, error) {
 	seen := &clusterClock{}
 	config.Wrap(seen.watch)
 	out := &clients{now: seen.now, server: config.Host, ca: config.CAData}
-	if out.core, err = kubernetes.NewForConfig(client.Core(config)); err != nil {
+	if out.kube, err = kubernetes.NewForConfig(client.Core(config)); err != nil {
 		return nil, unknown(fmt.Errorf("making a client: %w", err))
 	}
-	if out.liqod, err = versioned.NewForConfig(config); err != nil {
+	if out.liqo, err = versioned.NewForConfig(config); err != nil {
 		return nil, unknown(fmt.Errorf("making a client of liqod's kinds: %w", err))
 	}
 	return out, nil

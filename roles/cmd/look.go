@@ -41,7 +41,7 @@ type reading struct {
 // look reads everything that status and check are about. Only a cluster that does not
 // answer at all is an error; what cannot be read else is noted in the snapshot.
 func (c *commands) look(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
-	version, err := answered(ctx, to.core.Discovery().ServerVersion)
+	version, err := answered(ctx, to.kube.Discovery().ServerVersion)
 	if err != nil {
 		return nil, unknown(explain(err))
 	}
@@ -100,7 +100,7 @@ func (r *reading) note(what string, err error, keep func()) {
 
 // installation finds liqod, in the namespace that was given or wherever it is.
 func (r *reading) installation(ctx context.Context) {
-	list, err := r.to.core.AppsV1().Deployments(r.snap.Namespace).List(ctx, metav1.ListOptions{LabelSelector: installed})
+	list, err := r.to.kube.AppsV1().Deployments(r.snap.Namespace).List(ctx, metav1.ListOptions{LabelSelector: installed})
 	r.note(report.ReadInstallation, err, func() { r.snap.Roles = list.Items })
 	if r.snap.Namespace != "" {
 		return
@@ -114,7 +114,7 @@ func (r *reading) installation(ctx context.Context) {
 func (r *reading) kinds(ctx context.Context) {
 	for _, group := range []string{corev1beta1.SchemeGroupVersion.String(), offloadingv1beta1.SchemeGroupVersion.String(), sharingv1alpha1.SchemeGroupVersion.String()} {
 		list, err := answered(ctx, func() (*metav1.APIResourceList, error) {
-			return r.to.core.Discovery().ServerResourcesForGroupVersion(group)
+			return r.to.kube.Discovery().ServerResourcesForGroupVersion(group)
 		})
 		if apierrors.IsNotFound(err) {
 			continue
@@ -129,7 +129,7 @@ func (r *reading) kinds(ctx context.Context) {
 
 func (r *reading) leases(ctx context.Context) {
 	for _, role := range []string{report.Controller, report.Webhook} {
-		l, err := r.to.core.CoordinationV1().Leases(r.snap.Namespace).Get(ctx, report.LeaseName(role), metav1.GetOptions{})
+		l, err := r.to.kube.CoordinationV1().Leases(r.snap.Namespace).Get(ctx, report.LeaseName(role), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -139,7 +139,7 @@ func (r *reading) leases(ctx context.Context) {
 
 // configuration finds out the id of this cluster.
 func (r *reading) configuration(ctx context.Context) {
-	cm, err := r.to.core.CoreV1().ConfigMaps(r.snap.Namespace).Get(ctx, configurationName, metav1.GetOptions{})
+	cm, err := r.to.kube.CoreV1().ConfigMaps(r.snap.Namespace).Get(ctx, configurationName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return
 	}
@@ -153,9 +153,9 @@ func (r *reading) configuration(ctx context.Context) {
 }
 
 func (r *reading) webhooks(ctx context.Context) {
-	list, err := r.to.core.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: installed})
+	list, err := r.to.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: installed})
 	r.note(report.ReadWebhooks, err, func() { r.snap.Webhooks = list.Items })
-	rules, err := r.to.core.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: installed})
+	rules, err := r.to.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: installed})
 	r.note(report.ReadWebhooks, err, func() { r.snap.Rules = rules.Items })
 }
 
@@ -167,33 +167,33 @@ func (r *reading) own(ctx context.Context) {
 			r.note(what, err, keep)
 		}
 	}
-	clusters, err := r.to.liqod.CoreV1beta1().ForeignClusters().List(ctx, all)
+	clusters, err := r.to.liqo.CoreV1beta1().ForeignClusters().List(ctx, all)
 	note(report.ReadForeignClusters, err, func() { r.snap.ForeignClusters = clusters.Items })
-	client := r.to.liqod.OffloadingV1beta1()
+	client := r.to.liqo.OffloadingV1beta1()
 	nodes, err := client.VirtualNodes("").List(ctx, all)
 	note(report.ReadVirtualNodes, err, func() { r.snap.VirtualNodes = nodes.Items })
 	offloadings, err := client.NamespaceOffloadings("").List(ctx, all)
 	note(report.ReadOffloadings, err, func() { r.snap.Offloadings = offloadings.Items })
 	maps, err := client.NamespaceMaps("").List(ctx, all)
 	note(report.ReadMaps, err, func() { r.snap.Maps = maps.Items })
-	offers, err := r.to.liqod.SharingV1alpha1().ResourceOffers("").List(ctx, all)
+	offers, err := r.to.liqo.SharingV1alpha1().ResourceOffers("").List(ctx, all)
 	note(report.ReadOffers, err, func() { r.snap.Offers = offers.Items })
 }
 
 func (r *reading) nodes(ctx context.Context) {
-	nodes, err := r.to.core.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode})
+	nodes, err := r.to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode})
 	r.note(report.ReadNodes, err, func() { r.snap.Nodes = nodes.Items })
-	tenants, err := r.to.core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.TenantNamespaceLabel + "=true"})
+	tenants, err := r.to.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.TenantNamespaceLabel + "=true"})
 	r.note(report.ReadTenants, err, func() { r.snap.Tenants = tenants.Items })
 }
 
 func (r *reading) vkubelets(ctx context.Context) {
-	list, err := r.to.core.AppsV1().Deployments("").List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
+	list, err := r.to.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel})
 	r.note(report.ReadVKubelets, err, func() { r.snap.VKubelets = list.Items })
 }
 
 func (r *reading) daemonSets(ctx context.Context) {
-	list, err := r.to.core.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
+	list, err := r.to.kube.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
 	r.note(report.ReadDaemonSets, err, func() { r.snap.DaemonSets = list.Items })
 }
 
@@ -213,7 +213,7 @@ func (r *reading) pods(ctx context.Context) {
 func (r *reading) somePods(ctx context.Context, options metav1.ListOptions) {
 	var pods []corev1.Pod
 	list := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
-		return r.to.core.CoreV1().Pods("").List(ctx, o)
+		return r.to.kube.CoreV1().Pods("").List(ctx, o)
 	}))
 	err := list.EachListItem(ctx, options, func(obj runtime.Object) error {
 		if pod, ok := obj.(*corev1.Pod); ok {

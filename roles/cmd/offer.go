@@ -54,7 +54,7 @@ func (c *commands) offerList() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list, err := to.liqod.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(cmd.Context(), metav1.ListOptions{})
+		list, err := to.liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(cmd.Context(), metav1.ListOptions{})
 		if err != nil {
 			return unknown(explain(fmt.Errorf("listing ResourceOffers: %w", err)))
 		}
@@ -133,7 +133,7 @@ func (c *commands) offerJudge(use, short, about string, judge func(context.Conte
 }
 
 func offerNames(ctx context.Context, to *clients) (names []string, err error) {
-	list, err := to.liqod.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	list, err := to.liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -147,13 +147,13 @@ func offerNames(ctx context.Context, to *clients) (names []string, err error) {
 // findOffer returns the one offer of a name.
 func findOffer(ctx context.Context, to *clients, namespace, name string) (*sharingv1alpha1.ResourceOffer, error) {
 	if namespace != "" {
-		o, err := to.liqod.SharingV1alpha1().ResourceOffers(namespace).Get(ctx, name, metav1.GetOptions{})
+		o, err := to.liqo.SharingV1alpha1().ResourceOffers(namespace).Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) && !noSuchKind(err) {
 			return nil, fmt.Errorf("there is no ResourceOffer %s in namespace %s; see liqod offer list", name, namespace)
 		}
 		return o, err
 	}
-	list, err := to.liqod.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	list, err := to.liqo.SharingV1alpha1().ResourceOffers(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing ResourceOffers: %w", err)
 	}
@@ -222,11 +222,11 @@ const sharedByPeople = "Manual"
 
 // approvedByPeople tells whether people approve the offers of this cluster.
 func approvedByPeople(ctx context.Context, to *clients) (bool, error) {
-	_, namespace, err := manual.Installed(ctx, to.core)
+	_, namespace, err := manual.Installed(ctx, to.kube)
 	if err != nil {
 		return false, err
 	}
-	cm, err := to.core.CoreV1().ConfigMaps(namespace).Get(ctx, configurationName, metav1.GetOptions{})
+	cm, err := to.kube.CoreV1().ConfigMaps(namespace).Get(ctx, configurationName, metav1.GetOptions{})
 	if err != nil {
 		return false, fmt.Errorf("reading the configuration of liqod: %w", err)
 	}
@@ -246,7 +246,7 @@ func patchOffer(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOff
 	if err != nil {
 		return err
 	}
-	_, err = to.liqod.SharingV1alpha1().ResourceOffers(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	_, err = to.liqo.SharingV1alpha1().ResourceOffers(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("changing ResourceOffer %s/%s: %w", o.Namespace, o.Name, err)
 	}

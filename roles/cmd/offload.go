@@ -81,7 +81,7 @@ func (c *commands) offload() *cobra.Command {
 }
 
 func namespaceNames(ctx context.Context, to *clients) (names []string, err error) {
-	list, err := to.core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	list, err := to.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -153,12 +153,12 @@ func operator(o selection.Operator) corev1.NodeSelectorOperator {
 // ask creates the NamespaceOffloading, or makes the one that is there like it.
 func ask(ctx context.Context, to *clients, want *offloadingv1beta1.NamespaceOffloading, out io.Writer) error {
 	namespace := want.Namespace
-	if _, err := to.core.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	if _, err := to.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no namespace %s in this cluster: make it first (kubectl create namespace %s)", namespace, namespace)
 	} else if err != nil && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("reading namespace %s: %w", namespace, err)
 	}
-	client := to.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace)
+	client := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace)
 	have, err := client.Get(ctx, want.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && !noSuchKind(err) {
 		if _, err := client.Create(ctx, want, metav1.CreateOptions{}); err != nil {
@@ -190,7 +190,7 @@ func change(ctx context.Context, to *clients, have, want *offloadingv1beta1.Name
 	}
 	next := have.DeepCopy()
 	next.Spec.PodOffloadingStrategy, next.Spec.ClusterSelector = want.Spec.PodOffloadingStrategy, want.Spec.ClusterSelector
-	if _, err := to.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+	if _, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("changing the offloading of namespace %s: %w", namespace, err)
 	}
 	return say(out, "namespace %s: offloading is changed (%s)", namespace, want.Spec.PodOffloadingStrategy)
@@ -238,7 +238,7 @@ func (c *commands) unoffload() *cobra.Command {
 }
 
 func offloadedNames(ctx context.Context, to *clients) (names []string, err error) {
-	list, err := to.liqod.OffloadingV1beta1().NamespaceOffloadings("").List(ctx, metav1.ListOptions{})
+	list, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func offloadedNames(ctx context.Context, to *clients) (names []string, err error
 // takeBack deletes the NamespaceOffloading of a namespace and returns its UID; empty if
 // there is none.
 func takeBack(ctx context.Context, to *clients, namespace string, out io.Writer) (string, error) {
-	client := to.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace)
+	client := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace)
 	have, err := client.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && !noSuchKind(err) {
 		return "", say(out, "namespace %s: it is not offloaded", namespace)

@@ -131,11 +131,11 @@ func (c *commands) side(ctx context.Context, conn *connection) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, namespace, err := manual.Installed(ctx, to.core)
+	id, namespace, err := manual.Installed(ctx, to.kube)
 	if err != nil {
 		return nil, explain(fmt.Errorf("%s: %w", to.server, err))
 	}
-	return &side{Cluster: manual.Cluster{ID: id, Namespace: namespace, Core: to.core, Liqod: to.liqod}, to: to}, nil
+	return &side{Cluster: manual.Cluster{ID: id, Namespace: namespace, Kube: to.kube, Liqo: to.liqo}, to: to}, nil
 }
 
 // check refuses what makes no sense before anything is tried, and returns the amounts
@@ -217,11 +217,11 @@ func loopback(host string) bool {
 
 // free completes the amounts that were said by what a provider has left.
 func free(ctx context.Context, there *side, amounts corev1.ResourceList) (corev1.ResourceList, error) {
-	nodes, err := there.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	nodes, err := there.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the nodes of cluster %s: %w", there.ID, err)
 	}
-	pods, err := there.Core.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	pods, err := there.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of cluster %s: %w", there.ID, err)
 	}
@@ -235,7 +235,7 @@ func free(ctx context.Context, there *side, amounts corev1.ResourceList) (corev1
 // untilPeered waits until a virtual node is ready.
 func (c *commands) untilPeered(ctx context.Context, here *side, namespace, node string, timeout time.Duration, out io.Writer) error {
 	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
-		vn, err := here.Liqod.OffloadingV1beta1().VirtualNodes(namespace).Get(ctx, node, metav1.GetOptions{})
+		vn, err := here.Liqo.OffloadingV1beta1().VirtualNodes(namespace).Get(ctx, node, metav1.GetOptions{})
 		if err != nil {
 			return look{}, err
 		}
@@ -313,7 +313,7 @@ func (c *commands) isPeer(ctx context.Context, here *side, id string) error {
 	if err := trust.CheckClusterID(id); err != nil {
 		return UsageError(err)
 	}
-	fcs, err := here.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	fcs, err := here.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing ForeignClusters: %w", err)
 	}

@@ -57,7 +57,7 @@ func both(t *testing.T, here, there *cluster, args ...string) (string, error) {
 		if conn.overrides.CurrentContext == "near" {
 			c, server = there, "https://127.0.0.1:6443"
 		}
-		return &clients{core: c.core, liqod: c.liqod, now: time.Now, server: server}, nil
+		return &clients{kube: c.core, liqo: c.liqod, now: time.Now, server: server}, nil
 	}}, args...)
 }
 

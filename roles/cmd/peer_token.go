@@ -117,7 +117,7 @@ func (c *commands) untilJoined(ctx context.Context, here *side, provider string,
 // joined looks how far the use of a provider is.
 func (c *commands) joined(ctx context.Context, here *side, provider string) (look, error) {
 	now := look{lines: map[string]string{}}
-	fcs, err := here.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	fcs, err := here.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return now, err
 	}
@@ -139,7 +139,7 @@ func (c *commands) joined(ctx context.Context, here *side, provider string) (loo
 	if outgoing := meta.FindStatusCondition(conditions, corev1beta1.ConditionOutgoingPeering); outgoing != nil {
 		now.lines["capacity"] = outgoing.Message
 	}
-	nodes, err := here.Liqod.OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(provider)).List(ctx, metav1.ListOptions{})
+	nodes, err := here.Liqo.OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(provider)).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return now, err
 	}
@@ -159,7 +159,7 @@ func (c *commands) joined(ctx context.Context, here *side, provider string) (loo
 // runs for this cluster would run on there, and nobody would know of it.
 func (c *commands) confirmAway(ctx context.Context, here *side, peer string, out io.Writer) error {
 	_, err := c.until(ctx, awayPatience, out, func(ctx context.Context) (look, error) {
-		fcs, err := here.Liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+		fcs, err := here.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return look{}, err
 		}

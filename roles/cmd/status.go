@@ -133,7 +133,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 }
 
 func peerNames(ctx context.Context, to *clients) (ids []string, err error) {
-	list, err := to.liqod.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	list, err := to.liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

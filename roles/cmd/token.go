@@ -122,7 +122,7 @@ func (w *tokenWish) check() error {
 
 // create makes the token and its Secret.
 func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) {
-	id, namespace, err := manual.Installed(ctx, to.core)
+	id, namespace, err := manual.Installed(ctx, to.kube)
 	if err != nil {
 		return tokenView{}, err
 	}
@@ -133,7 +133,7 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 	if err != nil {
 		return tokenView{}, err
 	}
-	ca, err := manual.Authority(ctx, to.core, namespace)
+	ca, err := manual.Authority(ctx, to.kube, namespace)
 	if err != nil {
 		return tokenView{}, err
 	}
@@ -142,7 +142,7 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 		return tokenView{}, err
 	}
 	if w.bothWays {
-		if err := (manual.Cluster{ID: id, Namespace: namespace, Core: to.core, Liqod: to.liqod}).Use(ctx, w.forID); err != nil {
+		if err := (manual.Cluster{ID: id, Namespace: namespace, Kube: to.kube, Liqo: to.liqo}).Use(ctx, w.forID); err != nil {
 			return tokenView{}, err
 		}
 	}
@@ -151,7 +151,7 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 		record.Expiration = to.now().Add(w.ttl)
 	}
 	secret := trust.NewSecret(namespace, record)
-	if _, err := to.core.CoreV1().Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+	if _, err := to.kube.CoreV1().Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
 		return tokenView{}, fmt.Errorf("creating secret %s/%s: %w", namespace, secret.Name, err)
 	}
 	tidyTokens(ctx, to, namespace)
@@ -170,7 +170,7 @@ func authURL(ctx context.Context, to *clients, namespace, given string) (string,
 	if err != nil || config.URL != "" {
 		return config.URL, err
 	}
-	svc, err := to.core.CoreV1().Services(namespace).Get(ctx, authService, metav1.GetOptions{})
+	svc, err := to.kube.CoreV1().Services(namespace).Get(ctx, authService, metav1.GetOptions{})
 	if apply.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("reading service %s/%s: %w", namespace, authService, err)
 	}
@@ -192,7 +192,7 @@ type ownAuth struct {
 
 // authConfig fails where there is no endpoint.
 func authConfig(ctx context.Context, to *clients, namespace string) (ownAuth, error) {
-	cm, err := to.core.CoreV1().ConfigMaps(namespace).Get(ctx, "liqod", metav1.GetOptions{})
+	cm, err := to.kube.CoreV1().ConfigMaps(namespace).Get(ctx, "liqod", metav1.GetOptions{})
 	if err != nil {
 		return ownAuth{}, fmt.Errorf("reading the configuration of liqod: %w", err)
 	}
@@ -217,13 +217,13 @@ func tidyTokens(ctx context.Context, to *clients, namespace string) {
 	for i := range all {
 		record, err := trust.ReadSecret(&all[i])
 		if err == nil && record.Expired(to.now().Add(-tokenKept)) {
-			_ = to.core.CoreV1().Secrets(namespace).Delete(ctx, all[i].Name, apply.DeleteUID(&all[i]))
+			_ = to.kube.CoreV1().Secrets(namespace).Delete(ctx, all[i].Name, apply.DeleteUID(&all[i]))
 		}
 	}
 }
 
 func tokens(ctx context.Context, to *clients, namespace string) ([]corev1.Secret, error) {
-	list, err := to.core.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1beta1.PeeringTokenType})
+	list, err := to.kube.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1beta1.PeeringTokenType})
 	if err != nil {
 		return nil, fmt.Errorf("listing the tokens of namespace %s: %w", namespace, err)
 	}
@@ -273,7 +273,7 @@ func (c *commands) tokenList() *cobra.Command {
 }
 
 func listTokens(ctx context.Context, to *clients) ([]tokenView, error) {
-	_, namespace, err := manual.Installed(ctx, to.core)
+	_, namespace, err := manual.Installed(ctx, to.kube)
 	if err != nil {
 		return nil, err
 	}
@@ -343,7 +343,7 @@ func (c *commands) tokenRevoke() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, namespace, err := manual.Installed(cmd.Context(), to.core)
+		_, namespace, err := manual.Installed(cmd.Context(), to.kube)
 		if err != nil {
 			return explain(err)
 		}
@@ -362,7 +362,7 @@ func revoke(ctx context.Context, to *clients, namespace, arg string, out io.Writ
 	if token, err := trust.ParseToken(arg); err == nil {
 		id = token.ID
 	}
-	secrets := to.core.CoreV1().Secrets(namespace)
+	secrets := to.kube.CoreV1().Secrets(namespace)
 	secret, err := secrets.Get(ctx, trust.SecretName(id), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && secret.Type != corev1beta1.PeeringTokenType {
 		return fmt.Errorf("there is no token %.40q", id)

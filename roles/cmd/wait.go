@@ -91,7 +91,7 @@ func prefixed(part, line string) string {
 func (c *commands) untilOffloaded(ctx context.Context, to *clients, namespace string, timeout time.Duration, out io.Writer) error {
 	message := ""
 	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
-		o, err := to.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+		o, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) && !noSuchKind(err) {
 			return look{lines: map[string]string{"": "the NamespaceOffloading was deleted meanwhile"}, failed: true}, nil
 		}
@@ -154,7 +154,7 @@ func (c *commands) untilTakenBack(ctx context.Context, to *clients, namespace, u
 	begun := uid != ""
 	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
 		now := look{lines: map[string]string{}}
-		o, err := to.liqod.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+		o, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
 		switch {
 		case err == nil && string(o.UID) == uid:
 			now.lines[""] = "waiting for liqod's controller to withdraw it (if that takes long: " + c.program + " check)"
@@ -165,7 +165,7 @@ func (c *commands) untilTakenBack(ctx context.Context, to *clients, namespace, u
 		case !apierrors.IsNotFound(err) || noSuchKind(err):
 			return now, err
 		}
-		maps, err := to.liqod.OffloadingV1beta1().NamespaceMaps("").List(ctx, metav1.ListOptions{})
+		maps, err := to.liqo.OffloadingV1beta1().NamespaceMaps("").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return now, fmt.Errorf("listing NamespaceMaps: %w", err)
 		}

@@ -27,7 +27,7 @@ func (e *Enforcer) do(ctx context.Context, f facts, a action) error {
 	case updateSlice:
 		return e.update(ctx, f, a)
 	case deleteSlice:
-		err = e.delete(ctx, f.slice)
+		err = e.deleteSlice(ctx, f.slice)
 	}
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (e *Enforcer) conclude(ctx context.Context, f facts, a action) error {
 }
 
 func (e *Enforcer) create(ctx context.Context, f facts, a action) error {
-	made, err := e.cfg.Core.DiscoveryV1().EndpointSlices(f.want.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
+	made, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(f.want.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
 	switch {
 	case err == nil:
 		e.cfg.Log.Debug("EndpointSlice created", zap.String("key", f.want.Namespace+"/"+f.want.Name))
@@ -88,7 +88,7 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 	// A full update costs the API server less than a patch. It fails with a conflict if the
 	// EndpointSlice has changed since it was read.
 	next := changed(f.slice, changes(f.want, f.slice))
-	made, err := e.cfg.Core.DiscoveryV1().EndpointSlices(next.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
+	made, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(next.Namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
 	switch {
 	case err == nil:
 		return e.wrote(ctx, f, a, made)
@@ -97,7 +97,7 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 	case apierrors.IsInvalid(err), refusal(err) && f.outlives():
 		// The existing EndpointSlice can no longer be updated, so it would not follow the
 		// peer's health.
-		if err := e.delete(ctx, f.slice); err != nil {
+		if err := e.deleteSlice(ctx, f.slice); err != nil {
 			return err
 		}
 		return e.refused(ctx, f, err)
@@ -132,8 +132,8 @@ func (e *Enforcer) refused(ctx context.Context, f facts, err error) error {
 	return e.conclude(ctx, f, action{retry: true, condition: f.deny(offloadingv1beta1.ReasonEndpointSliceRefused, err.Error())})
 }
 
-func (e *Enforcer) delete(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
-	err := e.cfg.Core.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, *metav1.NewPreconditionDeleteOptions(string(slice.UID)))
+func (e *Enforcer) deleteSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
+	err := e.cfg.Kube.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, *metav1.NewPreconditionDeleteOptions(string(slice.UID)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting EndpointSlice %s/%s: %w", slice.Namespace, slice.Name, err)
 	}
@@ -177,7 +177,7 @@ func (e *Enforcer) tell(ctx context.Context, shadow *offloadingv1beta1.ShadowEnd
 	}
 	// The update fails with a conflict if the shadow has changed since. The next sync then
 	// decides anew.
-	written, err := e.cfg.Liqod.OffloadingV1beta1().ShadowEndpointSlices(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
+	written, err := e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

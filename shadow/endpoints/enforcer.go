@@ -29,9 +29,9 @@ import (
 // this cluster in all namespaces, and are indexed by namespace.
 type Config struct {
 	// Core writes EndpointSlices. It also reads a single one live before a deletion.
-	Core kubernetes.Interface
+	Kube kubernetes.Interface
 	// Liqod reads single ShadowEndpointSlices live and writes their status.
-	Liqod versioned.Interface
+	Liqo versioned.Interface
 	// Shadows is the informer of all ShadowEndpointSlices.
 	Shadows cache.SharedIndexInformer
 	// Slices is the informer of the EndpointSlices with the managed-by label
@@ -269,14 +269,14 @@ func (e *Enforcer) cachedSlice(key loop.Key) (*discoveryv1.EndpointSlice, error)
 
 // live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
-	shadow, err := e.cfg.Liqod.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	shadow, err := e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		shadow, err = nil, nil
 	}
 	if err != nil {
 		return facts{}, fmt.Errorf("reading ShadowEndpointSlice %s: %w", key, err)
 	}
-	slice, err := e.cfg.Core.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	slice, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		slice, err = nil, nil
 	}

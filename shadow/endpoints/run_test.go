@@ -44,7 +44,7 @@ func newRunning(t *testing.T) running {
 	own, core := externalversions.NewSharedInformerFactory(r.liqod, 0), informers.NewSharedInformerFactory(r.core, 0)
 	var err error
 	r.e, err = New(Config{
-		Core: r.core, Liqod: r.liqod, Remap: same{}, Grace: testGrace,
+		Kube: r.core, Liqo: r.liqod, Remap: same{}, Grace: testGrace,
 		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
 		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),

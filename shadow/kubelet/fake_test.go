@@ -209,7 +209,7 @@ func newRigOf(t *testing.T, provider http.Handler, change func(*Config), setup .
 	cfg := Config{
 		NodeName:       "milan",
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
-		Client:         client,
+		Kube:           client,
 		Remote:         func() (*rest.Config, error) { return remote, nil },
 		Pods:           onePod(),
 		Clock:          clock.RealClock{},

@@ -53,11 +53,11 @@ func newGuard(cfg Config) (*guard, error) {
 	if cfg.NodeName == "" {
 		return nil, errNoNodeName
 	}
-	ca, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", metav1.NamespaceSystem, clientCAConfigMap, clientCAKey, cfg.Client)
+	ca, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", metav1.NamespaceSystem, clientCAConfigMap, clientCAKey, cfg.Kube)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the client CA: %w", err)
 	}
-	asked := &reviews{tokens: cfg.Client.AuthenticationV1().TokenReviews(), rights: cfg.Client.AuthorizationV1().SubjectAccessReviews(),
+	asked := &reviews{tokens: cfg.Kube.AuthenticationV1().TokenReviews(), rights: cfg.Kube.AuthorizationV1().SubjectAccessReviews(),
 		answers: utilcache.NewLRUExpireCache(answersKept)}
 	// Nobody is anonymous: who shows nothing is refused.
 	authn := union.NewFailOnError(

@@ -79,10 +79,10 @@ func (f *forwarder) PortForward(ctx context.Context, _, _ string, port int32, st
 	if err != nil {
 		return fmt.Errorf("opening the data stream: %w", err)
 	}
-	return f.copy(ctx, conn, data, errorStream, stream)
+	return f.carry(ctx, conn, data, errorStream, stream)
 }
 
-func (f *forwarder) copy(ctx context.Context, conn httpstream.Connection, data, errorStream httpstream.Stream, local io.ReadWriteCloser) error {
+func (f *forwarder) carry(ctx context.Context, conn httpstream.Connection, data, errorStream httpstream.Stream, local io.ReadWriteCloser) error {
 	received := make(chan struct{})
 	refused := make(chan string, 1)
 	go func() {

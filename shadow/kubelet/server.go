@@ -43,8 +43,8 @@ type Config struct {
 	Address string
 	// GetCertificate returns the serving certificate. While it fails, connections do.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Client reaches the home API server: client CA, TokenReviews, SubjectAccessReviews.
-	Client kubernetes.Interface
+	// Kube reaches the home API server: client CA, TokenReviews, SubjectAccessReviews.
+	Kube kubernetes.Interface
 	// Remote returns what reaches the provider's API server at this moment. The
 	// configuration must have no Timeout, since it would end streams, and is not changed
 	// afterwards: as long as the pointer is the same, so are the connections.

@@ -52,7 +52,7 @@ func (m *Maps) twinFor(ns *corev1.Namespace, key loop.Key) bool {
 func (m *Maps) turnedDown(ctx context.Context, w wish, ns *corev1.Namespace) (string, error) {
 	if !accepts(ns, w.peer) {
 		why := fmt.Sprintf("namespace %s no longer accepts cluster %s (annotation %s)", ns.Name, w.peer, offloadingv1beta1.AcceptTwinAnnotation)
-		live, err := m.cfg.Core.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+		live, err := m.cfg.Kube.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 		switch {
 		case err != nil:
 			return why, fmt.Errorf("confirming that %s: %w", why, err)
@@ -86,7 +86,7 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 	if own, err := m.holdsOwn(ctx, ns.Name); err != nil {
 		return err
 	} else if own {
-		if err := m.clear(ctx, ns.Name, peer); err != nil {
+		if err := m.vacate(ctx, ns.Name, peer); err != nil {
 			return err
 		}
 	}
@@ -98,7 +98,7 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 	if err != nil {
 		return fmt.Errorf("encoding the release of %s: %w", ns.Name, err)
 	}
-	_, err = m.cfg.Core.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	_, err = m.cfg.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if err := apply.IgnoreGone(err); err != nil {
 		return fmt.Errorf("giving namespace %s back: %w", ns.Name, err)
 	}
@@ -109,7 +109,7 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 // holdsOwn reports whether the controller has its own RoleBinding in a namespace. It reads
 // live.
 func (m *Maps) holdsOwn(ctx context.Context, namespace string) (bool, error) {
-	_, err := m.cfg.Core.RbacV1().RoleBindings(namespace).Get(ctx, ControllerTwinRole, metav1.GetOptions{})
+	_, err := m.cfg.Kube.RbacV1().RoleBindings(namespace).Get(ctx, ControllerTwinRole, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("reading our own rights in namespace %s: %w", namespace, err)
 	}
@@ -118,7 +118,7 @@ func (m *Maps) holdsOwn(ctx context.Context, namespace string) (bool, error) {
 
 // clear deletes a peer's objects in a namespace, and then the controller's own rights
 // there.
-func (m *Maps) clear(ctx context.Context, namespace, peer string) error {
+func (m *Maps) vacate(ctx context.Context, namespace, peer string) error {
 	if err := m.empty(ctx, namespace, labels.Set{offloadingv1beta1.OriginLabel: peer}.String()); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (m *Maps) clear(ctx context.Context, namespace, peer string) error {
 // that are not being deleted yet. Their deletion needs the controller's own rights there,
 // and nothing would retry it later.
 func (m *Maps) present(ctx context.Context, namespace string) (bool, error) {
-	pods, err := m.cfg.Core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
+	pods, err := m.cfg.Kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: labels.Set{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}.String()})
 	if err != nil {
 		return false, fmt.Errorf("looking for the pods of a peer in namespace %s: %w", namespace, err)
@@ -144,7 +144,7 @@ func (m *Maps) present(ctx context.Context, namespace string) (bool, error) {
 	if len(pods.Items) > 0 {
 		return true, nil
 	}
-	endpoints, err := m.cfg.Core.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
+	endpoints, err := m.cfg.Kube.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: labels.Set{discoveryv1.LabelManagedBy: offloadingv1beta1.ManagedByShadowEndpointSlice}.String()})
 	if err != nil {
 		return false, fmt.Errorf("looking for the endpoints of a peer in namespace %s: %w", namespace, err)

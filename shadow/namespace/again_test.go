@@ -92,7 +92,7 @@ func TestWhoHasANameKeepsIt(t *testing.T) {
 	w := newWorld(t, tenantNamespace("milan"), had)
 	indexer := w.liqoInformers.Offloading().V1beta1().NamespaceOffloadings().Informer().GetIndexer()
 	require.NoError(t, indexer.Add(had))
-	e := &entries{client: w.liqo, lister: w.liqoInformers.Offloading().V1beta1().NamespaceMaps().Lister(), offloadings: w.liqoInformers.Offloading().V1beta1().NamespaceOffloadings().Lister()}
+	e := &entries{liqo: w.liqo, lister: w.liqoInformers.Offloading().V1beta1().NamespaceMaps().Lister(), offloadings: w.liqoInformers.Offloading().V1beta1().NamespaceOffloadings().Lister()}
 	problem, err := e.set(t.Context(), "milan", "d", "shop")
 	require.NoError(t, err)
 	require.Contains(t, problem, "namespace c is already offloaded to cluster milan as shop")

@@ -22,7 +22,7 @@ import (
 
 // entries reads and writes single entries of this cluster's own NamespaceMaps.
 type entries struct {
-	client      versioned.Interface
+	liqo        versioned.Interface
 	lister      listers.NamespaceMapLister
 	offloadings listers.NamespaceOffloadingLister
 
@@ -73,7 +73,7 @@ func (e *entries) has(provider, namespace, name string) bool {
 func (e *entries) set(ctx context.Context, provider, namespace, name string) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	m, err := e.client.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})
+	m, err := e.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return e.create(ctx, provider, namespace, name)
 	}
@@ -112,7 +112,7 @@ func taken(m *offloadingv1beta1.NamespaceMap, namespace, name string) string {
 func (e *entries) unset(ctx context.Context, provider, namespace string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	m, err := e.client.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})
+	m, err := e.liqo.OffloadingV1beta1().NamespaceMaps(corev1beta1.TenantNamespace(provider)).Get(ctx, provider, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (e *entries) create(ctx context.Context, provider, namespace, name string) 
 	if problem == "" {
 		desired[namespace] = name
 	}
-	if _, err := e.client.OffloadingV1beta1().NamespaceMaps(m.Namespace).Create(ctx, m, metav1.CreateOptions{}); err != nil {
+	if _, err := e.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Create(ctx, m, metav1.CreateOptions{}); err != nil {
 		return "", fmt.Errorf("creating NamespaceMap %s/%s: %w", m.Namespace, m.Name, err)
 	}
 	return problem, nil
@@ -182,7 +182,7 @@ func (e *entries) patch(ctx context.Context, m *offloadingv1beta1.NamespaceMap, 
 	if err != nil {
 		return fmt.Errorf("encoding an entry for %s: %w", namespace, err)
 	}
-	_, err = e.client.OffloadingV1beta1().NamespaceMaps(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	_, err = e.liqo.OffloadingV1beta1().NamespaceMaps(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if err != nil && (name != nil || !apierrors.IsNotFound(err)) {
 		return fmt.Errorf("writing the entry of %s to NamespaceMap %s/%s: %w", namespace, m.Namespace, m.Name, err)
 	}

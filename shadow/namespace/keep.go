@@ -51,7 +51,7 @@ func (m *Maps) giveUp(ctx context.Context, ns *corev1.Namespace, user string) (k
 // holds returns a message that names the volumes in a twin, or "" if there are none. It
 // reads live.
 func (m *Maps) holds(ctx context.Context, ns *corev1.Namespace) (string, error) {
-	claims, err := m.cfg.Core.CoreV1().PersistentVolumeClaims(ns.Name).List(ctx, metav1.ListOptions{})
+	claims, err := m.cfg.Kube.CoreV1().PersistentVolumeClaims(ns.Name).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", fmt.Errorf("asking whether the twin namespace %s holds volumes: %w", ns.Name, err)
 	}
@@ -91,7 +91,7 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 	if err != nil {
 		return fmt.Errorf("encoding why %s is kept: %w", ns.Name, err)
 	}
-	if _, err := m.cfg.Core.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+	if _, err := m.cfg.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -106,7 +106,7 @@ func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error
 // pods. Reflected objects are found by the selector origin. ShadowPods and
 // ShadowEndpointSlices go first, so that their controllers create nothing again.
 func (m *Maps) empty(ctx context.Context, twin, origin string) error {
-	core, liqo := m.cfg.Core.CoreV1(), m.cfg.Liqo.OffloadingV1beta1()
+	core, liqo := m.cfg.Kube.CoreV1(), m.cfg.Liqo.OffloadingV1beta1()
 	all := metav1.ListOptions{}
 	reflected := metav1.ListOptions{LabelSelector: origin}
 	made := metav1.ListOptions{LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod}
@@ -118,7 +118,7 @@ func (m *Maps) empty(ctx context.Context, twin, origin string) error {
 		{"ShadowPods", liqo.ShadowPods(twin).DeleteCollection, all},
 		{"ShadowEndpointSlices", liqo.ShadowEndpointSlices(twin).DeleteCollection, all},
 		{"pods", core.Pods(twin).DeleteCollection, made},
-		{"ingresses", m.cfg.Core.NetworkingV1().Ingresses(twin).DeleteCollection, reflected},
+		{"ingresses", m.cfg.Kube.NetworkingV1().Ingresses(twin).DeleteCollection, reflected},
 		{"configmaps", core.ConfigMaps(twin).DeleteCollection, reflected},
 		{"secrets", core.Secrets(twin).DeleteCollection, reflected},
 	} {

@@ -47,8 +47,8 @@ type MapsConfig struct {
 	// baseline or restricted.
 	PodSecurityLevel string
 
-	// Core and Liqo are clients of this cluster.
-	Core kubernetes.Interface
+	// Kube and Liqo are clients of this cluster.
+	Kube kubernetes.Interface
 	Liqo versioned.Interface
 
 	// The informers watch this cluster in all namespaces.
@@ -90,7 +90,7 @@ func NewMaps(cfg MapsConfig) (*Maps, error) {
 		clusters:   cfg.ForeignClusters.Lister(),
 		namespaces: cfg.Namespaces.Lister(),
 		quotas:     cfg.Quotas.Lister(),
-		bindings:   apply.NewBinder(cfg.Core, cfg.RoleBindings.Lister(), nil),
+		bindings:   apply.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), nil),
 	}
 	m.Loop = loop.New(loop.Config{Name: "namespacemap", Sync: m.sync, Log: cfg.Log, Observer: cfg.Observer})
 	for _, w := range []struct {
@@ -331,7 +331,7 @@ func (m *Maps) liveTwins(ctx context.Context, key loop.Key) (map[string]*corev1.
 	if err != nil || len(out) > 0 || peerOf(key) == "" {
 		return out, err // only maps in tenant namespaces have twins
 	}
-	list, err := m.cfg.Core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{
+	list, err := m.cfg.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{
 		LabelSelector: corev1beta1.RemoteClusterIDLabel + "=" + peerOf(key)})
 	if err != nil {
 		return nil, fmt.Errorf("confirming that no twin namespace is left: %w", err)
@@ -350,7 +350,7 @@ func (m *Maps) remove(ctx context.Context, ns *corev1.Namespace) error {
 	if ns.DeletionTimestamp != nil {
 		return nil
 	}
-	err := m.cfg.Core.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{
+	err := m.cfg.Kube.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting the twin namespace %s: %w", ns.Name, err)

@@ -32,8 +32,8 @@ type OffloadingConfig struct {
 	// OwnNamespace is the namespace that liqod runs in.
 	OwnNamespace string
 
-	// Core and Liqo are clients of this cluster.
-	Core kubernetes.Interface
+	// Kube and Liqo are clients of this cluster.
+	Kube kubernetes.Interface
 	Liqo versioned.Interface
 
 	// The informers watch this cluster in all namespaces.
@@ -73,7 +73,7 @@ func NewOffloading(cfg OffloadingConfig) (*Offloading, error) {
 		virtualNodes: cfg.VirtualNodes.Lister(),
 		nodes:        cfg.Nodes.Lister(),
 		namespaces:   cfg.Namespaces.Lister(),
-		entries:      &entries{client: cfg.Liqo, lister: cfg.Maps.Lister(), offloadings: cfg.Offloadings.Lister()},
+		entries:      &entries{liqo: cfg.Liqo, lister: cfg.Maps.Lister(), offloadings: cfg.Offloadings.Lister()},
 	}
 	o.Loop = loop.New(loop.Config{Name: "namespaceoffloading", Sync: o.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return o, o.watch()
@@ -236,7 +236,7 @@ func (o *Offloading) withdraw(ctx context.Context, nso *offloadingv1beta1.Namesp
 	if err != nil {
 		return undecided, fmt.Errorf("confirming that no virtual node matches: %w", err)
 	}
-	nodes, err := o.cfg.Core.CoreV1().Nodes().List(ctx, metav1.ListOptions{
+	nodes, err := o.cfg.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{
 		LabelSelector: offloadingv1beta1.TypeLabel + "=" + offloadingv1beta1.TypeVirtualNode})
 	if err != nil {
 		return undecided, fmt.Errorf("confirming that no virtual node matches: %w", err)

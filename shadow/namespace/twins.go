@@ -365,7 +365,7 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	if ns, err := m.namespaces.Get(w.name); err == nil {
 		return ns, nil
 	}
-	ns, err := m.cfg.Core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+	ns, err := m.cfg.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name:   w.name,
 		Labels: m.twinLabels(w),
 		Annotations: map[string]string{
@@ -374,7 +374,7 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 		},
 	}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		ns, err = m.cfg.Core.CoreV1().Namespaces().Get(ctx, w.name, metav1.GetOptions{})
+		ns, err = m.cfg.Kube.CoreV1().Namespaces().Get(ctx, w.name, metav1.GetOptions{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the twin namespace %s: %w", w.name, err)
@@ -404,7 +404,7 @@ func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[str
 	if err != nil {
 		return fmt.Errorf("encoding the labels of %s: %w", ns.Name, err)
 	}
-	if _, err := m.cfg.Core.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+	if _, err := m.cfg.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("restoring the labels of the twin namespace %s: %w", ns.Name, err)
 	}
 	return nil

@@ -62,7 +62,7 @@ func (o *Offloading) end(ctx context.Context, nso *offloadingv1beta1.NamespaceOf
 // deletes the pods of a namespace before its other objects, and pods at an unreachable
 // provider are released only once the namespace is not offloaded.
 func (o *Offloading) endWith(ctx context.Context, nso *offloadingv1beta1.NamespaceOffloading, ns *corev1.Namespace) error {
-	live, err := o.cfg.Core.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+	live, err := o.cfg.Kube.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil // the NamespaceOffloading is gone, too
 	}
@@ -140,7 +140,7 @@ func (o *Offloading) mark(ctx context.Context, ns *corev1.Namespace) error {
 
 // unmark reverts mark, and restores the value that the label had before.
 func (o *Offloading) unmark(ctx context.Context, namespace string) error {
-	ns, err := o.cfg.Core.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	ns, err := o.cfg.Kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (o *Offloading) patchNamespace(ctx context.Context, ns *corev1.Namespace, m
 	if err != nil {
 		return fmt.Errorf("encoding the label %s: %w", offloadingv1beta1.SchedulingEnabledLabel, err)
 	}
-	_, err = o.cfg.Core.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	_, err = o.cfg.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing the label %s: %w", offloadingv1beta1.SchedulingEnabledLabel, err)
 	}

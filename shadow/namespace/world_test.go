@@ -124,7 +124,7 @@ func (w *world) consumer() *world {
 	var err error
 	off := w.liqoInformers.Offloading().V1beta1()
 	w.offloading, err = NewOffloading(OffloadingConfig{
-		ClusterID: "rome", OwnNamespace: "liqod", Core: w.core, Liqo: w.liqo,
+		ClusterID: "rome", OwnNamespace: "liqod", Kube: w.core, Liqo: w.liqo,
 		Offloadings: off.NamespaceOffloadings(), Maps: off.NamespaceMaps(), VirtualNodes: off.VirtualNodes(),
 		Nodes: w.coreInformers.Core().V1().Nodes(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
 		Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t),
@@ -143,7 +143,7 @@ func (w *world) providerAs(id string) *world {
 	w.t.Helper()
 	var err error
 	w.maps, err = NewMaps(MapsConfig{
-		ClusterID: id, OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", Core: w.core, Liqo: w.liqo,
+		ClusterID: id, OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", Kube: w.core, Liqo: w.liqo,
 		Maps:            w.liqoInformers.Offloading().V1beta1().NamespaceMaps(),
 		Quotas:          w.liqoInformers.Offloading().V1beta1().Quotas(),
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(),

@@ -33,7 +33,7 @@ const nodePoll = 100 * time.Millisecond
 // Config is the input of NewKeeper. All fields are required except Observer.
 type Config struct {
 	// Client writes to the cluster of the Node.
-	Client kubernetes.Interface
+	Kube kubernetes.Interface
 	// VirtualNodes and Nodes may contain other objects, too.
 	VirtualNodes offloadinginformers.VirtualNodeInformer
 	Nodes        coreinformers.NodeInformer
@@ -111,7 +111,7 @@ func (k *Keeper) SetRemote(update func(*Remote)) {
 // run starts without knowledge of the provider.
 func (k *Keeper) Run(ctx context.Context) error {
 	defer k.SetRemote(func(r *Remote) { *r = notContacted() })
-	heartbeat := lease.NewController(k.cfg.Clock, k.cfg.Client, k.cfg.Identity, int32(k.cfg.LeaseDuration.Seconds()),
+	heartbeat := lease.NewController(k.cfg.Clock, k.cfg.Kube, k.cfg.Identity, int32(k.cfg.LeaseDuration.Seconds()),
 		nil, k.cfg.LeaseDuration/4, k.cfg.Name, corev1.NamespaceNodeLease, k.bindLease)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -183,7 +183,7 @@ func (k *Keeper) create(ctx context.Context, vn *offloadingv1beta1.VirtualNode) 
 	if vn.DeletionTimestamp != nil {
 		return nil
 	}
-	_, err := k.cfg.Client.CoreV1().Nodes().Create(ctx, Want(nil, vn, k.facts()), metav1.CreateOptions{})
+	_, err := k.cfg.Kube.CoreV1().Nodes().Create(ctx, Want(nil, vn, k.facts()), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return loop.After(200 * time.Millisecond) // the cache is about to show it
 	}
@@ -234,6 +234,6 @@ func (k *Keeper) patch(ctx context.Context, have, want *corev1.Node, subresource
 	if err != nil {
 		return err
 	}
-	_, err = k.cfg.Client.CoreV1().Nodes().Patch(ctx, have.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
+	_, err = k.cfg.Kube.CoreV1().Nodes().Patch(ctx, have.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, subresources...)
 	return err
 }

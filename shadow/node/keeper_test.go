@@ -35,7 +35,7 @@ func start(t *testing.T, vn *offloadingv1beta1.VirtualNode, nodes ...*corev1.Nod
 	own := externalversions.NewSharedInformerFactory(b.liqod, 0)
 	var err error
 	b.keeper, err = NewKeeper(Config{
-		Client: b.client, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), Nodes: core.Core().V1().Nodes(),
+		Kube: b.client, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), Nodes: core.Core().V1().Nodes(),
 		Namespace: vn.Namespace, Name: vn.Name, Addresses: []string{"10.0.0.7"}, Port: 10250,
 		LeaseDuration: 40 * time.Second, Identity: "me", Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})

@@ -40,7 +40,7 @@ func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) erro
 	case updatePod:
 		return e.update(ctx, key, f)
 	case deletePod:
-		return e.delete(ctx, f.pod)
+		return e.deletePod(ctx, f.pod)
 	case releasePod:
 		return e.release(ctx, f.pod)
 	case recordEnd:
@@ -66,9 +66,9 @@ func (e *Enforcer) settle(key loop.Key, f facts) {
 
 func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 	consumer := f.want.Labels[offloadingv1beta1.OriginLabel]
-	e.memory.make(key, f.shadow.UID)
+	e.memory.asking(key, f.shadow.UID)
 	foreseen := e.ledger.send(consumer, key)
-	pod, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
+	pod, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager})
 	switch {
 	case err == nil:
 		e.memory.forget(key, f.lost)
@@ -226,7 +226,7 @@ func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch apply.Patch
 	if err != nil {
 		return nil, err
 	}
-	next, err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, data,
+	next, err := e.cfg.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, data,
 		metav1.PatchOptions{FieldManager: FieldManager}, subresource...)
 	switch {
 	case apierrors.IsNotFound(err) && len(subresource) > 0 && e.has(ctx, pod):
@@ -241,12 +241,12 @@ func (e *Enforcer) patch(ctx context.Context, pod *corev1.Pod, patch apply.Patch
 
 // has reports whether the pod still exists. If so, a "not found" concerned its subresource.
 func (e *Enforcer) has(ctx context.Context, pod *corev1.Pod) bool {
-	live, err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	live, err := e.cfg.Kube.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	return err == nil && live.UID == pod.UID
 }
 
-func (e *Enforcer) delete(ctx context.Context, pod *corev1.Pod) error {
-	err := e.cfg.Core.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
+func (e *Enforcer) deletePod(ctx context.Context, pod *corev1.Pod) error {
+	err := e.cfg.Kube.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting pod %s/%s, which no ShadowPod asks for: %w", pod.Namespace, pod.Name, err)
 	}
@@ -261,7 +261,7 @@ func (e *Enforcer) release(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil || data == nil {
 		return err
 	}
-	_, err = e.cfg.Core.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, kind, data, metav1.PatchOptions{FieldManager: FieldManager})
+	_, err = e.cfg.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, kind, data, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("releasing pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

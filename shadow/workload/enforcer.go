@@ -31,9 +31,9 @@ import (
 type Config struct {
 	// Core writes pods. It also reads a single pod live before a decision that rests on its
 	// absence.
-	Core kubernetes.Interface
+	Kube kubernetes.Interface
 	// Liqod reads single ShadowPods live and writes their status.
-	Liqod versioned.Interface
+	Liqo versioned.Interface
 	// ShadowPods is the informer of all ShadowPods, indexed by namespace.
 	ShadowPods cache.SharedIndexInformer
 	// Pods is the informer of the pods labelled ManagedByLabel=ManagedByShadowPod.
@@ -199,7 +199,7 @@ func (e *Enforcer) shadowGone(obj any) {
 		obj = t.Obj
 	}
 	if shadow, ok := obj.(*offloadingv1beta1.ShadowPod); ok {
-		e.memory.close(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}, shadow.UID)
+		e.memory.forgetAll(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}, shadow.UID)
 	}
 }
 
@@ -279,14 +279,14 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 // live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
 	known := e.memory.of(key)
-	shadow, err := e.cfg.Liqod.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	shadow, err := e.cfg.Liqo.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		shadow, err = nil, nil
 	}
 	if err != nil {
 		return facts{}, fmt.Errorf("reading ShadowPod %s: %w", key, err)
 	}
-	pod, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	pod, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		pod, err = nil, nil
 	}

@@ -196,7 +196,7 @@ func (w *ask) measure(pod *corev1.Pod) {
 // try creates the pod as a dry run, and asks for room for the result. A rejected dry run is
 // no error: the creation itself is rejected for the same reason and reports it.
 func (e *Enforcer) try(ctx context.Context, f facts, w ask) (verdict, error) {
-	pod, err := e.cfg.Core.CoreV1().Pods(f.want.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager, DryRun: []string{metav1.DryRunAll}})
+	pod, err := e.cfg.Kube.CoreV1().Pods(f.want.Namespace).Create(ctx, f.want, metav1.CreateOptions{FieldManager: FieldManager, DryRun: []string{metav1.DryRunAll}})
 	switch {
 	case err == nil:
 		foreseen := w.total
@@ -236,7 +236,7 @@ func (e *Enforcer) giveBack(ctx context.Context, key loop.Key, f facts, a action
 	if left := e.cfg.Settle - e.cfg.Clock.Since(sent); left > 0 {
 		return loop.After(left)
 	}
-	pod, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	pod, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading pod %s: %w", key, err)
 	}
@@ -271,7 +271,7 @@ func (e *Enforcer) outgrown(key loop.Key, f facts) (parked bool, err error) {
 // Otherwise it stays, and counts.
 func (e *Enforcer) surprise(ctx context.Context, key loop.Key, pod *corev1.Pod) error {
 	e.memory.undo(pod.UID)
-	err := e.cfg.Core.CoreV1().Pods(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
+	err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
 	})
 	if apierrors.IsConflict(err) {
@@ -287,7 +287,7 @@ func (e *Enforcer) surprise(ctx context.Context, key loop.Key, pod *corev1.Pod) 
 	if !hasFinalizer(pod) {
 		return nil
 	}
-	live, err := e.cfg.Core.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	live, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if err != nil || live.UID != pod.UID {
 		return apply.IgnoreNotFound(err)
 	}

@@ -53,7 +53,7 @@ func (m *memory) of(key loop.Key) remembered {
 }
 
 // make records that a creation is about to be sent.
-func (m *memory) make(key loop.Key, shadow types.UID) {
+func (m *memory) asking(key loop.Key, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.made[key] = shadow
@@ -69,7 +69,7 @@ func (m *memory) forget(key loop.Key, pod *corev1.Pod) {
 }
 
 // close drops all state of a deleted ShadowPod.
-func (m *memory) close(key loop.Key, shadow types.UID) {
+func (m *memory) forgetAll(key loop.Key, shadow types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.lost, key)

@@ -85,7 +85,7 @@ func (r *rig) restart() {
 	core := informers.NewSharedInformerFactory(r.core, 0)
 	r.shadows, r.pods, r.spaces = own.Offloading().V1beta1().ShadowPods().Informer(), core.Core().V1().Pods().Informer(), core.Core().V1().Namespaces().Informer()
 	e, err := New(Config{
-		Core: r.core, Liqod: r.liqod, ShadowPods: r.shadows, Pods: r.pods, Namespaces: r.spaces,
+		Kube: r.core, Liqo: r.liqod, ShadowPods: r.shadows, Pods: r.pods, Namespaces: r.spaces,
 		Quotas: own.Offloading().V1beta1().Quotas().Informer(), LimitRanges: core.Core().V1().LimitRanges(), RuntimeClasses: core.Node().V1().RuntimeClasses(),
 		StorageClasses: core.Storage().V1().StorageClasses().Informer(),
 		Harden:         func(s *corev1.PodSpec) error { return r.harden(s) }, Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),

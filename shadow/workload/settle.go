@@ -24,7 +24,7 @@ func (e *Enforcer) begin(ctx context.Context) {
 	e.trials.forget()
 	e.ledger.begin()
 	e.persist(ctx, "Quotas", func() error {
-		list, err := e.cfg.Liqod.OffloadingV1beta1().Quotas(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		list, err := e.cfg.Liqo.OffloadingV1beta1().Quotas(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 		if err == nil {
 			e.ledger.listQuotas(list)
 		}
@@ -51,7 +51,7 @@ func (e *Enforcer) takeStock(ctx context.Context) {
 	e.persist(ctx, "pods", func() error {
 		// A list without a resource version is consistent: it is not older than the
 		// request.
-		list, err := e.cfg.Core.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		list, err := e.cfg.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 			LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod,
 		})
 		if err == nil {

@@ -80,7 +80,7 @@ func (e *Enforcer) removeCondition(ctx context.Context, shadow *offloadingv1beta
 // writeStatus fails with a conflict if the ShadowPod has changed since next was read. The
 // next sync then decides anew.
 func (e *Enforcer) writeStatus(ctx context.Context, next *offloadingv1beta1.ShadowPod) error {
-	_, err := e.cfg.Liqod.OffloadingV1beta1().ShadowPods(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
+	_, err := e.cfg.Liqo.OffloadingV1beta1().ShadowPods(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing the status of ShadowPod %s/%s: %w", next.Namespace, next.Name, err)
 	}

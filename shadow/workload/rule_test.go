@@ -1,6 +1,7 @@
-package roles
+package workload
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -24,15 +26,18 @@ func TestShadowPodRule(t *testing.T) {
 		Spec:       offloadingv1beta1.QuotaSpec{Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
 	}))
 	known := true
-	rule := shadowPodRule{quotas: liqo.Lister(), ranges: ranges.Lister()}
-	rule.synced = append(rule.synced, func() bool { return known })
+	rule := Rule{Quotas: liqo.Lister(), LimitRanges: ranges.Lister()}
+	rule.Synced = append(rule.Synced, func() bool { return known })
 	asks := func(origin, cpu string) *offloadingv1beta1.ShadowPod {
 		s := &offloadingv1beta1.ShadowPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}}}
 		s.Spec.Pod.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}
 		return s
 	}
 	decide := func(op admissionv1.Operation, obj any) (bool, string) {
-		a := rule.decide(t.Context(), review(t, op, obj, nil))
+		raw, err := json.Marshal(obj)
+		require.NoError(t, err)
+		a, err := rule.Decide(t.Context(), &admissionv1.AdmissionRequest{UID: "u", Operation: op, Object: runtime.RawExtension{Raw: raw}})
+		require.NoError(t, err)
 		return a.Allowed, a.Message
 	}
 	allowed, _ := decide(admissionv1.Create, asks("rome", "1"))

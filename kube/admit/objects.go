@@ -1,0 +1,49 @@
+package admit
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Objects reads the object that is written, and the one that it replaces, nil at a
+// creation. What is being deleted, and what is not written, is let through unread: answer is
+// then not nil, as for what cannot be read.
+func Objects[T any, P interface {
+	*T
+	metav1.Object
+}](req *admissionv1.AdmissionRequest) (obj, old P, answer *Response) {
+	if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update || req.SubResource != "" {
+		return nil, nil, &Response{Allowed: true}
+	}
+	unreadable := func(err error) *Response {
+		return &Response{Message: fmt.Sprintf("reading the %s: %v", req.Kind.Kind, err), Code: http.StatusBadRequest}
+	}
+	obj = new(T)
+	if err := json.Unmarshal(req.Object.Raw, obj); err != nil {
+		return nil, nil, unreadable(err)
+	}
+	if obj.GetDeletionTimestamp() != nil {
+		return nil, nil, &Response{Allowed: true}
+	}
+	if req.Operation == admissionv1.Create {
+		return obj, nil, nil
+	}
+	old = new(T)
+	if err := json.Unmarshal(req.OldObject.Raw, old); err != nil {
+		return nil, nil, unreadable(err)
+	}
+	return obj, old, nil
+}
+
+// Verdict makes an answer of a judgement: a refusal unless refused is empty, else the
+// warnings.
+func Verdict(refused string, warnings []string) Response {
+	if refused != "" {
+		return Deny(refused)
+	}
+	return Response{Allowed: true, Warnings: warnings}
+}

@@ -1,0 +1,81 @@
+package namespace
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/shadow/rules"
+)
+
+// PodRule is the webhook's rule for pods in offloaded namespaces.
+type PodRule struct {
+	Offloadings offloadinglisters.NamespaceOffloadingLister
+	// Liqo confirms what the lister does not have.
+	Liqo versioned.Interface
+	// OwnNamespace is the namespace that liqod runs in: its pods are left alone.
+	OwnNamespace string
+}
+
+// Decide changes the creation of a pod as its namespace's offloading says.
+func (r PodRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+	if req.Namespace == r.OwnNamespace || req.Operation != admissionv1.Create {
+		return admit.Allow()
+	}
+	var pod corev1.Pod
+	if err := json.Unmarshal(req.Object.Raw, &pod); err != nil {
+		return admit.Response{Message: "reading the pod: " + err.Error(), Code: http.StatusBadRequest}
+	}
+	offloading, err := r.offloading(ctx, req.Namespace)
+	if err != nil {
+		return admit.Response{Message: err.Error(), Code: http.StatusServiceUnavailable}
+	}
+	spec := offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}
+	if offloading != nil {
+		spec = offloading.Spec
+	}
+	want, err := rules.Offload(&pod, spec.PodOffloadingStrategy, spec.ClusterSelector)
+	if err != nil {
+		return admit.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
+	}
+	patch, err := operations(&pod, want)
+	if err != nil {
+		return admit.Response{Message: "comparing pods: " + err.Error(), Code: http.StatusInternalServerError}
+	}
+	return admit.Allow(patch...)
+}
+
+func operations(have, want *corev1.Pod) ([]admit.Operation, error) {
+	patch, err := rules.OffloadPatch(have, want)
+	if err != nil || len(patch) == 0 {
+		return nil, err
+	}
+	var steps []admit.Operation
+	return steps, json.Unmarshal(patch, &steps)
+}
+
+// offloading returns the NamespaceOffloading of a namespace, nil if there is none. The
+// namespace's label says that there is one: its absence is confirmed by a live read.
+func (r PodRule) offloading(ctx context.Context, namespace string) (*offloadingv1beta1.NamespaceOffloading, error) {
+	o, err := r.Offloadings.NamespaceOffloadings(namespace).Get(offloadingv1beta1.NamespaceOffloadingName)
+	if apierrors.IsNotFound(err) {
+		o, err = r.Liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
+	}
+	return o, nil
+}

@@ -1,0 +1,52 @@
+package virtualnode
+
+import (
+	"context"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/admit"
+)
+
+// Rule is the webhook's rule for VirtualNodes. It asks the API server each time, and keeps
+// nothing: they are seldom written.
+type Rule struct {
+	Kube kubernetes.Interface
+	Liqo versioned.Interface
+}
+
+// Decide judges what is written. An error says that the API server could not be asked.
+func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
+	obj, old, answer := admit.Objects[offloadingv1beta1.VirtualNode](req)
+	if answer != nil {
+		return *answer, nil
+	}
+	list, err := r.Liqo.OffloadingV1beta1().VirtualNodes(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return admit.Response{}, err
+	}
+	review := Review{New: obj, Old: old}
+	for i := range list.Items {
+		if vn := &list.Items[i]; vn.Name == obj.Name && vn.Namespace != obj.Namespace {
+			review.Namesakes = append(review.Namesakes, vn)
+		}
+	}
+	node, err := r.Kube.CoreV1().Nodes().Get(ctx, obj.Name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		review.Node = node
+	case !apierrors.IsNotFound(err):
+		return admit.Response{}, err
+	}
+	_, err = r.Liqo.SharingV1alpha1().ResourceOffers(obj.Namespace).Get(ctx, obj.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return admit.Response{}, err
+	}
+	review.Offer = err == nil
+	return admit.Verdict(review.Judge()), nil
+}

@@ -1,0 +1,53 @@
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/shadow/rules"
+)
+
+// Rule is the webhook's rule for ShadowPods: it refuses those whose pods could not ever
+// begin under their consumer's Quotas. It only says earlier what the Enforcer says of them.
+type Rule struct {
+	Quotas      offloadinglisters.QuotaLister
+	LimitRanges corelisters.LimitRangeLister
+	// Synced tell whether the caches are known; until then all is let through.
+	Synced []cache.InformerSynced
+}
+
+// Decide judges a creation. An error says that the caches could not be read.
+func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
+	if req.Operation != admissionv1.Create || req.SubResource != "" {
+		return admit.Allow(), nil
+	}
+	for _, synced := range r.Synced {
+		if !synced() {
+			return admit.Allow(), nil
+		}
+	}
+	var shadow offloadingv1beta1.ShadowPod
+	if err := json.Unmarshal(req.Object.Raw, &shadow); err != nil {
+		return admit.Response{Message: "reading the ShadowPod: " + err.Error(), Code: http.StatusBadRequest}, nil
+	}
+	quotas, err := r.Quotas.Quotas(corev1beta1.TenantNamespace(shadow.Labels[offloadingv1beta1.OriginLabel])).List(labels.Everything())
+	if err != nil {
+		return admit.Response{}, err
+	}
+	ranges, err := r.LimitRanges.LimitRanges(req.Namespace).List(labels.Everything())
+	if err != nil {
+		return admit.Response{}, err
+	}
+	refused := rules.QuotaReview{New: &shadow, Quotas: quotas, LimitRanges: ranges}.Judge()
+	return admit.Verdict(refused, nil), nil
+}
