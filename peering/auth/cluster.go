@@ -51,7 +51,7 @@ const (
 type ClusterConfig struct {
 	// Namespace is the namespace of liqod.
 	Namespace string
-	// Core and Liqod are clients whose writes do not depend on a Lease, because every
+	// Kube and Liqo are clients whose writes do not depend on a Lease, because every
 	// replica serves.
 	Kube kubernetes.Interface
 	Liqo versioned.Interface

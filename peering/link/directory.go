@@ -55,7 +55,7 @@ type Endpoint struct {
 
 // DirectoryConfig is the input of NewDirectory. All fields are required except Observer.
 type DirectoryConfig struct {
-	// Core is a client of this cluster.
+	// Kube is a client of this cluster.
 	Kube kubernetes.Interface
 	// Namespaces is the informer of this cluster's namespaces.
 	Namespaces coreinformers.NamespaceInformer

@@ -28,7 +28,7 @@ import (
 // Config is the input of New. All fields are required except Observer. The informers watch
 // this cluster in all namespaces, and are indexed by namespace.
 type Config struct {
-	// Core writes EndpointSlices. It also reads a single one live before a deletion.
+	// Kube writes EndpointSlices. It also reads a single one live before a deletion.
 	Kube kubernetes.Interface
 	// Liqod reads single ShadowEndpointSlices live and writes their status.
 	Liqo versioned.Interface

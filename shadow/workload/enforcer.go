@@ -29,7 +29,7 @@ import (
 
 // Config is the input of New. All fields are required except HomeLost and Observer.
 type Config struct {
-	// Core writes pods. It also reads a single pod live before a decision that rests on its
+	// Kube writes pods. It also reads a single pod live before a decision that rests on its
 	// absence.
 	Kube kubernetes.Interface
 	// Liqod reads single ShadowPods live and writes their status.
