@@ -224,11 +224,20 @@ type Match struct {
 	From   uint16 // source port
 	Local  bool   // fib daddr type local
 	SYN    bool   // tcp flags & (syn | rst) == syn
-	Known  bool   // ct state established,related
+	CT     CT     // ct state
 	Set    Lookup // the key is in the set
 	Do     Action
-	Map    Lookup // for SNAT and DNAT; a key that is not in the map leaves the rule
+	Map    Lookup // for SNAT, DNAT and SetSrc; a key that is not in the map leaves the rule
 }
+
+// CT is a condition on the connection tracking state.
+type CT string
+
+// The conditions.
+const (
+	Known   CT = "established,related"
+	Related CT = "related"
+)
 
 // Lookup looks up a key in a set.
 type Lookup struct {
@@ -251,14 +260,16 @@ const (
 // Action is what a rule does.
 type Action string
 
-// The actions. Drop counts its packets. SNAT and DNAT look in Match.Map, and translate to
-// the address, or the prefix, that is found there.
+// The actions. Drop counts its packets. SNAT and DNAT look in Match.Map, and translate the
+// connection to the address, or the prefix, that is found there. SetSrc writes the address
+// that is found into the one packet, and corrects its checksums.
 const (
 	Accept     Action = "accept"
 	Drop       Action = "drop"
 	NoTrack    Action = "notrack"
 	SNAT       Action = "snat"
 	DNAT       Action = "dnat"
+	SetSrc     Action = "saddr set"
 	Masquerade Action = "masquerade"
 	ClampMSS   Action = "tcp option maxseg size set rt mtu"
 )
