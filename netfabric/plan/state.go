@@ -195,11 +195,11 @@ type Hook string
 
 // The hooks.
 const (
-	Prerouting  Hook = "prerouting"
-	Input       Hook = "input"
-	Forward     Hook = "forward"
-	Output      Hook = "output"
-	Postrouting Hook = "postrouting"
+	HookPrerouting  Hook = "prerouting"
+	HookInput       Hook = "input"
+	HookForward     Hook = "forward"
+	HookOutput      Hook = "output"
+	HookPostrouting Hook = "postrouting"
 )
 
 // Chain is a base chain with policy accept. Type nat needs NAT, else it is filter.
@@ -227,7 +227,7 @@ type Match struct {
 	CT     CT     // ct state
 	Set    Lookup // the key is in the set
 	Do     Action
-	Map    Lookup // for SNAT, DNAT and SetSrc; a key that is not in the map leaves the rule
+	Map    Lookup // for SNAT, DNAT, their Prefix forms and SetSrc; a key that is not in the map leaves the rule
 }
 
 // CT is a condition on the connection tracking state.
@@ -236,6 +236,7 @@ type CT string
 // The conditions.
 const (
 	Known   CT = "established,related"
+	New     CT = "new"
 	Related CT = "related"
 )
 
@@ -261,14 +262,17 @@ const (
 type Action string
 
 // The actions. Drop counts its packets. SNAT and DNAT look in Match.Map, and translate the
-// connection to the address, or the prefix, that is found there. SetSrc writes the address
-// that is found into the one packet, and corrects its checksums.
+// connection to the address that is found there; SNATPrefix and DNATPrefix to the prefix, so
+// that the host part stays. SetSrc writes the address that is found into the one packet, and
+// corrects its checksums.
 const (
 	Accept     Action = "accept"
 	Drop       Action = "drop"
 	NoTrack    Action = "notrack"
 	SNAT       Action = "snat"
 	DNAT       Action = "dnat"
+	SNATPrefix Action = "snat prefix"
+	DNATPrefix Action = "dnat prefix"
 	SetSrc     Action = "saddr set"
 	Masquerade Action = "masquerade"
 	ClampMSS   Action = "tcp option maxseg size set rt mtu"

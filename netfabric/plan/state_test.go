@@ -34,7 +34,7 @@ func TestMarkerNamesTheFixedPart(t *testing.T) {
 		return Table{
 			Name:   TableName,
 			Sets:   []Set{{Name: "a", Family: V4, Keys: 1}},
-			Chains: []Chain{{Name: "c", Hook: Forward, Rules: []Match{{In: TunnelDevice, Do: Drop}}}},
+			Chains: []Chain{{Name: "c", Hook: HookForward, Rules: []Match{{In: TunnelDevice, Do: Drop}}}},
 		}
 	}
 	same := table()
