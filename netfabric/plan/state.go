@@ -238,6 +238,7 @@ const (
 	Known   CT = "established,related"
 	New     CT = "new"
 	Related CT = "related"
+	Invalid CT = "invalid"
 )
 
 // Lookup looks up a key in a set.
