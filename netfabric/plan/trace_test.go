@@ -76,17 +76,23 @@ func (w *world) follow(host string, p Packet) (string, Step, string) {
 		if last.Verdict != Sent {
 			return host, last, strings.Join(way, ", ")
 		}
-		p.Tuple, p.In, p.Mark, p.Key = last.Packet.Tuple, OverlayDevice, 0, ""
-		next := w.under[last.To]
-		if next == "" {
-			p.In, p.Key, next = TunnelDevice, w.keyOf(host), w.keys[last.To]
-		}
-		require.Contains(w.t, w.hosts, next, "%v", last)
-		host = next
+		host, p = w.next(host, last)
 		way = append(way, host)
 	}
 	require.Fail(w.t, "the packet goes round in circles", "%v", way)
 	return "", Step{}, ""
+}
+
+// next is where a packet that has been sent arrives, and how.
+func (w *world) next(host string, sent Step) (string, Packet) {
+	w.t.Helper()
+	p := Packet{In: OverlayDevice, Tuple: sent.Packet.Tuple, SYN: sent.Packet.SYN, Error: sent.Packet.Error}
+	next := w.under[sent.To]
+	if next == "" {
+		p.In, p.Key, next = TunnelDevice, w.keyOf(host), w.keys[sent.To]
+	}
+	require.Contains(w.t, w.hosts, next, "%v", sent)
+	return next, p
 }
 
 func tcp(src, dst string) Packet {
