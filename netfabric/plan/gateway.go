@@ -108,10 +108,13 @@ func (g gateway) routes() (out []Route) {
 			out = append(out, route)
 		}
 	}
+	carried := g.in.families()
 	for _, h := range g.in.Nodes {
 		dsts := slices.Clone(h.Pods)
 		for _, a := range h.Addrs {
-			dsts = append(dsts, single(a))
+			if slices.Contains(carried, family(a)) {
+				dsts = append(dsts, single(a))
+			}
 		}
 		for _, dst := range dsts {
 			out = append(out, Route{Table: InsideTable, Dst: dst, Link: OverlayDevice, Via: g.hop(h.Addrs, family(dst.Addr()))})
