@@ -108,8 +108,8 @@ type tracer struct {
 	done  bool
 }
 
-// handled stands for a device that is not ours.
-const handled = "host"
+// elsewhere stands for a device that is not ours.
+const elsewhere = "host"
 
 func (t *tracer) note(where, format string, args ...any) {
 	t.steps = append(t.steps, Step{Where: where, What: fmt.Sprintf(format, args...), Packet: t.p})
@@ -333,7 +333,7 @@ func (t *tracer) matches(m Match) bool {
 
 // device is the name of the device of departure, as far as the packet is routed.
 func (t *tracer) device() string {
-	return cmp.Or(t.out.Link, handled)
+	return cmp.Or(t.out.Link, elsewhere)
 }
 
 // named reports whether a condition on a device holds.
