@@ -65,7 +65,9 @@ type Remote struct {
 }
 
 // IP gives an address outside the own pod ranges an address of the external range, under
-// which peers reach it. Towards peers it also has that address as a source.
+// which peers and own pods reach it. Towards peers it also has that address as a source.
+// Peers may so reach the address of a Service by a gateway that is a pod, own pods not: a
+// node translates a packet once.
 type IP struct {
 	External, Real netip.Addr
 }

@@ -136,6 +136,44 @@ func TestPageIsInPacketOrder(t *testing.T) {
 	}
 }
 
+func TestPageHasTheSizes(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(page)
+	require.NoError(t, err)
+	for _, row := range []string{
+		fmt.Sprintf("| VXLAN over IPv4 | %d | `%s` %d |", 1500-OverlayMTU(1500, V4), OverlayDevice, OverlayMTU(1500, V4)),
+		fmt.Sprintf("| VXLAN over IPv6 | %d | `%s` %d |", 1500-OverlayMTU(1500, V6), OverlayDevice, OverlayMTU(1500, V6)),
+		fmt.Sprintf("| WireGuard, over either | %d | `%s` %d |", 1500-TunnelMTU(1500), TunnelDevice, TunnelMTU(1500)),
+		fmt.Sprintf("| %d, TCP segments %d |", PathMTU(1500, V4, 0), PathMTU(1500, V4, 0)-40),
+		fmt.Sprintf("| +%d | all gateways:", GatewayOffset),
+		fmt.Sprintf("| +%d to +%d | replica 1 to %d,", GatewayOffset+1, GatewayOffset+MaxReplicas, MaxReplicas),
+		fmt.Sprintf("| +%d and up | `IP` resources |", ReservedAddresses),
+	} {
+		require.Contains(t, string(data), row)
+	}
+	require.Contains(t, string(data), fmt.Sprintf("a gateway pod in an overlay network of 1450 gives %d", PathMTU(1450, V4, 0)))
+}
+
+// The routing rules on the page are those of a node and of a gateway.
+func TestPageHasTheRules(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(page)
+	require.NoError(t, err)
+	_, node, _ := strings.Cut(string(data), "\n## On a node\n")
+	node, gateway, _ := strings.Cut(node, "\n## On a gateway\n")
+	for text, s := range map[string]State{node: planned(t)["node"], gateway: planned(t)["gateway"]} {
+		have := map[string]bool{}
+		for _, match := range regexp.MustCompile(`(?m)^\| (\d+) \|.*?\|([^|]*)\|`).FindAllStringSubmatch(text, -1) {
+			have[match[1]] = true
+		}
+		want := map[string]bool{}
+		for _, r := range s.Rules {
+			want[fmt.Sprint(r.Priority)] = true
+		}
+		require.Equal(t, want, have)
+	}
+}
+
 // The traces on the page are those of a packet through rome and milan, there and back.
 func TestPageHasTheTraces(t *testing.T) {
 	t.Parallel()
