@@ -34,11 +34,7 @@ func (e *FieldError) Error() string {
 const narrowest4, narrowest6 = 27, 123
 
 func checkExternal(p netip.Prefix) error {
-	narrowest := narrowest6
-	if family(p.Addr()) == V4 {
-		narrowest = narrowest4
-	}
-	if p.Bits() > narrowest {
+	if narrowest := per(family(p.Addr()), narrowest4, narrowest6); p.Bits() > narrowest {
 		return fmt.Errorf("%s is narrower than /%d: %d addresses of it are the gateways'", p, narrowest, ReservedAddresses)
 	}
 	return nil

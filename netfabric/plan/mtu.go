@@ -15,10 +15,7 @@ const (
 // OverlayMTU is the MTU of OverlayDevice on an underlay of that MTU, in bytes, if its outer
 // packets are of family f.
 func OverlayMTU(underlay int, f Family) int {
-	if f == V4 {
-		return underlay - overlayOverhead4
-	}
-	return underlay - overlayOverhead6
+	return underlay - per(f, overlayOverhead4, overlayOverhead6)
 }
 
 // TunnelMTU is the MTU of TunnelDevice, in bytes. It does for outer packets of either

@@ -65,12 +65,7 @@ func (o overlay) hop(addrs []netip.Addr, f Family) netip.Addr {
 }
 
 // suffix ends the names of the sets of a family.
-func suffix(f Family) string {
-	if f == V4 {
-		return "4"
-	}
-	return "6"
-}
+func suffix(f Family) string { return per(f, "4", "6") }
 
 // both writes a set, of which each family has its own.
 func both(name string, keys int, value Value) (out []Set) {

@@ -101,6 +101,14 @@ func family(a netip.Addr) Family {
 	return V6
 }
 
+// per is what holds for a family.
+func per[T any](f Family, four, six T) T {
+	if f == V4 {
+		return four
+	}
+	return six
+}
+
 // single is the prefix of one address.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
@@ -127,20 +135,14 @@ func checkRange(p netip.Prefix) error {
 		return fmt.Errorf("%s is an IPv4 range written as IPv6", p)
 	case p != p.Masked():
 		return fmt.Errorf("%s has bits beyond its length: write %s", p, p.Masked())
-	case p.Bits() < widest(p):
-		return fmt.Errorf("%s is wider than /%d", p, widest(p))
+	}
+	if widest := per(family(p.Addr()), widest4, widest6); p.Bits() < widest {
+		return fmt.Errorf("%s is wider than /%d", p, widest)
 	}
 	if slices.ContainsFunc(reserved, p.Overlaps) {
 		return fmt.Errorf("%s holds addresses that no host can have", p)
 	}
 	return nil
-}
-
-func widest(p netip.Prefix) int {
-	if family(p.Addr()) == V4 {
-		return widest4
-	}
-	return widest6
 }
 
 // checkAddr returns an error if a is not the address of a host.
