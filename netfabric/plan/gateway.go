@@ -1,0 +1,270 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Gateway plans the gateway in.Self: the tunnel to all peers, the translation of own ranges
+// to what each peer sees and back, the guards that stand for it, and the overlay to all
+// nodes. It returns an error, and no State, if in is not valid or has no such gateway.
+func Gateway(in Input) (State, error) {
+	if err := in.Check(); err != nil {
+		return State{}, err
+	}
+	i := slices.IndexFunc(in.Gateways, func(r Replica) bool { return r.Name == in.Self })
+	if i < 0 {
+		return State{}, &FieldError{Host: in.Self, Field: "self", Text: "there is no such gateway"}
+	}
+	self, _ := first(in.Gateways[i].Addrs, in.underlay())
+	g := gateway{overlay{in, self}, in.Gateways[i]}
+
+	s := State{
+		Sysctls: g.sysctls(),
+		Links:   []Link{g.link(), {Name: TunnelDevice, Kind: WireGuard, MTU: TunnelMTU(in.MTU)}},
+		Addrs:   g.addrs(),
+		Device:  g.device(),
+		Table:   g.table(),
+		Rules:   g.rules(),
+		Routes:  g.routes(),
+	}
+	for _, h := range in.Nodes {
+		g.neighbour(&s, h.Addrs)
+	}
+	return s.sorted(), nil
+}
+
+type gateway struct {
+	overlay
+	replica Replica
+}
+
+// sysctls let the gateway forward, also what does not arrive where its answer leaves.
+func (g gateway) sysctls() []Sysctl {
+	out := []Sysctl{
+		{"net/ipv4/ip_forward", "1"},
+		{"net/ipv4/conf/all/rp_filter", "0"},
+		{"net/ipv4/conf/default/rp_filter", "0"},
+	}
+	if slices.Contains(g.in.families(), V6) {
+		out = append(out, Sysctl{"net/ipv6/conf/all/forwarding", "1"})
+	}
+	return out
+}
+
+func (g gateway) addrs() (out []Addr) {
+	for _, e := range g.in.External {
+		for _, a := range g.locals(e) {
+			out = append(out, Addr{Link: TunnelDevice, Prefix: single(a)})
+		}
+	}
+	return out
+}
+
+// locals are the addresses of an external range that this gateway answers on.
+func (g gateway) locals(external netip.Prefix) []netip.Addr {
+	return []netip.Addr{GatewayAddr(external), ReplicaAddr(external, g.replica.Number)}
+}
+
+// device has every gateway of every peer, so that sessions are warm. The one in use has all
+// ranges of its peer, each has its own address for probes.
+func (g gateway) device() Device {
+	d := Device{Name: TunnelDevice, Port: g.in.Ports.Tunnel, Mark: TunnelMark}
+	for _, p := range g.in.Peers {
+		for _, r := range p.Gateways {
+			d.Peers = append(d.Peers, Tunnel{Key: r.Key, Endpoint: r.Endpoint, Keepalive: TunnelKeepalive})
+			for _, e := range p.Theirs.External {
+				d.Allowed = append(d.Allowed, Allowed{Key: r.Key, Prefix: single(ReplicaAddr(e, r.Number))})
+			}
+			if r.Number == p.Use {
+				for _, a := range p.Theirs.all() {
+					d.Allowed = append(d.Allowed, Allowed{Key: r.Key, Prefix: a})
+				}
+			}
+		}
+	}
+	return d
+}
+
+// rules look in InsideTable only for what comes out of the tunnel, and for answers to nodes:
+// the packets of the overlay itself go to the same addresses of nodes by other routes.
+func (g gateway) rules() []Rule {
+	more := []Rule{{Priority: InsidePriority, In: TunnelDevice, Table: InsideTable}}
+	for _, e := range g.in.External {
+		for _, a := range g.locals(e) {
+			more = append(more, Rule{Priority: InsidePriority, Src: single(a), Table: InsideTable})
+		}
+	}
+	return byFamily(g.in.families(), []Rule{{Priority: SkipPriority, Mark: TunnelMark, Goto: EndPriority}}, more...)
+}
+
+func (g gateway) routes() (out []Route) {
+	for _, p := range g.in.Peers {
+		for _, r := range p.Theirs.all() {
+			route := Route{Table: PeersTable, Dst: r, Link: TunnelDevice, MTU: PathMTU(g.in.MTU, g.in.underlay(), p.MTU)}
+			if own := only(g.in.External, family(r.Addr())); len(own) > 0 {
+				route.Src = GatewayAddr(own[0])
+			}
+			out = append(out, route)
+		}
+	}
+	carried := g.in.families()
+	for _, h := range g.in.Nodes {
+		dsts := slices.Clone(h.Pods)
+		for _, a := range h.Addrs {
+			if slices.Contains(carried, family(a)) {
+				dsts = append(dsts, single(a))
+			}
+		}
+		for _, dst := range dsts {
+			out = append(out, Route{Table: InsideTable, Dst: dst, Link: OverlayDevice, Via: g.hop(h.Addrs, family(dst.Addr()))})
+		}
+	}
+	return out
+}
+
+func (g gateway) table() Table {
+	return Table{
+		Name: TableName,
+		Sets: slices.Concat(
+			both("pairs", 2, NoValue),     // range of a peer . view of us that it has
+			both("peers", 1, NoValue),     // ranges of peers
+			both("own", 1, NoValue),       // sources that nothing but snat translates
+			both("targets", 1, NoValue),   // real addresses outside the overlay
+			both("closed", 1, NoValue),    // nodes within the own pod ranges
+			both("dnat", 2, Prefix),       // range of a peer . view of us -> own range
+			both("snat", 2, Prefix),       // range of a peer . own range -> view of us
+			both("hosts_in", 2, Address),  // range of a peer . external address as it sees it -> real address
+			both("hosts_out", 2, Address), // range of a peer . real address -> external address as it sees it
+			both("gateway", 1, Address),   // range of a peer -> our gateway's address as it sees it
+		),
+		Chains:   gatewayChains(g.in.Ports),
+		Elements: g.elements(),
+	}
+}
+
+func gatewayChains(ports Ports) []Chain {
+	outsideIn := Match{In: OutsideDevices, Out: AllDevices, Set: Lookup{Name: "targets", Key: Src, Not: true}, Do: Drop}
+	outsideOut := Match{In: TunnelDevice, Out: OutsideDevices, Set: Lookup{Name: "targets", Key: Dst, Not: true}, Do: Drop}
+	return []Chain{
+		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
+			[]Match{
+				{Proto: "udp", Port: ports.Overlay, Local: true, Do: NoTrack},
+				{Proto: "udp", Port: ports.Tunnel, Local: true, Do: NoTrack},
+			},
+			each(
+				Match{In: TunnelDevice, Set: Lookup{Name: "pairs", Key: SrcDst, Not: true}, Do: Drop},
+				Match{In: OverlayDevice, Set: Lookup{Name: "peers", Key: Src}, Do: Drop},
+			),
+		)},
+		{Name: "outer_out", Hook: HookOutput, Priority: RawPriority, Rules: []Match{
+			{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Do: NoTrack},
+			{Out: OutsideDevices, Proto: "udp", From: ports.Tunnel, Do: NoTrack},
+		}},
+		{Name: "translate_in", NAT: true, Hook: HookPrerouting, Priority: DNATPriority, Rules: each(
+			Match{In: TunnelDevice, Do: DNAT, Map: Lookup{Name: "hosts_in", Key: SrcDst}},
+			Match{In: TunnelDevice, Do: DNATPrefix, Map: Lookup{Name: "dnat", Key: SrcDst}},
+		)},
+		{Name: "clamp", Hook: HookForward, Priority: ManglePriority, Rules: []Match{
+			{In: TunnelDevice, Proto: "tcp", SYN: true, Do: ClampMSS},
+			{Out: TunnelDevice, Proto: "tcp", SYN: true, Do: ClampMSS},
+		}},
+		{Name: "pass", Hook: HookForward, Priority: FilterPriority, Rules: slices.Concat(
+			[]Match{ // nothing translates these
+				{In: AllDevices, CT: Invalid, Do: Drop},
+				{Out: AllDevices, CT: Invalid, Do: Drop},
+			},
+			each(outsideOut),
+			each(Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Drop}),
+			[]Match{{In: OverlayDevice, Out: "!" + TunnelDevice, Do: Drop}},
+			each(outsideIn),
+		)},
+		{Name: "local_in", Hook: HookInput, Priority: FilterPriority, Rules: []Match{
+			{In: AllDevices, Proto: "udp", Port: ProbePort, Do: Accept},
+			{In: AllDevices, Family: V4, Proto: "icmp", Do: Accept},
+			{In: AllDevices, Family: V6, Proto: "icmp", Do: Accept},
+			{In: AllDevices, CT: Known, Do: Accept},
+			{In: AllDevices, Do: Drop},
+		}},
+		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: append(
+			each(
+				Match{Out: TunnelDevice, Do: SNAT, Map: Lookup{Name: "hosts_out", Key: DstSrc}},
+				Match{Out: TunnelDevice, Do: SNATPrefix, Map: Lookup{Name: "snat", Key: DstSrc}},
+				Match{Out: TunnelDevice, Set: Lookup{Name: "own", Key: Src, Not: true}, Do: SNAT, Map: Lookup{Name: "gateway", Key: Dst}},
+			),
+			Match{In: TunnelDevice, Out: OutsideDevices, Do: Masquerade},
+		)},
+		{Name: "guard_out", Hook: HookPostrouting, Priority: LastGuardPriority, Rules: each(
+			Match{Out: TunnelDevice, Proto: "icmp", CT: Related, Set: Lookup{Name: "pairs", Key: DstSrc, Not: true}, Do: SetSrc, Map: Lookup{Name: "gateway", Key: Dst}},
+			Match{Out: TunnelDevice, Set: Lookup{Name: "pairs", Key: DstSrc, Not: true}, Do: Drop},
+		)},
+	}
+}
+
+func (g gateway) elements() []Element {
+	var e elements
+	for _, p := range slices.Concat(g.in.Pods, g.in.External) {
+		e.set("own", p)
+	}
+	g.addresses(&e)
+	for _, p := range g.in.Peers {
+		for _, r := range p.Theirs.all() {
+			e.set("own", r)
+			e.set("peers", r)
+			g.towards(&e, p.Ours, r)
+		}
+	}
+	return e
+}
+
+// towards adds what concerns the packets from and to one range of a peer.
+func (g gateway) towards(e *elements, ours Maps, theirs netip.Prefix) {
+	for _, m := range ours {
+		e.pair("pairs", theirs, m.View)
+		e.pairTo("dnat", theirs, m.View, m.Own)
+		e.pairTo("snat", theirs, m.Own, m.View)
+	}
+	for _, own := range g.in.External {
+		if a, ok := ours.Out(GatewayAddr(own)); ok {
+			e.to("gateway", theirs, single(a))
+		}
+	}
+	known := map[netip.Addr]bool{}
+	for _, ip := range sortedIPs(g.in.IPs) {
+		a, ok := ours.Out(ip.External)
+		if !ok {
+			continue
+		}
+		e.pairTo("hosts_in", theirs, single(a), single(ip.Real))
+		if !known[ip.Real] { // the lowest of several external addresses is the source
+			e.pairTo("hosts_out", theirs, single(ip.Real), single(a))
+			known[ip.Real] = true
+		}
+	}
+}
+
+// addresses adds what peers may reach beside the pods, by the routes of this host, and what
+// they may not, though a pod range holds it: nodes, where nodes and pods share one range.
+func (g gateway) addresses(e *elements) {
+	open, nodes := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	for _, ip := range g.in.IPs {
+		open[ip.Real] = true
+	}
+	for _, h := range g.in.Nodes {
+		for _, a := range h.Addrs {
+			nodes[a] = true
+			if !open[a] && within(single(a), g.in.Pods) {
+				e.set("closed", single(a))
+			}
+		}
+	}
+	for a := range open {
+		if !nodes[a] {
+			e.set("targets", single(a))
+		}
+	}
+}
+
+func sortedIPs(ips []IP) []IP {
+	return slices.SortedFunc(slices.Values(ips), func(a, b IP) int { return a.External.Compare(b.External) })
+}

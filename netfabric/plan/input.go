@@ -1,0 +1,140 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Input is what is planned from: one cluster as it is, and its peers as it sees them. Both
+// Node and Gateway take it. Nothing in it is changed, and its order does not matter.
+type Input struct {
+	Self     string         // which of Nodes, or of Gateways, the state is for
+	Pods     []netip.Prefix // own pod ranges
+	External []netip.Prefix // own external ranges, at most one of each family
+	Nodes    []Host
+	Gateways []Replica
+	Via      string // of Gateways, the one that this node uses; empty: none, packets to peers are refused
+	Peers    []Peer
+	IPs      []IP
+	Hairpin  Maps // views of own ranges that own pods may use too; the views are free here
+	Ports    Ports
+	MTU      int // smallest MTU of the networks below: between nodes and gateways, and towards peers
+}
+
+// Host is a node.
+type Host struct {
+	Name  string
+	Addrs []netip.Addr   // at most one of each family
+	Pods  []netip.Prefix // of its pods, within the own pod ranges; any number, of any length
+}
+
+// Replica is a gateway of this cluster. All replicas forward; who sends to them chooses.
+type Replica struct {
+	Name   string
+	Number int          // 1 to MaxReplicas, and the same as long as the replica lives
+	Addrs  []netip.Addr // at most one of each family
+}
+
+// Peer is another cluster.
+type Peer struct {
+	ID       string
+	Theirs   Ranges // as this cluster sees them
+	Ours     Maps   // ranges that are given to it, as it sees them; Own may be a range of a third cluster as this one sees it
+	Gateways []Remote
+	Use      int // number of the one in use; 0: none
+	MTU      int // PathMTU that it announces, in bytes; 0: not known
+}
+
+// Ranges are the address ranges of a peer.
+type Ranges struct {
+	Pods     []netip.Prefix
+	External []netip.Prefix // at most one of each family
+	Transit  []netip.Prefix // of clusters behind it
+}
+
+func (r Ranges) all() []netip.Prefix {
+	out := append([]netip.Prefix{}, r.Pods...)
+	return append(append(out, r.External...), r.Transit...)
+}
+
+// Remote is a gateway of a peer.
+type Remote struct {
+	Number   int            // as in Replica
+	Key      string         // WireGuard public key, base64
+	Endpoint netip.AddrPort // not valid: it dials
+}
+
+// IP gives an address outside the own pod ranges an address of the external range, under
+// which peers and own pods reach it. Towards peers it also has that address as a source.
+// Peers may so reach the address of a Service by a gateway that is a pod, own pods not: a
+// node translates a packet once.
+type IP struct {
+	External, Real netip.Addr
+}
+
+// Ports are UDP ports of this cluster.
+type Ports struct {
+	Overlay, Tunnel uint16
+}
+
+// GatewayAddr is the address within an external range that all gateways of the cluster
+// share: the source of their ICMP errors, and of packets from outside the own ranges.
+func GatewayAddr(external netip.Prefix) netip.Addr { return nth(external, GatewayOffset) }
+
+// ReplicaAddr is the address within an external range of one gateway, for probes. number is
+// 1 to MaxReplicas.
+func ReplicaAddr(external netip.Prefix, number int) netip.Addr {
+	return nth(external, GatewayOffset+number)
+}
+
+// nth is the address n above the first of a range that has at least ReservedAddresses.
+func nth(p netip.Prefix, n int) netip.Addr {
+	bytes := p.Masked().Addr().AsSlice()
+	bytes[len(bytes)-1] += byte(n)
+	a, _ := netip.AddrFromSlice(bytes)
+	return a
+}
+
+// first is the first address of family f.
+func first(list []netip.Addr, f Family) (netip.Addr, bool) {
+	i := slices.IndexFunc(list, func(a netip.Addr) bool { return family(a) == f })
+	if i < 0 {
+		return netip.Addr{}, false
+	}
+	return list[i], true
+}
+
+// only are the prefixes of family f.
+func only(list []netip.Prefix, f Family) (out []netip.Prefix) {
+	for _, p := range list {
+		if family(p.Addr()) == f {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// families are the IP versions of the ranges that in carries packets for.
+func (in Input) families() (out []Family) {
+	ranges := append(slices.Clone(in.Pods), in.External...)
+	for _, p := range in.Peers {
+		ranges = append(ranges, p.Theirs.all()...)
+	}
+	for _, f := range []Family{V4, V6} {
+		if len(only(ranges, f)) > 0 {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// underlay is the IP version of the packets between nodes and gateways: IPv4 where every
+// gateway has it.
+func (in Input) underlay() Family {
+	for _, g := range in.Gateways {
+		if _, ok := first(g.Addrs, V4); !ok {
+			return V6
+		}
+	}
+	return V4
+}

@@ -1,0 +1,451 @@
+package plan
+
+import (
+	"encoding/base64"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// key is the public key number n.
+func key(n byte) string {
+	raw := make([]byte, 32)
+	raw[0] = n
+	return base64.StdEncoding.EncodeToString(raw)
+}
+
+func prefixes(list ...string) (out []netip.Prefix) {
+	for _, s := range list {
+		out = append(out, prefix(s))
+	}
+	return out
+}
+
+func addrs(list ...string) (out []netip.Addr) {
+	for _, s := range list {
+		out = append(out, addr(s))
+	}
+	return out
+}
+
+func maps(pairs ...string) (out Maps) {
+	for i := 0; i < len(pairs); i += 2 {
+		out = append(out, Map{prefix(pairs[i]), prefix(pairs[i+1])})
+	}
+	return out
+}
+
+// rome is a cluster with two nodes, two gateways and two peers. milan has the same ranges as
+// rome, and each sees the other's pods under one and the same view. paris has ranges of its
+// own, and nothing is translated between the two.
+func rome() Input {
+	return Input{
+		Self:     "rome-1",
+		Pods:     prefixes("10.244.0.0/16", "fd00:10:244::/56"),
+		External: prefixes("10.70.0.0/16", "fd00:70::/64"),
+		Nodes: []Host{
+			{"rome-1", addrs("192.168.0.11", "fd00:1::11"), prefixes("10.244.1.0/24", "fd00:10:244:1::/64")},
+			{"rome-2", addrs("192.168.0.12", "fd00:1::12"), prefixes("10.244.2.0/24", "fd00:10:244:2::/64")},
+		},
+		Gateways: []Replica{
+			{"gw-a", 1, addrs("10.244.1.9", "fd00:10:244:1::9")},
+			{"gw-b", 2, addrs("10.244.2.9", "fd00:10:244:2::9")},
+		},
+		Via: "gw-a",
+		Peers: []Peer{
+			{
+				ID:     "milan",
+				Theirs: Ranges{Pods: prefixes("10.200.0.0/16", "fd00:aa::/56"), External: prefixes("10.201.0.0/16", "fd00:ab::/64")},
+				Ours: maps(
+					"10.244.0.0/16", "10.200.0.0/16", "10.70.0.0/16", "10.71.0.0/16",
+					"fd00:10:244::/56", "fd00:ba::/56", "fd00:70::/64", "fd00:bb::/64"),
+				Gateways: []Remote{
+					{1, key(11), netip.MustParseAddrPort("203.0.113.20:51840")},
+					{2, key(12), netip.MustParseAddrPort("[2001:db8::20]:51840")},
+				},
+				Use: 1,
+			},
+			{
+				ID:       "paris",
+				Theirs:   Ranges{Pods: prefixes("10.1.0.0/16"), External: prefixes("10.202.0.0/16")},
+				Ours:     maps("10.244.0.0/16", "10.244.0.0/16", "10.70.0.0/16", "10.70.0.0/16"),
+				Gateways: []Remote{{1, key(21), netip.AddrPort{}}},
+				Use:      1,
+				MTU:      1370,
+			},
+		},
+		IPs: []IP{
+			{addr("10.70.0.20"), addr("192.168.0.12")}, // a pod in the host network of rome-2
+			{addr("10.70.0.21"), addr("172.16.5.5")},   // a printer
+			{addr("10.70.0.22"), addr("172.16.5.5")},   // and again
+		},
+		Ports: Ports{Overlay: OverlayPort, Tunnel: TunnelPort},
+		MTU:   1500,
+	}
+}
+
+// milan is the other end of rome's peering with it.
+func milan() Input {
+	return Input{
+		Self:     "milan-1",
+		Pods:     prefixes("10.244.0.0/16", "fd00:10:244::/56"),
+		External: prefixes("10.70.0.0/16", "fd00:70::/64"),
+		Nodes: []Host{
+			{"milan-1", addrs("192.168.0.21", "fd00:2::21"), prefixes("10.244.1.0/24", "fd00:10:244:1::/64")},
+			{"milan-2", addrs("192.168.0.22", "fd00:2::22"), prefixes("10.244.2.0/24", "fd00:10:244:2::/64")},
+		},
+		Gateways: []Replica{
+			{"gw-a", 1, addrs("192.168.0.23", "fd00:2::23")},
+			{"gw-b", 2, addrs("192.168.0.24", "fd00:2::24")},
+		},
+		Via: "gw-a",
+		Peers: []Peer{{
+			ID:     "rome",
+			Theirs: Ranges{Pods: prefixes("10.200.0.0/16", "fd00:ba::/56"), External: prefixes("10.71.0.0/16", "fd00:bb::/64")},
+			Ours: maps(
+				"10.244.0.0/16", "10.200.0.0/16", "10.70.0.0/16", "10.201.0.0/16",
+				"fd00:10:244::/56", "fd00:aa::/56", "fd00:70::/64", "fd00:ab::/64"),
+			Gateways: []Remote{{1, key(1), netip.AddrPort{}}, {2, key(2), netip.AddrPort{}}},
+			Use:      1,
+		}},
+		Ports: Ports{Overlay: OverlayPort, Tunnel: TunnelPort},
+		MTU:   1500,
+	}
+}
+
+func TestInputsOfTheTestsAreValid(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, rome().Check())
+	require.NoError(t, milan().Check())
+	require.NoError(t, Input{Ports: Ports{1, 2}, MTU: 1500}.Check(), "a cluster without anything")
+}
+
+func TestGatewayAddresses(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, addr("10.70.0.1"), GatewayAddr(prefix("10.70.0.0/16")))
+	require.Equal(t, addr("10.70.0.2"), ReplicaAddr(prefix("10.70.0.0/16"), 1))
+	require.Equal(t, addr("10.70.0.15"), ReplicaAddr(prefix("10.70.0.0/16"), MaxReplicas))
+	require.Equal(t, addr("10.70.0.225"), GatewayAddr(prefix("10.70.0.224/27")))
+	require.Equal(t, addr("fd00:70::3"), ReplicaAddr(prefix("fd00:70::/64"), 2))
+	require.Equal(t, addr("fd00:70::e3"), ReplicaAddr(prefix("fd00:70::e0/123"), 2))
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*Input)
+		want   []FieldError // Text is a part
+	}{
+		"a pod range with host bits": {
+			func(in *Input) { in.Pods[0] = prefix("10.244.0.1/16") },
+			[]FieldError{
+				{Field: "pods", Text: "10.244.0.1/16 has bits beyond its length: write 10.244.0.0/16"},
+			},
+		},
+		"the same pod range twice": {
+			func(in *Input) { in.Pods = append(in.Pods, prefix("10.244.0.0/16")) },
+			[]FieldError{{Field: "pods", Text: "overlaps 10.244.0.0/16 of pods"}},
+		},
+		"external within pods": {
+			func(in *Input) { in.External[0], in.IPs = prefix("10.244.128.0/24"), nil; in.Peers = nil },
+			[]FieldError{{Field: "external", Text: "10.244.128.0/24 overlaps 10.244.0.0/16 of pods"}},
+		},
+		"two external ranges of IPv4": {
+			func(in *Input) { in.External = append(in.External, prefix("10.75.0.0/16")) },
+			[]FieldError{{Field: "external", Text: "second of IPv4: one is accepted"}},
+		},
+		"a narrow external range": {
+			func(in *Input) { in.External[0], in.IPs = prefix("10.70.0.0/28"), nil },
+			[]FieldError{{Field: "external", Text: "narrower than /27"}},
+		},
+		"a narrow external range of IPv6": {
+			func(in *Input) { in.External[1] = prefix("fd00:70::/124") },
+			[]FieldError{{Field: "external", Text: "narrower than /123"}},
+		},
+		"no port":   {func(in *Input) { in.Ports.Tunnel = 0 }, []FieldError{{Field: "ports", Text: "6091 and 0"}}},
+		"one port":  {func(in *Input) { in.Ports.Tunnel = 6091 }, []FieldError{{Field: "ports", Text: "two different"}}},
+		"no MTU":    {func(in *Input) { in.MTU = 0 }, []FieldError{{Field: "mtu", Text: "1360 to 65535 is accepted"}}},
+		"small MTU": {func(in *Input) { in.MTU = 1359 }, []FieldError{{Field: "mtu", Text: "leaves 1279 to packets"}}},
+		"large MTU": {func(in *Input) { in.MTU = 65536 }, []FieldError{{Field: "mtu", Text: "accepted"}}},
+		"a peer's MTU": {
+			func(in *Input) { in.Peers[1].MTU = 1279 },
+			[]FieldError{{Peer: "paris", Field: "peers.mtu", Text: "0, and 1280 to 65535"}},
+		},
+
+		"a node without name": {
+			func(in *Input) { in.Nodes[1].Name = "" },
+			[]FieldError{{Field: "nodes", Text: "a name is missing"}},
+		},
+		"a node twice": {
+			func(in *Input) { in.Nodes[1].Name = "rome-1" },
+			[]FieldError{{Host: "rome-1", Field: "nodes", Text: "twice"}},
+		},
+		"a node without address": {
+			func(in *Input) { in.Nodes[1].Addrs = nil },
+			[]FieldError{{Host: "rome-2", Field: "nodes", Text: "it has no IPv4 address"}},
+		},
+		"a node without the gateways' family": {
+			func(in *Input) { in.Nodes[1].Addrs = addrs("fd00:1::12") },
+			[]FieldError{{Host: "rome-2", Field: "nodes", Text: "it has no IPv4 address"}},
+		},
+		"a node with two addresses": {
+			func(in *Input) { in.Nodes[1].Addrs = addrs("192.168.0.12", "192.168.0.13") },
+			[]FieldError{{Host: "rome-2", Field: "nodes", Text: "second address of IPv4"}},
+		},
+		"a node with a strange address": {
+			func(in *Input) { in.Nodes[1].Addrs = addrs("127.0.0.1", "192.168.0.12") },
+			[]FieldError{{Host: "rome-2", Field: "nodes", Text: "127.0.0.1 is no address of a host"}},
+		},
+		"a node with a zone": {
+			func(in *Input) { in.Nodes[1].Addrs = addrs("192.168.0.12", "fe80::1%eth0") },
+			[]FieldError{{Host: "rome-2", Field: "nodes", Text: "plain IPv4 and IPv6"}},
+		},
+		"two nodes with one address": {
+			func(in *Input) { in.Nodes[1].Addrs = addrs("192.168.0.11") },
+			[]FieldError{{Host: "rome-2", Field: "nodes", Text: `192.168.0.11 is the address of "rome-1"`}},
+		},
+		"a gateway with a node's address": {
+			func(in *Input) { in.Gateways[1].Addrs = addrs("192.168.0.11") },
+			[]FieldError{{Host: "gw-b", Field: "gateways", Text: `192.168.0.11 is the address of "rome-1"`}},
+		},
+		"pods outside the ranges": {
+			func(in *Input) { in.Nodes[1].Pods[0] = prefix("10.9.0.0/24") },
+			[]FieldError{{Host: "rome-2", Field: "nodes.pods", Text: "not within the own pod ranges"}},
+		},
+		"pods wider than the ranges": {
+			func(in *Input) { in.Nodes[1].Pods[0] = prefix("10.0.0.0/8") },
+			[]FieldError{{Host: "rome-2", Field: "nodes.pods", Text: "not within the own pod ranges"}},
+		},
+		"pods of another node": {
+			func(in *Input) { in.Nodes[1].Pods[0] = prefix("10.244.1.128/25") },
+			[]FieldError{{Host: "rome-2", Field: "nodes.pods", Text: "10.244.1.128/25 overlaps 10.244.1.0/24 of nodes.pods rome-1"}},
+		},
+		"a gateway twice": {
+			func(in *Input) { in.Gateways[1].Name = "gw-a" },
+			[]FieldError{{Host: "gw-a", Field: "gateways", Text: "twice"}},
+		},
+		"a number twice": {
+			func(in *Input) { in.Gateways[1].Number = 1 },
+			[]FieldError{{Host: "gw-b", Field: "gateways", Text: `number 1 is that of "gw-a"`}},
+		},
+		"no number": {
+			func(in *Input) { in.Gateways[1].Number = 0 },
+			[]FieldError{{Host: "gw-b", Field: "gateways", Text: "number 0: 1 to 14 is accepted"}},
+		},
+		"a large number": {
+			func(in *Input) { in.Gateways[1].Number = 15 },
+			[]FieldError{{Host: "gw-b", Field: "gateways", Text: "number 15"}},
+		},
+		"by an unknown gateway": {
+			func(in *Input) { in.Via = "gw-z" },
+			[]FieldError{{Field: "via", Text: `there is no gateway "gw-z"`}},
+		},
+
+		"a peer without id": {
+			func(in *Input) { in.Peers[1].ID = "" },
+			[]FieldError{{Field: "peers.id", Text: "missing"}},
+		},
+		"a peer twice": {
+			func(in *Input) { in.Peers[1].ID = "milan" },
+			[]FieldError{{Peer: "milan", Field: "peers.id", Text: "twice"}},
+		},
+		"a peer's range with host bits": {
+			func(in *Input) { in.Peers[1].Theirs.Transit = prefixes("10.5.5.5/16") },
+			[]FieldError{{Peer: "paris", Field: "peers.theirs", Text: "write 10.5.0.0/16"}},
+		},
+		"a peer that is the Internet": {
+			func(in *Input) { in.Peers[1].Theirs.Pods = prefixes("0.0.0.0/0") },
+			[]FieldError{{Peer: "paris", Field: "peers.theirs", Text: "wider than /8"}},
+		},
+		"a peer's narrow external range": {
+			func(in *Input) { in.Peers[1].Theirs.External[0] = prefix("10.202.0.0/30") },
+			[]FieldError{{Peer: "paris", Field: "peers.theirs.external", Text: "narrower than /27"}},
+		},
+		"a peer in the own pods": {
+			func(in *Input) { in.Peers[1].Theirs.Pods[0] = prefix("10.244.7.0/24") },
+			[]FieldError{{Peer: "paris", Field: "peers.theirs", Text: "10.244.7.0/24 overlaps 10.244.0.0/16 of pods"}},
+		},
+		"a peer around the own pods": {
+			func(in *Input) { in.Peers[1].Theirs.Pods[0] = prefix("10.240.0.0/12") },
+			[]FieldError{{Peer: "paris", Field: "peers.theirs", Text: "10.240.0.0/12 overlaps 10.244.0.0/16 of pods"}},
+		},
+		"a peer in another": {
+			func(in *Input) { in.Peers[1].Theirs.Pods[0] = prefix("10.200.9.0/24") },
+			[]FieldError{{Peer: "paris", Field: "peers.theirs", Text: "10.200.9.0/24 overlaps 10.200.0.0/16 of peers.theirs milan"}},
+		},
+		"a peer over a node": {
+			func(in *Input) { in.Peers[1].Theirs.Pods[0] = prefix("192.168.0.0/24") },
+			[]FieldError{
+				{Peer: "paris", Field: "peers.theirs", Text: "192.168.0.0/24 overlaps 192.168.0.11/32 of nodes rome-1"},
+				{Peer: "paris", Field: "peers.theirs", Text: "192.168.0.0/24 overlaps 192.168.0.12/32 of nodes rome-2"},
+				{Peer: "paris", Field: "peers.theirs", Text: "192.168.0.0/24 overlaps 192.168.0.12/32 of ips"},
+			},
+		},
+		"a view of another length": {
+			func(in *Input) { in.Peers[1].Ours[0].View = prefix("10.244.0.0/17") },
+			[]FieldError{{Peer: "paris", Field: "peers.ours", Text: "different lengths"}},
+		},
+		"two views that overlap": {
+			func(in *Input) { in.Peers[1].Ours[0].View = prefix("10.70.0.0/16") },
+			[]FieldError{{Peer: "paris", Field: "peers.ours", Text: "10.70.0.0/16 overlaps 10.70.0.0/16 of peers.ours paris"}},
+		},
+		"a range given twice": {
+			func(in *Input) { in.Peers[1].Ours[1] = Map{prefix("10.244.0.0/16"), prefix("10.99.0.0/16")} },
+			[]FieldError{{Peer: "paris", Field: "peers.ours", Text: "10.244.0.0/16 overlaps 10.244.0.0/16"}},
+		},
+		"a range that is not ours": {
+			func(in *Input) { in.Peers[1].Ours[0] = Map{prefix("10.9.0.0/16"), prefix("10.9.0.0/16")} },
+			[]FieldError{{Peer: "paris", Field: "peers.ours", Text: "10.9.0.0/16 is neither an own range nor one of another peer"}},
+		},
+		"a peer's own range": {
+			func(in *Input) { in.Peers[1].Ours[0] = Map{prefix("10.1.0.0/16"), prefix("10.1.0.0/16")} },
+			[]FieldError{{Peer: "paris", Field: "peers.ours", Text: "10.1.0.0/16 is neither an own range nor one of another peer"}},
+		},
+		"a short key": {
+			func(in *Input) { in.Peers[1].Gateways[0].Key = "c2hvcnQ=" },
+			[]FieldError{{Peer: "paris", Field: "peers.gateways.key", Text: "the base64 of 32 bytes"}},
+		},
+		"a key of another peer": {
+			func(in *Input) { in.Peers[1].Gateways[0].Key = key(11) },
+			[]FieldError{{Peer: "paris", Field: "peers.gateways.key", Text: `is a key of peer "milan"`}},
+		},
+		"an endpoint without port": {
+			func(in *Input) { in.Peers[1].Gateways[0].Endpoint = netip.MustParseAddrPort("192.0.2.1:0") },
+			[]FieldError{{Peer: "paris", Field: "peers.gateways.endpoint", Text: "has no port"}},
+		},
+		"an endpoint here": {
+			func(in *Input) { in.Peers[1].Gateways[0].Endpoint = netip.MustParseAddrPort("[::1]:51840") },
+			[]FieldError{{Peer: "paris", Field: "peers.gateways.endpoint", Text: "::1 is no address of a host"}},
+		},
+		"a peer's number": {
+			func(in *Input) { in.Peers[1].Gateways[0].Number = -1 },
+			[]FieldError{
+				{Peer: "paris", Field: "peers.gateways", Text: "number -1"},
+				{Peer: "paris", Field: "peers.use", Text: "there is no gateway 1"},
+			},
+		},
+		"a gateway that is gone": {
+			func(in *Input) { in.Peers[1].Use = 2 },
+			[]FieldError{{Peer: "paris", Field: "peers.use", Text: "there is no gateway 2"}},
+		},
+
+		"an external address elsewhere": {
+			func(in *Input) { in.IPs[0].External = addr("10.99.0.20") },
+			[]FieldError{{Field: "ips", Text: "10.99.0.20 is not an address of the external ranges"}},
+		},
+		"an external address of the gateways": {
+			func(in *Input) { in.IPs[0].External = addr("10.70.0.15") },
+			[]FieldError{{Field: "ips", Text: "behind their first 16"}},
+		},
+		"an external address twice": {
+			func(in *Input) { in.IPs[0].External = addr("10.70.0.21") },
+			[]FieldError{{Field: "ips", Text: "10.70.0.21 is there twice"}},
+		},
+		"addresses of both families": {
+			func(in *Input) { in.IPs[0].Real = addr("fd00:1::12") },
+			[]FieldError{{Field: "ips", Text: "different IP versions"}},
+		},
+		"the cloud's metadata": {
+			func(in *Input) { in.IPs[0].Real = addr("169.254.169.254") },
+			[]FieldError{{Field: "ips", Text: "169.254.169.254 is no address of a host"}},
+		},
+		"a real address in the external range": {
+			func(in *Input) { in.IPs[0].Real = addr("10.70.0.99") },
+			[]FieldError{{Field: "ips", Text: "10.70.0.20 leads to 10.70.0.99 of the external range"}},
+		},
+		"a real address of a peer": {
+			func(in *Input) { in.IPs[0].Real = addr("10.1.0.7") },
+			[]FieldError{{Peer: "paris", Field: "peers.theirs", Text: "10.1.0.0/16 overlaps 10.1.0.7/32 of ips"}},
+		},
+		"hairpin of other lengths": {
+			func(in *Input) { in.Hairpin = maps("10.244.0.0/16", "10.90.0.0/17") },
+			[]FieldError{{Field: "hairpin", Text: "different lengths"}},
+		},
+		"hairpin to a peer": {
+			func(in *Input) { in.Hairpin = maps("10.1.0.0/16", "10.90.0.0/16") },
+			[]FieldError{{Field: "hairpin", Text: "10.1.0.0/16 is not an own range"}},
+		},
+		"hairpin over a peer": {
+			func(in *Input) { in.Hairpin = maps("10.244.0.0/16", "10.1.0.0/16") },
+			[]FieldError{{Peer: "paris", Field: "peers.theirs", Text: "overlaps 10.1.0.0/16 of hairpin"}},
+		},
+		"hairpin over a node": {
+			func(in *Input) {
+				in.Nodes[0].Addrs[0] = addr("10.90.0.1")
+				in.Hairpin = maps("10.244.0.0/16", "10.90.0.0/16")
+			},
+			[]FieldError{{Field: "hairpin", Text: "overlaps 10.90.0.1/32 of nodes rome-1"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := rome()
+			tc.change(&in)
+			err := in.Check()
+			require.Error(t, err)
+			got := fieldErrors(err)
+			for i := range min(len(got), len(tc.want)) {
+				require.Contains(t, got[i].Text, tc.want[i].Text)
+				got[i].Text = tc.want[i].Text
+			}
+			require.Equal(t, tc.want, got)
+
+			for _, build := range []func(Input) (State, error){Node, Gateway} {
+				s, err := build(in)
+				require.Error(t, err)
+				require.Equal(t, State{}, s)
+			}
+		})
+	}
+}
+
+func fieldErrors(err error) (out []FieldError) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	for _, one := range joined.Unwrap() {
+		if e, ok := one.(*FieldError); ok {
+			out = append(out, *e)
+		}
+	}
+	return out
+}
+
+func TestAllErrorsAreTold(t *testing.T) {
+	t.Parallel()
+	in := rome()
+	in.MTU, in.Ports.Overlay, in.Peers[0].Gateways[0].Key, in.Nodes[0].Addrs = 9, 0, "", nil
+	require.EqualError(t, in.Check(), `ports: 0 and 51840: two different ports from 1 to 65535 are accepted
+host "rome-1": nodes: it has no IPv4 address, which the others are reached by
+peer "milan": peers.gateways.key: "": the base64 of 32 bytes is accepted
+mtu: 9 leaves -71 to packets: 1360 to 65535 is accepted`)
+}
+
+// What an error names can be left out, and what is left is planned.
+func TestLeavingOutTheGuilty(t *testing.T) {
+	t.Parallel()
+	in := rome()
+	in.Peers[1].Theirs.Pods = prefixes("192.168.0.0/16")
+	for range 3 {
+		for _, e := range fieldErrors(in.Check()) {
+			in.Peers = slices.DeleteFunc(in.Peers, func(p Peer) bool { return p.ID == e.Peer })
+		}
+	}
+	s, err := Node(in)
+	require.NoError(t, err)
+	require.NotEmpty(t, s.Routes)
+}
+
+func TestTheUnderlayIsIPv6WhereAGatewayHasNothingElse(t *testing.T) {
+	t.Parallel()
+	in := rome()
+	require.Equal(t, V4, in.underlay())
+	in.Gateways[1].Addrs = addrs("fd00:10:244:2::9")
+	require.Equal(t, V6, in.underlay())
+	require.NoError(t, in.Check())
+	in.Nodes[1].Addrs = addrs("192.168.0.12")
+	require.Equal(t, "it has no IPv6 address, which the others are reached by", fieldErrors(in.Check())[0].Text)
+}

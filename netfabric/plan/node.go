@@ -1,0 +1,153 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Node plans the node in.Self, in the order in which a packet of one of its pods meets it:
+// translation of own addresses that go by another name, rules, routes, the sources that the
+// CNI must leave alone, the overlay to a gateway. It returns an error, and no State, if in
+// is not valid or has no such node.
+func Node(in Input) (State, error) {
+	if err := in.Check(); err != nil {
+		return State{}, err
+	}
+	i := slices.IndexFunc(in.Nodes, func(h Host) bool { return h.Name == in.Self })
+	if i < 0 {
+		return State{}, &FieldError{Host: in.Self, Field: "self", Text: "there is no such node"}
+	}
+	self, _ := first(in.Nodes[i].Addrs, in.underlay())
+	n := node{overlay{in, self}, in.Nodes[i]}
+
+	s := State{Links: []Link{n.link()}, Table: n.table(), Rules: n.rules(), Routes: n.routes()}
+	for _, g := range in.Gateways {
+		n.neighbour(&s, g.Addrs)
+	}
+	return s.sorted(), nil
+}
+
+type node struct {
+	overlay
+	host Host
+}
+
+// rules keep the packets of gateway pods on this node out of PeersTable: to an endpoint with
+// an address that is also one of a peer's view they would go round in circles.
+func (n node) rules() []Rule {
+	var skip []Rule
+	for _, g := range n.in.Gateways {
+		for _, a := range g.Addrs {
+			skip = append(skip, Rule{Priority: SkipPriority, Src: single(a), Goto: EndPriority})
+		}
+	}
+	return byFamily(n.in.families(), skip)
+}
+
+// routes lead to peers by the gateway in use, and to each gateway by itself for probes.
+func (n node) routes() (out []Route) {
+	var via *Replica
+	for i, g := range n.in.Gateways {
+		if g.Name == n.in.Via {
+			via = &n.in.Gateways[i]
+		}
+		for _, e := range n.in.External {
+			out = append(out, n.route(single(ReplicaAddr(e, g.Number)), &n.in.Gateways[i], 0))
+		}
+	}
+	for _, p := range n.in.Peers {
+		for _, r := range p.Theirs.all() {
+			out = append(out, n.route(r, via, PathMTU(n.in.MTU, n.in.underlay(), p.MTU)))
+		}
+	}
+	for _, e := range n.in.External {
+		out = append(out, n.route(e, via, 0))
+	}
+	for _, m := range n.in.Hairpin { // for local processes, whose packets are routed before they are translated
+		out = append(out, Route{Table: PeersTable, Dst: m.View, Link: OverlayDevice, Src: n.src(m.View)})
+	}
+	return out
+}
+
+func (n node) route(dst netip.Prefix, via *Replica, mtu int) Route {
+	if via == nil {
+		return Route{Table: PeersTable, Dst: dst, Unreachable: true}
+	}
+	return Route{Table: PeersTable, Dst: dst, Link: OverlayDevice, Via: n.hop(via.Addrs, family(dst.Addr())), Src: n.src(dst), MTU: mtu}
+}
+
+// src is the source of packets of this node itself to dst.
+func (n node) src(dst netip.Prefix) netip.Addr {
+	a, _ := first(n.host.Addrs, family(dst.Addr()))
+	return a
+}
+
+func (n node) table() Table {
+	return Table{
+		Name: TableName,
+		Sets: slices.Concat(
+			both("fabric", 1, NoValue), // sources that come out of the fabric
+			both("hosts", 1, Address),  // own external address -> real address
+			both("again", 1, Prefix),   // view of an own range -> that range
+			both("keep", 1, Prefix),    // sources that nothing may change -> the same
+			both("node", 1, Address),   // destinations in the fabric -> address of this node
+		),
+		Chains:   nodeChains(n.in.Ports),
+		Elements: n.elements(),
+	}
+}
+
+func nodeChains(ports Ports) []Chain {
+	names := []Match{
+		{Do: DNAT, Map: Lookup{Name: "hosts", Key: Dst}},
+		{Do: DNATPrefix, Map: Lookup{Name: "again", Key: Dst}},
+	}
+	return []Chain{
+		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
+			[]Match{{Proto: "udp", Port: ports.Overlay, Local: true, Do: NoTrack}},
+			each(Match{In: OverlayDevice, Set: Lookup{Name: "fabric", Key: Src, Not: true}, Do: Drop}),
+		)},
+		{Name: "outer_out", Hook: HookOutput, Priority: RawPriority, Rules: []Match{
+			{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Do: NoTrack},
+		}},
+		{Name: "translate_in", NAT: true, Hook: HookPrerouting, Priority: DNATPriority, Rules: each(names...)},
+		{Name: "translate_local", NAT: true, Hook: HookOutput, Priority: DNATPriority, Rules: each(names...)},
+		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: each(
+			Match{Out: OverlayDevice, Do: SNATPrefix, Map: Lookup{Name: "keep", Key: Src}},
+			Match{Out: OverlayDevice, Do: SNAT, Map: Lookup{Name: "node", Key: Dst}},
+			Match{In: OverlayDevice, Do: SNATPrefix, Map: Lookup{Name: "keep", Key: Src}},
+		)},
+	}
+}
+
+func (n node) elements() []Element {
+	var e elements
+	for _, p := range n.host.Pods {
+		e.to("keep", p, p)
+	}
+	for _, r := range n.inside() {
+		e.set("fabric", r)
+		e.to("keep", r, r)
+	}
+	for _, m := range n.in.Hairpin {
+		e.to("again", m.View, m.Own)
+	}
+	for _, ip := range n.in.IPs {
+		e.to("hosts", single(ip.External), single(ip.Real))
+	}
+	for _, r := range n.inside() {
+		if a, ok := first(n.host.Addrs, family(r.Addr())); ok {
+			e.to("node", r, single(a))
+		}
+	}
+	return e
+}
+
+// inside are the ranges whose packets the overlay carries to and from gateways.
+func (n node) inside() []netip.Prefix {
+	out := slices.Clone(n.in.External)
+	for _, p := range n.in.Peers {
+		out = append(out, p.Theirs.all()...)
+	}
+	return out
+}

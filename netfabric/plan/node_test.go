@@ -1,0 +1,313 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// node plans rome-1 of an input.
+func planNode(t *testing.T, in Input) State {
+	t.Helper()
+	in.Self = "rome-1"
+	s, err := Node(in)
+	require.NoError(t, err)
+	checkState(t, s)
+	return s
+}
+
+// texts are elements as lines.
+func texts[T interface{ String() string }](list []T) (out []string) {
+	for _, one := range list {
+		out = append(out, one.String())
+	}
+	return out
+}
+
+// elementsOf are the elements of a set of both families, without its name.
+func elementsOf(s State, set string) (out []string) {
+	for _, e := range s.Table.Elements {
+		if strings.TrimRight(e.Set, "46") == set {
+			_, text, _ := strings.Cut(e.String(), " ")
+			out = append(out, strings.Trim(text, "{} "))
+		}
+	}
+	return out
+}
+
+// small is a cluster of IPv4 with one peer, and little else.
+func small() Input {
+	return Input{
+		Pods:     prefixes("10.244.0.0/16"),
+		External: prefixes("10.70.0.0/16"),
+		Nodes:    []Host{{"rome-1", addrs("192.168.0.11"), prefixes("10.244.1.0/24")}},
+		Gateways: []Replica{{"gw-a", 1, addrs("10.244.1.9")}},
+		Via:      "gw-a",
+		Peers: []Peer{{
+			ID:       "milan",
+			Theirs:   Ranges{Pods: prefixes("10.200.0.0/16"), External: prefixes("10.201.0.0/16")},
+			Ours:     maps("10.244.0.0/16", "10.80.0.0/16", "10.70.0.0/16", "10.81.0.0/16"),
+			Gateways: []Remote{{1, key(11), netip.MustParseAddrPort("203.0.113.20:51840")}},
+			Use:      1,
+		}},
+		Ports: Ports{Overlay: OverlayPort, Tunnel: TunnelPort},
+		MTU:   1500,
+	}
+}
+
+func TestNodeLinks(t *testing.T) {
+	t.Parallel()
+	s := planNode(t, small())
+	require.Equal(t, []Link{{
+		Name: OverlayDevice, Kind: VXLAN, MTU: 1450, ID: OverlayID, Port: OverlayPort,
+		Local: addr("192.168.0.11"), MAC: MAC{0x02, 0xfa, 192, 168, 0, 11},
+	}}, s.Links)
+	require.Empty(t, s.Addrs, "the node keeps the addresses that it has")
+	require.Empty(t, s.Sysctls, "a node forwards already")
+	require.Equal(t, Device{}, s.Device)
+
+	in := small()
+	in.Ports.Overlay, in.MTU = 4789, 9000
+	s = planNode(t, in)
+	require.Equal(t, uint16(4789), s.Links[0].Port)
+	require.Equal(t, 8950, s.Links[0].MTU)
+}
+
+func TestNodeReachesEveryGateway(t *testing.T) {
+	t.Parallel()
+	in := small()
+	in.Gateways = append(in.Gateways, Replica{"gw-b", 2, addrs("172.16.0.9")})
+	s := planNode(t, in)
+	require.Equal(t, []string{
+		"10.244.1.9 lladdr 02:fa:0a:f4:01:09 dev liqod-vx nud permanent",
+		"172.16.0.9 lladdr 02:fa:ac:10:00:09 dev liqod-vx nud permanent",
+	}, texts(s.Neighs))
+	require.Equal(t, []string{
+		"02:fa:0a:f4:01:09 dev liqod-vx dst 10.244.1.9 self permanent",
+		"02:fa:ac:10:00:09 dev liqod-vx dst 172.16.0.9 self permanent",
+	}, texts(s.FDB))
+}
+
+func TestNodeRules(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*Input)
+		want   []string
+	}{
+		"IPv4": {
+			func(*Input) {},
+			[]string{"-4 priority 90 from 10.244.1.9/32 goto 93", "-4 priority 91 lookup 6171", "-4 priority 93 nop"},
+		},
+		"no gateway yet": {
+			func(in *Input) { in.Gateways, in.Via = nil, "" },
+			[]string{"-4 priority 91 lookup 6171", "-4 priority 93 nop"},
+		},
+		"no peer yet": {
+			func(in *Input) { in.Peers = nil },
+			[]string{"-4 priority 90 from 10.244.1.9/32 goto 93", "-4 priority 91 lookup 6171", "-4 priority 93 nop"},
+		},
+		"a peer brings IPv6": {
+			func(in *Input) { in.Peers[0].Theirs.Pods = append(in.Peers[0].Theirs.Pods, prefix("fd00:aa::/56")) },
+			[]string{
+				"-4 priority 90 from 10.244.1.9/32 goto 93", "-4 priority 91 lookup 6171", "-4 priority 93 nop",
+				"-6 priority 91 lookup 6171", "-6 priority 93 nop",
+			},
+		},
+		"no range of any": {
+			func(in *Input) {
+				*in = Input{Nodes: []Host{{"rome-1", addrs("192.168.0.11"), nil}}, Ports: in.Ports, MTU: 1500}
+			},
+			nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := small()
+			tc.change(&in)
+			require.Equal(t, tc.want, texts(planNode(t, in).Rules))
+		})
+	}
+}
+
+func TestNodeRoutes(t *testing.T) {
+	t.Parallel()
+	const by = " via 10.244.1.9 dev liqod-vx onlink src 192.168.0.11"
+	for name, tc := range map[string]struct {
+		change func(*Input)
+		want   []string // without table and protocol
+	}{
+		"by its gateway": {
+			func(*Input) {},
+			[]string{"10.200.0.0/16" + by + " mtu 1420", "10.201.0.0/16" + by + " mtu 1420", "10.70.0.0/16" + by, "10.70.0.2/32" + by},
+		},
+		"by the other gateway": {
+			func(in *Input) {
+				in.Gateways = append(in.Gateways, Replica{"gw-b", 2, addrs("10.244.2.9")})
+				in.Via, in.Peers, in.External = "gw-b", in.Peers[:0], nil
+				in.Peers = []Peer{{ID: "milan", Theirs: Ranges{Pods: prefixes("10.200.0.0/16")}}}
+			},
+			[]string{"10.200.0.0/16 via 10.244.2.9 dev liqod-vx onlink src 192.168.0.11 mtu 1420"},
+		},
+		"without a gateway": {
+			func(in *Input) { in.Via = "" },
+			[]string{"10.70.0.2/32" + by, "unreachable 10.200.0.0/16", "unreachable 10.201.0.0/16", "unreachable 10.70.0.0/16"},
+		},
+		"a range beyond a hub": {
+			func(in *Input) {
+				in.External = nil
+				in.Peers[0].Ours = nil
+				in.Peers[0].Theirs = Ranges{Transit: prefixes("10.9.0.0/16")}
+			},
+			[]string{"10.9.0.0/16" + by + " mtu 1420"},
+		},
+		"a peer with a narrow way": {
+			func(in *Input) {
+				in.External, in.Peers[0].Ours = nil, nil
+				in.Peers[0].Theirs, in.Peers[0].MTU = Ranges{Pods: prefixes("10.200.0.0/16")}, 1300
+			},
+			[]string{"10.200.0.0/16" + by + " mtu 1300"},
+		},
+		"an own view": {
+			func(in *Input) { in.External, in.Peers = nil, nil; in.Hairpin = maps("10.244.0.0/16", "10.90.0.0/16") },
+			[]string{"10.90.0.0/16 dev liqod-vx src 192.168.0.11"},
+		},
+		"IPv6, on a node without": {
+			func(in *Input) {
+				in.External, in.Peers[0].Ours = nil, nil
+				in.Peers[0].Theirs = Ranges{Pods: prefixes("fd00:aa::/56")}
+			},
+			[]string{"fd00:aa::/56 via fe80::fa:aff:fef4:109 dev liqod-vx onlink mtu 1420"},
+		},
+		"IPv6, on a node with it": {
+			func(in *Input) {
+				in.External, in.Peers[0].Ours = nil, nil
+				in.Peers[0].Theirs = Ranges{Pods: prefixes("fd00:aa::/56")}
+				in.Nodes[0].Addrs = addrs("192.168.0.11", "fd00:1::11")
+			},
+			[]string{"fd00:aa::/56 via fe80::fa:aff:fef4:109 dev liqod-vx onlink src fd00:1::11 mtu 1420"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := small()
+			tc.change(&in)
+			got := texts(planNode(t, in).Routes)
+			for i := range got {
+				got[i] = strings.TrimSuffix(strings.TrimPrefix(got[i], "table 6171 "), " proto 108")
+			}
+			require.Equal(t, tc.want, got)
+		})
+	}
+}
+
+func TestNodeElements(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*Input)
+		set    string
+		want   []string
+	}{
+		"sources out of the overlay": {nil, "fabric", []string{"10.200.0.0/16", "10.201.0.0/16", "10.70.0.0/16"}},
+		"sources that stay": {nil, "keep", []string{
+			"10.200.0.0/16 : 10.200.0.0/16", "10.201.0.0/16 : 10.201.0.0/16", "10.244.1.0/24 : 10.244.1.0/24", "10.70.0.0/16 : 10.70.0.0/16",
+		}},
+		"the node's address": {nil, "node", []string{
+			"10.200.0.0/16 : 192.168.0.11", "10.201.0.0/16 : 192.168.0.11", "10.70.0.0/16 : 192.168.0.11",
+		}},
+		"no exposed address": {nil, "hosts", nil},
+		"no own view":        {nil, "again", nil},
+		"exposed addresses": {
+			func(in *Input) {
+				in.IPs = []IP{{addr("10.70.0.20"), addr("192.168.0.11")}, {addr("10.70.0.21"), addr("172.16.5.5")}}
+			},
+			"hosts",
+			[]string{"10.70.0.20 : 192.168.0.11", "10.70.0.21 : 172.16.5.5"},
+		},
+		"own views": {
+			func(in *Input) { in.Hairpin = maps("10.244.0.0/16", "10.90.0.0/16", "10.70.0.0/16", "10.91.0.0/16") },
+			"again",
+			[]string{"10.90.0.0/16 : 10.244.0.0/16", "10.91.0.0/16 : 10.70.0.0/16"},
+		},
+		"pods of other nodes do not keep their source here": {
+			func(in *Input) {
+				in.Nodes = append(in.Nodes, Host{"rome-2", addrs("192.168.0.12"), prefixes("10.244.2.0/24")})
+				in.External, in.Peers = nil, nil
+			},
+			"keep",
+			[]string{"10.244.1.0/24 : 10.244.1.0/24"},
+		},
+		"pods in many small ranges": {
+			func(in *Input) {
+				in.Nodes[0].Pods = prefixes("10.244.1.0/28", "10.244.7.16/28", "10.244.9.9/32")
+				in.External, in.Peers = nil, nil
+			},
+			"keep",
+			[]string{"10.244.1.0/28 : 10.244.1.0/28", "10.244.7.16/28 : 10.244.7.16/28", "10.244.9.9 : 10.244.9.9"},
+		},
+		"no address of the family": {
+			func(in *Input) {
+				in.External, in.Peers[0].Ours = nil, nil
+				in.Peers[0].Theirs = Ranges{Pods: prefixes("fd00:aa::/56")}
+			},
+			"node",
+			nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := small()
+			if tc.change != nil {
+				tc.change(&in)
+			}
+			require.Equal(t, tc.want, elementsOf(planNode(t, in), tc.set))
+		})
+	}
+}
+
+// All that concerns peers is gone from a node when they are, and no gateway is left out.
+func TestNodeWithoutPeers(t *testing.T) {
+	t.Parallel()
+	in := rome()
+	in.Peers, in.IPs = nil, nil
+	s := planNode(t, in)
+	for _, r := range s.Routes {
+		own := slices.ContainsFunc(in.External, func(p netip.Prefix) bool { return p.Overlaps(r.Dst) })
+		require.True(t, own, "%s", r)
+	}
+	require.Len(t, s.FDB, 2)
+	require.Equal(t, []string{"10.70.0.0/16", "fd00:70::/64"}, elementsOf(s, "fabric"))
+}
+
+func TestNodeThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	in := small()
+	for _, self := range []string{"", "rome-9", "gw-a"} {
+		in.Self = self
+		s, err := Node(in)
+		require.Equal(t, State{}, s)
+		var field *FieldError
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, FieldError{Host: self, Field: "self", Text: "there is no such node"}, *field)
+	}
+}
+
+// Nothing of an input is written to, whatever is planned from it.
+func TestInputsAreNotChanged(t *testing.T) {
+	t.Parallel()
+	in, want := rome(), rome()
+	for _, name := range []string{"rome-1", "rome-2"} {
+		in.Self = name
+		_, err := Node(in)
+		require.NoError(t, err)
+	}
+	for _, name := range []string{"gw-a", "gw-b"} {
+		in.Self = name
+		_, err := Gateway(in)
+		require.NoError(t, err)
+	}
+	in.Self = want.Self
+	require.Equal(t, want, in)
+}

@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"net/netip"
+	"slices"
+)
+
+// macOf is the hardware address of the overlay device of the host with the underlay address
+// a. It follows from the address, so that nobody has to learn it: that of IPv4 shows in it.
+func macOf(a netip.Addr) MAC {
+	m := MAC{0: 0x02, 1: 0xfa} // locally administered
+	if a.Is4() {
+		copy(m[2:], a.AsSlice())
+		return m
+	}
+	sum := sha256.Sum256(a.AsSlice())
+	copy(m[1:], sum[:])
+	return m
+}
+
+// linkLocal is the address that the kernel gives an IPv6 device with the hardware address m
+// (RFC 4291, appendix A).
+func linkLocal(m MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
+}
+
+// overlay is what a host's end of the overlay has.
+type overlay struct {
+	in   Input
+	self netip.Addr // underlay address of this host
+}
+
+func (o overlay) link() Link {
+	return Link{
+		Name:  OverlayDevice,
+		Kind:  VXLAN,
+		MTU:   OverlayMTU(o.in.MTU, o.in.underlay()),
+		ID:    OverlayID,
+		Port:  o.in.Ports.Overlay,
+		Local: o.self,
+		MAC:   macOf(o.self),
+	}
+}
+
+// neighbour adds to s how a host at the other end is reached: no frame is ever flooded and
+// no address ever asked for.
+func (o overlay) neighbour(s *State, addrs []netip.Addr) {
+	remote, _ := first(addrs, o.in.underlay())
+	mac := macOf(remote)
+	s.FDB = append(s.FDB, FDB{Link: OverlayDevice, MAC: mac, Remote: remote})
+	for _, f := range o.in.families() {
+		s.Neighs = append(s.Neighs, Neigh{Link: OverlayDevice, Addr: o.hop(addrs, f), MAC: mac})
+	}
+}
+
+// hop is the next hop towards a host, for packets of family f: its own address for IPv4, or
+// else the link-local one of its device.
+func (o overlay) hop(addrs []netip.Addr, f Family) netip.Addr {
+	if a, ok := first(addrs, V4); ok && f == V4 {
+		return a
+	}
+	remote, _ := first(addrs, o.in.underlay())
+	return linkLocal(macOf(remote))
+}
+
+// suffix ends the names of the sets of a family.
+func suffix(f Family) string { return per(f, "4", "6") }
+
+// both writes a set, of which each family has its own.
+func both(name string, keys int, value Value) (out []Set) {
+	for _, f := range []Family{V4, V6} {
+		out = append(out, Set{Name: name + suffix(f), Family: f, Keys: keys, Value: value})
+	}
+	return out
+}
+
+// each writes rules once for each family, with the sets of that family.
+func each(rules ...Match) (out []Match) {
+	for _, m := range rules {
+		for _, f := range []Family{V4, V6} {
+			one := m
+			one.Family = f
+			for _, l := range []*Lookup{&one.Set, &one.Map} {
+				if l.Name != "" {
+					l.Name += suffix(f)
+				}
+			}
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// elements are the elements of a table, by the name of a set without its family.
+type elements []Element
+
+func (e *elements) set(name string, key netip.Prefix) {
+	*e = append(*e, Element{Set: name + suffix(family(key.Addr())), A: key})
+}
+
+func (e *elements) pair(name string, a, b netip.Prefix) {
+	e.pairTo(name, a, b, netip.Prefix{})
+}
+
+func (e *elements) to(name string, key, value netip.Prefix) {
+	e.pairTo(name, key, netip.Prefix{}, value)
+}
+
+// pairTo adds an element unless it mixes families, of which no packet is.
+func (e *elements) pairTo(name string, a, b, value netip.Prefix) {
+	f := family(a.Addr())
+	for _, p := range []netip.Prefix{b, value} {
+		if p.IsValid() && family(p.Addr()) != f {
+			return
+		}
+	}
+	*e = append(*e, Element{Set: name + suffix(f), A: a, B: b, Value: value})
+}
+
+// byFamily adds the rules that every host of the fabric has: what carries the fabric is left
+// to the routes of the host, all else is looked up in PeersTable.
+func byFamily(families []Family, skip []Rule, more ...Rule) (out []Rule) {
+	for _, f := range families {
+		rules := append(slices.Clone(skip), more...)
+		rules = append(rules, Rule{Priority: PeersPriority, Table: PeersTable}, Rule{Priority: EndPriority})
+		for _, r := range rules {
+			if !r.Src.IsValid() || family(r.Src.Addr()) == f {
+				r.Family = f
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}

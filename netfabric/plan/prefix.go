@@ -1,0 +1,160 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Map translates the addresses of a range: Own is the range as its cluster has it, View the
+// one under which another cluster sees it. Both have the same length, and an address keeps
+// its place in the range.
+type Map struct {
+	Own, View netip.Prefix
+}
+
+// Out translates an address of Own into one of View. It reports false for other addresses.
+func (m Map) Out(a netip.Addr) (netip.Addr, bool) { return move(a, m.Own, m.View) }
+
+// In translates an address of View into one of Own. It reports false for other addresses.
+func (m Map) In(a netip.Addr) (netip.Addr, bool) { return move(a, m.View, m.Own) }
+
+// Check returns an error if m cannot translate: each address of one range needs exactly one
+// in the other.
+func (m Map) Check() error {
+	for _, p := range []netip.Prefix{m.Own, m.View} {
+		if err := checkRange(p); err != nil {
+			return err
+		}
+	}
+	if family(m.Own.Addr()) != family(m.View.Addr()) {
+		return fmt.Errorf("%s and %s are of different IP versions", m.Own, m.View)
+	}
+	if m.Own.Bits() != m.View.Bits() {
+		return fmt.Errorf("%s and %s are of different lengths", m.Own, m.View)
+	}
+	return nil
+}
+
+// Compose returns the translation by m first and next after it, for the addresses that both
+// translate: a cluster beyond a hub is seen under the hub's view of the hub's view of it. It
+// reports false if there is no such address. Both pass Check.
+func (m Map) Compose(next Map) (Map, bool) {
+	switch {
+	case !m.View.Overlaps(next.Own):
+		return Map{}, false
+	case m.View.Bits() <= next.Own.Bits():
+		own, _ := m.In(next.Own.Addr())
+		return Map{Own: netip.PrefixFrom(own, next.Own.Bits()), View: next.View}, true
+	default:
+		view, _ := next.Out(m.View.Addr())
+		return Map{Own: m.Own, View: netip.PrefixFrom(view, m.View.Bits())}, true
+	}
+}
+
+// Maps are translations of ranges that do not overlap.
+type Maps []Map
+
+// Out translates by the map whose Own holds a. It reports false if there is none.
+func (m Maps) Out(a netip.Addr) (netip.Addr, bool) {
+	for _, one := range m {
+		if out, ok := one.Out(a); ok {
+			return out, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// In translates by the map whose View holds a. It reports false if there is none.
+func (m Maps) In(a netip.Addr) (netip.Addr, bool) {
+	for _, one := range m {
+		if in, ok := one.In(a); ok {
+			return in, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// move gives the address with the place of a within from, within to.
+func move(a netip.Addr, from, to netip.Prefix) (netip.Addr, bool) {
+	if !from.Contains(a) || from.Bits() != to.Bits() || family(a) != family(to.Addr()) {
+		return netip.Addr{}, false
+	}
+	host, network := a.AsSlice(), to.Masked().Addr().AsSlice()
+	for i := range host {
+		mask := byte(0xff)
+		if bits := to.Bits() - 8*i; bits < 8 {
+			mask = ^byte(0xff >> max(bits, 0))
+		}
+		host[i] = host[i]&^mask | network[i]&mask
+	}
+	moved, _ := netip.AddrFromSlice(host)
+	return moved, true
+}
+
+// family is the IP version of a valid address.
+func family(a netip.Addr) Family {
+	if a.Is4() {
+		return V4
+	}
+	return V6
+}
+
+// per is what holds for a family.
+func per[T any](f Family, four, six T) T {
+	if f == V4 {
+		return four
+	}
+	return six
+}
+
+// single is the prefix of one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// reserved are ranges that are no hosts' in any network.
+var reserved = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("127.0.0.0/8"),
+	netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/3"),
+	netip.MustParsePrefix("::/8"),
+	netip.MustParsePrefix("fe80::/10"),
+	netip.MustParsePrefix("ff00::/8"),
+}
+
+// The widest range that is accepted, in bits.
+const widest4, widest6 = 8, 16
+
+// checkRange returns an error if p is not a range of hosts, written in the one way.
+func checkRange(p netip.Prefix) error {
+	switch {
+	case !p.IsValid():
+		return errors.New("not a prefix")
+	case p.Addr().Is4In6():
+		return fmt.Errorf("%s is an IPv4 range written as IPv6", p)
+	case p != p.Masked():
+		return fmt.Errorf("%s has bits beyond its length: write %s", p, p.Masked())
+	}
+	if widest := per(family(p.Addr()), widest4, widest6); p.Bits() < widest {
+		return fmt.Errorf("%s is wider than /%d", p, widest)
+	}
+	if slices.ContainsFunc(reserved, p.Overlaps) {
+		return fmt.Errorf("%s holds addresses that no host can have", p)
+	}
+	return nil
+}
+
+// checkAddr returns an error if a is not the address of a host.
+func checkAddr(a netip.Addr) error {
+	switch {
+	case !a.IsValid():
+		return errors.New("not an address")
+	case a.Zone() != "" || a.Is4In6():
+		return fmt.Errorf("%s: plain IPv4 and IPv6 addresses are accepted", a)
+	}
+	if slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return fmt.Errorf("%s is no address of a host", a)
+	}
+	return nil
+}

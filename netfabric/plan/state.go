@@ -1,0 +1,312 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// State is what one node or gateway has to look like. Every slice but the rules of a chain
+// is sorted and holds no element twice, so that equal inputs give equal states. Devices are
+// named, never numbered: indexes belong to the executor.
+//
+// The executor applies a State in the order of the fields, adding and changing first, and
+// deletes what is not in it in the reverse order. It observes only what is ours: devices by
+// DevicePrefix with all on them, routes by RouteProtocol in our tables, rules by
+// our priorities, the nftables table by its name.
+type State struct {
+	Sysctls []Sysctl
+	Links   []Link
+	Addrs   []Addr
+	Neighs  []Neigh
+	FDB     []FDB
+	Device  Device
+	Table   Table
+	Rules   []Rule
+	Routes  []Route
+}
+
+// Sysctl is a setting below /proc/sys: Name with slashes. An executor that may not write it
+// fails only if it has another value.
+type Sysctl struct {
+	Name, Value string
+}
+
+// Kind is the kind of a link.
+type Kind string
+
+// The kinds of links.
+const (
+	VXLAN     Kind = "vxlan"
+	WireGuard Kind = "wireguard"
+)
+
+// Link is a network device of ours, identified by its name. Changing Kind, ID, Port or Local
+// takes a new device; MTU and MAC change in place. A VXLAN device does not learn.
+type Link struct {
+	Name string
+	Kind Kind
+	MTU  int
+
+	// Of VXLAN only.
+	ID    int // network identifier
+	Port  uint16
+	Local netip.Addr // underlay address
+	MAC   MAC
+}
+
+// MAC is a hardware address.
+type MAC [6]byte
+
+// String writes m as hexadecimal bytes with colons.
+func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
+
+// Addr is an address on a link, without duplicate address detection.
+type Addr struct {
+	Link   string
+	Prefix netip.Prefix
+}
+
+// Neigh is a permanent neighbour entry, identified by Link and Addr.
+type Neigh struct {
+	Link string
+	Addr netip.Addr
+	MAC  MAC
+}
+
+// FDB is a permanent forwarding entry of a VXLAN device, identified by Link and MAC: frames
+// for MAC go to the underlay address Remote.
+type FDB struct {
+	Link   string
+	MAC    MAC
+	Remote netip.Addr
+}
+
+// Device is the configuration of TunnelDevice. The private key is not in it: it belongs to
+// who runs the gateway. On nodes it is the zero value.
+type Device struct {
+	Name    string // empty: no such device
+	Port    uint16
+	Mark    uint32 // fwmark of its encrypted packets
+	Peers   []Tunnel
+	Allowed []Allowed
+}
+
+// Tunnel is one WireGuard peer, identified by its key.
+type Tunnel struct {
+	Key string // public key, base64 as wg writes it
+
+	// Endpoint is where to send first; not valid: wait for the peer. A peer that has been
+	// heard from elsewhere keeps that address: the executor sets Endpoint on a new peer, and
+	// again only on a peer without a handshake in the last three minutes, or on demand of
+	// whoever probes it.
+	Endpoint  netip.AddrPort
+	Keepalive time.Duration
+}
+
+// Allowed gives the addresses of Prefix to the peer with the key: packets to them go to it,
+// and from it only packets with such sources are taken. A prefix has one key at a time:
+// given to another key it moves at once, so additions come before deletions, and a deletion
+// names the key that it is taken from.
+type Allowed struct {
+	Key    string
+	Prefix netip.Prefix
+}
+
+// Route is a route with RouteProtocol, identified by Table and Dst: one that differs only in
+// the other fields replaces the old one in one step.
+type Route struct {
+	Table int
+	Dst   netip.Prefix
+
+	// Unreachable refuses packets; then the fields below are zero.
+	Unreachable bool
+
+	Link string
+	Via  netip.Addr // next hop, on link; may be IPv6 for an IPv4 Dst; not valid: none
+	Src  netip.Addr // preferred source of local packets; not valid: none
+	MTU  int        // of packets to Dst; 0: the link's
+}
+
+// Family is an IP version.
+type Family uint8
+
+// The families.
+const (
+	V4 Family = 4
+	V6 Family = 6
+)
+
+// Rule is a routing rule. The fields before Table are conditions, if not zero. Table looks
+// in that table; Goto goes on at that priority; with neither the rule does nothing (nop).
+type Rule struct {
+	Priority int
+	Family   Family
+	Src      netip.Prefix
+	In       string // device of arrival
+	Mark     uint32
+	Table    int
+	Goto     int
+}
+
+// Table is our nftables table, of family inet. Sets and Chains are the same for every peer
+// and node, and change with a version of liqod only: what varies is in Elements. The
+// executor replaces the whole table in one transaction if the chain that Marker names is not
+// in it, and writes that chain, without hook or rules, with it. Else it changes elements
+// only, in one transaction that deletes before it adds, because elements must not overlap.
+type Table struct {
+	Name     string
+	Sets     []Set
+	Chains   []Chain
+	Elements []Element
+}
+
+// Value says what a set maps its keys to.
+type Value string
+
+// The values of sets.
+const (
+	NoValue Value = ""        // a set
+	Address Value = "address" // a map to an address
+	Prefix  Value = "prefix"  // a map to a prefix of the key's length
+)
+
+// Set is a set or map of which every key is a prefix or two of them (flags interval).
+type Set struct {
+	Name   string
+	Family Family
+	Keys   int // prefixes in a key: 1 or 2
+	Value  Value
+}
+
+// Element is an element of a set. B is valid if the set has two keys, Value if it is a map;
+// an address is a prefix of full length. No two elements of a set overlap.
+type Element struct {
+	Set   string
+	A, B  netip.Prefix
+	Value netip.Prefix
+}
+
+// Hook is a base chain's place.
+type Hook string
+
+// The hooks.
+const (
+	HookPrerouting  Hook = "prerouting"
+	HookInput       Hook = "input"
+	HookForward     Hook = "forward"
+	HookOutput      Hook = "output"
+	HookPostrouting Hook = "postrouting"
+)
+
+// Chain is a base chain with policy accept. Type nat needs NAT, else it is filter.
+type Chain struct {
+	Name     string
+	NAT      bool
+	Hook     Hook
+	Priority int
+	Rules    []Match
+}
+
+// Match is a rule of a chain: what is not zero before Do is a condition, and all must hold,
+// in the order of the fields.
+type Match struct {
+	// In and Out are the devices of arrival and departure: a name, a prefix of names that
+	// ends in *, either with ! before it for all others.
+	In, Out string
+
+	Family Family // IPv4 or IPv6
+	Proto  string // "udp", "tcp", or "icmp" for ICMP and ICMPv6 as Family says
+	Port   uint16 // destination
+	From   uint16 // source port
+	Local  bool   // fib daddr type local
+	SYN    bool   // tcp flags & (syn | rst) == syn
+	CT     CT     // ct state
+	Set    Lookup // the key is in the set
+	Do     Action
+	Map    Lookup // for SNAT, DNAT, their Prefix forms and SetSrc; a key that is not in the map leaves the rule
+}
+
+// CT is a condition on the connection tracking state.
+type CT string
+
+// The conditions.
+const (
+	Known   CT = "established,related"
+	New     CT = "new"
+	Related CT = "related"
+	Invalid CT = "invalid"
+)
+
+// Lookup looks up a key in a set.
+type Lookup struct {
+	Name string
+	Key  Key
+	Not  bool // it is not in the set
+}
+
+// Key says what is looked up.
+type Key string
+
+// The keys, as nft writes them without the family.
+const (
+	Src    Key = "saddr"
+	Dst    Key = "daddr"
+	SrcDst Key = "saddr . daddr"
+	DstSrc Key = "daddr . saddr"
+)
+
+// Action is what a rule does.
+type Action string
+
+// The actions. Drop counts its packets. SNAT and DNAT look in Match.Map, and translate the
+// connection to the address that is found there; SNATPrefix and DNATPrefix to the prefix, so
+// that the host part stays. SetSrc writes the address that is found into the one packet, and
+// corrects its checksums.
+const (
+	Accept     Action = "accept"
+	Drop       Action = "drop"
+	NoTrack    Action = "notrack"
+	SNAT       Action = "snat"
+	DNAT       Action = "dnat"
+	SNATPrefix Action = "snat prefix"
+	DNATPrefix Action = "dnat prefix"
+	SetSrc     Action = "saddr set"
+	Masquerade Action = "masquerade"
+	ClampMSS   Action = "tcp option maxseg size set rt mtu"
+)
+
+// Marker names the Sets and Chains of t: equal ones have equal markers, others differ. It is
+// the name of an empty chain that the executor adds to the table.
+func (t Table) Marker() string {
+	sum := sha256.Sum256(fmt.Append(nil, t.Sets, t.Chains))
+	return "schema_" + hex.EncodeToString(sum[:6])
+}
+
+// Diff returns what want has more than have, in the order of want, and what have has more,
+// in the reverse order of have.
+func Diff[T comparable](want, have []T) (add, del []T) {
+	wanted, had := map[T]bool{}, map[T]bool{}
+	for _, w := range want {
+		wanted[w] = true
+	}
+	for _, h := range have {
+		had[h] = true
+	}
+	for _, w := range want {
+		if !had[w] {
+			add = append(add, w)
+			had[w] = true
+		}
+	}
+	for i := len(have) - 1; i >= 0; i-- {
+		if h := have[i]; !wanted[h] {
+			del = append(del, h)
+			wanted[h] = true
+		}
+	}
+	return add, del
+}

@@ -1,0 +1,480 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// world is all hosts of some clusters, and what connection tracking on each holds of the
+// one connection that a test follows.
+type world struct {
+	t     *testing.T
+	hosts map[string]State
+	under map[string]string // underlay address -> host
+	keys  map[string]string // public key -> host
+	flows map[string]*Flow
+}
+
+// romeAndMilan is a world of the two, with the changes that tests make.
+func romeAndMilan(t *testing.T, changes ...func(rome, milan *Input)) *world {
+	t.Helper()
+	r, m := rome(), milan()
+	for _, change := range changes {
+		change(&r, &m)
+	}
+	w := &world{t: t, hosts: map[string]State{}, under: map[string]string{}, keys: map[string]string{}, flows: map[string]*Flow{}}
+	w.cluster("rome", r)
+	w.cluster("milan", m)
+	w.keys = map[string]string{key(1): "rome gw-a", key(2): "rome gw-b", key(11): "milan gw-a", key(12): "milan gw-b", key(21): "paris"}
+	return w
+}
+
+func (w *world) cluster(name string, in Input) {
+	w.t.Helper()
+	add := func(host string, a netip.Addr, build func(Input) (State, error)) {
+		in.Self = host
+		s, err := build(in)
+		require.NoError(w.t, err)
+		w.hosts[name+" "+host] = s
+		w.under[a.String()] = name + " " + host
+	}
+	for _, h := range in.Nodes {
+		add(h.Name, h.Addrs[0], Node)
+	}
+	for _, g := range in.Gateways {
+		add(g.Name, g.Addrs[0], Gateway)
+	}
+}
+
+func (w *world) keyOf(host string) string {
+	for k, h := range w.keys {
+		if h == host {
+			return k
+		}
+	}
+	return ""
+}
+
+// follow sends p from a host until it is dropped or leaves the fabric. It returns the host
+// where that is, the last step there, and the hosts on the way.
+func (w *world) follow(host string, p Packet) (string, Step, string) {
+	w.t.Helper()
+	way := []string{host}
+	for range 8 {
+		p.Flow = w.flows[host]
+		steps := Trace(w.hosts[host], p)
+		require.NotEmpty(w.t, steps)
+		last := steps[len(steps)-1]
+		for i, s := range steps {
+			require.Equal(w.t, i == len(steps)-1, s.Verdict != "", "%v", s)
+		}
+		w.flows[host] = last.Packet.Flow
+		if last.Verdict != Sent {
+			return host, last, strings.Join(way, ", ")
+		}
+		host, p = w.next(host, last)
+		way = append(way, host)
+	}
+	require.Fail(w.t, "the packet goes round in circles", "%v", way)
+	return "", Step{}, ""
+}
+
+// next is where a packet that has been sent arrives, and how.
+func (w *world) next(host string, sent Step) (string, Packet) {
+	w.t.Helper()
+	p := Packet{In: OverlayDevice, Tuple: sent.Packet.Tuple, SYN: sent.Packet.SYN, Error: sent.Packet.Error}
+	next := w.under[sent.To]
+	if next == "" {
+		p.In, p.Key, next = TunnelDevice, w.keyOf(host), w.keys[sent.To]
+	}
+	require.Contains(w.t, w.hosts, next, "%v", sent)
+	return next, p
+}
+
+func tcp(src, dst string) Packet {
+	return Packet{In: "veth0", SYN: true, Tuple: Tuple{Proto: "tcp", Src: addr(src), Dst: addr(dst), SrcPort: 40000, DstPort: 80}}
+}
+
+// answer is what the receiver of p sends back.
+func answer(p Packet, in string) Packet {
+	return Packet{In: in, Tuple: p.reverse()}
+}
+
+// local is a packet that a process of the host itself sends.
+func local(p Packet) Packet {
+	p.In = ""
+	return p
+}
+
+func probe(src, dst string) Packet {
+	return Packet{Tuple: Tuple{Proto: "udp", Src: addr(src), Dst: addr(dst), SrcPort: ProbePort, DstPort: ProbePort}}
+}
+
+// A connection of every kind, there and back: who sends what, where it arrives and as what,
+// and that the answer arrives as the answer to what was sent.
+func TestConnections(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change   func(rome, milan *Input)
+		from     string
+		packet   Packet
+		at       string // where it arrives
+		src, dst string // as it arrives
+		verdict  Verdict
+		way      string // hosts on the way, if they matter
+	}{
+		"pod to pod": {
+			from: "rome rome-1", packet: tcp("10.244.1.10", "10.200.2.20"),
+			at: "milan milan-2", src: "10.200.1.10", dst: "10.244.2.20", verdict: Handed,
+			way: "rome rome-1, rome gw-a, milan gw-a, milan milan-2",
+		},
+		"and the other way": {
+			from: "milan milan-2", packet: tcp("10.244.2.20", "10.200.1.10"),
+			at: "rome rome-1", src: "10.200.2.20", dst: "10.244.1.10", verdict: Handed,
+			way: "milan milan-2, milan gw-a, rome gw-a, rome rome-1",
+		},
+		"pods with one and the same address": {
+			from: "rome rome-1", packet: tcp("10.244.1.10", "10.200.1.10"),
+			at: "milan milan-1", src: "10.200.1.10", dst: "10.244.1.10", verdict: Handed,
+		},
+		"IPv6": {
+			from: "rome rome-1", packet: tcp("fd00:10:244:1::10", "fd00:aa:0:2::20"),
+			at: "milan milan-2", src: "fd00:ba:0:1::10", dst: "fd00:10:244:2::20", verdict: Handed,
+		},
+		"by the other gateway of each": {
+			change: func(rome, milan *Input) {
+				rome.Via, rome.Peers[0].Use, milan.Via, milan.Peers[0].Use = "gw-b", 2, "gw-b", 2
+			},
+			from: "rome rome-1", packet: tcp("10.244.1.10", "10.200.2.20"),
+			at: "milan milan-2", src: "10.200.1.10", dst: "10.244.2.20", verdict: Handed,
+			way: "rome rome-1, rome gw-b, milan gw-b, milan milan-2",
+		},
+		"a node": {
+			from: "rome rome-1", packet: local(tcp("192.168.0.11", "10.200.2.20")),
+			at: "milan milan-2", src: "10.71.0.1", dst: "10.244.2.20", verdict: Handed,
+		},
+		"a node over IPv6": {
+			from: "rome rome-1", packet: local(tcp("fd00:1::11", "fd00:aa:0:2::20")),
+			at: "milan milan-2", src: "fd00:bb::1", dst: "fd00:10:244:2::20", verdict: Handed,
+		},
+		"a node with an external address": {
+			from: "rome rome-2", packet: local(tcp("192.168.0.12", "10.200.2.20")),
+			at: "milan milan-2", src: "10.71.0.20", dst: "10.244.2.20", verdict: Handed,
+		},
+		"from outside, by a node port": {
+			from: "rome rome-1", packet: tcp("198.51.100.7", "10.200.2.20"),
+			at: "milan milan-2", src: "10.71.0.1", dst: "10.244.2.20", verdict: Handed,
+		},
+		"a pod of another node, by a node port": {
+			from: "rome rome-1", packet: tcp("10.244.2.77", "10.200.2.20"),
+			at: "milan milan-2", src: "10.71.0.1", dst: "10.244.2.20", verdict: Handed,
+		},
+		"to a pod in the host network": {
+			from: "milan milan-2", packet: tcp("10.244.2.20", "10.71.0.20"),
+			at: "rome rome-2", src: "10.200.2.20", dst: "192.168.0.12", verdict: Delivered,
+		},
+		"to a host outside": {
+			from: "milan milan-2", packet: tcp("10.244.2.20", "10.71.0.21"),
+			at: "rome gw-a", src: "10.244.1.9", dst: "172.16.5.5", verdict: Handed,
+		},
+		"to a host outside, at home": {
+			from: "rome rome-1", packet: tcp("10.244.1.10", "10.70.0.21"),
+			at: "rome rome-1", src: "10.244.1.10", dst: "172.16.5.5", verdict: Handed,
+			way: "rome rome-1",
+		},
+		"to a host outside, of a node": {
+			from: "rome rome-1", packet: local(tcp("192.168.0.11", "10.70.0.21")),
+			at: "rome rome-1", src: "192.168.0.11", dst: "172.16.5.5", verdict: Handed,
+			way: "rome rome-1",
+		},
+		"to an own view": {
+			change: func(rome, _ *Input) { rome.Hairpin = maps("10.244.0.0/16", "10.90.0.0/16") },
+			from:   "rome rome-1", packet: tcp("10.244.1.10", "10.90.2.20"),
+			at: "rome rome-1", src: "10.244.1.10", dst: "10.244.2.20", verdict: Handed,
+		},
+		"to an own view, of a node without gateways": {
+			change: func(rome, _ *Input) { rome.Hairpin, rome.Via = maps("10.244.0.0/16", "10.90.0.0/16"), "" },
+			from:   "rome rome-1", packet: local(tcp("192.168.0.11", "10.90.2.20")),
+			at: "rome rome-1", src: "192.168.0.11", dst: "10.244.2.20", verdict: Handed,
+		},
+		"a probe": {
+			from: "rome gw-a", packet: probe("10.70.0.2", "10.201.0.2"),
+			at: "milan gw-a", src: "10.71.0.2", dst: "10.70.0.2", verdict: Delivered,
+		},
+		"a probe between gateways that are not in use": {
+			from: "rome gw-b", packet: probe("10.70.0.3", "10.201.0.3"),
+			at: "milan gw-b", src: "10.71.0.3", dst: "10.70.0.3", verdict: Delivered,
+		},
+		"a probe across": {
+			from: "rome gw-a", packet: probe("10.70.0.2", "10.201.0.3"),
+			at: "milan gw-b", src: "10.71.0.2", dst: "10.70.0.3", verdict: Delivered,
+		},
+		"a node probes its gateways": {
+			from: "rome rome-1", packet: probe("192.168.0.11", "10.70.0.3"),
+			at: "rome gw-b", src: "192.168.0.11", dst: "10.70.0.3", verdict: Delivered,
+		},
+		"a ping to a peer's gateway": {
+			from: "rome rome-1", packet: Packet{In: "veth0", Tuple: Tuple{Proto: "icmp", Src: addr("10.244.1.10"), Dst: addr("10.201.0.1")}},
+			at: "milan gw-a", src: "10.200.1.10", dst: "10.70.0.1", verdict: Delivered,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := romeAndMilan(t)
+			if tc.change != nil {
+				w = romeAndMilan(t, tc.change)
+			}
+			at, got, way := w.follow(tc.from, tc.packet)
+			require.Equal(t, tc.at, at, "%v", got)
+			require.Equal(t, tc.verdict, got.Verdict, "%v", got)
+			require.Equal(t, tc.src+" > "+tc.dst, got.Packet.Src.String()+" > "+got.Packet.Dst.String())
+			if tc.way != "" {
+				require.Equal(t, tc.way, way)
+			}
+
+			back := answer(got.Packet, "veth0")
+			if got.Verdict == Delivered {
+				back.In = ""
+			}
+			home, last, _ := w.follow(at, back)
+			require.Equal(t, tc.from, home, "%v", last)
+			require.NotEqual(t, Dropped, last.Verdict)
+			require.Equal(t, tc.packet.reverse(), last.Packet.Tuple, "the answer")
+
+			again, second, _ := w.follow(tc.from, tc.packet)
+			require.Equal(t, at, again)
+			require.Equal(t, got.Packet.Tuple, second.Packet.Tuple, "the next packet goes where the first went")
+		})
+	}
+}
+
+// What must not pass, where it ends and by which rule.
+func TestDrops(t *testing.T) {
+	t.Parallel()
+	fromMilan := func(src, dst string) Packet {
+		p := tcp(src, dst)
+		p.In, p.Key = TunnelDevice, key(11)
+		return p
+	}
+	over := func(p Packet) Packet {
+		p.In = OverlayDevice
+		return p
+	}
+	failed := func(p Packet) Packet { // an error about nothing
+		p.Proto, p.Error, p.SYN = "icmp", true, false
+		return p
+	}
+	for name, tc := range map[string]struct {
+		change func(rome, milan *Input)
+		at     string
+		packet Packet
+		where  string
+		what   string // part
+	}{
+		"a source of nobody":           {at: "rome gw-a", packet: fromMilan("8.8.8.8", "10.200.1.10"), where: TunnelDevice, what: "8.8.8.8 is not allowed"},
+		"a source of another peer":     {at: "rome gw-a", packet: fromMilan("10.1.0.5", "10.200.1.10"), where: TunnelDevice, what: "10.1.0.5 is not allowed of " + key(11)},
+		"our own source":               {at: "rome gw-a", packet: fromMilan("10.244.1.10", "10.200.1.11"), where: TunnelDevice, what: "is not allowed"},
+		"the real address of a pod":    {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.244.1.10"), where: "prerouting guard_in", what: "@pairs4"},
+		"the real address of a node":   {at: "rome gw-a", packet: fromMilan("10.200.2.20", "192.168.0.11"), where: "prerouting guard_in", what: "@pairs4"},
+		"another peer's view of us":    {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.70.0.20"), where: "prerouting guard_in", what: "@pairs4"},
+		"another peer":                 {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.1.0.5"), where: "prerouting guard_in", what: "@pairs4"},
+		"the Internet":                 {at: "rome gw-a", packet: fromMilan("10.200.2.20", "8.8.8.8"), where: "prerouting guard_in", what: "@pairs4"},
+		"a view of IPv6":               {at: "rome gw-a", packet: fromMilan("fd00:aa:0:2::20", "fd00:10:244:1::10"), where: "prerouting guard_in", what: "@pairs6"},
+		"an address that nobody has":   {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.71.0.99"), where: "forward pass", what: "@targets4"},
+		"a pod of no node":             {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.200.77.1"), where: "forward pass", what: "@targets4"},
+		"a port of the gateway":        {at: "rome gw-a", packet: fromMilan("10.200.2.20", "10.71.0.1"), where: "input local_in", what: "drop"},
+		"an error about nothing":       {at: "rome gw-a", packet: failed(fromMilan("10.200.2.20", "10.200.1.10")), where: "forward pass", what: "invalid"},
+		"a port of it, for own pods":   {at: "rome gw-a", packet: over(tcp("10.244.1.10", "10.70.0.1")), where: "input local_in", what: "drop"},
+		"a peer's source, from a node": {at: "rome gw-a", packet: over(tcp("10.1.0.5", "10.200.1.10")), where: "prerouting guard_in", what: "@peers4"},
+		"the Internet, from a node":    {at: "rome gw-a", packet: over(tcp("10.244.1.10", "8.8.8.8")), where: "forward pass", what: `oifname != "liqod-wg"`},
+		"a stranger beside a gateway":  {at: "rome gw-a", packet: tcp("172.16.5.6", "10.200.1.10"), where: "forward pass", what: "@targets4"},
+		"a pod, out of the overlay":    {at: "rome rome-1", packet: over(tcp("10.244.2.20", "10.244.1.10")), where: "prerouting guard_in", what: "@fabric4"},
+		"anybody, out of the overlay":  {at: "rome rome-1", packet: over(tcp("8.8.8.8", "10.244.1.10")), where: "prerouting guard_in", what: "@fabric4"},
+		"a node without a gateway": {
+			change: func(rome, _ *Input) { rome.Via = "" },
+			at:     "rome rome-1", packet: tcp("10.244.1.10", "10.200.2.20"), where: "rule 91", what: "unreachable",
+		},
+		"a peer without a gateway in use": {
+			change: func(rome, _ *Input) { rome.Peers[0].Use = 0 },
+			at:     "rome gw-a", packet: over(tcp("10.244.1.10", "10.200.2.20")), where: TunnelDevice, what: "no peer has 10.200.2.20",
+		},
+		"a peer that was given nothing": {
+			change: func(rome, _ *Input) { rome.Peers[0].Ours = nil },
+			at:     "rome gw-a", packet: over(tcp("10.244.1.10", "10.200.2.20")), where: "postrouting guard_out", what: "@pairs4",
+		},
+		"nor may its nodes": {
+			change: func(rome, _ *Input) { rome.Peers[0].Ours = nil },
+			at:     "rome gw-a", packet: over(tcp("192.168.0.11", "10.200.2.20")), where: "postrouting guard_out", what: "@pairs4",
+		},
+		"a peer that was given IPv6 only": {
+			change: func(rome, _ *Input) { rome.Peers[0].Ours = rome.Peers[0].Ours[2:] },
+			at:     "rome gw-a", packet: over(tcp("10.244.1.10", "10.200.2.20")), where: "postrouting guard_out", what: "@pairs4",
+		},
+		"a peer that was given addresses, not pods": {
+			change: func(rome, _ *Input) { rome.Peers[0].Ours = rome.Peers[0].Ours[1:] },
+			at:     "rome gw-a", packet: over(tcp("10.244.1.10", "10.200.2.20")), where: "postrouting guard_out", what: "@pairs4",
+		},
+		"a node within the pod range": {
+			change: func(rome, _ *Input) { rome.Nodes[0].Addrs[0] = addr("10.244.99.1") },
+			at:     "rome gw-a", packet: fromMilan("10.200.2.20", "10.200.99.1"), where: "forward pass", what: "@closed4",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := romeAndMilan(t)
+			if tc.change != nil {
+				w = romeAndMilan(t, tc.change)
+			}
+			steps := Trace(w.hosts[tc.at], tc.packet)
+			last := steps[len(steps)-1]
+			require.Equal(t, Dropped, last.Verdict, "%v", steps)
+			require.Equal(t, tc.where, last.Where, "%v", steps)
+			require.Contains(t, last.What, tc.what)
+		})
+	}
+}
+
+// The packets that carry the fabric are none of it, whatever addresses their ends have.
+func TestOuterPackets(t *testing.T) {
+	t.Parallel()
+	udp := func(src, dst string, sport, dport uint16) Packet {
+		return Packet{Tuple: Tuple{Proto: "udp", Src: addr(src), Dst: addr(dst), SrcPort: sport, DstPort: dport}}
+	}
+	in := func(p Packet) Packet {
+		p.In = "eth0"
+		return p
+	}
+	marked := func(p Packet) Packet {
+		p.Mark = TunnelMark
+		return p
+	}
+	for name, tc := range map[string]struct {
+		at      string
+		packet  Packet
+		want    Verdict
+		tracked bool
+	}{
+		"a gateway sends to a peer":                    {at: "rome gw-a", packet: marked(udp("10.244.1.9", "203.0.113.20", TunnelPort, 51820)), want: Handed},
+		"a gateway sends to an endpoint in a view":     {at: "rome gw-a", packet: marked(udp("10.244.1.9", "10.200.9.9", TunnelPort, 51820)), want: Handed},
+		"a gateway hears from a peer":                  {at: "rome gw-a", packet: in(udp("203.0.113.20", "10.244.1.9", 51820, TunnelPort)), want: Delivered},
+		"a gateway sends to a node":                    {at: "rome gw-a", packet: udp("10.244.1.9", "192.168.0.12", 33333, OverlayPort), want: Handed},
+		"a gateway hears from a node":                  {at: "rome gw-a", packet: in(udp("192.168.0.12", "10.244.1.9", 33333, OverlayPort)), want: Delivered},
+		"a node sends to a gateway":                    {at: "rome rome-1", packet: udp("192.168.0.11", "10.244.2.9", 33333, OverlayPort), want: Handed},
+		"a node hears from a gateway":                  {at: "rome rome-1", packet: in(udp("10.244.2.9", "192.168.0.11", 33333, OverlayPort)), want: Delivered},
+		"a node forwards its gateway pod to a peer":    {at: "rome rome-1", packet: in(udp("10.244.1.9", "203.0.113.20", TunnelPort, 51820)), want: Handed, tracked: true},
+		"a node forwards it to an endpoint in a view":  {at: "rome rome-1", packet: in(udp("10.244.1.9", "10.200.9.9", TunnelPort, 51820)), want: Handed, tracked: true},
+		"a node forwards its gateway pod to a node":    {at: "rome rome-1", packet: in(udp("10.244.1.9", "192.168.0.12", 33333, OverlayPort)), want: Handed, tracked: true},
+		"a pod may use our ports for its own":          {at: "rome rome-1", packet: in(udp("10.244.1.10", "10.200.2.20", 33333, OverlayPort)), want: Sent, tracked: true},
+		"a process of a node may use our ports, too":   {at: "rome rome-1", packet: udp("192.168.0.11", "10.200.2.20", TunnelPort, OverlayPort), want: Sent, tracked: true},
+		"what it sends is translated at the gateway":   {at: "rome gw-a", packet: Packet{In: OverlayDevice, Tuple: Tuple{Proto: "udp", Src: addr("192.168.0.11"), Dst: addr("10.200.2.20"), DstPort: TunnelPort}}, want: Sent, tracked: true},
+		"and what the peer sends to these ports here":  {at: "rome gw-a", packet: Packet{In: TunnelDevice, Tuple: Tuple{Proto: "udp", Src: addr("10.200.2.20"), Dst: addr("10.200.1.10"), DstPort: OverlayPort}}, want: Sent, tracked: true},
+		"a probe is tracked":                           {at: "rome gw-a", packet: probe("10.70.0.2", "10.201.0.2"), want: Sent, tracked: true},
+		"what is no business of the fabric is let be":  {at: "rome rome-1", packet: in(udp("10.244.1.10", "8.8.8.8", 33333, 53)), want: Handed, tracked: true},
+		"nor is what a gateway asks its name server":   {at: "rome gw-a", packet: udp("10.244.1.9", "10.96.0.10", 33333, 53), want: Handed, tracked: true},
+		"nor what it answers those who read metrics":   {at: "rome gw-a", packet: udp("10.244.1.9", "10.244.2.20", 8080, 33333), want: Handed, tracked: true},
+		"nor pods of the cluster to one another":       {at: "rome rome-1", packet: in(udp("10.244.1.10", "10.244.2.20", 33333, 80)), want: Handed, tracked: true},
+		"nor what goes through a gateway on a host":    {at: "milan gw-a", packet: in(udp("172.16.0.1", "8.8.8.8", 33333, 53)), want: Handed, tracked: true},
+		"a gateway reaches nodes as its host reaches":  {at: "milan gw-a", packet: udp("192.168.0.23", "192.168.0.21", 33333, 22), want: Handed, tracked: true},
+		"a gateway reaches peers as what it is to all": {at: "milan gw-a", packet: udp("192.168.0.23", "10.71.0.20", 33333, 22), want: Sent, tracked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := romeAndMilan(t)
+			steps := Trace(w.hosts[tc.at], tc.packet)
+			last := steps[len(steps)-1]
+			require.Equal(t, tc.want, last.Verdict, "%v", steps)
+			tracked := slices.ContainsFunc(steps, func(s Step) bool { return s.Where == "conntrack" })
+			require.Equal(t, tc.tracked, tracked, "%v", steps)
+		})
+	}
+}
+
+// An error about a connection comes from an address that the peer takes, and reaches who
+// opened the connection. Where addresses are translated it comes from the pod's.
+func TestICMPErrors(t *testing.T) {
+	t.Parallel()
+	w := romeAndMilan(t)
+	at, got, _ := w.follow("rome rome-1", tcp("10.244.1.10", "10.200.2.20"))
+	require.Equal(t, "milan milan-2", at)
+
+	fault := Packet{Error: true, Tuple: Tuple{Proto: "icmp", Src: addr("192.168.0.22"), Dst: got.Packet.Src}}
+	home, last, _ := w.follow("milan milan-2", fault)
+	require.Equal(t, "rome rome-1", home, "%v", last)
+	require.Equal(t, Handed, last.Verdict)
+	require.Equal(t, "10.200.2.20 > 10.244.1.10", last.Packet.Src.String()+" > "+last.Packet.Dst.String())
+}
+
+// Where addresses are not translated the kernel leaves the source of an error as it is: a
+// rule gives it the gateway's.
+func TestICMPErrorsWithoutTranslation(t *testing.T) {
+	t.Parallel()
+	w := romeAndMilan(t)
+	in := tcp("10.1.0.5", "10.244.1.10")
+	in.In, in.Key = TunnelDevice, key(21)
+	gw := w.hosts["rome gw-a"]
+	steps := Trace(gw, in)
+	flow := steps[len(steps)-1].Packet.Flow
+
+	fault := Packet{In: OverlayDevice, Error: true, Flow: flow, Tuple: Tuple{Proto: "icmp", Src: addr("192.168.0.11"), Dst: addr("10.1.0.5")}}
+	steps = Trace(gw, fault)
+	last := steps[len(steps)-1]
+	require.Equal(t, Sent, last.Verdict, "%v", steps)
+	require.Equal(t, "10.70.0.1 > 10.1.0.5", last.Packet.Src.String()+" > "+last.Packet.Dst.String())
+
+	fault.In, fault.Src = "", addr("10.70.0.1")
+	steps = Trace(gw, fault)
+	require.Equal(t, Sent, steps[len(steps)-1].Verdict, "made by the gateway itself: %v", steps)
+
+	fault.Proto, fault.Error = "tcp", false
+	fault.In, fault.Src = OverlayDevice, addr("10.1.0.5")
+	steps = Trace(gw, fault)
+	require.Equal(t, Dropped, steps[len(steps)-1].Verdict)
+}
+
+// A hub gives each of its peers the range of the other as one more range of its own.
+func TestTransit(t *testing.T) {
+	t.Parallel()
+	hub := func(rome, _ *Input) {
+		rome.Peers[0].Ours = append(rome.Peers[0].Ours, Map{prefix("10.1.0.0/16"), prefix("10.203.0.0/16")})
+		rome.Peers[1].Ours = append(rome.Peers[1].Ours, Map{prefix("10.200.0.0/16"), prefix("10.204.0.0/16")})
+	}
+	there := tcp("10.1.0.5", "10.204.2.20")
+	there.In, there.Key = TunnelDevice, key(21)
+
+	w := romeAndMilan(t, hub)
+	steps := Trace(w.hosts["rome gw-a"], there)
+	last := steps[len(steps)-1]
+	require.Equal(t, Sent, last.Verdict, "%v", steps)
+	require.Equal(t, key(11), last.To)
+	require.Equal(t, "10.203.0.5 > 10.200.2.20", last.Packet.Src.String()+" > "+last.Packet.Dst.String())
+
+	back := answer(last.Packet, TunnelDevice)
+	back.Key, back.Flow = key(11), last.Packet.Flow
+	steps = Trace(w.hosts["rome gw-a"], back)
+	last = steps[len(steps)-1]
+	require.Equal(t, key(21), last.To, "%v", steps)
+	require.Equal(t, there.reverse(), last.Packet.Tuple)
+
+	steps = Trace(romeAndMilan(t).hosts["rome gw-a"], there)
+	require.Equal(t, Dropped, steps[len(steps)-1].Verdict, "peers meet only where the hub lets them")
+}
+
+func TestTraceIsReadable(t *testing.T) {
+	t.Parallel()
+	w := romeAndMilan(t)
+	var lines []string
+	for _, s := range Trace(w.hosts["rome rome-1"], tcp("10.244.1.10", "10.200.2.20")) {
+		lines = append(lines, s.String())
+	}
+	require.Equal(t, []string{
+		`conntrack: new [10.244.1.10 > 10.200.2.20]`,
+		`rule 91: table 6171 10.200.0.0/16 via 10.244.1.9 dev liqod-vx onlink src 192.168.0.11 mtu 1420 proto 108 [10.244.1.10 > 10.200.2.20]`,
+		`postrouting translate_out: oifname "liqod-vx" snat ip prefix to ip saddr map @keep4 keep4 { 10.244.1.0/24 : 10.244.1.0/24 } [10.244.1.10 > 10.200.2.20]`,
+		`liqod-vx: neigh 10.244.1.9 lladdr 02:fa:0a:f4:01:09 dev liqod-vx nud permanent [10.244.1.10 > 10.200.2.20]`,
+		`liqod-vx: fdb 02:fa:0a:f4:01:09 dev liqod-vx dst 10.244.1.9 self permanent [10.244.1.10 > 10.200.2.20] sent to 10.244.1.9`,
+	}, lines)
+}

@@ -1,0 +1,348 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// clone copies in, so that a change of one is none of the other.
+func clone(in Input) Input {
+	in.Nodes = slices.Clone(in.Nodes)
+	in.Gateways = slices.Clone(in.Gateways)
+	in.Pods, in.External = slices.Clone(in.Pods), slices.Clone(in.External)
+	in.IPs, in.Hairpin = slices.Clone(in.IPs), slices.Clone(in.Hairpin)
+	in.Peers = slices.Clone(in.Peers)
+	for i := range in.Peers {
+		p := &in.Peers[i]
+		p.Ours, p.Gateways = slices.Clone(p.Ours), slices.Clone(p.Gateways)
+		p.Theirs = Ranges{slices.Clone(p.Theirs.Pods), slices.Clone(p.Theirs.External), slices.Clone(p.Theirs.Transit)}
+	}
+	return in
+}
+
+// hub is rome, where milan and paris see each other.
+func hub() Input {
+	in := rome()
+	in.Peers[0].Ours = append(in.Peers[0].Ours, Map{prefix("10.1.0.0/16"), prefix("10.203.0.0/16")})
+	in.Peers[1].Ours = append(in.Peers[1].Ours, Map{prefix("10.200.0.0/16"), prefix("10.204.0.0/16")})
+	return in
+}
+
+// mutations are what happens to a cluster.
+var mutations = []func(*tape, Input) Input{
+	func(t *tape, in Input) Input { // a node comes
+		n := 20 + t.n(200)
+		in.Nodes = append(in.Nodes, Host{
+			fmt.Sprint("new-", n),
+			[]netip.Addr{addr(fmt.Sprintf("192.168.0.%d", n)), addr(fmt.Sprintf("fd00:1::%d", n))},
+			prefixes(fmt.Sprintf("10.244.%d.0/24", n), fmt.Sprintf("fd00:10:244:%d::/64", n)),
+		})
+		return in
+	},
+	func(t *tape, in Input) Input { // a node goes
+		if i := len(in.Nodes); i > 1 && in.Nodes[i-1].Name != in.Self {
+			in.Nodes = in.Nodes[:i-1]
+		}
+		return in
+	},
+	func(t *tape, in Input) Input { // a node gets another address
+		in.Nodes[t.n(len(in.Nodes))].Addrs = addrs(fmt.Sprintf("192.168.1.%d", t.n(250)+1))
+		return in
+	},
+	func(t *tape, in Input) Input { // a peer comes
+		n := 100 + t.n(90)
+		in.Peers = append(in.Peers, Peer{
+			ID:     fmt.Sprint("peer-", n),
+			Theirs: Ranges{Pods: prefixes(fmt.Sprintf("10.%d.0.0/16", n)), External: prefixes(fmt.Sprintf("172.20.%d.0/24", n))},
+			Ours:   Maps{{in.Pods[0], in.Pods[0]}, {in.External[0], prefix("10.2.0.0/16")}},
+			Gateways: []Remote{
+				{1, key(byte(n)), netip.MustParseAddrPort("192.0.2.1:51840")},
+			},
+			Use: t.n(2),
+		})
+		return in
+	},
+	func(t *tape, in Input) Input { // a peer goes
+		if len(in.Peers) > 0 {
+			i := t.n(len(in.Peers))
+			in.Peers = slices.Delete(in.Peers, i, i+1)
+		}
+		return in
+	},
+	func(t *tape, in Input) Input { // a peer's gateway is lost
+		if len(in.Peers) > 0 {
+			p := &in.Peers[t.n(len(in.Peers))]
+			p.Use = t.n(len(p.Gateways) + 1)
+		}
+		return in
+	},
+	func(t *tape, in Input) Input { // a peer is seen, or sees, under other ranges
+		if len(in.Peers) > 0 {
+			p := &in.Peers[t.n(len(in.Peers))]
+			n := 210 + t.n(40)
+			p.Theirs.Pods[0] = prefix(fmt.Sprintf("10.%d.0.0/16", n))
+			if len(p.Ours) > 0 {
+				p.Ours[0].View = prefix(fmt.Sprintf("10.%d.0.0/16", n-t.n(30)))
+			}
+		}
+		return in
+	},
+	func(t *tape, in Input) Input { // a peer is given less
+		if len(in.Peers) > 0 {
+			p := &in.Peers[t.n(len(in.Peers))]
+			p.Ours = p.Ours[:t.n(len(p.Ours)+1)]
+		}
+		return in
+	},
+	func(t *tape, in Input) Input { // an address is exposed, or no longer
+		n := 16 + t.n(200)
+		if i := slices.IndexFunc(in.IPs, func(ip IP) bool { return ip.External == nth(in.External[0], n) }); i >= 0 {
+			in.IPs = slices.Delete(in.IPs, i, i+1)
+			return in
+		}
+		in.IPs = append(in.IPs, IP{nth(in.External[0], n), addr(fmt.Sprintf("172.16.9.%d", 1+n%5))})
+		return in
+	},
+	func(t *tape, in Input) Input { // nodes move to another gateway
+		in.Via = []string{"", "gw-a", "gw-b"}[t.n(3)]
+		return in
+	},
+	func(t *tape, in Input) Input { // a gateway comes or goes
+		if len(in.Gateways) > 2 {
+			in.Gateways = in.Gateways[:2]
+			return in
+		}
+		in.Gateways = append(in.Gateways, Replica{"gw-c", 3, addrs("10.244.3.9", "fd00:10:244:3::9")})
+		return in
+	},
+	func(t *tape, in Input) Input { // the network is another
+		in.MTU = []int{1500, 1450, 9000}[t.n(3)]
+		return in
+	},
+	func(t *tape, in Input) Input { // a hub opens, or closes
+		if len(in.Peers) < 2 || len(in.Peers[1].Theirs.Pods) == 0 {
+			return in
+		}
+		if n := len(in.Peers[0].Ours); n > 4 {
+			in.Peers[0].Ours = in.Peers[0].Ours[:4]
+			return in
+		}
+		in.Peers[0].Ours = append(in.Peers[0].Ours, Map{in.Peers[1].Theirs.Pods[0], prefix("10.203.0.0/16")})
+		return in
+	},
+}
+
+// kernel is a host as an executor leaves it: what the kernel identifies things by, and what
+// it refuses.
+type kernel struct {
+	t      *testing.T
+	s      State
+	marker string
+	writes int
+}
+
+// apply makes the kernel want, in the order that State documents.
+func (k *kernel) apply(want State) {
+	k.t.Helper()
+	if k.marker != want.Table.Marker() {
+		k.marker = want.Table.Marker()
+		k.s.Table = Table{Name: want.Table.Name, Sets: want.Table.Sets, Chains: want.Table.Chains}
+		k.writes++
+	}
+	k.s.Sysctls = change(k, want.Sysctls, k.s.Sysctls, func(s Sysctl) any { return s.Name })
+	k.s.Links = change(k, want.Links, k.s.Links, func(l Link) any { return l.Name })
+	k.s.Addrs = change(k, want.Addrs, k.s.Addrs, func(a Addr) any { return a })
+	k.s.Neighs = change(k, want.Neighs, k.s.Neighs, func(n Neigh) any { return n.Addr })
+	k.s.FDB = change(k, want.FDB, k.s.FDB, func(f FDB) any { return f.MAC })
+	k.s.Device.Name, k.s.Device.Port, k.s.Device.Mark = want.Device.Name, want.Device.Port, want.Device.Mark
+	k.s.Device.Peers = change(k, want.Device.Peers, k.s.Device.Peers, func(p Tunnel) any { return p.Key })
+	k.s.Device.Allowed = change(k, want.Device.Allowed, k.s.Device.Allowed, func(a Allowed) any { return a.Prefix })
+	k.s.Table.Elements = k.elements(want.Table.Elements, k.s.Table.Elements)
+	k.s.Rules = change(k, want.Rules, k.s.Rules, func(r Rule) any { return r })
+	k.s.Routes = change(k, want.Routes, k.s.Routes, func(r Route) any { return [2]any{r.Table, r.Dst} })
+	k.s = k.s.sorted()
+}
+
+// change adds first: what has the identity of something replaces it. A deletion of what has
+// been replaced finds nothing.
+func change[T interface {
+	comparable
+	fmt.Stringer
+}](k *kernel, want, have []T, id func(T) any) []T {
+	add, del := Diff(want, have)
+	k.writes += len(add)
+	for _, a := range add {
+		have = slices.DeleteFunc(slices.Clone(have), func(h T) bool { return id(h) == id(a) })
+		have = append(have, a)
+	}
+	for _, d := range del {
+		if i := slices.Index(have, d); i >= 0 {
+			have = slices.Delete(slices.Clone(have), i, i+1)
+			k.writes++
+		}
+	}
+	return have
+}
+
+// elements deletes first, and refuses what overlaps.
+func (k *kernel) elements(want, have []Element) []Element {
+	k.t.Helper()
+	add, del := Diff(want, have)
+	k.writes += len(add) + len(del)
+	have = slices.DeleteFunc(slices.Clone(have), func(e Element) bool { return slices.Contains(del, e) })
+	for _, a := range add {
+		i := slices.IndexFunc(have, func(h Element) bool { return h.Set == a.Set && overlap(h, a) })
+		require.Less(k.t, i, 0, "%s overlaps what is there", a)
+		have = append(have, a)
+	}
+	return have
+}
+
+// From whatever to whatever: the differences applied to what there is give what is wanted,
+// and then there is no difference.
+func TestRandomWalk(t *testing.T) {
+	t.Parallel()
+	for self, build := range map[string]func(Input) (State, error){"rome-1": Node, "gw-a": Gateway} {
+		for seed := range uint64(6) {
+			r := rand.New(rand.NewPCG(seed, 11))
+			k := &kernel{t: t}
+			in := rome()
+			in.Self = self
+			for step := range 40 {
+				data := make([]byte, 20)
+				for i := range data {
+					data[i] = byte(r.UintN(256))
+				}
+				tp := &tape{data}
+				next := mutations[tp.n(len(mutations))](tp, clone(in))
+				if next.Check() == nil {
+					in = next
+				}
+				want, err := build(in)
+				require.NoError(t, err)
+				k.apply(want)
+				require.Equal(t, want, k.s, "%s, seed %d, step %d", self, seed, step)
+				k.writes = 0
+				k.apply(want)
+				require.Zero(t, k.writes, "what is in place is not written again")
+			}
+		}
+	}
+}
+
+// difference is what changes between two inputs on one host, as lines.
+func difference(t *testing.T, self string, build func(Input) (State, error), before, after Input) []string {
+	t.Helper()
+	before.Self, after.Self = self, self
+	have, err := build(before)
+	require.NoError(t, err)
+	want, err := build(after)
+	require.NoError(t, err)
+	add, del := Diff(strings.Split(want.String(), "\n"), strings.Split(have.String(), "\n"))
+	return append(add, del...)
+}
+
+// A change of one peer, node or address changes nothing that others need.
+func TestChangesAreLocal(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change        func(*Input)
+		node, gateway string // what each changed line has in it; empty: nothing changes
+	}{
+		"a peer goes": {
+			change: func(in *Input) { in.Peers = in.Peers[:1] },
+			node:   "10.1.0.0/16|10.202.0.0/16", gateway: "10.1.0.0/16|10.202.0.0/16|10.202.0.2|" + key(21),
+		},
+		"a peer comes": {
+			change: func(in *Input) {
+				in.Peers = append(in.Peers, Peer{ID: "turin", Theirs: Ranges{Pods: prefixes("10.8.0.0/16")}, Ours: maps("10.244.0.0/16", "10.200.0.0/16")})
+			},
+			node: "10.8.0.0/16", gateway: "10.8.0.0/16",
+		},
+		"a peer's gateway is another": {
+			change:  func(in *Input) { in.Peers[0].Use = 2 },
+			gateway: key(11) + "|" + key(12),
+		},
+		"a peer's endpoint is another": {
+			change:  func(in *Input) { in.Peers[1].Gateways[0].Endpoint = netip.MustParseAddrPort("192.0.2.9:51840") },
+			gateway: key(21),
+		},
+		"a peer's way is narrower": {
+			change: func(in *Input) { in.Peers[1].MTU = 1300 },
+			node:   "10.1.0.0/16|10.202.0.0/16", gateway: "10.1.0.0/16|10.202.0.0/16",
+		},
+		"a peer sees us otherwise": {
+			change:  func(in *Input) { in.Peers[1].Ours[0].View = prefix("10.77.0.0/16") },
+			gateway: "10.1.0.0/16|10.202.0.0/16",
+		},
+		"another node comes": {
+			change: func(in *Input) {
+				in.Nodes = append(in.Nodes, Host{"rome-3", addrs("192.168.0.13"), prefixes("10.244.3.0/24")})
+			},
+			gateway: "192.168.0.13|10.244.3.0/24|02:fa:c0:a8:00:0d",
+		},
+		"another node goes": {
+			change:  func(in *Input) { in.Nodes = in.Nodes[:1] },
+			gateway: "192.168.0.12|10.244.2.0/24|02:fa:c0:a8:00:0c|fd00:1::12|fd00:10:244:2::",
+		},
+		"another node gets pods": {
+			change:  func(in *Input) { in.Nodes[1].Pods = append(in.Nodes[1].Pods, prefix("10.244.9.0/24")) },
+			gateway: "10.244.9.0/24",
+		},
+		"an address is exposed": {
+			change: func(in *Input) { in.IPs = append(in.IPs, IP{addr("10.70.0.99"), addr("172.16.7.7")}) },
+			node:   "10.70.0.99", gateway: "172.16.7.7",
+		},
+		"the node uses another gateway": {
+			change: func(in *Input) { in.Via = "gw-b" },
+			node:   "route table 6171",
+		},
+		"another gateway comes": {
+			change: func(in *Input) { in.Gateways = append(in.Gateways, Replica{"gw-c", 3, addrs("10.244.3.9")}) },
+			node:   "10.244.3.9|02:fa:0a:f4:03:09|10.70.0.4|fd00:70::4",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			after := clone(rome())
+			tc.change(&after)
+			for self, one := range map[string]struct {
+				build func(Input) (State, error)
+				want  string
+			}{"rome-1": {Node, tc.node}, "gw-a": {Gateway, tc.gateway}} {
+				lines := difference(t, self, one.build, rome(), after)
+				require.Equal(t, one.want == "", len(lines) == 0, "%s: %v", self, lines)
+				for _, line := range lines {
+					ok := slices.ContainsFunc(strings.Split(one.want, "|"), func(part string) bool { return strings.Contains(line, part) })
+					require.True(t, ok, "%s: %s", self, line)
+				}
+			}
+		})
+	}
+}
+
+// The fixed part of the table depends on the ports only.
+func TestChainsAreTheSameForAll(t *testing.T) {
+	t.Parallel()
+	for self, build := range map[string]func(Input) (State, error){"rome-1": Node, "gw-a": Gateway} {
+		marker := func(change func(*Input)) string {
+			in := clone(rome())
+			in.Self = self
+			change(&in)
+			s, err := build(in)
+			require.NoError(t, err)
+			return s.Table.Marker()
+		}
+		want := marker(func(*Input) {})
+		require.Equal(t, want, marker(func(in *Input) { in.Peers, in.IPs = nil, nil }), self)
+		require.Equal(t, want, marker(func(in *Input) { in.MTU = 9000; in.Nodes = in.Nodes[:1] }), self)
+		require.Equal(t, want, marker(func(in *Input) { *in = clone(milan()); in.Self = strings.Replace(self, "rome", "milan", 1) }), self)
+		require.NotEqual(t, want, marker(func(in *Input) { in.Ports.Overlay = 4789 }), self)
+	}
+}

@@ -1,0 +1,230 @@
+package plan
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// paris has ranges of its own; rome, through which it sees milan, is its only peer.
+func paris() Input {
+	return Input{
+		Pods:     prefixes("10.1.0.0/16"),
+		External: prefixes("10.202.0.0/16"),
+		Nodes:    []Host{{"paris-1", addrs("192.168.0.31"), prefixes("10.1.1.0/24")}},
+		Gateways: []Replica{{"gw-a", 1, addrs("192.168.0.33")}},
+		Via:      "gw-a",
+		Peers: []Peer{{
+			ID:       "rome",
+			Theirs:   Ranges{prefixes("10.244.0.0/16"), prefixes("10.70.0.0/16"), prefixes("10.204.0.0/16")},
+			Ours:     maps("10.1.0.0/16", "10.1.0.0/16", "10.202.0.0/16", "10.202.0.0/16"),
+			Gateways: []Remote{{1, key(1), netip.MustParseAddrPort("203.0.113.10:51840")}},
+			Use:      1,
+		}},
+		Ports: Ports{Overlay: OverlayPort, Tunnel: TunnelPort},
+		MTU:   1450,
+	}
+}
+
+// three is a world in which milan and paris see each other through rome.
+func three(t *testing.T) *world {
+	t.Helper()
+	w := romeAndMilan(t, func(rome, milan *Input) {
+		*rome = hub()
+		milan.Peers[0].Theirs.Transit = prefixes("10.203.0.0/16")
+	})
+	w.cluster("paris", paris())
+	w.keys[key(21)] = "paris gw-a"
+	return w
+}
+
+func TestThroughAHub(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		from   string
+		packet Packet
+		at     string
+		src    string
+		dst    string
+		way    string
+	}{
+		"spoke to spoke": {
+			"paris paris-1", tcp("10.1.1.5", "10.204.2.20"), "milan milan-2", "10.203.1.5", "10.244.2.20",
+			"paris paris-1, paris gw-a, rome gw-a, milan gw-a, milan milan-2",
+		},
+		"and the other way": {
+			"milan milan-2", tcp("10.244.2.20", "10.203.1.5"), "paris paris-1", "10.204.2.20", "10.1.1.5",
+			"milan milan-2, milan gw-a, rome gw-a, paris gw-a, paris paris-1",
+		},
+		"spoke to hub": {
+			"paris paris-1", tcp("10.1.1.5", "10.244.1.10"), "rome rome-1", "10.1.1.5", "10.244.1.10",
+			"paris paris-1, paris gw-a, rome gw-a, rome rome-1",
+		},
+		"hub to spoke": {
+			"rome rome-2", tcp("10.244.2.10", "10.1.1.5"), "paris paris-1", "10.244.2.10", "10.1.1.5",
+			"rome rome-2, rome gw-a, paris gw-a, paris paris-1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := three(t)
+			at, got, way := w.follow(tc.from, tc.packet)
+			require.Equal(t, tc.at, at, "%v", got)
+			require.Equal(t, tc.way, way)
+			require.Equal(t, tc.src+" > "+tc.dst, got.Packet.Src.String()+" > "+got.Packet.Dst.String())
+			home, back, _ := w.follow(at, answer(got.Packet, "veth0"))
+			require.Equal(t, tc.from, home, "%v", back)
+			require.Equal(t, tc.packet.reverse(), back.Packet.Tuple)
+		})
+	}
+}
+
+// What a hub does not give, spokes do not reach: not each other's nodes, nor what is exposed.
+func TestAHubGivesRangesOneByOne(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		from   string
+		packet Packet
+		at     string
+	}{
+		"a range that paris does not know": {"paris paris-1", tcp("10.1.1.5", "10.201.0.1"), "paris paris-1"},
+		"a node of paris, in milan":        {"paris paris-1", local(tcp("192.168.0.31", "10.204.2.20")), "rome gw-a"},
+		"what rome exposes, by its view":   {"milan milan-2", tcp("10.244.2.20", "10.70.0.20"), "milan gw-a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at, got, _ := three(t).follow(tc.from, tc.packet)
+			require.Equal(t, tc.at, at)
+			if at == tc.from { // no route of the fabric
+				require.Equal(t, Handed, got.Verdict, "%v", got)
+			} else {
+				require.Equal(t, Dropped, got.Verdict, "%v", got)
+			}
+		})
+	}
+}
+
+// moved is the world after nodes and peers have left one gateway for the other. What
+// connection tracking on the nodes holds is still there, the gateways hold nothing.
+func (w *world) moved(t *testing.T) *world {
+	t.Helper()
+	after := romeAndMilan(t, func(rome, milan *Input) {
+		rome.Via, rome.Peers[0].Use, milan.Via, milan.Peers[0].Use = "gw-b", 2, "gw-b", 2
+	})
+	for _, host := range []string{"rome rome-1", "rome rome-2", "milan milan-1", "milan milan-2"} {
+		if f := w.flows[host]; f != nil {
+			after.flows[host] = f
+		}
+	}
+	return after
+}
+
+// A connection goes on by another gateway, whoever sends first.
+func TestConnectionsSurviveAMove(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		from   string
+		packet Packet
+		home   bool // the first packet after the move comes from who opened the connection
+	}{
+		"who opened it sends":         {"rome rome-1", tcp("10.244.1.10", "10.200.2.20"), true},
+		"who answers sends":           {"rome rome-1", tcp("10.244.1.10", "10.200.2.20"), false},
+		"the other way, it sends":     {"milan milan-2", tcp("10.244.2.20", "10.200.1.10"), true},
+		"the other way, it answers":   {"milan milan-2", tcp("10.244.2.20", "10.200.1.10"), false},
+		"IPv6":                        {"rome rome-1", tcp("fd00:10:244:1::10", "fd00:aa:0:2::20"), true},
+		"IPv6, who answers sends":     {"rome rome-1", tcp("fd00:10:244:1::10", "fd00:aa:0:2::20"), false},
+		"a node, when it sends":       {"rome rome-1", local(tcp("192.168.0.11", "10.200.2.20")), true},
+		"an exposed node, by a peer":  {"milan milan-2", tcp("10.244.2.20", "10.71.0.20"), true},
+		"by a peer, the node answers": {"milan milan-2", tcp("10.244.2.20", "10.71.0.20"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := romeAndMilan(t)
+			at, got, _ := w.follow(tc.from, tc.packet)
+			require.NotEqual(t, Dropped, got.Verdict)
+			back := answer(got.Packet, "veth0")
+			if got.Verdict == Delivered {
+				back.In = ""
+			}
+
+			w = w.moved(t)
+			there := tc.packet
+			there.SYN = false
+			if tc.home {
+				again, now, way := w.follow(tc.from, there)
+				require.Equal(t, at, again)
+				require.Contains(t, way, "gw-b")
+				require.NotContains(t, way, "gw-a")
+				require.Equal(t, got.Packet.Tuple, now.Packet.Tuple, "it arrives as before")
+			}
+			home, last, _ := w.follow(at, back)
+			require.Equal(t, tc.from, home, "%v", last)
+			require.Equal(t, tc.packet.reverse(), last.Packet.Tuple, "the answer arrives as before")
+
+			again, now, _ := w.follow(tc.from, there)
+			require.Equal(t, at, again)
+			require.Equal(t, got.Packet.Tuple, now.Packet.Tuple)
+		})
+	}
+}
+
+// While nodes and peers have not moved all at once, packets go by different gateways, and
+// arrive nevertheless.
+func TestHalfAMove(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(rome, milan *Input){
+		"the nodes of rome first": func(rome, _ *Input) { rome.Via = "gw-b" },
+		"rome's gateways first":   func(rome, _ *Input) { rome.Peers[0].Use = 2 },
+		"the nodes of milan":      func(_, milan *Input) { milan.Via = "gw-b" },
+		"milan's gateways":        func(_, milan *Input) { milan.Peers[0].Use = 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := romeAndMilan(t, change)
+			at, got, way := w.follow("rome rome-1", tcp("10.244.1.10", "10.200.2.20"))
+			if got.Verdict == Dropped {
+				// The peer still takes these sources from the other gateway only.
+				require.Equal(t, TunnelDevice, got.Where, "%s: %v", way, got)
+				return
+			}
+			require.Equal(t, "milan milan-2", at, "%v", got)
+			require.Equal(t, "10.200.1.10 > 10.244.2.20", got.Packet.Src.String()+" > "+got.Packet.Dst.String())
+		})
+	}
+}
+
+// A peer that is gone leaves nothing behind: what comes from it, or goes to it, is no longer
+// the fabric's business.
+func TestAPeerThatIsGone(t *testing.T) {
+	t.Parallel()
+	w := romeAndMilan(t, func(rome, _ *Input) { rome.Peers = rome.Peers[1:] })
+	at, got, _ := w.follow("milan milan-2", tcp("10.244.2.20", "10.200.1.10"))
+	require.Equal(t, "rome gw-a", at)
+	require.Equal(t, Dropped, got.Verdict)
+	require.Equal(t, TunnelDevice, got.Where)
+
+	at, got, _ = w.follow("rome rome-1", tcp("10.244.1.10", "10.200.2.20"))
+	require.Equal(t, "rome rome-1", at)
+	require.Equal(t, Handed, got.Verdict)
+}
+
+// An address that is no longer exposed is reached no more, and a connection to it ends.
+func TestAnAddressThatIsNoLongerExposed(t *testing.T) {
+	t.Parallel()
+	w := romeAndMilan(t)
+	_, got, _ := w.follow("milan milan-2", tcp("10.244.2.20", "10.71.0.21"))
+	require.Equal(t, Handed, got.Verdict)
+	flow := w.flows["rome gw-a"]
+
+	w = romeAndMilan(t, func(rome, _ *Input) { rome.IPs = nil })
+	w.flows["rome gw-a"] = flow
+	at, got, _ := w.follow("milan milan-2", tcp("10.244.2.20", "10.71.0.21"))
+	require.Equal(t, "rome gw-a", at)
+	require.Equal(t, Dropped, got.Verdict, "a known connection: %v", got)
+	require.Equal(t, "forward pass", got.Where)
+
+	w.flows["rome gw-a"] = nil
+	_, got, _ = w.follow("milan milan-2", tcp("10.244.2.20", "10.71.0.21"))
+	require.Equal(t, Dropped, got.Verdict, "a new one: %v", got)
+}
