@@ -1,6 +1,6 @@
-// Package loop is the one work-queue engine: keys go in, a function makes the world
-// right for each, and what fails is tried again. It knows Kubernetes objects, and
-// nothing of liqod.
+// Package loop is the work queue of every control loop. Event handlers enqueue keys,
+// workers call a SyncFunc for each key, and a failed key is requeued with a back-off. The
+// package depends on Kubernetes libraries only and has no liqod types.
 package loop
 
 import (
@@ -24,47 +24,55 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Key names the object that a sync is for. Namespace is empty for cluster scope.
+// Key is the namespace and name of the object to sync. Namespace is empty for
+// cluster-scoped objects.
 type Key = cache.ObjectName
 
-// SyncFunc makes the world right for one key, whatever event woke it. It must be
-// idempotent. It returns nil when there is nothing left to do (an object that is
-// gone, or a spec that only its author can mend), After(d) to be called again, and
-// any other error to be retried for ever with a growing delay.
+// SyncFunc compares the desired and the actual state of one key and writes the
+// difference. It must be idempotent and must not depend on which event enqueued the key.
+// It returns nil if nothing is left to do: the object is gone, or its spec is invalid and
+// only its author can correct it. It returns After(d) to be called again after d. Any
+// other error is retried without a limit on attempts: after 1 to 2 s if the API server is
+// unreachable or overloaded, else with a back-off that doubles from 200 ms to one minute.
 type SyncFunc func(ctx context.Context, key Key) error
 
-// Observer is told what a loop does, for metrics and for health.
+// Observer receives the queue events of a loop, for metrics and health checks. Its
+// methods are called from many goroutines.
 type Observer interface {
-	// Queued reports that key waits to be synced.
+	// Queued reports that key was enqueued. It is called before a worker can take the key.
 	Queued(loop string, key Key)
-	// Synced reports that a sync of key took d and returned err.
+	// Synced reports that a sync of key took d and returned err. err is nil if the sync
+	// returned After.
 	Synced(loop string, key Key, d time.Duration, err error)
 }
 
-// Config configures a Loop.
+// Config is the configuration of a Loop.
 type Config struct {
-	// Name of the loop in logs and metrics.
+	// Name identifies the loop in logs and metrics.
 	Name string
-	// Sync is called by one worker at a time for one key.
+	// Sync runs concurrently for different keys, but never concurrently for the same key.
 	Sync SyncFunc
-	// Log receives the errors of Sync.
+	// Log receives the errors that Sync returns.
 	Log *zap.Logger
 	// Observer may be nil.
 	Observer Observer
-	// Beside may be nil. It returns what Run looks at when it begins, beside what is
-	// watched: what handlers told of before then is not remembered.
+	// Beside may be nil. Run calls it once at its beginning and enqueues the returned
+	// keys, in addition to the keys of the watched objects. It covers sources other than
+	// Watch: their Wake calls before Run are dropped.
 	Beside func() []Key
 }
 
-// Loop runs a SyncFunc for keys. Its methods are safe for concurrent use; a stopped
-// Loop can be run again (leadership comes and goes).
+// Loop runs a SyncFunc for the keys in its queue. Its methods are safe for concurrent
+// use. After Run has returned it may be called again, which happens when a process loses
+// its Lease and acquires it later.
 type Loop struct {
 	cfg Config
 
 	mu sync.Mutex
-	// queue has goroutines of its own: there is one while Run runs.
+	// queue is nil unless Run is running, because a work queue starts goroutines of its
+	// own.
 	queue workqueue.TypedRateLimitingInterface[Key]
-	// early has what was added while there was none.
+	// early holds the keys that Add received while queue was nil.
 	early  sets.Set[Key]
 	synced []cache.InformerSynced
 	stores []cache.Store
@@ -74,12 +82,12 @@ type Loop struct {
 const (
 	baseDelay = 200 * time.Millisecond
 	maxDelay  = time.Minute
-	// A server that is away answers every key the same: no key is to blame, and all are
-	// to be caught up soon after it is back.
+	// Every key fails in the same way while the API server is unreachable. A short
+	// constant delay lets all keys catch up soon after the server is back.
 	unavailableDelay = time.Second
 )
 
-// New returns a Loop. It starts nothing.
+// New returns a Loop. It starts no goroutines.
 func New(cfg Config) *Loop {
 	return &Loop{cfg: cfg, early: sets.New[Key]()}
 }
@@ -90,12 +98,13 @@ func newQueue(name string) workqueue.TypedRateLimitingInterface[Key] {
 		workqueue.TypedRateLimitingQueueConfig[Key]{Name: name})
 }
 
-// Name returns the loop's name.
+// Name returns the name that Config gave to the loop.
 func (l *Loop) Name() string { return l.cfg.Name }
 
-// Watch enqueues keys(obj) for every change that inf reports; for an update it
-// enqueues the keys of the object before and after. Run waits until the initial list
-// has been seen. The registration may be used to end the watch.
+// Watch enqueues keys(obj) for every add, update and delete that inf reports. An update
+// enqueues the keys of the object before and after the change. Run waits until the
+// handler has received the initial list. The caller may use the returned registration to
+// remove the handler.
 func (l *Loop) Watch(inf cache.SharedIndexInformer, keys func(obj any) []Key) (cache.ResourceEventHandlerRegistration, error) {
 	reg, err := inf.AddEventHandler(l.Handler(keys))
 	if err != nil {
@@ -109,9 +118,9 @@ func (l *Loop) Watch(inf cache.SharedIndexInformer, keys func(obj any) []Key) (c
 	return reg, nil
 }
 
-// Handler returns an event handler that enqueues keys(obj), for informers that come
-// and go while the loop runs. Run does not wait for them. What happens while the loop
-// does not run is not remembered: Run looks at everything.
+// Handler returns an event handler that enqueues keys(obj). It is meant for informers
+// that start and stop while the loop runs: Run does not wait for their initial lists.
+// Events that arrive while the loop does not run are dropped.
 func (l *Loop) Handler(keys func(obj any) []Key) cache.ResourceEventHandler {
 	wake := func(keys []Key) {
 		for _, k := range keys {
@@ -128,8 +137,9 @@ func (l *Loop) Handler(keys func(obj any) []Key) cache.ResourceEventHandler {
 		AddFunc: enqueue,
 		UpdateFunc: func(before, after any) {
 			was, is := keys(before), keys(after)
-			// An object's keys can change with its labels: who it was for must know. Those that
-			// stay are woken once, or a worker that is free would sync them twice.
+			// A change of labels can change the keys of an object, and then its former keys
+			// need a sync too. Unchanged keys are enqueued once: a worker could take the key
+			// between two calls and sync it twice.
 			if !slices.Equal(was, is) {
 				wake(was)
 			}
@@ -139,7 +149,8 @@ func (l *Loop) Handler(keys func(obj any) []Key) cache.ResourceEventHandler {
 	}
 }
 
-// Self is a keys function: the object's own name.
+// Self is a keys function that returns the object's own namespace and name, and nil for a
+// value that is not an object.
 func Self(obj any) []Key {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -148,33 +159,33 @@ func Self(obj any) []Key {
 	return []Key{{Namespace: m.GetNamespace(), Name: m.GetName()}}
 }
 
-// Constant is a keys function for loops that treat the world as one unit.
+// Constant returns a keys function for a loop that has a single key.
 func Constant(key Key) func(any) []Key { return func(any) []Key { return []Key{key} } }
 
-// Add enqueues key. While the loop does not run the key is kept until Run begins.
+// Add enqueues key. If the loop is not running, it keeps the key until Run begins.
 func (l *Loop) Add(key Key) {
 	if queue := l.queueOrKeep(key); queue != nil {
 		l.put(queue, key)
 	}
 }
 
-// Wake is Add for event handlers: it does nothing while the loop does not run, so that a
-// standby keeps nothing. Run looks at what is watched when it begins.
+// Wake is the Add of event handlers. It drops the key if the loop is not running, so that
+// a standby process accumulates no keys. Run enqueues all watched objects when it begins.
 func (l *Loop) Wake(key Key) {
 	if queue := l.current(); queue != nil {
 		l.put(queue, key)
 	}
 }
 
-// AddAfter enqueues key once d has passed. Like Wake it does nothing while the loop does
-// not run.
+// AddAfter enqueues key after d. Like Wake, it drops the key if the loop is not running.
 func (l *Loop) AddAfter(key Key, d time.Duration) {
 	if queue := l.current(); queue != nil {
 		queue.AddAfter(key, d)
 	}
 }
 
-// Len is the number of keys that wait.
+// Len returns the number of keys that wait in the queue. Keys that a worker is syncing do
+// not count.
 func (l *Loop) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,21 +196,23 @@ func (l *Loop) Len() int {
 }
 
 func (l *Loop) put(queue workqueue.TypedRateLimitingInterface[Key], key Key) {
-	// Before a worker can have it: what is told of a key after its sync would wait for ever.
+	// The observer must receive Queued before a worker can report Synced, else it would
+	// count the key as queued for ever.
 	if l.cfg.Observer != nil {
 		l.cfg.Observer.Queued(l.cfg.Name, key)
 	}
 	queue.Add(key)
 }
 
-// current returns nil while the loop does not run.
+// current returns the queue, or nil if the loop is not running.
 func (l *Loop) current() workqueue.TypedRateLimitingInterface[Key] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.queue
 }
 
-// queueOrKeep returns the queue, or nil and keeps the key.
+// queueOrKeep returns the queue. If the loop is not running, it stores key in early and
+// returns nil.
 func (l *Loop) queueOrKeep(key Key) workqueue.TypedRateLimitingInterface[Key] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,8 +222,9 @@ func (l *Loop) queueOrKeep(key Key) workqueue.TypedRateLimitingInterface[Key] {
 	return l.queue
 }
 
-// Run waits for the caches, enqueues every object that is watched, works until ctx is
-// done, and returns when every worker has returned. It may be called again then.
+// Run waits for the caches, enqueues all watched objects and the keys of Config.Beside,
+// and starts the workers (at least one). When ctx is done, it waits for the workers and
+// returns nil. It may be called again afterwards, but not concurrently.
 func (l *Loop) Run(ctx context.Context, workers int) error {
 	queue, early := l.begin()
 	defer l.end()
@@ -240,8 +254,8 @@ func (l *Loop) hasSynced() []cache.InformerSynced {
 	return append([]cache.InformerSynced(nil), l.synced...)
 }
 
-// begin makes the handlers enqueue from now on: nothing that comes after the stores
-// are read is missed. It returns what was kept, too.
+// begin creates the queue and returns it together with the keys kept by Add. From then on
+// handlers enqueue, so that no event is lost between this call and addAll.
 func (l *Loop) begin() (queue workqueue.TypedRateLimitingInterface[Key], early sets.Set[Key]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -250,7 +264,7 @@ func (l *Loop) begin() (queue workqueue.TypedRateLimitingInterface[Key], early s
 	return l.queue, early
 }
 
-// end forgets the queue that Run has shut down.
+// end drops the queue after its shutdown.
 func (l *Loop) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -283,7 +297,7 @@ func (l *Loop) processNextItem(ctx context.Context, queue workqueue.TypedRateLim
 	}
 	defer queue.Done(key)
 	if ctx.Err() != nil {
-		return true // drains the queue without work
+		return true // empties the queue without calling Sync
 	}
 	start := time.Now()
 	err := l.syncOne(ctx, key)
@@ -291,7 +305,8 @@ func (l *Loop) processNextItem(ctx context.Context, queue workqueue.TypedRateLim
 	return true
 }
 
-// syncOne turns a panic into an error: one bad object must not stop the others.
+// syncOne turns a panic into an error, so that one malformed object does not stop the
+// loop.
 func (l *Loop) syncOne(ctx context.Context, key Key) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -313,7 +328,8 @@ func (l *Loop) requeue(queue workqueue.TypedRateLimitingInterface[Key], key Key,
 		queue.AddAfter(key, later.d)
 		err = nil
 	case apierrors.IsConflict(err):
-		// Somebody wrote in between: the cache will have it in a moment.
+		// Another client wrote the object first. The cache will receive its new version
+		// within moments.
 		queue.AddRateLimited(key)
 		log.Debug("conflict; will retry")
 	case Unavailable(err) && !failedInside(err):
@@ -332,20 +348,24 @@ func jitter(d time.Duration) time.Duration { return d + rand.N(d) }
 
 type afterError struct{ d time.Duration }
 
+// Error implements error.
 func (e afterError) Error() string { return fmt.Sprintf("again in %s", e.d) }
 
-// After makes a SyncFunc be called again for the same key once d has passed. It is
-// not a failure.
+// After returns the value with which a SyncFunc asks to be called again for the same key
+// after d. It does not count as a failure.
 func After(d time.Duration) error { return afterError{d} }
 
-// failedInside reports whether the API server itself says what went wrong inside it: an
-// admission webhook that fails, most often. That is not over soon, and is to be seen.
+// failedInside reports whether the API server answers with an internal error of its own,
+// usually a failing admission webhook. Such a failure can last, so it is logged and
+// backed off like any other error.
 func failedInside(err error) bool {
 	return apierrors.IsInternalError(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
-// Unavailable reports whether err says that the API server is away or overloaded,
-// rather than that the request was wrong.
+// Unavailable reports whether err means that the API server is unreachable or overloaded,
+// rather than that it rejected the request. It is true for refused, reset and lost
+// connections, timeouts, other network errors, and the status codes 429 and 5xx. It is
+// false for nil and for certificates that cannot be verified.
 func Unavailable(err error) bool {
 	if err == nil {
 		return false
@@ -354,7 +374,8 @@ func Unavailable(err error) bool {
 		utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) {
 		return true
 	}
-	// An unknown certificate authority is somebody's mistake, not an outage: it is logged.
+	// These errors are also of type net.Error. They result from a wrong configuration, not
+	// an outage, and need to be logged.
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
 	if errors.As(err, &unknown) || errors.As(err, &host) {

@@ -140,7 +140,7 @@ func TestWatchUnwrapsTombstonesAndRunsAgain(t *testing.T) {
 	require.Equal(t, Key{Namespace: "ns", Name: "b"}, <-seen, "tombstones are unwrapped")
 }
 
-// A worker that is free takes a key between two calls of Wake.
+// TestUpdateWakesOnce uses an idle worker, which takes a key between two calls of Wake.
 func TestUpdateWakesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := newScript(func(context.Context, Key, int) error {
@@ -187,7 +187,7 @@ func TestRunLooksAtWhatIsBeside(t *testing.T) {
 	require.Zero(t, l.Len())
 }
 
-// gate is an observer whose Queued waits until it is opened.
+// gate is an observer whose Queued blocks until the test opens it.
 type gate struct {
 	opened chan struct{}
 	mu     sync.Mutex
@@ -207,7 +207,8 @@ func (g *gate) note(what string) {
 	g.seen = append(g.seen, what)
 }
 
-// An observer that is told of a key after its sync takes it for one that waits.
+// TestTheObserverKnowsOfAKeyBeforeAWorkerDoes requires Queued before Synced: an observer
+// that received them in the reverse order would count the key as queued.
 func TestTheObserverKnowsOfAKeyBeforeAWorkerDoes(t *testing.T) {
 	for name, add := range map[string]func(*Loop, Key){"Add": (*Loop).Add, "Wake": (*Loop).Wake} {
 		t.Run(name, func(t *testing.T) {
@@ -231,8 +232,9 @@ func TestTheObserverKnowsOfAKeyBeforeAWorkerDoes(t *testing.T) {
 	}
 }
 
-// What comes while a loop does not run is kept without a queue, which has goroutines: the
-// bubble ends with none left.
+// TestKeysOfALoopThatDoesNotRun adds keys while no Run is running. The loop must keep
+// them without a work queue, which starts goroutines: the synctest bubble fails if a
+// goroutine remains.
 func TestKeysOfALoopThatDoesNotRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, l := newScript(func(context.Context, Key, int) error { return nil })

@@ -12,24 +12,25 @@ const (
 	lastRefusal  = time.Minute
 )
 
-// Refusals spaces the requests that an API server refuses, for each object apart: a
-// second after the first refusal, twice as long after each that follows, a minute at most.
-// A new generation of the object is due at once. The zero value is ready to use; it is
-// safe for concurrent use, and all of it may be forgotten.
+// Refusals is the back-off for requests that an API server rejects. Each object has its
+// own back-off: one second after the first rejection, doubled with each further one, at
+// most one minute. A new generation of the object is due at once. The zero value is ready
+// to use. All methods are safe for concurrent use. Nothing is persisted: after a restart
+// every object is due at once.
 type Refusals struct {
 	mu    sync.Mutex
 	tries map[types.UID]refusal
 }
 
-// refusal is the last one of an object.
+// refusal records the last rejected request of an object.
 type refusal struct {
 	generation int64
 	delay      time.Duration
 	next       time.Time
 }
 
-// Refused notes that a request for a generation of an object was refused, and returns how
-// long to wait before the next.
+// Refused records that the API server rejected a request for this generation of the
+// object. It returns the delay until the next request is due.
 func (r *Refusals) Refused(object types.UID, generation int64, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,15 +48,16 @@ func (r *Refusals) Refused(object types.UID, generation int64, now time.Time) ti
 	return t.delay
 }
 
-// Forget forgets an object: a request was accepted, or it is gone.
+// Forget drops the record of an object. Callers use it when a request was accepted and
+// when the object is gone.
 func (r *Refusals) Forget(object types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.tries, object)
 }
 
-// NotBefore returns when the next request for a generation of an object is due; the zero
-// time means at once.
+// NotBefore returns when the next request for this generation of the object is due. The
+// zero time means at once.
 func (r *Refusals) NotBefore(object types.UID, generation int64) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +67,7 @@ func (r *Refusals) NotBefore(object types.UID, generation int64) time.Time {
 	return time.Time{}
 }
 
-// Len is the number of objects that are remembered.
+// Len returns the number of objects that have a record.
 func (r *Refusals) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -3,17 +3,19 @@ package loop
 import "time"
 
 const (
-	// FirstRepair is how long the third write of one and the same waits.
+	// FirstRepair is the delay before the third identical write. The second one is not
+	// delayed.
 	FirstRepair = time.Second
-	// LastRepair is how long any waits at most.
+	// LastRepair is the longest delay between two identical writes.
 	LastRepair = time.Minute
 )
 
-// RepairDelay spaces the writes of one and the same, which others undo: it returns how long
-// the next waits, by how long the last had to wait and how long ago the one before it was.
-// The second write is due at once, the third after FirstRepair, and each later one twice as
-// late as the one before, LastRepair at most; peace for twice as long begins anew. It is
-// pure.
+// RepairDelay is the back-off for a write that another client keeps reverting. It returns
+// how long the next identical write must wait after the one just sent. last is the delay
+// that the write just sent had to wait, and ago is the time between it and the identical
+// write before. The delay starts at FirstRepair, doubles with each write up to
+// LastRepair, and is zero again if ago is longer than twice LastRepair. RepairDelay is a
+// pure function.
 func RepairDelay(last, ago time.Duration) time.Duration {
 	if ago > 2*LastRepair {
 		return 0
