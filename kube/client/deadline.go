@@ -9,11 +9,13 @@ import (
 	"time"
 )
 
-// longestRequest is, in deadlines, what a request may take in all: a long list over a
-// slow line gets through, a server that feeds single bytes does not hold us for ever.
+// longestRequest is the maximum duration of a whole request, as a multiple of the limit
+// of silence. It is long enough for a large list over a slow line, and it ends a request
+// whose server sends single bytes without end.
 const longestRequest = 6
 
-// deadline ends requests whose server is silent for limit, before its answer or in it.
+// deadline cancels a request if the server sends nothing for limit, before or within the
+// response. Watches and streams are exempt.
 type deadline struct {
 	wrapped
 
@@ -38,7 +40,7 @@ func (d *deadline) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// watchdog cancels a request that is not fed in time.
+// watchdog cancels a request unless feed is called before the timer expires.
 type watchdog struct {
 	limit  time.Duration
 	last   time.Time
@@ -103,7 +105,7 @@ func (b *watchedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// timeoutError is a net.Error, and a context.DeadlineExceeded to errors.Is.
+// timeoutError implements net.Error and unwraps to context.DeadlineExceeded.
 type timeoutError struct {
 	host  string
 	limit time.Duration

@@ -9,14 +9,16 @@ import (
 
 const (
 	dialTimeout = 3 * time.Second
-	// A paused server's kernel still accepts connections: what shows life is its first
-	// byte, which over TLS answers our greeting.
+	// The kernel of a paused server still accepts connections. Only the first byte
+	// received, which over TLS answers the ClientHello, shows that the server process is
+	// running.
 	firstByteTimeout = 5 * time.Second
 	keepAlive        = 15 * time.Second
 )
 
-// dialer connects in bounded time, and expects the other side's first byte in bounded
-// time. It is meant for TLS: client-go offers no setting for the handshake's time.
+// dialer opens connections with a bound on the time to connect and on the time until the
+// first byte from the server. It requires TLS, because only then does the server answer
+// before a request is sent. client-go has no setting for the timeout of a TLS handshake.
 type dialer struct{ firstByte time.Duration }
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -31,7 +33,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return &greeted{Conn: conn}, nil
 }
 
-// greeted lifts the read deadline with the first byte.
+// greeted removes the read deadline when the first byte arrives.
 type greeted struct {
 	net.Conn
 

@@ -1,7 +1,8 @@
-// Package client builds the configuration of API clients: where the API server is, who
-// we are to it, and how requests behave when it is slow, away or hostile. It knows
-// Kubernetes, and nothing of liqod.
+// Package client builds the configuration of Kubernetes API clients: the address of the
+// API server, the credentials, and the behaviour of requests when the server is slow,
+// unreachable or hostile. It has no liqod types.
 //
-// From the outside in, a hardened request passes patience (informers' reads only), the
-// cap of concurrent writes, the gate (a lease's fence), the observer and the deadline.
+// A hardened request passes these round trippers, outermost first: patience (retries the
+// reads of informers), capped (bounds concurrent writes), gated (rejects writes without a
+// valid lease), observed (metrics) and deadline (timeouts).
 package client

@@ -13,8 +13,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestPatienceHandsOnAResourceVersionFromTheFuture: after its etcd has been restored a
-// server refuses what informers ask for; repeating it would wait for a day that may not come.
+// TestPatienceHandsOnAResourceVersionFromTheFuture covers an API server whose etcd was
+// restored from a backup. The server rejects the newer resource version of an informer. A
+// retry of the same request could wait for ever, so patience must return the error to the
+// informer.
 func TestPatienceHandsOnAResourceVersionFromTheFuture(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

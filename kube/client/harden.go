@@ -11,46 +11,48 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// requestDeadline bounds the silence of a server within one request.
+// requestDeadline is how long a server may send nothing within one request.
 const requestDeadline = 10 * time.Second
 
-// Settings say how requests of a configuration behave. The zero value is useful.
+// Settings configure the behaviour of a client's requests. The zero value is useful.
 type Settings struct {
-	// UserAgent names this process in the server's audit log.
+	// UserAgent identifies this process in the server's audit log.
 	UserAgent string
-	// Observer is told of each attempt; it may be nil.
+	// Observer receives the result of each attempt; it may be nil.
 	Observer Observer
-	// Gate is asked before each write; nil lets all pass.
+	// Gate is called before each write and may reject it; nil allows all writes.
 	Gate Gate
-	// MaxWrites is the number of writes in flight; 0 does not limit it. All clients made
-	// from the same hardened configuration share it.
+	// MaxWrites is the maximum number of concurrent writes; 0 means no limit. All clients
+	// made from one hardened configuration share the limit.
 	MaxWrites int
-	// Log receives at debug level what informers wait for; it may be nil.
+	// Log receives, at debug level, the failures that informers retry; it may be nil.
 	Log *zap.Logger
 }
 
-// UserAgent returns the user agent of one role of a program.
+// UserAgent returns the user agent of one role of a program, in the form "program/version
+// role".
 func UserAgent(program, version, role string) string {
 	return fmt.Sprintf("%s/%s %s", program, version, role)
 }
 
-// Harden returns a copy of cfg whose requests are not limited by the client, end when
-// the server is silent for 10 seconds (watches, followed logs and upgraded connections
-// excepted), and, where they are informers' reads, are repeated about each second while
-// the server is away. It suits own kinds (JSON); Core makes of it the configuration for
-// the kinds of Kubernetes.
+// Harden returns a copy of cfg with these changes: the client does not limit the rate of
+// requests; a request fails after 10 seconds without data from the server, except for
+// watches, followed logs and upgraded connections; and the list and watch requests of
+// informers are repeated about every second while the server is unreachable. The result
+// encodes objects as JSON, which custom resources require. For built-in kinds pass the
+// result to Core.
 func Harden(cfg *rest.Config, s Settings) *rest.Config {
 	out := rest.CopyConfig(cfg)
 	out.QPS = -1
 	out.RateLimiter = nil
-	out.Timeout = 0 // would end watches
+	out.Timeout = 0 // a timeout would end watches
 	if s.UserAgent != "" {
 		out.UserAgent = s.UserAgent
 	}
 	if out.Dial == nil && out.Transport == nil {
 		out.Dial = (&dialer{firstByte: firstByteTimeout}).dial
 	}
-	// One for all clients of this configuration.
+	// All clients of this configuration share these slots.
 	slots := newSlots(s.MaxWrites)
 	out.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		rt = &deadline{wrapped: wrapped{rt}, limit: requestDeadline}
@@ -68,8 +70,8 @@ func Harden(cfg *rest.Config, s Settings) *rest.Config {
 	return out
 }
 
-// Core returns a copy of cfg that speaks protobuf, which only the kinds of Kubernetes
-// itself can.
+// Core returns a copy of cfg that encodes objects as protobuf. Only the built-in kinds of
+// Kubernetes support it.
 func Core(cfg *rest.Config) *rest.Config {
 	out := rest.CopyConfig(cfg)
 	out.ContentType = runtime.ContentTypeProtobuf
@@ -77,9 +79,11 @@ func Core(cfg *rest.Config) *rest.Config {
 	return out
 }
 
-// SetHTTP2Pings makes client-go find a dead connection within 8 seconds rather than 45,
-// unless the user has set other times. client-go reads them from the environment of
-// the process and offers no other way: call it before the first client is made.
+// SetHTTP2Pings sets client-go's HTTP/2 health check so that a dead connection is
+// detected within 8 seconds instead of 45. Environment variables that are set already are
+// kept. client-go reads these variables when it creates a client and has no other setting
+// for them, so call SetHTTP2Pings before creating the first client. It changes the
+// environment of the process.
 func SetHTTP2Pings() error {
 	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
 		if os.Getenv(name) != "" {
@@ -92,9 +96,9 @@ func SetHTTP2Pings() error {
 	return nil
 }
 
-// wrapped is what every round tripper here has in common. client-go finds the
-// underlying transport through it.
+// wrapped is embedded in every round tripper of this package. client-go unwraps it to
+// find the underlying transport.
 type wrapped struct{ next http.RoundTripper }
 
-// WrappedRoundTripper returns the round tripper inside.
+// WrappedRoundTripper returns the next round tripper.
 func (w wrapped) WrappedRoundTripper() http.RoundTripper { return w.next }

@@ -11,24 +11,24 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// ErrUnsafeKubeconfig says that a kubeconfig that was written by somebody else would
-// make this process run commands, read its own files or talk to a server that it
-// cannot identify.
+// ErrUnsafeKubeconfig is returned for a kubeconfig from an untrusted author that would
+// make this process run commands, read local files, or talk to a server without verifying
+// its certificate.
 var ErrUnsafeKubeconfig = errors.New("unsafe kubeconfig")
 
-// Options say where the API server is.
+// Options select the kubeconfig of this process's own cluster.
 type Options struct {
-	// Kubeconfig is the path of a kubeconfig file. It wins over everything else.
+	// Kubeconfig is the path of a kubeconfig file. It has the highest precedence.
 	Kubeconfig string
-	// Context of the kubeconfig; empty means its current one.
+	// Context is a context in the kubeconfig; empty means its current context.
 	Context string
-	// Getenv is os.Getenv, except in tests. KUBECONFIG comes second, the credentials
-	// that Kubernetes gives to a pod come last.
+	// Getenv is os.Getenv, except in tests. The variable KUBECONFIG has the second highest
+	// precedence. The credentials that Kubernetes mounts into a pod have the lowest.
 	Getenv func(string) string
 }
 
-// Load returns the configuration of this process's own cluster. It reads files, and
-// does not connect.
+// Load returns the client configuration of this process's own cluster. It reads files and
+// opens no connection.
 func Load(o Options) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig}
 	source := o.Kubeconfig
@@ -59,9 +59,9 @@ func inCluster() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// FromKubeconfig returns the configuration that the current context of a kubeconfig
-// describes. Its author is not trusted: everything must be inline, the server must be
-// reached by https and be verified; else the error is an ErrUnsafeKubeconfig.
+// FromKubeconfig returns the client configuration for the current context of a kubeconfig
+// from an untrusted author. Credentials must be inline, and the server must have an https
+// URL and a verified certificate. Otherwise the error wraps ErrUnsafeKubeconfig.
 func FromKubeconfig(data []byte) (*rest.Config, error) {
 	raw, err := clientcmd.Load(data)
 	if err != nil {

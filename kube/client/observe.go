@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Observer is told of every attempt of a request, for metrics. It is called from many
-// goroutines.
+// Observer receives the result of every attempt of a request, for metrics. Its method is
+// called from many goroutines.
 type Observer interface {
-	// Request reports that a request of verb (get, list, watch, create, update, patch,
-	// delete, connect) was answered after d with code: an HTTP status, "timeout",
-	// "canceled" or "error". The answer's body may still be on its way.
+	// Request reports that an attempt of verb (get, list, watch, create, update, patch,
+	// delete, connect) ended after d. code is the HTTP status, "timeout", "canceled" or
+	// "error". The body of the response may not have arrived yet.
 	Request(verb, code string, d time.Duration)
 }
 

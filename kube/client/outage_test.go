@@ -23,8 +23,8 @@ import (
 
 const serverEnv = "KUBE_CLIENT_TEST_SERVER"
 
-// podServer serves one pod over HTTP/2, which says the time. It is as much of an API
-// server as a reflector needs.
+// podServer is the part of an API server that a reflector needs. It serves one pod over
+// HTTP/2. The resource version of the pod is the current time in milliseconds.
 func podServer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	pod := func() string {
@@ -52,7 +52,8 @@ func podServer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestServerProcess is the server, in a process of its own that can be paused.
+// TestServerProcess runs the server in a process of its own, which another test can
+// pause.
 func TestServerProcess(t *testing.T) {
 	address := os.Getenv(serverEnv)
 	if address == "" {
@@ -80,8 +81,8 @@ func startServer(t *testing.T, address string) *exec.Cmd {
 	return cmd
 }
 
-// TestInformerCatchesUp is in real time: what is under test is how the transport, the
-// kernel and the reflector play together.
+// TestInformerCatchesUp runs in real time, because it tests the interplay of the
+// transport, the kernel and the reflector.
 func TestInformerCatchesUp(t *testing.T) {
 	for name, tc := range map[string]struct {
 		away, back func(*testing.T, *exec.Cmd, string)
@@ -119,8 +120,8 @@ func TestInformerCatchesUp(t *testing.T) {
 	}
 }
 
-// outage is how long the server is away: long enough for the pings to notice. A longer
-// one can be asked for.
+// outage returns how long the server is paused: by default long enough for the HTTP/2
+// pings to fail. The environment can set a longer time.
 func outage(t *testing.T) time.Duration {
 	t.Helper()
 	asked := os.Getenv("KUBE_CLIENT_TEST_OUTAGE")
@@ -132,7 +133,8 @@ func outage(t *testing.T) time.Duration {
 	return d
 }
 
-// watchPod returns the time that the pod of the informer's cache says.
+// watchPod runs an informer and returns the resource version of the pod in its cache,
+// which is a time in milliseconds.
 func watchPod(t *testing.T, address string) *atomic.Int64 {
 	t.Helper()
 	require.NoError(t, SetHTTP2Pings())

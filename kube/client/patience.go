@@ -15,13 +15,14 @@ import (
 
 const (
 	retryPeriod = time.Second
-	// A server that asks for more patience than this gets no more.
+	// longestRetryAfter caps the Retry-After header of a response.
 	longestRetryAfter = 5 * time.Second
 	drainLimit        = 64 << 10
 )
 
-// patience repeats informers' reads while the server is away. client-go would wait
-// between attempts up to half a minute and more: too long after an outage.
+// patience repeats the list and watch requests of informers while the server is
+// unreachable. The back-off of client-go's reflector grows to half a minute and more,
+// which delays recovery after an outage.
 type patience struct {
 	wrapped
 
@@ -59,8 +60,8 @@ func (p *patience) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// isInformers tells an informer's reads from others: it watches, and lists from a
-// resource version. A live read has none.
+// isInformers reports whether the request is a watch or an informer's list. An informer
+// lists with a resource version; a live list has none.
 func isInformers(req *http.Request) bool {
 	if req.Method != http.MethodGet {
 		return false
@@ -72,8 +73,9 @@ func isAway(code int) bool {
 	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
-// fromTheFuture reports whether the server refuses a resource version that it has not
-// reached: its etcd was restored. The informer must hear it, to begin anew.
+// fromTheFuture reports whether the server rejects a resource version that it has not
+// reached, because its etcd was restored from a backup. The informer must receive this
+// error to start again with a new list. The body of the response stays readable.
 func fromTheFuture(resp *http.Response) bool {
 	if resp.StatusCode != http.StatusGatewayTimeout {
 		return false
@@ -94,7 +96,7 @@ func retryAfter(resp *http.Response) time.Duration {
 	return min(time.Duration(seconds)*time.Second, longestRetryAfter)
 }
 
-// drain lets the connection be used again.
+// drain reads the rest of the body, so that the connection can be reused.
 func drain(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, drainLimit)
 	_ = body.Close()

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// target is what the path of a request names.
+// target is the resource that the path of a request names.
 type target struct {
 	core                        bool
 	resource, name, subresource string
 }
 
-// targetOf reads /api/v1/… and /apis/<group>/<version>/… behind any prefix. A path of
-// another form gives the zero target.
+// targetOf parses /api/v1/… and /apis/<group>/<version>/…, with any prefix before them.
+// For any other path it returns the zero target.
 func targetOf(path string) target {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	at := slices.IndexFunc(parts, func(s string) bool { return s == "api" || s == "apis" })
@@ -48,8 +48,8 @@ func isWatch(req *http.Request) bool {
 	return false
 }
 
-// isStream reports whether the request carries a conversation rather than a question:
-// it lasts as long as its user wants.
+// isStream reports whether the connection stays open as long as the user wants: logs,
+// proxies and upgraded connections.
 func isStream(req *http.Request) bool {
 	if req.Header.Get("Upgrade") != "" || isUpgrade(req) {
 		return true
@@ -58,13 +58,14 @@ func isStream(req *http.Request) bool {
 	return t.core && (t.subresource == "proxy" || t.resource == "pods" && t.subresource == "log")
 }
 
-// isUpgrade goes by the path: the header is set by a round tripper further in.
+// isUpgrade checks the path, because an inner round tripper adds the Upgrade header
+// later.
 func isUpgrade(req *http.Request) bool {
 	t := targetOf(req.URL.Path)
 	return t.core && t.resource == "pods" && slices.Contains([]string{"exec", "attach", "portforward"}, t.subresource)
 }
 
-// isWrite reports whether the request changes objects.
+// isWrite reports whether the request changes objects. Upgraded connections do not count.
 func isWrite(req *http.Request) bool {
 	switch req.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -73,7 +74,8 @@ func isWrite(req *http.Request) bool {
 	return !isUpgrade(req)
 }
 
-// verbOf names the request as the server's metrics do, as far as it matters here.
+// verbOf returns the verb that the API server's metrics use for the request. It does not
+// distinguish deletecollection from delete.
 func verbOf(req *http.Request) string {
 	switch req.Method {
 	case http.MethodGet:

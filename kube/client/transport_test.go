@@ -23,7 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// roundTrip is a server that needs no network, so that time can be fake.
+// roundTrip is a server in the form of a function. It needs no network, so that tests can
+// use a fake clock.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
@@ -82,7 +83,8 @@ func TestDeadlineSparesStreamsAndTheCallersOwnEnd(t *testing.T) {
 	})
 }
 
-// drip gives one byte per period, and then as the server does: nothing, until ctx ends.
+// drip is a response body with one byte per period. After its last byte it blocks until
+// ctx is done, like a server that stops sending.
 type drip struct {
 	ctx    context.Context
 	period time.Duration
@@ -312,7 +314,8 @@ func TestObserverSeesAttempts(t *testing.T) {
 	require.Equal(t, map[string]int{"create 201": 1, "create error": 1, "create timeout": 1, "create canceled": 1}, c.seen)
 }
 
-// TestHardenedClient goes through client-go and TLS, with a server that fails at first.
+// TestHardenedClient sends requests through client-go and TLS to a server whose first
+// answers are failures.
 func TestHardenedClient(t *testing.T) {
 	var failures atomic.Int32
 	failures.Store(1)

@@ -17,25 +17,26 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// errNoWay is what a transport says that nobody may use.
+// errNoWay is returned by a placeholder transport that must never be used.
 var errNoWay = errors.New("a request that has no credentials")
 
-// Way leads to one API server as one user. The credentials of that user may be renewed
-// while it is in use: what runs goes on, new requests use the new ones. Its methods are
-// safe for concurrent use.
+// Way is a connection to one API server as one user, whose credentials can be replaced at
+// run time. Running requests and watches continue with the old credentials, and new
+// requests use the new ones. Its methods are safe for concurrent use.
 type Way struct{ current atomic.Pointer[rest.Config] }
 
-// NewWay returns the way that cfg describes. It does not dial. cfg is not changed
-// afterwards.
+// NewWay returns a Way with the credentials of cfg. It opens no connection. The caller
+// must not change cfg afterwards.
 func NewWay(cfg *rest.Config) *Way {
 	w := &Way{}
 	w.current.Store(cfg)
 	return w
 }
 
-// Config returns a configuration that always has the credentials of the time. Each client
-// that is made of it has a connection of its own. It suits requests, watches and followed
-// logs; what upgrades its connection needs the credentials themselves.
+// Config returns a client configuration whose requests always use the current
+// credentials. Each client made from it has its own connections. It supports requests,
+// watches and followed logs. Connections that are upgraded (exec, attach, port-forward)
+// need a configuration that holds the credentials itself.
 func (w *Way) Config() *rest.Config {
 	now := w.current.Load()
 	out := &rest.Config{Host: now.Host, APIPath: now.APIPath, Transport: nowhere{}}
@@ -43,8 +44,9 @@ func (w *Way) Config() *rest.Config {
 	return out
 }
 
-// Renew takes other credentials into use, if they are of the same user and lead to the same
-// server. It reports whether they are: if not, nothing has changed.
+// Renew replaces the credentials if cfg leads to the same server and identifies the same
+// user. It returns false and changes nothing if cfg does not, or if its TLS settings are
+// invalid.
 func (w *Way) Renew(cfg *rest.Config) bool {
 	for {
 		have := w.current.Load()
@@ -65,7 +67,7 @@ func sameServer(a, b *rest.Config) bool {
 		slices.Equal(a.CAData, b.CAData) && a.CAFile == b.CAFile && proxyOf(a) == proxyOf(b)
 }
 
-// proxyOf returns the proxy that leads to the server of a configuration.
+// proxyOf returns the URL of the proxy for the server of cfg, or "" if there is none.
 func proxyOf(cfg *rest.Config) string {
 	if cfg.Proxy == nil {
 		return ""
@@ -92,8 +94,9 @@ func sameUser(a, b *rest.Config) bool {
 	return user != "" && user == User(b)
 }
 
-// User returns who a configuration authenticates as: the subject of its certificate, or
-// that of its token. It is empty if that does not show. Nothing is verified.
+// User returns the user name that cfg authenticates as: the subject of its client
+// certificate, or the subject of its token. It is empty if cfg has neither or they cannot
+// be parsed. The certificate and the token are not verified.
 func User(cfg *rest.Config) string {
 	if len(cfg.CertData) > 0 {
 		block, _ := pem.Decode(cfg.CertData)
@@ -109,8 +112,8 @@ func User(cfg *rest.Config) string {
 	return TokenSubject(cfg.BearerToken)
 }
 
-// TokenSubject returns the subject of a JSON web token; empty for other tokens. Nothing is
-// verified.
+// TokenSubject returns the claim "sub" of a JSON Web Token (RFC 7519), and "" for any
+// other token. The signature is not verified.
 func TokenSubject(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -129,7 +132,7 @@ func TokenSubject(token string) string {
 	return claims.Subject
 }
 
-// nowhere stands where a transport is needed, and none may be used.
+// nowhere is the placeholder transport of Way.Config, which follower replaces.
 type nowhere struct{}
 
 // RoundTrip implements http.RoundTripper.
@@ -138,9 +141,10 @@ func (nowhere) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, errNoWay
 }
 
-// follower sends with the credentials of the time. An API server looks at a certificate
-// with each request: a connection that shows an old one must not be used until it is too
-// old. What is under way on it is left to end by itself.
+// follower sends each request with the current credentials. An API server checks the
+// client certificate of a connection with each request, so a connection must not be
+// reused after its certificate has expired. After a renewal follower opens new
+// connections; requests on the old ones are left to finish.
 type follower struct {
 	way *Way
 
@@ -159,7 +163,8 @@ func (f *follower) RoundTrip(req *http.Request) (*http.Response, error) {
 	return next.RoundTrip(req)
 }
 
-// WrappedRoundTripper returns what is sent with now; nil before the first request.
+// WrappedRoundTripper returns the transport of the current credentials, or nil before the
+// first request.
 func (f *follower) WrappedRoundTripper() http.RoundTripper {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -180,7 +185,7 @@ func (f *follower) transport() (http.RoundTripper, error) {
 		return nil, fmt.Errorf("preparing the credentials for %s: %w", now.Host, err)
 	}
 	if f.next != nil {
-		utilnet.CloseIdleConnectionsFor(f.next) // the others close when they have been idle for a while
+		utilnet.CloseIdleConnectionsFor(f.next) // connections in use close after they have become idle
 	}
 	f.of, f.next = now, next
 	return next, nil

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// credentials returns a fresh certificate for a user, and its key.
+// credentials returns a new client certificate for a user, and its key.
 func credentials(t *testing.T, user string, serial int64) (certPEM, keyPEM []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -39,7 +39,8 @@ func jwt(subject, rest string) string {
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"`+subject+`","x":"`+rest+`"}`)) + ".c2ln"
 }
 
-// whoami answers who asks. A watch goes on until its client leaves.
+// whoami answers with the common name and serial number of the client certificate, or
+// with the Authorization header. A watch stays open until the client closes it.
 func whoami(w http.ResponseWriter, r *http.Request) {
 	who := r.Header.Get("Authorization")
 	if len(r.TLS.PeerCertificates) > 0 {
@@ -86,8 +87,8 @@ func get(t *testing.T, c *http.Client, url string) *bufio.Scanner {
 	return lines
 }
 
-// TestWayRenews is what a renewal is for: a watch goes on, new requests are sent with the
-// new credentials.
+// TestWayRenews renews the credentials of a Way. A running watch must continue, and new
+// requests must carry the new credentials.
 func TestWayRenews(t *testing.T) {
 	for name, set := range map[string]struct {
 		old, renewed func(*testing.T, *rest.Config) string

@@ -5,14 +5,14 @@ import (
 	"net/http"
 )
 
-// Gate decides whether this process may write now. It is called from many goroutines.
+// Gate decides whether this process may write now. Its method is called from many
+// goroutines.
 type Gate interface {
-	// Allow returns why a write may not be sent, or nil.
+	// Allow returns nil, or the reason why a write must not be sent.
 	Allow() error
 }
 
-// gated refuses writes that its gate does not allow. Reads and upgraded connections
-// pass.
+// gated rejects writes that its gate does not allow. Reads and upgraded connections pass.
 type gated struct {
 	wrapped
 
@@ -30,7 +30,7 @@ func (g *gated) RoundTrip(req *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(req)
 }
 
-// capped bounds the writes in flight.
+// capped bounds the number of concurrent writes.
 type capped struct {
 	wrapped
 
@@ -55,12 +55,14 @@ func (c *capped) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, req.Context().Err()
 	}
-	// An answer that has begun says that the write is done.
+	// The server has finished the write when its response begins, so the slot is free
+	// before the body is read.
 	defer func() { <-c.slots }()
 	return c.next.RoundTrip(req)
 }
 
-// closeBody does what every round tripper must, also when it does not send.
+// closeBody fulfils a duty of http.RoundTripper: it must close the body of a request,
+// even of one that it does not send.
 func closeBody(req *http.Request) {
 	if req.Body != nil {
 		_ = req.Body.Close()
