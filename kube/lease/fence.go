@@ -11,14 +11,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrFenced says that this process may not write: it does not hold its lease, or has
-// not renewed it in time.
+// ErrFenced is returned for a write of a process that does not hold its lease, or has not
+// renewed it within the renew deadline.
 var ErrFenced = errors.New("fenced off")
 
-// Fence tells whether this process may write. It goes by the monotonic clock, which runs
-// on while a process is paused. A write that it has let through may still be on its way
-// when it closes: what is left of the lease then, and the end of the context of work, are
-// there for that. Its methods are safe for concurrent use.
+// Fence decides whether this process may write. It uses the monotonic clock, which
+// continues while a process is paused. A write that Allow permitted may still be in
+// flight when the fence closes. The time between the renew deadline and the end of the
+// lease is reserved for such writes, and the context of the work is cancelled. Its
+// methods are safe for concurrent use.
 type Fence struct {
 	clock    clock.PassiveClock
 	deadline time.Duration
@@ -28,8 +29,8 @@ type Fence struct {
 	renewed time.Time
 }
 
-// Allow returns nil while the lease is held and was renewed within the renew deadline,
-// and else an ErrFenced that says which of both failed.
+// Allow returns nil while this process holds the lease and has renewed it within the
+// renew deadline. Otherwise it returns an ErrFenced with the reason.
 func (f *Fence) Allow() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,8 +55,9 @@ func (f *Fence) close() {
 	f.holding = false
 }
 
-// timedLock opens the fence with each successful write of our name into the lease,
-// from the moment before that write was sent: others count from a later one.
+// timedLock opens the fence after each successful write of this process's identity into
+// the lease. The renewal counts from before the request was sent. Other candidates count
+// from a later moment, so the fence closes before they can take over.
 type timedLock struct {
 	resourcelock.Interface
 

@@ -1,7 +1,8 @@
-// Package lease runs a function while this process holds a Lease. A lease that is lost
-// stops the function, which is waited for, and the process stands for election again;
-// it never exits because the API server is away. client-go's leases do not fence: the
-// Fence does, in the transport of the clients that the function writes with.
+// Package lease runs a function while this process holds a Lease. When the process loses
+// the lease, it cancels the function, waits until it has returned, and becomes a
+// candidate again. It does not exit when the API server is unreachable. client-go's
+// leader election does not prevent writes after a lost lease (no fencing). The Fence
+// does: it rejects writes in the transport of the clients that the function uses.
 package lease
 
 import (
@@ -20,44 +21,48 @@ import (
 
 var errLost = errors.New("lease lost")
 
-// releaseTimeout bounds how long a process that ends tries to give its lease back.
+// releaseTimeout bounds the attempts of a terminating process to release its lease.
 const releaseTimeout = 5 * time.Second
 
-// Config configures a Runner.
+// Config is the configuration of a Runner.
 type Config struct {
-	// Client reads and writes the Lease. It must not pass through the Fence, and is
-	// best given a connection of its own.
+	// Client reads and writes the Lease. Its requests must not pass the Fence. It should
+	// have a connection of its own.
 	Client coordinationv1client.LeasesGetter
-	// Namespace and Name of the Lease, which is created when it is missing.
+	// Namespace and Name identify the Lease. It is created if it is missing.
 	Namespace, Name string
-	// Identity of this process. No other live process may have it; a successor may.
+	// Identity of this process. It must be unique among live processes. A restarted
+	// process may reuse it.
 	Identity string
-	// Duration is how long others wait after the last renewal that they have seen.
+	// Duration is how long other candidates wait after the last renewal that they
+	// observed.
 	Duration time.Duration
-	// RenewDeadline is how long after its last renewal this process may write. It is
-	// less than Duration by what a write in flight may take.
+	// RenewDeadline is how long after its last renewal this process may write. It must be
+	// less than Duration, by at least the time that a write in flight may take.
 	RenewDeadline time.Duration
-	// RetryPeriod is the time between renewals.
+	// RetryPeriod is the time between two renewals.
 	RetryPeriod time.Duration
-	// Log receives what changes.
+	// Log receives changes of leadership.
 	Log *zap.Logger
-	// Clock is the real one if nil. The elector itself always uses the real one.
+	// Clock is the clock of the Fence; nil means the real one. client-go's elector always
+	// uses the real clock.
 	Clock clock.PassiveClock
-	// Saw may be nil. It is told the resource version of the Lease with each answer of the
-	// API server, in their order.
+	// Saw may be nil. It is called with the resource version of the Lease in each response
+	// of the API server, in the order of the responses.
 	Saw func(resourceVersion string)
-	// OnChange may be nil. It is called with true before the function runs and with
-	// false when it has returned, never concurrently.
+	// OnChange may be nil. It is called with true before the work begins and with false
+	// after it has returned, never concurrently.
 	OnChange func(leading bool)
 }
 
-// Runner runs functions while it holds its lease. Run it once at a time.
+// Runner runs a function while it holds its lease. Only one Run may be active at a time.
 type Runner struct {
 	cfg   Config
 	fence *Fence
 }
 
-// New returns a Runner, or what is wrong with cfg. It starts nothing.
+// New returns a Runner, or an error if cfg is invalid. It starts no goroutines and sends
+// no requests.
 func New(cfg Config) (*Runner, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
@@ -78,14 +83,15 @@ func New(cfg Config) (*Runner, error) {
 	return r, nil
 }
 
-// Fence returns the gate for the clients that the function writes with.
+// Fence returns the Gate for the clients that the work writes with.
 func (r *Runner) Fence() *Fence { return r.fence }
 
-// Run stands for election until ctx is done, and calls work while it leads. The context
-// of work ends when ctx does and when the lease is lost; work must return then, and is
-// waited for. When work has returned otherwise, or ctx is done, the lease is given
-// back: only after work has returned, and for at most 5 seconds. Run returns the error
-// of work if that returned by itself, and else nil.
+// Run is a candidate for the lease until ctx is done, and calls work while it holds the
+// lease. The context of work is cancelled when ctx is done or the lease is lost. work
+// must return then, and Run waits for it. After a lost lease Run is a candidate again. If
+// work returns by itself, Run returns its error; if ctx is done, Run returns nil. In both
+// cases it first releases the lease, for which it tries for at most 5 seconds. It never
+// releases the lease while work is running.
 func (r *Runner) Run(ctx context.Context, work func(ctx context.Context) error) error {
 	for ctx.Err() == nil {
 		done, err := r.term(ctx, work)
@@ -96,10 +102,11 @@ func (r *Runner) Run(ctx context.Context, work func(ctx context.Context) error) 
 	return nil
 }
 
-// term is one candidacy and what follows from it. It reports whether work came to its
-// own end.
+// term is one candidacy and the leadership that may follow it. It returns true if work
+// returned by itself.
 func (r *Runner) term(ctx context.Context, work func(ctx context.Context) error) (bool, error) {
-	// The elector must renew until work has returned: it outlives ctx.
+	// The elector must renew the lease until work has returned, so its context outlives
+	// ctx.
 	electorCtx, stopElector := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopElector()
 	lock := r.lock()
@@ -131,7 +138,8 @@ func (r *Runner) term(ctx context.Context, work func(ctx context.Context) error)
 	return ended, err
 }
 
-// lead runs work until it returns. leading ends with the lease, ctx with the process.
+// lead runs work until it returns. leading is done when the lease is lost, ctx when the
+// process terminates.
 func (r *Runner) lead(ctx, leading context.Context, work func(ctx context.Context) error) error {
 	workCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -156,8 +164,8 @@ func (r *Runner) lead(ctx, leading context.Context, work func(ctx context.Contex
 	return err
 }
 
-// release gives the lease back if it is still ours. client-go's own release would do
-// so after a loss while work still runs.
+// release clears the holder of the lease if it is still this process. client-go's own
+// release is not used, because it would act on a lost lease while work is still running.
 func (r *Runner) release(ctx context.Context, lock resourcelock.Interface) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
@@ -188,7 +196,7 @@ func (r *Runner) giveBack(ctx context.Context, lock resourcelock.Interface) erro
 }
 
 func (r *Runner) lock() resourcelock.Interface {
-	// One request without an answer must not cost the lease.
+	// One request without a response must not exhaust the renew deadline.
 	return &timedLock{fence: r.fence, timeout: r.cfg.RenewDeadline / 2, Interface: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: r.cfg.Namespace, Name: r.cfg.Name},
 		Client:     r.cfg.Client,

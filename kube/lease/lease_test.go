@@ -28,7 +28,7 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
-// server is a fake API server that can be away.
+// server is a fake API server that can be made unreachable.
 type server struct {
 	*fake.Clientset
 
@@ -59,7 +59,8 @@ func newServer() *server {
 	return s
 }
 
-// compareAndSwap does what the fake tracker does not: it refuses a stale write.
+// compareAndSwap rejects a write with an outdated resource version, which the fake
+// tracker of client-go does not.
 func (s *server) compareAndSwap(lease *coordinationv1.Lease) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +98,7 @@ func (s *server) setHolder(t *testing.T, identity string) {
 	require.NoError(t, err)
 }
 
-// diary records what happened, in order.
+// diary records events in order.
 type diary struct {
 	mu    sync.Mutex
 	lines []string
@@ -128,7 +129,8 @@ func newRunner(t *testing.T, s *server, identity string, d *diary) *Runner {
 	return r
 }
 
-// worker works until its context ends, and then takes its time.
+// worker returns a function that works until its context is done, and returns linger
+// later.
 func worker(d *diary, name string, linger time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		d.add(name + " works")

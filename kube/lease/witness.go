@@ -8,7 +8,7 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// witness tells of the resource version of the Lease with each answer.
+// witness calls saw with the resource version of the Lease in each successful response.
 type witness struct {
 	coordinationv1client.LeasesGetter
 
