@@ -1,5 +1,6 @@
-// Package apply holds what writers of objects share: conditions, finalizers, owner
-// references and preconditions. It is pure, and knows nothing of liqod.
+// Package apply has the helpers of packages that write objects: conditions, finalizers,
+// owner references, preconditions and merge patches. Its functions are pure, and it has
+// no liqod types.
 package apply
 
 import (
@@ -16,12 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// longestMessage is, in bytes, what the API accepts in a condition.
+// longestMessage is the longest message of a condition that the API accepts, in bytes.
 const longestMessage = 32768
 
-// SetCondition puts cond into conds, and reports whether that changed anything. The time
-// of transition is kept while the status stays, and is else cond's or, without one, now.
-// A message that is longer than the API accepts is cut.
+// SetCondition adds cond to conds or replaces the condition of its type, and reports
+// whether that changed anything. While the status of the condition stays the same, its
+// transition time is kept. Otherwise the transition time is that of cond, or now if cond
+// has none. A message longer than 32768 bytes, the maximum of the API, is truncated.
 func SetCondition(conds *[]metav1.Condition, cond metav1.Condition) bool {
 	if len(cond.Message) > longestMessage {
 		cut := longestMessage
@@ -35,13 +37,14 @@ func SetCondition(conds *[]metav1.Condition, cond metav1.Condition) bool {
 }
 
 const (
-	// longestTold is, in bytes, what the API accepts in the note of an event.
+	// longestTold is the longest note of an event that the API accepts, in bytes.
 	longestTold = 1024
-	clipped     = 1000 // with room for the mark that says so
+	clipped     = 1000 // leaves room for the mark of truncation
 )
 
-// ClipMessage cuts a message that is longer than an event may be, in bytes, and marks the
-// end. What another cluster answers has no limit of its own.
+// ClipMessage truncates a message longer than 1024 bytes, the maximum for the note of an
+// event, and marks the end with "…". Error messages of another cluster can have any
+// length.
 func ClipMessage(message string) string {
 	if len(message) <= longestTold {
 		return message
@@ -49,16 +52,16 @@ func ClipMessage(message string) string {
 	return strings.ToValidUTF8(message[:clipped], "") + " …"
 }
 
-// FindCondition returns the condition of that type, which belongs to conds, or nil.
+// FindCondition returns a pointer to the element of conds that has this type, or nil.
 func FindCondition(conds []metav1.Condition, conditionType string) *metav1.Condition {
 	return meta.FindStatusCondition(conds, conditionType)
 }
 
-// FinalizerPatch returns the patch that gives obj a finalizer, or takes it away, and nil
-// if obj is as wanted. It is a merge patch that names the UID and the resource version:
-// if obj has changed in between, the API server answers with a conflict, and other
-// finalizers are never lost. A finalizer is not added to an object that is being
-// deleted.
+// FinalizerPatch returns a merge patch that adds the finalizer to obj (want is true) or
+// removes it. The patch is nil if obj is already as wanted, and if a finalizer would be
+// added to an object that is being deleted, which the API server rejects. The patch
+// contains the UID and the resource version: if obj has changed, the API server answers
+// with a conflict, so that finalizers of other controllers are never lost.
 func FinalizerPatch(obj metav1.Object, finalizer string, want bool) ([]byte, types.PatchType, error) {
 	have := obj.GetFinalizers()
 	if slices.Contains(have, finalizer) == want || want && obj.GetDeletionTimestamp() != nil {
@@ -85,22 +88,23 @@ func HasFinalizer(obj metav1.Object, finalizer string) bool {
 	return slices.Contains(obj.GetFinalizers(), finalizer)
 }
 
-// ControllerReference returns a reference that makes owner the controller of what
-// carries it. It does not block owner's deletion, which would need more rights.
+// ControllerReference returns an owner reference that makes owner the controller of an
+// object. It does not set blockOwnerDeletion, which requires the right to update the
+// finalizers of owner.
 func ControllerReference(owner metav1.Object, kind schema.GroupVersionKind) metav1.OwnerReference {
 	ref := metav1.NewControllerRef(owner, kind)
 	ref.BlockOwnerDeletion = nil
 	return *ref
 }
 
-// DeleteUID returns the options of a deletion that meets this object only, and no
-// successor of its name.
+// DeleteUID returns delete options with the UID of obj as a precondition, so that a newer
+// object of the same name is not deleted.
 func DeleteUID(obj metav1.Object) metav1.DeleteOptions {
 	uid := obj.GetUID()
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
 }
 
-// IgnoreNotFound returns nil for an object that is not there, and else err.
+// IgnoreNotFound returns nil if err is a NotFound error, and err otherwise.
 func IgnoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -108,8 +112,9 @@ func IgnoreNotFound(err error) error {
 	return err
 }
 
-// IgnoreGone returns nil for what a deletion by UID meets when the object is gone
-// already, or has a successor; and else err.
+// IgnoreGone returns nil if err means that the object of a deletion by UID no longer
+// exists: NotFound, or a conflict because a newer object has the name. Otherwise it
+// returns err.
 func IgnoreGone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -8,18 +8,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Patch is a merge patch, or a part of one: a nil value removes its key.
+// Patch is a JSON merge patch (RFC 7396), or a part of one. A nil value removes its key.
 type Patch = map[string]any
 
-// Put puts part into a patch, unless it changes nothing.
+// Put sets into[key] to part, unless part is empty.
 func Put(into Patch, key string, part Patch) {
 	if len(part) > 0 {
 		into[key] = part
 	}
 }
 
-// MapChanges returns what makes the labels or annotations have contain want, without the
-// keys of ours that are no longer wanted. What others added stays.
+// MapChanges returns the patch of labels or annotations that sets the keys of want in
+// have, and removes the keys of ours that want lacks. All other keys stay.
 func MapChanges(want, have map[string]string, ours []string) Patch {
 	patch := Patch{}
 	for key, value := range want {
@@ -36,8 +36,9 @@ func MapChanges(want, have map[string]string, ours []string) Patch {
 	return patch
 }
 
-// EncodePatch makes a patch that only obj itself accepts, and no successor of its name.
-// The patch is left as it is, and the same changes give the same text.
+// EncodePatch encodes a patch as JSON and adds the UID of obj as a precondition, so that
+// a newer object of the same name is not patched. It does not modify patch. Equal patches
+// give equal bytes.
 func EncodePatch(patch Patch, obj metav1.Object) ([]byte, error) {
 	body, metadata := maps.Clone(patch), Patch{}
 	if body == nil {
