@@ -22,30 +22,31 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// Config configures an Engine.
+// Config is the configuration of an Engine.
 type Config struct {
-	// Home reaches the consumer, for reading only. Remote reaches the provider.
+	// Home is the consumer cluster, which the Engine only reads. Remote is the provider
+	// cluster.
 	Home, Remote Clients
-	// NamespaceMaps and VirtualNodes hold those of the tenant namespace.
+	// NamespaceMaps and VirtualNodes are informers for the tenant namespace.
 	NamespaceMaps offloadinginformers.NamespaceMapInformer
 	VirtualNodes  offloadinginformers.VirtualNodeInformer
-	// TenantNamespace is the provider's; Origin and Destination are the ids of the
-	// consumer and of the provider.
+	// TenantNamespace is the tenant namespace of the provider in the consumer cluster.
+	// Origin and Destination are the cluster ids of the consumer and the provider.
 	TenantNamespace, Origin, Destination string
-	// SkipLabels and SkipAnnotations are keys that stay in the consumer where no
-	// VirtualNode's status says which.
+	// SkipLabels and SkipAnnotations are the keys that are not reflected as long as the
+	// status of a VirtualNode does not list any.
 	SkipLabels, SkipAnnotations []string
-	// Kinds are reflected, but for those without workers.
+	// Kinds are the reflected kinds. Those with 0 workers are off.
 	Kinds []Choice
-	// Gate returns an error while the provider may not be acted upon: it is not known to
-	// be the cluster that was peered with.
+	// Gate returns an error while the Engine must not write to the provider, because the
+	// provider is not verified as the cluster that was peered with.
 	Gate func() error
-	// HomeLost returns when the consumer's state was last seen to have gone back, as by a
-	// restored backup, zero for never. It may be nil.
+	// HomeLost returns the latest time at which the consumer's etcd was found restored
+	// from a backup, zero for never. It may be nil.
 	HomeLost func() time.Time
-	// Transform is applied to what the caches hold.
+	// Transform is applied to objects before they enter a cache.
 	Transform cache.TransformFunc
-	// Recorder takes the events about what is not reflected as it is.
+	// Recorder receives events about objects that are not reflected, or only in part.
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
 	Log      *zap.Logger
@@ -53,7 +54,8 @@ type Config struct {
 	Observer loop.Observer
 }
 
-// Engine reflects the objects of all offloaded namespaces to one provider. Run it once.
+// Engine reflects the objects of all offloaded namespaces to one provider. Run may be
+// called once.
 type Engine struct {
 	cfg        Config
 	reflectors []reflector
@@ -65,10 +67,11 @@ type Engine struct {
 	opening sync.Mutex
 }
 
-// SweepLoop is the name of the loop that removes what is left of kinds that are off.
+// SweepLoop is the name of the loop that deletes the reflected objects of kinds that are
+// off.
 const SweepLoop = "reflect-off"
 
-// LoopNames are the names of the loops of an Engine with these kinds.
+// LoopNames returns the names of all loops of an Engine with these kinds.
 func LoopNames(kinds []Choice) []string {
 	names := []string{SweepLoop}
 	for _, c := range kinds {
@@ -77,7 +80,7 @@ func LoopNames(kinds []Choice) []string {
 	return names
 }
 
-// New returns an Engine. It starts nothing.
+// New returns an Engine. It starts no goroutines and sends no requests.
 func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg, hosted: newHosted(&cfg)}
 	e.spaces = &spaces{engine: e, byLocal: map[string]*space{}}
@@ -92,7 +95,8 @@ func New(cfg Config) *Engine {
 	return e
 }
 
-// Run reflects until ctx ends.
+// Run reflects until ctx is done, and returns when all its goroutines have returned. It
+// returns an error if an event handler cannot be registered or a loop fails.
 func (e *Engine) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), e.cfg.NamespaceMaps.Informer().HasSynced, e.cfg.VirtualNodes.Informer().HasSynced) {
 		return nil
@@ -129,8 +133,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// follow opens and closes namespaces as the NamespaceMap says, and looks at everything
-// again when what may be carried changes.
+// follow opens and closes namespaces when the NamespaceMap changes. It enqueues all
+// objects when a VirtualNode changes, because skipped keys and offered classes depend on
+// it.
 func (e *Engine) follow(ctx context.Context) (remove func(), err error) {
 	maps, err := e.cfg.NamespaceMaps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { e.open(ctx) },
@@ -154,13 +159,13 @@ func (e *Engine) follow(ctx context.Context) (remove func(), err error) {
 		return nil, fmt.Errorf("watching VirtualNodes: %w", err)
 	}
 	return func() {
-		// An informer that refuses to forget a handler has been stopped: nothing is left to undo.
+		// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
 		_ = e.cfg.NamespaceMaps.Informer().RemoveEventHandler(maps)
 		_ = e.cfg.VirtualNodes.Informer().RemoveEventHandler(vns)
 	}, nil
 }
 
-// podsChanged looks again at the kinds of a namespace that ask for the provider's pods.
+// podsChanged enqueues the objects of a namespace whose kinds depend on Scope.Hosted.
 func (e *Engine) podsChanged(namespace string) {
 	if e.spaces.get(namespace) == nil {
 		return
@@ -172,7 +177,7 @@ func (e *Engine) podsChanged(namespace string) {
 	}
 }
 
-// Resync looks at everything again, after Gate has opened.
+// Resync enqueues all objects. Callers use it after Gate has opened.
 func (e *Engine) Resync() {
 	for _, r := range e.reflectors {
 		r.enqueue(everywhere)
@@ -189,14 +194,14 @@ func (e *Engine) sweepLater(namespace string) {
 }
 
 func (e *Engine) open(ctx context.Context) {
-	e.opening.Lock() // what was read last is applied last
+	e.opening.Lock() // the latest state of the NamespaceMap is applied last
 	defer e.opening.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
 	m, err := e.cfg.NamespaceMaps.Lister().NamespaceMaps(e.cfg.TenantNamespace).Get(e.cfg.Destination)
 	if err != nil {
-		m = nil // a lister's only error is that there is none
+		m = nil // a lister returns no other error than NotFound
 	}
 	e.spaces.set(ctx, Mapped(m))
 }
@@ -207,15 +212,15 @@ func (e *Engine) closeAll(ctx context.Context) {
 	e.spaces.set(ctx, nil)
 }
 
-// Mapped returns the twin of each namespace of which a map, which may be nil, says that
-// it has one with our rights in it.
+// Mapped returns the twin namespace of each offloaded namespace that the provider has
+// accepted, by the local name. m may be nil.
 func Mapped(m *offloadingv1beta1.NamespaceMap) map[string]string {
 	twins := map[string]string{}
 	if m == nil {
 		return twins
 	}
 	for local, desired := range m.Spec.DesiredMapping {
-		// The answer may be to an older wish: the provider may be away.
+		// While the provider is unreachable, its status can still refer to a previous spec.
 		if s := m.Status.CurrentMapping[local]; s.Phase == offloadingv1beta1.MappingAccepted && s.RemoteNamespace == desired {
 			twins[local] = desired
 		}
@@ -227,14 +232,14 @@ func (e *Engine) selector() string {
 	return labels.Set{offloadingv1beta1.OriginLabel: e.cfg.Origin, offloadingv1beta1.DestinationLabel: e.cfg.Destination}.String()
 }
 
-// scope returns what the descriptions are told now of a namespace. What any of the
-// provider's virtual nodes keeps at home stays there, and the classes of all of them are
-// offered, in the order of their names: so it makes no difference which vkubelet
-// reflects. It is false when there is no VirtualNode.
+// scope returns the current Scope of a namespace. The keys that any VirtualNode of the
+// provider skips are skipped, and the classes of all its VirtualNodes are offered,
+// ordered by the names of the VirtualNodes. The result is therefore the same in the
+// vkubelet of each VirtualNode. scope returns false if there is no VirtualNode.
 func (e *Engine) scope(s *space, policy forge.Policy) (Scope, bool) {
 	vns, err := e.cfg.VirtualNodes.Lister().VirtualNodes(e.cfg.TenantNamespace).List(labels.Everything())
 	if err != nil || len(vns) == 0 {
-		return Scope{}, false // a lister without a broken index does not fail
+		return Scope{}, false // listing fails only for a broken index
 	}
 	slices.SortFunc(vns, func(a, b *offloadingv1beta1.VirtualNode) int { return strings.Compare(a.Name, b.Name) })
 	scope := s.scope
@@ -255,7 +260,7 @@ func (e *Engine) scope(s *space, policy forge.Policy) (Scope, bool) {
 	return scope, true
 }
 
-// skipped returns the keys that any of the virtual nodes keeps at home, sorted.
+// skipped returns the sorted keys that any of the VirtualNodes excludes from reflection.
 func skipped(vns []*offloadingv1beta1.VirtualNode, usualLabels, usualAnnotations []string) (inLabels, inAnnotations []string) {
 	for _, vn := range vns {
 		l, a := NotReflected(vn, usualLabels, usualAnnotations)
@@ -269,9 +274,9 @@ func skipped(vns []*offloadingv1beta1.VirtualNode, usualLabels, usualAnnotations
 	return slices.Compact(inLabels), slices.Compact(inAnnotations)
 }
 
-// NotReflected returns the keys of labels and annotations that stay in the consumer, as
-// the controller has written them into the status of a VirtualNode, which may be nil; the
-// usual ones until it has.
+// NotReflected returns the keys of labels and annotations that are not reflected, which
+// the controller writes to the status of the VirtualNode. It returns the usual ones if vn
+// is nil or the controller has not written them yet.
 func NotReflected(vn *offloadingv1beta1.VirtualNode, usualLabels, usualAnnotations []string) (labels, annotations []string) {
 	if vn == nil || vn.Status.NotReflected == nil {
 		return usualLabels, usualAnnotations

@@ -41,7 +41,8 @@ func TestLife(t *testing.T) {
 	require.Empty(t, r.events.Events)
 }
 
-// A worker that is free would look at an object twice that is told of twice.
+// TestChangeIsToldOnce requires one call per update, because an idle worker would sync
+// the object twice.
 func TestChangeIsToldOnce(t *testing.T) {
 	var told []string
 	h := changes(func(name string, _ any) { told = append(told, name) }, nil)
@@ -49,8 +50,8 @@ func TestChangeIsToldOnce(t *testing.T) {
 	require.Equal(t, []string{"app"}, told)
 }
 
-// A whole object is written on condition that it has not changed: what others have added
-// in between stays.
+// TestWhole covers updates with a resource version: a concurrent change by another client
+// must not be lost.
 func TestWhole(t *testing.T) {
 	r := newRig()
 	r.whole = true
@@ -89,7 +90,8 @@ func TestDeletesNameTheUID(t *testing.T) {
 	require.Equal(t, 1, r.liveReads(), "confirmed by a live read")
 }
 
-// Absence is confirmed; a deletion that was shown needs not be.
+// TestDeletionIsShown counts live reads: an absence is confirmed by one, a deletion that
+// the watch reported is not.
 func TestDeletionIsShown(t *testing.T) {
 	r := newRig()
 	r.offload(t, "shop")
@@ -112,7 +114,8 @@ func TestDeletionIsShown(t *testing.T) {
 	require.Equal(t, 2, r.liveReads(), "nobody watched")
 }
 
-// What was shown of an object says nothing of its successor.
+// TestShownDeletionIsOfOneObject deletes an object and creates another of the same name.
+// The reported deletion must not count for the new object.
 func TestShownDeletionIsOfOneObject(t *testing.T) {
 	r := newRig()
 	r.carry(t)
@@ -163,8 +166,9 @@ func TestStaleCache(t *testing.T) {
 	r.silent(t, "it is known what was deleted")
 }
 
-// What a consumer whose backup was restored does not know was not deleted, also for who
-// did not see that its state went back.
+// TestRestoredConsumerKeepsWhatItForgot covers a consumer that was restored from a
+// backup. Objects that it has lost stay in the provider, also after a restart of the
+// vkubelet.
 func TestRestoredConsumerKeepsWhatItForgot(t *testing.T) {
 	r := newRig()
 	r.lost = time.Now()
@@ -193,7 +197,8 @@ func TestRestoredConsumerKeepsWhatItForgot(t *testing.T) {
 	r.requireWrites(t, "delete configmaps shop-rome/app")
 }
 
-// What is known there, and not to be reflected, is not kept, whatever mark it has.
+// TestRestoredConsumerExcludes covers an object that exists in the restored consumer and
+// is excluded from reflection. It is deleted in the provider, with or without the mark.
 func TestRestoredConsumerExcludes(t *testing.T) {
 	for name, mark := range map[string]string{"unmarked": "", "marked": "2026-01-01T00:00:00Z"} {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +218,8 @@ func TestRestoredConsumerExcludes(t *testing.T) {
 	}
 }
 
-// What controllers at home make has successors by now: it is left to the next process.
+// TestRestoredConsumerDoesNotMarkWhatIsDerived covers objects that controllers create
+// again under new names: the next process deletes the old ones.
 func TestRestoredConsumerDoesNotMarkWhatIsDerived(t *testing.T) {
 	r := newRig()
 	r.derived, r.lost = true, time.Now()
@@ -228,8 +234,8 @@ func TestRestoredConsumerDoesNotMarkWhatIsDerived(t *testing.T) {
 	r.requireWrites(t, "delete configmaps shop-rome/app")
 }
 
-// What a restored consumer has shown to be deleted is no lack of memory, also where the
-// provider is away just then.
+// TestRestoredConsumerDeletes deletes an object after the restoration. It is deleted in
+// the provider too, even if the provider was unreachable at that moment.
 func TestRestoredConsumerDeletes(t *testing.T) {
 	for name, prepare := range map[string]func(*rig){
 		"at once": func(*rig) {},
@@ -260,7 +266,8 @@ func TestRestoredConsumerDeletes(t *testing.T) {
 	}
 }
 
-// A home cache that is behind must not have anything deleted.
+// TestStaleHomeCache covers a consumer cache that lags behind: no object may be deleted
+// because of it.
 func TestStaleHomeCache(t *testing.T) {
 	r := newRig()
 	r.home.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -353,7 +360,7 @@ func TestImmutableIsMadeAnew(t *testing.T) {
 	r.silent(t, "done")
 }
 
-// A deletion that stopped half-way: the object in the provider is going already.
+// TestGoingIsWaitedFor covers an object in the provider that is already being deleted.
 func TestGoingIsWaitedFor(t *testing.T) {
 	for name, wanted := range map[string]bool{"wanted again": true, "not wanted": false} {
 		t.Run(name, func(t *testing.T) {
@@ -441,7 +448,8 @@ func TestUnmappedIsLeftToTheProvider(t *testing.T) {
 	eventually(t, func() bool { return r.there(t, "more") != nil && r.there(t, "app") == nil }, "open again")
 }
 
-// A worker that is about a namespace when it is closed leaves nothing behind.
+// TestClosedIsForgotten closes a namespace while a worker syncs one of its objects. The
+// worker must not leave records behind.
 func TestClosedIsForgotten(t *testing.T) {
 	for name, answer := range map[string]error{
 		"made":    nil,
@@ -478,7 +486,7 @@ func TestClosedIsForgotten(t *testing.T) {
 	}
 }
 
-// Nothing is written while the provider is away, or is another cluster.
+// TestGate covers a provider that is unreachable or another cluster: nothing is written.
 func TestGate(t *testing.T) {
 	r := newRig()
 	r.closed.Store(true)

@@ -12,8 +12,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// hosted are the pods that the provider, as a consumer, has offloaded to this cluster.
-// There are none in a peering of one direction.
+// hosted watches the pods that the provider, in the role of a consumer, has offloaded to
+// this cluster. If the peering has one direction only, there are none.
 type hosted struct {
 	factory  informers.SharedInformerFactory
 	informer cache.SharedIndexInformer
@@ -28,7 +28,7 @@ func newHosted(cfg *Config) *hosted {
 	return &hosted{factory: f, informer: f.Core().V1().Pods().Informer()}
 }
 
-// nameOnly keeps of a pod which one it is.
+// nameOnly is an informer transform that keeps only the metadata that identifies a pod.
 func nameOnly(obj any) (any, error) {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}, nil
@@ -36,7 +36,7 @@ func nameOnly(obj any) (any, error) {
 	return obj, nil
 }
 
-// has tells whether an endpoint's target is such a pod.
+// has reports whether ref is a pod that the provider has offloaded to this cluster.
 func (h *hosted) has(ref *corev1.ObjectReference) bool {
 	if ref == nil || ref.Kind != "Pod" {
 		return false
@@ -46,8 +46,9 @@ func (h *hosted) has(ref *corev1.ObjectReference) bool {
 	return err == nil && found && ok && (ref.UID == "" || ref.UID == pod.UID)
 }
 
-// run watches until ctx ends; changed is called with the namespace of a pod that has come
-// or gone, or of which another has the name now. It returns when everything has been seen once.
+// run starts the watch, which ends with ctx. It calls changed with the namespace of each
+// pod that was created, deleted or replaced by another of the same name. run returns when
+// the initial list was processed.
 func (h *hosted) run(ctx context.Context, changed func(namespace string)) error {
 	tell := func(obj any) {
 		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -60,7 +61,8 @@ func (h *hosted) run(ctx context.Context, changed func(namespace string)) error 
 	reg, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: tell, DeleteFunc: tell,
 		UpdateFunc: func(before, after any) {
-			// After a gap in the watch it may be another pod of the same name.
+			// After a gap in the watch, the update can be from one pod to another of the
+			// same name.
 			b, ok := before.(*corev1.Pod)
 			if a, is := after.(*corev1.Pod); ok && is && b.UID != a.UID {
 				tell(after)

@@ -11,7 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestHosted: the pods that the provider has offloaded here are known to it.
+// TestHosted requires that the pods that the provider has offloaded to this cluster are
+// recognised.
 func TestHosted(t *testing.T) {
 	t.Parallel()
 	home := fake.NewClientset()

@@ -1,6 +1,7 @@
-// Package engine reflects the objects of offloaded namespaces to one provider: what a
-// kind needs for that is a description with pure functions, and everything else (watches,
-// queue, comparison, ownership, collisions, leftovers) is here, once.
+// Package engine reflects the objects of offloaded namespaces to one provider. A kind is
+// described by a Kind, a set of pure functions. Everything else is implemented here for
+// all kinds: watches, queues, comparison with the actual object, ownership, name
+// collisions, and the deletion of leftovers.
 package engine
 
 import (
@@ -21,51 +22,55 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// Object is what an API server holds: a pointer to a typed object, nil for none.
+// Object is a pointer to a typed Kubernetes object, or nil for none.
 type Object interface {
 	comparable
 	metav1.Object
 	runtime.Object
 }
 
-// Clients reach one of the two clusters.
+// Clients are the clients of one of the two clusters.
 type Clients struct {
-	// Core reaches the Kubernetes kinds.
+	// Core is the client for the built-in kinds of Kubernetes.
 	Core kubernetes.Interface
-	// Liqod reaches our own kinds.
+	// Liqod is the client for the kinds of liqod.
 	Liqod versioned.Interface
 }
 
-// Factories make the watches of one namespace.
+// Factories create the informers of one namespace.
 type Factories struct {
+	// Core and Liqod hold the informers for the built-in kinds and for those of liqod.
 	Core  informers.SharedInformerFactory
 	Liqod externalversions.SharedInformerFactory
-	// Namespace is watched, but for what Tweak leaves out; it may be nil.
+	// Namespace is the watched namespace. Tweak narrows the watch by selectors; it may be
+	// nil.
 	Namespace string
 	Tweak     func(*metav1.ListOptions)
 }
 
-// CoreInformer returns the informer of a Kubernetes kind, of which example is one: as
-// those of Core, and cheap.
+// CoreInformer returns the informer of f.Core for a built-in kind, of which example is an
+// object. It is created if it does not exist. It is an informer of package kube/informer,
+// which needs less memory and fewer goroutines than one of client-go.
 func CoreInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) informer.Client[L]) cache.SharedIndexInformer {
 	return f.Core.InformerFor(example, func(c kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
 		return informer.New(c, client(c), example, f.Tweak)
 	})
 }
 
-// LiqodInformer does for our own kinds what CoreInformer does.
+// LiqodInformer is CoreInformer for the kinds of liqod.
 func LiqodInformer[L runtime.Object](f Factories, example runtime.Object, client func(versioned.Interface) informer.Client[L]) cache.SharedIndexInformer {
 	return f.Liqod.InformerFor(example, func(c versioned.Interface, _ time.Duration) cache.SharedIndexInformer {
 		return informer.New(c, client(c), example, f.Tweak)
 	})
 }
 
-// Reader is the part of a typed client that confirms what a cache says.
+// Reader is the part of a typed client with which the engine confirms the content of a
+// cache.
 type Reader[T any] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
 }
 
-// Writer is the part of a typed client that the engine writes with.
+// Writer is the part of a typed client with which the engine writes.
 type Writer[T any] interface {
 	Reader[T]
 	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
@@ -74,96 +79,103 @@ type Writer[T any] interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// Scope is what a description is told beside the object.
+// Scope is the context of one object: a namespace, the provider and its VirtualNodes. The
+// functions of a Kind receive it.
 type Scope struct {
 	forge.ObjectOptions
-	// Policy of the kind.
+	// Policy decides about objects without reflection annotations.
 	Policy forge.Policy
-	// Home has the watches of the object's namespace. Only those that the description
-	// names may be asked for.
+	// Home has the informers of the object's namespace in the consumer. A Kind may use
+	// only those that its Local and Related name, because no others are started.
 	Home Factories
-	// VirtualNode tells whether a Node is one of the provider's virtual nodes.
+	// VirtualNode reports whether a Node is one of the provider's virtual nodes.
 	VirtualNode func(node string) bool
-	// Hosted tells whether an endpoint is a pod that the provider has offloaded here: where
-	// two clusters share a namespace, both know it themselves.
+	// Hosted reports whether an endpoint is a pod that the provider has offloaded to this
+	// cluster. If two clusters share a namespace, the provider has that endpoint already.
 	Hosted func(ref *corev1.ObjectReference) bool
-	// IngressClasses and LoadBalancerClasses are those that the provider offers.
+	// IngressClasses and LoadBalancerClasses are the classes that the provider offers.
 	IngressClasses, LoadBalancerClasses []forge.Class
 }
 
-// Kind describes how objects of type L, at home, become objects of type R in the
-// provider. Its functions are pure, and called concurrently.
+// Kind describes how objects of type L in the consumer (home) become objects of type R in
+// the provider (remote). Its functions are pure, apart from those that receive clients or
+// factories, and apart from reads of the caches in Scope.Home. All must be safe for
+// concurrent use.
 type Kind[L, R Object] struct {
-	// Resource is its name in the settings, as configmap.
+	// Resource is the name of the kind in the settings, for example "configmap".
 	Resource string
 
-	// Local and Reader read it at home.
+	// Local is the informer of the kind in the consumer, Reader its client.
 	Local  func(Factories) cache.SharedIndexInformer
 	Reader func(c Clients, namespace string) Reader[L]
-	// Remote, Writer and List reach it in the provider.
+	// Remote is the informer of the kind in the provider, Writer its client, and List
+	// lists it.
 	Remote func(Factories) cache.SharedIndexInformer
 	Writer func(c Clients, namespace string) Writer[R]
 	List   func(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) (runtime.Object, error)
 
-	// Forge returns what should stand in the provider, nil for nothing; a *forge.Refused is
-	// shown to the user.
+	// Forge returns the desired object in the provider, or nil for none. If it returns a
+	// *forge.Refused, an event shows it to the user.
 	Forge func(local L, s Scope) (R, error)
-	// Foreign tells whether an object stands for one of another cluster, and is not carried
-	// any further; nil: its label says so.
+	// Foreign reports whether local was itself reflected from another cluster. Such
+	// objects are not reflected further. nil: the origin label decides.
 	Foreign func(local L, s Scope) bool
-	// Merge returns have as wanted, without what others own. Equal to have: nothing to do.
+	// Merge returns a copy of have that is as wanted and keeps the fields of other
+	// writers. If the result equals have, nothing is written.
 	Merge func(have, want R) R
-	// FollowsHosted says that Forge asks Scope.Hosted.
+	// FollowsHosted is true if Forge calls Scope.Hosted.
 	FollowsHosted bool
-	// Whole has an update send the whole object, which costs both sides less than a patch. It
-	// is for types that get no more fields: a patch leaves alone those that a newer API server
-	// knows, and we do not.
+	// Whole makes updates send the whole object, which costs both clusters less than a
+	// patch. It is only safe for types whose API is complete: an update would remove
+	// fields that a newer API server has and this process does not.
 	Whole bool
-	// Derived says that controllers at home make the objects, under names of their choice. One
-	// that a restored consumer does not know has another in its place by now: it is kept in
-	// the provider as long as this process lasts, and not marked.
+	// Derived is true if controllers in the consumer create the objects under generated
+	// names. After a restored backup they create new objects, so one that the consumer no
+	// longer has is kept in the provider only until this process ends, and is not marked.
 	Derived bool
-	// Replaces tells that have can only become as wanted by being made anew; nil: never.
+	// Replaces reports whether have must be deleted and created again to become as wanted;
+	// nil: never.
 	Replaces func(have, want R) bool
-	// Chosen tells whether policy and annotations have an object reflected, and what the
-	// user should be told about that; nil: the annotations decide.
+	// Chosen decides, by policy and annotations, whether an object is reflected, and
+	// returns a warning for the user or "". nil: ByAnnotations.
 	Chosen func(local L, s Scope) (yes bool, warning string)
-	// Excluded confirms, by live reads at home, that Chosen says no, where that follows from
-	// more than the object itself; nil: it does not.
+	// Excluded confirms by live reads in the consumer that an object is not reflected. It
+	// is needed if Chosen depends on other objects; nil: Chosen depends on local only.
 	Excluded func(ctx context.Context, c Clients, local L, s Scope) (bool, error)
-	// LocalName is the name at home of an object of that name in the provider; nil: the
-	// same. RemoteName is its inverse.
+	// LocalName returns the name in the consumer of an object with the given name in the
+	// provider; nil: the same name. RemoteName is its inverse.
 	LocalName, RemoteName func(name string, s forge.ObjectOptions) string
-	// Related are other objects at home that decide about objects of this kind, which
-	// Indexers help to find.
+	// Related are other objects in the consumer that affect objects of this kind. Indexers
+	// are added to the informer Local so that Related.Keys can find the affected objects.
 	Related  []Related
 	Indexers cache.Indexers
 }
 
-// Related is a watch at home whose objects concern those of a kind.
+// Related describes objects in the consumer that affect objects of a Kind.
 type Related struct {
-	// Informer of the watch; it may be that of another kind.
+	// Informer returns the informer of these objects; it may be of another kind.
 	Informer func(Factories) cache.SharedIndexInformer
-	// Keys returns the keys of the objects, among those of the kind, that one concerns. It
-	// depends on nothing that can change in that one: it is asked about its last state only.
+	// Keys returns the keys of the objects of the Kind that related affects. The keys must
+	// not depend on anything that can change in related: Keys is called with its new state
+	// only.
 	Keys func(related any, local cache.Indexer) []string
 }
 
-// Setting is what can be set of a kind.
+// Setting is the configuration of a kind by the user.
 type Setting struct {
-	// Policy says what is reflected of objects without annotations.
+	// Policy decides about objects without reflection annotations.
 	Policy forge.Policy
-	// Workers is the number of objects worked on at once. 0: the kind is off.
+	// Workers is the number of objects synced concurrently. 0 switches the kind off.
 	Workers int
 }
 
-// Choice is a kind with its setting.
+// Choice is a kind and its setting.
 type Choice struct {
 	Kind    Description
 	Setting Setting
 }
 
-// Description is a Kind of any types.
+// Description is implemented by Kind for all types of objects.
 type Description interface {
 	resource() string
 	reflector(e *Engine, setting Setting) reflector
@@ -174,13 +186,14 @@ type Description interface {
 // reflector runs one kind.
 type reflector interface {
 	name() string
-	// open registers for the watches of a namespace, which have not been started yet, and
-	// returns what tells that they have shown everything once.
+	// open registers handlers with the informers of a namespace, which are not started
+	// yet. synced reports whether the handlers have received the initial lists.
 	open(s *space) (synced func() bool, err error)
 	close(s *space)
-	// followsHosted tells whether what is wanted depends on Scope.Hosted.
+	// followsHosted reports whether the desired objects depend on Scope.Hosted.
 	followsHosted() bool
-	// enqueue has everything looked at that is known of a local namespace.
+	// enqueue enqueues all objects of a local namespace, or of all namespaces if namespace
+	// is everywhere.
 	enqueue(namespace string)
 	run(ctx context.Context) error
 }

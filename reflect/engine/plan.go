@@ -12,19 +12,19 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// wish is what should stand in the provider for one object, and what its owner is told.
+// wish is the desired object in the provider and the warning for its owner.
 type wish[R Object] struct {
 	want R
-	// reason and message of a warning; empty: none.
+	// The event about the local object; empty: none.
 	reason, message string
 }
 
-// ReasonFailedReflection is the reason of events about objects that cannot be reflected,
-// or only in part.
+// ReasonFailedReflection is the reason of events about objects that are not reflected, or
+// only in part.
 const ReasonFailedReflection = "FailedReflection"
 
-// wishFor decides what should stand in the provider for local, which is nil where there
-// is none. What stands for an object of another cluster is never reflected any further.
+// wishFor returns the desired object for local, which is nil if it does not exist. An
+// object that was reflected from another cluster is not reflected further.
 func (k Kind[L, R]) wishFor(local L, s Scope) (wish[R], error) {
 	var none L
 	if local == none || k.foreign(local, s) {
@@ -61,8 +61,8 @@ func (k Kind[L, R]) foreign(local L, s Scope) bool {
 	return forge.Foreign(local, s.OriginClusterID)
 }
 
-// ByAnnotations is what Chosen is where a kind has none of its own: the policy and the two
-// annotations decide.
+// ByAnnotations is the default of Kind.Chosen: the policy and the two reflection
+// annotations decide. It returns the warning BothAnnotations if both annotations are set.
 func ByAnnotations[L Object](local L, s Scope) (bool, string) {
 	yes, conflict := forge.Reflects(s.Policy, local.GetAnnotations())
 	if conflict {
@@ -71,11 +71,11 @@ func ByAnnotations[L Object](local L, s Scope) (bool, string) {
 	return yes, ""
 }
 
-// BothAnnotations is what is told of an object that has both annotations.
+// BothAnnotations is the warning for an object that has both reflection annotations.
 const BothAnnotations = "not reflected: the annotations " + offloadingv1beta1.SkipReflectionAnnotation + " and " +
 	offloadingv1beta1.AllowReflectionAnnotation + " are both set, and the first one wins; remove one of them"
 
-// verb is what is to be done with the object in the provider.
+// verb is an action on the object in the provider.
 type verb string
 
 const (
@@ -84,12 +84,13 @@ const (
 	update   verb = "update"
 	replace  verb = "replace"
 	withdraw verb = "withdraw"
-	// wait: it is going away already, and its disappearance tells.
+	// wait: the object is being deleted, and the watch will report the end of the
+	// deletion.
 	wait verb = "wait"
 )
 
-// plan decides what makes have, the object of ours in the provider, as wanted; both are
-// nil where there is none. What it returns beside is what an update makes of have.
+// plan returns the action that brings have, the reflected object in the provider, to
+// want. Both are nil if there is none. For an update it also returns the merged object.
 func (k Kind[L, R]) plan(have, want R) (verb, R) {
 	var none R
 	switch {
@@ -111,9 +112,10 @@ func (k Kind[L, R]) plan(have, want R) (verb, R) {
 	return update, merged
 }
 
-// mergePatch returns the JSON merge patch that makes have merged, nil for none. It names
-// the UID, so that a successor of the same name is never written, and no resource
-// version: what others change in between is theirs.
+// mergePatch returns the JSON merge patch (RFC 7396) from have to merged, or nil if they
+// are equal. The patch contains the UID, so that it fails for a newer object of the same
+// name. It has no resource version, so that concurrent changes of other fields do not
+// conflict.
 func mergePatch[R Object](have, merged R) ([]byte, error) {
 	before, err := json.Marshal(have)
 	if err != nil {

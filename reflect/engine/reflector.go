@@ -18,7 +18,8 @@ import (
 	"github.com/liqod/liqod/kube/recent"
 )
 
-// kindLoop reflects the objects of one kind. Its keys are those of the local objects.
+// kindLoop reflects the objects of one kind. Its keys are the namespaces and names of
+// local objects.
 type kindLoop[L, R Object] struct {
 	Kind[L, R]
 
@@ -26,17 +27,17 @@ type kindLoop[L, R Object] struct {
 	setting Setting
 	loop    *loop.Loop
 	log     *zap.Logger
-	// written is what was written a moment ago, until the cache shows it.
+	// written overlays the cache with recent writes until the watch reports them.
 	written *recent.Writes[R]
 
 	mu     sync.RWMutex
 	stores map[string]*stores // by local namespace
-	// told is what an event has told of an object last.
+	// told is the last event that was recorded about each object.
 	told map[loop.Key]note
-	// sent is the last change of each object in the provider, of each sort.
+	// sent is the last write of each object in the provider, by verb.
 	sent map[asked]sent
-	// left has the objects that this cluster has shown to be deleted, until they are
-	// looked at.
+	// left has the keys whose deletion the watch in the consumer has reported and no sync
+	// has handled yet.
 	left map[loop.Key]struct{}
 }
 
@@ -49,7 +50,7 @@ type stores struct {
 
 type note struct {
 	text string
-	// blocked says that an object that is not ours has the name in the provider.
+	// blocked is true if a foreign object occupies the name in the provider.
 	blocked bool
 }
 
@@ -63,7 +64,7 @@ func (k Kind[L, R]) reflector(e *Engine, setting Setting) reflector {
 	return r
 }
 
-// LoopName is the name of the loop of a kind, in metrics and logs.
+// LoopName returns the name of the loop of a kind in metrics and logs.
 func LoopName(resource string) string { return "reflect-" + resource }
 
 func (r *kindLoop[L, R]) followsHosted() bool { return r.FollowsHosted }
@@ -131,8 +132,9 @@ func (r *kindLoop[L, R]) open(s *space) (func() bool, error) {
 	return st.synced, nil
 }
 
-// changes calls changed for an object that appears, changes or disappears, and gone
-// before it for one that disappears: shown by the API server, or missed.
+// changes returns a handler that calls changed for each added, updated and deleted
+// object. For a deleted object it calls gone before. shown is true if the watch reported
+// the deletion, and false if the deletion was found by a new list.
 func changes(changed func(name string, obj any), gone func(obj any, shown bool)) cache.ResourceEventHandler {
 	call := func(obj any) {
 		if m, err := meta.Accessor(obj); err == nil {
@@ -141,8 +143,8 @@ func changes(changed func(name string, obj any), gone func(obj any, shown bool))
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: call,
-		// Once, for its name and what it concerns stay: a worker that is free would look at
-		// the same object twice.
+		// An update enqueues its key once, because the name and the affected keys of an
+		// object are constant. With two calls an idle worker could sync the object twice.
 		UpdateFunc: func(_, after any) { call(after) },
 		DeleteFunc: func(obj any) {
 			d, missed := obj.(cache.DeletedFinalStateUnknown)
@@ -176,7 +178,8 @@ func (r *kindLoop[L, R]) sawLeave(key loop.Key) {
 	}
 }
 
-// hasLeft reports, once, whether this cluster has shown the deletion of an object.
+// hasLeft reports whether the watch in the consumer has reported the deletion of the
+// object. It clears the record.
 func (r *kindLoop[L, R]) hasLeft(key loop.Key) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +202,7 @@ func (r *kindLoop[L, R]) enqueue(namespace string) {
 		for _, name := range names(st.local) {
 			r.add(local, name)
 		}
-		for _, name := range names(st.remote) { // what has no local object is told of by nobody else
+		for _, name := range names(st.remote) { // objects without a local object have no other trigger
 			r.add(local, r.localName(name, st.space.scope.ObjectOptions))
 		}
 	}
@@ -221,37 +224,38 @@ func (r *kindLoop[L, R]) storesOf(namespace string) *stores {
 	return r.stores[namespace]
 }
 
-// view is all that is known of one object: nil where there is none.
+// view is the known state of one object. Fields are nil if an object does not exist.
 type view[L, R Object] struct {
 	key loop.Key
-	// stores are those of the namespace. Once it has others, or none, nothing is to be
-	// remembered.
+	// stores are the namespace's stores when the sync began. Once the namespace has been
+	// closed or opened again, results of this sync must not be remembered.
 	stores *stores
 	scope  Scope
 	local  L
 	have   R
-	// left says that this cluster has shown the deletion of the object.
+	// left is true if the watch in the consumer has reported the deletion of the object.
 	left bool
 }
 
 func (r *kindLoop[L, R]) sync(ctx context.Context, key loop.Key) error {
 	st := r.storesOf(key.Namespace)
 	if st == nil || !st.synced() {
-		return nil // looked at as soon as it is
+		return nil // enqueue follows when the caches have synced
 	}
 	if err := r.engine.cfg.Gate(); err != nil {
-		return nil // Resync follows
+		return nil // Engine.Resync follows
 	}
 	scope, ok := r.engine.scope(st.space, r.setting.Policy)
 	if !ok {
-		return nil // the VirtualNodes are going, and say no longer what may be carried
+		return nil // the VirtualNodes are being deleted, and without them the skipped keys are unknown
 	}
-	left := r.hasLeft(key) // before the cache is read, which knew of it first
+	left := r.hasLeft(key) // read before the cache, which is updated before the handler is called
 	v := view[L, R]{key: key, stores: st, scope: scope, local: get[L](st.local, key)}
 	var gone L
 	v.left = left && v.local == gone
 	there := loop.Key{Namespace: st.space.remote, Name: r.remoteName(key.Name, scope.ObjectOptions)}
-	// What has the name in the provider may stand for another object: that one decides.
+	// The object of this name in the provider may belong to another local object. Then the
+	// sync of that one decides about it.
 	if r.localName(there.Name, scope.ObjectOptions) == key.Name {
 		var none R
 		cached := get[R](st.remote, there)
@@ -270,23 +274,23 @@ func get[T Object](store cache.Store, key loop.Key) T {
 	if o, ok := obj.(T); ok && found && err == nil {
 		return o
 	}
-	return none // a store's only error is that of another key function
+	return none // an error means an invalid key, which cannot occur
 }
 
-// closed reports whether the namespace was closed since the view was taken. Called with
-// mu held.
+// closed reports whether the namespace was closed since the view was taken. The caller
+// holds mu.
 func (r *kindLoop[L, R]) closed(v view[L, R]) bool { return r.stores[v.key.Namespace] != v.stores }
 
-// apply does what plan says.
+// apply executes the plan for one object.
 func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) error {
 	var none R
 	if v.have != none && r.written.WasDeleted(v.have.GetUID()) {
-		// Its disappearance wakes us, unless no watch has ever shown it: then what is
-		// remembered of it passes.
+		// The watch will report the end of the deletion and enqueue the key. If no watch
+		// has ever reported the object, the record of the deletion expires instead.
 		return loop.After(forgotten)
 	}
 	do, merged := r.plan(v.have, w.want)
-	if do != create && do != update { // these find out more
+	if do != create && do != update { // create and update record the event themselves
 		r.tell(v, w.reason, w.message, false)
 	}
 	switch do {
@@ -306,7 +310,7 @@ func (r *kindLoop[L, R]) apply(ctx context.Context, v view[L, R], w wish[R]) err
 	return nil
 }
 
-// leftovers lists what we own of a kind that is off.
+// leftovers lists the reflected objects of a kind that is off.
 func (k Kind[L, R]) leftovers(ctx context.Context, c Clients, namespace string, opts metav1.ListOptions) ([]metav1.Object, error) {
 	list, err := k.List(ctx, c, namespace, opts)
 	if err != nil {
@@ -331,13 +335,14 @@ func (k Kind[L, R]) remove(ctx context.Context, c Clients, obj metav1.Object) er
 	return nil
 }
 
-// ours tells whether an object in the provider was put there for this pair of clusters.
+// ours reports whether an object in the provider was reflected by this consumer.
 func ours(obj metav1.Object, s Scope) bool {
 	labels := obj.GetLabels()
 	return labels[offloadingv1beta1.OriginLabel] == s.OriginClusterID && labels[offloadingv1beta1.DestinationLabel] == s.DestinationClusterID
 }
 
-// tell has an event say what is wrong with an object, once.
+// tell records a warning event about the local object if its message is new. An empty
+// message resets the memory of the last one.
 func (r *kindLoop[L, R]) tell(v view[L, R], reason, message string, blocked bool) {
 	var none L
 	r.mu.Lock()

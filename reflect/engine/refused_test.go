@@ -14,7 +14,8 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// What a provider answers has no limit of its own.
+// TestARefusalIsToldInFewWords covers a provider that answers with a very long error
+// message.
 func TestARefusalIsToldInFewWords(t *testing.T) {
 	r := newRig()
 	r.remote.PrependReactor("create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {

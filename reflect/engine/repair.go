@@ -13,47 +13,49 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// anyone stands for the objects of a name that are made one after the other, since somebody
-// deletes them, or since each can only become as wanted by being made anew.
+// anyone replaces the UID for objects that are created several times under one name:
+// another client deletes them, or immutable fields require a new object.
 const anyone = types.UID("")
 
-// asked is of what is remembered what was asked for last: to create, to update, or to
-// replace the object of a key. One must not hide another: after a replace comes a create.
+// asked is the key of the last write. Create, update and replace are recorded separately,
+// because a create follows each replace and would overwrite its record.
 type asked struct {
 	key loop.Key
 	do  verb
 }
 
-// change is what an object in the provider is asked for.
+// change identifies a write.
 type change struct {
 	object types.UID // or anyone
-	// want identifies what is wanted: who undoes now this of it and now that is no less to
-	// be spaced.
+	// want is the hash of the desired object. It is compared instead of the patch: reverts
+	// of different fields count as the same conflict.
 	want [sha256.Size]byte
-	// patch identifies what of it differs, where not the whole is sent.
+	// patch is the hash of the patch; constant if the whole object is sent.
 	patch [sha256.Size]byte
 }
 
-// sent is the last change that was asked for. Whoever undoes it in the provider, an
-// admission webhook or another writer, is not raced.
+// sent is the record of the last write. It serves to back off if an admission webhook or
+// another client of the provider keeps reverting the write.
 type sent struct {
 	change
 	at    time.Time
-	delay time.Duration // until the same is asked for again
-	// answer is the version of the object that the API server made of the change, or the UID
-	// of one made anew that it made such that another would be no better. If the same is
-	// still to be changed there, it drops what it does not know, or admission rewrites it.
+	delay time.Duration // before the same change is sent again
+	// answer is the resource version with which the API server answered an update, or the
+	// UID of a created object that a further replacement would not improve. If an object
+	// with this version still differs in the same way, the API server dropped unknown
+	// fields or an admission webhook rewrote them, and a repeated write is pointless.
 	answer string
-	// left identifies what then stands there instead. It is only looked at when the change
-	// comes again, and left alone whatever else of the object others change.
+	// left is the hash of the difference that remained in that answer. It is compared when
+	// the same change is due again. As long as it is the same, no write follows, even if
+	// other clients have changed other fields.
 	left [sha256.Size]byte
 }
 
-// wished reports whether the same was asked for.
+// wished reports whether the record is of a write for the same object and desired state.
 func (s sent) wished(c change) bool { return s.object == c.object && s.want == c.want }
 
-// due returns how long to wait before a change of an object, as it is in a version, is
-// sent. It is false for one that was sent, and of which the API server made this version.
+// due returns how long to wait before a change is sent to an object in the given version.
+// ok is false if the version is the API server's answer to the same change.
 func (s sent) due(c change, version string, now time.Time) (wait time.Duration, ok bool) {
 	switch {
 	case !s.wished(c):
@@ -65,7 +67,7 @@ func (s sent) due(c change, version string, now time.Time) (wait time.Duration, 
 	}
 }
 
-// again returns what is remembered once the change was sent.
+// again returns the record after the change was sent.
 func (s sent) again(c change, now time.Time) sent {
 	next := sent{change: c, at: now}
 	if !s.wished(c) {
@@ -75,8 +77,8 @@ func (s sent) again(c change, now time.Time) sent {
 	return next
 }
 
-// repair returns how long to wait before a change that makes have merged is sent, and false
-// if it is none: what differs is what the API server has made of the same change.
+// repair returns how long to wait before the change from have to merged is sent. ok is
+// false if the remaining difference is the API server's answer to the same change.
 func (r *kindLoop[L, R]) repair(v view[L, R], merged R, last sent, c change) (wait time.Duration, ok bool, err error) {
 	wait, ok = last.due(c, v.have.GetResourceVersion(), r.engine.cfg.Clock.Now())
 	if !last.wished(c) {
@@ -94,7 +96,8 @@ func (r *kindLoop[L, R]) repair(v view[L, R], merged R, last sent, c change) (wa
 	return wait, ok && left != last.left, nil
 }
 
-// remake deletes an object that can only become as wanted by being made anew.
+// remake deletes an object that differs in immutable fields. The deletion triggers a new
+// sync, which creates it again.
 func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) error {
 	c, err := changeOf(anyone, w.want, nil)
 	if err != nil {
@@ -113,12 +116,12 @@ func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) er
 		return err
 	}
 	r.remember(v, replace, last.again(c, now))
-	r.forgetSent(v.key, create) // the next is made at once
+	r.forgetSent(v.key, create) // the following create must not wait
 	return nil
 }
 
-// made remembers a new object that admission has made such that it would have to be made
-// anew to be as wanted: the next would be no other.
+// made records a created object that an admission webhook has made immutable with a
+// different content. A further replacement would give the same result.
 func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], written R) error {
 	if r.Replaces == nil || !r.Replaces(written, w.want) {
 		return nil
@@ -136,7 +139,7 @@ func (r *kindLoop[L, R]) made(v view[L, R], w wish[R], written R) error {
 	return nil
 }
 
-// changeOf identifies the change that makes an object as wanted, by a patch if there is one.
+// changeOf returns the identity of a write. patch is nil if the whole object is sent.
 func changeOf(object types.UID, want any, patch []byte) (change, error) {
 	body, err := json.Marshal(want)
 	if err != nil {

@@ -53,8 +53,8 @@ func TestSameChangeIsSpaced(t *testing.T) {
 	require.True(t, ok, "somebody has written since")
 }
 
-// An admission webhook of the provider that puts its own value in place of ours is asked
-// once, not at each look at the object.
+// TestAdmissionIsNotFought covers an admission webhook of the provider that overwrites a
+// reflected value. The engine must write once, not with each sync.
 func TestAdmissionIsNotFought(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		t.Run(fmt.Sprintf("whole %t", whole), func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestAdmissionIsNotFought(t *testing.T) {
 	}
 }
 
-// A controller of the provider that puts back what we take away is not raced, nor are two
-// of them.
+// TestForeignWriterIsNotRaced covers one or two controllers of the provider that keep
+// reverting a reflected object. The engine must back off.
 func TestForeignWriterIsNotRaced(t *testing.T) {
 	for name, keys := range map[string][]string{"one field": {"ca"}, "two in turn": {"ca", "proxy"}} {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +112,8 @@ func TestForeignWriterIsNotRaced(t *testing.T) {
 	}
 }
 
-// A change at home that goes back and forth is as many changes.
+// TestChangesAtHomeAreNotSpaced changes the local object back and forth. Each change is a
+// new desired state, so the engine must not back off.
 func TestChangesAtHomeAreNotSpaced(t *testing.T) {
 	for name, whole := range map[string]bool{"patches": false, "whole objects": true} {
 		t.Run(name, func(t *testing.T) {
@@ -132,8 +133,9 @@ func TestChangesAtHomeAreNotSpaced(t *testing.T) {
 	}
 }
 
-// Of an object that somebody has changed meanwhile, what was asked for comes back with
-// what is still to be put right.
+// TestForeignChangeBesideOurs changes another field of the object while an update is
+// sent. The API server's answer then has both changes, and the engine must still revert
+// the foreign one.
 func TestForeignChangeBesideOurs(t *testing.T) {
 	r := newRig()
 	r.carry(t)
@@ -154,7 +156,8 @@ func TestForeignChangeBesideOurs(t *testing.T) {
 	}, "both are put right")
 }
 
-// A controller of the provider that deletes what we make is not raced.
+// TestForeignDeletionIsNotRaced covers a controller of the provider that keeps deleting a
+// reflected object. The engine must back off.
 func TestForeignDeletionIsNotRaced(t *testing.T) {
 	r := newRig()
 	r.offload(t, "shop")
@@ -173,7 +176,8 @@ func TestForeignDeletionIsNotRaced(t *testing.T) {
 	require.Eventually(t, func() bool { return len(writesOf(r.remote)) > 3 }, loop.FirstRepair/2, time.Millisecond, "a change is sent at once")
 }
 
-// What is wanted again after it was not is made at once.
+// TestWantedAgainIsMadeAtOnce covers an object that is reflected, withdrawn and reflected
+// again: its creation must not be delayed.
 func TestWantedAgainIsMadeAtOnce(t *testing.T) {
 	for name, forget := range map[string]func(*testing.T, *rig){
 		"deleted at home": func(t *testing.T, r *rig) { r.deleteHome(t, "app") },
@@ -198,7 +202,8 @@ func TestWantedAgainIsMadeAtOnce(t *testing.T) {
 	}
 }
 
-// Where admission makes every ConfigMap immutable, none is made anew but for a change.
+// TestImmutableByAdmissionIsLeft covers an admission webhook that makes every ConfigMap
+// immutable. A ConfigMap may be replaced only if its local object changes.
 func TestImmutableByAdmissionIsLeft(t *testing.T) {
 	r := newRig()
 	r.admit = func(next *corev1.ConfigMap) { next.Immutable = ptr.To(true) }
@@ -219,8 +224,9 @@ func TestImmutableByAdmissionIsLeft(t *testing.T) {
 	require.Equal(t, "shop", r.there(t, "app").Labels["app"])
 }
 
-// Where admission gives every ConfigMap another content, and makes it immutable, none is
-// made anew but for a change.
+// TestImmutableContentByAdmissionIsLeft covers an admission webhook that changes the
+// content of every ConfigMap and makes it immutable. A ConfigMap may be replaced only if
+// its local object changes.
 func TestImmutableContentByAdmissionIsLeft(t *testing.T) {
 	r := newRig()
 	r.admit = func(next *corev1.ConfigMap) { next.Immutable, next.Data["ca"] = ptr.To(true), "bundle" }
@@ -233,7 +239,8 @@ func TestImmutableContentByAdmissionIsLeft(t *testing.T) {
 	r.silent(t, "and it is again")
 }
 
-// Somebody in the provider who changes it each time, and makes it immutable, is not raced.
+// TestMakingImmutableIsNotRaced covers a client of the provider that keeps changing an
+// object and making it immutable. The engine must back off.
 func TestMakingImmutableIsNotRaced(t *testing.T) {
 	r := newRig()
 	r.carry(t)

@@ -15,11 +15,11 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// clockSkew is how much the provider's clock may be ahead of this one.
+// clockSkew is the tolerated difference by which the provider's clock is ahead.
 const clockSkew = time.Minute
 
-// lostSince reports whether the absence of the object that have stands for may be for a
-// lack of memory: this cluster went back after have was made.
+// lostSince reports whether the local object of have may be missing because the
+// consumer's etcd was restored from a backup after have was created.
 func (e *Engine) lostSince(have metav1.Object) bool {
 	if e.cfg.HomeLost == nil {
 		return false
@@ -32,9 +32,10 @@ func isKept(have metav1.Object) bool {
 	return have.GetAnnotations()[offloadingv1beta1.KeptAnnotation] != ""
 }
 
-// keep leaves an object in the provider that this cluster may have forgotten, and marks it
-// for the next process, which does not know that anything was lost. The mark goes when the
-// object is wanted again: Merge takes it for ours.
+// keep leaves an object in the provider whose local object may have been lost by a
+// restored backup. It marks the object, because the next process has no record of the
+// restoration. When the local object exists again, Merge removes the mark, because it
+// treats the mark as one of the reflected annotations.
 func (r *kindLoop[L, R]) keep(ctx context.Context, v view[L, R]) error {
 	if r.Derived || isKept(v.have) {
 		return nil
@@ -49,7 +50,7 @@ func (r *kindLoop[L, R]) keep(ctx context.Context, v view[L, R]) error {
 	written, err := r.writer(v.scope).Patch(ctx, v.have.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return loop.After(staleRetry) // it is gone, or another object has the name
+		return loop.After(staleRetry) // the object is gone, or a newer one has the name
 	case err != nil:
 		return fmt.Errorf("marking an object that is not known here: %w", err)
 	}

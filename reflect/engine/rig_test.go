@@ -33,7 +33,7 @@ import (
 
 const tenant = "liqo-tenant-milan"
 
-// configMaps is a description as those of package kinds.
+// configMaps returns a Kind like those of package kinds.
 func configMaps() Kind[*corev1.ConfigMap, *corev1.ConfigMap] {
 	watch := func(f Factories) cache.SharedIndexInformer {
 		return CoreInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) informer.Client[*corev1.ConfigMapList] {
@@ -58,18 +58,18 @@ func configMaps() Kind[*corev1.ConfigMap, *corev1.ConfigMap] {
 	}
 }
 
-// rig is a consumer and a provider made of fakes, with an engine between them.
+// rig is a fake consumer, a fake provider and an engine between them.
 type rig struct {
 	home, remote           *fake.Clientset
 	homeLiqod, remoteLiqod *liqodfake.Clientset
 	events                 *record.FakeRecorder
-	closed                 atomic.Bool // the gate
+	closed                 atomic.Bool // Config.Gate returns an error
 	lost                   time.Time
 	setting                Setting
 	whole                  bool                    // updates send the whole object
-	derived                bool                    // controllers at home make the objects
-	admit                  func(*corev1.ConfigMap) // the provider's admission
-	serial                 atomic.Int64            // of the provider's versions
+	derived                bool                    // Kind.Derived
+	admit                  func(*corev1.ConfigMap) // the provider's admission webhook
+	serial                 atomic.Int64            // the last resource version in the provider
 	skipLabels             []string
 	engine                 *Engine
 }
@@ -89,7 +89,8 @@ func newRig() *rig {
 		}
 		return false, nil, nil
 	})
-	// As an API server does: without versions nobody can tell which of two states is newer.
+	// The fake tracker lacks resource versions, without which the order of two states is
+	// unknown.
 	r.remote.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		given := action.(clienttesting.UpdateAction).GetObject().(*corev1.ConfigMap)
 		obj, err := r.remote.Tracker().Get(action.GetResource(), given.Namespace, given.Name)
@@ -112,7 +113,7 @@ func newRig() *rig {
 	return r
 }
 
-// store gives what an update has made of an object its next version.
+// store admits an updated object and stores it with the next resource version.
 func (r *rig) store(action clienttesting.Action, next *corev1.ConfigMap) (bool, runtime.Object, error) {
 	if r.admit != nil {
 		r.admit(next)
@@ -129,7 +130,7 @@ func (r *rig) add(tracker clienttesting.ObjectTracker, objects ...runtime.Object
 	}
 }
 
-// offload maps namespaces to their twins, NAMESPACE-rome.
+// offload maps namespaces to their twins, which are named <namespace>-rome.
 func (r *rig) offload(t *testing.T, namespaces ...string) {
 	t.Helper()
 	m := &offloadingv1beta1.NamespaceMap{
@@ -187,7 +188,7 @@ func (r *rig) start(t *testing.T) (stop func()) {
 	return stop
 }
 
-// carry starts the engine, and returns when it has carried a first object.
+// carry starts the engine and returns when the first object is reflected.
 func (r *rig) carry(t *testing.T) (stop func()) {
 	t.Helper()
 	r.offload(t, "shop")
@@ -202,7 +203,7 @@ func eventually(t *testing.T, cond func() bool, what string) {
 	require.Eventually(t, cond, 10*time.Second, 2*time.Millisecond, what)
 }
 
-// idle waits until the watches of a namespace are open and nothing is queued.
+// idle waits until the caches of a namespace have synced and the queues are empty.
 func (r *rig) idle(t *testing.T, namespace string) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -219,15 +220,15 @@ func (r *rig) idle(t *testing.T, namespace string) {
 	}, "the engine is idle")
 }
 
-// silent requires that nothing is written to the provider for a while, and nothing ever
-// at home.
+// silent requires that nothing is written to the provider for a while, and that nothing
+// was written to the consumer.
 func (r *rig) silent(t *testing.T, what string) {
 	t.Helper()
 	require.Never(t, func() bool { return len(writesOf(r.remote)) > 0 }, 250*time.Millisecond, 10*time.Millisecond, what)
 	kubetest.RequireWrites(t, r.home)
 }
 
-// liveReads is how many objects were read at home one by one.
+// liveReads returns the number of single objects that were read in the consumer.
 func (r *rig) liveReads() int {
 	reads := 0
 	for _, a := range r.home.Actions() {
@@ -249,8 +250,8 @@ func writesOf(c *fake.Clientset) (out []string) {
 	return out
 }
 
-// requireWrites waits for exactly these writes to the provider, in this order, and
-// forgets them.
+// requireWrites waits until exactly these writes were sent to the provider, in this
+// order, and clears the record of writes.
 func (r *rig) requireWrites(t *testing.T, want ...string) {
 	t.Helper()
 	eventually(t, func() bool { return len(writesOf(r.remote)) >= len(want) }, "writes "+strings.Join(want, ", "))
@@ -272,13 +273,13 @@ func annotated(key string) func(*corev1.ConfigMap) {
 	return func(cm *corev1.ConfigMap) { metav1.SetMetaDataAnnotation(&cm.ObjectMeta, key, "true") }
 }
 
-// forged is what the engine makes of a local ConfigMap.
+// forged returns what the engine creates in the provider for a local ConfigMap.
 func forged(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	out, err := forge.ConfigMap(cm, forge.ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: cm.Namespace + "-rome"})
 	if err != nil {
 		panic(err)
 	}
-	out.UID, out.ResourceVersion = "forged-"+cm.UID, "0" // which is before all the rig's
+	out.UID, out.ResourceVersion = "forged-"+cm.UID, "0" // lower than any version that the rig assigns
 	return out
 }
 
@@ -306,7 +307,7 @@ func (r *rig) there(t *testing.T, name string) *corev1.ConfigMap {
 	return obj.(*corev1.ConfigMap)
 }
 
-// updateThere changes app in the provider, as another writer there.
+// updateThere changes the object app in the provider, as another client.
 func (r *rig) updateThere(t *testing.T, change func(*corev1.ConfigMap)) {
 	t.Helper()
 	next := r.there(t, "app").DeepCopy()

@@ -16,20 +16,20 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// space is an offloaded namespace with its watches in both clusters: one for each kind.
+// space is an offloaded namespace with its informers in both clusters, one per kind.
 type space struct {
 	local, remote string
 	home, there   Factories
-	// scope has what is always the same.
+	// scope has the parts of Scope that are constant.
 	scope Scope
-	// swept says that nothing is left of the kinds that are off.
+	// swept is true when the reflected objects of kinds that are off have been deleted.
 	swept atomic.Bool
 	stop  func()
 }
 
-// spaces opens the watches of each mapped namespace (rights are per namespace), and
-// closes them when it is unmapped. What was reflected goes with the twin namespace then,
-// which the provider deletes.
+// spaces starts the informers of each mapped namespace and stops them when it is
+// unmapped. Informers are per namespace because the rights are. After an unmapping the
+// provider deletes the twin namespace, and with it the reflected objects.
 type spaces struct {
 	engine *Engine
 
@@ -49,8 +49,8 @@ func (t *spaces) locals() []string {
 	return slices.Sorted(maps.Keys(t.byLocal))
 }
 
-// set opens and closes watches until they match want, local to remote names. It does not
-// wait for the initial lists.
+// set starts and stops informers until they match want, which maps local to remote
+// namespaces. It does not wait for the initial lists.
 func (t *spaces) set(ctx context.Context, want map[string]string) {
 	var closing []*space
 	t.mu.Lock()
@@ -61,7 +61,7 @@ func (t *spaces) set(ctx context.Context, want map[string]string) {
 		}
 	}
 	t.mu.Unlock()
-	for _, c := range closing { // before the namespace is opened again with another twin
+	for _, c := range closing { // before a namespace is opened again with another twin
 		for _, r := range t.engine.reflectors {
 			r.close(c)
 		}
@@ -90,7 +90,8 @@ func (t *spaces) open(ctx context.Context, local, remote string) {
 	for _, r := range t.engine.reflectors {
 		synced, err := r.open(s)
 		if err != nil {
-			// A fresh informer takes handlers; should one not, the kind never counts as known.
+			// Handlers can be added to any informer that has not been stopped. If one fails
+			// nevertheless, the kind is not reflected in this namespace.
 			t.engine.cfg.Log.Error("a kind is not reflected", zap.String("loop", r.name()), zap.String("namespace", local), zap.Error(err))
 			continue
 		}
@@ -107,7 +108,8 @@ func (t *spaces) open(ctx context.Context, local, remote string) {
 
 func (t *spaces) make(local, remote string) *space {
 	cfg := t.engine.cfg
-	// What is not ours is not even cached: a collision shows when the name is taken.
+	// Only reflected objects are watched, to save memory. A collision with another object
+	// shows as AlreadyExists.
 	ours := func(o *metav1.ListOptions) { o.LabelSelector = t.engine.selector() }
 	s := &space{
 		local: local, remote: remote,
@@ -130,7 +132,8 @@ func (t *spaces) make(local, remote string) *space {
 	return s
 }
 
-// start opens the watches. By a context: one made of a channel costs each a goroutine.
+// start starts the informers. It passes a context, because with a channel each informer
+// needs one more goroutine.
 func (s *space) start(ctx context.Context) {
 	for _, f := range []Factories{s.home, s.there} {
 		f.Core.StartWithContext(ctx)

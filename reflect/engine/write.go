@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// fieldManager is the name under which this package writes.
+	// fieldManager identifies the writes of this package in managedFields.
 	fieldManager = "liqod-vkubelet"
 
 	staleRetry     = 500 * time.Millisecond
 	namespaceRetry = 2 * time.Second
-	// takenRetry is how often a name that something else has is tried again: what is not
-	// ours is not watched.
+	// takenRetry is the poll interval for a name that a foreign object occupies. Foreign
+	// objects are not watched.
 	takenRetry = 10 * time.Second
-	// forgotten is longer than package recent remembers.
+	// forgotten is longer than package kube/recent keeps records.
 	forgotten = 11 * time.Second
 )
 
@@ -46,7 +46,7 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 		return loop.After(wait)
 	}
 	if r.blocked(v.key) {
-		// Reading costs the provider less than a create that fails.
+		// A get costs the provider less than a create that fails.
 		if done, err := r.taken(ctx, v, w.want.GetName()); done {
 			return err
 		}
@@ -68,7 +68,7 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 	}
 }
 
-// wrote remembers what the API server answered until the watch shows it.
+// wrote records the API server's answer until the watch reports it.
 func (r *kindLoop[L, R]) wrote(v view[L, R], written R) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -77,9 +77,9 @@ func (r *kindLoop[L, R]) wrote(v view[L, R], written R) {
 	}
 }
 
-// taken looks at the object that has the name already. One of ours is about to be shown
-// by the watch; one that is not is in the way, and that is told. done is false when there
-// is none.
+// taken reads the object that occupies the name. If it is a reflected one, the watch will
+// report it. If it is foreign, an event says so. done is false if there is no object any
+// more.
 func (r *kindLoop[L, R]) taken(ctx context.Context, v view[L, R], name string) (done bool, err error) {
 	have, err := r.writer(v.scope).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -126,13 +126,14 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 		r.tell(v, w.reason, w.message, false)
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return loop.After(staleRetry) // it has changed, another object has the name, or none
+		return loop.After(staleRetry) // the object has changed or is gone
 	default:
 		return r.refused(v, err)
 	}
 }
 
-// patch is what is sent to make have merged: nil for nothing, and where it is sent as a whole.
+// patch returns the merge patch from have to merged. It is nil if they are equal or the
+// whole object is sent.
 func (r *kindLoop[L, R]) patch(have, merged R) ([]byte, error) {
 	if r.Whole {
 		return nil, nil
@@ -140,8 +141,8 @@ func (r *kindLoop[L, R]) patch(have, merged R) ([]byte, error) {
 	return mergePatch(have, merged)
 }
 
-// send makes the object in the provider merged: as a whole on condition that it is still
-// as we know it, or by what differs.
+// send writes merged to the provider. A whole object is sent with its resource version,
+// so that concurrent changes conflict; otherwise a patch is sent.
 func (r *kindLoop[L, R]) send(ctx context.Context, v view[L, R], merged R, patch []byte) (R, error) {
 	switch {
 	case r.Whole:
@@ -153,7 +154,8 @@ func (r *kindLoop[L, R]) send(ctx context.Context, v view[L, R], merged R, patch
 	}
 }
 
-// refused tells of what the provider refuses: it is tried again, with a growing delay.
+// refused records an event if the provider rejects the object, and returns the error for
+// a retry with back-off.
 func (r *kindLoop[L, R]) refused(v view[L, R], err error) error {
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -164,9 +166,9 @@ func (r *kindLoop[L, R]) refused(v view[L, R], err error) error {
 	return fmt.Errorf("writing to the provider: %w", err)
 }
 
-// withdraw deletes what stands for an object that is gone or no longer reflected. That
-// it is not wanted is confirmed by a live read, unless this cluster has shown that the
-// object was deleted. What it may have forgotten stays.
+// withdraw deletes an object whose local object is gone or no longer reflected. A live
+// read confirms the absence, unless the watch has reported the deletion of the local
+// object. An object that a restored consumer may have lost is kept.
 func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 	var live, none L
 	if !v.left {
@@ -185,15 +187,15 @@ func (r *kindLoop[L, R]) withdraw(ctx context.Context, v view[L, R]) error {
 	err := r.delete(ctx, v.scope, v.have)
 	switch {
 	case err == nil:
-		r.forgetSent(v.key, create, update, replace) // it may be wanted again before it is gone
+		r.forgetSent(v.key, create, update, replace) // the object may be wanted again before its deletion ends
 	case v.left:
-		r.sawLeave(v.key) // nothing else may tell it from what was forgotten
+		r.sawLeave(v.key) // the retry must still distinguish the deletion from a loss
 	}
 	return err
 }
 
-// excluded reads the object at home, nil if there is none, and reports whether it is not
-// to be reflected.
+// excluded reads the local object (nil if it does not exist) and reports whether it is
+// not reflected.
 func (r *kindLoop[L, R]) excluded(ctx context.Context, v view[L, R]) (live L, yes bool, err error) {
 	var none L
 	live, err = r.Reader(r.engine.cfg.Home, v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
@@ -224,7 +226,7 @@ func (r *kindLoop[L, R]) delete(ctx context.Context, s Scope, have R) error {
 	return nil
 }
 
-// sweep deletes what is left, in one namespace, of the kinds that are off.
+// sweep deletes the reflected objects of kinds that are off, in one namespace.
 func (e *Engine) sweep(ctx context.Context, key loop.Key) error {
 	s := e.spaces.get(key.Name)
 	if s == nil || e.cfg.Gate() != nil || s.swept.Load() {
