@@ -9,15 +9,16 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Exit code and reason of a container whose end nobody saw, as a kubelet gives them.
+// Exit code and reason that kubelets report for a container whose end they did not
+// observe.
 const (
 	unknownExitCode = 137
 	unknownReason   = "ContainerStatusUnknown"
 )
 
-// PendingStatus returns the status of a local pod that cannot run in the provider,
-// with the reason, which also shows in Ready and ContainersReady. A pod that has
-// ended keeps its status.
+// PendingStatus returns the status of a local pod that cannot run in the provider:
+// Pending, with the reason and message, which Ready and ContainersReady also show. The
+// status of a pod that has ended is returned unchanged.
 func PendingStatus(local *corev1.Pod, reason, message string, now metav1.Time) corev1.PodStatus {
 	out := *local.Status.DeepCopy()
 	if ended(out.Phase) {
@@ -28,9 +29,10 @@ func PendingStatus(local *corev1.Pod, reason, message string, now metav1.Time) c
 	return out
 }
 
-// FinalStatus returns the status with which a local pod that is being deleted ends
-// when nothing of it is left in the provider: Status if that is an end, else what was
-// last known, with an unseen end for every container that was not seen to end.
+// FinalStatus returns the last status of a local pod that is being deleted, once its
+// ShadowPod and remote pod are gone. If Status returns an ended phase, that is the
+// result. Otherwise the last known containers are reported as terminated: those whose end
+// was not observed get exit code 137 and reason ContainerStatusUnknown.
 func FinalStatus(in StatusInput) corev1.PodStatus {
 	out := Status(in)
 	if ended(out.Phase) {
@@ -59,7 +61,7 @@ func FinalStatus(in StatusInput) corev1.PodStatus {
 	return out
 }
 
-// endAll returns the statuses of the containers, each terminated.
+// endAll returns one terminated status per container.
 func endAll(have []corev1.ContainerStatus, containers []corev1.Container, now metav1.Time) []corev1.ContainerStatus {
 	for i := range containers {
 		named := func(s corev1.ContainerStatus) bool { return s.Name == containers[i].Name }
@@ -92,7 +94,7 @@ func end(s *corev1.ContainerStatus, now metav1.Time) {
 	s.State = corev1.ContainerState{Terminated: terminated}
 }
 
-// missing returns the status of a pod that is not in the provider and has not ended.
+// missing returns the status of a pod that has no remote pod and has not ended.
 func (in *StatusInput) missing() corev1.PodStatus {
 	if reason, message, refused := in.refused(); refused {
 		out := PendingStatus(in.Local, reason, message, in.Now)
@@ -104,7 +106,7 @@ func (in *StatusInput) missing() corev1.PodStatus {
 	}
 	out := *in.Local.Status.DeepCopy()
 	if out.Reason != "" && out.Reason == findCondition(out.Conditions, corev1.PodReady).Reason {
-		// PendingStatus has set both, for a reason that is over.
+		// PendingStatus has set both, and its reason no longer applies.
 		out.Reason, out.Message = "", ""
 	}
 	notReady(&out, ReasonRemotePodMissing, "the pod is not in the provider", in.Now)
@@ -112,8 +114,8 @@ func (in *StatusInput) missing() corev1.PodStatus {
 	return out
 }
 
-// gone takes back what is certainly not true of a pod that is not there. Its address
-// may be another's by now.
+// gone clears the fields that cannot be true without a remote pod. Another pod may use
+// its address by now.
 func (in *StatusInput) gone(out *corev1.PodStatus) {
 	out.PodIP, out.PodIPs = "", nil
 	for i := range out.ContainerStatuses {
@@ -121,7 +123,8 @@ func (in *StatusInput) gone(out *corev1.PodStatus) {
 	}
 }
 
-// refused tells why the provider's controller cannot create the pod.
+// refused returns the reason why the provider's controller cannot create the pod. ok is
+// false if there is none.
 func (in *StatusInput) refused() (reason, message string, ok bool) {
 	if in.Shadow == nil {
 		return "", "", false

@@ -11,8 +11,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// podAntiAffinity returns the anti-affinity that the pod's preset asks for in the
-// provider, nil for none. The labels are those that the provider sees.
+// podAntiAffinity returns the anti-affinity of the remote pod according to the preset
+// annotation, or nil for none. labels are those of the remote pod.
 func podAntiAffinity(local *corev1.Pod, labels map[string]string) (*corev1.PodAntiAffinity, error) {
 	preset, set := local.Annotations[offloadingv1beta1.AntiAffinityPresetAnnotation]
 	if !set {
@@ -45,9 +45,9 @@ func podAntiAffinity(local *corev1.Pod, labels map[string]string) (*corev1.PodAn
 		{Weight: 1, PodAffinityTerm: term}}}, nil
 }
 
-// antiAffinityLabels returns the labels that the pods to be kept apart share. It is
-// never empty: an empty selector would keep the pod from every pod of its namespace,
-// and the pod's affinity cannot be mended afterwards.
+// antiAffinityLabels returns the labels of the pods that must not share a node. The
+// result is never empty: an empty selector would separate the pod from every pod in its
+// namespace, and the affinity of an existing pod is immutable.
 func antiAffinityLabels(local *corev1.Pod, labels map[string]string) (map[string]string, error) {
 	out := map[string]string{}
 	list, set := local.Annotations[offloadingv1beta1.AntiAffinityLabelsAnnotation]
@@ -75,9 +75,9 @@ func antiAffinityLabels(local *corev1.Pod, labels map[string]string) (map[string
 	return out, nil
 }
 
-// perReplicaLabel tells whether a label differs between the pods of one workload, or
-// between its revisions, so that selecting by it would keep none of them apart. The
-// labels of ours are of that kind too: one names the pod's UID.
+// perReplicaLabel reports whether the values of a label differ between the pods of one
+// workload or between its revisions. A selector with such a label would separate none of
+// them. liqod's own labels count as such, because one contains the pod's UID.
 func perReplicaLabel(key string) bool {
 	return strings.HasPrefix(key, "offloading.liqo.io/") || slices.Contains([]string{
 		"controller-revision-hash",

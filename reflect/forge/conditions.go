@@ -11,8 +11,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// conditions returns the pod's conditions: a kubelet's from the provider, everybody
-// else's from here.
+// conditions returns the pod's conditions. Those that a kubelet sets come from the
+// provider, all others from the local pod.
 func (in *StatusInput) conditions(source *corev1.PodStatus, final bool, generation int64) []corev1.PodCondition {
 	var out []corev1.PodCondition
 	for _, c := range source.Conditions {
@@ -34,8 +34,8 @@ func (in *StatusInput) conditions(source *corev1.PodStatus, final bool, generati
 	return out
 }
 
-// kubelets tells whether a kubelet owns the condition, PodScheduled aside: that one is
-// the scheduler's of this cluster.
+// kubelets reports whether a kubelet sets the condition. PodScheduled is not included,
+// because it belongs to the scheduler of this cluster.
 func kubelets(t corev1.PodConditionType) bool {
 	switch t {
 	case corev1.PodReady, corev1.ContainersReady, corev1.PodInitialized, corev1.PodReadyToStartContainers,
@@ -46,16 +46,16 @@ func kubelets(t corev1.PodConditionType) bool {
 	}
 }
 
-// fromProvider tells whether a condition is taken over. DisruptionTarget is part of an
-// end; before, the disruption may end in another remote pod, which nobody would take
-// it back for.
+// fromProvider reports whether a condition is taken from the remote pod. DisruptionTarget
+// is only taken together with the end of the pod: before, the provider may create another
+// remote pod, and no controller here would reset the condition.
 func fromProvider(t corev1.PodConditionType, final bool) bool {
 	return kubelets(t) || (final && t == corev1.DisruptionTarget)
 }
 
 // refusedResize returns the condition of a running pod whose resize the provider's API
-// server refuses, nil for none. It is tried again there, so it is not given up here: to
-// who scales pods that is a kubelet's Deferred.
+// server rejects, or nil for none. The provider retries the resize, so the reason is
+// Deferred, as a kubelet sets it, and not Infeasible.
 func (in *StatusInput) refusedResize() *corev1.PodCondition {
 	if in.Shadow == nil || in.Remote == nil || sameResources(&in.Shadow.Spec.Pod, &in.Remote.Spec) {
 		return nil
@@ -73,7 +73,8 @@ func (in *StatusInput) refusedResize() *corev1.PodCondition {
 
 const nodeNotReady = "the virtual node is not ready"
 
-// ready returns the Ready condition: the provider's, unless something here forbids it.
+// ready returns the Ready condition of the remote pod, or False if something in this
+// cluster forbids True.
 func (in *StatusInput) ready(source *corev1.PodStatus) corev1.PodCondition {
 	c := remoteReady(source, corev1.PodReady)
 	if c.Status != corev1.ConditionTrue {
@@ -93,8 +94,8 @@ func (in *StatusInput) ready(source *corev1.PodStatus) corev1.PodCondition {
 	return corev1.PodCondition{Type: c.Type, Status: corev1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// UnreadyStatus returns the pod's own status without the claim that it is Ready, which
-// falls with its node.
+// UnreadyStatus returns the local pod's status with Ready set to False, for a pod whose
+// virtual node is not ready.
 func UnreadyStatus(local *corev1.Pod, now metav1.Time) corev1.PodStatus {
 	status := *local.Status.DeepCopy()
 	if c := findCondition(status.Conditions, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue {
@@ -104,7 +105,7 @@ func UnreadyStatus(local *corev1.Pod, now metav1.Time) corev1.PodStatus {
 	return status
 }
 
-// closedGates returns the readiness gates whose condition is not true here.
+// closedGates returns the readiness gates whose condition is not True on the local pod.
 func (in *StatusInput) closedGates() []string {
 	var out []string
 	for _, gate := range in.Local.Spec.ReadinessGates {
@@ -115,8 +116,8 @@ func (in *StatusInput) closedGates() []string {
 	return out
 }
 
-// remoteReady returns the provider's condition, False while it has none: that of a pod
-// without a node says why it has none.
+// remoteReady returns the condition of the remote pod. If it has none, the result is
+// False, with the reason why the provider's scheduler cannot place the pod.
 func remoteReady(source *corev1.PodStatus, t corev1.PodConditionType) corev1.PodCondition {
 	if c := findCondition(source.Conditions, t); c != nil {
 		return *c.DeepCopy()
@@ -129,8 +130,8 @@ func remoteReady(source *corev1.PodStatus, t corev1.PodConditionType) corev1.Pod
 	return out
 }
 
-// unplaced returns the condition by which the provider's scheduler says why the pod has
-// no node (Unschedulable, SchedulingGated), or nil.
+// unplaced returns the PodScheduled condition if it has the reason why the pod has no
+// node (Unschedulable, SchedulingGated), or nil.
 func unplaced(status *corev1.PodStatus) *corev1.PodCondition {
 	c := findCondition(status.Conditions, corev1.PodScheduled)
 	if c == nil || c.Status != corev1.ConditionFalse || c.Reason == "" {
@@ -139,12 +140,13 @@ func unplaced(status *corev1.PodStatus) *corev1.PodCondition {
 	return c
 }
 
-// settled returns a condition of the provider's as this cluster has it: with the local
-// generation, and with the time of its transition here, which is not before the last.
+// settled adapts a condition of the remote pod to the local pod: it sets the local
+// generation, and the time of the transition in this cluster, which never goes back.
 func (in *StatusInput) settled(c corev1.PodCondition, generation int64) corev1.PodCondition {
 	c.ObservedGeneration = generation
 	if in.Now.Before(&c.LastTransitionTime) {
-		// The provider's clock is ahead. Time since then counts here: minReadySeconds, for one.
+		// The provider's clock is ahead. Controllers of this cluster measure the time since
+		// the transition, for example for minReadySeconds.
 		c.LastTransitionTime = in.Now
 	}
 	have := findCondition(in.Local.Status.Conditions, c.Type)
@@ -163,7 +165,7 @@ func (in *StatusInput) settled(c corev1.PodCondition, generation int64) corev1.P
 	return c
 }
 
-// notReady makes Ready and ContainersReady False.
+// notReady sets Ready and ContainersReady to False.
 func notReady(status *corev1.PodStatus, reason, message string, now metav1.Time) {
 	for _, t := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
 		c := findCondition(status.Conditions, t)
@@ -178,7 +180,8 @@ func notReady(status *corev1.PodStatus, reason, message string, now metav1.Time)
 	}
 }
 
-// findCondition returns the condition of that type, which may be written to, or nil.
+// findCondition returns a pointer to the element of conditions that has this type, or
+// nil.
 func findCondition(conditions []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
 	for i := range conditions {
 		if conditions[i].Type == t {

@@ -9,23 +9,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// RootCAConfigMap is the name of the ConfigMap with the certificates of the cluster's own
-// API server, that every namespace has. It is reflected under any policy: with it pods
-// of this cluster know their API server from the provider, too.
+// RootCAConfigMap is the name of the ConfigMap with the CA certificates of the cluster's
+// API server. Kubernetes creates it in every namespace. It is reflected under any policy,
+// so that offloaded pods can verify the API server of their own cluster.
 const RootCAConfigMap = "kube-root-ca.crt"
 
-// rootCASuffixLength is how many characters of the cluster's id tell its root CA from
-// that of the provider, which has the name without it.
+// rootCASuffixLength is the number of characters of the cluster id that are appended to
+// the name of the reflected root CA. The name without a suffix belongs to the provider's
+// own root CA.
 const rootCASuffixLength = 5
 
-// RemoteConfigMapName returns the name in the provider of a ConfigMap of the cluster
-// with that id.
+// RemoteConfigMapName returns the name in the provider of a ConfigMap of the cluster with
+// this id.
 func RemoteConfigMapName(name, originClusterID string) string {
 	if name != RootCAConfigMap {
 		return name
 	}
 	suffix := originClusterID[:min(len(originClusterID), rootCASuffixLength)]
-	// A name may not end like this, which the beginning of an id may.
+	// A prefix of an id may end in characters that a name must not end in.
 	return RootCAConfigMap + "." + strings.TrimRight(suffix, "-.")
 }
 
@@ -37,8 +38,8 @@ func LocalConfigMapName(remoteName, originClusterID string) string {
 	return remoteName
 }
 
-// ConfigMap returns the ConfigMap in the provider, or nil for one that stands for a
-// ConfigMap of another cluster. The error, if any, is a *Refused.
+// ConfigMap returns the ConfigMap in the provider, or nil if local was itself reflected
+// from another cluster. An error is always a *Refused.
 func ConfigMap(local *corev1.ConfigMap, o ObjectOptions) (*corev1.ConfigMap, error) {
 	if Foreign(local, o.OriginClusterID) {
 		return nil, nil
@@ -53,7 +54,8 @@ func ConfigMap(local *corev1.ConfigMap, o ObjectOptions) (*corev1.ConfigMap, err
 	return out, nil
 }
 
-// MergeConfigMap returns have made as wanted. It shares the content of both.
+// MergeConfigMap returns a copy of have that is as wanted. It shares the content of its
+// arguments.
 func MergeConfigMap(have, want *corev1.ConfigMap) *corev1.ConfigMap {
 	out := *have
 	out.ObjectMeta = *have.ObjectMeta.DeepCopy()
@@ -63,14 +65,15 @@ func MergeConfigMap(have, want *corev1.ConfigMap) *corev1.ConfigMap {
 	return &out
 }
 
-// ReplacesConfigMap tells whether have must be deleted and created anew to become as
-// wanted, since it is immutable, and its content differs.
+// ReplacesConfigMap reports whether have must be deleted and created again to become as
+// wanted: it is immutable and its content differs.
 func ReplacesConfigMap(have, want *corev1.ConfigMap) bool {
 	return value(have.Immutable) && !(maps.Equal(have.Data, want.Data) && maps.EqualFunc(have.BinaryData, want.BinaryData, bytes.Equal))
 }
 
-// mergeImmutable returns what is wanted, but that what is immutable stays so: admission in
-// the provider may have made it, and would again.
+// mergeImmutable returns want, unless have is already immutable: the field cannot be
+// reset. An admission webhook of the provider may have set it, and would set it again on
+// a new object.
 func mergeImmutable(have, want *bool) *bool {
 	if value(have) {
 		return have

@@ -10,7 +10,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// configMapFields says what happens to each field of a reflected ConfigMap.
+// configMapFields has a rule for each field of a reflected ConfigMap.
 var configMapFields = map[string]rule{
 	"TypeMeta":   {apart, "nobody's"},
 	"ObjectMeta": {apart, "see metaFields"},
@@ -105,7 +105,9 @@ func TestReplacesConfigMap(t *testing.T) {
 	}
 }
 
-// Nobody makes an object mutable again, and what is in it is as wanted.
+// TestMergeConfigMapLeavesImmutable covers an object that is immutable in the provider
+// and already has the wanted content. It must not be replaced, because the field cannot
+// be reset.
 func TestMergeConfigMapLeavesImmutable(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ have, want, merged *bool }{

@@ -8,8 +8,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// containerStatuses brings the statuses of the containers home: of those only that
-// the pod has here, in the order of its spec.
+// containerStatuses translates the container statuses. The result has only the containers
+// of the local pod, in the order of its spec.
 func (in *StatusInput) containerStatuses(out *corev1.PodStatus) {
 	spec, old := &in.Local.Spec, &in.Local.Status
 	out.ContainerStatuses = in.statuses(out.ContainerStatuses, old.ContainerStatuses, spec.Containers)
@@ -35,7 +35,7 @@ func (in *StatusInput) statuses(remote, old []corev1.ContainerStatus, containers
 	return out
 }
 
-// status returns the status of one container. The old one may be nil.
+// status returns the status of one container. old may be nil.
 func (in *StatusInput) status(remote, old *corev1.ContainerStatus, c *corev1.Container) corev1.ContainerStatus {
 	out := *remote.DeepCopy()
 	out.RestartCount += in.earlierRestarts(c.Name)
@@ -47,7 +47,8 @@ func (in *StatusInput) status(remote, old *corev1.ContainerStatus, c *corev1.Con
 	case stuck(&in.Local.Spec, c, old) && out.State.Terminated == nil:
 		out = *old.DeepCopy()
 	case in.losing() && old.State.Terminated == nil && stuck(&in.Local.Spec, c, &out):
-		// The provider may run the container again, and this end could not be taken back.
+		// The provider may restart the container, but the API server would not accept a
+		// status that leaves this terminated state.
 		out = *old.DeepCopy()
 		out.Ready = false
 	}
@@ -55,7 +56,8 @@ func (in *StatusInput) status(remote, old *corev1.ContainerStatus, c *corev1.Con
 	return out
 }
 
-// earlierRestarts returns what the provider's earlier pods add to the restart count.
+// earlierRestarts returns the restarts in the pods that the provider ran for this pod
+// before the current one.
 func (in *StatusInput) earlierRestarts(name string) int32 {
 	if in.Shadow == nil {
 		return 0
@@ -68,8 +70,8 @@ func (in *StatusInput) earlierRestarts(name string) int32 {
 	return 0
 }
 
-// stuck tells whether the API server keeps a container in the terminated state that
-// its status shows.
+// stuck reports whether the API server rejects a status in which the container leaves its
+// terminated state.
 func stuck(spec *corev1.PodSpec, c *corev1.Container, status *corev1.ContainerStatus) bool {
 	if status.State.Terminated == nil || mayRestartAll(spec) {
 		return false
@@ -77,7 +79,8 @@ func stuck(spec *corev1.PodSpec, c *corev1.Container, status *corev1.ContainerSt
 	return !offloadingv1beta1.RestartsContainer(spec, c, status.State.Terminated.ExitCode)
 }
 
-// mayRestartAll tells whether an exit of some container may start every other one again.
+// mayRestartAll reports whether the exit of a container may restart all containers of the
+// pod.
 func mayRestartAll(spec *corev1.PodSpec) bool {
 	restartsAll := func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {

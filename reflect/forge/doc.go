@@ -1,13 +1,14 @@
-// Package forge says what an object of this cluster looks like in a provider, and
-// what the state of the provider's object means here. It is pure: it reads no clock,
-// calls no API and changes none of its arguments.
+// Package forge translates objects of this cluster into objects of a provider, and the
+// state of the provider's objects into local status. Its functions are pure: they read no
+// clock, call no API and do not change their arguments.
 //
-// A pod goes out as a ShadowPod (ShadowPod, UpdateShadowPod) and its status comes
-// back (Status, FinalStatus, PendingStatus).
+// A pod becomes a ShadowPod (ShadowPod, UpdateShadowPod). Its status is translated back
+// (Status, FinalStatus, PendingStatus).
 //
-// Each other kind K has a function K, that returns what to create in the provider (nil
-// for what is not reflected, an error for what cannot be), and a function MergeK, that
-// makes what the provider has as wanted and leaves alone what others own there: a
-// result that is semantically equal to the argument means that there is nothing to do.
-// Where the API server refuses some changes, ReplacesK tells which.
+// For each other kind K there are these functions. K returns the object to create in the
+// provider, nil for an object that is not reflected, or an error for one that cannot be
+// reflected. MergeK brings an existing object in the provider to the wanted state and
+// keeps the fields of other writers; if its result is semantically equal to the existing
+// object, nothing is to be written. ReplacesK exists for kinds with immutable fields and
+// reports whether the existing object must be deleted and created again.
 package forge

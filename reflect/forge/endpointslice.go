@@ -10,32 +10,34 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// ReasonAddressType says that endpoints are given by names. What a name leads to cannot be
-// checked, and providers accept addresses only.
+// ReasonAddressType is the reason for EndpointSlices whose endpoints are DNS names.
+// Providers accept only IP addresses, because the addresses behind a name cannot be
+// checked.
 const ReasonAddressType = "AddressTypeNotSupported"
 
-// selectedBy is the ManagedBy label of EndpointSlices that follow the selector of their
-// Service. The provider, which has the same Service, finds its own pods by it, too.
+// selectedBy is the managed-by label of EndpointSlices that Kubernetes creates from the
+// selector of a Service. The provider has the same Service and finds its own pods by the
+// selector.
 const selectedBy = "endpointslice-controller.k8s.io"
 
-// Place is where an endpoint is, as seen from the provider.
+// Place is the location of an endpoint as seen from the provider.
 type Place int
 
 const (
-	// Elsewhere is any place that the provider does not know of.
+	// Elsewhere is any location that is unknown to the provider.
 	Elsewhere Place = iota
-	// OnProvider are the pods that the provider runs for this cluster.
+	// OnProvider is a pod that the provider runs for this cluster.
 	OnProvider
-	// OfProvider are the pods that the provider has offloaded to this cluster.
+	// OfProvider is a pod that the provider has offloaded to this cluster.
 	OfProvider
 )
 
-// EndpointSlice returns the object that asks the provider for an EndpointSlice with the
-// endpoints that it does not know itself: place tells where they are. One on the provider
-// that no selector finds keeps the name of its virtual node, by which the provider knows
-// it for one of its own pods. It is nil where none is left, for a slice that stands for
-// endpoints of another cluster, and for the API server's. The error, if any, is a
-// *Refused.
+// EndpointSlice returns the ShadowEndpointSlice from which the provider creates an
+// EndpointSlice. It contains the endpoints that the provider cannot find by itself; place
+// returns their location. An endpoint on the provider in a slice without selector keeps
+// the name of its virtual node, by which the provider recognises its own pod. The result
+// is nil if no endpoint remains, if local was itself reflected from another cluster, and
+// for the Service of the API server. An error is always a *Refused.
 func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, place func(*discoveryv1.Endpoint) Place) (*offloadingv1beta1.ShadowEndpointSlice, error) {
 	service := local.Labels[discoveryv1.LabelServiceName]
 	if ForeignEndpointSlice(local, o) ||
@@ -52,7 +54,7 @@ func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, place func
 		e := *local.Endpoints[i].DeepCopy()
 		e.DeprecatedTopology = nil
 		if at != OnProvider {
-			e.NodeName = nil // a node of that name in the provider is another
+			e.NodeName = nil // the provider may have an unrelated node of that name
 		}
 		template.Endpoints = append(template.Endpoints, e)
 	}
@@ -69,24 +71,26 @@ func EndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions, place func
 		Spec:       offloadingv1beta1.ShadowEndpointSliceSpec{Template: template},
 	}
 	if service != "" {
-		// Without it the slice belongs to no Service: it is not to be skipped.
+		// The label is set even if it is excluded from reflection: without it the slice
+		// belongs to no Service.
 		out.Labels[discoveryv1.LabelServiceName] = service
 	}
-	// The time changes with endpoints that the provider knows itself, too.
+	// This annotation also changes with endpoints that are not sent to the provider.
 	leave(&out.ObjectMeta, []string{discoveryv1.LabelManagedBy}, []string{corev1.EndpointsLastChangeTriggerTime})
 	return out, nil
 }
 
-// ForeignEndpointSlice tells whether an EndpointSlice stands for endpoints of another
-// cluster. One that follows the selector of a Service has the labels of that Service, which
-// may be another cluster's, and the endpoints of this one: where two clusters share a
-// namespace, they are told to the cluster that has the Service.
+// ForeignEndpointSlice reports whether an EndpointSlice was reflected from another
+// cluster. An EndpointSlice that Kubernetes creates from a selector copies the labels of
+// its Service. If two clusters share a namespace, the Service can come from the other
+// cluster while the endpoints are pods of this one. Such a slice is reflected to the
+// cluster of the Service and is not foreign.
 func ForeignEndpointSlice(local *discoveryv1.EndpointSlice, o ObjectOptions) bool {
 	ofService := local.Labels[discoveryv1.LabelManagedBy] == selectedBy && local.Labels[offloadingv1beta1.OriginLabel] == o.DestinationClusterID
 	return Foreign(local, o.OriginClusterID) && !ofService
 }
 
-// MergeEndpointSlice returns have made as wanted.
+// MergeEndpointSlice returns a copy of have that is as wanted.
 func MergeEndpointSlice(have, want *offloadingv1beta1.ShadowEndpointSlice) *offloadingv1beta1.ShadowEndpointSlice {
 	out := have.DeepCopy()
 	mergeMeta(&out.ObjectMeta, &want.ObjectMeta)
@@ -94,8 +98,8 @@ func MergeEndpointSlice(have, want *offloadingv1beta1.ShadowEndpointSlice) *offl
 	return out
 }
 
-// ReplacesEndpointSlice tells whether have must be deleted and created anew to become as
-// wanted: the address type of an EndpointSlice never changes.
+// ReplacesEndpointSlice reports whether have must be deleted and created again to become
+// as wanted: the address type of an EndpointSlice is immutable.
 func ReplacesEndpointSlice(have, want *offloadingv1beta1.ShadowEndpointSlice) bool {
 	return have.Spec.Template.AddressType != want.Spec.Template.AddressType
 }

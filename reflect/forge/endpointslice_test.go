@@ -11,7 +11,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// endpointSliceFields says what happens to each field of a reflected EndpointSlice.
+// endpointSliceFields has a rule for each field of a reflected EndpointSlice.
 var endpointSliceFields = map[string]rule{
 	"TypeMeta":    {apart, "nobody's"},
 	"ObjectMeta":  {apart, "see metaFields; without who manages it and when it last changed"},
@@ -20,7 +20,7 @@ var endpointSliceFields = map[string]rule{
 	"Ports":       {kept, ""},
 }
 
-// endpointFields says the same of its endpoints.
+// endpointFields has a rule for each field of its endpoints.
 var endpointFields = map[string]rule{
 	"Addresses":          {kept, "the provider translates them"},
 	"Conditions":         {kept, "the provider makes endpoints unready while this cluster is away"},
@@ -47,8 +47,8 @@ func endpoint(address, node string) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{address}, NodeName: named(node)}
 }
 
-// place is where an endpoint is for milan, which has two virtual nodes and has offloaded
-// the pod "hosted".
+// place returns the location of an endpoint for the provider milan, which has two virtual
+// nodes and has offloaded the pod "hosted" to this cluster.
 func place(e *discoveryv1.Endpoint) Place {
 	switch {
 	case e.NodeName != nil && (*e.NodeName == "milan" || *e.NodeName == "milan-gpu"):
@@ -59,7 +59,7 @@ func place(e *discoveryv1.Endpoint) Place {
 	return Elsewhere
 }
 
-// requireEndpointSliceRules walks the fields that are kept under the same name.
+// requireEndpointSliceRules checks the fields that have the same name on both sides.
 func requireEndpointSliceRules(t *testing.T, rules map[string]rule, at func(*discoveryv1.EndpointSlice) any) {
 	t.Helper()
 	type L = discoveryv1.EndpointSlice
@@ -129,8 +129,8 @@ func TestEndpointSlice(t *testing.T) {
 	}, got)
 }
 
-// The provider finds its own pods by a Service's selector. Where there is none, as for a
-// Service that follows a leader, it has to be told.
+// TestEndpointsOfTheProvider covers slices with and without a selector. The provider
+// finds its own pods by a selector; without one, its endpoints must be sent.
 func TestEndpointsOfTheProvider(t *testing.T) {
 	t.Parallel()
 	local := slice(endpoint("10.1.0.1", "rome-1"), endpoint("10.2.0.1", "milan-gpu"), endpoint("10.1.0.2", "rome-1"))

@@ -6,10 +6,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ephemeralContainers returns those of the pod's ephemeral containers that the provider
-// shall start: the ones that have not begun, as far as is known here. Kubernetes starts
-// none twice, so what has begun is asked for no more, and a pod that the provider has to
-// make again comes without it. volumes are those of the provider's pod.
+// ephemeralContainers returns the ephemeral containers that the provider has to start:
+// those that have not started according to the local status. Kubernetes never restarts an
+// ephemeral container, so one that has started is dropped from the ShadowPod, and a
+// replacement of the remote pod does not run it again. volumes are those of the remote
+// pod.
 func (o PodOptions) ephemeralContainers(local *corev1.Pod, volumes []corev1.Volume) []corev1.EphemeralContainer {
 	var dropped []string
 	for i := range local.Spec.Volumes {
@@ -37,18 +38,18 @@ func (o PodOptions) ephemeralContainers(local *corev1.Pod, volumes []corev1.Volu
 	return out
 }
 
-// begun tells whether a container has been started.
+// begun reports whether a container has been started.
 func begun(s *corev1.ContainerStatus) bool {
 	return s.State.Running != nil || s.State.Terminated != nil || s.ContainerID != ""
 }
 
-// ephemeralStatuses brings the statuses of the ephemeral containers home. One that the
-// provider refuses waits with its reason: that is what kubectl debug shows.
+// ephemeralStatuses translates the statuses of the ephemeral containers. One that the
+// provider rejects is Waiting with the reason, which kubectl debug shows.
 func (in *StatusInput) ephemeralStatuses(remote []corev1.ContainerStatus) []corev1.ContainerStatus {
 	spec, never := in.Local.Spec.EphemeralContainers, corev1.ContainerRestartPolicyNever
 	containers := make([]corev1.Container, 0, len(spec))
 	for i := range spec {
-		// It is never started again, whatever the pod's policy.
+		// Ephemeral containers are never restarted, whatever the restart policy of the pod.
 		containers = append(containers, corev1.Container{Name: spec[i].Name, RestartPolicy: &never})
 	}
 	known := in.statuses(remote, in.Local.Status.EphemeralContainerStatuses, containers)
@@ -63,7 +64,7 @@ func (in *StatusInput) ephemeralStatuses(remote []corev1.ContainerStatus) []core
 		switch {
 		case s != nil && (there || begun(s)):
 			if !there && in.Shadow != nil && in.Shadow.Status.Replaced != "" {
-				end(s, in.Now) // of an earlier pod: the one made instead does not get it
+				end(s, in.Now) // it ran in an earlier pod, whose replacement does not get it
 			}
 			out = append(out, *s)
 		case !there && refused:

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// EqualStatus tells whether two statuses say the same. The order of conditions does
-// not count, nor, with ignoreHostIPs, the addresses of the host: one that has changed
-// alone is not worth a write to every pod.
+// EqualStatus reports whether two statuses are equal. The order of conditions is ignored.
+// With ignoreHostIPs the host addresses are ignored too: if only they have changed, a
+// write to every pod is not worth its cost.
 func EqualStatus(a, b *corev1.PodStatus, ignoreHostIPs bool) bool {
 	return equality.Semantic.DeepEqual(normalized(a, ignoreHostIPs), normalized(b, ignoreHostIPs))
 }

@@ -15,28 +15,29 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// RemoteSuffix ends the component of an event that was reported in a provider.
+// RemoteSuffix is appended to the component of an event that comes from a provider.
 const RemoteSuffix = " (remote)"
 
-// Limits in bytes: a provider is another organisation, and what it writes is kept here.
-// Messages of kubelets may be longer than the 1024 of events.k8s.io.
+// Limits in bytes. The provider is a different organisation, and its events are stored in
+// this cluster. Messages of kubelets can be longer than the 1024 bytes of events.k8s.io.
 const (
 	longestEventMessage = 4096
 	longestEventField   = 256
 	longestObjectName   = 253
-	eventHash           = 8 // bytes of the hash that ends an event's name
+	eventHash           = 8 // bytes of the hash at the end of the event's name
 )
 
-// EventSubject returns kind and name of the object at home that an event in the provider
-// may be about, for the consumer with that id. It is not ok for kinds that are not
-// reflected, and for events that came to the provider from another cluster: these stay there.
+// EventSubject returns the kind and name of the local object that an event in the
+// provider may be about. consumerID is the id of this cluster. ok is false for kinds that
+// are not reflected. It is also false for events that the provider copied from another
+// cluster, which are not copied further.
 func EventSubject(remote *corev1.Event, consumerID string) (kind, name string, ok bool) {
 	about := &remote.InvolvedObject
 	if _, reflected := remote.Labels[offloadingv1beta1.OriginLabel]; reflected || about.Name == "" || len(about.Name) > longestObjectName ||
 		(about.Namespace != "" && about.Namespace != remote.Namespace) {
 		return "", "", false
 	}
-	// An empty version is that of the core group, whose only one is v1.
+	// An empty apiVersion means the core group, which has only v1.
 	group, _, _ := strings.Cut(cmp.Or(about.APIVersion, "v1"), "/")
 	kind, ok = subjects[subject{group, about.Kind}]
 	name = about.Name
@@ -46,11 +47,14 @@ func EventSubject(remote *corev1.Event, consumerID string) (kind, name string, o
 	return kind, name, ok
 }
 
-// subject is the group (the version, for the core group) and kind of an event's object.
+// subject is the API group and kind of an event's object. For the core group it has the
+// version instead of the group.
 type subject struct{ group, kind string }
 
-// subjects are the kinds whose events come home (seed 004), and those that ask for them
-// there, with the kinds at home that they stand for.
+// subjects maps each kind of object whose events are copied from the provider to the
+// local kind. Events about ShadowPods and ShadowEndpointSlices are copied too, as events
+// about the object that they were created for. docs/reflection.md ("Events") lists the
+// kinds for users.
 var subjects = map[subject]string{
 	{"v1", "Pod"}:                    "Pod",
 	{"v1", "Service"}:                "Service",
@@ -64,19 +68,20 @@ var subjects = map[subject]string{
 	{offloadingv1beta1.GroupName, "ShadowEndpointSlice"}: "EndpointSlice",
 }
 
-// EventOptions say where an event of the provider comes home to.
+// EventOptions are the parameters of copying an event from a provider.
 type EventOptions struct {
 	// ConsumerID and ProviderID are the ids of the two clusters.
 	ConsumerID, ProviderID string
-	// NodeName is the virtual node whose vkubelet writes it.
+	// NodeName is the virtual node whose vkubelet writes the event.
 	NodeName string
-	// Namespace is the one at home whose twin the event is in.
+	// Namespace is the local namespace whose twin contains the event.
 	Namespace string
 }
 
-// Event returns what stands at home for an event of the provider. Its involvedObject still
-// is the provider's, until AboutSubject replaces it. Its name follows from the provider's
-// id and the event's UID, so that it is found again.
+// Event returns the local copy of an event in the provider. Its involvedObject still
+// refers to the object in the provider until AboutSubject replaces it. Its name is
+// derived from the provider's id and the event's UID, so that a restarted vkubelet finds
+// the copy again.
 func Event(remote *corev1.Event, o EventOptions) *corev1.Event {
 	source := remote.Source
 	if source.Component == "" {
@@ -109,7 +114,7 @@ func Event(remote *corev1.Event, o EventOptions) *corev1.Event {
 	return e
 }
 
-// AboutSubject returns the event with the object at home in place of the provider's.
+// AboutSubject returns a copy of the event whose involvedObject is the local object.
 func AboutSubject(e *corev1.Event, subject corev1.ObjectReference) *corev1.Event {
 	out := e.DeepCopy()
 	subject.FieldPath = e.InvolvedObject.FieldPath
@@ -117,8 +122,8 @@ func AboutSubject(e *corev1.Event, subject corev1.ObjectReference) *corev1.Event
 	return out
 }
 
-// eventName has room for the hash whatever the object's name is, and ends the name where a
-// DNS subdomain may.
+// eventName truncates the object's name so that the hash always fits, and so that the
+// result is a valid DNS subdomain.
 func eventName(remote *corev1.Event, provider string) string {
 	sum := sha256.Sum256([]byte(provider + "/" + string(remote.UID)))
 	hash := hex.EncodeToString(sum[:eventHash])
@@ -136,7 +141,7 @@ func eventType(t string) string {
 	return corev1.EventTypeNormal
 }
 
-// clip returns at most limit bytes of s, in memory of their own.
+// clip returns at most limit bytes of s, in a new string that does not keep s in memory.
 func clip(s string, limit int) string {
 	if len(s) <= limit {
 		return strings.Clone(s)
@@ -147,17 +152,18 @@ func clip(s string, limit int) string {
 	return strings.Clone(s[:limit])
 }
 
-// EventState is what changes when an event happens again.
+// EventState has the fields that change when an event occurs again.
 type EventState struct {
 	last    int64 // microseconds
 	count   int64
 	message uint64
 }
 
-// StateOf returns the state of an event as Event forges it, or as it is kept at home.
+// StateOf returns the state of an event, which is either a result of Event or a copy
+// stored in this cluster.
 func StateOf(e *corev1.Event) EventState {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(e.Message)) // a hash takes everything
+	_, _ = h.Write([]byte(e.Message)) // hash.Hash.Write returns no error
 	s := EventState{count: int64(e.Count), message: h.Sum64()}
 	times := []metav1.MicroTime{e.EventTime, metav1.MicroTime(e.FirstTimestamp), metav1.MicroTime(e.LastTimestamp)}
 	if e.Series != nil {
@@ -172,12 +178,12 @@ func StateOf(e *corev1.Event) EventState {
 	return s
 }
 
-// Last is when the event happened last by the provider's clock, in microseconds since
-// 1970; 0 when it does not say.
+// Last is the time of the latest occurrence by the provider's clock, in microseconds
+// since 1970; 0 if the event has no time.
 func (s EventState) Last() int64 { return s.last }
 
-// After tells whether s says something that before does not: the event happened again, or
-// its text has changed. An older state, as a lagging API server may show, is not after.
+// After reports whether s is newer than before: the event occurred again, or its message
+// has changed. An older state, which a lagging API server can return, is not newer.
 func (s EventState) After(before EventState) bool {
 	if c := cmp.Or(cmp.Compare(s.last, before.last), cmp.Compare(s.count, before.count)); c != 0 {
 		return c > 0
@@ -185,8 +191,8 @@ func (s EventState) After(before EventState) bool {
 	return s.message != before.message
 }
 
-// EventPatch returns the JSON merge patch that makes an earlier state of an event at home
-// the one of want.
+// EventPatch returns the JSON merge patch (RFC 7396) that updates the stored copy of an
+// event to want.
 func EventPatch(want *corev1.Event) ([]byte, error) {
 	return json.Marshal(struct {
 		Count         int32               `json:"count"`

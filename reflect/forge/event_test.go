@@ -19,7 +19,8 @@ import (
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// eventFields says what happens to each field of an event on its way home, and why.
+// eventFields has a rule and a reason for each field of an event that is copied from the
+// provider.
 var eventFields = map[string]rule{
 	"TypeMeta":            {removed, "clients set it"},
 	"ObjectMeta":          {forced, "a name that follows from the UID; our labels and annotation"},
@@ -67,7 +68,7 @@ func remoteEvent(change ...func(*corev1.Event)) *corev1.Event {
 	return e
 }
 
-// series makes the event one as events.k8s.io clients write them.
+// series gives the event the fields that clients of events.k8s.io write.
 func series(e *corev1.Event) {
 	e.Source, e.FirstTimestamp, e.LastTimestamp, e.Count = corev1.EventSource{}, metav1.Time{}, metav1.Time{}, 0
 	e.EventTime, e.ReportingController, e.ReportingInstance, e.Action = metav1.NewMicroTime(noon), "default-scheduler", "s-1", "Scheduling"

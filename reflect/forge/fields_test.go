@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What becomes of a field on its way to the provider.
+// The rules for a field of an object that is sent to the provider.
 const (
 	kept    = "kept"
 	removed = "removed"
@@ -22,7 +22,7 @@ const (
 
 type rule struct{ fate, why string }
 
-// podFields says what happens to each field of an offloaded pod, and why.
+// podFields has a rule and a reason for each field of the spec of an offloaded pod.
 var podFields = map[string]rule{
 	"Volumes":                       {partly, "tokens of service accounts come from Secrets, or not at all; ephemeral ones may use claims of home; pod certificates are refused"},
 	"InitContainers":                {kept, "native sidecars too; see containerFields"},
@@ -68,7 +68,7 @@ var podFields = map[string]rule{
 	"SchedulingGroup":               {removed, "names an object of this cluster's scheduler"},
 }
 
-// containerFields says the same of each field of a container.
+// containerFields has a rule and a reason for each field of a container.
 var containerFields = map[string]rule{
 	"Name":                     {kept, ""},
 	"Image":                    {kept, ""},
@@ -160,8 +160,9 @@ func TestEveryFieldOfAContainerHasARule(t *testing.T) {
 	require.Equal(t, full, shadow.Spec.Pod.InitContainers[0])
 }
 
-// TestEveryKindOfVolumeIsKept: whose nodes can mount it is the provider's to say. What
-// becomes of projected volumes, their sources' tests say.
+// TestEveryKindOfVolumeIsKept requires that all volume sources are sent, because only the
+// provider can decide which ones its nodes can mount. Projected volumes have a test of
+// their own.
 func TestEveryKindOfVolumeIsKept(t *testing.T) {
 	t.Parallel()
 	typ := reflect.TypeFor[corev1.VolumeSource]()
@@ -178,7 +179,7 @@ func TestEveryKindOfVolumeIsKept(t *testing.T) {
 	}
 }
 
-// sourceFields says what happens to each source of a projected volume.
+// sourceFields has a rule and a reason for each source of a projected volume.
 var sourceFields = map[string]rule{
 	"Secret":              {kept, "Secrets are reflected"},
 	"DownwardAPI":         {kept, ""},
@@ -211,7 +212,7 @@ func TestEverySourceOfAProjectedVolumeHasARule(t *testing.T) {
 	}
 }
 
-// Whose a field of a pod's status is.
+// The cluster that a field of a pod's status comes from.
 const (
 	theirs = "the provider's"
 	ours   = "this cluster's"
@@ -277,7 +278,7 @@ func TestEveryFieldOfAContainerStatusComesHome(t *testing.T) {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// fill gives v, and what is in it, values other than zero, some levels deep.
+// fill sets v and its fields to non-zero values, to a limited depth.
 func fill(v reflect.Value, depth int) {
 	if depth > 8 || !v.CanSet() {
 		return

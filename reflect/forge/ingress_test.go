@@ -10,7 +10,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// ingressFields says what happens to each field of a reflected Ingress.
+// ingressFields has a rule for each field of a reflected Ingress.
 var ingressFields = map[string]rule{
 	"TypeMeta":   {apart, "nobody's"},
 	"ObjectMeta": {apart, "see metaFields; without the annotation that names a class"},
@@ -18,7 +18,7 @@ var ingressFields = map[string]rule{
 	"Status":     {removed, "of the controllers of this cluster"},
 }
 
-// ingressSpecFields says the same of its spec.
+// ingressSpecFields has a rule for each field of its spec.
 var ingressSpecFields = map[string]rule{
 	"IngressClassName": {apart, "as offered by the provider, else its default (seed 004)"},
 	"DefaultBackend":   {kept, ""},

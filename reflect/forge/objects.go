@@ -13,14 +13,15 @@ import (
 
 // Reasons of Refused for objects other than pods.
 const (
-	// ReasonReflectionDisabled says that objects of this sort are not reflected.
+	// ReasonReflectionDisabled is the reason for objects of a type that is never
+	// reflected.
 	ReasonReflectionDisabled = "ReflectionDisabled"
-	// ReasonNameTaken says that the object's name stands, in the provider, for another one
-	// of this cluster.
+	// ReasonNameTaken is the reason for an object whose name in the provider belongs to
+	// another object of this cluster.
 	ReasonNameTaken = "NameTaken"
 )
 
-// ObjectOptions say where a reflected object goes and what of it stays here.
+// ObjectOptions are the parameters for reflecting an object.
 type ObjectOptions struct {
 	// OriginClusterID is the id of this cluster.
 	OriginClusterID string
@@ -28,15 +29,17 @@ type ObjectOptions struct {
 	DestinationClusterID string
 	// RemoteNamespace is the twin namespace.
 	RemoteNamespace string
-	// Patch is the virtual node's spec.offloadingPatch; nil for none.
+	// Patch is spec.offloadingPatch of the VirtualNode; nil for none.
 	Patch *offloadingv1beta1.OffloadingPatch
-	// SkipLabels and SkipAnnotations are keys that stay here, beside those of Patch.
+	// SkipLabels and SkipAnnotations are keys that are not reflected, in addition to those
+	// of Patch.
 	SkipLabels      []string
 	SkipAnnotations []string
 }
 
-// homeAnnotations are those that speak to this cluster alone. What kubectl last applied
-// would carry a Secret's content into an annotation, and mislead a kubectl there.
+// homeAnnotations are never reflected, because they concern this cluster only. The
+// last-applied annotation would also copy the content of a Secret into an annotation, and
+// would mislead kubectl apply in the provider.
 var homeAnnotations = []string{
 	corev1.LastAppliedConfigAnnotation,
 	offloadingv1beta1.SkipReflectionAnnotation,
@@ -45,15 +48,15 @@ var homeAnnotations = []string{
 	offloadingv1beta1.KeptAnnotation,
 }
 
-// Foreign tells whether an object of the cluster with that id stands for one of another
-// cluster. Such an object is never reflected any further: nothing goes round.
+// Foreign reports whether an object in the cluster with this id was reflected from
+// another cluster. Such an object is not reflected further, which prevents cycles.
 func Foreign(o metav1.Object, clusterID string) bool {
 	origin, set := o.GetLabels()[offloadingv1beta1.OriginLabel]
 	return set && origin != clusterID
 }
 
-// meta returns the metadata of the remote object: name, labels and annotations, and the
-// record of the keys that are the local object's.
+// meta returns the metadata of the remote object: name, labels, annotations, and the
+// record of their keys.
 func (o ObjectOptions) meta(local *metav1.ObjectMeta) metav1.ObjectMeta {
 	skipLabels, skipAnnotations := o.SkipLabels, o.SkipAnnotations
 	if o.Patch != nil {
@@ -71,24 +74,24 @@ func (o ObjectOptions) meta(local *metav1.ObjectMeta) metav1.ObjectMeta {
 	return out
 }
 
-// leave takes labels and annotations that mean something at home only out of forged
-// metadata.
+// leave removes keys that are meaningful only in this cluster from forged labels and
+// annotations.
 func leave(m *metav1.ObjectMeta, labels, annotations []string) {
 	m.Labels, m.Annotations = without(m.Labels, labels), without(m.Annotations, annotations)
 	record(m)
 }
 
-// keys are the labels and annotations of a reflected object that come from here.
+// keys are the labels and annotations of a reflected object that come from this cluster.
 type keys struct {
 	Labels      []string `json:"labels,omitempty"`
 	Annotations []string `json:"annotations,omitempty"`
 }
 
-// record writes the keys of all labels and annotations into the annotation that tells
-// them from those that others add.
+// record writes the keys of all labels and annotations into an annotation. By this record
+// mergeMeta recognises the keys that clients in the provider have added.
 func record(m *metav1.ObjectMeta) {
 	delete(m.Annotations, offloadingv1beta1.ReflectedAnnotation)
-	// Lists of strings are always encoded.
+	// Encoding lists of strings never fails.
 	text, _ := json.Marshal(keys{slices.Sorted(maps.Keys(m.Labels)), slices.Sorted(maps.Keys(m.Annotations))})
 	if m.Annotations == nil {
 		m.Annotations = map[string]string{}
@@ -96,13 +99,13 @@ func record(m *metav1.ObjectMeta) {
 	m.Annotations[offloadingv1beta1.ReflectedAnnotation] = string(text)
 }
 
-// mergeMeta makes the labels and annotations of have as wanted: keys that came from here
-// earlier and are no longer wanted go, as does the mark of what was not known here for a
-// while, and what others have added stays. The rest of the metadata (finalizers, owners)
-// is not ours.
+// mergeMeta brings the labels and annotations of have to the wanted state. It removes
+// recorded keys that are no longer wanted, and the mark of an object that was kept after
+// a restored backup. Keys that clients in the provider have added stay. Finalizers and
+// owner references are not changed.
 func mergeMeta(have, want *metav1.ObjectMeta) {
 	var earlier keys
-	// A record that somebody has spoilt says nothing: it is written anew.
+	// A record that cannot be decoded is ignored and written anew.
 	if err := json.Unmarshal([]byte(have.Annotations[offloadingv1beta1.ReflectedAnnotation]), &earlier); err != nil {
 		earlier = keys{}
 	}

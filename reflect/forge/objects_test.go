@@ -12,9 +12,10 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// More fates of fields, for objects that are merged into what the provider has.
+// More rules for fields, for objects that are merged into an existing object.
 const (
-	// defaulted is kept, and where it is not set here, what the provider fills in stays.
+	// defaulted is kept, and a value that the provider fills in stays if the local field
+	// is empty.
 	defaulted = "kept or defaulted"
 	// apart has a table or a test of its own.
 	apart = "see its own test"
@@ -24,7 +25,7 @@ func objectOptions() ObjectOptions {
 	return ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: "shop-rome"}
 }
 
-// kind is what forging one kind consists of, and the part of it that a table is about.
+// kind has the functions of one kind, and accessors for the struct that a table is about.
 type kind[L, R any] struct {
 	local  func() *L // the least that the API server would accept
 	forge  func(*L) (*R, error)
@@ -33,8 +34,8 @@ type kind[L, R any] struct {
 	remote func(*R) any
 }
 
-// requireRules requires that every field of the struct has a line in rules, and that the
-// forge and the merge do with it what the line says.
+// requireRules requires a rule for every field of the struct, and that the forge and
+// merge functions follow it.
 func requireRules[L, R any](t *testing.T, rules map[string]rule, k kind[L, R]) {
 	t.Helper()
 	typ := reflect.TypeOf(k.here(k.local())).Elem()
@@ -84,7 +85,7 @@ func (k kind[L, R]) requireRule(t *testing.T, field int, fate string) {
 	require.True(t, equality.Semantic.DeepEqual(of(without), of(k.merge(with, without))), "unset later")
 }
 
-// metaFields says what happens to the metadata of each reflected object.
+// metaFields has a rule for each field of the metadata of a reflected object.
 var metaFields = map[string]rule{
 	"Name":                       {apart, "kept, but that of the root CA"},
 	"GenerateName":               {removed, "the name is known"},

@@ -6,19 +6,21 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Policy says which objects of a kind are reflected (seed 004).
+// Policy decides which objects of a kind are reflected. docs/reflection.md ("What is not
+// reflected") has the rules for users.
 type Policy string
 
-// Reflection policies.
+// The two policies.
 const (
-	// DenyList reflects all objects but those with the annotation liqo.io/skip-reflection.
+	// DenyList reflects all objects except those with the annotation
+	// liqo.io/skip-reflection.
 	DenyList Policy = "DenyList"
-	// AllowList reflects those objects only that have the annotation liqo.io/allow-reflection.
+	// AllowList reflects only objects with the annotation liqo.io/allow-reflection.
 	AllowList Policy = "AllowList"
 )
 
-// Reflects tells whether an object with those annotations is reflected under the policy,
-// and whether the annotations contradict each other: then it is not.
+// Reflects reports whether an object with these annotations is reflected under the
+// policy. conflict is true if both annotations are set; then it is not reflected.
 func Reflects(p Policy, annotations map[string]string) (reflects, conflict bool) {
 	skip, allow := asked(annotations)
 	switch {
@@ -31,9 +33,9 @@ func Reflects(p Policy, annotations map[string]string) (reflects, conflict bool)
 	}
 }
 
-// ReflectsSlice does for an EndpointSlice what Reflects does for other kinds: its own
-// annotations decide under any policy, and where it has none the Service that it belongs
-// to. A nil Service is one that does not exist, and is not reflected either.
+// ReflectsSlice is Reflects for an EndpointSlice. Its own annotations decide under any
+// policy. Without them the annotations of its Service decide. service is nil if it does
+// not exist; then the slice is not reflected.
 func ReflectsSlice(p Policy, annotations map[string]string, service *corev1.Service) (reflects, conflict bool) {
 	skip, allow := asked(annotations)
 	switch {
@@ -42,13 +44,14 @@ func ReflectsSlice(p Policy, annotations map[string]string, service *corev1.Serv
 	case service == nil:
 		return false, false
 	default:
-		// The contradiction, if any, is the Service's, and told of it.
+		// A conflict between the Service's annotations is reported for the Service.
 		reflects, _ = Reflects(p, service.Annotations)
 		return reflects, false
 	}
 }
 
-// asked tells which annotations are there; the value "false" takes one back.
+// asked reports which of the two annotations are set. The value "false" counts as not
+// set.
 func asked(annotations map[string]string) (skip, allow bool) {
 	value, skip := annotations[offloadingv1beta1.SkipReflectionAnnotation]
 	skip = skip && value != "false"

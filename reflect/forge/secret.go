@@ -11,17 +11,19 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Labels that the token controllers of this cluster keep on a service account's token.
+// Labels that Kubernetes controllers of this cluster maintain on the token of a service
+// account.
 const (
 	tokenLastUsedLabel = "kubernetes.io/legacy-token-last-used"
 	tokenInvalidLabel  = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// Secret returns the Secret in the provider, or nil for one that stands for a Secret of
-// another cluster. The error, if any, is a *Refused. All types go verbatim (a bootstrap
-// token means something in kube-system only, which is never a twin namespace), but a
-// token of a service account: with tokens it becomes an Opaque Secret, which the
-// provider does not take for one of its own service accounts'; without, it is refused.
+// Secret returns the Secret in the provider, or nil if local was itself reflected from
+// another cluster. An error is always a *Refused. All types are reflected unchanged
+// except the token of a service account. If tokens is true, the token becomes an Opaque
+// Secret, so that the provider does not associate it with one of its own service
+// accounts; otherwise it is refused. Bootstrap tokens need no special case: they are only
+// valid in kube-system, which is never a twin namespace.
 func Secret(local *corev1.Secret, o ObjectOptions, tokens bool) (*corev1.Secret, error) {
 	if Foreign(local, o.OriginClusterID) {
 		return nil, nil
@@ -43,10 +45,10 @@ func Secret(local *corev1.Secret, o ObjectOptions, tokens bool) (*corev1.Secret,
 	return out, nil
 }
 
-// opaqueToken turns the forged token of a service account of that name into data.
+// opaqueToken turns the token of the named service account into an Opaque Secret.
 func opaqueToken(out *corev1.Secret, account string) {
 	out.Type = corev1.SecretTypeOpaque
-	// The name may be longer than a label's value.
+	// The name may be too long for a label value.
 	if account != "" && len(validation.IsValidLabelValue(account)) == 0 {
 		out.Labels[offloadingv1beta1.ServiceAccountNameLabel] = account
 	}
@@ -54,7 +56,8 @@ func opaqueToken(out *corev1.Secret, account string) {
 		[]string{corev1.ServiceAccountNameKey, corev1.ServiceAccountUIDKey})
 }
 
-// MergeSecret returns have made as wanted. It shares the content of both.
+// MergeSecret returns a copy of have that is as wanted. It shares the content of its
+// arguments.
 func MergeSecret(have, want *corev1.Secret) *corev1.Secret {
 	out := *have
 	out.ObjectMeta = *have.ObjectMeta.DeepCopy()
@@ -63,8 +66,9 @@ func MergeSecret(have, want *corev1.Secret) *corev1.Secret {
 	return &out
 }
 
-// mergeData returns what is wanted, made of the values of have where they are equal: what
-// compares objects in general does so byte by byte, but for what is one and the same.
+// mergeData returns want, but reuses the values of have where they are equal. A generic
+// comparison of have and the result is then fast, because it skips values that share
+// memory instead of comparing them byte by byte.
 func mergeData(have, want map[string][]byte) map[string][]byte {
 	if want == nil {
 		return nil
@@ -79,8 +83,8 @@ func mergeData(have, want map[string][]byte) map[string][]byte {
 	return out
 }
 
-// ReplacesSecret tells whether have must be deleted and created anew to become as
-// wanted: its type never changes, and its content not when it is immutable.
+// ReplacesSecret reports whether have must be deleted and created again to become as
+// wanted: its type is immutable, and so is its content if the field immutable is set.
 func ReplacesSecret(have, want *corev1.Secret) bool {
 	return have.Type != want.Type || value(have.Immutable) && !maps.EqualFunc(have.Data, want.Data, bytes.Equal)
 }

@@ -11,7 +11,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// secretFields says what happens to each field of a reflected Secret.
+// secretFields has a rule for each field of a reflected Secret.
 var secretFields = map[string]rule{
 	"TypeMeta":   {apart, "nobody's"},
 	"ObjectMeta": {apart, "see metaFields"},
@@ -123,7 +123,8 @@ func TestReplacesSecret(t *testing.T) {
 	}
 }
 
-// A general comparison of bytes takes a second for a few megabytes.
+// TestMergeSecretKeepsWhatIsEqual requires that equal values share memory. A generic
+// comparison of a few megabytes byte by byte takes a second.
 func TestMergeSecretKeepsWhatIsEqual(t *testing.T) {
 	t.Parallel()
 	have := &corev1.Secret{Data: map[string][]byte{"same": []byte("1"), "other": []byte("2"), "gone": []byte("3")}}

@@ -8,13 +8,13 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// apiServerService is the Service of the cluster's own API server, in the namespace
-// default. Each cluster has its own.
+// apiServerService is the Service of the API server in the namespace default. Each
+// cluster has its own.
 const apiServerService = "kubernetes"
 
-// Service returns the Service in the provider, where loadBalancers are offered as
-// classes. It is nil for one that is not reflected: the API server's, and one that
-// stands for a Service of another cluster. The error is always nil.
+// Service returns the Service in the provider. loadBalancers are the classes that the
+// provider offers. The result is nil for the Service of the API server, and if local was
+// itself reflected from another cluster. The error is always nil.
 func Service(local *corev1.Service, o ObjectOptions, loadBalancers []Class) (*corev1.Service, error) {
 	if Foreign(local, o.OriginClusterID) || local.Namespace == metav1.NamespaceDefault && local.Name == apiServerService {
 		return nil, nil
@@ -40,14 +40,16 @@ func Service(local *corev1.Service, o ObjectOptions, loadBalancers []Class) (*co
 		spec.LoadBalancerClass = named(remoteClass(value(local.Spec.LoadBalancerClass), loadBalancers))
 	}
 	if value(spec.IPFamilyPolicy) == corev1.IPFamilyPolicyPreferDualStack {
-		// Whichever families the provider has: one that is listed and that it lacks is refused.
+		// The provider chooses the families it has. It would reject a listed family that it
+		// lacks.
 		spec.IPFamilies = nil
 	}
 	return &corev1.Service{ObjectMeta: o.meta(&local.ObjectMeta), Spec: spec}, nil
 }
 
-// MergeService returns have made as wanted. What the provider's API server and load
-// balancers allocate or fill in where this cluster says nothing stays.
+// MergeService returns a copy of have that is as wanted. Values that the provider's API
+// server and load balancers have allocated or defaulted are kept if want does not set
+// them.
 func MergeService(have, want *corev1.Service) *corev1.Service {
 	out := have.DeepCopy()
 	mergeMeta(&out.ObjectMeta, &want.ObjectMeta)
@@ -74,15 +76,16 @@ func MergeService(have, want *corev1.Service) *corev1.Service {
 	merged.LoadBalancerClass = orElse(w.LoadBalancerClass, h.LoadBalancerClass)
 	merged.IPFamilyPolicy = orElse(w.IPFamilyPolicy, h.IPFamilyPolicy)
 	if len(w.IPFamilies) == 0 && value(merged.IPFamilyPolicy) == value(h.IPFamilyPolicy) {
-		// Under another policy they are chosen anew: one of them may be there for show only.
+		// With another policy the API server allocates the families again. The present list
+		// may contain a family that the Service does not really use.
 		merged.IPFamilies = h.IPFamilies
 	}
 	out.Spec = merged
 	return out
 }
 
-// mergePorts returns the wanted ports with the node ports that the provider has given
-// them. Like the API server it knows a port by its name.
+// mergePorts returns the wanted ports with the node ports that the provider has
+// allocated. Ports are matched by name, as the API server does.
 func mergePorts(have []corev1.ServicePort, want *corev1.ServiceSpec) []corev1.ServicePort {
 	byName := make(map[string]*corev1.ServicePort, len(have))
 	for i := range have {
@@ -105,7 +108,7 @@ func mergePorts(have []corev1.ServicePort, want *corev1.ServiceSpec) []corev1.Se
 	return want.Ports
 }
 
-// hasNodePorts tells whether the API server gives the ports of the Service node ports.
+// hasNodePorts reports whether the API server allocates node ports for the Service.
 func hasNodePorts(s *corev1.ServiceSpec) bool {
 	switch s.Type {
 	case corev1.ServiceTypeNodePort:
@@ -117,8 +120,9 @@ func hasNodePorts(s *corev1.ServiceSpec) bool {
 	}
 }
 
-// ReplacesService tells whether have must be deleted and created anew to become as
-// wanted: the first cluster IP, its family and the class of a load balancer never change.
+// ReplacesService reports whether have must be deleted and created again to become as
+// wanted: the first cluster IP, its family and the class of a load balancer are
+// immutable.
 func ReplacesService(have, want *corev1.Service) bool {
 	h, w := &have.Spec, &want.Spec
 	if h.Type == corev1.ServiceTypeExternalName || w.Type == corev1.ServiceTypeExternalName {
@@ -134,15 +138,16 @@ func ReplacesService(have, want *corev1.Service) bool {
 		w.LoadBalancerClass != nil && value(h.LoadBalancerClass) != *w.LoadBalancerClass
 }
 
-// external tells whether a Service takes traffic from outside of its cluster. Of another,
-// as of one that has lost its external IPs, the API server refuses the policy for it.
+// external reports whether a Service receives traffic from outside its cluster. For any
+// other Service, for example one without its former external IPs, the API server rejects
+// an external traffic policy.
 func external(s *corev1.ServiceSpec) bool {
 	return s.Type == corev1.ServiceTypeNodePort || s.Type == corev1.ServiceTypeLoadBalancer || len(s.ExternalIPs) > 0
 }
 
 func headless(s *corev1.ServiceSpec) bool { return s.ClusterIP == corev1.ClusterIPNone }
 
-// orElse returns v, or other where v says nothing.
+// orElse returns v, or other if v is the zero value.
 func orElse[T comparable](v, other T) T {
 	var zero T
 	if v == zero {
@@ -151,7 +156,7 @@ func orElse[T comparable](v, other T) T {
 	return v
 }
 
-// value returns what p points to, or nothing.
+// value returns *p, or the zero value if p is nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -159,7 +164,7 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// named returns a pointer to the name, nil for none.
+// named returns a pointer to s, or nil if s is empty.
 func named(s string) *string {
 	if s == "" {
 		return nil

@@ -14,7 +14,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// serviceFields says what happens to each field of a reflected Service.
+// serviceFields has a rule for each field of a reflected Service.
 var serviceFields = map[string]rule{
 	"TypeMeta":   {apart, "nobody's"},
 	"ObjectMeta": {apart, "see metaFields"},
@@ -22,13 +22,13 @@ var serviceFields = map[string]rule{
 	"Status":     {removed, "of the load balancers of this cluster"},
 }
 
-// serviceSpecFields says the same of its spec.
+// serviceSpecFields has a rule for each field of its spec.
 //
-// Families: SingleStack and RequireDualStack go with their families, in their order: the
-// endpoints that are reflected are of these families, and a provider that lacks one
-// refuses the Service, which its owner is told. PreferDualStack leaves the families, and
-// their order, to the provider: the API server here has filled in its own, and a list
-// with one that the provider lacks is refused.
+// IP families depend on the policy. With SingleStack and RequireDualStack they are sent
+// in their order, because the reflected endpoints are of these families. A provider that
+// lacks one rejects the Service, and an event says so. With PreferDualStack the families
+// are left to the provider: the API server of this cluster has filled in its own, and the
+// provider would reject a list with a family that it lacks.
 var serviceSpecFields = map[string]rule{
 	"Ports":                         {apart, "see servicePortFields"},
 	"Selector":                      {kept, ""},
@@ -52,7 +52,7 @@ var serviceSpecFields = map[string]rule{
 	"TrafficDistribution":           {kept, ""},
 }
 
-// servicePortFields says the same of its ports.
+// servicePortFields has a rule for each field of its ports.
 var servicePortFields = map[string]rule{
 	"Name":        {apart, "kept; another name is another port"},
 	"Protocol":    {defaulted, ""},
@@ -93,8 +93,8 @@ func TestEveryFieldOfAServiceHasARule(t *testing.T) {
 	requireRules(t, servicePortFields, k)
 }
 
-// answer is a Service as API servers have returned it: of this cluster, and of a provider
-// to which it was reflected under objectOptions and classOffers.
+// answer is a Service in this cluster, and the Service that the API server of a provider
+// returned when it was reflected with objectOptions and classOffers.
 type answer struct {
 	Name     string          `json:"name"`
 	Home     string          `json:"home"`     // single or dual stack
@@ -106,7 +106,7 @@ type answer struct {
 
 func classOffers() []Class { return []Class{{Name: "example.org/a"}, {Name: "example.org/b"}} }
 
-// answers were recorded from clusters of version 1.36, with one and with two families.
+// answers were recorded from single-stack and dual-stack clusters of Kubernetes 1.36.
 func answers(t *testing.T) []answer {
 	t.Helper()
 	text, err := os.ReadFile("testdata/services.json")
@@ -116,8 +116,8 @@ func answers(t *testing.T) []answer {
 	return out
 }
 
-// TestServiceDefaults requires that nothing which an API server fills in is seen as a
-// difference: it would be written again and again.
+// TestServiceDefaults requires that values defaulted by an API server do not count as a
+// difference, else the Service would be written again and again.
 func TestServiceDefaults(t *testing.T) {
 	t.Parallel()
 	for _, a := range answers(t) {

@@ -11,31 +11,33 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// Reasons of Refused.
+// Reasons of Refused for pods.
 const (
-	// ReasonAntiAffinityInvalid says that the anti-affinity annotations cannot be honoured.
+	// ReasonAntiAffinityInvalid is the reason for invalid anti-affinity annotations.
 	ReasonAntiAffinityInvalid = "AntiAffinityInvalid"
-	// ReasonResourceClaims says that the pod uses dynamic resource allocation.
+	// ReasonResourceClaims is the reason for pods that use dynamic resource allocation.
 	ReasonResourceClaims = "ResourceClaimsNotSupported"
-	// ReasonPodCertificate says that a volume asks for a certificate of the pod's identity.
+	// ReasonPodCertificate is the reason for pods with a podCertificate volume source.
 	ReasonPodCertificate = "PodCertificateNotSupported"
-	// ReasonReflected says that the pod itself stands for a pod of another cluster.
+	// ReasonReflected is the reason for pods that were themselves reflected from another
+	// cluster.
 	ReasonReflected = "AlreadyReflected"
 )
 
-// Refused says that an object cannot be reflected as it is written. Only another object
-// helps: callers show it and do not try again.
+// Refused is the error for an object that cannot be reflected as it is. A retry cannot
+// succeed before the object changes, so callers show the error to the user and return no
+// error.
 type Refused struct {
 	// Reason is a CamelCase word for conditions and events.
 	Reason string
-	// Message names the field, what is wrong and what is accepted.
+	// Message names the field, the error and the accepted values.
 	Message string
 }
 
-// Error returns reason and message.
+// Error implements error.
 func (r *Refused) Error() string { return r.Reason + ": " + r.Message }
 
-// PodOptions is what forging a pod needs to know beside the pod.
+// PodOptions are the parameters for reflecting a pod.
 type PodOptions struct {
 	// OriginClusterID is the id of this cluster.
 	OriginClusterID string
@@ -45,20 +47,20 @@ type PodOptions struct {
 	NodeName string
 	// RemoteNamespace is the twin namespace.
 	RemoteNamespace string
-	// Patch is the virtual node's spec.offloadingPatch; nil for none.
+	// Patch is spec.offloadingPatch of the VirtualNode; nil for none.
 	Patch *offloadingv1beta1.OffloadingPatch
-	// SkipLabels and SkipAnnotations are keys that stay here, beside those of Patch.
+	// SkipLabels and SkipAnnotations are keys that are not reflected, in addition to those
+	// of Patch.
 	SkipLabels      []string
 	SkipAnnotations []string
-	// ClaimedVolumes names the ephemeral volumes whose claims the provider gets from here,
-	// and makes none for.
+	// ClaimedVolumes names the ephemeral volumes whose claims are reflected from this
+	// cluster. The provider creates no claims for them.
 	ClaimedVolumes []string
-	// API says how the pod reaches this cluster's API server.
+	// API configures how the pod reaches this cluster's API server.
 	API APIAccess
 }
 
-// ShadowPod returns the object that asks the provider for the pod. The error, if
-// any, is a *Refused.
+// ShadowPod returns the ShadowPod for a local pod. An error is always a *Refused.
 func ShadowPod(local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, error) {
 	if err := supported(local); err != nil {
 		return nil, err
@@ -84,7 +86,8 @@ func ShadowPod(local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, e
 	}, nil
 }
 
-// supported refuses what the provider could only run differently from what is asked.
+// supported refuses pods that the provider could only run in a different way than
+// specified.
 func supported(local *corev1.Pod) error {
 	if local.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod {
 		return &Refused{ReasonReflected, fmt.Sprintf("label %s=%s: the pod stands for a pod of another cluster, and nothing reflected is reflected again",
@@ -106,7 +109,8 @@ func supported(local *corev1.Pod) error {
 	return nil
 }
 
-// labels returns the labels of the ShadowPod: the pod's, and ours over them.
+// labels returns the labels of the ShadowPod: those of the pod, overridden by those of
+// liqod.
 func (o PodOptions) labels(local *corev1.Pod) map[string]string {
 	skip := o.SkipLabels
 	if o.Patch != nil {
@@ -132,7 +136,7 @@ func (o PodOptions) annotations(local *corev1.Pod) map[string]string {
 	return out
 }
 
-// without returns a copy of m that lacks the keys in skip; it is never nil.
+// without returns a copy of m without the keys in skip. The result is never nil.
 func without(m map[string]string, skip []string) map[string]string {
 	out := make(map[string]string, len(m)+4)
 	maps.Copy(out, m)

@@ -19,7 +19,7 @@ func options() PodOptions {
 	return PodOptions{OriginClusterID: "rome", DestinationClusterID: "milan", NodeName: "milan-gpu", RemoteNamespace: "shop-rome"}
 }
 
-// localPod returns a pod as the API server hands it to the vkubelet.
+// localPod returns a pod with the defaults and the token volume that an API server adds.
 func localPod() *corev1.Pod {
 	always := corev1.ContainerRestartPolicyAlways
 	mounts := []corev1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "kube-api-access-x7", MountPath: tokenDir, ReadOnly: true}}

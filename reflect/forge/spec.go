@@ -10,12 +10,12 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// tokenVolumePrefix begins the name of the volume that the API server adds to every
-// pod for its service account's token.
+// tokenVolumePrefix is the prefix of the volume with the service account token that the
+// API server adds to every pod.
 const tokenVolumePrefix = "kube-api-access-"
 
-// podSpec returns the pod's spec as the provider is asked to run it. What happens to
-// each field is listed, and checked, in fields_test.go.
+// podSpec returns the spec of the remote pod. A table in fields_test.go has the rule for
+// each field, and docs/pod-fidelity.md describes the rules for users.
 func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffinity) corev1.PodSpec {
 	spec, patch := *local.Spec.DeepCopy(), o.Patch
 	dropScheduling(&spec)
@@ -36,12 +36,13 @@ func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffini
 	return spec
 }
 
-// EphemeralClaim returns the name of the claim that Kubernetes makes for an ephemeral
+// EphemeralClaim returns the name of the claim that Kubernetes creates for an ephemeral
 // volume of a pod.
 func EphemeralClaim(pod *corev1.Pod, volume string) string { return pod.Name + "-" + volume }
 
-// claimVolumes has ephemeral volumes use the claims that come from here: those that the
-// provider does not make for its own pod it would not let the pod use as ephemeral ones.
+// claimVolumes replaces ephemeral volumes by the claims that are reflected from this
+// cluster. As an ephemeral volume the provider would reject such a claim, because its own
+// pod does not own it.
 func (o PodOptions) claimVolumes(spec *corev1.PodSpec, local *corev1.Pod) {
 	for i := range spec.Volumes {
 		if v := &spec.Volumes[i]; v.Ephemeral != nil && slices.Contains(o.ClaimedVolumes, v.Name) {
@@ -50,7 +51,8 @@ func (o PodOptions) claimVolumes(spec *corev1.PodSpec, local *corev1.Pod) {
 	}
 }
 
-// dropScheduling removes what speaks of this cluster's nodes, classes and schedulers.
+// dropScheduling removes fields that refer to nodes, priority classes or schedulers of
+// this cluster.
 func dropScheduling(spec *corev1.PodSpec) {
 	spec.NodeName = ""
 	spec.NodeSelector = nil
@@ -64,9 +66,9 @@ func dropScheduling(spec *corev1.PodSpec) {
 	spec.PreemptionPolicy = nil
 }
 
-// dropIdentity removes the service account of this cluster, and the tokens that are not
-// carried: the pod runs under the twin namespace's default one, and gets no token of the
-// provider's.
+// dropIdentity removes the service account of this cluster and the tokens that are not
+// carried. The remote pod runs under the default service account of the twin namespace,
+// and no token of the provider is mounted.
 func dropIdentity(spec *corev1.PodSpec) {
 	account := spec.ServiceAccountName
 	spec.ServiceAccountName = ""
@@ -92,8 +94,8 @@ func dropIdentity(spec *corev1.PodSpec) {
 	}
 }
 
-// nameAccount gives the variables that name the pod's service account the name that it
-// has in this cluster: in the provider it has another.
+// nameAccount replaces environment variables with the pod's service account by its name
+// in this cluster, because the remote pod has another service account.
 func nameAccount(env []corev1.EnvVar, account string) {
 	for i := range env {
 		if from := env[i].ValueFrom; from != nil && from.FieldRef != nil && from.FieldRef.FieldPath == "spec.serviceAccountName" {
@@ -102,7 +104,7 @@ func nameAccount(env []corev1.EnvVar, account string) {
 	}
 }
 
-// injectedToken tells whether the API server added the volume.
+// injectedToken reports whether the API server added the volume.
 func injectedToken(v *corev1.Volume) bool {
 	return strings.HasPrefix(v.Name, tokenVolumePrefix) && hasToken(v)
 }
@@ -119,8 +121,9 @@ func hasPodCertificate(v *corev1.Volume) bool {
 	})
 }
 
-// dropTokenSources keeps the volume, and its mounts, also when no source is left: a
-// pod that mounts it would not start otherwise.
+// dropTokenSources removes the token sources of a volume. The volume itself and its
+// mounts stay even without any source: a pod with a mount of a missing volume would not
+// start.
 func dropTokenSources(v *corev1.Volume) {
 	if hasToken(v) {
 		v.Projected.Sources = slices.DeleteFunc(v.Projected.Sources, isToken)
@@ -133,10 +136,11 @@ func dropMounts(c *corev1.Container, volumes []string) {
 	})
 }
 
-// dropHostNamespaces keeps the pod out of its node's namespaces.
+// dropHostNamespaces disables the use of the node's namespaces.
 func dropHostNamespaces(spec *corev1.PodSpec) {
 	if spec.HostNetwork {
-		// The API server has filled in a host port for every port of a pod on the host's network.
+		// The API server has defaulted the host port of each port, because the pod uses the
+		// host network.
 		dropHostPorts(spec.Containers)
 		dropHostPorts(spec.InitContainers)
 	}
@@ -153,9 +157,9 @@ func dropHostPorts(containers []corev1.Container) {
 	}
 }
 
-// runtimeClass returns the runtime class in the provider: the pod's annotation, else
-// its own class unless that is the one that only sends it to a virtual node, else the
-// patch's.
+// runtimeClass returns the runtime class in the provider: that of the pod's annotation,
+// else the pod's own class, else that of the patch. The pod's own class is ignored if it
+// only serves to select virtual nodes.
 func runtimeClass(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatch) *string {
 	if name := local.Annotations[offloadingv1beta1.RemoteRuntimeClassAnnotation]; name != "" {
 		return &name
@@ -171,8 +175,8 @@ func runtimeClass(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatch) *
 	return nil
 }
 
-// forgeTolerations returns the pod's tolerations without the virtual node's, and the
-// patch's.
+// forgeTolerations returns the pod's tolerations without that of the virtual node, and
+// the tolerations of the patch.
 func forgeTolerations(own []corev1.Toleration, patch *offloadingv1beta1.OffloadingPatch) []corev1.Toleration {
 	var out []corev1.Toleration
 	for i := range own {
@@ -186,7 +190,8 @@ func forgeTolerations(own []corev1.Toleration, patch *offloadingv1beta1.Offloadi
 	return out
 }
 
-// addTolerations appends to have what of add is not in it. It may write behind have.
+// addTolerations appends the elements of add that have lacks. It may overwrite the spare
+// capacity of have.
 func addTolerations(have, add []corev1.Toleration) []corev1.Toleration {
 	for i := range add {
 		same := func(t corev1.Toleration) bool { return t.MatchToleration(&add[i]) }

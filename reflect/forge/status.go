@@ -11,63 +11,65 @@ import (
 
 // Reasons of the Ready condition of a local pod.
 const (
-	// ReasonNodeNotReady says that the virtual node is not ready.
+	// ReasonNodeNotReady means that the virtual node is not ready.
 	ReasonNodeNotReady = "NodeNotReady"
-	// ReasonRemotePodTerminating says that the provider is removing the pod.
+	// ReasonRemotePodTerminating means that the provider is removing the pod.
 	ReasonRemotePodTerminating = "RemotePodTerminating"
-	// ReasonRemotePodMissing says that the pod is not, or not yet again, in the provider.
+	// ReasonRemotePodMissing means that there is no remote pod at the moment.
 	ReasonRemotePodMissing = "RemotePodMissing"
-	// ReasonReadinessGates says that a readiness gate of the pod is not true here.
+	// ReasonReadinessGates means that a readiness gate of the local pod is not true.
 	ReasonReadinessGates = "ReadinessGatesNotReady"
 )
 
-// Remapper translates the provider's addresses of pods into those under which they
-// are reached from here.
+// Remapper translates pod addresses of the provider into the addresses that reach them
+// from this cluster.
 type Remapper interface {
-	// Remap returns the address here, and false if there is none.
+	// Remap returns the translated address, and false if there is none.
 	Remap(netip.Addr) (netip.Addr, bool)
 }
 
-// Identity is the Remapper of a peer whose addresses are used as they are.
+// Identity is the Remapper for a peer whose addresses need no translation.
 type Identity struct{}
 
 // Remap returns addr.
 func (Identity) Remap(addr netip.Addr) (netip.Addr, bool) { return addr, true }
 
-// StatusInput is what a local pod's status follows from.
+// StatusInput has everything from which the status of a local pod is computed.
 type StatusInput struct {
-	// Local is the pod; never nil.
+	// Local is the local pod; never nil.
 	Local *corev1.Pod
-	// Shadow is its ShadowPod, and Remote its pod in the provider; nil if absent. What
-	// belongs to another pod of the same name (label local-pod-uid) counts as absent.
+	// Shadow is its ShadowPod and Remote its remote pod; nil if absent. An object whose
+	// label local-pod-uid names another pod of the same name is ignored.
 	Shadow *offloadingv1beta1.ShadowPod
 	Remote *corev1.Pod
-	// NodeReady is what the virtual node's Ready condition says.
+	// NodeReady reports whether the virtual node is ready.
 	NodeReady bool
-	// HostIPs are the addresses of the vkubelet, the first of each family counts. Empty
-	// keeps those that the pod has.
+	// HostIPs are the addresses of the vkubelet. Only the first address of each family is
+	// used. If it is empty, the current host addresses of the pod are kept.
 	HostIPs []netip.Addr
-	// Remapper translates the pod's addresses; those that it has no answer for are left out.
+	// Remapper translates the pod's addresses. Addresses without a translation are left
+	// out.
 	Remapper Remapper
-	// Now is the time of the transitions that the provider's pod does not tell.
+	// Now is the transition time of conditions for which the remote pod has none.
 	Now metav1.Time
 }
 
-// Status returns the status that the local pod should have. It is the local one,
-// unchanged, when the pod has ended here, or nothing has been heard from the provider.
+// Status returns the status that the local pod should have. It returns the current local
+// status if the pod has ended, or if nothing is known from the provider yet.
 //
-//   - qosClass, nominatedNodeName, PodScheduled and the conditions that no kubelet
-//     owns stay the local ones. So readiness gates are judged here: they are not sent
-//     to the provider, and Ready is the remote Ready and all of them.
-//   - An end is taken from ShadowPod.status, or from a remote pod that ended without
-//     being deleted. One that is being deleted ends for certain only when the pod is
-//     deleted here too: otherwise the provider may make it again.
-//   - Restart counts never fall, and no container leaves a terminated state that its
-//     restart policy ends in: the API server would refuse the whole status.
-//   - Ready is False at once when the remote pod is being removed or is missing, and
-//     while the node is not ready.
+//   - qosClass, nominatedNodeName, PodScheduled and the conditions that no kubelet sets
+//     stay the local ones. Readiness gates are therefore evaluated in this cluster: they
+//     are not sent to the provider, and Ready is True only if the remote Ready and all
+//     gates are.
+//   - An end is taken from ShadowPod.status, or from a remote pod that ended without being
+//     deleted. The end of a remote pod that is being deleted counts only if the local pod
+//     is being deleted too: otherwise the provider may create it again.
+//   - Restart counts never decrease, and no container leaves a terminated state that is
+//     final under its restart policy: the API server would reject the whole status.
+//   - Ready becomes False as soon as the remote pod is being removed or is missing, and
+//     while the virtual node is not ready.
 //
-// Status is idempotent: applied to a pod that has its result it returns the same.
+// Status is idempotent: for a pod that has its result it returns the same result.
 func Status(in StatusInput) corev1.PodStatus {
 	in.dropForeign()
 	if ended(in.Local.Status.Phase) {
@@ -84,7 +86,8 @@ func Status(in StatusInput) corev1.PodStatus {
 	return in.translate(source, final)
 }
 
-// dropForeign forgets what belongs to another pod of the same name.
+// dropForeign ignores a ShadowPod and a remote pod that belong to another pod of the same
+// name.
 func (in *StatusInput) dropForeign() {
 	uid := string(in.Local.UID)
 	if in.Remote != nil && in.Remote.Labels[offloadingv1beta1.LocalPodUIDLabel] != uid {
@@ -95,8 +98,8 @@ func (in *StatusInput) dropForeign() {
 	}
 }
 
-// source returns the provider's status to translate, nil for none, and whether it is
-// the pod's end.
+// source returns the provider's status to translate (nil for none), and whether it is the
+// pod's end.
 func (in *StatusInput) source() (*corev1.PodStatus, bool) {
 	if in.Shadow != nil && ended(in.Shadow.Status.Phase) {
 		out := &corev1.PodStatus{}
@@ -112,9 +115,10 @@ func (in *StatusInput) source() (*corev1.PodStatus, bool) {
 	return &in.Remote.Status, ended(in.Remote.Status.Phase) && !in.losing()
 }
 
-// losing tells whether the remote pod is being removed while it is wanted here. What
-// the provider's pod collector has marked as failed is about to be removed by it: its
-// node is gone, and nobody saw the pod end.
+// losing reports whether the remote pod is being removed although the local pod is not.
+// It also returns true for a pod that the provider's pod garbage collector has marked as
+// failed: its node is gone, the end of the pod was not observed, and the collector is
+// about to delete it.
 func (in *StatusInput) losing() bool {
 	if in.Remote == nil || in.Local.DeletionTimestamp != nil {
 		return false
@@ -147,7 +151,7 @@ func (in *StatusInput) translate(source *corev1.PodStatus, final bool) corev1.Po
 	return out
 }
 
-// addresses sets the pod's and its host's addresses.
+// addresses sets the addresses of the pod and its host.
 func (in *StatusInput) addresses(out *corev1.PodStatus) {
 	out.HostIP, out.HostIPs = in.hostIPs()
 	var addrs []netip.Addr
@@ -180,7 +184,7 @@ func (in *StatusInput) hostIPs() (string, []corev1.HostIP) {
 	return out[0].IP, out
 }
 
-// onePerFamily returns the first address of each family: the API server accepts no more.
+// onePerFamily returns the first address of each family. The API server accepts no more.
 func onePerFamily(addrs []netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	for _, addr := range addrs {
@@ -192,9 +196,9 @@ func onePerFamily(addrs []netip.Addr) []netip.Addr {
 	return out
 }
 
-// observedGeneration returns the local generation that the provider's kubelet has
-// acted on: the ShadowPod's once the remote pod has its images and resources and has
-// been seen with them. It never falls.
+// observedGeneration returns the local generation on which the provider's kubelet has
+// acted. It becomes that of the ShadowPod once the remote pod has the same images and
+// resources and its kubelet has observed them. It never decreases.
 func (in *StatusInput) observedGeneration() int64 {
 	have := in.Local.Status.ObservedGeneration
 	if in.Shadow == nil || in.Shadow.Spec.LocalGeneration <= have {
@@ -207,8 +211,8 @@ func (in *StatusInput) observedGeneration() int64 {
 	return in.Shadow.Spec.LocalGeneration
 }
 
-// seen tells whether the kubelet has observed the remote pod as it is now. Those that
-// do not say it are taken to have.
+// seen reports whether the kubelet has observed the current spec of the remote pod. It
+// returns true for kubelets that do not report observedGeneration.
 func seen(remote *corev1.Pod) bool {
 	return remote.Status.ObservedGeneration == 0 || remote.Status.ObservedGeneration >= remote.Generation
 }
@@ -222,8 +226,8 @@ func sameImages(shadow, remote []corev1.Container) bool {
 	return sameContainers(shadow, remote, func(s, r *corev1.Container) bool { return s.Image == r.Image })
 }
 
-// sameResources compares only the resources that the shadow names: a LimitRange of
-// the provider may have added others.
+// sameResources compares only the resources that the ShadowPod names, because a
+// LimitRange of the provider may have added others.
 func sameResources(shadow, remote *corev1.PodSpec) bool {
 	same := func(s, r *corev1.Container) bool { return sameRequirements(&s.Resources, &r.Resources) }
 	if !sameContainers(shadow.Containers, remote.Containers, same) || !sameContainers(shadow.InitContainers, remote.InitContainers, same) {
@@ -239,7 +243,8 @@ func sameRequirements(shadow, remote *corev1.ResourceRequirements) bool {
 	return contains(remote.Limits, shadow.Limits) && contains(remote.Requests, shadow.Requests)
 }
 
-// sameContainers tells whether each of the shadow's containers is there and the same.
+// sameContainers reports whether remote has each container of shadow and both are the
+// same.
 func sameContainers(shadow, remote []corev1.Container, same func(s, r *corev1.Container) bool) bool {
 	byName := make(map[string]*corev1.Container, len(remote))
 	for i := range remote {
@@ -266,13 +271,13 @@ func ended(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
-// reported tells whether there is news in the status: a kubelet has taken the pod up,
-// or the scheduler cannot place it.
+// reported reports whether the status has any content: a kubelet has accepted the pod, or
+// the scheduler cannot place it.
 func reported(status *corev1.PodStatus) bool {
 	return status.StartTime != nil || status.Reason != "" || len(status.ContainerStatuses) > 0 || unplaced(status) != nil
 }
 
-// readyKnown tells whether a status has been written for the pod before.
+// readyKnown reports whether a status was written to the local pod before.
 func readyKnown(local *corev1.Pod) bool {
 	return findCondition(local.Status.Conditions, corev1.PodReady) != nil
 }

@@ -13,7 +13,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// at returns a time, in seconds after one that is long ago.
+// at returns a fixed past time plus the given seconds.
 func at(seconds int) metav1.Time {
 	return metav1.NewTime(time.Date(2026, 1, 1, 0, 0, seconds, 0, time.UTC))
 }
@@ -36,8 +36,8 @@ func waiting(name string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}
 }
 
-// scene is a pod bound to the virtual node, its ShadowPod, and its pod in the
-// provider, which runs and is ready. Nothing has been written home yet.
+// scene returns a pod bound to the virtual node, its ShadowPod, and its remote pod, which
+// is running and ready. The local pod has no status yet.
 func scene() StatusInput {
 	local := localPod()
 	local.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: corev1.PodQOSBurstable,
@@ -66,7 +66,7 @@ func scene() StatusInput {
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.1.0.4")}, Remapper: Identity{}, Now: at(100)}
 }
 
-// published is a scene whose status has been written home.
+// published returns a scene in which the status was written to the local pod.
 func published() StatusInput {
 	in := scene()
 	in.Local.Status = Status(in)
@@ -98,7 +98,7 @@ func TestStatusOfARunningPod(t *testing.T) {
 	}, got)
 }
 
-// ready returns status and reason of a condition, "" if there is none.
+// ready returns the status and reason of a condition, "" if there is none.
 func ready(s corev1.PodStatus, t corev1.PodConditionType) string {
 	c := findCondition(s.Conditions, t)
 	if c == nil {
@@ -297,7 +297,7 @@ func TestTransitionsAreNotInTheFuture(t *testing.T) {
 	}
 }
 
-// subnet maps 10.2.0.0/16 to 10.72.0.0/16 and knows no other address.
+// subnet maps 10.2.0.0/16 to 10.72.0.0/16 and has no translation for other addresses.
 type subnet struct{}
 
 func (subnet) Remap(a netip.Addr) (netip.Addr, bool) {

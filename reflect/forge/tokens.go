@@ -14,54 +14,57 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// ReasonAPIServerSupport says that the annotation about the API server has a value that
-// is not known.
+// ReasonAPIServerSupport is the reason for an invalid value of the API server support
+// annotation.
 const ReasonAPIServerSupport = "APIServerSupportInvalid"
 
 const (
-	// defaultAccount is the service account of pods that name none.
+	// defaultAccount is the service account of pods that do not name one.
 	defaultAccount = "default"
-	// usualSeconds is the life of a token when the pod does not say.
+	// usualSeconds is the lifetime of a token whose pod does not specify one.
 	usualSeconds = 3600
-	// injectedSeconds is the life that API servers ask for in the volumes they inject.
-	// Bound to a pod, such a token lives for a year (the API server's setting
-	// --service-account-extend-token-expiration); one second more or less and it does not.
+	// injectedSeconds is the lifetime that API servers set in the volumes that they
+	// inject. For a pod-bound token with exactly this lifetime the API server issues a
+	// token that is valid for a year (flag --service-account-extend-token-expiration), so
+	// it is replaced by usualSeconds.
 	injectedSeconds = 3607
-	// accountInName bounds how much of a service account's name shows in a Secret's.
+	// accountInName is the maximum length of a service account's name within the name of a
+	// Secret.
 	accountInName = 63
-	// apiServerName is what the certificate of every API server is for.
+	// apiServerName is a name that the certificate of every API server is valid for.
 	apiServerName = "kubernetes.default"
 )
 
-// APIAccess says how offloaded pods reach the API server of this cluster.
+// APIAccess configures how offloaded pods reach the API server of this cluster.
 type APIAccess struct {
-	// Enabled is false where no offloaded pod gets a token of this cluster.
+	// Enabled is false if offloaded pods get no tokens of this cluster.
 	Enabled bool
-	// Host, an IP address or a DNS name, and Port are where pods in the provider reach the
-	// API server. Without a Host the pods' environment is left alone.
+	// Host (an IP address or a DNS name) and Port are the address of the API server for
+	// pods in the provider. If Host is empty, the pods' environment is not changed.
 	Host, Port string
-	// PodBound binds each token to its pod, instead of to a Secret that pods share.
+	// PodBound binds each token to its pod instead of to a Secret that several pods share.
 	PodBound bool
 }
 
-// Token is a token of a service account of this cluster that offloaded pods carry.
+// Token is a token of a service account of this cluster for use by offloaded pods.
 type Token struct {
-	// Name is that of the Secret with the token in the twin namespace, and of the Secret
-	// here that the token is bound to.
+	// Name is the name of two Secrets: the one with the token in the twin namespace, and
+	// the one in this cluster that the token is bound to.
 	Name string
-	// ServiceAccount is in the pod's namespace.
+	// ServiceAccount is the name of the service account, in the pod's namespace.
 	ServiceAccount string
-	// Audience may be empty: the API server's own.
+	// Audience is empty for the API server's own audience.
 	Audience string
-	// Seconds is the life to ask for.
+	// Seconds is the requested lifetime.
 	Seconds int64
-	// PodName and PodUID are those of the pod that the token is bound to, if it is.
+	// PodName and PodUID identify the pod that the token is bound to; empty if it is bound
+	// to a Secret.
 	PodName string
 	PodUID  types.UID
 }
 
-// Tokens returns the tokens that a pod carries to the provider, each once: none when its
-// tokens stay at home, or it is not offloaded as it is written.
+// Tokens returns the distinct tokens that a pod needs in the provider. The result is
+// empty if the pod's tokens are not carried, or if supported refuses the pod.
 func Tokens(local *corev1.Pod, o PodOptions) []Token {
 	if !o.carriesTokens(local) || supported(local) != nil {
 		return nil
@@ -83,7 +86,7 @@ func Tokens(local *corev1.Pod, o PodOptions) []Token {
 	return out
 }
 
-// MountsSecret reports whether a pod with that spec has a projected volume with the Secret.
+// MountsSecret reports whether a projected volume of the spec contains the Secret.
 func MountsSecret(spec *corev1.PodSpec, name string) bool {
 	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool {
 		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {
@@ -96,7 +99,7 @@ func (o PodOptions) carriesTokens(local *corev1.Pod) bool {
 	return o.API.Enabled && local.Annotations[offloadingv1beta1.APIServerSupportAnnotation] != offloadingv1beta1.APIServerSupportDisabled
 }
 
-// knownSupport refuses values of the annotation that ask for what is not there.
+// knownSupport refuses unknown values of the API server support annotation.
 func knownSupport(local *corev1.Pod) error {
 	switch value := local.Annotations[offloadingv1beta1.APIServerSupportAnnotation]; value {
 	case "", offloadingv1beta1.APIServerSupportEnabled, offloadingv1beta1.APIServerSupportDisabled:
@@ -126,17 +129,17 @@ func (o PodOptions) token(local *corev1.Pod, p *corev1.ServiceAccountTokenProjec
 	return t
 }
 
-// tokenName is equal for equal tokens, and differs between clusters, which may share a
-// namespace, and between virtual nodes.
+// tokenName returns the same name for equal tokens. Names differ between clusters, which
+// may share a namespace, and between virtual nodes.
 func tokenName(consumer, node string, t Token) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %d %q", consumer, node, t.ServiceAccount, t.Audience, t.Seconds, t.PodUID))
 	shown := strings.TrimRight(t.ServiceAccount[:min(len(t.ServiceAccount), accountInName)], "-.")
 	return "token-" + shown + "-" + hex.EncodeToString(sum[:6])
 }
 
-// carryTokens has the pod find in Secrets of the twin namespace what the kubelets here
-// would give it: its tokens, and beside them the CA of this cluster's API server and the
-// name of its namespace here.
+// carryTokens replaces token sources by Secrets in the twin namespace. These contain what
+// a kubelet of this cluster would mount: the token, the CA of this cluster's API server,
+// and the local name of the pod's namespace.
 func (o PodOptions) carryTokens(spec *corev1.PodSpec, local *corev1.Pod) {
 	tokens := Tokens(local, o)
 	if len(tokens) == 0 {
@@ -156,7 +159,7 @@ func (o PodOptions) carryTokens(spec *corev1.PodSpec, local *corev1.Pod) {
 	}
 }
 
-// carriedSources returns the sources of a volume with a token.
+// carriedSources returns the sources of a projected volume that contains a token.
 func (o PodOptions) carriedSources(local *corev1.Pod, sources []corev1.VolumeProjection) []corev1.VolumeProjection {
 	first := o.token(local, sources[slices.IndexFunc(sources, isToken)].ServiceAccountToken).Name
 	var out []corev1.VolumeProjection
@@ -185,7 +188,8 @@ func carriedCAs(secret string, sources []corev1.VolumeProjection) []corev1.Volum
 	return out
 }
 
-// caItems says what a volume with the CA shows: all of it when nothing is said.
+// caItems returns the files of a volume with the CA: the given ones, or all of them if
+// none are given.
 func caItems(items []corev1.KeyToPath) []corev1.KeyToPath {
 	if len(items) > 0 {
 		return items
@@ -193,8 +197,9 @@ func caItems(items []corev1.KeyToPath) []corev1.KeyToPath {
 	return []corev1.KeyToPath{{Key: corev1.ServiceAccountRootCAKey, Path: corev1.ServiceAccountRootCAKey}}
 }
 
-// carriedNamespace replaces the files with the pod's namespace: there it would be the
-// twin's name, which this cluster's API server does not know.
+// carriedNamespace replaces the files that contain the pod's namespace. In the provider
+// they would contain the twin namespace, which does not exist for this cluster's API
+// server.
 func carriedNamespace(secret string, d *corev1.DownwardAPIProjection) []corev1.VolumeProjection {
 	var rest []corev1.DownwardAPIVolumeFile
 	var out []corev1.VolumeProjection
@@ -219,8 +224,8 @@ func (o PodOptions) leadsHome(local *corev1.Pod) bool {
 	return o.carriesTokens(local) && o.API.Host != ""
 }
 
-// leadHome has clients in the pod that look for the API server of their cluster find the
-// one of this cluster.
+// leadHome configures the environment of the containers so that Kubernetes clients in the
+// pod connect to this cluster's API server.
 func (o PodOptions) leadHome(spec *corev1.PodSpec, local *corev1.Pod) {
 	if !o.leadsHome(local) {
 		return
@@ -236,12 +241,12 @@ func (o PodOptions) leadHome(spec *corev1.PodSpec, local *corev1.Pod) {
 	}
 }
 
-// adaptEnv sets the variables by which clients find the API server, where the pod does
-// not set them itself, ahead of the others, which may refer to them.
+// adaptEnv sets the environment variables with which clients find the API server, unless
+// the pod sets them itself. They precede the pod's variables, which may refer to them.
 func (o PodOptions) adaptEnv(c *corev1.Container) {
 	host := o.API.Host
 	if _, err := netip.ParseAddr(host); err == nil {
-		host = apiServerName // an alias leads there: certificates are for names, and not for translated addresses
+		host = apiServerName // a host alias resolves this name; certificates are issued for names and not for translated addresses
 	}
 	var ours []corev1.EnvVar
 	for _, e := range []corev1.EnvVar{
@@ -256,7 +261,7 @@ func (o PodOptions) adaptEnv(c *corev1.Container) {
 	c.Env = append(ours, c.Env...)
 }
 
-// withAPIServer returns aliases with the names of the API server that they do not have.
+// withAPIServer adds the names of the API server to the aliases that lack them.
 func withAPIServer(aliases []corev1.HostAlias, addr string) []corev1.HostAlias {
 	var names []string
 	for _, name := range []string{apiServerName, apiServerName + ".svc", apiServerName + ".svc.cluster.local"} {
@@ -268,7 +273,7 @@ func withAPIServer(aliases []corev1.HostAlias, addr string) []corev1.HostAlias {
 		return aliases
 	}
 	for i := range aliases {
-		if aliases[i].IP == addr { // one entry for each address
+		if aliases[i].IP == addr { // one entry per address
 			aliases[i].Hostnames = append(aliases[i].Hostnames, names...)
 			return aliases
 		}

@@ -13,7 +13,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// apiVolume is the volume that an API server injects.
+// apiVolume returns the token volume that an API server injects.
 func apiVolume() corev1.Volume {
 	return corev1.Volume{Name: "kube-api-access-x7k2p", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		DefaultMode: new(int32(0o644)),
@@ -52,7 +52,7 @@ func withAPI() PodOptions {
 	return PodOptions{OriginClusterID: "rome", DestinationClusterID: "milan", NodeName: "milan", RemoteNamespace: "shop-rome", API: APIAccess{Enabled: true}}
 }
 
-// nameless leaves names out of tokens: they are tested alone.
+// nameless clears the names of tokens, which have a test of their own.
 func nameless(tokens []Token) []Token {
 	for i := range tokens {
 		tokens[i].Name = ""

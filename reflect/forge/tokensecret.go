@@ -15,26 +15,29 @@ import (
 )
 
 const (
-	// longestRefresh bounds the age of a token, as kubelets do.
+	// longestRefresh is the maximum age of a token. Kubelets use the same limit.
 	longestRefresh = 24 * time.Hour
-	// shortestRefresh keeps clocks that disagree from making tokens all the time.
+	// shortestRefresh is the minimum age. It prevents continuous renewals if the clocks of
+	// two clusters differ.
 	shortestRefresh = time.Minute
 )
 
-// IssuedToken is a token that this cluster's API server has given.
+// IssuedToken is a token that this cluster's API server has issued.
 type IssuedToken struct {
 	Token
-	// Value is secret.
+	// Value is the token itself. It is secret.
 	Value string
-	// CA is the certificates of this cluster's API server, Namespace that of the account.
+	// CA has the CA certificates of this cluster's API server in PEM format. Namespace is
+	// the namespace of the service account.
 	CA, Namespace string
-	// ServiceAccountUID and BoundTo are the objects that the token dies with.
+	// ServiceAccountUID and BoundTo are the UIDs of the objects whose deletion invalidates
+	// the token.
 	ServiceAccountUID, BoundTo types.UID
-	// Issued and Expires bound its life.
+	// Issued and Expires are the bounds of the token's lifetime.
 	Issued, Expires time.Time
 }
 
-// tokenRecord is the content of the annotation that says what a Secret's token is.
+// tokenRecord is the content of the annotation that describes the token in a Secret.
 type tokenRecord struct {
 	ServiceAccount    string    `json:"serviceAccount"`
 	ServiceAccountUID types.UID `json:"serviceAccountUID"`
@@ -42,12 +45,12 @@ type tokenRecord struct {
 	BoundTo           types.UID `json:"boundTo"`
 	Issued            time.Time `json:"issued"`
 	Expires           time.Time `json:"expires"`
-	// Digest of the content tells whether somebody has changed it.
+	// Digest is the hash of the content. It reveals changes by other clients.
 	Digest string `json:"digest"`
 }
 
-// TokenLabels are on the Secrets with the tokens of one virtual node, and on those that
-// they are bound to here. They select both.
+// TokenLabels are the labels of the Secrets with the tokens of one virtual node, and of
+// the local Secrets that the tokens are bound to. They serve as the selector of both.
 func TokenLabels(node string) map[string]string {
 	return map[string]string{
 		offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByToken,
@@ -55,7 +58,8 @@ func TokenLabels(node string) map[string]string {
 	}
 }
 
-// labels are TokenLabels with the name of the account, if it is not too long for one.
+// labels returns TokenLabels and the name of the service account, if it is a valid label
+// value.
 func (t Token) labels(node string) map[string]string {
 	out := TokenLabels(node)
 	if len(validation.IsValidLabelValue(t.ServiceAccount)) == 0 {
@@ -64,8 +68,9 @@ func (t Token) labels(node string) map[string]string {
 	return out
 }
 
-// BindingSecret returns the Secret without content, in the namespace of the service
-// account, that a token is bound to: deleting it revokes the token. It goes with its owner.
+// BindingSecret returns the empty Secret in the namespace of the service account that a
+// token is bound to. Deleting it revokes the token. The garbage collector deletes it with
+// its owner.
 func BindingSecret(t Token, namespace, node string, owner metav1.OwnerReference) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -77,8 +82,8 @@ func BindingSecret(t Token, namespace, node string, owner metav1.OwnerReference)
 	}
 }
 
-// TokenSecret returns the Secret in the twin namespace that a pod finds its token in. It
-// lacks the destination label of reflected objects: it stands for no Secret here.
+// TokenSecret returns the Secret in the twin namespace from which a pod reads its token.
+// It has no destination label, because it is not the reflection of a local Secret.
 func TokenSecret(t IssuedToken, o PodOptions) *corev1.Secret {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: t.Name, Namespace: o.RemoteNamespace, Labels: t.labels(o.NodeName)},
@@ -94,15 +99,16 @@ func TokenSecret(t IssuedToken, o PodOptions) *corev1.Secret {
 		ServiceAccount: t.ServiceAccount, ServiceAccountUID: t.ServiceAccountUID, Audience: t.Audience, BoundTo: t.BoundTo,
 		Issued: t.Issued.UTC().Truncate(time.Second), Expires: t.Expires.UTC().Truncate(time.Second), Digest: digest(s.Data),
 	}
-	// A struct of strings and times of this era is always encoded.
+	// Encoding strings and times never fails.
 	text, _ := json.Marshal(record)
 	s.Annotations = map[string]string{offloadingv1beta1.TokenAnnotation: string(text)}
 	return s
 }
 
-// TokenDue returns when the token in a Secret is to be replaced: at about 80 % of its
-// life, not for all at the same moment. It is the zero time, and so at once, when the
-// Secret is nil or spoilt, or its token died with an account or a binding of other UID.
+// TokenDue returns when the token in a Secret must be renewed: at 75 to 80 % of its
+// lifetime, at a different moment for each token, but not before a minute and not after
+// 24 hours. The zero time means at once: have is nil, was modified, or its token is no
+// longer valid because the service account or the bound object has another UID.
 func TokenDue(have *corev1.Secret, account, bound types.UID) time.Time {
 	if have == nil || have.Type != corev1.SecretTypeOpaque {
 		return time.Time{}
@@ -118,8 +124,8 @@ func TokenDue(have *corev1.Secret, account, bound types.UID) time.Time {
 	return r.Issued.Add(max(age, shortestRefresh))
 }
 
-// digest is of what we put into a Secret; what others add does not matter. It does not
-// betray a token, which is signed.
+// digest returns the hash of the keys that TokenSecret writes; other keys are ignored. It
+// does not reveal the token, whose signature cannot be guessed.
 func digest(data map[string][]byte) string {
 	h := sha256.New()
 	for _, key := range []string{corev1.ServiceAccountTokenKey, corev1.ServiceAccountRootCAKey, corev1.ServiceAccountNamespaceKey} {
@@ -129,7 +135,7 @@ func digest(data map[string][]byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// fraction is a number from 0 to 1 that is always the same for a name.
+// fraction returns a number from 0 to 1 that is derived from the name.
 func fraction(name string) float64 {
 	sum := sha256.Sum256([]byte(name))
 	return float64(sum[0]) / 255

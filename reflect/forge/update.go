@@ -9,12 +9,12 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// UpdateShadowPod returns have brought up to date with what may change in a pod
-// after its creation, and whether anything differs: labels, annotations, images,
-// resources, ephemeral containers that have not begun, added tolerations,
-// activeDeadlineSeconds and terminationGracePeriodSeconds, with the generation that they
-// come from. Everything else is kept as it is in have; without a difference have itself
-// is returned.
+// UpdateShadowPod returns have with the current values of the fields that can change
+// after the creation of a pod, and whether anything differs. These are labels,
+// annotations, images, resources, ephemeral containers that have not started, added
+// tolerations, activeDeadlineSeconds and terminationGracePeriodSeconds. The local
+// generation is updated with them. All other fields are kept. If nothing differs, have
+// itself is returned.
 func UpdateShadowPod(have *offloadingv1beta1.ShadowPod, local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, bool) {
 	want := have.DeepCopy()
 	want.Labels = o.labels(local)
@@ -37,7 +37,7 @@ func UpdateShadowPod(have *offloadingv1beta1.ShadowPod, local *corev1.Pod, o Pod
 	return want, true
 }
 
-// updateContainers sets image and resources of the containers that have the same name.
+// updateContainers copies image and resources between containers of the same name.
 func updateContainers(have, local []corev1.Container) {
 	for i := range have {
 		for j := range local {

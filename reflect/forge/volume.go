@@ -17,26 +17,26 @@ import (
 
 // Reasons of Refused for claims.
 const (
-	// ReasonAccessModesInvalid says that the access modes annotation cannot be honoured.
+	// ReasonAccessModesInvalid is the reason for an invalid access modes annotation.
 	ReasonAccessModesInvalid = "AccessModesInvalid"
-	// ReasonDataSource says that the claim is to be filled from an object that is not
-	// reflected.
+	// ReasonDataSource is the reason for claims whose data source is not reflected.
 	ReasonDataSource = "DataSourceNotSupported"
 )
 
-// volumeAnnotations begin the keys by which the controllers of a cluster note how far
-// they are with a claim.
+// volumeAnnotations are the prefixes of annotations in which controllers of a cluster
+// record their progress with a claim.
 var volumeAnnotations = []string{"pv.kubernetes.io/", "volume.kubernetes.io/", "volume.beta.kubernetes.io/"}
 
-// accessModes are those that the annotation may list.
+// accessModes are the values accepted in the annotation.
 var accessModes = map[string]corev1.PersistentVolumeAccessMode{
 	"RWO": corev1.ReadWriteOnce, "ROX": corev1.ReadOnlyMany, "RWX": corev1.ReadWriteMany, "RWOP": corev1.ReadWriteOncePod,
 }
 
-// PersistentVolumeClaim returns the claim in the provider, of the class that its
-// annotation names, else the offered default, else the provider's own default: the class
-// here is one of this cluster, and a class of the same name there is another. It is nil
-// for a claim that stands for one of another cluster. The error, if any, is a *Refused.
+// PersistentVolumeClaim returns the claim in the provider. Its storage class is the one
+// in the annotation of local, else the offered default, else the provider's default. The
+// class of local is never used, because a class of the same name in the provider is
+// unrelated. The result is nil if local was itself reflected from another cluster. An
+// error is always a *Refused.
 func PersistentVolumeClaim(local *corev1.PersistentVolumeClaim, o ObjectOptions, offered []Class) (*corev1.PersistentVolumeClaim, error) {
 	if Foreign(local, o.OriginClusterID) {
 		return nil, nil
@@ -63,7 +63,8 @@ func PersistentVolumeClaim(local *corev1.PersistentVolumeClaim, o ObjectOptions,
 	return out, nil
 }
 
-// checkDataSource accepts claims of the same namespace, which are reflected too.
+// checkDataSource accepts only claims of the same namespace as data source, because they
+// are reflected too.
 func checkDataSource(local *corev1.PersistentVolumeClaim) error {
 	refuse := func(kind, name string) error {
 		return &Refused{ReasonDataSource, fmt.Sprintf("PersistentVolumeClaim %s is to be filled from %s %s, which the provider does not have; accepted is a PersistentVolumeClaim of the same namespace",
@@ -95,9 +96,9 @@ func remoteAccessModes(local *corev1.PersistentVolumeClaim) ([]corev1.Persistent
 	return out, nil
 }
 
-// MergePersistentVolumeClaim returns have made as wanted, as far as a claim can change:
-// its metadata and, once it is bound, the size that it asks for. It never asks for less
-// than it has got.
+// MergePersistentVolumeClaim returns a copy of have with the fields of want that are
+// mutable in a claim: the metadata and, once the claim is bound, the requested size. The
+// requested size is never reduced to the current capacity or below.
 func MergePersistentVolumeClaim(have, want *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	out := have.DeepCopy()
 	mergeMeta(&out.ObjectMeta, &want.ObjectMeta)
@@ -114,20 +115,21 @@ func MergePersistentVolumeClaim(have, want *corev1.PersistentVolumeClaim) *corev
 // placeholderPath is the path of volumes that no node of this cluster ever mounts.
 const placeholderPath = "/var/lib/liqod/in-the-provider"
 
-// ProvisionedBy is the annotation that names the provisioner of a volume, which alone may
-// delete it.
+// ProvisionedBy is the annotation with the name of the provisioner of a volume. Only this
+// provisioner may delete the volume.
 const ProvisionedBy = "pv.kubernetes.io/provisioned-by"
 
-// VolumeName returns the name of the volume that stands here for a claim's data.
+// VolumeName returns the name of the local volume for a claim whose data is in a
+// provider.
 func VolumeName(local *corev1.PersistentVolumeClaim) string { return VolumeNameFor(local.UID) }
 
-// VolumeNameFor returns the same by the UID of the claim.
+// VolumeNameFor is VolumeName for the UID of a claim.
 func VolumeNameFor(claim types.UID) string { return "pvc-" + string(claim) }
 
-// PersistentVolume returns the volume that stands here for the data that a claim of this
-// cluster has in the provider with that id. Pods that use the claim are therefore
-// scheduled to virtual nodes of that provider, whichever of them. The remote claim tells
-// the size, and may be nil.
+// PersistentVolume returns the local volume for a claim whose data is in the provider
+// with this id. Its node affinity restricts pods that use the claim to the virtual nodes
+// of that provider. The capacity is that of the remote claim, which may be nil, but at
+// least the requested size.
 func PersistentVolume(local, remote *corev1.PersistentVolumeClaim, destinationClusterID string, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
 	spec := local.DeepCopy().Spec
 	return &corev1.PersistentVolume{
@@ -155,8 +157,8 @@ func PersistentVolume(local, remote *corev1.PersistentVolumeClaim, destinationCl
 	}
 }
 
-// capacity is what the remote claim has got, and at least what the local one asks for: a
-// smaller volume would not be bound to it.
+// capacity returns the capacity of the remote claim, or the requested size of the local
+// claim if that is larger: the local claim would not bind to a smaller volume.
 func capacity(local, remote *corev1.PersistentVolumeClaim) resource.Quantity {
 	asked := local.Spec.Resources.Requests.Storage()
 	if remote != nil {

@@ -11,7 +11,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// claimFields says what happens to each field of a reflected PersistentVolumeClaim.
+// claimFields has a rule for each field of a reflected PersistentVolumeClaim.
 var claimFields = map[string]rule{
 	"TypeMeta":   {apart, "nobody's"},
 	"ObjectMeta": {apart, "see metaFields; without the notes of the volume controllers"},
@@ -19,7 +19,7 @@ var claimFields = map[string]rule{
 	"Status":     {removed, "of the volume here"},
 }
 
-// claimSpecFields says the same of its spec.
+// claimSpecFields has a rule for each field of its spec.
 var claimSpecFields = map[string]rule{
 	"AccessModes":               {apart, "kept, unless the annotation lists others"},
 	"Selector":                  {removed, "selects volumes of this cluster"},

@@ -12,8 +12,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// requireLegal requires what the API server requires of a status update, and what
-// the rules of pods' ends and counts require beside.
+// requireLegal requires that the API server would accept a status update, and that the
+// ends and restart counts follow the rules of Status.
 func requireLegal(t *testing.T, local *corev1.Pod, got corev1.PodStatus) {
 	t.Helper()
 	old := &local.Status
@@ -85,9 +85,8 @@ func requireIdempotent(t *testing.T, in StatusInput, got corev1.PodStatus) {
 	require.Equal(t, got, again, "a second time must change nothing")
 }
 
-// TestWalk takes a pod through whatever may happen to it on both sides, in any order,
-// and requires after each step that the API server would take the status, and that
-// computing it again changes nothing.
+// TestWalk applies random events of both clusters to a pod, in any order. After each step
+// the API server must accept the status, and a second computation must return the same.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	policies := []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}
@@ -113,7 +112,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// happen changes one thing.
+// happen applies one random event.
 func happen(r *rand.Rand, in *StatusInput, full *corev1.Pod, step int) {
 	states := []corev1.ContainerStatus{running("web", r.Int32N(3)), terminated("web", r.Int32N(3), 0), terminated("web", r.Int32N(3), 1), waiting("web")}
 	switch r.IntN(12) {
