@@ -19,11 +19,11 @@ import (
 
 const (
 	channelWorkers = 2
-	// cacheDelay is how long a cache is given to catch up with what a live read has shown.
+	// cacheDelay is how long a cache is given to catch up with the result of a live read.
 	cacheDelay = time.Second
 )
 
-// object is what every replicated kind is.
+// object is implemented by every replicated kind.
 type object[T any] interface {
 	metav1.Object
 	DeepCopy() T
@@ -39,39 +39,39 @@ type writer[T any] interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// kind is what is said of every replicated kind, whichever way it flows.
+// kind describes a replicated kind, in whichever direction its specs are copied.
 type kind[T object[T]] struct {
 	name string
-	// concerns reports whether an object of that name is between this cluster and the
-	// peer as its provider: both clusters use the same names.
+	// concerns reports whether an object with this name belongs to the peering in which
+	// peer is the provider. Both clusters use the same names.
 	concerns func(peer, name string) bool
-	// selector picks the peer's objects that are watched, by label.
+	// selector is the label selector for the watch in the peer.
 	selector string
 	// empty returns a new object.
 	empty func() T
-	// same reports whether two objects are equal in what replication writes.
+	// same reports whether two objects are equal in all fields that replication writes.
 	same func(a, b T) bool
 
 	client   func(c versioned.Interface, namespace string) writer[T]
 	informer func(f externalversions.SharedInformerFactory) cache.SharedIndexInformer
 }
 
-// channel joins this cluster and one peer for the objects of one kind, for as long as one
-// connection lasts. Keys are names in the tenant namespace of the peer.
+// channel replicates the objects of one kind between this cluster and one peer, over one
+// connection. Its keys have the tenant namespace of the peer and the name of the object.
 type channel[T object[T]] struct {
 	*loop.Loop
 	of    kind[T]
 	cfg   Config
 	peer  string
 	way   Peer
-	local string // tenant namespace of the peer, here
+	local string // tenant namespace of the peer in this cluster
 	home  cache.SharedIndexInformer
-	// onWatchError, if not nil, is told when the peer cannot be watched.
+	// onWatchError, if not nil, is called when a watch in the peer fails.
 	onWatchError func(ctx context.Context, err error)
 
 	factory externalversions.SharedInformerFactory
 	remote  cache.SharedIndexInformer
-	watches []cache.ResourceEventHandlerRegistration // of both
+	watches []cache.ResourceEventHandlerRegistration // home first, then remote
 }
 
 func newChannel[T object[T]](cfg Config, of kind[T], home cache.SharedIndexInformer, peer string, way Peer, sync loop.SyncFunc) *channel[T] {
@@ -80,13 +80,14 @@ func newChannel[T object[T]](cfg Config, of kind[T], home cache.SharedIndexInfor
 	if observer != nil {
 		observer = awake{observer, c.synced}
 	}
-	// The name is the peer's own: who is at work with one peer may wait for another.
+	// Each peer has its own loop name, because one peer may be unreachable while the sync
+	// of another one succeeds.
 	c.Loop = loop.New(loop.Config{Name: "replica-" + of.name + "-" + peer, Sync: sync, Log: cfg.Log.With(zap.String("peer", peer)), Observer: observer})
 	return c
 }
 
-// awake tells an observer of no key that waits for caches: while a peer is away, nothing
-// here is late.
+// awake hides keys from the observer while the caches have not synced. Such keys wait for
+// an unreachable peer and do not mean that this process is late.
 type awake struct {
 	loop.Observer
 	synced func() bool
@@ -103,7 +104,7 @@ func (c *channel[T]) synced() bool {
 	return !slices.ContainsFunc(c.watches, func(r cache.ResourceEventHandlerRegistration) bool { return !r.HasSynced() })
 }
 
-// wire registers with the informers of both sides.
+// wire registers handlers with the informers of both clusters.
 func (c *channel[T]) wire() error {
 	c.factory = externalversions.NewSharedInformerFactoryWithOptions(c.way.Liqo, 0,
 		externalversions.WithNamespace(c.cfg.remoteNamespace()),
@@ -140,8 +141,9 @@ func (c *channel[T]) wire() error {
 	return err
 }
 
-// watchError asks a peer that refuses to be watched who it is: where this cluster has no
-// rights any more that is told there, and nothing else asks before all is in the caches.
+// watchError verifies the identity of a peer that rejects a watch. If this cluster has
+// lost its rights, Identity reports it in the ForeignCluster, and no other call of
+// Identity happens before the caches have synced.
 func (c *channel[T]) watchError(ctx context.Context, r *cache.Reflector, err error) {
 	cache.DefaultWatchErrorHandler(ctx, r, err)
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
@@ -154,18 +156,19 @@ func (c *channel[T]) watchError(ctx context.Context, r *cache.Reflector, err err
 	}
 }
 
-// run replicates until ctx is done and leaves nothing running or registered.
+// run replicates until ctx is done. When it returns, nothing is running and no handler is
+// registered.
 func (c *channel[T]) run(ctx context.Context) {
 	c.factory.Start(ctx.Done())
-	_ = c.Run(ctx, channelWorkers) // a loop's Run has no error to give
+	_ = c.Run(ctx, channelWorkers) // Run of a loop returns no error
 	c.factory.Shutdown()
-	_ = c.home.RemoveEventHandler(c.watches[0]) // fails only for an informer that has ended
+	_ = c.home.RemoveEventHandler(c.watches[0]) // fails only for a stopped informer
 	if c.cfg.Forget != nil {
 		c.cfg.Forget(c.Name())
 	}
 }
 
-// keys returns the key of an object of either side.
+// keys returns the key of an object in either cluster.
 func (c *channel[T]) keys(m metav1.Object) []loop.Key {
 	if !c.of.concerns(c.peer, m.GetName()) {
 		return nil
@@ -189,7 +192,8 @@ func (c *channel[T]) get(inf cache.SharedIndexInformer, namespace, name string) 
 	return t, nil
 }
 
-// both returns an object and its copy, as the caches have them; zero where there is none.
+// both returns the cached objects of this cluster and of the peer; zero if one does not
+// exist.
 func (c *channel[T]) both(name string) (home, remote T, err error) {
 	if home, err = c.get(c.home, c.local, name); err != nil {
 		return home, remote, err
@@ -198,11 +202,11 @@ func (c *channel[T]) both(name string) (home, remote T, err error) {
 	return home, remote, err
 }
 
-// here and there are the clients of this cluster and of the peer.
+// here and there return the clients for this cluster and for the peer.
 func (c *channel[T]) here() writer[T]  { return c.of.client(c.cfg.Liqo, c.local) }
 func (c *channel[T]) there() writer[T] { return c.of.client(c.way.Liqo, c.cfg.remoteNamespace()) }
 
-// verify makes sure that the peer is who it was.
+// verify checks that the cluster that answers is still the recorded peer.
 func (c *channel[T]) verify(ctx context.Context) error {
 	if err := c.way.Identity(ctx); err != nil {
 		return peerError{fmt.Errorf("verifying the cluster that answers for %s: %w", c.peer, err)}

@@ -20,39 +20,45 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// pushed says how the objects of a kind that this cluster asks a peer by are replicated:
-// what is wanted flows to the peer, the answer flows back. The functions that take no
-// client are pure, and change their last argument, which is a copy.
+// pushed describes a kind whose objects are requests to a peer. The spec is copied to the
+// peer and the status is copied back. Functions without a client are pure. They write to
+// their last argument, which is a copy.
 type pushed[T object[T]] struct {
 	kind[T]
-	// ours reports whether a home object is this cluster's own wish, not a peer's.
+	// ours reports whether a home object is a request of this cluster. Otherwise it is the
+	// copy of a peer's request.
 	ours func(home T) bool
-	// push sets the wish of home in remote, less what is kept there.
+	// push copies the spec of home to remote and keeps the parts of remote that keep has
+	// marked.
 	push func(home, remote T)
-	// keep marks what remote asks for and home does not, so that push keeps it; kept reports
-	// whether anything is. A home that does not exist is an empty one.
+	// keep marks what remote requests and home does not, so that push keeps it. kept
+	// reports whether anything is marked. For a missing home object the caller passes an
+	// empty one.
 	keep func(home, remote T)
 	kept func(remote T) bool
-	// pull sets the answer of remote in home.
+	// pull copies the status of remote to home.
 	pull func(remote, home T)
-	// fail says in home why it is not replicated; mend takes that back.
+	// fail writes to the status of home why it is not replicated. mend removes this
+	// message.
 	fail func(message string, now time.Time, home T)
 	mend func(home T)
-	// wanted reports, by a live read, whether somebody will make the home object for a
-	// peer again when it is gone.
+	// wanted reports, by live reads, whether a controller of this cluster will create the
+	// home object again after its deletion.
 	wanted func(ctx context.Context, c versioned.Interface, peer string) (bool, error)
 }
 
-// namedAsPeer is the name of what there is one of for each provider.
+// namedAsPeer is kind.concerns for kinds with one object per provider, which is named
+// after the provider.
 func namedAsPeer(peer, name string) bool { return name == peer }
 
-// ofOrigin selects the copies that a cluster has made.
+// ofOrigin selects the copies that were written by the cluster with this id.
 func ofOrigin(clusterID string) string { return offloadingv1beta1.OriginIDLabel + "=" + clusterID }
 
-// own reports whether an object is this cluster's, not the copy of a peer's.
+// own reports whether an object belongs to this cluster and is not the copy of a peer's
+// object.
 func own(o metav1.Object) bool { return o.GetLabels()[offloadingv1beta1.ReplicatedLabel] != "true" }
 
-// mark labels what is a copy of an object of a cluster.
+// mark sets the labels of a copy from the cluster origin.
 func mark(o metav1.Object, origin string) {
 	labels := o.GetLabels()
 	if labels == nil {
@@ -64,7 +70,7 @@ func mark(o metav1.Object, origin string) {
 	o.SetLabels(labels)
 }
 
-// namespaceMaps replicates NamespaceMaps.
+// namespaceMaps describes the replication of NamespaceMaps.
 func namespaceMaps(clusterID string) pushed[*offloadingv1beta1.NamespaceMap] {
 	type nm = *offloadingv1beta1.NamespaceMap
 	return pushed[nm]{
@@ -96,20 +102,21 @@ func namespaceMaps(clusterID string) pushed[*offloadingv1beta1.NamespaceMap] {
 	}
 }
 
-// pullNamespaceMap takes a provider's answer over. The provider is another
-// organisation: an answer to what was not asked is not believed, so that it can neither
-// make a namespace of ours be reflected nor fill our status.
+// pullNamespaceMap copies the status of a NamespaceMap from the provider. The provider is
+// another organisation and is not trusted: entries for namespaces that were not requested
+// are dropped, so that it can neither cause the reflection of a namespace nor fill the
+// status.
 func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 	if remote.Status.ObservedGeneration == 0 {
-		return // it has not answered yet: what it said before stands
+		return // the provider has not answered yet: its previous answer stays
 	}
 	before := home.Status
 	home.Status = offloadingv1beta1.NamespaceMapStatus{
 		ObservedGeneration: before.ObservedGeneration,
 		Conditions:         acceptable(remote.Status.Conditions, before.ObservedGeneration),
 	}
-	// Generations count differently in the two clusters: an answer to the newest copy is
-	// one to the newest wish if the copy is equal to it.
+	// The generations of the two objects are independent. If the provider has observed the
+	// newest copy and the copy equals home, it has observed the newest generation of home.
 	if remote.Status.ObservedGeneration == remote.Generation && maps.Equal(desiredHere(remote), home.Spec.DesiredMapping) {
 		home.Status.ObservedGeneration = home.Generation
 	}
@@ -129,7 +136,7 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 		switch {
 		case asked && answer.RemoteNamespace == name:
 		case asked || answered:
-			// A twin that is no longer wanted under this name is on its way out.
+			// The twin of a previous name is being deleted.
 			answer.Phase = offloadingv1beta1.MappingTerminating
 		default:
 			continue
@@ -141,7 +148,7 @@ func pullNamespaceMap(remote, home *offloadingv1beta1.NamespaceMap) {
 	}
 }
 
-// knownPhase reports whether the API has such a phase.
+// knownPhase reports whether the API defines the phase.
 func knownPhase(phase offloadingv1beta1.MappingPhase) bool {
 	switch phase {
 	case offloadingv1beta1.MappingAccepted, offloadingv1beta1.MappingCreationLoopBackOff, offloadingv1beta1.MappingTerminating:
@@ -151,8 +158,8 @@ func knownPhase(phase offloadingv1beta1.MappingPhase) bool {
 	}
 }
 
-// acceptable returns what the API takes of the conditions that a peer has written: one that
-// it does not take would keep the whole status from being written.
+// acceptable returns the conditions of a peer that are valid in this cluster. One invalid
+// condition would make the API server reject the whole status.
 func acceptable(peers []metav1.Condition, generation int64) (out []metav1.Condition) {
 	for _, c := range peers {
 		c.Message, c.ObservedGeneration = bounded(c.Message), generation
@@ -163,7 +170,7 @@ func acceptable(peers []metav1.Condition, generation int64) (out []metav1.Condit
 	return out
 }
 
-// maxMessage bounds what is shown of a peer's error.
+// maxMessage is the maximum length of a peer's message, in bytes.
 const maxMessage = 2048
 
 func bounded(message string) string {
@@ -187,7 +194,7 @@ func mendNamespaceMap(home *offloadingv1beta1.NamespaceMap) {
 	})
 }
 
-// namespaceMapWanted looks for NamespaceOffloadings that have selected the peer.
+// namespaceMapWanted reports whether a NamespaceOffloading selects the peer.
 func namespaceMapWanted(ctx context.Context, c versioned.Interface, peer string) (bool, error) {
 	list, err := c.OffloadingV1beta1().NamespaceOffloadings(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {

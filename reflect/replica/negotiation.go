@@ -16,8 +16,8 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
-// resourceRequests replicates ResourceRequests to the provider. wanted reports, by a live
-// read, whether capacity of a peer is wanted.
+// resourceRequests describes the replication of ResourceRequests to the provider. wanted
+// reports, by a live read, whether this cluster wants capacity of a peer.
 func resourceRequests(clusterID string, wanted func(ctx context.Context, peer string) (bool, error)) pushed[*sharingv1alpha1.ResourceRequest] {
 	type rr = *sharingv1alpha1.ResourceRequest
 	return pushed[rr]{
@@ -55,7 +55,8 @@ func resourceRequests(clusterID string, wanted func(ctx context.Context, peer st
 	}
 }
 
-// pullRequest takes a provider's answer over. Until there is one, what it said before stands.
+// pullRequest copies the status of a ResourceRequest from the provider. Until the
+// provider has answered, its previous answer stays.
 func pullRequest(remote, home *sharingv1alpha1.ResourceRequest) {
 	if remote.Status.ObservedGeneration == 0 {
 		return
@@ -68,7 +69,8 @@ func pullRequest(remote, home *sharingv1alpha1.ResourceRequest) {
 		Phase: remote.Status.Phase, Reason: bounded(remote.Status.Reason), Message: bounded(remote.Status.Message)}
 }
 
-// resourceOffers replicates ResourceOffers of one provider to this cluster.
+// resourceOffers describes the replication of ResourceOffers from one provider to this
+// cluster.
 func resourceOffers(clusterID, provider string) pulled[*sharingv1alpha1.ResourceOffer] {
 	type ro = *sharingv1alpha1.ResourceOffer
 	return pulled[ro]{
@@ -111,10 +113,10 @@ func resourceOffers(clusterID, provider string) pulled[*sharingv1alpha1.Resource
 	}
 }
 
-// answerOffer sets the answer of the copy in the provider's offer.
+// answerOffer copies the status of the local copy to the provider's ResourceOffer.
 func answerOffer(home, remote *sharingv1alpha1.ResourceOffer) {
 	if home.Status.ObservedGeneration == 0 {
-		return // nothing has been answered yet
+		return // there is no answer yet
 	}
 	observed := remote.Status.ObservedGeneration
 	if home.Status.ObservedGeneration == home.Generation && equality.Semantic.DeepEqual(home.Spec, remote.Spec) {

@@ -15,21 +15,22 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// pair replicates one pushed kind between this cluster and one peer. What is asked of the
-// peer has the peer's id for a name, here and there, so that the copy stands beside what
-// the peer asks of this cluster. An object of another name is not this cluster's wish.
+// pair replicates one pushed kind between this cluster and one peer. A request to the
+// peer is named after the peer in both clusters, so that its copy and the peer's own
+// request in the opposite direction have different names. Objects with other names are
+// ignored.
 type pair[T object[T]] struct {
 	*channel[T]
 	kind pushed[T]
 
-	// absent is when the home object was first missed; zero while it is there. There is
-	// one key, so there is one sync at a time.
+	// absent is the time since when the home object is missing; zero while it exists. It
+	// needs no lock, because the loop has a single key.
 	absent time.Time
-	// judged is the last loss of this cluster's state that the copy has been marked for.
+	// judged is the value of HomeLost for which the copy has been marked.
 	judged time.Time
 
 	mu        sync.Mutex
-	unwatched time.Time // when the peer last refused to be watched, after it had not
+	unwatched time.Time // when the peer last rejected a watch that it had allowed before
 }
 
 func newPair[T object[T]](cfg Config, of pushed[T], home cache.SharedIndexInformer, peer string, way Peer) *pair[T] {
@@ -68,7 +69,7 @@ func (p *pair[T]) replicate(ctx context.Context, home, remote T) error {
 	case remote == none:
 		return p.create(ctx, home)
 	case remote.GetDeletionTimestamp() != nil:
-		return nil // made again when it is gone
+		return nil // the end of the deletion triggers a new sync, which creates it again
 	}
 	return p.equal(ctx, home, remote)
 }
@@ -91,8 +92,8 @@ func (p *pair[T]) create(ctx context.Context, home T) error {
 	return nil
 }
 
-// adopt deals with a copy that the cache does not show: it is late, or the label that
-// makes the copy ours was removed. An object that never was our copy is left alone.
+// adopt handles a copy that is missing in the cache: the cache lags behind, or the copy
+// has lost its label. An object that is not a copy is left unchanged.
 func (p *pair[T]) adopt(ctx context.Context, home T) error {
 	c := p.there()
 	remote, err := c.Get(ctx, home.GetName(), metav1.GetOptions{})
@@ -109,7 +110,7 @@ func (p *pair[T]) adopt(ctx context.Context, home T) error {
 	return p.equal(ctx, home, remote)
 }
 
-// equal writes the wish there and the answer here, where they differ.
+// equal copies the spec to the peer and the status to this cluster, where they differ.
 func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 	next := remote.DeepCopy()
 	forgot := p.forgot(remote)
@@ -143,7 +144,7 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 	if p.kind.same(answered, home) {
 		return nil
 	}
-	// An impostor's answer is no more worth than a write to it.
+	// A status from an unverified cluster must not be copied either.
 	if err := p.verify(ctx); err != nil {
 		return err
 	}

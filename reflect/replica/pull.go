@@ -15,28 +15,30 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// vanishedHold is how long what a peer no longer has, and has not taken back in due form,
-// counts as there. A peer whose state went back makes it again in that time, for it is
-// asked for again.
+// vanishedHold is how long an object that disappeared from the peer without a withdrawal
+// still counts as present. If the peer was restored from a backup, it creates the object
+// again within this time, because this cluster still requests it.
 const vanishedHold = 30 * time.Second
 
-// pulled says how the objects of a kind that a peer gives this cluster are replicated:
-// what is given flows here, this cluster's answer flows back. All are pure, and change
-// their last argument, which is a copy, if any.
+// pulled describes a kind whose objects are offers of a peer. The spec is copied to this
+// cluster and the status is copied back. All functions are pure. Those that return
+// nothing write to their argument that is a copy.
 type pulled[T object[T]] struct {
 	kind[T]
-	// given reports whether the peer stands by remote: until then it has no copy, and
-	// when it does no longer, the copy stays as it is, until remote has ended.
+	// given reports whether the offer is valid at the moment. Before, it has no copy. When
+	// an offer is no longer valid, its copy stays unchanged until the offer has been
+	// withdrawn.
 	given func(remote T) bool
-	// check says why remote cannot be what it claims to be, refuse answers that in remote.
+	// check returns an error if remote contradicts itself. refuse writes this error to the
+	// status of remote.
 	check  func(remote T) error
 	refuse func(remote T, why error)
-	// take sets what is given in home.
+	// take copies the spec of remote to home.
 	take func(remote, home T)
-	// answer sets the answer of home in remote.
+	// answer copies the status of home to remote.
 	answer func(home, remote T)
-	// used reports whether something rests on home here, and ended whether it is asked to
-	// let go; end asks for that.
+	// used reports whether the copy is in use in this cluster. ended reports whether the
+	// withdrawal of an object has been requested. end requests the withdrawal of the copy.
 	used  func(home T) bool
 	ended func(obj T) bool
 	end   func(home T, now time.Time)
@@ -48,7 +50,7 @@ type pull[T object[T]] struct {
 	kind pulled[T]
 
 	mu     sync.Mutex
-	missed map[string]time.Time // by name: when the peer's object was first missed
+	missed map[string]time.Time // by name: the time since when the peer's object is missing
 }
 
 func newPull[T object[T]](cfg Config, of pulled[T], home cache.SharedIndexInformer, peer string, way Peer) *pull[T] {
@@ -64,7 +66,7 @@ func (p *pull[T]) sync(ctx context.Context, key loop.Key) error {
 		return err
 	}
 	if home != none && own(home) {
-		return nil // what this cluster gives the peer, by chance under that name
+		return nil // an offer of this cluster that happens to have the same name
 	}
 	if remote == none || remote.GetDeletionTimestamp() != nil {
 		return p.let(ctx, key.Name, home)
@@ -74,7 +76,7 @@ func (p *pull[T]) sync(ctx context.Context, key loop.Key) error {
 	case p.kind.given(remote):
 	case home == none:
 		return nil
-	case p.kind.ended(remote): // it is told when it has been let go
+	case p.kind.ended(remote): // the answer to a withdrawal must reach the peer
 	case p.kind.ended(home) && !p.kind.used(home):
 		return p.drop(ctx, home)
 	default:
@@ -87,7 +89,7 @@ func (p *pull[T]) sync(ctx context.Context, key loop.Key) error {
 	case home == none:
 		return p.create(ctx, remote)
 	case home.GetDeletionTimestamp() != nil:
-		return nil // made again when it is gone
+		return nil // the end of the deletion triggers a new sync, which creates it again
 	}
 	return p.equal(ctx, home, remote)
 }
@@ -98,7 +100,7 @@ func (p *pull[T]) found(name string) {
 	delete(p.missed, name)
 }
 
-// since returns for how long the peer's object has been missed.
+// since returns how long the peer's object has been missing.
 func (p *pull[T]) since(name string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +118,7 @@ func (p *pull[T]) refuse(ctx context.Context, remote T, why error) error {
 }
 
 func (p *pull[T]) create(ctx context.Context, remote T) error {
-	// What an impostor gives is not taken.
+	// An object from an unverified cluster must not be copied.
 	if err := p.verify(ctx); err != nil {
 		return err
 	}
@@ -134,7 +136,7 @@ func (p *pull[T]) create(ctx context.Context, remote T) error {
 	return nil
 }
 
-// equal writes here what is given there, and there what is answered here, where they differ.
+// equal copies the spec to this cluster and the status to the peer, where they differ.
 func (p *pull[T]) equal(ctx context.Context, home, remote T) error {
 	next := home.DeepCopy()
 	p.kind.take(remote, next)
@@ -146,14 +148,14 @@ func (p *pull[T]) equal(ctx context.Context, home, remote T) error {
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("updating the copy of %s %s: %w", p.kind.name, home.GetName(), err)
 		}
-		return nil // its answer comes with the change
+		return nil // the update triggers a new sync, which writes the status
 	}
 	answered := remote.DeepCopy()
 	p.kind.answer(home, answered)
 	return p.tell(ctx, answered, remote)
 }
 
-// tell writes the answer in the peer, if it is new.
+// tell writes the status in the peer, if it has changed.
 func (p *pull[T]) tell(ctx context.Context, next, remote T) error {
 	if p.kind.same(next, remote) {
 		return nil
@@ -168,7 +170,8 @@ func (p *pull[T]) tell(ctx context.Context, next, remote T) error {
 	return nil
 }
 
-// let deals with a copy of what the peer no longer has: whoever uses it lets go first.
+// let handles the copy of an object that the peer no longer has. A copy in use is deleted
+// only after its user has released it.
 func (p *pull[T]) let(ctx context.Context, name string, home T) error {
 	var none T
 	if home == none {
@@ -189,7 +192,7 @@ func (p *pull[T]) let(ctx context.Context, name string, home T) error {
 		return p.drop(ctx, home)
 	}
 	if p.kind.ended(home) {
-		return nil // who lets go wakes us
+		return nil // the release of the copy triggers a new sync
 	}
 	if gone := p.since(name); gone < vanishedHold {
 		return loop.After(vanishedHold - gone)
@@ -203,7 +206,7 @@ func (p *pull[T]) let(ctx context.Context, name string, home T) error {
 	return nil
 }
 
-// drop deletes a copy that nothing uses, by a live read.
+// drop deletes the copy, after a live read has confirmed that it is not in use.
 func (p *pull[T]) drop(ctx context.Context, home T) error {
 	live, err := p.here().Get(ctx, home.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -28,7 +28,7 @@ type (
 	rr = sharingv1alpha1.ResourceRequest
 )
 
-// given is an offer of milan to rome, in milan.
+// given returns an offer of milan to rome, as it exists in milan.
 func given(change ...func(*ro)) *ro {
 	o := &ro{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "milan", UID: "there", Generation: 7},
 		Spec: sharingv1alpha1.ResourceOfferSpec{ConsumerClusterID: "rome", ProviderClusterID: "milan", Approved: true,
@@ -39,7 +39,7 @@ func given(change ...func(*ro)) *ro {
 	return o
 }
 
-// taken is its copy, in rome.
+// taken returns its copy in rome.
 func taken(change ...func(*ro)) *ro {
 	o := given(change...)
 	o.Namespace, o.UID, o.Generation = "liqo-tenant-milan", "here", 3
@@ -60,7 +60,7 @@ func withdrawn(o *ro) {
 	o.Spec.WithdrawalTimestamp = &at
 }
 
-// negotiation is rome, which asks milan.
+// negotiation is the cluster rome, which requests capacity of milan.
 type negotiation struct {
 	t            *testing.T
 	home, remote *fake.Clientset
@@ -87,7 +87,8 @@ func (n *negotiation) way() Peer {
 	return Peer{Revision: "1", Liqo: n.remote, Identity: func(context.Context) error { return n.identity }}
 }
 
-// pull returns what replicates offers, with caches that follow; it syncs when it is told to.
+// pull returns the replication of offers with running informers and without workers, so
+// that the test calls sync itself.
 func (n *negotiation) pull() *pull[*ro] {
 	p := newPull(n.cfg, resourceOffers("rome", "milan"), n.cfg.Offers.Informer(), "milan", n.way())
 	require.NoError(n.t, p.wire())
@@ -109,7 +110,7 @@ func offerIn(t *testing.T, c *fake.Clientset, namespace, name string) *ro {
 func (n *negotiation) here() *ro  { return offerIn(n.t, n.home, "liqo-tenant-milan", "milan") }
 func (n *negotiation) there() *ro { return offerIn(n.t, n.remote, "liqo-tenant-rome", "milan") }
 
-// TestPull has the offer and its copy in every state, and syncs once.
+// TestPull runs one sync for each combination of states of the offer and its copy.
 func TestPull(t *testing.T) {
 	t.Parallel()
 	unapproved := func(o *ro) { o.Spec.Approved = false }
@@ -185,7 +186,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestVanished has an offer that is in use vanish, and come back or not.
+// TestVanished deletes an offer in use in the peer, and creates it again or not.
 func TestVanished(t *testing.T) {
 	t.Parallel()
 	n := newNegotiation(t, []runtime.Object{taken(inUse)}, nil)
@@ -213,7 +214,8 @@ func TestVanished(t *testing.T) {
 	require.Equal(t, "milan", n.here().Status.VirtualNode)
 }
 
-// TestPeerRefusesToBeRead keeps what the peer does not show any more.
+// TestPeerRefusesToBeRead requires that a copy is kept if the peer rejects reading the
+// offer.
 func TestPeerRefusesToBeRead(t *testing.T) {
 	t.Parallel()
 	n := newNegotiation(t, []runtime.Object{taken()}, nil)
@@ -233,7 +235,7 @@ func request(change ...func(*rr)) *rr {
 	return r
 }
 
-// TestRequestThereAndBack runs everything.
+// TestRequestThereAndBack runs the replication of requests and offers in both directions.
 func TestRequestThereAndBack(t *testing.T) {
 	t.Parallel()
 	n := newNegotiation(t, []runtime.Object{request()}, nil)

@@ -1,7 +1,8 @@
-// Package replica keeps negotiation objects equal between this cluster's tenant
-// namespace of a peer and the peer's tenant namespace of this cluster: what is wanted
-// flows to the peer, what the peer answers flows back. It dials; the peer needs not
-// reach us. A peer that is away changes nothing here, for however long.
+// Package replica copies negotiation objects between this cluster's tenant namespace of a
+// peer and the peer's tenant namespace of this cluster. The spec of a request is copied
+// to the peer and its status is copied back. Only this cluster opens connections, so the
+// peer does not need to reach it. While a peer is unreachable, nothing changes in this
+// cluster.
 package replica
 
 import (
@@ -22,53 +23,55 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// Peer is a way to one peer.
+// Peer is the connection to one peer.
 type Peer struct {
-	// Revision differs between connections with different credentials.
+	// Revision changes with the credentials of the connection.
 	Revision string
-	// Liqo is a client of the peer's cluster.
+	// Liqo is a client for the peer's cluster.
 	Liqo versioned.Interface
-	// Identity fails unless the cluster that answers is the one that is recorded as the
-	// peer. It is asked before each write: the cluster behind an address may change.
+	// Identity returns an error unless the cluster that answers is the recorded peer. It
+	// is called before each write, because another cluster may have taken over the
+	// address.
 	Identity func(ctx context.Context) error
 }
 
-// Peers gives the ways to the peers.
+// Peers is the directory of connections.
 type Peers interface {
-	// Peer returns the way to a peer; false while there is none.
+	// Peer returns the connection to a peer, and false if there is none.
 	Peer(clusterID string) (Peer, bool)
 }
 
-// Config configures a Replicator.
+// Config is the configuration of a Replicator.
 type Config struct {
-	// ClusterID is this cluster's id.
+	// ClusterID is the id of this cluster.
 	ClusterID string
-	// Core and Liqo are clients of this cluster.
+	// Core and Liqo are clients for this cluster.
 	Core kubernetes.Interface
 	Liqo versioned.Interface
-	// Maps, Requests and Offers are of this cluster and of all namespaces. Without the
-	// latter two only NamespaceMaps are replicated.
+	// Maps, Requests and Offers are informers for all namespaces of this cluster. If
+	// Requests and Offers are nil, only NamespaceMaps are replicated.
 	Maps     informers.NamespaceMapInformer
 	Requests sharinginformers.ResourceRequestInformer
 	Offers   sharinginformers.ResourceOfferInformer
-	// CapacityWanted reports, by a live read, whether this cluster wants capacity of a peer;
-	// needed with Requests.
+	// CapacityWanted reports, by a live read, whether this cluster wants capacity of a
+	// peer. It is required together with Requests.
 	CapacityWanted func(ctx context.Context, peer string) (bool, error)
-	// Peers gives the ways to the peers. Whoever implements it calls Changed.
+	// Peers is the directory of connections. Its implementation must call Changed.
 	Peers Peers
 	Log   *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
-	// Forget is called with the name of a peer's loop when that has ended; may be nil.
+	// Forget is called with the name of a peer's loop when that loop has ended; may be
+	// nil.
 	Forget func(loop string)
-	// HomeLost returns when this cluster's state was last seen to have gone back, zero for
-	// never; may be nil.
+	// HomeLost returns the latest time at which this cluster's etcd was found restored
+	// from a backup, zero for never; may be nil.
 	HomeLost func() time.Time
-	// Clock is the real one when nil.
+	// Clock is the clock; nil means the real one.
 	Clock clock.PassiveClock
 }
 
-// Replicator replicates to and from every peer that there is a way to, each in a loop
+// Replicator replicates with every peer in the directory. Each peer and kind has a loop
 // of its own.
 type Replicator struct {
 	manager *loop.Loop
@@ -79,14 +82,14 @@ type Replicator struct {
 	running map[string]*connection
 }
 
-// connection is one running replication.
+// connection is the running replication with one peer.
 type connection struct {
 	revision string
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
 
-// New returns a Replicator. It starts nothing.
+// New returns a Replicator. It starts no goroutines and sends no requests.
 func New(cfg Config) *Replicator {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
@@ -96,8 +99,9 @@ func New(cfg Config) *Replicator {
 	return r
 }
 
-// Changed tells that the way to a peer may have come, changed or gone. It returns at
-// once and may be called at any time.
+// Changed must be called when the connection to a peer may have appeared, changed or
+// disappeared. It does not block. It is safe for concurrent use, also while Run is not
+// running.
 func (r *Replicator) Changed(clusterID string) {
 	r.mu.Lock()
 	r.known[clusterID] = true
@@ -106,7 +110,7 @@ func (r *Replicator) Changed(clusterID string) {
 }
 
 // Run replicates until ctx is done, and returns when every loop has returned. It may be
-// called again.
+// called again afterwards.
 func (r *Replicator) Run(ctx context.Context) error {
 	synced := []cache.InformerSynced{r.cfg.Maps.Informer().HasSynced}
 	if r.cfg.Requests != nil {
@@ -127,8 +131,8 @@ func (r *Replicator) Run(ctx context.Context) error {
 	return err
 }
 
-// sync starts, restarts or stops the replication with one peer. There is one worker:
-// running needs no lock.
+// sync starts, restarts or stops the replication with one peer. The loop has one worker,
+// so running needs no lock.
 func (r *Replicator) sync(ctx context.Context, key loop.Key) error {
 	id := key.Name
 	peer, ok := r.cfg.Peers.Peer(id)
@@ -177,7 +181,7 @@ type flow interface {
 	run(ctx context.Context)
 }
 
-// flows are all kinds with one peer.
+// flows returns a flow for each kind.
 func (c *Config) flows(peer string, way Peer) []flow {
 	out := []flow{newPair(*c, namespaceMaps(c.ClusterID), c.Maps.Informer(), peer, way)}
 	if c.Requests != nil {
@@ -188,5 +192,5 @@ func (c *Config) flows(peer string, way Peer) []flow {
 	return out
 }
 
-// remoteNamespace is the tenant namespace of this cluster in the peer.
+// remoteNamespace returns the tenant namespace of this cluster in the peer.
 func (c *Config) remoteNamespace() string { return corev1beta1.TenantNamespace(c.ClusterID) }

@@ -70,7 +70,8 @@ func TestPullNamespaceMap(t *testing.T) {
 	}
 }
 
-// What the API would not take of an answer does not keep the rest of it out.
+// TestPullNamespaceMapUnacceptable requires that invalid parts of a peer's status do not
+// keep the valid ones from being copied.
 func TestPullNamespaceMapUnacceptable(t *testing.T) {
 	t.Parallel()
 	home, remote := homeMap(map[string]string{"web": "web-rome", "db": "db-rome"}), remoteMap(map[string]string{"web": "web-rome", "db": "db-rome"})
@@ -93,7 +94,7 @@ func TestPullNamespaceMapUnacceptable(t *testing.T) {
 	require.Empty(t, validation.ValidateConditions(home.Status.Conditions, nil))
 }
 
-// peers is a directory of at most one peer.
+// peers is a directory with at most one peer.
 type peers struct {
 	mu   sync.Mutex
 	peer *Peer
@@ -259,7 +260,8 @@ func TestDeletedWhileAway(t *testing.T) {
 	require.Equal(t, 1, deletes)
 }
 
-// TestStaleCacheDeletesNothing lets the home cache believe that the map is gone.
+// TestStaleCacheDeletesNothing has a cache in which the NamespaceMap is missing although
+// it exists.
 func TestStaleCacheDeletesNothing(t *testing.T) {
 	t.Parallel()
 	home := homeMap(map[string]string{"web": "web-rome"})
@@ -355,7 +357,7 @@ func TestLostLabelsAreRestored(t *testing.T) {
 	w.eventually("restored", func() bool { return w.copied().Labels[offloadingv1beta1.OriginIDLabel] == "rome" })
 }
 
-// onePeer is a directory that knows nothing but one peer.
+// onePeer is a directory with exactly one peer.
 type onePeer struct {
 	id  string
 	way Peer
@@ -363,7 +365,7 @@ type onePeer struct {
 
 func (p onePeer) Peer(id string) (Peer, bool) { return p.way, id == p.id }
 
-// TestBothDirections has rome ask milan, and milan ask rome.
+// TestBothDirections has requests from rome to milan and from milan to rome.
 func TestBothDirections(t *testing.T) {
 	t.Parallel()
 	ofMilan := homeMap(map[string]string{"shop": "shop-milan"})

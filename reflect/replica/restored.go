@@ -16,19 +16,22 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// A consumer whose etcd was restored does not ask for what it asked for since the backup:
-// that is no wish that it be removed. What the copies ask for beyond it is kept then, and
-// marked, until somebody takes the mark away.
+// After a restore of its etcd from a backup, a consumer lacks the requests that were made
+// since the backup. Their absence does not mean that they were withdrawn. Whatever the
+// copies in the peer request in addition is therefore kept and marked, until a person
+// removes the mark.
 
 const (
-	// clockSkew is how much the peer's clock may be ahead of this one.
+	// clockSkew is the tolerated difference by which the peer's clock is ahead.
 	clockSkew = time.Minute
-	// forgetful is how long after a loss a copy that asks for more is put down to it.
+	// forgetful is how long after a restore additional requests of a copy are attributed
+	// to it.
 	forgetful = time.Hour
 )
 
-// forgot reports whether home may lack what a copy asks for because this cluster's state
-// went back: once for each loss.
+// forgot reports whether home may lack requests of the copy because this cluster was
+// restored from a backup. It returns false once the copy has been marked for this
+// restore.
 func (p *pair[T]) forgot(remote T) bool {
 	if p.cfg.HomeLost == nil {
 		return false
@@ -37,8 +40,8 @@ func (p *pair[T]) forgot(remote T) bool {
 	return lost.After(p.judged) && p.cfg.Clock.Since(lost) < forgetful && remote.GetCreationTimestamp().Time.Before(lost.Add(clockSkew))
 }
 
-// current returns nil if home is as this cluster has it now: a cache may still show what
-// was before the loss.
+// current returns nil if home is the current state in this cluster. The cache can still
+// contain the state before the restore.
 func (p *pair[T]) current(ctx context.Context, home T) error {
 	live, err := p.here().Get(ctx, home.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && live.GetResourceVersion() != home.GetResourceVersion() {
@@ -50,7 +53,7 @@ func (p *pair[T]) current(ctx context.Context, home T) error {
 	return nil
 }
 
-// keepAll marks a copy whose home object this cluster has forgotten.
+// keepAll marks a copy whose home object was lost by the restore.
 func (p *pair[T]) keepAll(ctx context.Context, remote T) error {
 	next := remote.DeepCopy()
 	p.kind.keep(p.kind.empty(), next)
@@ -64,7 +67,7 @@ func (p *pair[T]) keepAll(ctx context.Context, remote T) error {
 	return nil
 }
 
-// settleLoss notes that what the last loss took is marked.
+// settleLoss records that the copy has been marked for the latest restore.
 func (p *pair[T]) settleLoss(next T) {
 	p.judged = p.cfg.HomeLost()
 	if p.kind.kept(next) {
@@ -93,7 +96,7 @@ func setKept(remote *offloadingv1beta1.NamespaceMap, kept []string) {
 	remote.Annotations[offloadingv1beta1.KeptNamespacesAnnotation] = strings.Join(kept, ",")
 }
 
-// keepDesired marks the namespaces that remote maps and home does not.
+// keepDesired marks the namespaces that are mapped in remote and not in home.
 func keepDesired(home, remote *offloadingv1beta1.NamespaceMap) {
 	var kept []string
 	for ns := range remote.Spec.DesiredMapping {
@@ -104,8 +107,8 @@ func keepDesired(home, remote *offloadingv1beta1.NamespaceMap) {
 	setKept(remote, kept)
 }
 
-// pushDesired gives remote the mapping of home and, beside it, the kept namespaces that
-// home does not know.
+// pushDesired copies the mapping of home to remote and keeps the marked namespaces that
+// home lacks.
 func pushDesired(home, remote *offloadingv1beta1.NamespaceMap) {
 	before := remote.Spec.DesiredMapping
 	remote.Spec = *home.Spec.DeepCopy()
@@ -124,7 +127,7 @@ func pushDesired(home, remote *offloadingv1beta1.NamespaceMap) {
 	setKept(remote, kept)
 }
 
-// desiredHere is what remote maps for this cluster: all but what is only kept.
+// desiredHere returns the mapping of remote without the marked namespaces.
 func desiredHere(remote *offloadingv1beta1.NamespaceMap) map[string]string {
 	out := maps.Clone(remote.Spec.DesiredMapping)
 	for _, ns := range keptNamespaces(remote) {

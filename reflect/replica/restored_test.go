@@ -38,8 +38,8 @@ func TestPushDesired(t *testing.T) {
 	}
 }
 
-// TestRestoredConsumer has a consumer that does not know, or no longer wants, what its
-// copy asks for.
+// TestRestoredConsumer has a consumer whose NamespaceMap requests less than the copy: it
+// was restored from a backup, or its user has withdrawn a namespace.
 func TestRestoredConsumer(t *testing.T) {
 	both := map[string]string{"web": "web-rome", "shop": "shop-rome"}
 	now := time.Now()
@@ -93,7 +93,8 @@ func TestRestoredConsumer(t *testing.T) {
 	}
 }
 
-// TestRestoredConsumerWithAStaleCache has a cache that shows the map of before the loss.
+// TestRestoredConsumerWithAStaleCache has a cache with the NamespaceMap from before the
+// restore.
 func TestRestoredConsumerWithAStaleCache(t *testing.T) {
 	both := map[string]string{"web": "web-rome", "shop": "shop-rome"}
 	before := homeMap(both)

@@ -13,24 +13,24 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// unwatchedFor is how long a peer counts as one that refuses to be watched, after it has:
-// longer than the time between two attempts.
+// unwatchedFor is how long the last rejection of a watch counts. It is longer than the
+// time between two attempts.
 const unwatchedFor = 2 * time.Minute
 
-// peerError is an error of, or about, the peer.
+// peerError is an error that the peer returned or caused.
 type peerError struct{ error }
 
-// Unwrap returns the error as it was.
+// Unwrap returns the wrapped error.
 func (e peerError) Unwrap() error { return e.error }
 
-// lasting reports whether an error is the peer's and stays until somebody acts: a peer
-// that is away, and a write that was too late, mend themselves.
+// lasting reports whether an error was caused by the peer and needs an intervention.
+// Conflicts and an unreachable peer do not, because a retry resolves them.
 func lasting(err error) bool {
 	var peer peerError
 	return errors.As(err, &peer) && !loop.Unavailable(err) && !apierrors.IsConflict(err) && !errors.Is(err, context.Canceled)
 }
 
-// show writes into the status of the home object why it is not replicated.
+// show writes to the status of the home object why it is not replicated.
 func (p *pair[T]) show(ctx context.Context, home T, trouble error) error {
 	next := home.DeepCopy()
 	p.kind.fail(trouble.Error(), p.cfg.Clock.Now(), next)
@@ -44,8 +44,8 @@ func (p *pair[T]) show(ctx context.Context, home T, trouble error) error {
 	return nil
 }
 
-// watchFailed shows that the peer refuses to be watched: then there may never be a sync
-// that could tell.
+// watchFailed shows in the status that the peer rejects the watch. Without a watch there
+// may never be a sync that could do so.
 func (p *pair[T]) watchFailed(ctx context.Context, err error) {
 	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsNotFound(err) {
 		return
@@ -67,7 +67,7 @@ func (p *pair[T]) watchFailed(ctx context.Context, err error) {
 	}
 }
 
-// refused reports whether the peer refuses to be watched, though it did not before.
+// refused reports whether the peer rejects the watch now and allowed it before.
 func (p *pair[T]) refused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

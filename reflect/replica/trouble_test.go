@@ -23,7 +23,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// ways is a directory of several peers.
+// ways is a directory with several peers.
 type ways struct {
 	mu   sync.Mutex
 	byID map[string]Peer
@@ -42,7 +42,7 @@ func (w *ways) remove(id string) {
 	delete(w.byID, id)
 }
 
-// counter is an observer that counts, before it tells a tracker.
+// counter counts the queued keys and passes them to a tracker.
 type counter struct {
 	*health.Tracker
 	mu     sync.Mutex
@@ -62,7 +62,8 @@ func (c *counter) count(name string) int {
 	return c.queued[name]
 }
 
-// TestAPeerThatIsAwayIsNotLate has one peer at work and another away for hours.
+// TestAPeerThatIsAwayIsNotLate has one reachable peer, and another that is unreachable
+// for hours.
 func TestAPeerThatIsAwayIsNotLate(t *testing.T) {
 	t.Parallel()
 	oslos := homeMap(map[string]string{"web": "web-rome"})
@@ -110,7 +111,8 @@ func (w *world) trouble() string {
 	return string(c.Status) + " " + c.Reason + ": " + c.Message
 }
 
-// TestTroubleIsShown has the peer refuse in several ways, and then no longer.
+// TestTroubleIsShown has a peer that rejects requests in several ways and later accepts
+// them.
 func TestTroubleIsShown(t *testing.T) {
 	t.Parallel()
 	forbidden := func(verb string) error {
@@ -165,7 +167,7 @@ func TestTroubleIsShown(t *testing.T) {
 	}
 }
 
-// TestSwappedCluster puts another cluster at the address of a peer that was written to.
+// TestSwappedCluster replaces the cluster at the address of a peer.
 func TestSwappedCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)
@@ -193,7 +195,8 @@ func TestSwappedCluster(t *testing.T) {
 	require.Contains(t, w.copied().Spec.DesiredMapping, "web")
 }
 
-// TestRefusedLater has the peer take the right to watch back while all is in place.
+// TestRefusedLater has a peer that revokes the right to watch after the caches have
+// synced.
 func TestRefusedLater(t *testing.T) {
 	t.Parallel()
 	desired := map[string]string{"web": "web-rome"}
@@ -213,7 +216,7 @@ func TestRefusedLater(t *testing.T) {
 	require.Empty(t, w.trouble(), "it was not refused again for long")
 }
 
-// TestRefusedFromTheFirst has the peer take all rights back before anything was read there.
+// TestRefusedFromTheFirst has a peer that revokes all rights before the first list.
 func TestRefusedFromTheFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, []runtime.Object{homeMap(map[string]string{"web": "web-rome"})}, nil)

@@ -11,12 +11,13 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// moment is how long an object must be gone before its copy goes, while the peering
-// stands: one that somebody has deleted by hand is made again by whoever wants it.
+// moment is how long a home object must be gone before its copy is deleted, while the
+// peering exists. If a person deleted the object, its controller creates it again within
+// this time.
 const moment = 3 * time.Second
 
-// withdraw deletes the copy of an object that is gone for good. All that the peer has
-// made for the copy goes with it.
+// withdraw deletes the copy of an object that is gone for good. The peer then deletes
+// everything that it has created for the copy.
 func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 	var none T
 	if p.absent.IsZero() {
@@ -40,7 +41,7 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 	case !final && p.forgot(remote):
 		return p.keepAll(ctx, remote)
 	case !final && p.kind.kept(remote):
-		return nil // who takes the mark away wakes us
+		return nil // the removal of the mark triggers a new sync
 	case !final:
 		return loop.After(moment)
 	}
@@ -55,8 +56,10 @@ func (p *pair[T]) withdraw(ctx context.Context, name string, remote T) error {
 	return nil
 }
 
-// final reports whether nobody will make the object again, by live reads: its namespace
-// goes too, or nothing has wanted it for longer than a moment, and it is not forgotten.
+// final reports, by live reads, whether the home object will not be created again. That
+// is the case if its namespace is being deleted too, or if no controller has wanted it
+// for longer than moment. It is never the case if the object may have been lost by a
+// restore.
 func (p *pair[T]) final(ctx context.Context, remote T) (bool, error) {
 	ns, err := p.cfg.Core.CoreV1().Namespaces().Get(ctx, p.local, metav1.GetOptions{})
 	switch {

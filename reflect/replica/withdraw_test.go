@@ -16,7 +16,8 @@ import (
 
 var milanKey = loop.Key{Namespace: "liqo-tenant-milan", Name: "milan"}
 
-// pair returns a pair whose caches follow, and which syncs only when it is told to.
+// pair returns a pair with running informers and without workers, so that the test calls
+// sync itself.
 func (w *world) pair(clk *clocktesting.FakeClock) *pair[*nm] {
 	cfg := w.r.cfg
 	cfg.Clock = clk
@@ -36,7 +37,8 @@ func selecting(id string, change ...func(*offloadingv1beta1.NamespaceOffloading)
 	return o
 }
 
-// TestMapDeletedByHand deletes the home map in different worlds.
+// TestMapDeletedByHand deletes the NamespaceMap in the consumer under different
+// conditions.
 func TestMapDeletedByHand(t *testing.T) {
 	t.Parallel()
 	now := metav1.Now()
@@ -88,7 +90,7 @@ func TestMapDeletedByHand(t *testing.T) {
 	}
 }
 
-// TestMapMadeAgain has the map come back in time, more than once.
+// TestMapMadeAgain deletes the NamespaceMap several times and creates it again in time.
 func TestMapMadeAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil, []runtime.Object{remoteMap(map[string]string{"web": "web-rome"})})
