@@ -24,47 +24,50 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// ClaimsConfig configures the storage of one virtual node.
+// ClaimsConfig is the configuration of a Claims for one virtual node.
 type ClaimsConfig struct {
-	// Home reaches the consumer, Remote the provider.
+	// Home is a client for the consumer, Remote for the provider.
 	Home, Remote kubernetes.Interface
-	// Volumes holds the PersistentVolumes of the consumer that stand for data in the
-	// provider (label liqo.io/remote-cluster-id); NamespaceMaps and VirtualNodes those of
-	// the tenant namespace.
+	// Volumes is an informer for the PersistentVolumes of the consumer whose data is in
+	// the provider (label liqo.io/remote-cluster-id). NamespaceMaps and VirtualNodes are
+	// informers for the tenant namespace.
 	Volumes       coreinformers.PersistentVolumeInformer
 	NamespaceMaps offloadinginformers.NamespaceMapInformer
 	VirtualNodes  offloadinginformers.VirtualNodeInformer
-	// TenantNamespace and Node name the VirtualNode; Origin and Destination are the ids of
-	// the consumer and of the provider.
+	// TenantNamespace and Node identify the VirtualNode. Origin and Destination are the
+	// cluster ids of the consumer and the provider.
 	TenantNamespace, Node, Origin, Destination string
-	// SkipLabels and SkipAnnotations are keys that stay in the consumer, beside those of
-	// the VirtualNode's offloadingPatch.
+	// SkipLabels and SkipAnnotations are the keys that are not reflected, in addition to
+	// those of the VirtualNode's offloadingPatch. They apply as long as the status of the
+	// VirtualNode does not list any.
 	SkipLabels, SkipAnnotations []string
-	// Gate returns an error while the provider may not be acted upon.
+	// Gate returns an error while nothing may be written to the provider.
 	Gate func() error
-	// Verify asks the provider, now, whether it is the cluster that was peered with. It is
-	// called before anything follows from an absence there.
+	// Verify checks by a request that the provider is the cluster that was peered with. It
+	// is called before any decision that follows from the absence of an object there.
 	Verify func(context.Context) error
-	// Transform is applied to what the caches hold.
+	// Transform is applied to objects before they enter a cache.
 	Transform cache.TransformFunc
 	Recorder  record.EventRecorder
 	Clock     clock.PassiveClock
 	Log       *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
-	// Workers is the number of claims worked on at once.
+	// Workers is the number of claims synced concurrently.
 	Workers int
 }
 
-// Claims is the provisioner of volumes whose first pod was scheduled to one virtual
-// node: the claim goes to the provider, and a PersistentVolume that stands for its data
-// comes back, with affinity to that provider. Data is deleted there only when its claim
-// was deleted by name and its class says Delete (DESIGN.md, rule 7).
+// Claims is the provisioner of volumes whose first pod was scheduled to one virtual node.
+// It creates the claim in the provider, and a PersistentVolume in the consumer that
+// represents its data and has node affinity to that provider. It deletes data in the
+// provider only if the claim itself was deleted, not its whole namespace, and if the
+// reclaim policy of its class is Delete. docs/storage.md ("When data is deleted") has all
+// cases.
 type Claims struct {
 	cfg  ClaimsConfig
 	loop *loop.Loop
 
-	// What was written a moment ago, until the caches show it.
+	// These overlay the caches with recent writes until the watches report them.
 	locals, remotes *recent.Writes[*corev1.PersistentVolumeClaim]
 	volumes         *recent.Writes[*corev1.PersistentVolume]
 
@@ -72,11 +75,12 @@ type Claims struct {
 
 	mu    sync.Mutex
 	twins map[string]*claimTwin // by local namespace
-	// told has what an event has told of a claim last, by its UID.
+	// told is the last event that was recorded about each claim, by its UID.
 	told map[types.UID]string
 }
 
-// NewClaims returns a Claims that watches; it starts nothing.
+// NewClaims returns a Claims and registers its handlers with the informers; it starts no
+// goroutines. It returns an error if an informer has been stopped.
 func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 	c := &Claims{
 		cfg: cfg, twins: map[string]*claimTwin{}, told: map[types.UID]string{},
@@ -86,7 +90,7 @@ func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 	}
 	c.loop = loop.New(loop.Config{
 		Name: "claims", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer,
-		// The twins may be known before the loop runs.
+		// The twin namespaces may be synced before the loop runs.
 		Beside: func() []loop.Key { return c.keys(corev1.NamespaceAll) },
 	})
 	if _, err := c.loop.Watch(cfg.Volumes.Informer(), claimOf); err != nil {
@@ -94,13 +98,13 @@ func NewClaims(cfg ClaimsConfig) (*Claims, error) {
 	}
 	for _, inf := range []cache.SharedIndexInformer{cfg.NamespaceMaps.Informer(), cfg.VirtualNodes.Informer()} {
 		if _, err := c.loop.Watch(inf, func(any) []loop.Key { return nil }); err != nil {
-			return nil, err // watched for its initial list only: what it brings is handled in Run
+			return nil, err // needed for its initial list only; the handlers are registered in Run
 		}
 	}
 	return c, nil
 }
 
-// claimOf returns the key of the claim that a volume is, or was, bound to.
+// claimOf returns the key of the claim that a volume is or was bound to.
 func claimOf(obj any) []loop.Key {
 	if v, ok := obj.(*corev1.PersistentVolume); ok && v.Spec.ClaimRef != nil && v.Annotations[forge.ProvisionedBy] == offloadingv1beta1.StorageProvisioner {
 		return []loop.Key{{Namespace: v.Spec.ClaimRef.Namespace, Name: v.Spec.ClaimRef.Name}}
@@ -108,7 +112,7 @@ func claimOf(obj any) []loop.Key {
 	return nil
 }
 
-// Run provisions until ctx ends. It may be called again after it has returned.
+// Run provisions volumes until ctx is done. It may be called again after it has returned.
 func (c *Claims) Run(ctx context.Context) error {
 	defer c.closeTwins()
 	again := func() { c.openTwins(ctx) }
@@ -133,7 +137,7 @@ func (c *Claims) Run(ctx context.Context) error {
 		return fmt.Errorf("watching the VirtualNode: %w", err)
 	}
 	defer func() {
-		// An informer that refuses to forget a handler has been stopped: nothing is left to undo.
+		// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
 		_ = c.cfg.NamespaceMaps.Informer().RemoveEventHandler(maps)
 		_ = c.cfg.VirtualNodes.Informer().RemoveEventHandler(vns)
 	}()
@@ -144,15 +148,16 @@ func (c *Claims) Run(ctx context.Context) error {
 	return c.loop.Run(ctx, c.cfg.Workers)
 }
 
-// Resync looks at every claim again, after Gate has opened.
+// Resync enqueues all claims. Callers use it after Gate has opened.
 func (c *Claims) Resync() { c.enqueue(corev1.NamespaceAll) }
 
-// claimView is all that is known of one claim: nil where there is none.
+// claimView is the known state of one claim. Fields are nil if an object does not exist.
 type claimView struct {
 	key           loop.Key
 	twin          *claimTwin
 	local, remote *corev1.PersistentVolumeClaim
-	// volume stands for the data of local; released are those of earlier claims.
+	// volume has the data of local; released are the volumes of earlier claims of that
+	// name.
 	volume   *corev1.PersistentVolume
 	released []*corev1.PersistentVolume
 }
@@ -168,7 +173,7 @@ func (c *Claims) sync(ctx context.Context, key loop.Key) error {
 		return nil // Resync follows
 	}
 	if !v.twin.synced() {
-		return nil // looked at again as soon as it is
+		return nil // enqueue follows when the caches have synced
 	}
 	c.look(&v)
 	if done, err := c.release(ctx, v); !done || err != nil {
@@ -196,7 +201,7 @@ func (c *Claims) look(v *claimView) {
 }
 
 func (c *Claims) lookVolumes(v *claimView) {
-	all, _ := c.cfg.Volumes.Lister().List(labels.Everything()) // a lister without a broken index does not fail
+	all, _ := c.cfg.Volumes.Lister().List(labels.Everything()) // listing fails only for a broken index
 	for _, volume := range all {
 		keys := claimOf(volume)
 		if len(keys) == 0 || keys[0] != v.key || (v.local != nil && volume.Spec.ClaimRef.UID == v.local.UID) {
@@ -215,7 +220,8 @@ func (c *Claims) lookVolumes(v *claimView) {
 	}
 }
 
-// Keys by which the scheduler and the volume controller tell a provisioner what to do.
+// Annotations that the scheduler and the volume controller write for provisioners, and
+// reasons of events.
 const (
 	selectedNodeAnnotation        = "volume.kubernetes.io/selected-node"
 	storageProvisionerAnnotation  = "volume.kubernetes.io/storage-provisioner"
@@ -230,13 +236,14 @@ const (
 	reasonRemoteVolumeProvisioned = "ProvisioningSucceeded"
 )
 
-// isOurs tells whether a claim is for this provisioner and this virtual node.
+// isOurs reports whether the claim is for this provisioner and was scheduled to this
+// virtual node.
 func (c *Claims) isOurs(claim *corev1.PersistentVolumeClaim) bool {
 	return isVirtual(claim) && claim.Annotations[selectedNodeAnnotation] == c.cfg.Node
 }
 
-// isNeighbours tells whether a claim belongs to another virtual node of the provider, or
-// may still come to belong to this one.
+// isNeighbours reports whether the claim belongs to another virtual node of the provider,
+// or may still be scheduled to this one.
 func (c *Claims) isNeighbours(claim *corev1.PersistentVolumeClaim) bool {
 	node := claim.Annotations[selectedNodeAnnotation]
 	if node == "" || claim.Spec.VolumeName == forge.VolumeName(claim) {
@@ -258,14 +265,14 @@ func isVirtual(claim *corev1.PersistentVolumeClaim) bool {
 func (c *Claims) virtualNode() *offloadingv1beta1.VirtualNode {
 	vn, err := c.cfg.VirtualNodes.Lister().VirtualNodes(c.cfg.TenantNamespace).Get(c.cfg.Node)
 	if err != nil {
-		return nil // a lister's only error is that there is none
+		return nil // a lister returns no other error than NotFound
 	}
 	return vn
 }
 
-// tell makes an event of a claim, unless it was the last one made of it.
+// tell records an event about a claim, unless it equals the last one.
 func (c *Claims) tell(claim *corev1.PersistentVolumeClaim, kind, reason, message string) {
-	message = apply.ClipMessage(message) // it may quote the provider
+	message = apply.ClipMessage(message) // the message may quote the provider
 	c.mu.Lock()
 	news := c.told[claim.UID] != reason+message
 	c.told[claim.UID] = reason + message

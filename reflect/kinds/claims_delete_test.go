@@ -25,8 +25,8 @@ func ofAnotherNamespace(v *corev1.PersistentVolume) {
 	v.Annotations[offloadingv1beta1.NamespaceUIDAnnotation] = "ns-0"
 }
 
-// TestDataIsDeletedOnlyByName is the rule: the claim itself was deleted, in a namespace
-// that stands, and its class says Delete.
+// TestDataIsDeletedOnlyByName requires that data is deleted only if the claim itself was
+// deleted, its namespace still exists, and the reclaim policy is Delete.
 func TestDataIsDeletedOnlyByName(t *testing.T) {
 	const there, here, mark = "delete persistentvolumeclaims", "delete persistentvolumes", "patch persistentvolumes"
 	for name, tc := range map[string]struct {
@@ -122,8 +122,8 @@ func TestKeptDataIsNotHandedOver(t *testing.T) {
 	}
 }
 
-// TestRestoredClaimTakesNothingOver: a backup of this cluster brings a claim and its volume
-// back, while the provider has the data of its successor by now.
+// TestRestoredClaimTakesNothingOver restores a claim and its volume from a backup, while
+// the provider has the data of a newer claim of the same name.
 func TestRestoredClaimTakesNothingOver(t *testing.T) {
 	for name, tc := range map[string]struct {
 		label  string // of the provider's claim
@@ -160,8 +160,8 @@ func TestRestoredClaimTakesNothingOver(t *testing.T) {
 	}
 }
 
-// TestVolumeThatTheWatchDoesNotShow: it may lack the label that the watch selects, which a
-// vkubelet may not put back.
+// TestVolumeThatTheWatchDoesNotShow covers a volume without the label that the watch
+// selects. A vkubelet has no right to write that label.
 func TestVolumeThatTheWatchDoesNotShow(t *testing.T) {
 	for name, tc := range map[string]struct {
 		volume func(*corev1.PersistentVolume)

@@ -13,8 +13,9 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// ephemeral names those ephemeral volumes of a pod whose claims are provisioned here: the
-// provider has them already, and would make none of its own. It may be asked of nil.
+// ephemeral returns the names of the pod's ephemeral volumes whose claims are provisioned
+// by liqod. The provider already has these claims and must not create claims of its own.
+// c may be nil.
 func (c *Claims) ephemeral(ctx context.Context, pod *corev1.Pod) ([]string, error) {
 	if c == nil {
 		return nil, nil
@@ -36,8 +37,9 @@ func (c *Claims) ephemeral(ctx context.Context, pod *corev1.Pod) ([]string, erro
 	return out, nil
 }
 
-// claimFor returns the claim that was made for a pod, nil if there is none. What the cache
-// has is enough when it is bound: a pod may be seen before what its claim has become.
+// claimFor returns the claim that Kubernetes created for an ephemeral volume of the pod,
+// or nil. A bound claim is taken from the cache. Otherwise it is read live, because the
+// cache of claims can lag behind that of pods.
 func (c *Claims) claimFor(ctx context.Context, pod *corev1.Pod, name string) (*corev1.PersistentVolumeClaim, error) {
 	if tw := c.twin(pod.Namespace); tw != nil {
 		if claim, err := tw.home.Get(name); err == nil && claim.Spec.VolumeName != "" && metav1.IsControlledBy(claim, pod) {
@@ -54,9 +56,9 @@ func (c *Claims) claimFor(ctx context.Context, pod *corev1.Pod, name string) (*c
 	return claim, nil
 }
 
-// withheld says why a pod may not use one of its claims: in the provider the name leads to
-// the data of another claim. It is empty for a pod that may use all of them. It may be asked
-// of nil.
+// withheld returns the reason why the pod must not use one of its claims: the claim of
+// that name in the provider has the data of another claim. It returns "" if the pod may
+// use all its claims. c may be nil.
 func (c *Claims) withheld(ctx context.Context, pod *corev1.Pod, remote string) (string, error) {
 	if c == nil {
 		return "", nil
@@ -85,8 +87,9 @@ func (c *Claims) withheld(ctx context.Context, pod *corev1.Pod, remote string) (
 	return "", nil
 }
 
-// known tells whether the caches show, of both clusters, that the provider has under a name
-// no data, or the claim's own. They may be behind when they show anything else.
+// known reports whether the caches of both clusters show that the provider has no data
+// under this name, or the claim's own data. If it returns false, live reads must decide,
+// because the caches can lag behind.
 func (c *Claims) known(namespace, remote, name string) bool {
 	tw := c.twin(namespace)
 	if tw == nil || tw.remote != remote || !tw.synced() {
@@ -94,22 +97,22 @@ func (c *Claims) known(namespace, remote, name string) bool {
 	}
 	there, err := tw.there.Get(name)
 	if err != nil {
-		return true // a lister's only error is that there is none
+		return true // a lister returns no other error than NotFound
 	}
 	here, err := tw.home.Get(name)
 	return err == nil && hasDataOf(here, there)
 }
 
-// hasDataOf tells whether a claim here may have what is in one of the provider: that was
-// made for it, or is what its volume stands for, as where a volume that was released has
-// been given on, or its owner wants it.
+// hasDataOf reports whether the local claim may use the data of the provider's claim.
+// This is so if the data was created for it, if its owner has set the adopt annotation,
+// or if it is bound to the volume of that data, for example to a released volume.
 func hasDataOf(here, there *corev1.PersistentVolumeClaim) bool {
 	of := types.UID(localClaimUID(there))
 	return here.UID == of || adopts(here) ||
 		here.Status.Phase == corev1.ClaimBound && here.Spec.VolumeName == forge.VolumeNameFor(of)
 }
 
-// claimsOf names the claims that a pod uses.
+// claimsOf returns the names of the claims that the pod uses.
 func claimsOf(pod *corev1.Pod) []string {
 	var out []string
 	for i := range pod.Spec.Volumes {

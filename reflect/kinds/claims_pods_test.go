@@ -11,8 +11,9 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// TestEphemeralVolumeUsesTheClaimThatIsCarried: the provider would let its pod use no claim
-// as an ephemeral volume that it has not made for it.
+// TestEphemeralVolumeUsesTheClaimThatIsCarried covers the claim of an ephemeral volume.
+// The provider accepts as an ephemeral volume only a claim that it created for the pod
+// itself.
 func TestEphemeralVolumeUsesTheClaimThatIsCarried(t *testing.T) {
 	ephemeral := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{
 		Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{}},
@@ -58,8 +59,8 @@ func TestEphemeralVolumeUsesTheClaimThatIsCarried(t *testing.T) {
 	}
 }
 
-// TestPodGetsNoDataOfAnotherClaim: the name alone leads to what the provider has kept of an
-// earlier claim.
+// TestPodGetsNoDataOfAnotherClaim covers data of an earlier claim that the provider has
+// kept under the same name.
 func TestPodGetsNoDataOfAnotherClaim(t *testing.T) {
 	successor := func(c *corev1.PersistentVolumeClaim) {
 		c.UID, c.Annotations, c.Spec.StorageClassName, c.Spec.VolumeName = "claim-2", nil, ptr.To("nfs"), "nfs-1"

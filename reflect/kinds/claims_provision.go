@@ -21,12 +21,12 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// provision makes the provider's claim as the local one asks, and then the volume that
-// stands for it here.
+// provision creates or updates the claim in the provider, and then the volume in this
+// cluster that represents it.
 func (c *Claims) provision(ctx context.Context, v claimView) error {
 	begun := v.volume != nil || v.local.Spec.VolumeName != ""
 	if v.local.Spec.VolumeName != "" && v.local.Spec.VolumeName != forge.VolumeName(v.local) {
-		return nil // its user has bound it to another volume
+		return nil // the user has bound it to another volume
 	}
 	vn := c.virtualNode()
 	if why := notOffered(vn, c.cfg.Node); why != "" && !begun {
@@ -49,7 +49,7 @@ func (c *Claims) provision(ctx context.Context, v claimView) error {
 	case v.remote.DeletionTimestamp != nil:
 		c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeCondition,
 			fmt.Sprintf("PersistentVolumeClaim %s is being deleted in cluster %s", v.there(), c.cfg.Destination))
-		return nil // its disappearance wakes us
+		return nil // the end of the deletion triggers a new sync
 	case v.ofAnother() && !adopts(v.local):
 		return c.takenByAnother(ctx, v)
 	default:
@@ -68,8 +68,8 @@ func localClaimUID(remote *corev1.PersistentVolumeClaim) string {
 	return remote.Labels[offloadingv1beta1.LocalClaimUIDLabel]
 }
 
-// ofAnother tells whether the provider's claim has the data of another one here. Without a
-// label it may be anybody's, unless a volume here says that it is the claim's.
+// ofAnother reports whether the provider's claim has the data of another local claim. A
+// claim without the label counts as foreign, unless this cluster has a volume for it.
 func (v claimView) ofAnother() bool {
 	label := localClaimUID(v.remote)
 	return label != string(v.local.UID) && (label != "" || v.volume == nil)
@@ -90,8 +90,8 @@ func (c *Claims) want(v claimView, vn *offloadingv1beta1.VirtualNode) (*corev1.P
 	return forge.PersistentVolumeClaim(v.local, o, offeredStorage(vn))
 }
 
-// offeredStorage returns the provider's storage classes: the first one is the default
-// where none is marked.
+// offeredStorage returns the storage classes that the provider offers. If none is marked
+// as default, the first one is.
 func offeredStorage(vn *offloadingv1beta1.VirtualNode) []forge.Class {
 	if vn == nil {
 		return nil
@@ -108,8 +108,8 @@ func offeredStorage(vn *offloadingv1beta1.VirtualNode) []forge.Class {
 	return out
 }
 
-// notOffered says why no volume may be made through a virtual node; it is empty if one
-// may.
+// notOffered returns the reason why no volume may be created through the virtual node, or
+// "" if it may.
 func notOffered(vn *offloadingv1beta1.VirtualNode, name string) string {
 	switch {
 	case vn == nil || vn.DeletionTimestamp != nil:
@@ -120,8 +120,8 @@ func notOffered(vn *offloadingv1beta1.VirtualNode, name string) string {
 	return ""
 }
 
-// reschedule gives the claim back to the scheduler, as provisioners do that cannot serve
-// the node that it has chosen.
+// reschedule removes the selected node from the claim. That is how a provisioner reports
+// to the scheduler that it cannot serve the selected node.
 func (c *Claims) reschedule(ctx context.Context, v claimView, why string) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": v.local.UID, "resourceVersion": v.local.ResourceVersion, "annotations": map[string]any{selectedNodeAnnotation: nil},
@@ -141,7 +141,7 @@ func (c *Claims) reschedule(ctx context.Context, v claimView, why string) error 
 	return nil
 }
 
-// create asks the provider for the claim.
+// create creates the claim in the provider.
 func (c *Claims) create(ctx context.Context, v claimView, want *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	written, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
@@ -156,8 +156,8 @@ func (c *Claims) create(ctx context.Context, v claimView, want *corev1.Persisten
 	return nil, c.refused(v, "creating", err)
 }
 
-// taken looks at the claim that has the name already. One of ours is about to be shown
-// by the watch; one that is not is in the way, and that is told.
+// taken reads the claim that occupies the name in the provider. If it is reflected, the
+// watch will report it. If it is foreign, an event says so.
 func (c *Claims) taken(ctx context.Context, v claimView) error {
 	have, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || (err == nil && c.reflected(have)) {
@@ -171,12 +171,13 @@ func (c *Claims) taken(ctx context.Context, v claimView) error {
 	return loop.After(takenRetry)
 }
 
-// reflected tells whether a claim of the provider stands for one of this cluster.
+// reflected reports whether a claim of the provider was reflected by this consumer.
 func (c *Claims) reflected(remote *corev1.PersistentVolumeClaim) bool {
 	return remote.Labels[offloadingv1beta1.OriginLabel] == c.cfg.Origin && remote.Labels[offloadingv1beta1.DestinationLabel] == c.cfg.Destination
 }
 
-// takenByAnother tells that the provider has data of another claim of the name.
+// takenByAnother records an event if the provider's claim has the data of another claim.
+// A claim without data is deleted instead.
 func (c *Claims) takenByAnother(ctx context.Context, v claimView) error {
 	if v.remote.Spec.VolumeName == "" {
 		return c.tidy(ctx, v)
@@ -184,10 +185,10 @@ func (c *Claims) takenByAnother(ctx context.Context, v claimView) error {
 	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
 		"cluster %s keeps the data of an earlier PersistentVolumeClaim of this name, or of one that this cluster has forgotten: annotate this one with %s=true to take it over, or delete PersistentVolumeClaim %s there",
 		c.cfg.Destination, offloadingv1beta1.AdoptRemoteVolumeAnnotation, v.there()))
-	return nil // an annotation here or a deletion there wakes us
+	return nil // the annotation of the claim, or the deletion in the provider, triggers a new sync
 }
 
-// update makes the provider's claim as wanted, if it differs.
+// update patches the provider's claim if it differs from want.
 func (c *Claims) update(ctx context.Context, v claimView, want *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	merged := forge.MergePersistentVolumeClaim(v.remote, want)
 	if equality.Semantic.DeepEqual(v.remote, merged) {
@@ -203,15 +204,15 @@ func (c *Claims) update(ctx context.Context, v claimView, want *corev1.Persisten
 		c.remotes.Wrote(written)
 		return written, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil, loop.After(staleRetry) // another claim has the name by now, or none
+		return nil, loop.After(staleRetry) // the claim is gone, or a newer one has the name
 	}
 	return nil, c.refused(v, "changing", err)
 }
 
-// claimPatch is the difference between two states of a claim; it meets that claim only.
+// claimPatch returns the patch from have to want, with the UID as a precondition.
 func claimPatch(have, want *corev1.PersistentVolumeClaim) ([]byte, error) {
 	before := have.DeepCopy()
-	before.UID = "" // so that the patch names it
+	before.UID = "" // so that the patch contains the UID
 	a, err := json.Marshal(before)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a PersistentVolumeClaim: %w", err)
@@ -227,8 +228,8 @@ func claimPatch(have, want *corev1.PersistentVolumeClaim) ([]byte, error) {
 	return body, nil
 }
 
-// refused tells of what the provider refuses; that is tried again seldom. Any other
-// error is the caller's.
+// refused records an event if the provider rejects the claim, and requeues after a long
+// delay. Other errors are returned.
 func (c *Claims) refused(v claimView, doing string, err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf("cluster %s refuses it: %v", c.cfg.Destination, err))
@@ -237,8 +238,8 @@ func (c *Claims) refused(v claimView, doing string, err error) error {
 	return fmt.Errorf("%s the PersistentVolumeClaim in the provider: %w", doing, err)
 }
 
-// lost handles a claim whose data was in the provider, while the provider has no claim
-// for it. An empty one is not made in its place: the pods would take it for theirs.
+// lost handles a claim whose data was in the provider and whose claim there is gone. No
+// empty claim is created instead, because pods would mistake it for their data.
 func (c *Claims) lost(ctx context.Context, v claimView) error {
 	_, err := c.cfg.Remote.CoreV1().PersistentVolumeClaims(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	if err == nil {
@@ -256,7 +257,7 @@ func (c *Claims) lost(ctx context.Context, v claimView) error {
 	return nil
 }
 
-// tellRemote tells what the provider says of its claim.
+// tellRemote records an event about the state of the provider's claim.
 func (c *Claims) tellRemote(v claimView) {
 	if v.remote.Status.Phase == corev1.ClaimLost {
 		c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost,
@@ -276,8 +277,8 @@ func (c *Claims) tellRemote(v claimView) {
 	}
 }
 
-// volumeHome makes the volume that stands for the provider's, and lets it and the claim
-// show a size that has grown.
+// volumeHome creates the volume in this cluster. If the provider's claim has grown, it
+// updates the size of the volume and the claim.
 func (c *Claims) volumeHome(ctx context.Context, v claimView) error {
 	if v.volume == nil {
 		return c.createVolume(ctx, v)
@@ -304,7 +305,8 @@ func (c *Claims) volumeHome(ctx context.Context, v claimView) error {
 	return c.showSize(ctx, v)
 }
 
-// showSize writes the size of a claim that has grown: for its class nobody else does.
+// showSize writes the new size of a claim to its status. No other controller does this
+// for the class liqo.
 func (c *Claims) showSize(ctx context.Context, v claimView) error {
 	size := v.volume.Spec.Capacity[corev1.ResourceStorage]
 	shown, bound := v.local.Status.Capacity[corev1.ResourceStorage]
@@ -354,8 +356,9 @@ func (c *Claims) createVolume(ctx context.Context, v claimView) error {
 	return nil
 }
 
-// volumeTaken looks at the volume that has the name already. One of ours is about to be
-// shown by the watch, unless it lacks the label that is watched, which is not ours to write.
+// volumeTaken reads the volume that occupies the name. If it is the volume of this claim,
+// the watch will report it. If it lacks the label that the watch selects, an event says
+// so, because a vkubelet has no right to write that label.
 func (c *Claims) volumeTaken(ctx context.Context, v claimView, want *corev1.PersistentVolume) error {
 	have, err := c.cfg.Home.CoreV1().PersistentVolumes().Get(ctx, want.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -379,7 +382,7 @@ func (c *Claims) volumeTaken(ctx context.Context, v claimView, want *corev1.Pers
 	return loop.After(takenRetry)
 }
 
-// reclaimPolicy is that of the claim's class; without a class nothing is ever deleted.
+// reclaimPolicy returns the policy of the claim's class. Without a class it is Retain.
 func (c *Claims) reclaimPolicy(ctx context.Context, local *corev1.PersistentVolumeClaim) (corev1.PersistentVolumeReclaimPolicy, error) {
 	name := ""
 	if local.Spec.StorageClassName != nil {

@@ -16,15 +16,15 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// release handles the volumes whose claims are gone. done says that nothing is left to
-// wait for: a successor of the name may be provisioned.
+// release handles the volumes whose claims were deleted. done is true if nothing is left
+// to wait for, so that a new claim of the same name may be provisioned.
 func (c *Claims) release(ctx context.Context, v claimView) (done bool, err error) {
 	for _, volume := range v.released {
 		if !deletable(volume) {
 			continue
 		}
 		if volume.Status.Phase == corev1.VolumeBound {
-			return false, nil // the volume controller is about to see that its claim is gone, and wakes us
+			return false, nil // the volume controller will mark it as released, which triggers a new sync
 		}
 		byName, err := c.released(ctx, v, volume)
 		if err != nil {
@@ -40,8 +40,9 @@ func (c *Claims) release(ctx context.Context, v claimView) (done bool, err error
 	return true, nil
 }
 
-// releaseUnmapped does what can be done while the namespace has no twin: data there is
-// kept when the namespace is gone, and waits else.
+// releaseUnmapped handles released volumes while their namespace has no twin. If the
+// namespace was deleted, the data is kept; otherwise the decision waits until the
+// namespace is offloaded again.
 func (c *Claims) releaseUnmapped(ctx context.Context, v claimView) error {
 	for _, volume := range v.released {
 		if volume.Status.Phase != corev1.VolumeReleased || !deletable(volume) {
@@ -54,15 +55,15 @@ func (c *Claims) releaseUnmapped(ctx context.Context, v claimView) error {
 	return nil
 }
 
-// deletable tells whether the data of a volume goes with its claim.
+// deletable reports whether the data of a volume is deleted with its claim.
 func deletable(volume *corev1.PersistentVolume) bool {
 	_, kept := volume.Annotations[offloadingv1beta1.DataKeptAnnotation]
 	return volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete && volume.DeletionTimestamp == nil && !kept
 }
 
-// released confirms that the claim of a volume was deleted, and by name, and marks data
-// that is kept: only who deletes a claim itself asks for the deletion of its data, not
-// who deletes all of its namespace.
+// released reports whether the claim of a volume was deleted by itself. If its whole
+// namespace was deleted, the volume is marked and its data kept: the deletion of a
+// namespace is not a request to delete the data of its claims.
 func (c *Claims) released(ctx context.Context, v claimView, volume *corev1.PersistentVolume) (byName bool, err error) {
 	ns, err := c.cfg.Home.CoreV1().Namespaces().Get(ctx, v.key.Namespace, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -75,10 +76,11 @@ func (c *Claims) released(ctx context.Context, v claimView, volume *corev1.Persi
 		v.key.Namespace, v.key.Name, c.cfg.Destination))
 }
 
-// deletedByName confirms that a claim is gone whose namespace stands.
+// deletedByName confirms by a live read that the claim is gone. Its namespace still
+// exists.
 func (c *Claims) deletedByName(ctx context.Context, v claimView, volume *corev1.PersistentVolume) (bool, error) {
 	if v.twin == nil {
-		return false, nil // it waits until the namespace is offloaded again
+		return false, nil // the decision waits until the namespace is offloaded again
 	}
 	claim, err := c.cfg.Home.CoreV1().PersistentVolumeClaims(v.key.Namespace).Get(ctx, v.key.Name, metav1.GetOptions{})
 	switch {
@@ -90,7 +92,7 @@ func (c *Claims) deletedByName(ctx context.Context, v claimView, volume *corev1.
 	return false, loop.After(staleRetry)
 }
 
-// keep marks a volume whose data stays in the provider, once.
+// keep marks a volume whose data stays in the provider, and records an event.
 func (c *Claims) keep(ctx context.Context, volume *corev1.PersistentVolume, why string) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": volume.UID, "annotations": map[string]string{offloadingv1beta1.DataKeptAnnotation: why},
@@ -100,7 +102,7 @@ func (c *Claims) keep(ctx context.Context, volume *corev1.PersistentVolume, why 
 	}
 	written, err := c.cfg.Home.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // its disappearance wakes us
+		return nil // the end of the deletion triggers a new sync
 	}
 	if err != nil {
 		return fmt.Errorf("marking the volume as kept: %w", err)
@@ -111,8 +113,8 @@ func (c *Claims) keep(ctx context.Context, volume *corev1.PersistentVolume, why 
 	return nil
 }
 
-// reclaim deletes the provider's claim of a volume that was deleted by name, and the
-// volume when that claim is gone. gone says that it is.
+// reclaim deletes the provider's claim, and the local volume after that claim is gone.
+// gone reports whether both are done.
 func (c *Claims) reclaim(ctx context.Context, v claimView, volume *corev1.PersistentVolume) (gone bool, err error) {
 	if c.volumes.WasDeleted(volume.UID) {
 		return true, nil
@@ -127,7 +129,7 @@ func (c *Claims) reclaim(ctx context.Context, v claimView, volume *corev1.Persis
 		return false, fmt.Errorf("looking for the PersistentVolumeClaim in the provider: %w", err)
 	case err == nil && c.reflected(remote) && localClaimUID(remote) == string(volume.Spec.ClaimRef.UID):
 		if remote.DeletionTimestamp != nil {
-			return false, nil // its disappearance wakes us
+			return false, nil // the end of the deletion triggers a new sync
 		}
 		if err := apply.IgnoreGone(claims.Delete(ctx, v.key.Name, apply.DeleteUID(remote))); err != nil {
 			return false, fmt.Errorf("deleting the PersistentVolumeClaim in the provider: %w", err)
@@ -142,8 +144,9 @@ func (c *Claims) reclaim(ctx context.Context, v claimView, volume *corev1.Persis
 	return true, nil
 }
 
-// tidy removes a claim of the provider that belongs to none here and to no volume, if no
-// data can be in it: it has never been given a volume.
+// tidy deletes a claim of the provider that belongs to no local claim and to no volume.
+// It does so only if the claim has never been bound to a volume, so that it cannot have
+// data.
 func (c *Claims) tidy(ctx context.Context, v claimView) error {
 	if v.remote == nil || v.remote.Spec.VolumeName != "" || v.remote.DeletionTimestamp != nil || c.remotes.WasDeleted(v.remote.UID) {
 		return nil

@@ -28,8 +28,8 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// storageSite is a site whose namespace shop is offloaded to a virtual node that offers
-// the given classes.
+// storageSite returns a site whose namespace shop is offloaded to a virtual node that
+// offers the given classes.
 func storageSite(t *testing.T, classes ...offloadingv1beta1.ClassOffer) *site {
 	t.Helper()
 	s := newSite()
@@ -52,7 +52,7 @@ func (s *site) startClaims(t *testing.T) (stop func()) {
 	return s.startClaimsOf(t, true)
 }
 
-// startClaimsOf says whether namespace shop is mapped.
+// startClaimsOf starts a Claims. mapped reports whether the namespace shop is mapped.
 func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
 	t.Helper()
 	s.home.ClearActions()
@@ -96,7 +96,7 @@ func (s *site) startClaimsOf(t *testing.T, mapped bool) (stop func()) {
 	return stop
 }
 
-// newClaims returns a Claims that has not been run, and the factories that it watches by.
+// newClaims returns a Claims that is not running, and the factories of its informers.
 func (s *site) newClaims(t *testing.T, gate func() error) (*Claims, []interface{ Start(<-chan struct{}) }) {
 	t.Helper()
 	core := informers.NewSharedInformerFactoryWithOptions(s.home, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -114,7 +114,7 @@ func (s *site) newClaims(t *testing.T, gate func() error) (*Claims, []interface{
 	return claims, []interface{ Start(<-chan struct{}) }{core, own}
 }
 
-// watches reports whether claims are watched.
+// watches reports whether a watch for claims was opened.
 func watches(client *fake.Clientset) bool {
 	return slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool { return a.Matches("watch", "persistentvolumeclaims") })
 }
@@ -123,7 +123,7 @@ func capacityOf(size string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
 }
 
-// claimAt is a claim of the virtual class that the scheduler has given to a node.
+// claimAt returns a claim of the class liqo that was scheduled to a node.
 func claimAt(node string, change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "claim-1", Annotations: map[string]string{
@@ -140,7 +140,7 @@ func claimAt(node string, change ...func(*corev1.PersistentVolumeClaim)) *corev1
 	return c
 }
 
-// bound is what the binder makes of a claim whose volume has come.
+// bound changes the claim as the volume controller does when it binds the claim.
 func bound(c *corev1.PersistentVolumeClaim) {
 	c.Spec.VolumeName = forge.VolumeName(c)
 	c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: capacityOf("1Gi")}
@@ -159,7 +159,7 @@ func volumeOf(claim *corev1.PersistentVolumeClaim, change ...func(*corev1.Persis
 
 func released(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeReleased }
 
-// remoteClaim is what the provider has of a claim.
+// remoteClaim returns the claim in the provider for a local claim.
 func remoteClaim(t *testing.T, claim *corev1.PersistentVolumeClaim, change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	t.Helper()
 	c, err := forge.PersistentVolumeClaim(claim, forge.ObjectOptions{OriginClusterID: "rome", DestinationClusterID: "milan", RemoteNamespace: "shop-rome"},
@@ -262,7 +262,8 @@ func TestRestartAtEachStepWritesNothingTwice(t *testing.T) {
 	}
 }
 
-// The claims of a namespace may be known before the volumes are.
+// TestClaimsThatAreKnownFirstAreProvisioned has the cache of claims sync before that of
+// volumes.
 func TestClaimsThatAreKnownFirstAreProvisioned(t *testing.T) {
 	s := storageSite(t, fast)
 	s.add(s.home.Tracker(), claimAt("milan"))
@@ -284,7 +285,8 @@ func TestClaimsThatAreKnownFirstAreProvisioned(t *testing.T) {
 	eventually(t, func() bool { return s.claimThere(t) != nil }, "the claim is in the provider")
 }
 
-// The lists of what stays at home are live for claims, too.
+// TestSkipListsOfClaimsAreLive requires that changes of the skipped keys apply to
+// existing claims.
 func TestSkipListsOfClaimsAreLive(t *testing.T) {
 	s := storageSite(t, fast)
 	s.add(s.home.Tracker(), claimAt("milan", func(c *corev1.PersistentVolumeClaim) { c.Labels = map[string]string{"private": "1"} }))

@@ -19,7 +19,7 @@ import (
 	"github.com/liqod/liqod/reflect/engine"
 )
 
-// claimTwin is an offloaded namespace with the watches of its claims in both clusters.
+// claimTwin is an offloaded namespace with the informers for its claims in both clusters.
 type claimTwin struct {
 	local, remote string
 	home, there   corelisters.PersistentVolumeClaimNamespaceLister
@@ -27,10 +27,10 @@ type claimTwin struct {
 	stop          func()
 }
 
-// openTwins opens and closes watches until they are those of the mapped namespaces. It
-// does not wait for the initial lists.
+// openTwins starts and stops informers until they match the mapped namespaces. It does
+// not wait for the initial lists.
 func (c *Claims) openTwins(ctx context.Context) {
-	c.opening.Lock() // what was read last is applied last
+	c.opening.Lock() // the latest state of the NamespaceMap is applied last
 	defer c.opening.Unlock()
 	want := map[string]string{}
 	if m, err := c.cfg.NamespaceMaps.Lister().NamespaceMaps(c.cfg.TenantNamespace).Get(c.cfg.Destination); err == nil && ctx.Err() == nil {
@@ -52,7 +52,8 @@ func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
 		c.locals.Gone(claim)
 		c.forget(claim.UID)
 	})
-	// What is not ours is not even cached: a collision shows when the name is taken.
+	// Only reflected claims are watched, to save memory. A collision with another claim
+	// shows as AlreadyExists.
 	ours := labels.Set{offloadingv1beta1.OriginLabel: c.cfg.Origin, offloadingv1beta1.DestinationLabel: c.cfg.Destination}
 	there, remoteReg, remoteErr := c.watchClaims(c.cfg.Remote, remote, ours.String(), c.remotes.Gone, func(k loop.Key) loop.Key {
 		return loop.Key{Namespace: local, Name: k.Name}
@@ -61,7 +62,8 @@ func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
 		local: local, remote: remote,
 		home:  home.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(local),
 		there: there.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(remote),
-		// A fresh informer takes handlers; should one not, the namespace never counts as known.
+		// Handlers can be added to any informer that has not been stopped. If one fails
+		// nevertheless, the namespace never counts as synced.
 		synced: func() bool { return err == nil && remoteErr == nil && reg.HasSynced() && remoteReg.HasSynced() },
 	}
 	home.StartWithContext(ctx)
@@ -82,8 +84,8 @@ func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
 	return t
 }
 
-// watchClaims registers for the claims of one namespace. The keys of a provider's
-// claims are those of the local ones.
+// watchClaims registers a handler for the claims of one namespace. rename translates the
+// key of a provider's claim into that of the local claim.
 func (c *Claims) watchClaims(client kubernetes.Interface, namespace, selector string, gone func(*corev1.PersistentVolumeClaim), rename ...func(loop.Key) loop.Key) (informers.SharedInformerFactory, cache.ResourceEventHandlerRegistration, error) {
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(c.cfg.Transform))
 	claims := engine.CoreInformer(engine.Factories{Core: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.PersistentVolumeClaim{},
@@ -135,14 +137,15 @@ func (c *Claims) closeTwins() {
 	}
 }
 
-// enqueue looks at all claims of a namespace, or of every one.
+// enqueue enqueues all claims of a namespace, or of all namespaces.
 func (c *Claims) enqueue(namespace string) {
 	for _, key := range c.keys(namespace) {
 		c.loop.Wake(key)
 	}
 }
 
-// keys are those of all claims that are known of a namespace, or of every one.
+// keys returns the keys of all claims and volumes that the caches have of a namespace, or
+// of all namespaces.
 func (c *Claims) keys(namespace string) (keys []loop.Key) {
 	c.mu.Lock()
 	for local, t := range c.twins {
@@ -150,7 +153,7 @@ func (c *Claims) keys(namespace string) (keys []loop.Key) {
 			continue
 		}
 		for _, lister := range []corelisters.PersistentVolumeClaimNamespaceLister{t.home, t.there} {
-			claims, _ := lister.List(labels.Everything()) // a lister without a broken index does not fail
+			claims, _ := lister.List(labels.Everything()) // listing fails only for a broken index
 			for _, claim := range claims {
 				keys = append(keys, loop.Key{Namespace: local, Name: claim.Name})
 			}

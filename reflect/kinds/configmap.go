@@ -14,7 +14,7 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// ConfigMaps describes how ConfigMaps are reflected.
+// ConfigMaps returns the description of reflected ConfigMaps.
 func ConfigMaps() engine.Description {
 	watch := func(f engine.Factories) cache.SharedIndexInformer {
 		return engine.CoreInformer(f, &corev1.ConfigMap{}, func(c kubernetes.Interface) informer.Client[*corev1.ConfigMapList] {
@@ -38,11 +38,11 @@ func ConfigMaps() engine.Description {
 			return forge.ConfigMap(local, s.ObjectOptions)
 		},
 		Merge:    forge.MergeConfigMap,
-		Whole:    true, // nothing was added to it in years
+		Whole:    true, // the type has been stable for years
 		Replaces: forge.ReplacesConfigMap,
 		Chosen: func(local *corev1.ConfigMap, s engine.Scope) (bool, string) {
 			if local.Name == forge.RootCAConfigMap {
-				return true, "" // offloaded pods meet their own cluster's API server by it
+				return true, "" // offloaded pods verify the API server of their own cluster with it
 			}
 			return engine.ByAnnotations(local, s)
 		},

@@ -19,9 +19,10 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// EndpointSlices describes how EndpointSlices are reflected, as ShadowEndpointSlices: the
-// endpoints that the provider does not know itself. services is the setting of the
-// Services, which they follow where their own annotations do not decide.
+// EndpointSlices returns the description of reflected EndpointSlices. They become
+// ShadowEndpointSlices with the endpoints that the provider cannot find by itself.
+// services is the setting of Services: an EndpointSlice without reflection annotations
+// follows its Service.
 func EndpointSlices(services engine.Setting) engine.Description {
 	k := engine.Kind[*discoveryv1.EndpointSlice, *offloadingv1beta1.ShadowEndpointSlice]{
 		Resource: "endpointslice",
@@ -51,9 +52,9 @@ func EndpointSlices(services engine.Setting) engine.Description {
 			return forge.ForeignEndpointSlice(local, s.ObjectOptions)
 		},
 		FollowsHosted: true,
-		Derived:       true, // stale addresses are worse than none
+		Derived:       true, // after a restored backup stale addresses must not remain for long
 		Merge:         forge.MergeEndpointSlice,
-		Whole:         true, // the consumer writes all of its spec
+		Whole:         true, // the type is defined by liqod, and the consumer writes the whole spec
 		Replaces:      forge.ReplacesEndpointSlice,
 		Chosen: func(local *discoveryv1.EndpointSlice, s engine.Scope) (bool, string) {
 			var service *corev1.Service
@@ -77,8 +78,8 @@ func EndpointSlices(services engine.Setting) engine.Description {
 	return k
 }
 
-// placeOf tells of the endpoints that the provider knows: those on its virtual nodes, and
-// the pods that it has offloaded here.
+// placeOf returns a function that reports the location of an endpoint: on a virtual node
+// of the provider, a pod that the provider has offloaded to this cluster, or elsewhere.
 func placeOf(s engine.Scope) func(*discoveryv1.Endpoint) forge.Place {
 	return func(e *discoveryv1.Endpoint) forge.Place {
 		switch {
@@ -92,8 +93,8 @@ func placeOf(s engine.Scope) func(*discoveryv1.Endpoint) forge.Place {
 	}
 }
 
-// excludedSlice asks for the Service itself: a cache that lacks it would have all its
-// endpoints removed.
+// excludedSlice reads the Service live. With a stale cache that lacks the Service, all
+// its endpoints would be removed.
 func excludedSlice(ctx context.Context, c engine.Clients, local *discoveryv1.EndpointSlice, s engine.Scope, policy forge.Policy) (bool, error) {
 	shadow, err := forge.EndpointSlice(local, s.ObjectOptions, placeOf(s))
 	var refused *forge.Refused
@@ -117,16 +118,16 @@ func excludedSlice(ctx context.Context, c engine.Clients, local *discoveryv1.End
 	return !yes, nil
 }
 
-// serviceOf returns the Service that an EndpointSlice belongs to, nil if there is none.
+// serviceOf returns the Service that an EndpointSlice belongs to, or nil.
 func serviceOf(slice *discoveryv1.EndpointSlice, home engine.Factories) *corev1.Service {
 	service, err := home.Core.Core().V1().Services().Lister().Services(slice.Namespace).Get(slice.Labels[discoveryv1.LabelServiceName])
 	if err != nil {
-		return nil // a lister's only error is that there is none
+		return nil // a lister returns no other error than NotFound
 	}
 	return service
 }
 
-// serviceIndex finds EndpointSlices by the names of their Services.
+// serviceIndex is the index of EndpointSlices by the name of their Service.
 const serviceIndex = "service"
 
 // serviceName is the index function of serviceIndex.
@@ -144,7 +145,7 @@ func slicesOf(service any, slices cache.Indexer) []string {
 	if !ok {
 		return nil
 	}
-	// An index that there is does not fail.
+	// IndexKeys fails only for a missing index.
 	keys, _ := slices.IndexKeys(serviceIndex, s.Name)
 	return keys
 }

@@ -11,80 +11,85 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// Why an event is not written, in metrics.
+// Reasons for dropping an event, as labels of a metric.
 const (
-	// droppedOverflow says that too many wait.
+	// droppedOverflow means that too many events wait.
 	droppedOverflow = "overflow"
-	// droppedStale says that it happened long before it was seen.
+	// droppedStale means that the event occurred long before it was listed.
 	droppedStale = "stale"
-	// droppedRefused says that the API server refuses it.
+	// droppedRefused means that the API server rejected the event.
 	droppedRefused = "refused"
 )
 
-// expireEvery is the least time between two looks at all that is known.
+// expireEvery is the minimum time between two searches for expired entries.
 const expireEvery = time.Minute
 
-// backlogConfig says how much waits, and how long.
+// backlogConfig has the limits of a backlog.
 type backlogConfig struct {
-	// limit is how many events wait at most.
+	// limit is the maximum number of waiting events.
 	limit int
-	// kept is how many events are known at most, those that home has among them: what a
-	// provider can make us keep, here and at home, ends there.
+	// kept is the maximum number of entries, including those for events that were already
+	// written. It bounds what a provider can make this cluster store, in memory and in
+	// etcd.
 	kept int
-	// stays is how long home keeps an event after it was last written.
+	// stays is how long the consumer's API server keeps an event after its last write.
 	stays time.Duration
-	// interval is the least time between two writes of one event.
+	// interval is the minimum time between two writes of one event.
 	interval time.Duration
-	// tooOld is the age from which an event that was listed, not watched, is not told.
+	// tooOld is the age from which a listed event is dropped. Watched events have no
+	// maximum age.
 	tooOld time.Duration
-	// dropped is told the reason of each event that is given up.
+	// dropped is called with the reason of each dropped event.
 	dropped func(reason string)
 }
 
-// backlog has what is to be written home, one entry for each event of the provider however
-// often it happens, and remembers what home has. It keeps no more of an event that is
-// written than that. It is safe for concurrent use, and reads no clock.
+// backlog is the queue of events to write to the consumer, and the memory of those that
+// were written. It has one entry per event of the provider, however often the event
+// occurs. Of a written event it keeps only the state. It is safe for concurrent use and
+// does not read the clock.
 type backlog struct {
 	cfg backlogConfig
 
 	mu      sync.Mutex
 	entries map[loop.Key]*entry
 	waiting map[loop.Key]*entry
-	// told is when the newest event happened that home had, of each namespace and type, when
-	// this process began. Of those before it, what home lacks altogether was dropped.
+	// told is the time of the newest event that had been written before this process
+	// started, by namespace and type. Events are written in order, so the previous process
+	// has dropped any older event that was never written.
 	told map[kindOfEvent]int64
-	// expired is when expire was last at work.
+	// expired is the time of the last search for expired entries.
 	expired time.Time
 	wake    chan struct{}
 }
 
-// kindOfEvent are events that are written in the order in which they come.
+// kindOfEvent is a set of events that are written in the order of their arrival.
 type kindOfEvent struct{ namespace, eventType string }
 
-// entry is one event. Its key is its name at home.
+// entry is one event. key is the namespace and name of its copy in the consumer.
 type entry struct {
 	key loop.Key
-	// latest waits to be written; nil: nothing does.
+	// latest is the event to write; nil if there is nothing to write.
 	latest *corev1.Event
 	due    time.Time
 	tries  int
-	// home is the state that home has, if written, and until is when home forgets it.
+	// home is the state in the consumer if written is true; until is when its API server
+	// deletes the event.
 	home    forge.EventState
 	written bool
 	until   time.Time
-	// busy: a worker has it.
+	// busy is true while a worker writes the event.
 	busy bool
-	// gone: the provider has it no more.
+	// gone is true when the provider no longer has the event.
 	gone bool
 }
 
-// job is an event that is to be written now.
+// job is an event to write now.
 type job struct {
 	key  loop.Key
 	want *corev1.Event
-	// exists says that home has an earlier state of it.
+	// exists is true if the consumer has an earlier state of the event.
 	exists bool
-	// tries is how often its object has been looked for in vain.
+	// tries is the number of failed searches for the object that the event is about.
 	tries int
 	entry *entry
 }
@@ -93,7 +98,8 @@ func newBacklog(cfg backlogConfig) *backlog {
 	return &backlog{cfg: cfg, entries: map[loop.Key]*entry{}, waiting: map[loop.Key]*entry{}, told: map[kindOfEvent]int64{}, wake: make(chan struct{}, 1)}
 }
 
-// seed notes that home has an event, now. When it was last written is not known.
+// seed adds an entry for an event that the consumer has. Since the time of its last write
+// is unknown, now is assumed.
 func (b *backlog) seed(have *corev1.Event, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,8 +110,8 @@ func (b *backlog) seed(have *corev1.Event, now time.Time) {
 	b.told[kind] = max(b.told[kind], e.home.Last())
 }
 
-// put takes the state of an event, forged for home. One that was listed may have happened
-// long ago.
+// put adds the state of an event in the form of its local copy. listed is true if the
+// event comes from a list and not from a watch: it may have occurred long ago.
 func (b *backlog) put(want *corev1.Event, listed bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,7 +145,7 @@ func (b *backlog) put(want *corev1.Event, listed bool, now time.Time) {
 	b.wait(e)
 }
 
-// wait lets an entry with something to write stand in line, unless a worker has it.
+// wait queues an entry, unless a worker is writing it.
 func (b *backlog) wait(e *entry) {
 	if e.busy {
 		return
@@ -151,9 +157,9 @@ func (b *backlog) wait(e *entry) {
 	}
 }
 
-// makeRoom reports whether one more may wait: it takes the place of the one that has waited
-// longest, of those that are not warnings if there are any. What is no warning has no place
-// among warnings.
+// makeRoom reports whether one more event may wait. If the queue is full, the event that
+// has waited longest is dropped, Normal events before Warnings. A Normal event never
+// replaces a Warning.
 func (b *backlog) makeRoom(eventType string) bool {
 	if len(b.waiting) < b.cfg.limit {
 		return true
@@ -174,7 +180,7 @@ func (b *backlog) makeRoom(eventType string) bool {
 	return true
 }
 
-// yields reports whether e is given up before other is.
+// yields reports whether e is dropped before other.
 func (e *entry) yields(other *entry) bool {
 	warning, otherWarning := e.latest.Type == corev1.EventTypeWarning, other.latest.Type == corev1.EventTypeWarning
 	if warning != otherWarning {
@@ -183,8 +189,8 @@ func (e *entry) yields(other *entry) bool {
 	return e.due.Before(other.due)
 }
 
-// remove notes that the provider has an event no more. What waits is written still: it did
-// happen.
+// remove records that the provider no longer has an event. If it waits, it is written
+// nevertheless, because it did occur.
 func (b *backlog) remove(key loop.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,7 +200,7 @@ func (b *backlog) remove(key loop.Key) {
 	}
 }
 
-// replace takes the whole list of a namespace: what it lacks is gone.
+// replace processes a new list of a namespace: events that are missing in it are gone.
 func (b *backlog) replace(namespace string, list []*corev1.Event, now time.Time) {
 	there := make(map[string]bool, len(list))
 	for _, want := range list {
@@ -213,15 +219,16 @@ func (b *backlog) replace(namespace string, list []*corev1.Event, now time.Time)
 	}
 }
 
-// settle drops an entry that nothing is to be remembered of. What home has counts for as
-// long as home has it: a provider that deletes an event takes nothing from there.
+// settle deletes an entry without content. An entry for a written event stays until the
+// consumer's API server deletes the event: kept counts it even if the provider has
+// deleted its own event.
 func (b *backlog) settle(e *entry) {
 	if e.idle() && !e.written {
 		delete(b.entries, e.key)
 	}
 }
 
-// expire drops what neither side has any more.
+// expire deletes the entries of events that neither cluster has any more.
 func (b *backlog) expire(now time.Time) {
 	if now.Sub(b.expired) < expireEvery {
 		return
@@ -233,8 +240,9 @@ func (b *backlog) expire(now time.Time) {
 // idle reports whether there is nothing to write.
 func (e *entry) idle() bool { return !e.busy && e.latest == nil }
 
-// forget forgets a namespace, but for how much home has of it: a provider closes
-// namespaces when it likes.
+// forget deletes the entries of a namespace that was closed. Entries for written events
+// are kept, because they count towards kept, and a provider can close namespaces at any
+// time.
 func (b *backlog) forget(namespace string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -242,7 +250,7 @@ func (b *backlog) forget(namespace string) {
 		switch {
 		case key.Namespace != namespace:
 		case e.written:
-			// Another one, so that a worker that has the old one leaves it alone.
+			// A new entry, so that a worker that has the old one does not change it.
 			b.entries[key] = &entry{key: key, home: e.home, written: true, until: e.until, gone: true}
 		default:
 			delete(b.entries, key)
@@ -252,8 +260,8 @@ func (b *backlog) forget(namespace string) {
 	maps.DeleteFunc(b.told, func(k kindOfEvent, _ int64) bool { return k.namespace == namespace })
 }
 
-// next returns the event that is to be written first: warnings before others, then what
-// has waited longest. Without one it returns how long it is until the next; 0 is for ever.
+// next returns the next event to write: Warnings first, then by waiting time. If none is
+// due, it returns the time until the next one, or 0 if nothing waits.
 func (b *backlog) next(now time.Time) (j job, wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -286,7 +294,7 @@ func (e *entry) before(other *entry) bool {
 	return e.due.Before(other.due)
 }
 
-// wrote says that home has what the job wanted.
+// wrote records that the consumer has the state of the job.
 func (b *backlog) wrote(j job, now time.Time) {
 	b.finish(j, func(e *entry) {
 		e.home, e.written, e.tries, e.due = forge.StateOf(j.want), true, 0, now.Add(b.cfg.interval)
@@ -294,8 +302,8 @@ func (b *backlog) wrote(j job, now time.Time) {
 	})
 }
 
-// again has the job come again later, or what has happened since in its place. home tells
-// whether home has an earlier state.
+// again requeues the job, or the newer state of the event that has arrived since. home
+// reports whether the consumer has an earlier state.
 func (b *backlog) again(j job, home bool, due time.Time) {
 	b.finish(j, func(e *entry) {
 		if e.latest == nil {
@@ -305,7 +313,7 @@ func (b *backlog) again(j job, home bool, due time.Time) {
 	})
 }
 
-// spare has the job come again later where it takes no place from others.
+// spare requeues the job if the queue is less than half full, and drops it otherwise.
 func (b *backlog) spare(j job, due time.Time) {
 	b.mu.Lock()
 	room := len(b.waiting) < b.cfg.limit/2
@@ -317,7 +325,7 @@ func (b *backlog) spare(j job, due time.Time) {
 	b.drop(j, due)
 }
 
-// drop gives the job up. What happens later is tried again.
+// drop gives the job up. A later occurrence of the event is queued again.
 func (b *backlog) drop(j job, now time.Time) {
 	b.finish(j, func(e *entry) { e.tries, e.due = 0, now.Add(b.cfg.interval) })
 }
@@ -327,12 +335,12 @@ func (b *backlog) finish(j job, change func(*entry)) {
 	defer b.mu.Unlock()
 	e := j.entry
 	if b.entries[j.key] != e {
-		return // its namespace has been closed
+		return // the namespace has been closed
 	}
 	e.busy = false
 	change(e)
 	if e.latest != nil && e.written && !forge.StateOf(e.latest).After(e.home) {
-		e.latest = nil // came while it was being written
+		e.latest = nil // the same state arrived while it was being written
 	}
 	if e.latest != nil {
 		b.wait(e)

@@ -15,7 +15,7 @@ import (
 
 var dawn = time.Date(2026, 5, 4, 6, 0, 0, 0, time.UTC)
 
-// occurred is an event of the namespace shop, as it is forged for home, that has happened
+// occurred returns the local copy of an event in the namespace shop that has occurred
 // count times.
 func occurred(name string, count int32, change ...func(*corev1.Event)) *corev1.Event {
 	e := &corev1.Event{
@@ -35,7 +35,7 @@ func testBacklog(limit int) (*backlog, map[string]int) {
 	}), dropped
 }
 
-// names takes all that is due.
+// names takes all due events from the queue and returns their names.
 func (b *backlog) names(now time.Time) (names []string) {
 	for {
 		j, _, ok := b.next(now)
@@ -57,7 +57,8 @@ func TestBacklogOrder(t *testing.T) {
 	require.Zero(t, wait, "nothing waits")
 }
 
-// What another process is to bring home takes no place from what is this one's.
+// TestBacklogSpares requires that events of another process do not displace those of this
+// one.
 func TestBacklogSpares(t *testing.T) {
 	b, _ := testBacklog(4)
 	for _, name := range []string{"a", "b", "c"} {
@@ -96,9 +97,9 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// An event of the time before the newest one that home has was dropped if home lacks it: a
-// restart writes none of those. What happened since then was missed, and so was what an event
-// that home has came to.
+// TestBacklogAfterARestart requires that a restart does not write events that the
+// previous process had dropped: those older than the newest copy, and without a copy.
+// Newer events and newer states of copied events must be written.
 func TestBacklogAfterARestart(t *testing.T) {
 	at := func(second int, more ...func(*corev1.Event)) func(*corev1.Event) {
 		return func(e *corev1.Event) {
@@ -185,7 +186,8 @@ func TestBacklogKeepsNoMoreThanItMay(t *testing.T) {
 	require.Equal(t, []string{"new"}, b.names(dawn.Add(time.Hour)), "there is room again")
 }
 
-// A provider that deletes its events once they are home makes room there for no others.
+// TestBacklogCountsWhatHomeHas requires that a provider does not gain space in the
+// consumer by deleting its own events after they were copied.
 func TestBacklogCountsWhatHomeHas(t *testing.T) {
 	for name, again := range map[string]func(*backlog){
 		"one by one":              func(*backlog) {},
@@ -222,7 +224,8 @@ func TestBacklogCountsWhatHomeHas(t *testing.T) {
 	}
 }
 
-// A provider that has one namespace closed after the other makes no room for more.
+// TestBacklogCountsWhatClosedNamespacesHave requires that a provider does not gain space
+// by closing one namespace after another.
 func TestBacklogCountsWhatClosedNamespacesHave(t *testing.T) {
 	b, dropped := testBacklog(10)
 	tell := func(namespace string, now time.Time) (created int) {
@@ -245,7 +248,7 @@ func TestBacklogCountsWhatClosedNamespacesHave(t *testing.T) {
 	require.Len(t, b.entries, 12)
 }
 
-// reopen closes the namespace, and opens it again with what home has of it.
+// reopen closes the namespace and opens it again with the events that were written.
 func reopen(b *backlog, now time.Time) {
 	var home []*corev1.Event
 	for key, e := range b.entries {
@@ -260,7 +263,8 @@ func reopen(b *backlog, now time.Time) {
 	b.replace("shop", nil, now)
 }
 
-// What never came home makes room at once.
+// TestBacklogForgetsWhatHomeNeverHad requires that an event that was never written does
+// not occupy space.
 func TestBacklogForgetsWhatHomeNeverHad(t *testing.T) {
 	b, _ := testBacklog(10)
 	for i := range 20 {

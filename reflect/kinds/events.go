@@ -29,71 +29,71 @@ import (
 )
 
 const (
-	eventsWaiting  = 1000             // how many events wait at most
-	eventsKept     = 20000            // of how many it is known that home has them
-	eventsStay     = time.Hour        // how long an API server keeps an event, if not told otherwise
-	eventInterval  = 5 * time.Second  // between two writes of one event
+	eventsWaiting  = 1000             // maximum number of waiting events
+	eventsKept     = 20000            // maximum number of remembered events
+	eventsStay     = time.Hour        // default lifetime of an event in an API server
+	eventInterval  = 5 * time.Second  // minimum time between two writes of one event
 	eventTooOld    = 10 * time.Minute // see backlogConfig
-	eventsPerSec   = 20               // writes a second, for all
+	eventsPerSec   = 20               // writes per second, over all namespaces
 	eventsBurst    = 100
-	eventRetry     = time.Second      // home or the provider is away
-	eventTries     = 5                // how often it is looked for the object that an event is about
-	eventHandOver  = 10 * time.Second // between these, for what another process is to bring home
-	eventBusyPause = time.Second      // before each write, while pods wait
-	eventPage      = 500              // events in one answer, when home is listed
+	eventRetry     = time.Second      // back-off while one of the clusters is unreachable
+	eventTries     = 5                // attempts to find the object that an event is about
+	eventHandOver  = 10 * time.Second // time between these attempts if another process should write the event
+	eventBusyPause = time.Second      // delay of each write while pods wait
+	eventPage      = 500              // page size of lists in the consumer
 )
 
-// ErrSubjectUnknown says that it cannot be told yet whether an event is about an object of
-// ours: what the provider holds is not known.
+// ErrSubjectUnknown is returned if a Subject cannot decide yet whether an event is about
+// a reflected object.
 var ErrSubjectUnknown = errors.New("the object that the event is about is not known yet")
 
-// ErrSubjectOfAnother says that another process brings home what happens to such objects.
-// It may have ended, and this one be about to take its place.
+// ErrSubjectOfAnother is returned if another process writes the events about such
+// objects. That process may have ended, and this one may be about to take over.
 var ErrSubjectOfAnother = errors.New("another process brings events about such objects home")
 
-// errNotSynced says that it is not known, because of caches that have not shown everything yet.
+// errNotSynced is returned if the decision needs caches that have not synced.
 var errNotSynced = errors.New("the caches of pods have not been filled yet")
 
-// Subject returns the object at home that an object in the twin of a namespace stands for.
-// It is false when that is not ours, or home has it no more. With an error it is asked
-// again a few times. It is called from many goroutines.
+// Subject finds the local object for an object in the twin of a namespace. ours is false
+// if the object was not reflected, or if the local object does not exist. After an error
+// the search is repeated a few times. It is called from many goroutines.
 type Subject func(ctx context.Context, namespace string, remote corev1.ObjectReference) (home corev1.ObjectReference, ours bool, err error)
 
-// EventsConfig configures the way home of the provider's events.
+// EventsConfig is the configuration of an Events.
 type EventsConfig struct {
-	// Home writes the events, Provider reads them.
+	// Home is the client that writes the events, Provider the one that reads them.
 	Home, Provider kubernetes.Interface
-	// NamespaceMaps holds those of the tenant namespace.
+	// NamespaceMaps is an informer for the tenant namespace.
 	NamespaceMaps offloadinginformers.NamespaceMapInformer
-	// TenantNamespace and Node name the VirtualNode; Origin and Destination are the ids of
-	// the consumer and of the provider.
+	// TenantNamespace and Node identify the VirtualNode. Origin and Destination are the
+	// cluster ids of the consumer and the provider.
 	TenantNamespace, Node, Origin, Destination string
-	// Pods finds the pod that an event of a Pod or ShadowPod is about, Objects the object of
-	// any other kind.
+	// Pods is the Subject for events about Pods and ShadowPods, Objects for those about
+	// other kinds.
 	Pods, Objects Subject
-	// Chosen tells by an event's annotations whether it is reflected; nil: all are.
+	// Chosen decides by the annotations of an event whether it is copied; nil: all are.
 	Chosen func(annotations map[string]string) bool
-	// Gate returns an error while the provider is not known to be the cluster that was
-	// peered with: its events wait.
+	// Gate returns an error while the provider is not verified as the cluster that was
+	// peered with. Events wait until then.
 	Gate func() error
-	// Busy tells that more important work waits: the writes of events are spaced then.
+	// Busy reports whether more important work waits. Writes of events are delayed then.
 	Busy func() bool
-	// Dropped is told the reason of each event that is given up; see the metric
+	// Dropped is called with the reason of each dropped event, for the metric
 	// liqod_events_dropped_total.
 	Dropped func(reason string)
 	Log     *zap.Logger
-	// Workers is the number of events written at once.
+	// Workers is the number of concurrent writes of events.
 	Workers int
 }
 
-// Events writes the events of a provider about our objects into the namespaces at home, as
-// the last of all work: few at once, slowly, each seldom, and those that are too many are
-// dropped. It keeps no cache of events.
+// Events copies the provider's events about reflected objects to the consumer. This has
+// the lowest priority of all work: the rate of writes is limited, in total and per event,
+// and events are dropped if too many wait. It keeps no cache of events.
 type Events struct {
 	cfg     EventsConfig
 	backlog *backlog
 	limiter flowcontrol.RateLimiter
-	// refusing: the last write was refused, and said so.
+	// refusing is true if the last write was rejected and a log line says so.
 	refusing atomic.Bool
 
 	mu   sync.Mutex
@@ -106,7 +106,7 @@ type eventWatch struct {
 	stop   func()
 }
 
-// NewEvents returns an Events. It starts nothing.
+// NewEvents returns an Events. It starts no goroutines.
 func NewEvents(cfg EventsConfig) *Events {
 	return &Events{
 		cfg: cfg, open: map[string]*eventWatch{},
@@ -115,7 +115,7 @@ func NewEvents(cfg EventsConfig) *Events {
 	}
 }
 
-// Run brings events home until ctx ends. It is called once.
+// Run copies events until ctx is done. It may be called once.
 func (e *Events) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -128,7 +128,7 @@ func (e *Events) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watching NamespaceMaps: %w", err)
 	}
-	// An informer that refuses to forget a handler has been stopped: nothing is left to undo.
+	// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
 	defer func() { _ = informer.RemoveEventHandler(reg) }()
 	jobs := make(chan job)
 	for range max(e.cfg.Workers, 1) {
@@ -143,18 +143,20 @@ func (e *Events) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow watches where the NamespaceMap says that there are twins.
+// follow opens the watches of the namespaces that have a twin according to the
+// NamespaceMap.
 func (e *Events) follow(ctx context.Context) {
 	m, err := e.cfg.NamespaceMaps.Lister().NamespaceMaps(e.cfg.TenantNamespace).Get(e.cfg.Destination)
 	if err != nil {
-		m = nil // a lister's only error is that there is none
+		m = nil // a lister returns no other error than NotFound
 	}
 	if ctx.Err() == nil {
 		e.set(ctx, engine.Mapped(m))
 	}
 }
 
-// set opens and closes watches until they match want, local to remote names.
+// set opens and closes watches until they match want, which maps local to remote
+// namespaces.
 func (e *Events) set(ctx context.Context, want map[string]string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -172,7 +174,8 @@ func (e *Events) set(ctx context.Context, want map[string]string) {
 	}
 }
 
-// watch follows the events of a twin namespace, once it is known what home has of them.
+// watch watches the events of a twin namespace, after it has listed those that the
+// consumer already has.
 func (e *Events) watch(ctx context.Context, local, remote string) *eventWatch {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -199,8 +202,8 @@ func (e *Events) reflector(local, remote string) *cache.Reflector {
 	return cache.NewReflectorWithOptions(lw, &corev1.Event{}, passage{e, local}, cache.ReflectorOptions{Name: "events/" + remote})
 }
 
-// seed notes which events home has, so that after a restart nothing is written that is
-// there already. It tries until it has succeeded or ctx ends.
+// seed lists the copied events in the consumer, so that a restart does not write them
+// again. It retries until it has succeeded (true) or ctx is done (false).
 func (e *Events) seed(ctx context.Context, local string) bool {
 	ours := labels.Set{offloadingv1beta1.OriginLabel: e.cfg.Destination, offloadingv1beta1.NodeNameLabel: e.cfg.Node}.String()
 	told := false
@@ -234,11 +237,11 @@ func (e *Events) listHome(ctx context.Context, local string, o metav1.ListOption
 	}
 }
 
-// dispatch hands out what is due until ctx ends.
+// dispatch passes due events to the workers until ctx is done.
 func (e *Events) dispatch(ctx context.Context, jobs chan<- job) {
 	for ctx.Err() == nil {
 		if e.cfg.Gate() != nil {
-			_ = pause(ctx, eventRetry) // the loop looks at ctx itself
+			_ = pause(ctx, eventRetry) // the loop condition checks ctx
 			continue
 		}
 		j, wait, ok := e.backlog.next(time.Now())
@@ -277,7 +280,7 @@ func (e *Events) work(ctx context.Context, j job) {
 	var err error
 	if exists {
 		if err = e.patch(ctx, j.want); apierrors.IsNotFound(err) {
-			e.later(j, false) // somebody deleted it: it is made anew
+			e.later(j, false) // another client deleted it: it is created again
 			return
 		}
 	} else if err = e.create(ctx, forge.AboutSubject(j.want, subject)); apierrors.IsAlreadyExists(err) {
@@ -287,7 +290,7 @@ func (e *Events) work(ctx context.Context, j job) {
 	e.settle(ctx, j, err)
 }
 
-// settle notes what came of a write.
+// settle records the result of a write.
 func (e *Events) settle(ctx context.Context, j job, err error) {
 	switch {
 	case err == nil:
@@ -309,7 +312,8 @@ func (e *Events) later(j job, exists bool) {
 	e.backlog.again(j, exists, time.Now().Add(eventRetry))
 }
 
-// about finds the object at home. Without one the event is not for us.
+// about finds the local object of an event. If ok is false, the event has been dropped or
+// requeued.
 func (e *Events) about(ctx context.Context, j job) (corev1.ObjectReference, bool) {
 	find := e.cfg.Objects
 	if k := j.want.InvolvedObject.Kind; k == "Pod" || k == "ShadowPod" {
@@ -333,7 +337,7 @@ func (e *Events) about(ctx context.Context, j job) (corev1.ObjectReference, bool
 	return corev1.ObjectReference{}, false
 }
 
-// pace leaves pods the first place.
+// pace delays a write while pods wait, and limits the rate of writes.
 func (e *Events) pace(ctx context.Context) error {
 	if e.cfg.Busy() {
 		if err := pause(ctx, eventBusyPause); err != nil {
@@ -368,7 +372,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// passage hands what a watch shows to the backlog, and keeps nothing.
+// passage is a store for a reflector that passes events to the backlog and stores none.
 type passage struct {
 	events *Events
 	local  string
@@ -410,7 +414,7 @@ func (p passage) Replace(list []any, _ string) error {
 // Resync implements cache.ReflectorStore.
 func (passage) Resync() error { return nil }
 
-// forge returns what may stand at home for an event, or nil.
+// forge returns the local copy of an event, or nil if the event is not copied.
 func (p passage) forge(obj any) *corev1.Event {
 	remote, ok := obj.(*corev1.Event)
 	if !ok {

@@ -28,8 +28,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// stream is a consumer and a provider made of fakes, with the provider's events between
-// them. It belongs into a synctest bubble.
+// stream is a fake consumer, a fake provider and an Events between them. It must be
+// created in a synctest bubble.
 type stream struct {
 	home, provider *fake.Clientset
 	liqod          *liqodfake.Clientset
@@ -52,7 +52,7 @@ func newStream() *stream {
 	return s
 }
 
-// mapped says which namespaces have a twin.
+// mapped maps the given namespaces to twins.
 func (s *stream) mapped(namespaces ...string) {
 	m := &offloadingv1beta1.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
@@ -72,7 +72,7 @@ func (s *stream) mapped(namespaces ...string) {
 	}
 }
 
-// run runs a new Events until the function that it returns is called.
+// run runs a new Events until the returned function is called.
 func (s *stream) run(t *testing.T) (stop func()) {
 	t.Helper()
 	factory := externalversions.NewSharedInformerFactory(s.liqod, 0)
@@ -139,7 +139,7 @@ func (s *stream) event(name string, count int32) *corev1.Event {
 	}
 }
 
-// happens makes an event in the provider, or makes it happen again.
+// happens creates an event in the provider, or updates it to a new occurrence.
 func (s *stream) happens(name string, count int32, change ...func(*corev1.Event)) {
 	e := s.event(name, count)
 	for _, c := range change {
@@ -157,7 +157,8 @@ func (s *stream) happens(name string, count int32, change ...func(*corev1.Event)
 
 func warning(e *corev1.Event) { e.Type = corev1.EventTypeWarning }
 
-// writes returns the writes of events at home since the last call: "create", or "patch" with the count.
+// writes returns the writes of events in the consumer since the last call: "create", or
+// "patch" with the count.
 func (s *stream) writes() []string {
 	var out []string
 	for _, a := range s.home.Actions() {
@@ -186,7 +187,7 @@ func (s *stream) atHome(t *testing.T) []corev1.Event {
 	return list.Items
 }
 
-// bubble runs a test in time of its own, which begins at a fixed date.
+// bubble runs a test in a synctest bubble, whose time starts at a fixed date.
 func bubble(t *testing.T, test func(t *testing.T, s *stream)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newStream()) })
@@ -352,8 +353,8 @@ func TestEventsThatAreTooMany(t *testing.T) {
 	})
 }
 
-// TestEventsOfAProviderThatWasAway does what a watch does that has been away for too long:
-// it lists all again, from an API server that may lag behind.
+// TestEventsOfAProviderThatWasAway lists all events again, as a watch does after a long
+// outage. The API server may lag behind.
 func TestEventsOfAProviderThatWasAway(t *testing.T) {
 	bubble(t, func(t *testing.T, s *stream) {
 		s.tune = func(e *Events) { s.events = e }
@@ -520,8 +521,8 @@ func TestEventsOfWhatIsKnownALittleLater(t *testing.T) {
 	}
 }
 
-// What the process that brought such events home tells no more is told by the one that
-// takes its place, some seconds later.
+// TestEventsAtAHandOver ends the process that writes certain events. The process that
+// takes over must write them within seconds.
 func TestEventsAtAHandOver(t *testing.T) {
 	bubble(t, func(t *testing.T, s *stream) {
 		another := func(context.Context, string, corev1.ObjectReference) (corev1.ObjectReference, bool, error) {

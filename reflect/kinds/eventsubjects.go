@@ -15,12 +15,11 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// Waiting reports whether pods wait to be worked on: other work comes after them.
+// Waiting reports whether pods wait in the queue. Other work has a lower priority.
 func (p *Pods) Waiting() bool { return p.loop.Len() > 0 }
 
-// Subject is the Subject of events about Pods and ShadowPods. It finds pods of this virtual
-// node only, by the UID of the local pod that their labels carry; other pods of the same
-// name are not ours.
+// Subject is the Subject for events about Pods and ShadowPods. It finds only pods of this
+// virtual node, by the label with the UID of the local pod.
 func (p *Pods) Subject(_ context.Context, namespace string, remote corev1.ObjectReference) (corev1.ObjectReference, bool, error) {
 	tw := p.twins.get(namespace)
 	if tw == nil || !tw.synced() || !p.cfg.Pods.Informer().HasSynced() {
@@ -28,7 +27,7 @@ func (p *Pods) Subject(_ context.Context, namespace string, remote corev1.Object
 	}
 	local, err := p.cfg.Pods.Lister().Pods(namespace).Get(remote.Name)
 	if err != nil {
-		return corev1.ObjectReference{}, false, nil // a lister's only error is that there is none
+		return corev1.ObjectReference{}, false, nil // a lister returns no other error than NotFound
 	}
 	uid, known := p.localUID(local, tw, remote)
 	if !known {
@@ -37,8 +36,8 @@ func (p *Pods) Subject(_ context.Context, namespace string, remote corev1.Object
 	return reference("v1", "Pod", local), uid == local.UID, nil
 }
 
-// localUID returns the UID at home of a remote pod, which may have gone a moment ago, or of
-// a ShadowPod.
+// localUID returns the UID of the local pod of a remote pod or ShadowPod. The remote pod
+// may have been deleted a moment ago.
 func (p *Pods) localUID(local *corev1.Pod, tw *twin, remote corev1.ObjectReference) (types.UID, bool) {
 	var candidates []metav1.Object
 	if remote.Kind == "Pod" {
@@ -63,11 +62,12 @@ func reference(apiVersion, kind string, home metav1.Object) corev1.ObjectReferen
 	return corev1.ObjectReference{APIVersion: apiVersion, Kind: kind, Namespace: home.GetNamespace(), Name: home.GetName(), UID: home.GetUID()}
 }
 
-// reflectedKind says where an object that an event is about is looked for.
+// reflectedKind describes where to find the object that an event is about.
 type reflectedKind struct {
 	remote, home schema.GroupVersionResource
-	kind         string // at home
-	// asked: remote is what asks for the object, and has another UID.
+	kind         string // of the local object
+	// asked is true if remote is the ShadowEndpointSlice from which the object was
+	// created. It has another UID than the object.
 	asked bool
 }
 
@@ -76,7 +76,8 @@ func sameKind(group, version, resource, kind string) reflectedKind {
 	return reflectedKind{remote: r, home: r, kind: kind}
 }
 
-// shadowSlices: a peer may not read the provider's EndpointSlices.
+// shadowSlices returns the kind for EndpointSlices. A peer has no right to read the
+// provider's EndpointSlices, so the ShadowEndpointSlice is read instead.
 func shadowSlices(asked bool) reflectedKind {
 	r := sameKind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 	r.remote, r.asked = offloadingv1beta1.SchemeGroupVersion.WithResource("shadowendpointslices"), asked
@@ -93,21 +94,21 @@ var reflectedKinds = map[string]reflectedKind{
 	"ShadowEndpointSlice":   shadowSlices(false),
 }
 
-// ObjectSubjects finds the objects that events of other kinds than pods are about, by live
-// reads of their metadata: there are few such events, and no caches to look into that all
-// kinds have.
+// ObjectSubjects finds the objects of events about other kinds than pods by live reads of
+// their metadata. Such events are rare, and not all of these kinds have caches.
 type ObjectSubjects struct {
-	// Home and Provider read metadata.
+	// Home and Provider are metadata clients.
 	Home, Provider metadata.Interface
-	// Origin and Destination are the ids of the consumer and of the provider.
+	// Origin and Destination are the cluster ids of the consumer and the provider.
 	Origin, Destination string
-	// Reflects tells whether this process reflects such kinds to the provider; another one
-	// brings their events home otherwise.
+	// Reflects reports whether this process reflects these kinds to the provider.
+	// Otherwise another process writes their events.
 	Reflects func() bool
 }
 
-// Subject is the Subject of events about reflected objects: those with our labels in the
-// provider, and of their name at home. What may not be read is not reflected.
+// Subject is the Subject for events about other kinds than pods. The remote object must
+// have the labels of this reflection, and a local object of its name must exist. An
+// object that must not be read counts as not reflected.
 func (o ObjectSubjects) Subject(ctx context.Context, namespace string, remote corev1.ObjectReference) (corev1.ObjectReference, bool, error) {
 	none := corev1.ObjectReference{}
 	k, ok := reflectedKinds[remote.Kind]

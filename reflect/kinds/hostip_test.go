@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestAMovedVkubeletChangesHostIPs: no other change carries the new address, so the
-// background pass does.
+// TestAMovedVkubeletChangesHostIPs requires that a background pass writes the new
+// address, because no other change of the pods does.
 func TestAMovedVkubeletChangesHostIPs(t *testing.T) {
 	s := newSite()
 	s.offload("shop")

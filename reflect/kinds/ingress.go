@@ -14,7 +14,7 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// Ingresses describes how Ingresses are reflected.
+// Ingresses returns the description of reflected Ingresses.
 func Ingresses() engine.Description {
 	watch := func(f engine.Factories) cache.SharedIndexInformer {
 		return engine.CoreInformer(f, &networkingv1.Ingress{}, func(c kubernetes.Interface) informer.Client[*networkingv1.IngressList] {

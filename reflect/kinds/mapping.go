@@ -10,8 +10,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// mapHandler keeps the twins as the NamespaceMap says, and looks again at the pods of
-// each namespace of which it says something else: also of those whose twin is not open.
+// mapHandler opens and closes twin namespaces when the NamespaceMap changes. It enqueues
+// the pods of each namespace whose entry has changed, even if its twin is not open.
 func (p *Pods) mapHandler(ctx context.Context) cache.ResourceEventHandler {
 	ours := func(obj any) *offloadingv1beta1.NamespaceMap {
 		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -25,7 +25,7 @@ func (p *Pods) mapHandler(ctx context.Context) cache.ResourceEventHandler {
 	all := func(obj any) {
 		if ours(obj) != nil {
 			p.openTwins(ctx)
-			p.enqueueAll() // what a map that was away no longer names is looked at too
+			p.enqueueAll() // also the pods of namespaces that a new NamespaceMap no longer contains
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -44,7 +44,8 @@ func (p *Pods) mapHandler(ctx context.Context) cache.ResourceEventHandler {
 	}
 }
 
-// changedEntries returns the namespaces of which two states of a map differ.
+// changedEntries returns the namespaces whose entries differ between two states of a
+// NamespaceMap.
 func changedEntries(before, after *offloadingv1beta1.NamespaceMap) []string {
 	namespaces := map[string]bool{}
 	for _, m := range []*offloadingv1beta1.NamespaceMap{before, after} {

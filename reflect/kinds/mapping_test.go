@@ -22,7 +22,8 @@ func (s *site) editMap(t *testing.T, edit func(*offloadingv1beta1.NamespaceMap))
 	require.NoError(t, err)
 }
 
-// TestWithdrawnWhileTheTwinIsClosed: nothing else tells the pods of such a namespace.
+// TestWithdrawnWhileTheTwinIsClosed unmaps a namespace whose twin is not open. Only the
+// change of the NamespaceMap can enqueue its pods.
 func TestWithdrawnWhileTheTwinIsClosed(t *testing.T) {
 	s := newSite()
 	s.offload("shop")
@@ -36,7 +37,8 @@ func TestWithdrawnWhileTheTwinIsClosed(t *testing.T) {
 	eventually(t, func() bool { return s.local(t).Status.Reason == "OffloadingAborted" }, "the pod ends when the user withdraws the namespace")
 }
 
-// TestDeletedWhileTheTwinIsClosed: what the provider has said of a pod is reason to wait for it.
+// TestDeletedWhileTheTwinIsClosed deletes a pod in a namespace whose twin is not open. It
+// must wait if its status came from the provider.
 func TestDeletedWhileTheTwinIsClosed(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod   func(*corev1.Pod)

@@ -1,8 +1,8 @@
 package kinds
 
-// follow makes open, by local namespace, match want, local to remote names: what leads to
-// another namespace, or is not wanted, is taken out and returned, for the caller to close;
-// what is missing is started.
+// follow updates the map open (by local namespace) to match want, which maps local to
+// remote namespaces. It removes and returns entries that are unwanted or have another
+// remote namespace, which the caller must close. It starts missing entries.
 func follow[T any](open map[string]T, want map[string]string, remoteOf func(T) string, start func(local, remote string) T) (closing []T) {
 	for local, have := range open {
 		if want[local] != remoteOf(have) {

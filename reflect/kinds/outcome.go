@@ -10,7 +10,7 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// started reports whether any container of the pod has run, as far as its status says.
+// started reports whether any container of the pod has run according to its status.
 func started(pod *corev1.Pod) bool {
 	for _, set := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for _, s := range set {
@@ -22,8 +22,10 @@ func started(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodRunning
 }
 
-// mayRunAgain decides whether a pod that was lost while it ran may be created again
-// (DESIGN: always for Always; for OnFailure while no container has ended with 0).
+// mayRunAgain reports whether a pod that was lost while it ran may be created again. With
+// the restart policy Always it may. With OnFailure it may unless a container has ended
+// with exit code 0. With Never it may only if no container has started. docs/pods.md
+// ("When it is lost") describes this for users.
 func mayRunAgain(pod *corev1.Pod) bool {
 	switch offloadingv1beta1.RestartPolicy(&pod.Spec) {
 	case corev1.RestartPolicyNever:
@@ -38,7 +40,8 @@ func mayRunAgain(pod *corev1.Pod) bool {
 	return true
 }
 
-// lost is the status of a pod that was lost and may not run again: its owner decides.
+// lost returns the status of a pod that was lost and may not run again. Its controller
+// decides about a replacement.
 func lost(in forge.StatusInput, destination string) corev1.PodStatus {
 	s := failed(in, offloadingv1beta1.ReasonRemotePodLost,
 		fmt.Sprintf("the pod was lost in cluster %s and may not run again under its restart policy", destination))
@@ -49,7 +52,7 @@ func lost(in forge.StatusInput, destination string) corev1.PodStatus {
 	return s
 }
 
-// failed is a final status with a reason of ours.
+// failed returns a final status with phase Failed and the given reason.
 func failed(in forge.StatusInput, reason, message string) corev1.PodStatus {
 	s := forge.FinalStatus(in)
 	s.Phase, s.Reason, s.Message = corev1.PodFailed, reason, message
@@ -72,7 +75,7 @@ func setPodCondition(s *corev1.PodStatus, c corev1.PodCondition, generation int6
 	s.Conditions = append(s.Conditions, c)
 }
 
-// symptom names what keeps a pod from running, if a person should be told.
+// symptom returns the reason why a pod does not run, if an event should report it, or "".
 func symptom(s corev1.PodStatus) (reason, message string) {
 	if s.Phase == corev1.PodPending && s.Reason != "" {
 		return s.Reason, s.Message

@@ -29,63 +29,66 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// PodsConfig configures the offloading of pods through one virtual node.
+// PodsConfig is the configuration of a Pods for one virtual node.
 type PodsConfig struct {
-	// Home and HomeLiqod reach the consumer.
+	// Home and HomeLiqod are clients for the consumer.
 	Home      kubernetes.Interface
 	HomeLiqod versioned.Interface
-	// Remote reaches the provider.
+	// Remote has the clients for the provider.
 	Remote Remote
-	// Pods holds the pods of the virtual node only, Nodes its Node, NamespaceMaps and
-	// VirtualNodes those of the tenant namespace.
+	// Pods is an informer for the pods of the virtual node only, and Nodes for its Node.
+	// NamespaceMaps and VirtualNodes are informers for the tenant namespace.
 	Pods          coreinformers.PodInformer
 	Nodes         coreinformers.NodeInformer
 	NamespaceMaps offloadinginformers.NamespaceMapInformer
 	VirtualNodes  offloadinginformers.VirtualNodeInformer
-	// TenantNamespace and Node name the VirtualNode; Origin and Destination are the ids of
-	// the consumer and of the provider.
+	// TenantNamespace and Node identify the VirtualNode. Origin and Destination are the
+	// cluster ids of the consumer and the provider.
 	TenantNamespace, Node, Origin, Destination string
-	// SkipLabels and SkipAnnotations are keys that stay in the consumer, beside those of
-	// the VirtualNode's offloadingPatch, where its status does not say which.
+	// SkipLabels and SkipAnnotations are the keys that are not reflected, in addition to
+	// those of the VirtualNode's offloadingPatch. They apply as long as the status of the
+	// VirtualNode does not list any.
 	SkipLabels, SkipAnnotations []string
-	// HostIPs replace those of the provider's nodes in pod status.
+	// HostIPs replace the addresses of the provider's nodes in the pod status.
 	HostIPs []netip.Addr
-	// Claims has the claims whose data goes to the provider; nil where none does.
+	// Claims provisions the volumes of this virtual node; nil if there are none.
 	Claims *Claims
 	// Remapper translates the addresses of the provider's pods.
 	Remapper forge.Remapper
-	// API says how pods in the provider reach the consumer's API server, and with what.
+	// API configures how pods in the provider reach the consumer's API server.
 	API forge.APIAccess
-	// RightsName is the RoleBinding, in each offloaded namespace, with the rights to ask
-	// for tokens there.
+	// RightsName is the name of the RoleBinding in each offloaded namespace that grants
+	// the right to request tokens there.
 	RightsName string
-	// Gate returns an error while the provider may not be acted upon: it is not known to
-	// be the cluster that was peered with.
+	// Gate returns an error while nothing may be written to the provider, because it is
+	// not verified as the cluster that was peered with.
 	Gate func() error
-	// Verify asks the provider, now, whether it is that cluster. It is called before
-	// anything follows from an absence there.
+	// Verify checks by a request that the provider is that cluster. It is called before
+	// any decision that follows from the absence of an object there.
 	Verify func(context.Context) error
-	// HomeLost returns when the consumer's state was last seen to have gone back, zero for
-	// never. It may be nil.
+	// HomeLost returns the latest time at which the consumer's etcd was found restored
+	// from a backup, zero for never. It may be nil.
 	HomeLost func() time.Time
-	// Transform is applied to what the caches hold.
+	// Transform is applied to objects before they enter a cache.
 	Transform cache.TransformFunc
 	Recorder  record.EventRecorder
 	Clock     clock.PassiveClock
 	Log       *zap.Logger
-	Observer  loop.Observer
-	// Workers is the number of pods worked on at once, TokenWorkers that of tokens.
+	// Observer may be nil.
+	Observer loop.Observer
+	// Workers is the number of pods synced concurrently, TokenWorkers that of tokens.
 	Workers, TokenWorkers int
 }
 
-// Pods offloads the pods of one virtual node: spec to the provider, status back.
+// Pods offloads the pods of one virtual node: it copies their specs to the provider and
+// their status back.
 type Pods struct {
 	cfg    PodsConfig
 	loop   *loop.Loop
 	twins  *twins
 	tokens *tokens
 
-	// What was written a moment ago, until the caches show it.
+	// These overlay the caches with recent writes until the watches report them.
 	locals  *recent.Writes[*corev1.Pod]
 	shadows *recent.Writes[*offloadingv1beta1.ShadowPod]
 	remotes *recent.Writes[*corev1.Pod]
@@ -93,22 +96,23 @@ type Pods struct {
 	opening sync.Mutex
 
 	mu sync.Mutex
-	// moved has the pods whose status is to be written though only its host IP differs.
+	// moved has the pods whose status must be written even if only the host IP differs.
 	moved map[types.UID]bool
-	// gone has the last state of the provider's pod of a local pod, by the local UID, from
-	// the pod's disappearance until the local pod is gone too.
+	// gone has the last state of each deleted remote pod, by the UID of the local pod,
+	// until the local pod is deleted too.
 	gone map[types.UID]departed
-	// told has the change that did not arrive and that an event has told of, by the local UID.
+	// told has the last event about a rejected change, by the UID of the local pod.
 	told map[types.UID]string
-	// left has the pods, by UID, that this cluster has shown to be deleted while the
-	// provider held a ShadowPod for them.
+	// left has the UIDs of pods whose deletion the watch in the consumer has reported
+	// while the provider still had a ShadowPod.
 	left map[types.UID]bool
-	// doubted says since when a ShadowPod, by the local UID, seems to be of a pod that this
-	// cluster has forgotten.
+	// doubted has the time since when a ShadowPod seems to belong to a pod that was lost
+	// by a restored backup, by the UID of the local pod.
 	doubted map[types.UID]time.Time
 }
 
-// NewPods returns a Pods that watches; it starts nothing.
+// NewPods returns a Pods and registers its handlers with the informers; it starts no
+// goroutines. It returns an error if an informer has been stopped.
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
 		cfg: cfg, gone: map[types.UID]departed{}, told: map[types.UID]string{}, moved: map[types.UID]bool{}, left: map[types.UID]bool{}, doubted: map[types.UID]time.Time{},
@@ -118,7 +122,7 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 	}
 	p.loop = loop.New(loop.Config{
 		Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer,
-		// The twins may be known before the loop runs.
+		// The twin namespaces may be synced before the loop runs.
 		Beside: func() []loop.Key { return p.twins.keys(corev1.NamespaceAll) },
 	})
 	p.twins = &twins{
@@ -142,13 +146,13 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 	}
 	for _, inf := range []cache.SharedIndexInformer{cfg.NamespaceMaps.Informer(), cfg.VirtualNodes.Informer(), cfg.Nodes.Informer()} {
 		if _, err := p.loop.Watch(inf, func(any) []loop.Key { return nil }); err != nil {
-			return nil, err // watched for its initial list only: what it brings is handled in Run
+			return nil, err // needed for its initial list only; the handlers are registered in Run
 		}
 	}
 	return p, nil
 }
 
-// Run offloads pods until ctx ends. It may be called again after it has returned.
+// Run offloads pods until ctx is done. It may be called again after it has returned.
 func (p *Pods) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -162,15 +166,15 @@ func (p *Pods) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.NamespaceMaps.Informer().HasSynced, p.cfg.Pods.Informer().HasSynced) {
 		return nil
 	}
-	p.openTwins(ctx) // before any pod is looked at: a namespace without a twin means something
+	p.openTwins(ctx) // before the first sync, for which a namespace without a twin is not offloaded
 	wg.Go(func() { p.refreshHostIPs(ctx) })
 	tokens := make(chan error, 1)
 	wg.Go(func() { tokens <- p.tokens.run(ctx) })
 	return unlessOver(ctx, errors.Join(p.loop.Run(ctx, p.cfg.Workers), <-tokens))
 }
 
-// unlessOver drops an error that comes of the end: informers that have stopped take no
-// handlers.
+// unlessOver returns nil if ctx is done, and err otherwise. Stopped informers reject
+// handlers, which is no error during shutdown.
 func unlessOver(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -178,8 +182,8 @@ func unlessOver(ctx context.Context, err error) error {
 	return err
 }
 
-// follow keeps the twins as the NamespaceMap says, and looks at every pod again when
-// the Node's readiness or the VirtualNode's patch changes.
+// follow opens and closes twin namespaces when the NamespaceMap changes. It enqueues all
+// pods when the readiness of the Node or the patch of the VirtualNode changes.
 func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 	maps, err := p.cfg.NamespaceMaps.Informer().AddEventHandler(p.mapHandler(ctx))
 	if err != nil {
@@ -202,7 +206,8 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 		return nil, fmt.Errorf("watching pods: %w", err)
 	}
 	nodes, err := p.cfg.Nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		// A Node that somebody deleted is back: while it was away no pod counted as ready.
+		// A deleted Node was created again: while it did not exist, no pod was reported as
+		// ready.
 		AddFunc: func(obj any) {
 			if n, ok := obj.(*corev1.Node); ok && n.Name == p.cfg.Node {
 				p.enqueueAll()
@@ -229,7 +234,7 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 		return nil, fmt.Errorf("watching the VirtualNode: %w", err)
 	}
 	return func() {
-		// An informer that refuses to forget a handler has been stopped: nothing is left to undo.
+		// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
 		_ = p.cfg.NamespaceMaps.Informer().RemoveEventHandler(maps)
 		_ = p.cfg.Pods.Informer().RemoveEventHandler(pods)
 		_ = p.cfg.Nodes.Informer().RemoveEventHandler(nodes)
@@ -237,14 +242,14 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 	}, nil
 }
 
-// Resync looks at every pod again, after Gate has opened.
+// Resync enqueues all pods. Callers use it after Gate has opened.
 func (p *Pods) Resync() {
 	p.enqueueAll()
 	p.tokens.resync()
 }
 
 func (p *Pods) openTwins(ctx context.Context) {
-	p.opening.Lock() // what was read last is applied last
+	p.opening.Lock() // the latest state of the NamespaceMap is applied last
 	defer p.opening.Unlock()
 	if ctx.Err() != nil {
 		return
@@ -257,7 +262,7 @@ func (p *Pods) openTwins(ctx context.Context) {
 func (p *Pods) namespaceMap() *offloadingv1beta1.NamespaceMap {
 	m, err := p.cfg.NamespaceMaps.Lister().NamespaceMaps(p.cfg.TenantNamespace).Get(p.cfg.Destination)
 	if err != nil {
-		return nil // a lister's only error is that there is none
+		return nil // a lister returns no other error than NotFound
 	}
 	return m
 }
@@ -268,7 +273,7 @@ func (p *Pods) enqueueNamespace(namespace string) {
 	for _, pod := range p.localPods(namespace) {
 		p.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
 	}
-	for _, key := range p.twins.keys(namespace) { // what has no local pod is told of by nobody else
+	for _, key := range p.twins.keys(namespace) { // objects without a local pod have no other trigger
 		p.loop.Wake(key)
 	}
 }
@@ -276,21 +281,22 @@ func (p *Pods) enqueueNamespace(namespace string) {
 func (p *Pods) localPods(namespace string) []*corev1.Pod {
 	pods, err := p.cfg.Pods.Lister().Pods(namespace).List(labels.Everything())
 	if err != nil {
-		return nil // a lister without a broken index does not fail
+		return nil // listing fails only for a broken index
 	}
 	return pods
 }
 
-// departed is a pod of the provider that is not there any more.
+// departed is a remote pod that was deleted.
 type departed struct {
 	last *corev1.Pod
-	// withLocal says that the provider has shown it to go after its ShadowPod, while its
-	// local pod was being deleted: none is made in its place, and nothing is left there.
+	// withLocal is true if the watch has reported the deletion of the remote pod after
+	// that of its ShadowPod, while the local pod was being deleted. Then the provider
+	// creates no replacement, and nothing is left there.
 	withLocal bool
 }
 
-// remember keeps the last state of a pod of the provider while its local pod is there. One
-// that is missed is only absent from a list.
+// remember keeps the last state of a deleted remote pod as long as its local pod exists.
+// missed is true if the watch did not report the deletion and a new list lacked the pod.
 func (p *Pods) remember(namespace string, pod *corev1.Pod, missed bool) {
 	p.remotes.Gone(pod)
 	local, err := p.cfg.Pods.Lister().Pods(namespace).Get(pod.Name)
@@ -303,8 +309,8 @@ func (p *Pods) remember(namespace string, pod *corev1.Pod, missed bool) {
 	p.gone[local.UID] = departed{pod, withLocal}
 }
 
-// withdrawn reports whether the provider has no ShadowPod of that name, or is about to show
-// that it has none.
+// withdrawn reports whether the provider has no ShadowPod of this name, or this process
+// has deleted it and the watch has not reported that yet.
 func (p *Pods) withdrawn(namespace, name string) bool {
 	tw := p.twins.get(namespace)
 	if tw == nil {
@@ -334,7 +340,7 @@ func (p *Pods) forget(uid types.UID) {
 	delete(p.moved, uid)
 }
 
-// view is all that is known of one pod: nil where there is none.
+// view is the known state of one pod. Fields are nil if an object does not exist.
 type view struct {
 	key    loop.Key
 	twin   *twin
@@ -353,16 +359,16 @@ func (p *Pods) sync(ctx context.Context, key loop.Key) error {
 		return p.holdUnready(ctx, v.local) // Resync follows
 	}
 	if !v.twin.synced() {
-		return p.holdUnready(ctx, v.local) // looked at again as soon as it is
+		return p.holdUnready(ctx, v.local) // twins.ready follows
 	}
 	p.look(&v)
 	return p.syncTwin(ctx, v)
 }
 
-// localPod returns the pod as the cache has it or as it was last written, nil if there
-// is none.
+// localPod returns the pod from the cache or from a more recent write, or nil if it does
+// not exist.
 func (p *Pods) localPod(key loop.Key) *corev1.Pod {
-	// A lister's only error is that there is none.
+	// A lister returns no other error than NotFound.
 	cached, err := p.cfg.Pods.Lister().Pods(key.Namespace).Get(key.Name)
 	if err != nil || ended(cached) {
 		return cached
@@ -371,7 +377,7 @@ func (p *Pods) localPod(key loop.Key) *corev1.Pod {
 	return local
 }
 
-// look fills in what the provider holds.
+// look adds the ShadowPod and the remote pod to the view.
 func (p *Pods) look(v *view) {
 	there := loop.Key{Namespace: v.twin.remote, Name: v.key.Name}
 	shadow, err := v.twin.shadows.Get(v.key.Name)
@@ -380,17 +386,18 @@ func (p *Pods) look(v *view) {
 		v.remote = nil
 	}
 	if v.local != nil && v.shadow != nil && !foreign(v.shadow, v.local) && foreignPod(v.remote, v.local) {
-		v.remote = nil // the provider is about to replace a predecessor's pod by this one's
+		v.remote = nil // the provider will replace the pod of a predecessor by that of this one
 	}
 }
 
-// syncTwin is sync for a pod whose twin namespace is known.
+// syncTwin is the part of sync for a pod whose twin namespace has synced.
 func (p *Pods) syncTwin(ctx context.Context, v view) error {
 	switch {
 	case v.local == nil:
 		return p.withdrawOrphan(ctx, v)
 	case foreign(v.shadow, v.local) || (v.shadow == nil && foreignPod(v.remote, v.local)):
-		// A predecessor of the same name: the successor waits until it is gone.
+		// The objects belong to an earlier pod of the same name. The new pod waits until
+		// they are gone.
 		return p.withdrawOrphan(ctx, v)
 	case v.local.DeletionTimestamp != nil:
 		return p.terminate(ctx, v)
@@ -399,7 +406,7 @@ func (p *Pods) syncTwin(ctx context.Context, v view) error {
 	case v.shadow == nil:
 		return p.offload(ctx, v)
 	case v.shadow.DeletionTimestamp != nil:
-		return nil // its disappearance wakes us
+		return nil // the end of the deletion triggers a new sync
 	default:
 		return p.reflect(ctx, v)
 	}
@@ -419,8 +426,8 @@ func over(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
-// readiness is what a Node says of itself; Unknown is what the node controller says of one
-// that has been silent. It is empty before the first word.
+// readiness returns the status of the Ready condition. The node controller sets it to
+// Unknown when the vkubelet has stopped reporting. It is "" before the first report.
 func readiness(n *corev1.Node) corev1.ConditionStatus {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -433,7 +440,7 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 func (p *Pods) virtualNode() *offloadingv1beta1.VirtualNode {
 	vn, err := p.cfg.VirtualNodes.Lister().VirtualNodes(p.cfg.TenantNamespace).Get(p.cfg.Node)
 	if err != nil {
-		return nil // a lister's only error is that there is none
+		return nil // a lister returns no other error than NotFound
 	}
 	return vn
 }

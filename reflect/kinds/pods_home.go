@@ -23,13 +23,14 @@ const (
 	namespaceRetry = 2 * time.Second
 	staleRetry     = 500 * time.Millisecond
 	takenRetry     = 10 * time.Second
-	// hostIPInterval spaces the writes that only carry a changed host IP: 20 a second.
+	// hostIPInterval is the time between two writes that only change the host IP: 20 per
+	// second.
 	hostIPInterval = 50 * time.Millisecond
-	// hostIPPass is when it is tried again for pods whose twin was not known.
+	// hostIPPass is the delay before a retry for pods whose twin namespace had not synced.
 	hostIPPass = 10 * time.Second
 )
 
-// status is what the local pod's status should be.
+// status returns the status that the local pod should have.
 func (p *Pods) status(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) corev1.PodStatus {
 	return forge.Status(p.input(local, shadow, remote))
 }
@@ -47,17 +48,18 @@ func (p *Pods) pending(local *corev1.Pod, reason, message string) corev1.PodStat
 
 func (p *Pods) nodeReady() bool { return p.readiness() == corev1.ConditionTrue }
 
-// readiness is that of the virtual node; empty while there is none.
+// readiness returns the readiness of the virtual node; "" if there is no Node.
 func (p *Pods) readiness() corev1.ConditionStatus {
 	n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node)
 	if err != nil {
-		return "" // a lister's only error is that there is none
+		return "" // a lister returns no other error than NotFound
 	}
 	return readiness(n)
 }
 
-// writeStatus writes the status if it says anything new. While the node counts as silent
-// nothing is written: this process is about to report for it, which wakes all its pods.
+// writeStatus writes the status if it differs. While the node controller reports the node
+// as Unknown, nothing is written: this process is about to report the node's status,
+// which enqueues all its pods.
 func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
 	if p.readiness() == corev1.ConditionUnknown {
 		return nil
@@ -89,14 +91,15 @@ func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsConflict(err):
-		return loop.After(staleRetry) // it has changed: its event wakes us
+		return loop.After(staleRetry) // the watch will report the change, which triggers a new sync
 	}
 	return fmt.Errorf("writing pod status: %w", err)
 }
 
-// statusPatch carries the pod's UID, so that a successor of the same name is never
-// written; and its version, so that what was held up on the way, until another process had
-// written, takes nothing back.
+// statusPatch returns a patch with the UID and the resource version of the pod. With the
+// UID it fails for a newer pod of the same name. With the resource version it fails if
+// another process has written meanwhile, so that a delayed request does not restore an
+// old status.
 func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(corev1.Pod{Status: local.Status})
 	if err != nil {
@@ -109,8 +112,8 @@ func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
 	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
 }
 
-// holdUnready takes back that a pod is Ready while its node is not, and nothing else
-// can be said of it: the node controller does so only for a node that has fallen silent.
+// holdUnready sets Ready to False if the node is not ready and no other part of the
+// status is known. The node controller does so only for nodes whose status is Unknown.
 func (p *Pods) holdUnready(ctx context.Context, local *corev1.Pod) error {
 	if local == nil || ended(local) || p.nodeReady() {
 		return nil
@@ -118,15 +121,15 @@ func (p *Pods) holdUnready(ctx context.Context, local *corev1.Pod) error {
 	return p.writeStatus(ctx, local, forge.UnreadyStatus(local, p.now()))
 }
 
-// terminate sees a pod that is being deleted at home to its end: the ShadowPod and
-// the provider's pod go, the final status is written, and the local pod is released.
+// terminate handles a pod that is being deleted. It deletes the ShadowPod and the remote
+// pod, writes the final status, and then deletes the local pod.
 func (p *Pods) terminate(ctx context.Context, v view) error {
 	if p.locals.WasDeleted(v.local.UID) {
-		return nil // released already: the cache is about to show it
+		return nil // released already: the watch will report it
 	}
 	if v.shadow != nil && over(v.shadow.Status.Phase) && !ended(v.local) {
-		// How it ended may be known to the ShadowPod alone, which is about to go.
-		return p.patchStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote)) // the change wakes us
+		// The end of the pod may be recorded only in the ShadowPod, which is deleted next.
+		return p.patchStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote)) // the change triggers a new sync
 	}
 	if v.shadow != nil || v.remote != nil {
 		if err := p.withdraw(ctx, v, v.local.UID, remainingGrace(v.local, p.now().Unix())); err != nil {
@@ -135,7 +138,7 @@ func (p *Pods) terminate(ctx context.Context, v view) error {
 		if v.remote != nil && !ended(v.local) {
 			return p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote))
 		}
-		return nil // their disappearance wakes us
+		return nil // the end of the deletion triggers a new sync
 	}
 	if !p.wentWithLocal(v.local.UID) {
 		if there, err := p.stillThere(ctx, v); err != nil || there {
@@ -145,8 +148,8 @@ func (p *Pods) terminate(ctx context.Context, v view) error {
 	return p.release(ctx, v.local, p.lastSeen(v.local.UID))
 }
 
-// stillThere confirms by live reads that the provider holds nothing of the pod. When
-// it does, the caches are behind and it asks to be called again.
+// stillThere confirms by live reads that the provider has neither the ShadowPod nor the
+// pod. If it has one of them, the caches lag behind, and the error requeues the key.
 func (p *Pods) stillThere(ctx context.Context, v view) (bool, error) {
 	if err := p.cfg.Verify(ctx); err != nil {
 		return true, fmt.Errorf("verifying the provider before believing that the pod is gone: %w", err)
@@ -168,7 +171,7 @@ func (p *Pods) stillThere(ctx context.Context, v view) (bool, error) {
 	return false, nil
 }
 
-// release writes the final status and lets the local pod go.
+// release writes the final status and deletes the local pod without a grace period.
 func (p *Pods) release(ctx context.Context, local, last *corev1.Pod) error {
 	if !ended(local) {
 		if err := p.patchStatus(ctx, local, forge.FinalStatus(p.input(local, nil, last))); err != nil {
@@ -188,8 +191,8 @@ func (p *Pods) release(ctx context.Context, local, last *corev1.Pod) error {
 	return nil
 }
 
-// notOffloaded handles the pods of namespaces without a twin: those that wait, those
-// that were offloaded until the user withdrew the namespace, and those that go.
+// notOffloaded handles the pods of namespaces without a twin: pods that wait for one,
+// pods whose namespace is no longer offloaded, and pods that are being deleted.
 func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 	if local == nil || (ended(local) && local.DeletionTimestamp == nil) {
 		return nil
@@ -200,7 +203,7 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 		return p.withoutTwin(ctx, local, why)
 	case local.DeletionTimestamp != nil:
 		if p.namespaceMap() == nil {
-			return loop.After(namespaceRetry) // it will be made again, and say what holds
+			return loop.After(namespaceRetry) // the NamespaceMap will be created again, and decides
 		}
 		return p.release(ctx, local, p.lastSeen(local.UID))
 	case started(local):
@@ -210,14 +213,16 @@ func (p *Pods) notOffloaded(ctx context.Context, local *corev1.Pod) error {
 	}
 }
 
-// mayBeThere reports whether the provider may have the pod, as far as its status says. A pod
-// that is to go waits for one of which the provider has told anything: it may have begun since.
+// mayBeThere reports whether the provider may have the pod according to its status. For a
+// pod that is being deleted, any status from the provider counts, because the remote pod
+// may have started since.
 func mayBeThere(local *corev1.Pod) bool {
 	return started(local) || (local.DeletionTimestamp != nil && local.Status.HostIP != "")
 }
 
-// withoutTwin handles a pod that has run, while the provider shows no usable twin: what
-// runs there is not touched, and goes on unless the provider says that the twin goes.
+// withoutTwin handles a pod that has run while no usable twin is known. The remote pod is
+// not touched. It counts as running unless the provider reports that the twin is being
+// deleted.
 func (p *Pods) withoutTwin(ctx context.Context, local *corev1.Pod, why string) error {
 	m := p.namespaceMap()
 	if local.DeletionTimestamp != nil {
@@ -231,7 +236,8 @@ func (p *Pods) withoutTwin(ctx context.Context, local *corev1.Pod, why string) e
 	return p.writeStatus(ctx, local, p.status(local, nil, nil))
 }
 
-// wanted reports whether a namespace is to be offloaded, and why it is not yet.
+// wanted reports whether a namespace should be offloaded, and the reason why it is not
+// yet.
 func (p *Pods) wanted(namespace string) (bool, string) {
 	m := p.namespaceMap()
 	if m == nil || m.Spec.DesiredMapping[namespace] == "" {
@@ -244,9 +250,9 @@ func (p *Pods) wanted(namespace string) (bool, string) {
 	return true, why
 }
 
-// abort ends a pod whose namespace is no longer offloaded: its twin is being removed
-// because the user said so. A NamespaceMap that is missing says nothing: it will be
-// made again.
+// abort ends a pod whose namespace is no longer offloaded: its twin is being deleted at
+// the user's request. A missing NamespaceMap is not such a request, because the
+// controller creates it again.
 func (p *Pods) abort(ctx context.Context, local *corev1.Pod) error {
 	m, err := p.cfg.HomeLiqod.OffloadingV1beta1().NamespaceMaps(p.cfg.TenantNamespace).Get(ctx, p.cfg.Destination, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -266,7 +272,7 @@ func (p *Pods) abort(ctx context.Context, local *corev1.Pod) error {
 func (p *Pods) backOff(ctx context.Context, local *corev1.Pod, message string) error {
 	want := p.pending(local, offloadingv1beta1.ReasonOffloadingBackOff, message)
 	if ownedByDaemonSet(local) {
-		return p.patchIfNew(ctx, local, want) // every node gets one: they wait quietly
+		return p.patchIfNew(ctx, local, want) // DaemonSets create a pod on every node, so these get no event
 	}
 	return p.writeStatus(ctx, local, want)
 }
@@ -278,8 +284,8 @@ func (p *Pods) patchIfNew(ctx context.Context, local *corev1.Pod, want corev1.Po
 	return p.patchStatus(ctx, local, want)
 }
 
-// refreshHostIPs has the host IP of pods that show another written, slowly: after a
-// vkubelet has moved. It ends when none is left.
+// refreshHostIPs rewrites the host IP of all pods at a limited rate, after the vkubelet
+// has moved to another address. It returns when no pod has an outdated one.
 func (p *Pods) refreshHostIPs(ctx context.Context) {
 	tick := time.NewTicker(hostIPInterval)
 	defer tick.Stop()

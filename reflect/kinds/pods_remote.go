@@ -20,14 +20,15 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// fieldManager is the name under which this package writes.
+// fieldManager identifies the writes of this package in managedFields.
 const fieldManager = "liqod-vkubelet"
 
-// reasonUpdateRefused is the reason of events about changes of pods that the provider refuses.
+// reasonUpdateRefused is the reason of events about changes of a pod that the provider
+// rejects.
 const reasonUpdateRefused = "UpdateRefused"
 
-// reflect keeps the ShadowPod as the local pod asks, and the local status as the
-// provider's pod says, whatever the provider refuses of the former.
+// reflect updates the ShadowPod and the local status. The status is written even if the
+// provider rejects the update of the ShadowPod.
 func (p *Pods) reflect(ctx context.Context, v view) error {
 	err := p.carry(ctx, v)
 	if err != nil && !isRefusal(err) {
@@ -37,7 +38,7 @@ func (p *Pods) reflect(ctx context.Context, v view) error {
 	return errors.Join(p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote)), err)
 }
 
-// carry writes what has changed in the local pod into its ShadowPod.
+// carry writes changes of the local pod to its ShadowPod.
 func (p *Pods) carry(ctx context.Context, v view) error {
 	want, differs := forge.UpdateShadowPod(v.shadow, v.local, p.options(v))
 	if !differs {
@@ -51,13 +52,14 @@ func (p *Pods) carry(ctx context.Context, v view) error {
 	return nil
 }
 
-// isRefusal reports whether the provider's API server does not accept what is written.
+// isRefusal reports whether the provider's API server rejected the content of a write.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// tellNotCarried tells, once, of a change which the provider refuses: of its ShadowPod, for
-// the reason in refused, or of a pod that runs. One that does not run says so in its status.
+// tellNotCarried records an event about a change that the provider rejects: of the
+// ShadowPod (refused), or of a running pod. If the remote pod does not exist, the status
+// of the local pod has the reason instead.
 func (p *Pods) tellNotCarried(v view, refused error) {
 	reason, what := notCarried(v)
 	if refused != nil {
@@ -101,10 +103,11 @@ func (p *Pods) options(v view) forge.PodOptions {
 	return o
 }
 
-// offload asks the provider for the pod: one write.
+// offload creates the ShadowPod, with one write.
 func (p *Pods) offload(ctx context.Context, v view) error {
 	if v.remote != nil {
-		// The remains of a ShadowPod that was deleted there: wait until they are gone.
+		// The remote pod remains from a ShadowPod that was deleted in the provider: wait
+		// until it is gone.
 		return p.writeStatus(ctx, v.local, p.status(v.local, nil, v.remote))
 	}
 	if started(v.local) {
@@ -115,7 +118,7 @@ func (p *Pods) offload(ctx context.Context, v view) error {
 
 func (p *Pods) create(ctx context.Context, v view) error {
 	if vn := p.virtualNode(); vn == nil || vn.DeletionTimestamp != nil {
-		return nil // the node is being drained: what comes now would have to go at once
+		return nil // the node is being drained: a new pod would be evicted at once
 	}
 	withheld, err := p.cfg.Claims.withheld(ctx, v.local, v.twin.remote)
 	if err != nil {
@@ -155,8 +158,8 @@ func (p *Pods) create(ctx context.Context, v view) error {
 	}
 }
 
-// taken looks at the ShadowPod that has the name already. One of ours is about to be
-// shown by the watch; one that belongs to something else is in the way, and is said.
+// taken reads the ShadowPod that occupies the name. If it belongs to this virtual node,
+// the watch will report it. If it belongs to another one, the status says so.
 func (p *Pods) taken(ctx context.Context, v view) error {
 	have, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || (err == nil && have.Labels[offloadingv1beta1.NodeNameLabel] == p.cfg.Node) {
@@ -170,8 +173,8 @@ func (p *Pods) taken(ctx context.Context, v view) error {
 		v.twin.remote, v.key.Name, have.Labels[offloadingv1beta1.NodeNameLabel], p.cfg.Destination))), loop.After(takenRetry))
 }
 
-// offloadAgain handles a pod that runs, as far as is known here, while the provider
-// shows no ShadowPod for it: somebody there removed it (or its namespace).
+// offloadAgain handles a pod that has run and whose ShadowPod is gone: a client in the
+// provider deleted it, or its namespace.
 func (p *Pods) offloadAgain(ctx context.Context, v view) error {
 	_, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	if err == nil {
@@ -192,9 +195,9 @@ func (p *Pods) offloadAgain(ctx context.Context, v view) error {
 	return p.writeStatus(ctx, v.local, lost(p.input(v.local, nil, nil), p.cfg.Destination))
 }
 
-// withdrawOrphan removes from the provider what belongs to no local pod, or to a
-// predecessor of the same name. The local pod's absence is confirmed by a live read, and
-// is no reason when this cluster has forgotten what it knew.
+// withdrawOrphan deletes objects in the provider that belong to no local pod or to an
+// earlier pod of the same name. A live read confirms the absence of the local pod. If
+// this cluster may have lost the pod by a restored backup, the objects are kept.
 func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 	var uid types.UID
 	switch {
@@ -228,9 +231,9 @@ func (p *Pods) withdrawOrphan(ctx context.Context, v view) error {
 	return p.withdraw(ctx, v, uid, nil)
 }
 
-// askedFor confirms by a live read that no ShadowPod asks for the provider's pod of that
-// local pod. When one does, the cache is behind and it asks to be called again: what is to
-// become of the pod follows from the ShadowPod.
+// askedFor reports, by a live read, whether a ShadowPod exists for the remote pod. If it
+// does, the cache lags behind, and the error requeues the key: the ShadowPod decides
+// about the remote pod.
 func (p *Pods) askedFor(ctx context.Context, v view, local types.UID) (bool, error) {
 	shadow, err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Get(ctx, v.key.Name, metav1.GetOptions{})
 	switch {
@@ -246,8 +249,9 @@ func localUID(obj metav1.Object) types.UID {
 	return types.UID(obj.GetLabels()[offloadingv1beta1.LocalPodUIDLabel])
 }
 
-// withdraw deletes the ShadowPod, then the provider's pod, of the local pod with that
-// UID, each by its own UID. The pod gets the grace in seconds, its own when nil.
+// withdraw deletes the ShadowPod and then the remote pod of the local pod with this UID,
+// each with its own UID as a precondition. grace is the grace period of the pod in
+// seconds; nil means its own.
 func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int64) error {
 	if v.shadow != nil && localUID(v.shadow) == local && v.shadow.DeletionTimestamp == nil && !p.shadows.WasDeleted(v.shadow.UID) {
 		err := p.cfg.Remote.Liqod.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
@@ -269,7 +273,8 @@ func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int
 	return nil
 }
 
-// shortens reports whether a delete with that grace says anything new to the pod.
+// shortens reports whether a deletion with this grace period would end the pod earlier
+// than planned.
 func shortens(remote *corev1.Pod, grace *int64, now int64) bool {
 	if remote.DeletionTimestamp == nil {
 		return true
@@ -277,8 +282,8 @@ func shortens(remote *corev1.Pod, grace *int64, now int64) bool {
 	return grace != nil && now+*grace+1 < remote.DeletionTimestamp.Unix()
 }
 
-// ignoreGone drops the errors that say that the object, or the one of that UID, is
-// no more.
+// ignoreGone returns nil if err means that the object no longer exists: NotFound, or a
+// conflict because a newer object has the name.
 func ignoreGone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -286,7 +291,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// remainingGrace is what is left of the local pod's grace, at least a second.
+// remainingGrace returns the rest of the local pod's grace period in seconds, at least 1.
 func remainingGrace(local *corev1.Pod, now int64) *int64 {
 	left := local.DeletionTimestamp.Unix() - now
 	return ptr.To(max(left, 1))

@@ -39,7 +39,7 @@ const (
 	firstVersion = 100000
 )
 
-// site is a consumer and a provider made of fakes, with the pod reflector between them.
+// site is a fake consumer, a fake provider and a Pods between them.
 type site struct {
 	home, remote           *fake.Clientset
 	homeLiqod, remoteLiqod *liqodfake.Clientset
@@ -67,8 +67,8 @@ func newSite() *site {
 	return s
 }
 
-// patchAtHome gives what it patches a new version, as an API server does: without one
-// nobody could tell that a cache is behind.
+// patchAtHome increments the resource version with each patch, as an API server does.
+// Without it, the order of cache and writes would be unknown.
 func (s *site) patchAtHome(a clienttesting.Action) (bool, runtime.Object, error) {
 	s.patching.Lock()
 	defer s.patching.Unlock()
@@ -86,7 +86,7 @@ func (s *site) patchAtHome(a clienttesting.Action) (bool, runtime.Object, error)
 	return true, obj, s.home.Tracker().Update(a.GetResource(), obj, a.GetNamespace())
 }
 
-// outdated refuses a patch that follows from another version than the present one.
+// outdated rejects a patch with an outdated resource version.
 func (s *site) outdated(patch clienttesting.PatchActionImpl) error {
 	obj, err := s.home.Tracker().Get(patch.GetResource(), patch.GetNamespace(), patch.GetName())
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *site) add(tracker clienttesting.ObjectTracker, objects ...runtime.Objec
 	}
 }
 
-// offload maps a namespace to its twin NAMESPACE-rome.
+// offload maps namespaces to their twins, which are named <namespace>-rome.
 func (s *site) offload(namespaces ...string) {
 	m := &offloadingv1beta1.NamespaceMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
@@ -190,7 +190,8 @@ func deleting(p *corev1.Pod) {
 
 func uid(u types.UID) func(*corev1.Pod) { return func(p *corev1.Pod) { p.UID = u } }
 
-// there makes the provider's pair for a local pod, as the provider's controller would.
+// there creates the ShadowPod of a local pod and optionally its remote pod, as the
+// provider's controller does.
 func (s *site) there(local *corev1.Pod, pod bool, change ...func(*corev1.Pod)) {
 	shadow, err := forge.ShadowPod(local, forge.PodOptions{OriginClusterID: "rome", DestinationClusterID: "milan", NodeName: "milan", RemoteNamespace: "shop-rome"})
 	if err != nil {
@@ -243,7 +244,7 @@ func eventually(t *testing.T, cond func() bool, what string) {
 	require.Eventually(t, cond, 5*time.Second, 5*time.Millisecond, what)
 }
 
-// idle waits until nothing is queued and the twin, if there is one, is known.
+// idle waits until the queue is empty and the twin of the namespace has synced.
 func (s *site) idle(t *testing.T, namespace string) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -270,8 +271,8 @@ func TestOffloadIsOneWriteAndStatusReturns(t *testing.T) {
 	require.Equal(t, []string{"patch pods/status"}, writes(s.home.Actions()))
 }
 
-// ranAndStopped is a site whose pod runs there and is shown here, with a reflector that has
-// ended.
+// ranAndStopped returns a site whose pod runs in the provider and has its status, and
+// whose Pods has ended.
 func ranAndStopped(t *testing.T) *site {
 	t.Helper()
 	s := newSite()
@@ -284,8 +285,8 @@ func ranAndStopped(t *testing.T) *site {
 	return s
 }
 
-// TestStatusHeldUpOnTheWay: a status that arrives after another process has written, as when
-// a leader was paused past its lease, takes nothing back.
+// TestStatusHeldUpOnTheWay delays a status write until another process has written, as a
+// paused leader does. The late write must fail.
 func TestStatusHeldUpOnTheWay(t *testing.T) {
 	s := ranAndStopped(t)
 	counted := func(restarts int32) corev1.PodStatus {
@@ -300,8 +301,9 @@ func TestStatusHeldUpOnTheWay(t *testing.T) {
 	require.NoError(t, s.pods.writeStatus(t.Context(), s.local(t), counted(15)))
 }
 
-// TestStatusWaitsForTheNode: after a vkubelet was silent for so long that the node controller
-// has taken its pods' readiness, the node is heard first, and each pod is written once.
+// TestStatusWaitsForTheNode covers a vkubelet that did not report for so long that the
+// node controller marked its pods as not ready. It must report the node first, and then
+// write each pod once.
 func TestStatusWaitsForTheNode(t *testing.T) {
 	for _, says := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
 		s := ranAndStopped(t)
@@ -445,8 +447,8 @@ func TestDeletion(t *testing.T) {
 	require.InDelta(t, 30, *options.GracePeriodSeconds, 2)
 }
 
-// TestDeletionAfterAnEndThatOnlyTheShadowPodKnows: the provider's pod was removed there after
-// it had ended, and the local one deleted, while no vkubelet ran.
+// TestDeletionAfterAnEndThatOnlyTheShadowPodKnows covers a pod that ended while no
+// vkubelet ran. Its remote pod was deleted, and its local pod is being deleted.
 func TestDeletionAfterAnEndThatOnlyTheShadowPodKnows(t *testing.T) {
 	s := newSite()
 	s.offload("shop")
@@ -559,8 +561,8 @@ func TestTombstonesAreRemembered(t *testing.T) {
 	require.NotNil(t, s.pods.lastSeen("local-1"))
 }
 
-// TestAbsenceIsNoEnd: a pod goes here only when the one in the provider was shown to go with
-// it, or is confirmed not to be there.
+// TestAbsenceIsNoEnd requires that a local pod is deleted only after the watch has
+// reported the deletion of its remote pod, or a live read has confirmed it.
 func TestAbsenceIsNoEnd(t *testing.T) {
 	remote := localPod(running, func(p *corev1.Pod) {
 		p.Labels = map[string]string{offloadingv1beta1.LocalPodUIDLabel: "local-1"}
@@ -601,7 +603,8 @@ func TestAbsenceIsNoEnd(t *testing.T) {
 	}
 }
 
-// TestLostBeforeItWasWithdrawn: while the provider has the ShadowPod it may make another pod.
+// TestLostBeforeItWasWithdrawn deletes the remote pod before its ShadowPod, so that the
+// provider may create a replacement.
 func TestLostBeforeItWasWithdrawn(t *testing.T) {
 	s := newSite()
 	s.gate = errors.New("nothing is withdrawn")

@@ -45,7 +45,8 @@ func TestRefusedChangeIsToldOnce(t *testing.T) {
 	require.Contains(t, <-s.events.Events, "the image may not run here")
 }
 
-// What a provider refuses of a change keeps nothing else from coming home.
+// TestStatusComesHomeThoughAChangeIsRefused requires that a rejected change does not
+// block the status.
 func TestStatusComesHomeThoughAChangeIsRefused(t *testing.T) {
 	s := newSite()
 	s.offload("shop")
@@ -89,12 +90,12 @@ func TestDebugContainersAreCarriedUntilTheyBegin(t *testing.T) {
 	require.Eventually(t, carried(0), 5*time.Second, 5*time.Millisecond)
 }
 
-// lengthy is an answer of a provider, which has no limit of its own.
+// lengthy returns an error of a provider with a very long message.
 func lengthy(resource string) error {
 	return apierrors.NewForbidden(corev1.Resource(resource), "web", errors.New(strings.Repeat("no ", 1<<20)))
 }
 
-// few is more, in bytes, than what is told at home of any refusal.
+// few is an upper bound, in bytes, for the events and status messages about a rejection.
 const few = 2000
 
 func TestRefusalsAreToldInFewWords(t *testing.T) {

@@ -16,19 +16,21 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// A consumer whose etcd was restored does not know the pods that were created since the
-// backup; that is not their deletion. Two things tell. While a vkubelet runs, the resource
-// version of its Lease falls (HomeLost). And each ShadowPod carries the revision at which
-// its pod was offloaded: a consumer that answers from an earlier one than any of them has
-// forgotten. What runs then is kept, and marked, for the revision will soon be passed
-// again. Not recognised is a restore that moves the revision forward, and one that no
-// vkubelet has seen before the revision passed that of the newest ShadowPod.
+// After a restore of its etcd from a backup, a consumer lacks the pods that were created
+// since the backup. They were not deleted. There are two signs of a restore. While a
+// vkubelet runs, the resource version of its Lease decreases (HomeLost). And each
+// ShadowPod contains the resource version of its pod when it was offloaded: if the API
+// server answers with a lower one than any of them, it was restored. ShadowPods without a
+// local pod are then kept and marked, because the resource version will soon exceed that
+// value again. Two kinds of restore are not detected: one that increases resource
+// versions, and one after which no vkubelet ran before the resource version exceeded that
+// of the newest ShadowPod.
 
-// clockSkew is how much the provider's clock may be ahead of this one.
+// clockSkew is the tolerated difference by which the provider's clock is ahead.
 const clockSkew = time.Minute
 
-// forgotten reports whether the absence of a ShadowPod's local pod from this cluster,
-// which is at that revision, may be for a lack of memory.
+// forgotten reports whether the local pod of a ShadowPod may be missing because of a
+// restore. now is the current resource version of this cluster.
 func (p *Pods) forgotten(shadow *offloadingv1beta1.ShadowPod, now string) bool {
 	p.mu.Lock()
 	left := p.left[localUID(shadow)]
@@ -44,8 +46,8 @@ func (p *Pods) forgotten(shadow *offloadingv1beta1.ShadowPod, now string) bool {
 	return revision.Before(now, p.twins.newest())
 }
 
-// sawLeave notes that this cluster has shown the deletion of a pod that is still in the
-// provider.
+// sawLeave records that the watch in the consumer has reported the deletion of a pod that
+// the provider still has.
 func (p *Pods) sawLeave(pod *corev1.Pod) {
 	tw := p.twins.get(pod.Namespace)
 	if tw == nil {
@@ -68,8 +70,8 @@ func (p *Pods) shadowGone(shadow *offloadingv1beta1.ShadowPod) {
 	delete(p.doubted, localUID(shadow))
 }
 
-// inDoubt reports whether a pod has only just begun to seem forgotten: its deletion may be
-// about to be noted, for who notes it is told apart from who looks at the pod.
+// inDoubt reports whether a pod has seemed lost only for a moment. Its deletion may not
+// be recorded yet, because the delete handler and the worker run concurrently.
 func (p *Pods) inDoubt(shadow *offloadingv1beta1.ShadowPod) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +87,8 @@ func isKept(shadow *offloadingv1beta1.ShadowPod) bool {
 	return shadow.Annotations[offloadingv1beta1.KeptAnnotation] != ""
 }
 
-// liveLocal reads a local pod, nil if there is none, and the revision of the API server.
+// liveLocal reads a local pod (nil if it does not exist) and the current resource version
+// of the API server.
 func (p *Pods) liveLocal(ctx context.Context, key loop.Key) (*corev1.Pod, string, error) {
 	list, err := p.cfg.Home.CoreV1().Pods(key.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name).String(),
@@ -101,7 +104,7 @@ func (p *Pods) liveLocal(ctx context.Context, key loop.Key) (*corev1.Pod, string
 	return nil, list.ResourceVersion, nil
 }
 
-// keep marks a ShadowPod whose local pod this cluster has forgotten.
+// keep marks a ShadowPod whose local pod was lost by a restore.
 func (p *Pods) keep(ctx context.Context, v view) error {
 	want := v.shadow.DeepCopy()
 	if want.Annotations == nil {
@@ -123,8 +126,8 @@ func (p *Pods) keep(ctx context.Context, v view) error {
 	return p.waitForKept(ctx, v)
 }
 
-// waitForKept tells a pod that finds its name taken in the provider what it waits for. A
-// pod that is to go need not wait.
+// waitForKept shows a pod in its status that its name in the provider is occupied by a
+// kept ShadowPod. A pod that is being deleted is released at once.
 func (p *Pods) waitForKept(ctx context.Context, v view) error {
 	switch {
 	case v.local == nil:

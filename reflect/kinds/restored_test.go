@@ -14,7 +14,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// at has the consumer answer lists of pods from a revision.
+// at makes the consumer answer lists of pods with this resource version.
 func (s *site) at(revision string) {
 	s.home.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		list, err := s.home.Tracker().List(a.GetResource(), corev1.SchemeGroupVersion.WithKind("Pod"), a.GetNamespace())
@@ -85,7 +85,7 @@ func TestFallenRevisionOfTheLease(t *testing.T) {
 	}
 }
 
-// TestShadowPodThatNoCacheHasYet: the caches of ShadowPods and of pods lag each for itself.
+// TestShadowPodThatNoCacheHasYet has a cache of ShadowPods that lags behind that of pods.
 func TestShadowPodThatNoCacheHasYet(t *testing.T) {
 	s := newSite()
 	s.offload("shop")

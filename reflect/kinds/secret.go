@@ -12,7 +12,8 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// Secrets describes how Secrets are reflected: all but the tokens of service accounts.
+// Secrets returns the description of reflected Secrets. Tokens of service accounts are
+// not reflected.
 func Secrets() engine.Description {
 	watch := func(f engine.Factories) cache.SharedIndexInformer {
 		return engine.CoreInformer(f, &corev1.Secret{}, secretsOf(f.Namespace))
@@ -34,7 +35,7 @@ func Secrets() engine.Description {
 			return forge.Secret(local, s.ObjectOptions, false)
 		},
 		Merge:    forge.MergeSecret,
-		Whole:    true, // nothing was added to it in years
+		Whole:    true, // the type has been stable for years
 		Replaces: forge.ReplacesSecret,
 	}
 }

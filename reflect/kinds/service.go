@@ -20,7 +20,7 @@ func serviceInformer(f engine.Factories) cache.SharedIndexInformer {
 	})
 }
 
-// Services describes how Services are reflected.
+// Services returns the description of reflected Services.
 func Services() engine.Description {
 	return engine.Kind[*corev1.Service, *corev1.Service]{
 		Resource: "service",

@@ -31,8 +31,7 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// shared is a consumer and a provider made of fakes, with an engine of all kinds between
-// them.
+// shared is a fake consumer, a fake provider and an engine with all kinds between them.
 type shared struct {
 	home, remote           *fake.Clientset
 	homeLiqod, remoteLiqod *liqodfake.Clientset
@@ -98,7 +97,7 @@ func (s *shared) start(t *testing.T) (stop func()) {
 	return stop
 }
 
-// written is what was written to the provider since the last call, sorted.
+// written returns the writes to the provider since the last call, sorted.
 func (s *shared) written() []string {
 	all := append(writes(s.remote.Actions()), writes(s.remoteLiqod.Actions())...)
 	slices.Sort(all)
@@ -110,7 +109,7 @@ func (s *shared) forget() {
 	s.remoteLiqod.ClearActions()
 }
 
-// requireWritten waits for exactly these writes, and forgets them.
+// requireWritten waits for exactly these writes, and clears the record of writes.
 func (s *shared) requireWritten(t *testing.T, want ...string) {
 	t.Helper()
 	slices.Sort(want)
@@ -158,7 +157,8 @@ func everything() []runtime.Object {
 	}
 }
 
-// Every kind: made, kept without a write over a restart, and removed.
+// TestSharedKinds creates objects of every kind, restarts the engine without writes, and
+// deletes them.
 func TestSharedKinds(t *testing.T) {
 	s := newShared(everything()...)
 	stop := s.start(t)
@@ -183,7 +183,8 @@ func TestSharedKinds(t *testing.T) {
 	s.requireWritten(t, "delete configmaps", "delete configmaps", "delete secrets", "delete services", "delete ingresses", "delete shadowendpointslices")
 }
 
-// An EndpointSlice follows its Service, unless it says itself what is wanted.
+// TestEndpointSlicesFollowTheirService requires that an EndpointSlice without annotations
+// of its own is reflected together with its Service.
 func TestEndpointSlicesFollowTheirService(t *testing.T) {
 	annotated := func(key string) func(*discoveryv1.EndpointSlice) {
 		return func(s *discoveryv1.EndpointSlice) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, "true") }
@@ -240,7 +241,8 @@ func TestEndpointSlicesFollowTheirService(t *testing.T) {
 	}
 }
 
-// A Service that only a cache lacks does not have its endpoints removed.
+// TestSlicesSurviveACacheWithoutTheirService requires that the endpoints of a Service
+// stay if only the cache lacks the Service.
 func TestSlicesSurviveACacheWithoutTheirService(t *testing.T) {
 	s := newShared(webService(), webSlice())
 	stop := s.start(t)
@@ -255,7 +257,8 @@ func TestSlicesSurviveACacheWithoutTheirService(t *testing.T) {
 	s.silent(t)
 }
 
-// A ConfigMap with the name that the root CA has in the provider leaves that one alone.
+// TestTheRootCAsNameIsItsOwn creates a ConfigMap with the name that the root CA has in
+// the provider. It must not replace the root CA.
 func TestTheRootCAsNameIsItsOwn(t *testing.T) {
 	s := newShared(&corev1.ConfigMap{ObjectMeta: in("kube-root-ca.crt"), Data: map[string]string{"ca.crt": "x"}})
 	s.start(t)

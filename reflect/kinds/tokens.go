@@ -26,45 +26,47 @@ import (
 )
 
 const (
-	// TokensLoop is the name of the loop that provides pods with tokens.
+	// TokensLoop is the name of the loop that issues tokens for pods.
 	TokensLoop = "tokens"
 
-	// tokenIndex finds the pods that need a token, by its namespace and name.
+	// tokenIndex is the index of pods by the namespace and name of the tokens that they
+	// need.
 	tokenIndex = "tokens"
-	// tokenLinger is how long a token outlives its last pod: the next one of its owner comes
-	// within a moment, most often.
+	// tokenLinger is how long a token is kept after its last pod. Usually the next pod of
+	// the same controller follows soon.
 	tokenLinger = 5 * time.Second
-	// tokenPace spaces the tokens that are asked for under one name: a provider that spoils
-	// them costs no more than that. It doubles, up to longestPace, while none arrives.
+	// tokenPace is the delay between two requests for the same token, for example because
+	// a client in the provider keeps changing its Secret. It doubles up to longestPace
+	// until the token is accepted.
 	tokenPace   = 2 * time.Second
 	longestPace = time.Minute
-	// reasonTokens is the reason of the events that say why a pod gets no token.
+	// reasonTokens is the reason of events about pods that get no token.
 	reasonTokens = "FailedSATokensReflection"
 )
 
-// tokens keeps, in the provider, the tokens of service accounts that offloaded pods
-// carry: one for each account, audience and lifetime, for as long as a pod uses it. At
-// home each is bound to a Secret without content, whose deletion revokes it, or to its pod.
-// A pod that was made while the setting was another keeps the token that it mounts, and
-// that keeps its binding.
+// tokens maintains the tokens of service accounts that offloaded pods need, as Secrets in
+// the provider. There is one for each combination of service account, audience and
+// lifetime, as long as a pod uses it. Each token is bound to an empty Secret in the
+// consumer, whose deletion revokes it, or to its pod. If the setting for the binding
+// changes, existing pods keep the tokens that they mount.
 type tokens struct {
 	pods *Pods
 	loop *loop.Loop
 
-	// What was written a moment ago, until the caches show it.
+	// These overlay the caches with recent writes until the watches report them.
 	bindings, secrets *recent.Writes[*corev1.Secret]
 
 	mu     sync.Mutex
 	spaces map[string]*tokenSpace
-	// unused has when a token was first seen without pods.
+	// unused has the time since when a token has no pods.
 	unused map[loop.Key]time.Time
-	// tries has what was done to get a token.
+	// tries has the last request for each token.
 	tries map[loop.Key]try
-	// told has what an event has told of, by the UID of the pod.
+	// told has the last event about each pod, by its UID.
 	told map[types.UID]string
 }
 
-// try is when a token was last asked for, and after which pause it may be again.
+// try is the time of the last request for a token, and the delay until the next one.
 type try struct {
 	at    time.Time
 	pause time.Duration
@@ -78,7 +80,7 @@ func newTokens(p *Pods) (*tokens, error) {
 	}
 	t.loop = loop.New(loop.Config{
 		Name: TokensLoop, Sync: t.sync, Log: p.cfg.Log, Observer: p.cfg.Observer,
-		// The namespaces may be known before the loop runs.
+		// The namespaces may be synced before the loop runs.
 		Beside: func() []loop.Key { return t.keys(corev1.NamespaceAll) },
 	})
 	err := p.cfg.Pods.Informer().AddIndexers(cache.Indexers{tokenIndex: func(obj any) ([]string, error) {
@@ -98,26 +100,27 @@ func newTokens(p *Pods) (*tokens, error) {
 	return t, nil
 }
 
-// run provides tokens until ctx ends.
+// run maintains the tokens until ctx is done.
 func (t *tokens) run(ctx context.Context) error {
 	reg, err := t.pods.cfg.Pods.Informer().AddEventHandler(t.podHandler())
 	if err != nil {
 		return fmt.Errorf("watching pods: %w", err)
 	}
-	// An informer that refuses to forget a handler has been stopped: nothing is left to undo.
+	// RemoveEventHandler fails only for a stopped informer, which calls no handlers.
 	defer func() { _ = t.pods.cfg.Pods.Informer().RemoveEventHandler(reg) }()
 	return t.loop.Run(ctx, max(t.pods.cfg.TokenWorkers, 1))
 }
 
-// tokenOptions is what the tokens of a pod follow from.
+// tokenOptions returns the options that determine the tokens of a pod.
 func (p *Pods) tokenOptions() forge.PodOptions {
 	return forge.PodOptions{OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination, NodeName: p.cfg.Node, API: p.cfg.API}
 }
 
-// tokensOf are the tokens of a pod that is made now.
+// tokensOf returns the tokens that the pod gets under the current setting.
 func (p *Pods) tokensOf(pod *corev1.Pod) []forge.Token { return forge.Tokens(pod, p.tokenOptions()) }
 
-// otherTokens are the tokens of a pod that was made while the setting bound them otherwise.
+// otherTokens returns the tokens that the pod would have under the other setting for the
+// binding.
 func (p *Pods) otherTokens(pod *corev1.Pod) []forge.Token {
 	o := p.tokenOptions()
 	o.API.PodBound = !o.API.PodBound
@@ -134,12 +137,12 @@ func named(name string) func(forge.Token) bool {
 	return func(t forge.Token) bool { return t.Name == name }
 }
 
-// tokenView is all that is known of one token: nil where there is none.
+// tokenView is the known state of one token. Fields are nil if an object does not exist.
 type tokenView struct {
 	key   loop.Key
 	space *tokenSpace
 	token forge.Token
-	// users are the pods that use it.
+	// users are the pods that use the token.
 	users           iter.Seq[*corev1.Pod]
 	binding, secret *corev1.Secret
 }
@@ -148,7 +151,7 @@ func (t *tokens) sync(ctx context.Context, key loop.Key) error {
 	v := tokenView{key: key, space: t.space(key.Namespace)}
 	tw := t.pods.twins.get(key.Namespace)
 	if v.space == nil || tw == nil || !v.space.synced() || !tw.synced() {
-		return nil // looked at again as soon as they are
+		return nil // wakeNamespace follows when the caches have synced
 	}
 	binding, err := v.space.bindings.Get(key.Name)
 	v.binding, _ = t.bindings.Latest(key, binding, err == nil)
@@ -160,7 +163,8 @@ func (t *tokens) sync(ctx context.Context, key loop.Key) error {
 		return fmt.Errorf("looking for the pods of a token: %w", err)
 	}
 	v.users = t.usersAmong(found, tw, v)
-	// One is enough: a token may have thousands, and each of them wakes us.
+	// One user is enough. A token can have thousands of pods, each of which triggers a
+	// sync.
 	for user := range v.users {
 		t.seenUsed(key)
 		for _, token := range t.pods.tokensOfBoth(user) {
@@ -173,7 +177,7 @@ func (t *tokens) sync(ctx context.Context, key loop.Key) error {
 	return t.withdraw(ctx, tw, v)
 }
 
-// usersAmong are the pods, of those that name a token, that use it.
+// usersAmong returns the pods that use the token, out of those that the index found.
 func (t *tokens) usersAmong(found []any, tw *twin, v tokenView) iter.Seq[*corev1.Pod] {
 	exists := v.binding != nil || v.secret != nil
 	return func(yield func(*corev1.Pod) bool) {
@@ -185,9 +189,9 @@ func (t *tokens) usersAmong(found []any, tw *twin, v tokenView) iter.Seq[*corev1
 	}
 }
 
-// uses reports whether a pod that may need a token does: it runs in the provider with it,
-// or will. One that was made there without it gets none, one that is made now those of the
-// setting. exists tells whether the token does.
+// uses reports whether a pod uses a token. If the pod has a ShadowPod, the volumes of the
+// ShadowPod decide. Without a ShadowPod it will get the tokens of the current setting.
+// exists reports whether the token exists.
 func (t *tokens) uses(tw *twin, pod *corev1.Pod, name string, exists bool) bool {
 	if ended(pod) {
 		return false
@@ -196,7 +200,7 @@ func (t *tokens) uses(tw *twin, pod *corev1.Pod, name string, exists bool) bool 
 		return forge.MountsSecret(&shadow.Spec.Pod, name)
 	}
 	if remote, err := tw.pods.Get(pod.Name); err == nil && localUID(remote) == pod.UID {
-		return exists // its end may need it, and nothing says that it has another
+		return exists // the pod may need it until its end, and its ShadowPod can no longer show which one
 	}
 	return pod.DeletionTimestamp == nil && !t.leaving() && slices.ContainsFunc(t.pods.tokensOf(pod), named(name))
 }
@@ -211,22 +215,23 @@ func (t *tokens) shadow(tw *twin, pod *corev1.Pod) *offloadingv1beta1.ShadowPod 
 	return shadow
 }
 
-// leaving reports whether the virtual node goes away: no pod comes to it any more.
+// leaving reports whether the virtual node is being removed, so that it gets no new pods.
 func (t *tokens) leaving() bool {
 	vn := t.pods.virtualNode()
 	return vn == nil || vn.DeletionTimestamp != nil
 }
 
-// provide keeps a token in the provider that lives for some while longer.
+// provide ensures that the provider has a valid token, and requeues the key for its
+// renewal.
 func (t *tokens) provide(ctx context.Context, v tokenView) error {
 	if err := t.pods.cfg.Gate(); err != nil {
 		t.pods.cfg.Log.Debug("the provider may not be acted upon", zap.Error(err))
 		return nil // Resync follows
 	}
 	account, err := v.space.accounts.Get(v.token.ServiceAccount)
-	if err != nil { // a lister's only error is that there is none
+	if err != nil { // a lister returns no other error than NotFound
 		t.tell(v.users, fmt.Sprintf("no token for cluster %s: there is no service account %s in namespace %s", t.pods.cfg.Destination, v.token.ServiceAccount, v.key.Namespace))
-		return nil // its creation wakes us
+		return nil // the creation of the service account triggers a new sync
 	}
 	bound, err := t.bind(ctx, v)
 	if err != nil {
@@ -243,7 +248,7 @@ func (t *tokens) provide(ctx context.Context, v tokenView) error {
 	return t.issue(ctx, v, account, bound)
 }
 
-// bind returns what the token is bound to, and makes it where it is missing.
+// bind returns the object that the token is bound to. It creates a missing Secret.
 func (t *tokens) bind(ctx context.Context, v tokenView) (*authenticationv1.BoundObjectReference, error) {
 	if v.token.PodUID != "" {
 		return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: v.token.PodName, UID: v.token.PodUID}, nil
@@ -256,14 +261,15 @@ func (t *tokens) bind(ctx context.Context, v tokenView) (*authenticationv1.Bound
 		v.binding = made
 	}
 	if v.binding.DeletionTimestamp != nil {
-		return nil, loop.After(namespaceRetry) // revoked: the next one has to wait for its end
+		return nil, loop.After(namespaceRetry) // revoked: a new one can only be created after the end of the deletion
 	}
 	return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: v.binding.Name, UID: v.binding.UID}, nil
 }
 
-// makeBinding makes the Secret at home that a token is bound to. Its owner is the
-// RoleBinding by which this vkubelet may ask for tokens: when the rights go, so do the
-// tokens, whether or not this process still runs.
+// makeBinding creates the Secret in the consumer that a token is bound to. Its owner is
+// the RoleBinding that grants this vkubelet the right to request tokens. When the
+// RoleBinding is deleted, the garbage collector deletes the Secret and thereby revokes
+// the token, even if this process no longer runs.
 func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, error) {
 	core := t.pods.cfg.Home
 	rights, err := core.RbacV1().RoleBindings(v.key.Namespace).Get(ctx, t.pods.cfg.RightsName, metav1.GetOptions{})
@@ -291,7 +297,7 @@ func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, 
 	}
 }
 
-// issue asks for a token and puts it into the provider.
+// issue requests a token and writes it to the provider.
 func (t *tokens) issue(ctx context.Context, v tokenView, account *corev1.ServiceAccount, bound *authenticationv1.BoundObjectReference) error {
 	core := t.pods.cfg.Home.CoreV1()
 	ca, err := core.ConfigMaps(v.key.Namespace).Get(ctx, forge.RootCAConfigMap, metav1.GetOptions{})
@@ -323,7 +329,7 @@ func (t *tokens) issue(ctx context.Context, v tokenView, account *corev1.Service
 	return loop.After(forge.TokenDue(want, account.UID, bound.UID).Sub(now))
 }
 
-// pace returns how long to wait before a token is asked for again under a name.
+// pace returns how long to wait before the token may be requested again.
 func (t *tokens) pace(key loop.Key, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -335,7 +341,8 @@ func (t *tokens) pace(key loop.Key, now time.Time) time.Duration {
 	return 0
 }
 
-// arrived notes that a token is in the provider: what its pods were told holds no longer.
+// arrived records that the provider has a valid token, and forgets the events about its
+// pods.
 func (t *tokens) arrived(v tokenView) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -350,7 +357,7 @@ func (t *tokens) arrived(v tokenView) {
 	}
 }
 
-// resync looks at all tokens again, those that could not be had at once.
+// resync enqueues all tokens and resets their delays.
 func (t *tokens) resync() {
 	t.mu.Lock()
 	clear(t.tries)
@@ -358,7 +365,7 @@ func (t *tokens) resync() {
 	t.wakeNamespace(corev1.NamespaceAll)
 }
 
-// withdraw revokes a token that no pod uses any more, and removes it from the provider.
+// withdraw revokes a token that no pod uses, and deletes its Secret in the provider.
 func (t *tokens) withdraw(ctx context.Context, tw *twin, v tokenView) error {
 	if v.binding == nil && v.secret == nil {
 		t.dropped(v.key)
@@ -388,7 +395,7 @@ func (t *tokens) withdraw(ctx context.Context, tw *twin, v tokenView) error {
 	return t.remove(ctx, v.secret)
 }
 
-// usedLive confirms by a live read that no pod uses a token.
+// usedLive reports, by a live read, whether any pod uses the token.
 func (t *tokens) usedLive(ctx context.Context, tw *twin, key loop.Key) (bool, error) {
 	list, err := t.pods.cfg.Home.CoreV1().Pods(key.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", t.pods.cfg.Node).String(),
@@ -405,8 +412,8 @@ func (t *tokens) usedLive(ctx context.Context, tw *twin, key loop.Key) (bool, er
 	return false, nil
 }
 
-// linger returns how much longer an unused token stays: not at all when the tokens are
-// switched off, or the virtual node goes away.
+// linger returns how much longer an unused token is kept. It returns 0 if tokens are
+// disabled or the virtual node is being removed.
 func (t *tokens) linger(key loop.Key) time.Duration {
 	if !t.pods.cfg.API.Enabled || t.leaving() {
 		return 0
@@ -435,9 +442,9 @@ func (t *tokens) dropped(key loop.Key) {
 	delete(t.tries, key)
 }
 
-// tell tells each pod, once, why it has no token.
+// tell records an event on each pod, unless it equals the last one.
 func (t *tokens) tell(users iter.Seq[*corev1.Pod], message string) {
-	message = apply.ClipMessage(message) // it may quote the provider
+	message = apply.ClipMessage(message) // the message may quote the provider
 	for pod := range users {
 		t.mu.Lock()
 		news := t.told[pod.UID] != message
@@ -464,7 +471,7 @@ func hasLabels(obj metav1.Object, want map[string]string) bool {
 	return true
 }
 
-// ours reports whether a Secret in the provider is one of this virtual node's.
+// ours reports whether a Secret in the provider belongs to this virtual node.
 func (t *tokens) ours(s *corev1.Secret) bool {
 	return hasLabels(s, forge.TokenLabels(t.pods.cfg.Node)) && s.Labels[offloadingv1beta1.OriginLabel] == t.pods.cfg.Origin
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// put makes the Secret with a token in the provider as wanted.
+// put writes the Secret with the token to the provider.
 func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) error {
 	if v.secret != nil && (v.secret.DeletionTimestamp != nil || !t.ours(v.secret)) {
 		return loop.After(namespaceRetry)
@@ -47,7 +47,8 @@ func (t *tokens) put(ctx context.Context, v tokenView, want *corev1.Secret) erro
 	}
 }
 
-// notWritten tells the pods what the provider refuses; it is tried again.
+// notWritten records an event if the provider rejects the Secret, and returns the error
+// for a retry.
 func (t *tokens) notWritten(v tokenView, err error) error {
 	if isRefusal(err) {
 		t.tell(v.users, fmt.Sprintf("cluster %s refuses the Secret with the pod's token: %v", t.pods.cfg.Destination, err))
@@ -55,12 +56,13 @@ func (t *tokens) notWritten(v tokenView, err error) error {
 	return fmt.Errorf("writing the Secret with a token: %w", err)
 }
 
-// fixed reports whether somebody has made a Secret such that its content cannot change.
+// fixed reports whether another client has made the content of the Secret immutable or
+// changed its type.
 func fixed(s *corev1.Secret) bool {
 	return s.Type != corev1.SecretTypeOpaque || (s.Immutable != nil && *s.Immutable)
 }
 
-// patch replaces the token in a Secret. What others have added to it stays.
+// patch replaces the token in a Secret. Keys that other clients have added stay.
 func (t *tokens) patch(ctx context.Context, v tokenView, want *corev1.Secret) error {
 	have := v.secret
 	body, err := json.Marshal(map[string]any{

@@ -26,8 +26,8 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// tokenSite is a site whose home gives tokens and whose namespace shop is offloaded. All
-// of it lives in a bubble of synctest.
+// tokenSite is a site whose consumer issues tokens and whose namespace shop is offloaded.
+// It must be created in a synctest bubble.
 type tokenSite struct {
 	*site
 	t *testing.T
@@ -59,7 +59,7 @@ func inTokenSite(t *testing.T, test func(*tokenSite)) {
 	})
 }
 
-// number gives Secrets UIDs, as API servers do.
+// number assigns UIDs to Secrets, as API servers do.
 func number(c *fake.Clientset, prefix string) {
 	n := 0
 	c.PrependReactor("create", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -89,7 +89,7 @@ func (s *tokenSite) run() {
 	s.settle(0)
 }
 
-// settle lets time pass, and everything that follows from it happen.
+// settle advances the time and waits until all goroutines are idle.
 func (s *tokenSite) settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -105,7 +105,7 @@ func (s *tokenSite) restart() {
 	s.run()
 }
 
-// cashier is a pod that has a token of service account cashier mounted.
+// cashier returns a pod that mounts a token of the service account cashier.
 func cashier(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return localPod(append([]func(*corev1.Pod){func(p *corev1.Pod) {
 		p.Name, p.UID = name, types.UID(name+"-uid")
@@ -131,7 +131,8 @@ func secretNames(s *tokenSite, c *fake.Clientset, namespace string) []string {
 	return names
 }
 
-// requireToken requires that the provider holds that token, and home what it is bound to.
+// requireToken requires that the provider has this token and the consumer its binding
+// Secret.
 func (s *tokenSite) requireToken(name, value string) {
 	s.t.Helper()
 	there, err := s.remote.CoreV1().Secrets("shop-rome").Get(s.t.Context(), name, metav1.GetOptions{})
@@ -140,7 +141,7 @@ func (s *tokenSite) requireToken(name, value string) {
 	require.Equal(s.t, []string{name}, secretNames(s, s.home, "shop"))
 }
 
-// requireTokens requires that the provider holds those tokens, by name, and no other.
+// requireTokens requires that the provider has exactly these tokens, by name.
 func (s *tokenSite) requireTokens(want map[string]string) {
 	s.t.Helper()
 	list, err := s.remote.CoreV1().Secrets("shop-rome").List(s.t.Context(), metav1.ListOptions{})
@@ -336,8 +337,8 @@ func TestRevokedTokenIsReplaced(t *testing.T) {
 	}
 }
 
-// A cluster that shares the namespace, and calls its virtual node alike, keeps its tokens
-// there: they are not this one's.
+// TestTokensOfAPeerStay requires that the tokens of another cluster stay. That cluster
+// shares the namespace and has a virtual node of the same name.
 func TestTokensOfAPeerStay(t *testing.T) {
 	inTokenSite(t, func(s *tokenSite) {
 		theirs := forge.TokenLabels("milan")
@@ -397,7 +398,8 @@ func TestSpoilingTokensCostsLittle(t *testing.T) {
 	})
 }
 
-// What is known of the tokens of a namespace goes with it.
+// TestTokensOfAClosedNamespaceAreForgotten requires that no records remain of the tokens
+// of a closed namespace.
 func TestTokensOfAClosedNamespaceAreForgotten(t *testing.T) {
 	inTokenSite(t, func(s *tokenSite) {
 		s.add(s.home.Tracker(), cashier("a"))
@@ -507,7 +509,7 @@ func TestTokensOfOthersAreNotTouched(t *testing.T) {
 	}
 }
 
-// hide leaves the Secret out of lists while it has no labels, as a selector would.
+// hide removes the Secret from lists while it has no labels, as a selector would.
 func hide(c *fake.Clientset, name string) {
 	c.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		obj, err := c.Tracker().List(action.GetResource(), action.(clienttesting.ListActionImpl).Kind, action.GetNamespace())
@@ -549,8 +551,8 @@ func TestTokensFollowAnnotationAndSetting(t *testing.T) {
 	})
 }
 
-// Pods that run when the binding is changed keep their tokens, bound as they are: they
-// mount no other. Those that come after it have the other binding.
+// TestRunningPodsKeepTheirTokensWhenTheBindingChanges requires that running pods keep the
+// tokens that they mount, with their binding. New pods get tokens with the new binding.
 func TestRunningPodsKeepTheirTokensWhenTheBindingChanges(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before bool // whether tokens are bound to pods
@@ -612,7 +614,8 @@ func TestRunningPodsKeepTheirTokensWhenTheBindingChanges(t *testing.T) {
 	}
 }
 
-// The last look at home knows the pods that have a token of the other binding, too.
+// TestTokenOfTheOtherBindingThatTheCacheLacksStays requires that the live read before a
+// revocation also finds pods with a token of the other binding.
 func TestTokenOfTheOtherBindingThatTheCacheLacksStays(t *testing.T) {
 	inTokenSite(t, func(s *tokenSite) {
 		s.add(s.home.Tracker(), cashier("a"))

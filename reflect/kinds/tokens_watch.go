@@ -23,9 +23,9 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// tokenSpace is an offloaded namespace with what its pods' tokens depend on: at home the
-// service accounts and the Secrets that tokens are bound to, in the provider the Secrets
-// with tokens; of the Secrets only those of this virtual node.
+// tokenSpace is an offloaded namespace with the informers that tokens depend on: service
+// accounts and binding Secrets in the consumer, and Secrets with tokens in the provider.
+// Only Secrets of this virtual node are watched.
 type tokenSpace struct {
 	local, remote     string
 	accounts          corelisters.ServiceAccountNamespaceLister
@@ -34,7 +34,8 @@ type tokenSpace struct {
 	stop              func()
 }
 
-// set opens and closes watches until they match want, local to remote names.
+// set starts and stops informers until they match want, which maps local to remote
+// namespaces.
 func (t *tokens) set(ctx context.Context, want map[string]string) {
 	t.mu.Lock()
 	closing := follow(t.spaces, want, func(have *tokenSpace) string { return have.remote }, func(local, remote string) *tokenSpace { return t.open(ctx, local, remote) })
@@ -45,7 +46,7 @@ func (t *tokens) set(ctx context.Context, want map[string]string) {
 	}
 }
 
-// forgetNamespace drops what is known of the tokens of a namespace that has been closed.
+// forgetNamespace deletes the records about the tokens of a namespace that was closed.
 func (t *tokens) forgetNamespace(s *tokenSpace) {
 	t.bindings.ForgetNamespace(s.local)
 	t.secrets.ForgetNamespace(s.remote)
@@ -65,7 +66,7 @@ func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	ctx, cancel := context.WithCancel(ctx)
 	cfg := t.pods.cfg
 	of := labels.Set(forge.TokenLabels(cfg.Node)).String()
-	// A cluster that shares the namespace puts its own tokens there.
+	// Another cluster that shares the namespace writes its own tokens there.
 	made := func(o *metav1.ListOptions) { o.LabelSelector = of + ",!" + offloadingv1beta1.OriginLabel }
 	sent := func(o *metav1.ListOptions) {
 		o.LabelSelector = of + "," + offloadingv1beta1.OriginLabel + "=" + cfg.Origin
@@ -87,7 +88,7 @@ func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	accountsReg, err1 := accounts.AddEventHandler(t.accountHandler(s))
 	bindingsReg, err2 := bindings.AddEventHandler(t.secretHandler(local, t.bindings))
 	secretsReg, err3 := secrets.AddEventHandler(t.secretHandler(local, t.secrets))
-	s.synced = func() bool { // a fresh informer takes handlers; should one not, the namespace never counts as known
+	s.synced = func() bool { // handlers can be added to any running informer; if one fails nevertheless, the namespace never counts as synced
 		return err1 == nil && err2 == nil && err3 == nil && accountsReg.HasSynced() && bindingsReg.HasSynced() && secretsReg.HasSynced()
 	}
 	factories := []informers.SharedInformerFactory{home, there}
@@ -115,8 +116,8 @@ func secretsOf(namespace string) func(kubernetes.Interface) informer.Client[*cor
 	return func(c kubernetes.Interface) informer.Client[*corev1.SecretList] { return c.CoreV1().Secrets(namespace) }
 }
 
-// accountHandler looks again at the tokens of a namespace when a service account comes or
-// goes, or another has taken its name.
+// accountHandler enqueues the tokens of a namespace when a service account is created,
+// deleted or replaced by another of the same name.
 func (t *tokens) accountHandler(s *tokenSpace) cache.ResourceEventHandler {
 	changed := func() {
 		if s.synced() {
@@ -134,8 +135,9 @@ func (t *tokens) accountHandler(s *tokenSpace) cache.ResourceEventHandler {
 	}
 }
 
-// secretHandler serves both sides: a token's two Secrets have the same name. own has what
-// was written on the side.
+// secretHandler is the handler for the Secrets in both clusters, because the two Secrets
+// of a token have the same name. own has the recent writes in the cluster of the
+// informer.
 func (t *tokens) secretHandler(namespace string, own *recent.Writes[*corev1.Secret]) cache.ResourceEventHandler {
 	wake := func(obj any) {
 		if s, ok := obj.(*corev1.Secret); ok {
@@ -156,8 +158,8 @@ func (t *tokens) secretHandler(namespace string, own *recent.Writes[*corev1.Secr
 	}
 }
 
-// podHandler looks at the tokens of pods that come, go, end, or keep their tokens at home
-// from now on.
+// podHandler enqueues the tokens of pods that are created or deleted, have ended, or no
+// longer need their tokens in the provider.
 func (t *tokens) podHandler() cache.ResourceEventHandler {
 	wake := func(obj any) {
 		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -194,8 +196,9 @@ func (t *tokens) wakePod(pod *corev1.Pod) {
 	}
 }
 
-// keysOf are the tokens that a pod needs, or may have had. Those of the other binding count
-// where there is something of them: to look for the pods of one that nobody has is dear.
+// keysOf returns the tokens that a pod needs or may have. Tokens of the other setting are
+// included only if they exist: the sync of a token that no pod uses checks all pods that
+// the index finds.
 func (t *tokens) keysOf(pod *corev1.Pod) []loop.Key {
 	var out []loop.Key
 	for _, token := range t.pods.tokensOf(pod) {
@@ -203,7 +206,7 @@ func (t *tokens) keysOf(pod *corev1.Pod) []loop.Key {
 	}
 	space, tw := t.space(pod.Namespace), t.pods.twins.get(pod.Namespace)
 	if space == nil || tw == nil {
-		return out // looked at again as soon as they are known
+		return out // wakeNamespace follows when the caches have synced
 	}
 	shadow := t.shadow(tw, pod)
 	for _, token := range t.pods.otherTokens(pod) {
@@ -214,30 +217,29 @@ func (t *tokens) keysOf(pod *corev1.Pod) []loop.Key {
 	return out
 }
 
-// has reports whether a Secret of a token is known, on either side.
+// has reports whether one of the two Secrets of a token is in the caches.
 func (s *tokenSpace) has(name string) bool {
 	_, noBinding := s.bindings.Get(name)
 	_, noSecret := s.secrets.Get(name)
 	return noBinding == nil || noSecret == nil
 }
 
-// wakeName looks at the tokens of the pod of that name: something in the provider says
-// more about it.
+// wakeName enqueues the tokens of the pod of this name, after its ShadowPod has appeared.
 func (t *tokens) wakeName(namespace, name string) {
 	if pod, err := t.pods.cfg.Pods.Lister().Pods(namespace).Get(name); err == nil {
 		t.wakePod(pod)
 	}
 }
 
-// wakeNamespace looks at all tokens of a namespace; of every one when it is empty.
+// wakeNamespace enqueues all tokens of a namespace, or of all namespaces if it is empty.
 func (t *tokens) wakeNamespace(namespace string) {
 	for _, key := range t.keys(namespace) {
 		t.loop.Wake(key)
 	}
 }
 
-// keys are the tokens that pods of a namespace need or have, or that are there; every namespace's
-// when it is empty.
+// keys returns the tokens that the pods of a namespace need or have, and those that
+// exist. An empty namespace means all namespaces.
 func (t *tokens) keys(namespace string) []loop.Key {
 	var out []loop.Key
 	for _, pod := range t.pods.localPods(namespace) {
@@ -247,7 +249,7 @@ func (t *tokens) keys(namespace string) []loop.Key {
 		for _, lister := range []corelisters.SecretNamespaceLister{s.bindings, s.secrets} {
 			found, err := lister.List(labels.Everything())
 			if err != nil {
-				continue // a lister without a broken index does not fail
+				continue // listing fails only for a broken index
 			}
 			for _, secret := range found {
 				out = append(out, loop.Key{Namespace: s.local, Name: secret.Name})

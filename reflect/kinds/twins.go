@@ -1,6 +1,5 @@
-// Package kinds has one file for each kind that is reflected to a provider, and what
-// they share: the watches in the twin namespaces. It decides with package forge and
-// does no translation of its own.
+// Package kinds has the reflected kinds, one file each, and the informers for twin
+// namespaces that they share. All translations of objects are made by package forge.
 package kinds
 
 import (
@@ -26,15 +25,15 @@ import (
 	"github.com/liqod/liqod/reflect/engine"
 )
 
-// Remote are the clients of the provider.
+// Remote has the clients for the provider.
 type Remote struct {
-	// Core reaches the Kubernetes kinds.
+	// Core is the client for the built-in kinds of Kubernetes.
 	Core kubernetes.Interface
-	// Liqod reaches our own kinds.
+	// Liqod is the client for the kinds of liqod.
 	Liqod versioned.Interface
 }
 
-// twin is an offloaded namespace with its watches in the provider.
+// twin is an offloaded namespace with its informers in the provider.
 type twin struct {
 	local, remote string
 	shadows       offloadinglisters.ShadowPodNamespaceLister
@@ -43,24 +42,25 @@ type twin struct {
 	stop          func()
 }
 
-// twins opens one watch for ShadowPods and one for Pods in each mapped twin
-// namespace (rights are per namespace), and closes them when it is unmapped.
+// twins runs informers for ShadowPods and Pods in each mapped twin namespace, and stops
+// them when it is unmapped. Informers are per namespace because the rights are.
 type twins struct {
 	remote    Remote
 	node      string
 	transform cache.TransformFunc
 	log       *zap.Logger
-	// changed is called with the namespace and name of the local pod that an object in
-	// the provider belongs to; gonePod (with the local namespace) and goneShadow when one
-	// has disappeared there, missed if it is only absent from a list; ready with a local namespace whose watches have shown
-	// everything once, or are closed.
+	// changed is called with the namespace and name of the local pod of an object in the
+	// provider that has changed. gonePod (with the local namespace) and goneShadow are
+	// called when an object was deleted there; missed is true if the watch did not report
+	// the deletion and a new list lacks the object. ready is called with the local
+	// namespace when the caches of a twin have synced, and when it was closed.
 	changed    func(namespace, name string)
 	gonePod    func(namespace string, pod *corev1.Pod, missed bool)
 	goneShadow func(*offloadingv1beta1.ShadowPod)
 	ready      func(namespace string)
-	// newShadow is called as changed, for a ShadowPod that is new there.
+	// newShadow is called like changed, for a new ShadowPod.
 	newShadow func(namespace, name string)
-	// closed is called with the name of a twin namespace that is no longer watched.
+	// closed is called with the name of a twin namespace whose informers have stopped.
 	closed func(remote string)
 
 	mu      sync.RWMutex
@@ -74,8 +74,8 @@ func (t *twins) get(namespace string) *twin {
 	return t.byLocal[namespace]
 }
 
-// keys returns the local names of all that the provider is known to hold for a local
-// namespace, or for every one.
+// keys returns the local names of all objects in the twin of a local namespace, or in all
+// twins.
 func (t *twins) keys(namespace string) []loop.Key {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -84,7 +84,7 @@ func (t *twins) keys(namespace string) []loop.Key {
 		if namespace != corev1.NamespaceAll && namespace != local {
 			continue
 		}
-		// A lister without a broken index does not fail.
+		// Listing fails only for a broken index.
 		shadows, _ := tw.shadows.List(labels.Everything())
 		for _, s := range shadows {
 			found = append(found, loop.Key{Namespace: local, Name: s.Name})
@@ -97,12 +97,13 @@ func (t *twins) keys(namespace string) []loop.Key {
 	return found
 }
 
-// newest returns the highest revision of the consumer that any ShadowPod carries.
+// newest returns the highest resource version of the consumer that any ShadowPod
+// contains.
 func (t *twins) newest() (version string) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, tw := range t.byLocal {
-		// A lister without a broken index does not fail.
+		// Listing fails only for a broken index.
 		shadows, _ := tw.shadows.List(labels.Everything())
 		for _, s := range shadows {
 			if have := s.Spec.LocalResourceVersion; version == "" || revision.Before(version, have) {
@@ -113,8 +114,8 @@ func (t *twins) newest() (version string) {
 	return version
 }
 
-// set opens and closes watches until they match want, local to remote names. It
-// does not wait for the initial lists.
+// set starts and stops informers until they match want, which maps local to remote
+// namespaces. It does not wait for the initial lists.
 func (t *twins) set(ctx context.Context, want map[string]string) {
 	t.mu.Lock()
 	closing := follow(t.byLocal, want, func(have *twin) string { return have.remote }, func(local, remote string) *twin { return t.open(ctx, local, remote) })
@@ -136,7 +137,7 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 	own := externalversions.NewSharedInformerFactoryWithOptions(t.remote.Liqod, 0,
 		externalversions.WithNamespace(remote), externalversions.WithTweakListOptions(tweak), externalversions.WithTransform(t.transform))
 	watches := engine.Factories{Core: core, Liqod: own, Namespace: remote, Tweak: tweak}
-	// The listers find these informers.
+	// The listers below find these informers in the factories.
 	podsInformer := engine.CoreInformer(watches, &corev1.Pod{}, func(c kubernetes.Interface) informer.Client[*corev1.PodList] { return c.CoreV1().Pods(remote) })
 	shadowsInformer := engine.LiqodInformer(watches, &offloadingv1beta1.ShadowPod{}, func(c versioned.Interface) informer.Client[*offloadingv1beta1.ShadowPodList] {
 		return c.OffloadingV1beta1().ShadowPods(remote)
@@ -149,7 +150,8 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 		local: local, remote: remote,
 		shadows: shadows.Lister().ShadowPods(remote),
 		pods:    pods.Lister().Pods(remote),
-		// A fresh informer takes handlers; should one not, the namespace never counts as known.
+		// Handlers can be added to any informer that has not been stopped. If one fails
+		// nevertheless, the namespace never counts as synced.
 		synced: func() bool { return err1 == nil && err2 == nil && podsReg.HasSynced() && shadowsReg.HasSynced() },
 	}
 	core.StartWithContext(ctx)
@@ -170,8 +172,8 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 	return tw
 }
 
-// slim keeps of a provider's pod what is looked at: the spec is asked only whether a
-// change has arrived, and is the larger part of most pods.
+// slim keeps the used fields of a remote pod. The spec is most of the size of a pod, and
+// is only needed to see whether a change has arrived.
 func (t *twins) slim(obj any) (any, error) {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		pod.Spec = corev1.PodSpec{
