@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Patch is a JSON merge patch (RFC 7386), or a part of one. A nil value removes its key.
+// Patch is a JSON merge patch (RFC 7396), or a part of one. A nil value removes its key.
 type Patch = map[string]any
 
 // Put sets into[key] to part, unless part is empty.

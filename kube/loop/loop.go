@@ -32,8 +32,8 @@ type Key = cache.ObjectName
 // difference. It must be idempotent and must not depend on which event enqueued the key.
 // It returns nil if nothing is left to do: the object is gone, or its spec is invalid and
 // only its author can correct it. It returns After(d) to be called again after d. Any
-// other error is retried without a limit on attempts: after 1 to 2 s if Unavailable(err)
-// is true, else with a back-off that doubles from 200 ms to one minute.
+// other error is retried without a limit on attempts: after 1 to 2 s if the API server is
+// unreachable or overloaded, else with a back-off that doubles from 200 ms to one minute.
 type SyncFunc func(ctx context.Context, key Key) error
 
 // Observer receives the queue events of a loop, for metrics and health checks. Its
@@ -348,6 +348,7 @@ func jitter(d time.Duration) time.Duration { return d + rand.N(d) }
 
 type afterError struct{ d time.Duration }
 
+// Error implements error.
 func (e afterError) Error() string { return fmt.Sprintf("again in %s", e.d) }
 
 // After returns the value with which a SyncFunc asks to be called again for the same key

@@ -31,7 +31,7 @@ type Object interface {
 
 // Clients are the clients of one of the two clusters.
 type Clients struct {
-	// Kube is the client for the built-in kinds of Kubernetes.
+	// Core is the client for the built-in kinds of Kubernetes.
 	Kube kubernetes.Interface
 	// Liqod is the client for the kinds of liqod.
 	Liqo versioned.Interface
@@ -39,6 +39,7 @@ type Clients struct {
 
 // Factories create the informers of one namespace.
 type Factories struct {
+	// Core and Liqod hold the informers for the built-in kinds and for those of liqod.
 	Kube informers.SharedInformerFactory
 	Liqo externalversions.SharedInformerFactory
 	// Namespace is the watched namespace. Tweak narrows the watch by selectors; it may be
@@ -47,7 +48,7 @@ type Factories struct {
 	Tweak     func(*metav1.ListOptions)
 }
 
-// CoreInformer returns the informer of f.Kube for a built-in kind, of which example is an
+// CoreInformer returns the informer of f.Core for a built-in kind, of which example is an
 // object. It is created if it does not exist. It is an informer of package kube/informer,
 // which needs less memory and fewer goroutines than one of client-go.
 func KubeInformer[L runtime.Object](f Factories, example runtime.Object, client func(kubernetes.Interface) informer.Client[L]) cache.SharedIndexInformer {

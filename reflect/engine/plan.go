@@ -112,7 +112,7 @@ func (k Kind[L, R]) plan(have, want R) (verb, R) {
 	return update, merged
 }
 
-// mergePatch returns the JSON merge patch (RFC 7386) from have to merged, or nil if they
+// mergePatch returns the JSON merge patch (RFC 7396) from have to merged, or nil if they
 // are equal. The patch contains the UID, so that it fails for a newer object of the same
 // name. It has no resource version, so that concurrent changes of other fields do not
 // conflict.

@@ -191,7 +191,7 @@ func (s EventState) After(before EventState) bool {
 	return s.message != before.message
 }
 
-// EventPatch returns the JSON merge patch (RFC 7386) that updates the stored copy of an
+// EventPatch returns the JSON merge patch (RFC 7396) that updates the stored copy of an
 // event to want.
 func EventPatch(want *corev1.Event) ([]byte, error) {
 	return json.Marshal(struct {

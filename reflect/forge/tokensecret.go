@@ -106,9 +106,9 @@ func TokenSecret(t IssuedToken, o PodOptions) *corev1.Secret {
 }
 
 // TokenDue returns when the token in a Secret must be renewed: at 75 to 80 % of its
-// lifetime, at a different moment for each token. The zero time means at once: have is
-// nil, was modified, or its token is no longer valid because the service account or the
-// bound object has another UID.
+// lifetime, at a different moment for each token, but not before a minute and not after
+// 24 hours. The zero time means at once: have is nil, was modified, or its token is no
+// longer valid because the service account or the bound object has another UID.
 func TokenDue(have *corev1.Secret, account, bound types.UID) time.Time {
 	if have == nil || have.Type != corev1.SecretTypeOpaque {
 		return time.Time{}

@@ -74,6 +74,7 @@ type PodsConfig struct {
 	Recorder  record.EventRecorder
 	Clock     clock.PassiveClock
 	Log       *zap.Logger
+	// Observer may be nil.
 	Observer  loop.Observer
 	// Workers is the number of pods synced concurrently, TokenWorkers that of tokens.
 	Workers, TokenWorkers int

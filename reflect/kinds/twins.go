@@ -26,7 +26,7 @@ import (
 
 // Remote has the clients for the provider.
 type Remote struct {
-	// Kube is the client for the built-in kinds of Kubernetes.
+	// Core is the client for the built-in kinds of Kubernetes.
 	Kube kubernetes.Interface
 	// Liqod is the client for the kinds of liqod.
 	Liqo versioned.Interface

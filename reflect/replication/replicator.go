@@ -45,7 +45,7 @@ type Peers interface {
 type Config struct {
 	// ClusterID is the id of this cluster.
 	ClusterID string
-	// Kube and Liqo are clients for this cluster.
+	// Core and Liqo are clients for this cluster.
 	Kube kubernetes.Interface
 	Liqo versioned.Interface
 	// Maps, Requests and Offers are informers for all namespaces of this cluster. If
