@@ -25,7 +25,7 @@ const (
 	// takenRetry is the poll interval for a name that a foreign object occupies. Foreign
 	// objects are not watched.
 	takenRetry = 10 * time.Second
-	// forgotten is longer than package kube/recent keeps records.
+	// forgotten is longer than kube/informer keeps records.
 	forgotten = 11 * time.Second
 )
 

@@ -75,7 +75,7 @@ type PodsConfig struct {
 	Clock     clock.PassiveClock
 	Log       *zap.Logger
 	// Observer may be nil.
-	Observer  loop.Observer
+	Observer loop.Observer
 	// Workers is the number of pods synced concurrently, TokenWorkers that of tokens.
 	Workers, TokenWorkers int
 }
