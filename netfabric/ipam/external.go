@@ -12,9 +12,10 @@ func Gateway(external netip.Prefix) netip.Addr { return external.Masked().Addr()
 // External returns the Config by which single addresses are given out of a cluster's
 // external ranges: all but the first of each range, the gateways', and, in IPv4, the last.
 // No request may name an address that leads back into these ranges, or to a metadata
-// service. Its error names a range that is too small.
-func External(ranges []netip.Prefix) (Config, error) {
-	cfg := Config{Pools: ranges, Refused: metadata()}
+// service. Messages name the setting that has the ranges. The error names a range that is
+// too small.
+func External(ranges []netip.Prefix, setting string) (Config, error) {
+	cfg := Config{Pools: ranges, Setting: setting, Refused: metadata()}
 	for _, p := range ranges {
 		if !wellFormed(p) || p.Bits() > p.Addr().BitLen()-2 {
 			return Config{}, fmt.Errorf("%q is not an external range: it has to be without host bits, and to have at least 4 addresses", p)

@@ -18,6 +18,8 @@ type Range struct {
 type Config struct {
 	// Pools are where a range is taken from that nobody named, in this order.
 	Pools []netip.Prefix
+	// Setting is the name of the setting that has the pools, for messages.
+	Setting string
 	// Keep are the ranges in which a request gets the very range that it names, if that is
 	// free. What it names elsewhere is replaced.
 	Keep []netip.Prefix
@@ -274,9 +276,9 @@ func (s *Space) exhausted(size netip.Prefix) error {
 		what = "no address is"
 	}
 	if len(pools) == 0 {
-		return refuse(Exhausted, "%s free for %s: there is no %s pool; add one", what, text(size), family)
+		return refuse(Exhausted, "%s free for %s: %s has no %s range; add one", what, text(size), s.cfg.Setting, family)
 	}
-	return refuse(Exhausted, "%s free for %s in %s: add a pool, or delete claims that are not needed", what, text(size), strings.Join(pools, ", "))
+	return refuse(Exhausted, "%s free for %s in %s: add a range to %s, or delete claims that are not needed", what, text(size), strings.Join(pools, ", "), s.cfg.Setting)
 }
 
 // Check returns an *Error if what was given before may not be used any more: it overlaps

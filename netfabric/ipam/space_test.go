@@ -28,7 +28,7 @@ func space(t testing.TB, cfg Config) *Space {
 // usual is what a cluster with a pod range has by default.
 func usual(t testing.TB) *Space {
 	return space(t, Config{
-		Pools: ranges("10.80.0.0/14", "fd6c:6971:6f00::/47"), Keep: ranges("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
+		Setting: "pools", Pools: ranges("10.80.0.0/14", "fd6c:6971:6f00::/47"), Keep: ranges("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
 		Reserved: []Range{{prefix("10.244.0.0/16"), "a pod range of this cluster"}, {prefix("10.96.0.0/12"), "a service range of this cluster"}, {prefix("fd00:10:244::/48"), "a pod range of this cluster"}},
 	})
 }
@@ -76,7 +76,7 @@ func TestNetworks(t *testing.T) {
 		"exactly, and public":             {ask: "203.0.113.0/24", exact: true, want: "203.0.113.0/24"},
 		"exactly, and ours":               {ask: "10.244.0.0/16", exact: true, fails: Overlaps, says: "10.244.0.0/16 is not free, and no other range is accepted: it overlaps 10.244.0.0/16, a pod range of this cluster"},
 		"exactly, and given":              {given: []string{"10.42.0.0/24"}, ask: "10.42.0.0/16", exact: true, fails: Overlaps, says: "it overlaps 10.42.0.0/24, which another claim has"},
-		"nothing is left":                 {given: []string{"10.80.0.0/14"}, ask: "10.244.0.0/16", fails: Exhausted, says: "no range of size /16 is free for 10.244.0.0/16 in 10.80.0.0/14: add a pool"},
+		"nothing is left":                 {given: []string{"10.80.0.0/14"}, ask: "10.244.0.0/16", fails: Exhausted, says: "no range of size /16 is free for 10.244.0.0/16 in 10.80.0.0/14: add a range to pools, or delete"},
 		"larger than the pools":           {ask: "10.0.0.0/8", fails: Exhausted, says: "/8"},
 		"nothing of that size is left":    {given: []string{"10.80.0.0/24", "10.81.0.0/24", "10.82.0.0/24", "10.83.0.0/24"}, ask: "10.244.0.0/16", fails: Exhausted},
 		"no IPv6 range is left":           {given: []string{"fd6c:6971:6f00::/48", "fd6c:6971:6f01::/48"}, ask: "2001:db8::/48", fails: Exhausted},
@@ -154,7 +154,7 @@ func TestBadSpaces(t *testing.T) {
 		require.ErrorContains(t, err, "is not a range without host bits", name)
 	}
 	for _, small := range []string{"10.70.0.0/31", "10.70.0.7/32", "fd70::/127", "10.70.0.1/16"} {
-		_, err := External(ranges(small))
+		_, err := External(ranges(small), "external")
 		require.ErrorContains(t, err, small)
 	}
 }
@@ -176,8 +176,8 @@ func TestPools(t *testing.T) {
 	_, ok := s.Pool(prefix("10.0.0.0/22"))
 	require.False(t, ok)
 
-	_, _, err = space(t, Config{Pools: ranges("10.80.0.0/16")}).Take(Record{}, Request{Owner: "a", For: prefix("fd00::/48")})
-	requireReason(t, err, Exhausted, "there is no IPv6 pool; add one")
+	_, _, err = space(t, Config{Setting: "pools", Pools: ranges("10.80.0.0/16")}).Take(Record{}, Request{Owner: "a", For: prefix("fd00::/48")})
+	requireReason(t, err, Exhausted, "pools has no IPv6 range; add one")
 
 	// At the very end of a family.
 	s = space(t, Config{Pools: ranges("ffff::/16"), Reserved: nil})
@@ -187,7 +187,7 @@ func TestPools(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	cfg, err := External(ranges("10.70.0.0/29", "fd70::/126"))
+	cfg, err := External(ranges("10.70.0.0/29", "fd70::/126"), "external")
 	require.NoError(t, err)
 	cfg.Refused = append(cfg.Refused, Range{prefix("10.244.0.0/16"), "a pod range of this cluster"})
 	s := space(t, cfg)
