@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// FieldError is one thing that is wrong with an Input. Leaving out what it names, the peer
-// or else the host, leaves an Input without that error.
+// FieldError is one error of an Input. The Input without the peer, or else the host, that
+// the error names does not have that error.
 type FieldError struct {
 	Peer  string // ID of a peer, or empty
 	Host  string // name of a node or gateway, or empty
 	Field string // of Input, with dots
-	Text  string // what is wrong, and what is accepted
+	Text  string // the value, the reason and the accepted values
 }
 
-// Error names the peer or host, the field and what is wrong.
+// Error names the peer or host, the field and the reason.
 func (e *FieldError) Error() string {
 	who := ""
 	if e.Peer != "" {
@@ -61,8 +61,8 @@ func (c *checker) check(at place, err error) bool {
 	return err == nil
 }
 
-// Check returns what is wrong with in, as FieldErrors that are joined, or nil. Values come
-// first: how they go together is looked at when each is right by itself.
+// Check returns the errors of in, as joined FieldErrors, or nil. It compares values with one
+// another only when each is valid by itself.
 func (in Input) Check() error {
 	c := &checker{in: in}
 	c.own()
@@ -192,7 +192,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// names checks what has to be unique.
+// names checks that names and keys are unique.
 func (c *checker) names() {
 	nodes, gateways, peers, keys := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]string{}
 	once := func(seen map[string]bool, name string, at place) {

@@ -9,7 +9,7 @@ import (
 type Candidate struct {
 	Number int
 	Alive  bool      // answers probes
-	Since  time.Time // when Alive became what it is
+	Since  time.Time // when Alive last changed
 }
 
 // Choice is the gateway in use.
@@ -19,8 +19,8 @@ type Choice struct {
 }
 
 // Choose returns which gateway to use at the time now, given the one in use. Candidates are
-// in order of preference, the same for all who choose, so that in the end all use the same
-// one: both directions of a connection then pass one gateway.
+// in order of preference, the same order for all nodes and peers, so that in the end all use
+// the same gateway: both directions of a connection then pass it.
 //
 // A dead gateway is left at once, and rather for one that has been alive for hold. One that
 // is preferred gets the traffic back when it has been alive for hold, and the one in use has

@@ -6,8 +6,8 @@ import (
 )
 
 // Gateway plans the gateway in.Self: the tunnel to all peers, the translation of own ranges
-// to what each peer sees and back, the guards that stand for it, and the overlay to all
-// nodes. It returns an error, and no State, if in is not valid or has no such gateway.
+// to the views of each peer and back, the guards behind the translation, and the overlay to
+// all nodes. It returns an error, and no State, if in is not valid or has no such gateway.
 func Gateway(in Input) (State, error) {
 	if err := in.Check(); err != nil {
 		return State{}, err
@@ -39,7 +39,7 @@ type gateway struct {
 	replica Replica
 }
 
-// sysctls let the gateway forward, also what does not arrive where its answer leaves.
+// sysctls let the gateway forward, also packets whose answers leave by another device.
 func (g gateway) sysctls() []Sysctl {
 	out := []Sysctl{
 		{"net/ipv4/ip_forward", "1"},
@@ -86,8 +86,8 @@ func (g gateway) device() Device {
 	return d
 }
 
-// rules look in InsideTable only for what comes out of the tunnel, and for answers to nodes:
-// the packets of the overlay itself go to the same addresses of nodes by other routes.
+// rules look in InsideTable only for packets out of the tunnel and for answers to nodes: the
+// encapsulated packets of the overlay go to the same addresses by the routes of the host.
 func (g gateway) rules() []Rule {
 	more := []Rule{{Priority: InsidePriority, In: TunnelDevice, Table: InsideTable}}
 	for _, e := range g.in.External {
@@ -217,7 +217,7 @@ func (g gateway) elements() []Element {
 	return e
 }
 
-// towards adds what concerns the packets from and to one range of a peer.
+// towards adds the elements for packets from and to one range of a peer.
 func (g gateway) towards(e *elements, ours Maps, theirs netip.Prefix) {
 	for _, m := range ours {
 		e.pair("pairs", theirs, m.View)
@@ -243,8 +243,9 @@ func (g gateway) towards(e *elements, ours Maps, theirs netip.Prefix) {
 	}
 }
 
-// addresses adds what peers may reach beside the pods, by the routes of this host, and what
-// they may not, though a pod range holds it: nodes, where nodes and pods share one range.
+// addresses adds the real addresses that peers may reach by the routes of this host, and the
+// nodes that they may not reach although a pod range holds them: in some clouds nodes and
+// pods share one range.
 func (g gateway) addresses(e *elements) {
 	open, nodes := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, ip := range g.in.IPs {

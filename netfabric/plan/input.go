@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Input is what is planned from: one cluster as it is, and its peers as it sees them. Both
-// Node and Gateway take it. Nothing in it is changed, and its order does not matter.
+// Input describes one cluster, and its peers as it sees them. Node and Gateway both take it.
+// They do not change it, and its order does not matter.
 type Input struct {
 	Self     string         // which of Nodes, or of Gateways, the state is for
 	Pods     []netip.Prefix // own pod ranges
@@ -28,7 +28,7 @@ type Host struct {
 	Pods  []netip.Prefix // of its pods, within the own pod ranges; any number, of any length
 }
 
-// Replica is a gateway of this cluster. All replicas forward; who sends to them chooses.
+// Replica is a gateway of this cluster. All replicas forward; nodes and peers choose.
 type Replica struct {
 	Name   string
 	Number int          // 1 to MaxReplicas, and the same as long as the replica lives

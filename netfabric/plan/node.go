@@ -63,7 +63,7 @@ func (n node) routes() (out []Route) {
 	for _, e := range n.in.External {
 		out = append(out, n.route(e, via, 0))
 	}
-	for _, m := range n.in.Hairpin { // for local processes, whose packets are routed before they are translated
+	for _, m := range n.in.Hairpin { // for local processes: the kernel routes their packets before it translates them
 		out = append(out, Route{Table: PeersTable, Dst: m.View, Link: OverlayDevice, Src: n.src(m.View)})
 	}
 	return out

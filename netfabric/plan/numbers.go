@@ -2,11 +2,11 @@ package plan
 
 import "time"
 
-// Everything on a host that could meet a number or a name of somebody else's stands in this
-// file, and in the tables of docs/packet-path.md, which a test compares with it.
+// Every number and name that could collide with another program on the host stands in this
+// file, and in the tables of docs/packet-path.md. A test compares the two.
 
-// Devices. A name has at most 15 bytes. All names of ours begin with DevicePrefix, and
-// nothing else's does: what begins so is ours to delete.
+// Devices. A name has at most 15 bytes. All names of ours begin with DevicePrefix: the
+// executor deletes every other device with that prefix.
 const (
 	DevicePrefix    = "liqod-"
 	OverlayDevice   = "liqod-vx" // VXLAN, on every node and gateway
@@ -25,13 +25,13 @@ const (
 	ProbePort   = 6092  // probes, on the addresses of gateways inside the fabric
 )
 
-// Routing. Routes of ours carry RouteProtocol and stand in tables of ours only. The
+// Routing. Our routes carry RouteProtocol and stand in our tables only. The
 // priorities lie before those of the usual CNIs (AWS begins at 512, Cilium moves the local
 // table to 100).
 const (
 	RouteProtocol = 108
-	PeersTable    = 6171 // what leads to peers, for every packet
-	InsideTable   = 6172 // what leads from a gateway to nodes, for packets out of the fabric
+	PeersTable    = 6171 // routes to peers, for every packet
+	InsideTable   = 6172 // routes from a gateway to nodes, for packets out of the tunnel
 
 	SkipPriority   = 90 // packets that carry the fabric itself go on at EndPriority
 	PeersPriority  = 91 // look in PeersTable

@@ -7,7 +7,8 @@ import (
 )
 
 // macOf is the hardware address of the overlay device of the host with the underlay address
-// a. It follows from the address, so that nobody has to learn it: that of IPv4 shows in it.
+// a. It follows from the address, so no host has to learn it. It contains an IPv4 address,
+// and a hash of an IPv6 address.
 func macOf(a netip.Addr) MAC {
 	m := MAC{0: 0x02, 1: 0xfa} // locally administered
 	if a.Is4() {
@@ -25,7 +26,7 @@ func linkLocal(m MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
 }
 
-// overlay is what a host's end of the overlay has.
+// overlay plans the end of the overlay on one host.
 type overlay struct {
 	in   Input
 	self netip.Addr // underlay address of this host
@@ -43,8 +44,8 @@ func (o overlay) link() Link {
 	}
 }
 
-// neighbour adds to s how a host at the other end is reached: no frame is ever flooded and
-// no address ever asked for.
+// neighbour adds to s the entries for a host at the other end, so that the kernel floods no
+// frame and resolves no address.
 func (o overlay) neighbour(s *State, addrs []netip.Addr) {
 	remote, _ := first(addrs, o.in.underlay())
 	mac := macOf(remote)
@@ -107,7 +108,7 @@ func (e *elements) to(name string, key, value netip.Prefix) {
 	e.pairTo(name, key, netip.Prefix{}, value)
 }
 
-// pairTo adds an element unless it mixes families, of which no packet is.
+// pairTo adds an element unless it mixes families: no packet is of two.
 func (e *elements) pairTo(name string, a, b, value netip.Prefix) {
 	f := family(a.Addr())
 	for _, p := range []netip.Prefix{b, value} {
@@ -118,8 +119,9 @@ func (e *elements) pairTo(name string, a, b, value netip.Prefix) {
 	*e = append(*e, Element{Set: name + suffix(f), A: a, B: b, Value: value})
 }
 
-// byFamily adds the rules that every host of the fabric has: what carries the fabric is left
-// to the routes of the host, all else is looked up in PeersTable.
+// byFamily returns the rules of a host for each family: the skip rules lead the packets that
+// carry the fabric past our tables, more are those of this kind of host, and all other
+// packets look in PeersTable.
 func byFamily(families []Family, skip []Rule, more ...Rule) (out []Rule) {
 	for _, f := range families {
 		rules := append(slices.Clone(skip), more...)

@@ -101,7 +101,7 @@ func family(a netip.Addr) Family {
 	return V6
 }
 
-// per is what holds for a family.
+// per chooses by family.
 func per[T any](f Family, four, six T) T {
 	if f == V4 {
 		return four

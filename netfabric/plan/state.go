@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// State is what one node or gateway has to look like. Every slice but the rules of a chain
-// is sorted and holds no element twice, so that equal inputs give equal states. Devices are
-// named, never numbered: indexes belong to the executor.
+// State is the desired, or the observed, state of one node or gateway. Every slice but the
+// sets, the chains and their rules is sorted and holds no element twice, so that equal inputs
+// give equal states. Devices are named, never numbered: indexes belong to the executor.
 //
-// The executor applies a State in the order of the fields, adding and changing first, and
-// deletes what is not in it in the reverse order. It observes only what is ours: devices by
-// DevicePrefix with all on them, routes by RouteProtocol in our tables, rules by
-// our priorities, the nftables table by its name.
+// The executor adds and changes in the order of the fields, and deletes the rest in the
+// reverse order. It observes and deletes only our things: devices by DevicePrefix with all
+// on them, routes by RouteProtocol in our tables, rules by our priorities, the nftables
+// table by its name.
 type State struct {
 	Sysctls []Sysctl
 	Links   []Link
@@ -85,8 +85,8 @@ type FDB struct {
 	Remote netip.Addr
 }
 
-// Device is the configuration of TunnelDevice. The private key is not in it: it belongs to
-// who runs the gateway. On nodes it is the zero value.
+// Device is the configuration of TunnelDevice, without the private key. On nodes it is the
+// zero value.
 type Device struct {
 	Name    string // empty: no such device
 	Port    uint16
@@ -99,10 +99,10 @@ type Device struct {
 type Tunnel struct {
 	Key string // public key, base64 as wg writes it
 
-	// Endpoint is where to send first; not valid: wait for the peer. A peer that has been
-	// heard from elsewhere keeps that address: the executor sets Endpoint on a new peer, and
-	// again only on a peer without a handshake in the last three minutes, or on demand of
-	// whoever probes it.
+	// Endpoint is the address for the first handshake; not valid: the peer dials. WireGuard
+	// follows a peer that moves, so the executor sets Endpoint on a new peer, on one without
+	// a handshake in the last three minutes, and when a failed probe demands it. It never
+	// resets the address of a peer that works.
 	Endpoint  netip.AddrPort
 	Keepalive time.Duration
 }
@@ -153,7 +153,8 @@ type Rule struct {
 }
 
 // Table is our nftables table, of family inet. Sets and Chains are the same for every peer
-// and node, and change with a version of liqod only: what varies is in Elements. The
+// and node, and change with a version of liqod and with the ports only; all else is in
+// Elements. The
 // executor replaces the whole table in one transaction if the chain that Marker names is not
 // in it, and writes that chain, without hook or rules, with it. Else it changes elements
 // only, in one transaction that deletes before it adds, because elements must not overlap.
@@ -164,7 +165,7 @@ type Table struct {
 	Elements []Element
 }
 
-// Value says what a set maps its keys to.
+// Value is the kind of value that a set maps its keys to.
 type Value string
 
 // The values of sets.
@@ -211,8 +212,8 @@ type Chain struct {
 	Rules    []Match
 }
 
-// Match is a rule of a chain: what is not zero before Do is a condition, and all must hold,
-// in the order of the fields.
+// Match is a rule of a chain. Each field before Do that is not zero is a condition, and all
+// must hold.
 type Match struct {
 	// In and Out are the devices of arrival and departure: a name, a prefix of names that
 	// ends in *, either with ! before it for all others.
@@ -248,7 +249,7 @@ type Lookup struct {
 	Not  bool // it is not in the set
 }
 
-// Key says what is looked up.
+// Key is the part of a packet that is looked up.
 type Key string
 
 // The keys, as nft writes them without the family.
@@ -259,7 +260,7 @@ const (
 	DstSrc Key = "daddr . saddr"
 )
 
-// Action is what a rule does.
+// Action is the effect of a rule.
 type Action string
 
 // The actions. Drop counts its packets. SNAT and DNAT look in Match.Map, and translate the
@@ -286,8 +287,8 @@ func (t Table) Marker() string {
 	return "schema_" + hex.EncodeToString(sum[:6])
 }
 
-// Diff returns what want has more than have, in the order of want, and what have has more,
-// in the reverse order of have.
+// Diff returns the elements of want that have lacks, in the order of want, and the elements
+// of have that want lacks, in the reverse order of have.
 func Diff[T comparable](want, have []T) (add, del []T) {
 	wanted, had := map[T]bool{}, map[T]bool{}
 	for _, w := range want {

@@ -49,7 +49,7 @@ func (s State) sorted() State {
 	return s
 }
 
-// ordered sorts by what is written of an element, which is all that is in it.
+// ordered sorts elements by their text, which contains all of their fields.
 func ordered[T interface {
 	comparable
 	fmt.Stringer
@@ -72,12 +72,12 @@ func ordered[T interface {
 	return out
 }
 
-// words joins what is not empty.
+// words joins the parts that are not empty.
 func words(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
 }
 
-// when writes a part only if it says something.
+// when writes a part if ok.
 func when(ok bool, format string, args ...any) string {
 	if !ok {
 		return ""

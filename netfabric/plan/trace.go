@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Packet is what Trace follows.
+// Packet is a packet that Trace follows.
 type Packet struct {
 	In   string // device of arrival; empty: this host makes the packet
 	Key  string // public key of the peer that it came from, through TunnelDevice; empty: that of its source
@@ -20,7 +20,7 @@ type Packet struct {
 	Flow  *Flow // a connection that this host has seen before; nil: none
 }
 
-// Tuple is what connection tracking knows a packet by. Ports of ICMP are zero.
+// Tuple identifies a connection in connection tracking. Ports of ICMP are zero.
 type Tuple struct {
 	Proto            string // "tcp", "udp" or "icmp"
 	Src, Dst         netip.Addr
@@ -37,7 +37,7 @@ type Flow struct {
 	Sent, Answer Tuple
 }
 
-// Verdict is what becomes of a packet.
+// Verdict is the end of a packet on a host.
 type Verdict string
 
 // The verdicts. Handed is a packet that leaves by a route of the host that is not ours.
@@ -52,7 +52,7 @@ const (
 type Step struct {
 	Where  string // hook and chain, rule, table or device
 	What   string // the rule, route or entry
-	Packet Packet // after the step; Flow is what connection tracking holds then
+	Packet Packet // after the step, with the entry of connection tracking
 	Verdict
 	To string // of Sent: the underlay address, or the public key of the peer
 }
@@ -63,9 +63,10 @@ func (s Step) String() string {
 	return words(fmt.Sprintf("%s: %s [%s > %s]", s.Where, s.What, t.Src, t.Dst), string(s.Verdict), when(s.To != "", "to %s", s.To))
 }
 
-// Trace says what a host in state s does with p, step by step: connection tracking, our
-// chains, rules, routes, neighbours, forwarding entries and allowed addresses. What others
-// have on the host is left out: a packet that no route of ours takes is handed to the host.
+// Trace returns the steps of p through a host in state s: connection tracking, our chains,
+// rules, routes, neighbours, forwarding entries and allowed addresses. It leaves out the
+// chains and routes of other programs: a packet without a route of ours is handed to the
+// host.
 // Ports are never changed, though the kernel changes them where two connections collide.
 func Trace(s State, p Packet) []Step {
 	if p.Flow != nil {
@@ -84,7 +85,7 @@ func Trace(s State, p Packet) []Step {
 	return t.steps
 }
 
-// tracking is what connection tracking makes of a packet.
+// tracking is the state of a packet in connection tracking.
 type tracking string
 
 const (
@@ -172,7 +173,7 @@ func (t *tracer) send() {
 	}
 }
 
-// decrypted drops what a peer may not send.
+// decrypted drops a packet with a source that its peer may not use.
 func (t *tracer) decrypted() {
 	if t.p.In != TunnelDevice {
 		return
@@ -361,7 +362,7 @@ func (t *tracer) find(l Lookup) (Element, bool) {
 	return Element{}, false
 }
 
-// act does what m says, and reports whether that ends the chain.
+// act applies m, and reports whether that ends the chain.
 func (t *tracer) act(where string, m Match) bool {
 	e, ok := t.find(m.Map)
 	if m.Map.Name != "" && !ok {
@@ -436,9 +437,9 @@ func (t *tracer) confirm() {
 	}
 }
 
-// translated does to a packet of a known flow, or to an error about it, what was done to
-// the first packet: destinations as it arrives, sources as it leaves. The source of an error
-// is its sender's own where the flow's is not translated.
+// translated repeats the translation of the first packet of a flow on a later packet, on an
+// answer, or on an error about them: destinations on arrival, sources on departure. An error
+// keeps its source where the flow's addresses are not translated.
 func (t *tracer) translated(h Hook) {
 	if t.done || t.ct != known && t.ct != related {
 		return
