@@ -9,6 +9,6 @@ func All() []Role {
 		{Name: "webhook", Short: "admission of pods in offloaded namespaces; every replica serves", Build: buildWebhook},
 		{Name: "gateway", Short: "tunnels to the peers and address translation"},
 		{Name: "route", Short: "overlay and routes between a node's pods and the gateways"},
-		{Name: "ipam", Short: "allocation of networks and addresses"},
+		{Name: "ipam", Short: "allocation of networks and addresses; one active replica", Build: buildIPAM},
 	}
 }

@@ -143,7 +143,10 @@ func TestChart(t *testing.T) {
 			require.Equal(t, "keep", crd.GetAnnotations()["helm.sh/resource-policy"], crd.GetName())
 		}
 	})
-	t.Run("rights", func(t *testing.T) { chartRights(t, plain) })
+	t.Run("rights", func(t *testing.T) {
+		chartRights(t, plain, "controller", "peer", "vkubelet", "webhook")
+		chartRights(t, c.mustRender(t, withNetworking(nil)), "controller", "ipam", "peer", "vkubelet", "webhook")
+	})
 	t.Run("defaults", func(t *testing.T) { chartDefaults(t, c, plain) })
 	t.Run("values", func(t *testing.T) { chartValues(t, c) })
 	t.Run("refused", func(t *testing.T) { chartRefused(t, c) })
@@ -195,10 +198,20 @@ func chartClasses(t *testing.T, c chart) {
 	}
 }
 
-// chartRights checks that each role's rights stand in a file of their own, and say what
-// they mean.
-func chartRights(t *testing.T, objects rendered) {
-	var files []string
+// withNetworking are values for the network fabric, with more of those under ipam.
+func withNetworking(more values) values {
+	of := values{"podCIDRs": []string{"10.244.0.0/16"}, "serviceCIDRs": []string{"10.96.0.0/12"}, "nodeCIDRs": []string{"192.0.2.0/24"}}
+	maps.Copy(of, more)
+	return values{"networking": values{"enabled": true}, "ipam": of}
+}
+
+// chartRights checks that the rights of each of these roles, and of peers, stand in a file
+// of their own, and say what they mean.
+func chartRights(t *testing.T, objects rendered, holders ...string) {
+	var files, want []string
+	for _, name := range holders {
+		want = append(want, "rbac-"+name+".yaml")
+	}
 	for file, of := range objects {
 		for _, obj := range of {
 			switch obj.GetKind() {
@@ -210,7 +223,7 @@ func chartRights(t *testing.T, objects rendered) {
 		}
 	}
 	slices.Sort(files)
-	require.Equal(t, []string{"rbac-controller.yaml", "rbac-peer.yaml", "rbac-vkubelet.yaml", "rbac-webhook.yaml"}, slices.Compact(files))
+	require.Equal(t, want, slices.Compact(files))
 	for _, obj := range objects.ofKind("ClusterRole", "Role") {
 		var role rbacv1.ClusterRole
 		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &role))
@@ -300,6 +313,11 @@ func chartValues(t *testing.T, c chart) {
 			values: values{"gateway": values{"replicas": 2}, "networking": values{"gatewayTemplates": values{"replicas": 2}}, "ipam": values{"internal": values{"replicas": 2}}},
 			counts: map[string]int64{"liqod-controller": 1, "liqod-webhook": 1},
 		},
+		"networking": {
+			values: withNetworking(values{"internal": values{"replicas": 2, "extraArgs": []string{"--log.level=debug"}}, "pools": []string{"10.90.0.0/16"}, "keep": []string{}}),
+			config: map[string]string{"ipam.podCIDRs": "[10.244.0.0/16]", "ipam.pools": "[10.90.0.0/16]", "ipam.keep": "[]", "ipam.externalCIDRs": "[10.70.0.0/16]"},
+			counts: map[string]int64{"liqod-ipam": 2},
+		},
 		"config": {
 			values: values{"config": values{"log": values{"level": "debug"}, "controller": values{"workers": 3}}},
 			config: map[string]string{"log.level": "debug", "controller.workers": "3", "controller.drainTimeout": "5m"},
@@ -360,6 +378,8 @@ func chartRefused(t *testing.T, c chart) {
 		"node address, misplaced":          {values{"config": values{"vkubelet": values{"nodeAddress": "192.0.2.1"}}}, []string{"virtualKubelet.nodeAddress"}},
 		"skipped labels, misplaced":        {values{"config": values{"reflection": values{"skipLabels": []string{}}}}, []string{"offloading.reflection.skip.labels"}},
 		"address of health, misplaced":     {values{"config": values{"server": values{"address": ""}}}, []string{"config.server.address", "8080"}},
+		"ranges, missing":                  {values{"networking": values{"enabled": true}}, []string{"ipam.podCIDRs", "networking.enabled"}},
+		"ranges, misplaced":                {values{"config": values{"ipam": values{"pools": []string{}}}}, []string{"config.ipam", "use ipam"}},
 		"wrong type":                       {values{"webhook": values{"replicas": "two"}}, []string{"replicas", "webhook"}},
 		"wrong level":                      {values{"controllerManager": values{"config": values{"podSecurityLevel": "none"}}}, []string{"podSecurityLevel", "baseline"}},
 	}

@@ -34,7 +34,6 @@ func testConsumerAway(t *testing.T, w *world, f fault, replicas int32) {
 	delete(before, "leaver")
 	lost := slices.Sorted(maps.Keys(before))[0]
 
-	begin := time.Now()
 	f.strike(w.rome.Cluster)
 	require.NoError(t, w.milan.Client().CoreV1().Pods("shop-rome").Delete(t.Context(), lost, metav1.DeleteOptions{}))
 	by(t, time.Now(), 2*promptly, "pod lost in the provider runs again", w.succeeded(before[lost], lost))
@@ -57,7 +56,7 @@ func testConsumerAway(t *testing.T, w *world, f fault, replicas int32) {
 	})
 
 	require.NoError(t, f.heal(t.Context(), w.rome.Cluster))
-	begin = time.Now()
+	begin := time.Now()
 	if !f.aside {
 		w.scale(t, "shop", "web", replicas+1)
 		require.NoError(t, w.rome.Client().CoreV1().Pods("shop").Delete(t.Context(), "leaver", metav1.DeleteOptions{}))

@@ -29,6 +29,7 @@ type Config struct {
 	Webhook         Webhook       `mapstructure:"webhook"`
 
 	Authentication Authentication `mapstructure:"authentication"`
+	IPAM           IPAM           `mapstructure:"ipam"`
 }
 
 // Log configures the process's log.
@@ -209,4 +210,15 @@ type Authentication struct {
 	SigningTimeout     time.Duration `mapstructure:"signingTimeout"`
 	RequestsPerMinute  int           `mapstructure:"requestsPerMinute"`
 	RequestsPerAddress int           `mapstructure:"requestsPerAddress"`
+}
+
+// IPAM configures role ipam. All are ranges, which Prefixes reads.
+type IPAM struct {
+	PodCIDRs        []string `mapstructure:"podCIDRs"`
+	ServiceCIDRs    []string `mapstructure:"serviceCIDRs"`
+	NodeCIDRs       []string `mapstructure:"nodeCIDRs"`
+	ReservedSubnets []string `mapstructure:"reservedSubnets"`
+	ExternalCIDRs   []string `mapstructure:"externalCIDRs"`
+	Keep            []string `mapstructure:"keep"`
+	Pools           []string `mapstructure:"pools"`
 }

@@ -82,6 +82,8 @@ func TestDefaultsAreConfigYAML(t *testing.T) {
 	require.Empty(t, c.Reflection.SkipLabels)
 	require.Equal(t, "64Mi", c.Controller.VKubelet.Resources.MemoryRequest)
 	require.Equal(t, ":10250", c.VKubelet.ListenAddress)
+	require.Len(t, Prefixes(c.IPAM.Pools), 2)
+	require.Len(t, Prefixes(c.IPAM.Keep), 5)
 }
 
 var wantLine = regexp.MustCompile(`(?m)^# want: (.*)$`)
@@ -238,6 +240,11 @@ func TestValidateFor(t *testing.T) {
 			"clusterID: needed by role vkubelet: a DNS label of at most 51 characters (a-z, 0-9 and -, as in rome-1) (LIQOD_CLUSTERID, --clusterID or a line in the --config file)",
 			"vkubelet.virtualNode: needed by role vkubelet: namespace/name, as in liqo-tenant-milan/milan (LIQOD_VKUBELET_VIRTUALNODE, --vkubelet.virtualNode or a line in the --config file)",
 			"vkubelet.nodeAddress: needed by role vkubelet: an IP address (LIQOD_VKUBELET_NODEADDRESS, --vkubelet.nodeAddress or a line in the --config file)",
+		}},
+		"ipam": {[]string{"ipam"}, []string{
+			"ipam.podCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_IPAM_PODCIDRS, --ipam.podCIDRs or a line in the --config file)",
+			"ipam.serviceCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_IPAM_SERVICECIDRS, --ipam.serviceCIDRs or a line in the --config file)",
+			"ipam.nodeCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_IPAM_NODECIDRS, --ipam.nodeCIDRs or a line in the --config file)",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

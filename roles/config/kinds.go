@@ -185,6 +185,16 @@ func addressRange() kind {
 	})
 }
 
+// Prefixes reads ranges that addressRange has accepted.
+func Prefixes(ranges []string) (out []netip.Prefix) {
+	for _, r := range ranges {
+		if p, err := netip.ParsePrefix(r); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 func ipAddress() kind { return text("address", "an IP address", isIP) }
 
 func host() kind {

@@ -124,6 +124,14 @@ var rules = map[string]kind{
 	"authentication.signingTimeout":     duration(time.Second, 30*time.Second),
 	"authentication.requestsPerMinute":  integer(1, 1000000),
 	"authentication.requestsPerAddress": integer(1, 1000000),
+
+	"ipam.podCIDRs":        list(addressRange()),
+	"ipam.serviceCIDRs":    list(addressRange()),
+	"ipam.nodeCIDRs":       list(addressRange()),
+	"ipam.reservedSubnets": list(addressRange()),
+	"ipam.externalCIDRs":   list(addressRange()),
+	"ipam.keep":            list(addressRange()),
+	"ipam.pools":           list(addressRange()),
 }
 
 // pointless says why settings that somebody may look for do not exist.
@@ -138,6 +146,8 @@ var pointless = map[string]string{
 var needed = map[string][]string{
 	"controller": {"clusterID", "controller.vkubelet.image"},
 	"vkubelet":   {"clusterID", "vkubelet.virtualNode", "vkubelet.nodeAddress"},
+	// A range that it does not know to be this cluster's own would be given to a peer.
+	"ipam": {"ipam.podCIDRs", "ipam.serviceCIDRs", "ipam.nodeCIDRs", "ipam.externalCIDRs"},
 }
 
 // together checks what settings say of each other.
@@ -173,7 +183,7 @@ func (e *Effective) ValidateFor(roles []string) error {
 	var errs []error
 	for _, role := range roles {
 		for _, key := range needed[role] {
-			if e.value(key) == "" {
+			if slices.Equal(flagTexts(e.value(key)), []string{""}) {
 				accepts := strings.TrimSuffix(rules[key].accepts, ", or \"\"")
 				errs = append(errs, fmt.Errorf("%s: needed by role %s: %s (%s, --%s or a line in the --config file)",
 					key, role, accepts, envName(key), key))

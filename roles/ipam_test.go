@@ -1,0 +1,58 @@
+package roles
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/roles/config"
+)
+
+func TestIPAM(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../config.yaml")
+	require.NoError(t, err)
+	settings, err := config.Schema(text)
+	require.NoError(t, err)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: x, user: x}}],
+  users: [{name: x, user: {}}], clusters: [{name: x, cluster: {server: "https://192.0.2.1"}}]}`), 0o600))
+	env := func(args ...string) Env {
+		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		config.AddFlags(flags, settings)
+		require.NoError(t, flags.Parse(append(args, "--kubeconfig="+kubeconfig, "--ipam.podCIDRs=10.244.0.0/16,fd00:10:244::/48", "--ipam.serviceCIDRs=10.96.0.0/12",
+			"--ipam.nodeCIDRs=192.0.2.0/24", "--ipam.reservedSubnets=192.168.0.0/24")))
+		cfg, err := config.Load(config.Sources{Settings: settings, Flags: flags})
+		require.NoError(t, err)
+		require.NoError(t, cfg.ValidateFor([]string{"ipam"}))
+		return Env{Config: cfg, Log: zap.NewNop(), Clock: clock.RealClock{}, Requests: func(string) client.Observer { return nil }}
+	}
+	parts, err := buildIPAM(t.Context(), env())
+	require.NoError(t, err)
+	require.NotNil(t, parts.Leader)
+	var leased []string
+	for _, a := range parts.Actors {
+		if a.Leased {
+			leased = append(leased, a.Name)
+		}
+	}
+	require.Equal(t, []string{"allocator"}, leased)
+
+	_, err = buildIPAM(t.Context(), env("--ipam.externalCIDRs=10.70.0.0/31"))
+	require.ErrorContains(t, err, `ipam.externalCIDRs: "10.70.0.0/31" is not an external range`)
+
+	var names []string
+	for _, r := range reservedRanges(env().Config.IPAM) {
+		names = append(names, r.Prefix.String()+" "+r.Name)
+	}
+	require.Equal(t, []string{
+		"10.244.0.0/16 a pod range of this cluster", "fd00:10:244::/48 a pod range of this cluster", "10.96.0.0/12 a Service range of this cluster",
+		"192.0.2.0/24 a range of this cluster's nodes", "192.168.0.0/24 a range of ipam.reservedSubnets",
+	}, names)
+}
