@@ -77,7 +77,7 @@ func TestRunServesAndStops(t *testing.T) {
 			address = entry.ContextMap()["address"].(string)
 		}
 		return address != ""
-	}, 5*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	response, err := http.Get("http://" + address + "/livez")
 	require.NoError(t, err)
 	body, err := io.ReadAll(response.Body)

@@ -226,7 +226,7 @@ func TestDaemonServesAndStopsInTime(t *testing.T) {
 			require.Eventually(t, func() bool {
 				_, body = get(t, base+"/metrics")
 				return strings.Contains(body, `liqod_loop_sync_seconds_count{loop="pods",result="ok"} 1`)
-			}, 10*time.Second, 10*time.Millisecond)
+			}, time.Minute, 10*time.Millisecond)
 			for _, want := range []string{
 				`liqod_loop_depth{loop="named"} 1`, `liqod_loop_adds_total{loop="pods"} 1`,
 				`liqod_client_requests_total{code="200",server="home",verb="get"} 1`,

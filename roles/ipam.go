@@ -20,11 +20,11 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqod, 0, externalversions.WithTransform(client.StripManagedFields))
+	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
 	group, cfg := own.IPAM().V1alpha1(), env.Config.IPAM
 	allocator, err := agent.NewAllocator(agent.AllocateConfig{
 		Pools: config.Prefixes(cfg.Pools), Keep: config.Prefixes(cfg.Keep), External: config.Prefixes(cfg.ExternalCIDRs), Reserved: reservedRanges(cfg),
-		Client: h.fenced.liqod, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
+		Client: h.fenced.liqo, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
 		Clock: env.Clock, Log: env.Log, Observer: env.Observer,
 	})
 	if err != nil {

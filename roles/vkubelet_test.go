@@ -58,6 +58,6 @@ func TestPodLookup(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, _, _, err = lookup.Get("shop", "web")
 		return err != nil && strings.Contains(err.Error(), "kubeconfigSecretRef")
-	}, 5*time.Second, 5*time.Millisecond, "the Secret with the credentials is not there")
+	}, time.Minute, 5*time.Millisecond, "the Secret with the credentials is not there")
 	require.False(t, apierrors.IsNotFound(err), err)
 }

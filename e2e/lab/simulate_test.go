@@ -204,7 +204,7 @@ func testDeletionAtOnce(t *testing.T, c *Cluster) {
 			go func() { errs <- pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{}) }()
 		}
 	}()
-	last, gone, deadline := map[types.UID]*corev1.Pod{}, 0, time.After(time.Minute)
+	last, gone, deadline := map[types.UID]*corev1.Pod{}, 0, time.After(4*time.Minute)
 	for gone < n {
 		select {
 		case err := <-errs:

@@ -107,14 +107,14 @@ func TestInformerCatchesUp(t *testing.T) {
 			fresh := func(since time.Time) func() bool {
 				return func() bool { return seen.Load() > since.UnixMilli() }
 			}
-			require.Eventually(t, fresh(time.Now()), 20*time.Second, 50*time.Millisecond)
+			require.Eventually(t, fresh(time.Now()), time.Minute, 50*time.Millisecond)
 
 			tc.away(t, cmd, address)
 			gone := time.Now()
 			require.Never(t, fresh(gone.Add(time.Second)), outage(t), 50*time.Millisecond)
 			tc.back(t, cmd, address)
 			back := time.Now()
-			require.Eventually(t, fresh(back), 5*time.Second, 20*time.Millisecond)
+			require.Eventually(t, fresh(back), time.Minute, 20*time.Millisecond)
 			t.Logf("caught up %s after an outage of %s", time.Since(back), back.Sub(gone))
 		})
 	}

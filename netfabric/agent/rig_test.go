@@ -290,7 +290,7 @@ func (r *rig) unhold(name string) {
 
 func (r *rig) eventually(what string, f func() bool) {
 	r.t.Helper()
-	require.Eventually(r.t, f, 10*time.Second, 5*time.Millisecond, what)
+	require.Eventually(r.t, f, time.Minute, 5*time.Millisecond, what)
 }
 
 func ready(conditions []metav1.Condition) metav1.Condition {

@@ -285,7 +285,7 @@ func serve(t *testing.T) (address, ca string) {
 			require.NoError(t, conn.Close())
 		}
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	return address, trust.Fingerprint(authority)
 }
 

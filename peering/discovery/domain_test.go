@@ -153,7 +153,7 @@ func TestDomain(t *testing.T) {
 	go func() { done <- d.Run(ctx) }()
 	waits := func() {
 		t.Helper()
-		require.Eventually(t, clock.HasWaiters, 10*time.Second, time.Millisecond)
+		require.Eventually(t, clock.HasWaiters, time.Minute, time.Millisecond)
 	}
 	require.Len(t, (<-answers).Clusters, 1)
 	waits()

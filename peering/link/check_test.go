@@ -107,7 +107,7 @@ func startCheck(t *testing.T, p *provider, recorded func(context.Context) (types
 
 func eventually(t *testing.T, cond func() bool, what string) {
 	t.Helper()
-	require.Eventually(t, cond, 5*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, cond, time.Minute, 5*time.Millisecond, what)
 }
 
 func known(uid types.UID) func(context.Context) (types.UID, error) {

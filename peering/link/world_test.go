@@ -131,7 +131,7 @@ func (w *world) run() (stop func()) {
 
 func (w *world) eventually(what string, f func() bool) {
 	w.t.Helper()
-	require.Eventually(w.t, f, 5*time.Second, 5*time.Millisecond, what)
+	require.Eventually(w.t, f, time.Minute, 5*time.Millisecond, what)
 }
 
 func (w *world) writes() int {

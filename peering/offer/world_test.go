@@ -98,7 +98,7 @@ func (r *rig) provider(p Policy) *Provider {
 
 func (r *rig) eventually(what string, f func() bool) {
 	r.t.Helper()
-	require.Eventually(r.t, f, 10*time.Second, 5*time.Millisecond, what)
+	require.Eventually(r.t, f, time.Minute, 5*time.Millisecond, what)
 }
 
 // settled waits until the writes stop, and returns their number.

@@ -28,7 +28,7 @@ func TestHosted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "shop", <-changed)
 	ref := &corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "web", UID: "u1"}
-	require.Eventually(t, func() bool { return h.has(ref) }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.has(ref) }, time.Minute, time.Millisecond)
 	for name, other := range map[string]*corev1.ObjectReference{
 		"none": nil, "of another kind": {Kind: "RemotePod", Namespace: "shop", Name: "web"}, "of another name": {Kind: "Pod", Namespace: "shop", Name: "db"},
 		"of another namespace": {Kind: "Pod", Namespace: "bank", Name: "web"}, "its successor": {Kind: "Pod", Namespace: "shop", Name: "web", UID: "u2"},

@@ -200,7 +200,7 @@ func (r *rig) carry(t *testing.T) (stop func()) {
 
 func eventually(t *testing.T, cond func() bool, what string) {
 	t.Helper()
-	require.Eventually(t, cond, 10*time.Second, 2*time.Millisecond, what)
+	require.Eventually(t, cond, time.Minute, 2*time.Millisecond, what)
 }
 
 // idle waits until the caches of a namespace have synced and the queues are empty.

@@ -38,7 +38,7 @@ func TestSubjectsOfPods(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, ours, err := s.pods.Subject(t.Context(), "shop", about("Pod", "web", remote.UID))
 		return err == nil && ours
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	for name, tc := range map[string]struct {
 		namespace string
 		remote    corev1.ObjectReference
@@ -67,7 +67,7 @@ func TestSubjectsOfPods(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := s.pods.twins.get("shop").pods.Get("web")
 		return apierrors.IsNotFound(err)
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	got, ours, err := s.pods.Subject(t.Context(), "shop", about("Pod", "web", remote.UID))
 	require.NoError(t, err)
 	require.True(t, ours)

@@ -245,7 +245,7 @@ func writes(actions []clienttesting.Action) []string {
 
 func eventually(t *testing.T, cond func() bool, what string) {
 	t.Helper()
-	require.Eventually(t, cond, 5*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, cond, time.Minute, 5*time.Millisecond, what)
 }
 
 // idle waits until the queue is empty and the twin of the namespace has synced.

@@ -78,7 +78,7 @@ func TestDebugContainersAreCarriedUntilTheyBegin(t *testing.T) {
 	carried := func(n int) func() bool {
 		return func() bool { return len(s.shadow(t).Spec.Pod.EphemeralContainers) == n }
 	}
-	require.Eventually(t, carried(1), 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, carried(1), time.Minute, 5*time.Millisecond)
 	remote, err := s.remote.CoreV1().Pods("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
 	require.NoError(t, err)
 	debugged(remote)
@@ -86,8 +86,8 @@ func TestDebugContainersAreCarriedUntilTheyBegin(t *testing.T) {
 		Name: "debugger", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 	_, err = s.remote.CoreV1().Pods("shop-rome").Update(t.Context(), remote, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(s.local(t).Status.EphemeralContainerStatuses) == 1 }, 5*time.Second, 5*time.Millisecond)
-	require.Eventually(t, carried(0), 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.local(t).Status.EphemeralContainerStatuses) == 1 }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, carried(0), time.Minute, 5*time.Millisecond)
 }
 
 // lengthy returns an error of a provider with a very long message.

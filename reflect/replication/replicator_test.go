@@ -155,7 +155,7 @@ func (w *world) run() (stop func()) {
 
 func (w *world) eventually(what string, f func() bool) {
 	w.t.Helper()
-	require.Eventually(w.t, f, 5*time.Second, 5*time.Millisecond, what)
+	require.Eventually(w.t, f, time.Minute, 5*time.Millisecond, what)
 }
 
 func (w *world) copied() *nm { return get(w.t, w.remote, "liqo-tenant-rome", "milan") }

@@ -96,7 +96,7 @@ func TestAPeerThatIsAwayIsNotLate(t *testing.T) {
 	require.Zero(t, observer.count("replica-NamespaceMap-oslo"))
 
 	away.Store(false)
-	require.Eventually(t, func() bool { return get(t, oslo, "liqo-tenant-rome", "oslo") != nil }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return get(t, oslo, "liqo-tenant-rome", "oslo") != nil }, time.Minute, 5*time.Millisecond)
 	require.NotZero(t, observer.count("replica-NamespaceMap-oslo"), "from the sync on, keys count")
 	directory.remove("oslo")
 	w.r.Changed("oslo")
@@ -161,7 +161,7 @@ func TestTroubleIsShown(t *testing.T) {
 			if tc.remote != nil && tc.verb == "" {
 				require.NoError(t, w.remote.OffloadingV1beta1().NamespaceMaps("liqo-tenant-rome").Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 			}
-			require.Eventually(t, func() bool { return w.trouble() == "" }, 20*time.Second, 5*time.Millisecond, "it is taken back")
+			require.Eventually(t, func() bool { return w.trouble() == "" }, time.Minute, 5*time.Millisecond, "it is taken back")
 			require.Equal(t, map[string]string{"web": "web-rome"}, w.copied().Spec.DesiredMapping)
 		})
 	}

@@ -83,7 +83,7 @@ func (r running) becomes(want string) {
 			have = "-" + slice.Endpoints[0].Addresses[0]
 		}
 		return have == want
-	}, 10*time.Second, 5*time.Millisecond, "want %s, have %s", want, have)
+	}, time.Minute, 5*time.Millisecond, "want %s, have %s", want, have)
 }
 
 func (r running) setPeer(mods ...clusterMod) {
@@ -143,7 +143,7 @@ func TestRun(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s, err := r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Get(ctx, testName, metav1.GetOptions{})
 		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == ReasonNotTwinNamespace
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	_, err := r.core.CoreV1().Namespaces().Update(ctx, twin(), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	r.becomes(ready)
@@ -174,7 +174,7 @@ func TestRun(t *testing.T) {
 	// A process that does not lead writes nothing. At the start of a new term it handles
 	// the changes in between.
 	require.NoError(t, r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Delete(ctx, testName, metav1.DeleteOptions{}))
-	require.Eventually(t, func() bool { return len(r.e.cfg.Shadows.GetStore().List()) == 0 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(r.e.cfg.Shadows.GetStore().List()) == 0 }, time.Minute, 5*time.Millisecond)
 	r.becomes(ready)
 	stop = r.lead()
 	r.becomes("gone")

@@ -63,7 +63,7 @@ func (b *bench) node(t *testing.T) *corev1.Node {
 
 func eventually(t *testing.T, cond func() bool, what string) {
 	t.Helper()
-	require.Eventually(t, cond, 5*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, cond, time.Minute, 5*time.Millisecond, what)
 }
 
 func TestKeeperCreatesRepairsAndReports(t *testing.T) {

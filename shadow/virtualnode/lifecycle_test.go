@@ -343,7 +343,7 @@ func TestRunStopAndRunAgain(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err := deployments.Get(t.Context(), "vk-milan", metav1.GetOptions{})
 			return err == nil
-		}, 10*time.Second, 5*time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		cancel()
 		require.NoError(t, <-done)
 		require.NoError(t, deployments.Delete(t.Context(), "vk-milan", metav1.DeleteOptions{}))

@@ -67,14 +67,14 @@ func TestRun(t *testing.T) {
 	}
 	becomes := func(want types.UID) {
 		t.Helper()
-		require.Eventually(t, func() bool { return uid() == want }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return uid() == want }, time.Minute, 5*time.Millisecond)
 	}
 
 	stop := lead()
 	require.Eventually(t, func() bool {
 		s, err := liqod.OffloadingV1beta1().ShadowPods(testNamespace).Get(ctx, testName, metav1.GetOptions{})
 		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == ReasonNotTwinNamespace
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	_, err = core.CoreV1().Namespaces().Update(ctx, twin(), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	becomes("made-1")
@@ -83,7 +83,7 @@ func TestRun(t *testing.T) {
 	stop()
 
 	require.NoError(t, core.CoreV1().Pods(testNamespace).Delete(ctx, testName, metav1.DeleteOptions{}))
-	require.Eventually(t, func() bool { return len(e.cfg.Pods.GetIndexer().List()) == 0 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(e.cfg.Pods.GetIndexer().List()) == 0 }, time.Minute, 5*time.Millisecond)
 	require.Empty(t, uid(), "who does not lead writes nothing")
 	stop = lead()
 	becomes("made-3")
