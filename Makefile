@@ -11,7 +11,7 @@ TOOLS := bin/tools
 TEST_FLAGS ?= -shuffle=on -timeout=60m
 # Tests wait more than they compute: many at a time, and no more clusters than there are
 # seats for (LAB_SEATS). The packages on clusters start first, since they take longest.
-TEST_RUN = go run ./hack/test -packages "./e2e/scenarios ./e2e/chaos ./e2e/soak ./e2e/lab ./..." -- -p 6 -parallel 64 $(TEST_FLAGS)
+TEST_RUN = go run ./hack test -packages "./e2e/scenarios ./e2e/chaos ./e2e/soak ./e2e/lab ./..." -- -p 6 -parallel 64 $(TEST_FLAGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help build test test-all lint verify generate image demo bench chaos soak
@@ -53,7 +53,7 @@ generate: ## Make deep copies, clients and CRDs anew from the API types
 	hack/generate.sh
 
 image: ## Write the container image as an archive, without a container engine
-	go run ./hack/image
+	go run ./hack image
 
 # With the flag of the builds that the demo makes itself: else a cold cache compiles twice.
 demo: export GOFLAGS := $(GOFLAGS) -trimpath

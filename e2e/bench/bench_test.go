@@ -40,6 +40,20 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestMirrorCommands: the bench is the mirrors, too, and each reads its own flags.
+func TestMirrorCommands(t *testing.T) {
+	for name := range mirrors() {
+		err := command(t.Context(), []string{name, "--home=" + filepath.Join(t.TempDir(), "none")})
+		require.ErrorContains(t, err, name+": reading a kubeconfig")
+	}
+	o, err := parseMirror([]string{"--node=n", "--workers=3"})
+	require.NoError(t, err)
+	require.Equal(t, mirrorOptions{node: "n", workers: 3}, o)
+	c, err := parseCopier([]string{"--home=h"})
+	require.NoError(t, err)
+	require.Equal(t, copierOptions{home: "h", selector: "app=bench", workers: 10}, c)
+}
+
 func TestQuantile(t *testing.T) {
 	values := []float64{4, 1, 3, 2}
 	require.InDelta(t, 2.5, quantile(values, 0.5), 1e-9)

@@ -1,8 +1,10 @@
 // Command bench measures on this machine what offloading costs: many pods through a
 // virtual node, from their creation to their end, beside a program that does nothing but
-// mirror them (e2e/bench/mirror); then many reflected objects, created, updated and
-// deleted, beside one that does nothing but copy them (e2e/bench/copier). Both run in the same two clusters, one after the other,
-// with liqod's settings as shipped. It prints a table and writes the figures as JSON.
+// mirror them; then many reflected objects, created, updated and deleted, beside one that
+// does nothing but copy them. Both programs are commands of the bench, mirror and copier,
+// which it starts as processes of their own. Both ways run in the same two clusters, one
+// after the other, with liqod's settings as shipped. It prints a table and writes the
+// figures as JSON.
 package main
 
 import (
@@ -35,10 +37,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// A second Ctrl-C ends the clean-up too; the next run of the lab then finishes it.
 	context.AfterFunc(ctx, stop)
-	opts, err := parse(os.Args[1:], os.Stderr)
-	if err == nil {
-		err = runAll(ctx, opts)
-	}
+	err := command(ctx, os.Args[1:])
 	stop()
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -47,6 +46,23 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// command measures, or is one of the mirrors.
+func command(ctx context.Context, args []string) error {
+	if len(args) > 0 {
+		if mirror, found := mirrors()[args[0]]; found {
+			if err := mirror(ctx, args[1:]); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return nil
+		}
+	}
+	opts, err := parse(args, os.Stderr)
+	if err != nil {
+		return err
+	}
+	return runAll(ctx, opts)
 }
 
 func parse(args []string, usage io.Writer) (options, error) {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -181,7 +179,7 @@ subjects: [{kind: ServiceAccount, name: %[2]s, namespace: %[1]s}]
 
 // startMirror starts the mirror of pods and waits for its node.
 func (w *world) startMirror(ctx context.Context) error {
-	if err := w.startProgram(ctx, "mirror", "--node="+w.mirroring.node); err != nil {
+	if err := w.startProgram(ctx, mirrorCommand, "--node="+w.mirroring.node); err != nil {
 		return err
 	}
 	return w.rome.WaitVirtualNode(ctx, w.mirroring.node, corev1.ConditionTrue)
@@ -189,16 +187,14 @@ func (w *world) startMirror(ctx context.Context) error {
 
 // startCopier starts the mirror of objects.
 func (w *world) startCopier(ctx context.Context) error {
-	return w.startProgram(ctx, "copier", "--selector="+objectSelector)
+	return w.startProgram(ctx, copierCommand, "--selector="+objectSelector)
 }
 
-// startProgram builds one of the mirrors and starts it with an account of its own.
+// startProgram runs the bench itself as one of the mirrors, with an account of its own.
 func (w *world) startProgram(ctx context.Context, program string, args ...string) error {
-	binary := filepath.Join(w.lab.Dir(), program)
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, "github.com/liqod/liqod/e2e/bench/"+program)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the %s: %w\n%s", program, err, out)
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding the program to run as %s: %w", program, err)
 	}
 	kubeconfigs := make([]string, 2)
 	for i, s := range []*site.Site{w.rome, w.milan} {
@@ -206,7 +202,6 @@ func (w *world) startProgram(ctx context.Context, program string, args ...string
 		if err := s.Apply(ctx, fmt.Appendf(nil, mirrorManifests, namespace, mirrorAccount)); err != nil {
 			return err
 		}
-		var err error
 		if kubeconfigs[i], err = s.KubeconfigFor(ctx, lab.Access{Namespace: namespace, ServiceAccount: mirrorAccount}); err != nil {
 			return err
 		}
@@ -214,9 +209,8 @@ func (w *world) startProgram(ctx context.Context, program string, args ...string
 			return err
 		}
 	}
-	var err error
 	w.mirror, err = w.lab.Process(lab.ProcessOptions{Name: mirrorName, Path: binary, Args: append([]string{
-		"--home=" + kubeconfigs[0], "--away=" + kubeconfigs[1],
+		program, "--home=" + kubeconfigs[0], "--away=" + kubeconfigs[1],
 		"--home-namespace=" + w.mirroring.home, "--away-namespace=" + w.mirroring.away,
 	}, args...)})
 	return err

@@ -1,6 +1,7 @@
 // Command demo shows on this machine what liqod does: two real clusters, one using the
 // other as a node, and what stays when a control plane dies. Every step prints the
-// kubectl line that shows the same.
+// kubectl line that shows the same. With the argument lab it starts clusters and nothing
+// else.
 package main
 
 import (
@@ -25,18 +26,28 @@ const (
 )
 
 const usage = `usage: make demo, or go run ./e2e/demo [--keep]
+       go run ./e2e/demo lab [flags]
 
 Starts two real clusters on this machine, milan and rome, lets rome use milan as a
 node, and shows what can be seen of it. It needs root, and removes everything at its end.
+With lab, it starts the clusters that the flags name, with real or simulated nodes, and
+nothing in them; lab --help lists the flags.
 `
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// A second Ctrl-C ends the clean-up too; the next run then finishes it.
 	context.AfterFunc(ctx, stop)
-	code := run(ctx, os.Args[1:])
+	code := command(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+func command(ctx context.Context, args []string) int {
+	if len(args) > 0 && args[0] == "lab" {
+		return runLab(ctx, args[1:])
+	}
+	return run(ctx, args)
 }
 
 func run(ctx context.Context, args []string) int {

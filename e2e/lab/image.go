@@ -8,13 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/liqod/liqod/hack/image/archive"
+	ociimage "github.com/liqod/liqod/hack/image"
 )
 
 // CoreDNSImage is the name of the image with e2e/tools/coredns.
 const CoreDNSImage = "lab.local/coredns:1"
 
-// buildTestImage builds the program of TestImage and returns the path of its archive.
+// buildTestImage builds the program of TestImage and returns the path of its ociimage.
 func buildTestImage(ctx context.Context, l *Lab) (string, error) {
 	tools, err := toolDir(ctx, "")
 	if err != nil {
@@ -26,16 +26,16 @@ func buildTestImage(ctx context.Context, l *Lab) (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the test image: %w\n%s", err, out)
 	}
-	image := archive.Image{
+	image := ociimage.Image{
 		Name: TestImage, Entrypoint: []string{"/bin/test"}, Env: []string{"PATH=/bin"},
-		Files: []archive.File{
+		Files: []ociimage.File{
 			{Path: "/bin/test", Source: binary},
 			{Path: "/tmp", Dir: true, Mode: 0o1777},
 			{Path: "/etc/passwd", Data: []byte("root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n")},
 		},
 	}
 	for _, tool := range []string{"api", "burn", "cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "serve", "size", "sleep", "tar", "write"} {
-		image.Files = append(image.Files, archive.File{Path: "/bin/" + tool, Link: "test"})
+		image.Files = append(image.Files, ociimage.File{Path: "/bin/" + tool, Link: "test"})
 	}
 	return writeImage(filepath.Join(l.Dir(), "test.tar"), image)
 }
@@ -43,7 +43,7 @@ func buildTestImage(ctx context.Context, l *Lab) (string, error) {
 // toolImage is an image that holds a tool of e2e/tools and nothing else.
 type toolImage struct{ tool, name string }
 
-// buildToolImage builds the tool, once per state of its folder, and its archive.
+// buildToolImage builds the tool, once per state of its folder, and its ociimage.
 func buildToolImage(ctx context.Context, l *Lab, image toolImage) (string, error) {
 	source, err := toolDir(ctx, image.tool)
 	if err != nil {
@@ -58,18 +58,18 @@ func buildToolImage(ctx context.Context, l *Lab, image toolImage) (string, error
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	return writeImage(path, archive.Image{
-		Name: image.name, Entrypoint: []string{"/" + image.tool}, Files: []archive.File{{Path: "/" + image.tool, Source: binary}},
+	return writeImage(path, ociimage.Image{
+		Name: image.name, Entrypoint: []string{"/" + image.tool}, Files: []ociimage.File{{Path: "/" + image.tool, Source: binary}},
 	})
 }
 
-func writeImage(path string, image archive.Image) (string, error) {
+func writeImage(path string, image ociimage.Image) (string, error) {
 	file, err := os.CreateTemp(filepath.Dir(path), ".image-")
 	if err != nil {
 		return "", fmt.Errorf("writing image %s: %w", image.Name, err)
 	}
 	defer os.Remove(file.Name())
-	if err := errors.Join(archive.Write(file, image), file.Close()); err != nil {
+	if err := errors.Join(ociimage.Write(file, image), file.Close()); err != nil {
 		return "", fmt.Errorf("writing image %s: %w", image.Name, err)
 	}
 	return path, os.Rename(file.Name(), path)

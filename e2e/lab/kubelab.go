@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/liqod/liqod/hack/image/binary"
+	"github.com/liqod/liqod/hack/image"
 )
 
 // KubernetesVersion is the version of the clusters.
@@ -123,7 +123,7 @@ func BuildLiqod(ctx context.Context, root, out string) error {
 	}
 	defer unlock()
 	cached := filepath.Join(dir, "liqod")
-	if err := binary.Build(ctx, binary.Options{Dir: root, Out: cached}); err != nil {
+	if err := image.Build(ctx, image.BuildOptions{Dir: root, Out: cached}); err != nil {
 		return err
 	}
 	// A file of its own: the next build must not change what runs.

@@ -85,7 +85,7 @@ func New(ctx context.Context, l *lab.Lab, full *lab.Full) (*Sites, error) {
 		return s, nil
 	}
 	s.image = filepath.Join(l.Dir(), "liqod-image.tar")
-	if err := run(ctx, root, "go", "run", "./hack/image", "-binary", s.binary, "-name", Image, "-out", s.image); err != nil {
+	if err := run(ctx, root, "go", "run", "./hack", "image", "-binary", s.binary, "-name", Image, "-out", s.image); err != nil {
 		return nil, fmt.Errorf("making the image: %w", err)
 	}
 	return s, nil

@@ -1,18 +1,13 @@
-// Command test runs the tests of the project as `make test` and `make test-all` do: the
-// packages beside each other, those on clusters first. It prints the output of failed
-// tests only, and at the end a table of the packages, the tests that were skipped, and
-// what the run left to `make test-all`.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -20,28 +15,33 @@ import (
 // play a part of their cases that depends on it.
 const sampleVariable = "LAB_SAMPLE"
 
-func main() {
-	// SIGINT ends the tests, which remove what they made.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	flags := flag.NewFlagSet("test", flag.ExitOnError)
+// runTest runs the tests of the project as `make test` and `make test-all` do: the
+// packages beside each other, those on clusters first. It prints the output of failed
+// tests only, and at the end a table of the packages, the tests that were skipped, and
+// what the run left to `make test-all`. It returns the exit code.
+func runTest(ctx context.Context, args []string) int {
+	flags := flag.NewFlagSet("test", flag.ContinueOnError)
 	packages := flags.String("packages", "./...", "which packages, separated by spaces, in the order in which they start")
 	sample := flags.String("sample", os.Getenv(sampleVariable), "number of the sample; default: from the content of the tree")
-	_ = flags.Parse(os.Args[1:])
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
+		return 2
+	}
 	if *sample == "" {
 		*sample = treeSample(ctx)
 	}
-	args := append([]string{"test", "-json"}, flags.Args()...)
+	args = append([]string{"test", "-json"}, flags.Args()...)
 	args = append(args, strings.Fields(*packages)...)
-	code, err := run(ctx, args, *sample)
+	code, err := goTest(ctx, args, *sample)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "test:", err)
 	}
-	os.Exit(code)
+	return code
 }
 
-// run runs the Go command and returns its exit code.
-func run(ctx context.Context, args []string, sample string) (int, error) {
+// goTest runs the Go command and returns its exit code.
+func goTest(ctx context.Context, args []string, sample string) (int, error) {
 	begin := time.Now()
 	fmt.Printf("sample %s (%s=%s repeats it)\n", sample, sampleVariable, sample)
 	cmd := exec.CommandContext(ctx, "go", args...)

@@ -1,7 +1,8 @@
-// Package archive writes container images without a container engine: one layer of
-// static files, as a tar that is an OCI layout and a docker archive at once, so that
-// containerd, Docker, Podman and kind load it. The same input gives the same bytes.
-package archive
+// Package image builds the program as it is shipped, and writes container images without
+// a container engine: one layer of static files, as a tar that is an OCI layout and a
+// docker archive at once, so that containerd, Docker, Podman and kind load it. The same
+// input gives the same bytes.
+package image
 
 import (
 	"archive/tar"

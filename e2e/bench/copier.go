@@ -5,20 +5,13 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-)
-
-const (
-	firstRetry = 5 * time.Millisecond
-	lastRetry  = time.Second
 )
 
 // copier keeps the copies of one kind.
@@ -30,48 +23,40 @@ type copier interface {
 }
 
 // object is a pointer to a typed object.
-type object interface {
+type copierObject interface {
 	comparable
 	metav1.Object
 	runtime.Object
 }
 
 // writer is what is needed of a typed client.
-type writer[T any] interface {
+type copierWriter[T any] interface {
 	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
 	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-type config[T object] struct {
+type copierConfig[T copierObject] struct {
 	kind          string
 	local, remote cache.SharedIndexInformer
-	away          writer[T]
+	away          copierWriter[T]
 	empty         func() T
 	carry         func(from, into T)
 }
 
-type kindCopier[T object] struct {
-	config[T]
+type kindCopier[T copierObject] struct {
+	copierConfig[T]
 	homeNamespace, awayNamespace string
 	queue                        workqueue.TypedRateLimitingInterface[string]
 	// deleted has the UIDs of what the cache still shows.
 	deleted sync.Map
 }
 
-func newCopier[T object](c config[T], o options) copier {
+func newCopier[T copierObject](c copierConfig[T], o copierOptions) copier {
 	return &kindCopier[T]{
-		config: c, homeNamespace: o.homeNamespace, awayNamespace: o.awayNamespace,
+		copierConfig: c, homeNamespace: o.homeNamespace, awayNamespace: o.awayNamespace,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)),
 	}
-}
-
-// lean drops what nobody here reads.
-func lean(obj any) (any, error) {
-	if o, err := meta.Accessor(obj); err == nil {
-		o.SetManagedFields(nil)
-	}
-	return obj, nil
 }
 
 func (c *kindCopier[T]) start(ctx context.Context) error {
@@ -131,7 +116,7 @@ func (c *kindCopier[T]) next(ctx context.Context) bool {
 
 func (c *kindCopier[T]) sync(ctx context.Context, name string) error {
 	var none T
-	local, remote := cached[T](c.local, c.homeNamespace, name), cached[T](c.remote, c.awayNamespace, name)
+	local, remote := copierCached[T](c.local, c.homeNamespace, name), copierCached[T](c.remote, c.awayNamespace, name)
 	switch {
 	case local == none && remote == none:
 		return nil
@@ -178,7 +163,7 @@ func (c *kindCopier[T]) delete(ctx context.Context, remote T) error {
 	return nil
 }
 
-func cached[T object](informer cache.SharedIndexInformer, namespace, name string) T {
+func copierCached[T copierObject](informer cache.SharedIndexInformer, namespace, name string) T {
 	var none T
 	obj, found, err := informer.GetStore().GetByKey(namespace + "/" + name)
 	if o, ok := obj.(T); ok && found && err == nil {

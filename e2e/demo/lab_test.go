@@ -7,16 +7,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestParse(t *testing.T) {
+func TestParseLab(t *testing.T) {
 	tests := map[string]struct {
 		args []string
-		want options
+		want labOptions
 		err  string
 	}{
-		"defaults": {want: options{clusters: []string{"rome", "milan"}, nodes: 1, tier: tierSimulated}},
+		"defaults": {want: labOptions{clusters: []string{"rome", "milan"}, nodes: 1, tier: tierSimulated}},
 		"all": {
 			args: []string{"--clusters", "a", "--nodes=3", "--tier", "full", "--audit"},
-			want: options{clusters: []string{"a"}, nodes: 3, tier: tierFull, audit: true},
+			want: labOptions{clusters: []string{"a"}, nodes: 3, tier: tierFull, audit: true},
 		},
 		"tier":     {args: []string{"--tier=half"}, err: `--tier is "half": simulated and full are accepted`},
 		"nodes":    {args: []string{"--nodes=-1"}, err: "--nodes is -1"},
@@ -25,7 +25,7 @@ func TestParse(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := parse(test.args, io.Discard)
+			got, err := parseLab(test.args, io.Discard)
 			if test.err != "" {
 				require.ErrorContains(t, err, test.err)
 				return

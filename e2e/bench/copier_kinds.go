@@ -9,7 +9,7 @@ import (
 )
 
 // copiers are those of all kinds, on watches that they share.
-func copiers(home, away kubernetes.Interface, o options) []copier {
+func copiers(home, away kubernetes.Interface, o copierOptions) []copier {
 	chosen := informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = o.selector })
 	factory := func(c kubernetes.Interface, namespace string) informers.SharedInformerFactory {
 		return informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithNamespace(namespace), informers.WithTransform(lean), chosen)
@@ -17,19 +17,19 @@ func copiers(home, away kubernetes.Interface, o options) []copier {
 	here, there := factory(home, o.homeNamespace), factory(away, o.awayNamespace)
 	core, hereCore, thereCore := away.CoreV1(), here.Core().V1(), there.Core().V1()
 	return []copier{
-		newCopier(config[*corev1.ConfigMap]{
+		newCopier(copierConfig[*corev1.ConfigMap]{
 			kind: "ConfigMap", local: hereCore.ConfigMaps().Informer(), remote: thereCore.ConfigMaps().Informer(),
 			away: core.ConfigMaps(o.awayNamespace), empty: func() *corev1.ConfigMap { return &corev1.ConfigMap{} }, carry: carryConfigMap,
 		}, o),
-		newCopier(config[*corev1.Secret]{
+		newCopier(copierConfig[*corev1.Secret]{
 			kind: "Secret", local: hereCore.Secrets().Informer(), remote: thereCore.Secrets().Informer(),
 			away: core.Secrets(o.awayNamespace), empty: func() *corev1.Secret { return &corev1.Secret{} }, carry: carrySecret,
 		}, o),
-		newCopier(config[*corev1.Service]{
+		newCopier(copierConfig[*corev1.Service]{
 			kind: "Service", local: hereCore.Services().Informer(), remote: thereCore.Services().Informer(),
 			away: core.Services(o.awayNamespace), empty: func() *corev1.Service { return &corev1.Service{} }, carry: carryService,
 		}, o),
-		newCopier(config[*discoveryv1.EndpointSlice]{
+		newCopier(copierConfig[*discoveryv1.EndpointSlice]{
 			kind: "EndpointSlice", local: here.Discovery().V1().EndpointSlices().Informer(), remote: there.Discovery().V1().EndpointSlices().Informer(),
 			away: away.DiscoveryV1().EndpointSlices(o.awayNamespace), empty: func() *discoveryv1.EndpointSlice { return &discoveryv1.EndpointSlice{} },
 			carry: carryEndpointSlice,

@@ -1,5 +1,4 @@
-// Package binary builds the program as it is shipped: static and stripped.
-package binary
+package image
 
 import (
 	"context"
@@ -8,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// Options of Build.
-type Options struct {
+// BuildOptions are what Build needs to know.
+type BuildOptions struct {
 	// Dir of the repository.
 	Dir string
 	// Out is the file to write.
@@ -18,9 +17,9 @@ type Options struct {
 	OS, Arch string
 }
 
-// Build builds the program; the version that it tells is the one that the Go command finds
+// Build builds the program, static and stripped; the version that it tells is the one that the Go command finds
 // in git. The error carries the compiler's output.
-func Build(ctx context.Context, o Options) error {
+func Build(ctx context.Context, o BuildOptions) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=auto", "-ldflags", "-s -w", "-o", o.Out, ".")
 	cmd.Dir, cmd.Env = o.Dir, append(os.Environ(), "CGO_ENABLED=0")
 	if o.OS != "" {

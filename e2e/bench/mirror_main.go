@@ -1,7 +1,3 @@
-// Command mirror is what offloading is measured beside: the least that lets the pods of
-// one node run in another cluster. It copies their spec there and their status back, and
-// knows nothing of identities, lost answers, outages or other people's pods. It is left
-// as it is, so that what is measured beside it stays comparable.
 package main
 
 import (
@@ -9,17 +5,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 )
 
@@ -28,37 +20,40 @@ const (
 	heartbeat = 10 * time.Second
 )
 
-type options struct {
+type mirrorOptions struct {
 	home, away                   string // kubeconfigs
 	homeNamespace, awayNamespace string
 	node                         string
 	workers                      int
 }
 
-func main() {
-	var o options
-	flag.StringVar(&o.home, "home", "", "kubeconfig of the cluster that has the node")
-	flag.StringVar(&o.away, "away", "", "kubeconfig of the cluster that runs the pods")
-	flag.StringVar(&o.homeNamespace, "home-namespace", "", "namespace of the pods at home")
-	flag.StringVar(&o.awayNamespace, "away-namespace", "", "namespace of the pods away")
-	flag.StringVar(&o.node, "node", "mirror", "name of the node")
-	flag.IntVar(&o.workers, "workers", 20, "pods worked on at once")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "mirror:", err)
-		os.Exit(1)
-	}
+func parseMirror(args []string) (mirrorOptions, error) {
+	var o mirrorOptions
+	flags := flag.NewFlagSet(mirrorCommand, flag.ContinueOnError)
+	flags.StringVar(&o.home, "home", "", "kubeconfig of the cluster that has the node")
+	flags.StringVar(&o.away, "away", "", "kubeconfig of the cluster that runs the pods")
+	flags.StringVar(&o.homeNamespace, "home-namespace", "", "namespace of the pods at home")
+	flags.StringVar(&o.awayNamespace, "away-namespace", "", "namespace of the pods away")
+	flags.StringVar(&o.node, "node", "mirror", "name of the node")
+	flags.IntVar(&o.workers, "workers", 20, "pods worked on at once")
+	err := flags.Parse(args)
+	return o, err
 }
 
-func run(ctx context.Context, o options) error {
-	home, err := client(o.home)
+// runMirror is what offloading is measured beside: the least that lets the pods of
+// one node run in another cluster. It copies their spec there and their status back, and
+// knows nothing of identities, lost answers, outages or other people's pods. It is left
+// as it is, so that what is measured beside it stays comparable.
+func runMirror(ctx context.Context, args []string) error {
+	o, err := parseMirror(args)
 	if err != nil {
 		return err
 	}
-	away, err := client(o.away)
+	home, err := mirrorClient(o.home)
+	if err != nil {
+		return err
+	}
+	away, err := mirrorClient(o.away)
 	if err != nil {
 		return err
 	}
@@ -71,18 +66,6 @@ func run(ctx context.Context, o options) error {
 	}
 	go m.work(ctx, o.workers)
 	return keepReady(ctx, home, o.node)
-}
-
-// client speaks protobuf and is not limited.
-func client(kubeconfig string) (kubernetes.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("reading a kubeconfig: %w", err)
-	}
-	config.QPS, config.UserAgent = -1, "mirror"
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf
-	return kubernetes.NewForConfig(config)
 }
 
 func createNode(ctx context.Context, home kubernetes.Interface, name string) error {

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
@@ -21,11 +19,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
-)
-
-const (
-	firstRetry = 5 * time.Millisecond
-	lastRetry  = time.Second
 )
 
 // mirror keeps in one namespace away the pods that one namespace at home has on a node.
@@ -40,7 +33,7 @@ type mirror struct {
 	deleted sync.Map
 }
 
-func newMirror(home, away kubernetes.Interface, o options) *mirror {
+func newMirror(home, away kubernetes.Interface, o mirrorOptions) *mirror {
 	m := &mirror{home: home, away: away, homeNamespace: o.homeNamespace, awayNamespace: o.awayNamespace}
 	m.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
 	ofNode := informers.WithTweakListOptions(func(o2 *metav1.ListOptions) {
@@ -52,14 +45,6 @@ func newMirror(home, away kubernetes.Interface, o options) *mirror {
 	m.informers = []cache.SharedIndexInformer{local.Core().V1().Pods().Informer(), remote.Core().V1().Pods().Informer()}
 	m.factories = []informers.SharedInformerFactory{local, remote}
 	return m
-}
-
-// lean drops what nobody here reads.
-func lean(obj any) (any, error) {
-	if o, err := meta.Accessor(obj); err == nil {
-		o.SetManagedFields(nil)
-	}
-	return obj, nil
 }
 
 // start returns when both caches are filled.
@@ -120,7 +105,7 @@ func (m *mirror) next(ctx context.Context) bool {
 }
 
 func (m *mirror) sync(ctx context.Context, name string) error {
-	local, remote := cached(m.locals, name), cached(m.remotes, name)
+	local, remote := mirrorCached(m.locals, name), mirrorCached(m.remotes, name)
 	switch {
 	case local == nil && (remote == nil || remote.DeletionTimestamp != nil):
 		return nil
@@ -139,8 +124,8 @@ func (m *mirror) sync(ctx context.Context, name string) error {
 	}
 }
 
-// cached returns nil for a pod that is not there: a lister has no other error.
-func cached(lister corelisters.PodNamespaceLister, name string) *corev1.Pod {
+// mirrorCached returns nil for a pod that is not there: a lister has no other error.
+func mirrorCached(lister corelisters.PodNamespaceLister, name string) *corev1.Pod {
 	pod, err := lister.Get(name)
 	if err != nil {
 		return nil

@@ -1,5 +1,3 @@
-// Command lab starts clusters on this machine, says how to reach them, and removes
-// them at Ctrl-C.
 package main
 
 import (
@@ -9,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/liqod/liqod/e2e/lab"
@@ -24,31 +20,32 @@ const (
 	tierFull      = "full"
 )
 
-type options struct {
+type labOptions struct {
 	clusters []string
 	nodes    int
 	tier     string
 	audit    bool
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	opts, err := parse(os.Args[1:], os.Stderr)
+// runLab starts clusters on this machine, says how to reach them, and removes them at
+// Ctrl-C. It returns the exit code.
+func runLab(ctx context.Context, args []string) int {
+	opts, err := parseLab(args, os.Stderr)
 	if err == nil {
-		err = run(ctx, opts, os.Stdout)
+		err = keepLab(ctx, opts, os.Stdout)
 	}
-	stop()
 	if errors.Is(err, flag.ErrHelp) {
-		return
+		return 0
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)
-		os.Exit(1)
+		return exitFailed
 	}
+	return 0
 }
 
-func parse(args []string, usage io.Writer) (options, error) {
-	opts := options{}
+func parseLab(args []string, usage io.Writer) (labOptions, error) {
+	opts := labOptions{}
 	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
 	flags.SetOutput(usage)
 	clusters := flags.String("clusters", "rome,milan", "names of the clusters, with commas between")
@@ -56,23 +53,24 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.StringVar(&opts.tier, "tier", tierSimulated, "simulated: nodes and pods only pretend, no root needed; full: real nodes, needs root")
 	flags.BoolVar(&opts.audit, "audit", false, "write the requests to the API servers to a log")
 	if err := flags.Parse(args); err != nil {
-		return options{}, err
+		return labOptions{}, err
 	}
 	opts.clusters = strings.Split(*clusters, ",")
 	switch {
 	case flags.NArg() > 0:
-		return options{}, fmt.Errorf("argument %q is not understood: use flags only", flags.Arg(0))
+		return labOptions{}, fmt.Errorf("argument %q is not understood: use flags only", flags.Arg(0))
 	case opts.nodes < 0:
-		return options{}, fmt.Errorf("--nodes is %d: 0 or more is accepted", opts.nodes)
+		return labOptions{}, fmt.Errorf("--nodes is %d: 0 or more is accepted", opts.nodes)
 	case slices.Contains(opts.clusters, ""):
-		return options{}, fmt.Errorf("--clusters is %q: give names with commas between, such as rome,milan", *clusters)
+		return labOptions{}, fmt.Errorf("--clusters is %q: give names with commas between, such as rome,milan", *clusters)
 	case opts.tier != tierSimulated && opts.tier != tierFull:
-		return options{}, fmt.Errorf("--tier is %q: %s and %s are accepted", opts.tier, tierSimulated, tierFull)
+		return labOptions{}, fmt.Errorf("--tier is %q: %s and %s are accepted", opts.tier, tierSimulated, tierFull)
 	}
 	return opts, nil
 }
 
-func run(ctx context.Context, opts options, out io.Writer) (err error) {
+// keepLab keeps the clusters until ctx ends.
+func keepLab(ctx context.Context, opts labOptions, out io.Writer) (err error) {
 	l, err := lab.New(ctx, lab.Options{Log: func(format string, args ...any) {
 		fmt.Fprintf(out, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 	}})
@@ -90,13 +88,13 @@ func run(ctx context.Context, opts options, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	printHints(out, l, clusters)
+	printClusters(out, l, clusters)
 	<-ctx.Done()
 	return nil
 }
 
 // start starts all clusters side by side, with ranges that do not overlap.
-func start(ctx context.Context, l *lab.Lab, opts options) ([]*lab.Cluster, error) {
+func start(ctx context.Context, l *lab.Lab, opts labOptions) ([]*lab.Cluster, error) {
 	startOne, err := starter(ctx, l, opts)
 	if err != nil {
 		return nil, err
@@ -116,7 +114,7 @@ func start(ctx context.Context, l *lab.Lab, opts options) ([]*lab.Cluster, error
 }
 
 // starter returns what starts one cluster in the tier.
-func starter(ctx context.Context, l *lab.Lab, opts options) (func(lab.ClusterOptions) (*lab.Cluster, error), error) {
+func starter(ctx context.Context, l *lab.Lab, opts labOptions) (func(lab.ClusterOptions) (*lab.Cluster, error), error) {
 	if opts.tier == tierSimulated {
 		return func(cluster lab.ClusterOptions) (*lab.Cluster, error) {
 			cluster.SimulatedNodes = opts.nodes
@@ -136,7 +134,7 @@ func starter(ctx context.Context, l *lab.Lab, opts options) (func(lab.ClusterOpt
 	}, nil
 }
 
-func printHints(out io.Writer, l *lab.Lab, clusters []*lab.Cluster) {
+func printClusters(out io.Writer, l *lab.Lab, clusters []*lab.Cluster) {
 	for _, c := range clusters {
 		fmt.Fprintf(out, "\n%s: %s\n  export KUBECONFIG=%s\n", c.Name, c.APIServer, c.Kubeconfig)
 	}

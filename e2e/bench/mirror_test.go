@@ -18,7 +18,7 @@ func TestMirror(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		home, away := fake.NewClientset(), fake.NewClientset()
-		m := newMirror(home, away, options{homeNamespace: "shop", awayNamespace: "shop-rome", node: "mirror"})
+		m := newMirror(home, away, mirrorOptions{homeNamespace: "shop", awayNamespace: "shop-rome", node: "mirror"})
 		require.NoError(t, m.start(ctx))
 		go m.work(ctx, 2)
 		locals, remotes := home.CoreV1().Pods("shop"), away.CoreV1().Pods("shop-rome")

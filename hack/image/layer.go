@@ -1,4 +1,4 @@
-package archive
+package image
 
 import (
 	"archive/tar"

@@ -1,5 +1,3 @@
-// Command image builds liqod and writes its container image as a tar, without a
-// container engine: an OCI layout that Docker, Podman, containerd and kind load.
 package main
 
 import (
@@ -11,36 +9,36 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 
-	"github.com/liqod/liqod/hack/image/archive"
-	"github.com/liqod/liqod/hack/image/binary"
+	"github.com/liqod/liqod/hack/image"
 )
 
-type options struct {
+type imageOptions struct {
 	dir, binary, out, name, version, arch string
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	opts, err := parse(os.Args[1:], os.Stderr)
+// runImage builds liqod and writes its container image as a tar, without a container
+// engine: an OCI layout that Docker, Podman, containerd and kind load. It returns the
+// exit code.
+func runImage(ctx context.Context, args []string) int {
+	opts, err := parseImage(args, os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
-		return
+		return 0
 	}
 	if err == nil {
-		err = run(ctx, opts, os.Stdout)
+		err = makeImage(ctx, opts, os.Stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
+func parseImage(args []string, stderr io.Writer) (imageOptions, error) {
+	var o imageOptions
 	fs := flag.NewFlagSet("image", flag.ContinueOnError)
 	fs.SetOutput(stderr)
 	fs.StringVar(&o.dir, "dir", ".", "root of the repository")
@@ -58,7 +56,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
-func run(ctx context.Context, o options, out io.Writer) error {
+func makeImage(ctx context.Context, o imageOptions, out io.Writer) error {
 	o.version = cmp.Or(o.version, gitVersion(ctx, o.dir), "dev")
 	o.name = cmp.Or(o.name, "liqod.io/liqod:"+tag(o.version))
 	if o.binary == "" {
@@ -68,19 +66,19 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		}
 		defer os.RemoveAll(tmp)
 		o.binary = filepath.Join(tmp, "liqod")
-		if err := binary.Build(ctx, binary.Options{Dir: o.dir, Out: o.binary, OS: "linux", Arch: o.arch}); err != nil {
+		if err := image.Build(ctx, image.BuildOptions{Dir: o.dir, Out: o.binary, OS: "linux", Arch: o.arch}); err != nil {
 			return err
 		}
 	}
-	if err := write(o); err != nil {
+	if err := writeImage(o); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "%s: %s\n", o.out, o.name)
 	return err
 }
 
-// write replaces the output only when it is complete.
-func write(o options) error {
+// writeImage replaces the output only when it is complete.
+func writeImage(o imageOptions) error {
 	if err := os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil {
 		return fmt.Errorf("making the output directory: %w", err)
 	}
@@ -89,19 +87,19 @@ func write(o options) error {
 		return fmt.Errorf("making the output: %w", err)
 	}
 	defer os.Remove(f.Name())
-	err = archive.Write(f, image(o))
+	err = image.Write(f, liqodImage(o))
 	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return fmt.Errorf("writing %s: %w", o.out, err)
 	}
 	return os.Rename(f.Name(), o.out)
 }
 
-func image(o options) archive.Image {
-	return archive.Image{
+func liqodImage(o imageOptions) image.Image {
+	return image.Image{
 		Name: o.name, Architecture: o.arch, Entrypoint: []string{"/liqod"}, User: "65532:65532",
 		Env:    []string{"PATH=/"},
 		Labels: map[string]string{"org.opencontainers.image.version": o.version, "org.opencontainers.image.licenses": "Apache-2.0"},
-		Files: []archive.File{
+		Files: []image.File{
 			{Path: "/liqod", Source: o.binary},
 			{Path: "/tmp", Dir: true, Mode: 0o1777},
 			{Path: "/etc/passwd", Data: []byte("root:x:0:0:root:/:/\nliqod:x:65532:65532:liqod:/:/\n")},

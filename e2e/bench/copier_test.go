@@ -23,7 +23,7 @@ func TestCopier(t *testing.T) {
 		defer cancel()
 		done := make(chan error, 1)
 		go func() {
-			done <- copyAll(ctx, home, away, options{homeNamespace: "shop", awayNamespace: "shop-rome", selector: "app=bench", workers: 2})
+			done <- copyAll(ctx, home, away, copierOptions{homeNamespace: "shop", awayNamespace: "shop-rome", selector: "app=bench", workers: 2})
 		}()
 		meta := metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "1", Labels: map[string]string{"app": "bench"}}
 		_, err := home.CoreV1().ConfigMaps("shop").Create(ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"v": "1"}}, metav1.CreateOptions{})

@@ -1,0 +1,34 @@
+// Command hack is what the Makefile runs of the project's own tools: image writes the
+// container image, test runs the tests.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+const usage = `usage: go run ./hack image [flags]   build liqod and write its container image
+       go run ./hack test [flags]    run the tests and print a table of them
+--help after a command lists its flags.
+`
+
+func main() {
+	// SIGINT ends the tests, which remove what they made.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// run runs one command and returns the exit code.
+func run(ctx context.Context, args []string) int {
+	commands := map[string]func(context.Context, []string) int{"image": runImage, "test": runTest}
+	if len(args) == 0 || commands[args[0]] == nil {
+		fmt.Fprint(os.Stderr, usage)
+		return 2
+	}
+	return commands[args[0]](ctx, args[1:])
+}
