@@ -5,9 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	storagelisters "k8s.io/client-go/listers/storage/v1"
 
 	"github.com/liqod/liqod/shadow/rules"
 	"github.com/liqod/liqod/shadow/workload"
@@ -17,7 +15,13 @@ func (c *controller) addWorkload() error {
 	classes := c.own.Storage().V1().StorageClasses()
 	allowed := rules.Allowed{
 		RuntimeClasses: c.cfg.RuntimeClasses, StorageClasses: c.env.Config.Sharing.StorageClasses,
-		DefaultStorageClass: func() string { return defaultStorageClass(classes.Lister()) },
+		DefaultStorageClass: func() string {
+			all, err := classes.Lister().List(labels.Everything())
+			if err != nil {
+				return "" // a lister's only error is that of a selector
+			}
+			return rules.DefaultStorageClass(all)
+		},
 	}
 	lease := c.env.Config.Lease
 	enforcer, err := workload.New(workload.Config{
@@ -38,34 +42,6 @@ func (c *controller) addWorkload() error {
 	c.loop("shadow-pods", enforcer)
 	return nil
 }
-
-// defaultStorageClass is the class that the API server gives a claim that names none: of
-// several the newest, of those the first by name. It is empty where there is none.
-func defaultStorageClass(classes storagelisters.StorageClassLister) string {
-	all, err := classes.List(labels.Everything())
-	if err != nil {
-		return "" // a lister's only error is that of a selector
-	}
-	var first *storagev1.StorageClass
-	for _, c := range all {
-		if c.Annotations[defaultClassAnnotation] != "true" && c.Annotations[betaDefaultClassAnnotation] != "true" {
-			continue
-		}
-		if first == nil || first.CreationTimestamp.Before(&c.CreationTimestamp) ||
-			first.CreationTimestamp.Equal(&c.CreationTimestamp) && c.Name < first.Name {
-			first = c
-		}
-	}
-	if first == nil {
-		return ""
-	}
-	return first.Name
-}
-
-const (
-	defaultClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
-	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
-)
 
 // quotaMetrics tells what consumers use, and may use, as it is when it is asked.
 type quotaMetrics struct {

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -19,16 +18,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corev1listers "k8s.io/client-go/listers/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/peering/link"
@@ -165,8 +162,21 @@ func (v *vkubelet) server() (*kubelet.Server, error) {
 	}
 	return kubelet.New(kubelet.Config{
 		NodeName: v.name, Address: v.env.Config.VKubelet.ListenAddress, GetCertificate: v.serving.GetCertificate,
-		Kube: v.home.plain.kube, Remote: v.remoteConfig, Pods: podLookup{v}, Clock: v.env.Clock, Log: v.env.Log.Named("kubelet-api"),
+		Kube: v.home.plain.kube, Remote: v.remoteConfig, Pods: v.lookup(), Clock: v.env.Clock, Log: v.env.Log.Named("kubelet-api"),
 	})
+}
+
+// lookup finds the pods of the node for its kubelet API.
+func (v *vkubelet) lookup() kubelet.Lookup {
+	return kubelet.Lookup{
+		Namespace: v.namespace, Name: v.name, Kube: v.home.plain.kube, VirtualNodes: v.credentials.VirtualNodes.Lister(),
+		NamespaceMaps: v.tenant.Offloading().V1beta1().NamespaceMaps().Lister(),
+		Provider: func() (kubernetes.Interface, error) {
+			_, provider, err := v.remote()
+			return provider, err
+		},
+		Held: v.heldPods,
+	}
 }
 
 // remoteConfig returns the same hardened configuration for as long as the credentials
@@ -320,14 +330,14 @@ func (v *vkubelet) holdPods(informer cache.SharedIndexInformer) {
 	v.pods = informer
 }
 
-// heldPods returns the informer of the node's pods, nil if there is none yet.
-func (v *vkubelet) heldPods() cache.SharedIndexInformer {
+// heldPods lists the node's pods; it is nil where they are not held, or not yet.
+func (v *vkubelet) heldPods() corelisters.PodLister {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.pods == nil || !v.pods.HasSynced() {
 		return nil
 	}
-	return v.pods
+	return corelisters.NewPodLister(v.pods.GetIndexer())
 }
 
 // apiAccess is what the settings say of the API server of this cluster.
@@ -375,85 +385,4 @@ func (v *vkubelet) recordedUID(ctx context.Context, clusterID string) (types.UID
 		}
 	}
 	return "", nil
-}
-
-// podLookup finds pods for the kubelet API. A pod is found by live reads: people ask
-// seldom, and every replica answers without a cache of its own. All are listed from the
-// active replica's cache: those who scrape ask it again and again.
-type podLookup struct{ *vkubelet }
-
-const lookupTimeout = 5 * time.Second
-
-// Get implements kubelet.Pods.
-func (l podLookup) Get(namespace, name string) (*corev1.Pod, string, string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
-	defer cancel()
-	pod, err := l.home.plain.kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, "", "", err
-	}
-	if pod.Spec.NodeName != l.name {
-		return nil, "", "", apierrors.NewNotFound(corev1.Resource("pods"), namespace+"/"+name)
-	}
-	twin, err := l.Twin(namespace)
-	if err != nil {
-		return nil, "", "", err
-	}
-	if err := l.confirm(ctx, pod, twin); err != nil {
-		return nil, "", "", fmt.Errorf("%v", err) // what is not found here is not the pod of this node
-	}
-	return pod, twin, name, nil
-}
-
-// Twin implements kubelet.Pods. Its errors are not about a pod.
-func (l podLookup) Twin(namespace string) (string, error) {
-	vn, err := l.credentials.VirtualNodes.Lister().VirtualNodes(l.namespace).Get(l.name)
-	if err != nil {
-		return "", fmt.Errorf("reading the VirtualNode: %v", err)
-	}
-	m, err := l.tenant.Offloading().V1beta1().NamespaceMaps().Lister().NamespaceMaps(l.namespace).Get(vn.Spec.ClusterID)
-	if err != nil {
-		return "", fmt.Errorf("reading the NamespaceMap: %v", err)
-	}
-	s := m.Status.CurrentMapping[namespace]
-	if s.Phase != offloadingv1beta1.MappingAccepted || s.RemoteNamespace != m.Spec.DesiredMapping[namespace] {
-		return "", fmt.Errorf("namespace %s is not offloaded to cluster %s", namespace, vn.Spec.ClusterID)
-	}
-	return s.RemoteNamespace, nil
-}
-
-// confirm refuses a pod of the same name in the provider that is another's: a
-// predecessor's that has not ended yet.
-func (l podLookup) confirm(ctx context.Context, pod *corev1.Pod, twin string) error {
-	_, provider, err := l.remote()
-	if err != nil {
-		return err
-	}
-	there, err := provider.CoreV1().Pods(twin).Get(ctx, pod.Name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("looking for the pod in the provider: %w", err)
-	}
-	if there.Labels[offloadingv1beta1.LocalPodUIDLabel] != string(pod.UID) {
-		return fmt.Errorf("the pod is not in the provider yet: a predecessor of the same name has not ended")
-	}
-	return nil
-}
-
-// List implements kubelet.Pods.
-func (l podLookup) List() ([]*corev1.Pod, error) {
-	if informer := l.heldPods(); informer != nil {
-		return corev1listers.NewPodLister(informer.GetIndexer()).List(labels.Everything())
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
-	defer cancel()
-	list, err := l.home.plain.kube.CoreV1().Pods(corev1.NamespaceAll).List(ctx,
-		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", l.name).String()})
-	if err != nil {
-		return nil, err
-	}
-	pods := make([]*corev1.Pod, 0, len(list.Items))
-	for i := range list.Items {
-		pods = append(pods, &list.Items[i])
-	}
-	return pods, nil
 }

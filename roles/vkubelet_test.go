@@ -51,7 +51,7 @@ func TestPodLookup(t *testing.T) {
 		cancel()
 		require.NoError(t, <-done)
 	})
-	lookup := podLookup{v}
+	lookup := v.lookup()
 
 	_, _, _, err := lookup.Get("shop", "other")
 	require.True(t, apierrors.IsNotFound(err), err)

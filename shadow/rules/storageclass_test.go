@@ -1,4 +1,4 @@
-package roles
+package rules
 
 import (
 	"testing"
@@ -7,8 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	storagelisters "k8s.io/client-go/listers/storage/v1"
-	"k8s.io/client-go/tools/cache"
 )
 
 func TestDefaultStorageClass(t *testing.T) {
@@ -31,11 +29,7 @@ func TestDefaultStorageClass(t *testing.T) {
 		"the first of equals":   {classes: []*storagev1.StorageClass{class("b", 0, defaultClassAnnotation), class("a", 0, defaultClassAnnotation)}, want: "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-			for _, c := range tc.classes {
-				require.NoError(t, indexer.Add(c))
-			}
-			require.Equal(t, tc.want, defaultStorageClass(storagelisters.NewStorageClassLister(indexer)))
+			require.Equal(t, tc.want, DefaultStorageClass(tc.classes))
 		})
 	}
 }
