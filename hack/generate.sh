@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 module=github.com/liqod/liqod
-groups=(core/v1beta1 offloading/v1beta1 sharing/v1alpha1)
+groups=(core/v1beta1 ipam/v1alpha1 networking/v1beta1 offloading/v1beta1 sharing/v1alpha1)
 header=hack/boilerplate.go.txt
 bin=$(pwd)/bin/tools
 mkdir -p "$bin"

@@ -138,7 +138,7 @@ func TestChart(t *testing.T) {
 	plain := c.mustRender(t, nil)
 	t.Run("definitions are kept", func(t *testing.T) {
 		crds := plain.ofKind("CustomResourceDefinition")
-		require.Len(t, crds, 9)
+		require.Len(t, crds, 14)
 		for _, crd := range crds {
 			require.Equal(t, "keep", crd.GetAnnotations()["helm.sh/resource-policy"], crd.GetName())
 		}

@@ -9,6 +9,8 @@ import (
 	http "net/http"
 
 	corev1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/sharing/v1alpha1"
 	discovery "k8s.io/client-go/discovery"
@@ -19,6 +21,8 @@ import (
 type Interface interface {
 	Discovery() discovery.DiscoveryInterface
 	CoreV1beta1() corev1beta1.CoreV1beta1Interface
+	IPAMV1alpha1() ipamv1alpha1.IPAMV1alpha1Interface
+	NetworkingV1beta1() networkingv1beta1.NetworkingV1beta1Interface
 	OffloadingV1beta1() offloadingv1beta1.OffloadingV1beta1Interface
 	SharingV1alpha1() sharingv1alpha1.SharingV1alpha1Interface
 }
@@ -27,6 +31,8 @@ type Interface interface {
 type Clientset struct {
 	*discovery.DiscoveryClient
 	coreV1beta1       *corev1beta1.CoreV1beta1Client
+	iPAMV1alpha1      *ipamv1alpha1.IPAMV1alpha1Client
+	networkingV1beta1 *networkingv1beta1.NetworkingV1beta1Client
 	offloadingV1beta1 *offloadingv1beta1.OffloadingV1beta1Client
 	sharingV1alpha1   *sharingv1alpha1.SharingV1alpha1Client
 }
@@ -34,6 +40,16 @@ type Clientset struct {
 // CoreV1beta1 retrieves the CoreV1beta1Client
 func (c *Clientset) CoreV1beta1() corev1beta1.CoreV1beta1Interface {
 	return c.coreV1beta1
+}
+
+// IPAMV1alpha1 retrieves the IPAMV1alpha1Client
+func (c *Clientset) IPAMV1alpha1() ipamv1alpha1.IPAMV1alpha1Interface {
+	return c.iPAMV1alpha1
+}
+
+// NetworkingV1beta1 retrieves the NetworkingV1beta1Client
+func (c *Clientset) NetworkingV1beta1() networkingv1beta1.NetworkingV1beta1Interface {
+	return c.networkingV1beta1
 }
 
 // OffloadingV1beta1 retrieves the OffloadingV1beta1Client
@@ -94,6 +110,14 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 	if err != nil {
 		return nil, err
 	}
+	cs.iPAMV1alpha1, err = ipamv1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	cs.networkingV1beta1, err = networkingv1beta1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 	cs.offloadingV1beta1, err = offloadingv1beta1.NewForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
 		return nil, err
@@ -124,6 +148,8 @@ func NewForConfigOrDie(c *rest.Config) *Clientset {
 func New(c rest.Interface) *Clientset {
 	var cs Clientset
 	cs.coreV1beta1 = corev1beta1.New(c)
+	cs.iPAMV1alpha1 = ipamv1alpha1.New(c)
+	cs.networkingV1beta1 = networkingv1beta1.New(c)
 	cs.offloadingV1beta1 = offloadingv1beta1.New(c)
 	cs.sharingV1alpha1 = sharingv1alpha1.New(c)
 

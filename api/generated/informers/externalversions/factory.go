@@ -13,6 +13,8 @@ import (
 	versioned "github.com/liqod/liqod/api/generated/clientset/versioned"
 	core "github.com/liqod/liqod/api/generated/informers/externalversions/core"
 	internalinterfaces "github.com/liqod/liqod/api/generated/informers/externalversions/internalinterfaces"
+	ipam "github.com/liqod/liqod/api/generated/informers/externalversions/ipam"
+	networking "github.com/liqod/liqod/api/generated/informers/externalversions/networking"
 	offloading "github.com/liqod/liqod/api/generated/informers/externalversions/offloading"
 	sharing "github.com/liqod/liqod/api/generated/informers/externalversions/sharing"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -314,12 +316,22 @@ type SharedInformerFactory interface {
 	InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer
 
 	Core() core.Interface
+	IPAM() ipam.Interface
+	Networking() networking.Interface
 	Offloading() offloading.Interface
 	Sharing() sharing.Interface
 }
 
 func (f *sharedInformerFactory) Core() core.Interface {
 	return core.New(f, f.namespace, f.tweakListOptions)
+}
+
+func (f *sharedInformerFactory) IPAM() ipam.Interface {
+	return ipam.New(f, f.namespace, f.tweakListOptions)
+}
+
+func (f *sharedInformerFactory) Networking() networking.Interface {
+	return networking.New(f, f.namespace, f.tweakListOptions)
 }
 
 func (f *sharedInformerFactory) Offloading() offloading.Interface {

@@ -8,8 +8,10 @@ import (
 	fmt "fmt"
 
 	v1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	v1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	v1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	cache "k8s.io/client-go/tools/cache"
 )
@@ -44,6 +46,20 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 	case v1beta1.SchemeGroupVersion.WithResource("foreignclusters"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Core().V1beta1().ForeignClusters().Informer()}, nil
 
+		// Group=ipam.liqo.io, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithResource("addresspools"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.IPAM().V1alpha1().AddressPools().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("ips"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.IPAM().V1alpha1().IPs().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("networks"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.IPAM().V1alpha1().Networks().Informer()}, nil
+
+		// Group=networking.liqo.io, Version=v1beta1
+	case networkingv1beta1.SchemeGroupVersion.WithResource("configurations"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Networking().V1beta1().Configurations().Informer()}, nil
+	case networkingv1beta1.SchemeGroupVersion.WithResource("connections"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Networking().V1beta1().Connections().Informer()}, nil
+
 		// Group=offloading.liqo.io, Version=v1beta1
 	case offloadingv1beta1.SchemeGroupVersion.WithResource("namespacemaps"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().NamespaceMaps().Informer()}, nil
@@ -59,9 +75,9 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Offloading().V1beta1().VirtualNodes().Informer()}, nil
 
 		// Group=sharing.liqo.io, Version=v1alpha1
-	case v1alpha1.SchemeGroupVersion.WithResource("resourceoffers"):
+	case sharingv1alpha1.SchemeGroupVersion.WithResource("resourceoffers"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Sharing().V1alpha1().ResourceOffers().Informer()}, nil
-	case v1alpha1.SchemeGroupVersion.WithResource("resourcerequests"):
+	case sharingv1alpha1.SchemeGroupVersion.WithResource("resourcerequests"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Sharing().V1alpha1().ResourceRequests().Informer()}, nil
 
 	}

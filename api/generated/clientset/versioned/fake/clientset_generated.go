@@ -8,6 +8,10 @@ import (
 	clientset "github.com/liqod/liqod/api/generated/clientset/versioned"
 	corev1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/core/v1beta1"
 	fakecorev1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/core/v1beta1/fake"
+	ipamv1alpha1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/ipam/v1alpha1"
+	fakeipamv1alpha1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/ipam/v1alpha1/fake"
+	networkingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/networking/v1beta1"
+	fakenetworkingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/networking/v1beta1/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1"
 	fakeoffloadingv1beta1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/offloading/v1beta1/fake"
 	sharingv1alpha1 "github.com/liqod/liqod/api/generated/clientset/versioned/typed/sharing/v1alpha1"
@@ -88,6 +92,16 @@ var (
 // CoreV1beta1 retrieves the CoreV1beta1Client
 func (c *Clientset) CoreV1beta1() corev1beta1.CoreV1beta1Interface {
 	return &fakecorev1beta1.FakeCoreV1beta1{Fake: &c.Fake}
+}
+
+// IPAMV1alpha1 retrieves the IPAMV1alpha1Client
+func (c *Clientset) IPAMV1alpha1() ipamv1alpha1.IPAMV1alpha1Interface {
+	return &fakeipamv1alpha1.FakeIPAMV1alpha1{Fake: &c.Fake}
+}
+
+// NetworkingV1beta1 retrieves the NetworkingV1beta1Client
+func (c *Clientset) NetworkingV1beta1() networkingv1beta1.NetworkingV1beta1Interface {
+	return &fakenetworkingv1beta1.FakeNetworkingV1beta1{Fake: &c.Fake}
 }
 
 // OffloadingV1beta1 retrieves the OffloadingV1beta1Client

@@ -1,0 +1,41 @@
+package v1alpha1
+
+const (
+	// NotRemappedLabel, "true" on a Network, asks for the very range of spec.cidr or none. It
+	// counts when the range is allocated.
+	NotRemappedLabel = "ipam.liqo.io/network-not-remapped"
+
+	// NetworkFinalizer and IPFinalizer keep a claim that is deleted until what it has is free
+	// again.
+	NetworkFinalizer = "network.ipam.liqo.io/finalizer"
+	IPFinalizer      = "ip.ipam.liqo.io/finalizer"
+
+	// PoolNetworks is the name of the AddressPool that records the ranges of Networks,
+	// PoolIPs that of the one that records the addresses of IPs.
+	PoolNetworks = "networks"
+	PoolIPs      = "ips"
+	// MaxAllocations is how many allocations one AddressPool holds at most.
+	MaxAllocations = 4096
+)
+
+const (
+	// ConditionReady of a Network or an IP: status has what was allocated, and it can be used.
+	// Of an AddressPool: its record can be read, and no allocation overlaps a reserved range.
+	ConditionReady = "Ready"
+
+	// ReasonAllocated: a claim has what it asks for, or what stands for it.
+	ReasonAllocated = "Allocated"
+	// ReasonRemapped: another range of the same size stands for that of the Network.
+	ReasonRemapped = "Remapped"
+	// ReasonExhausted: nothing of that size is free.
+	ReasonExhausted = "Exhausted"
+	// ReasonOverlaps: a range or an address is reserved or allocated to another, and the claim
+	// takes no other one.
+	ReasonOverlaps = "Overlaps"
+	// ReasonInvalid: the claim asks for what is never given, or the record cannot be read.
+	ReasonInvalid = "Invalid"
+	// ReasonPoolInvalid: nothing can be allocated, because the AddressPool cannot be read.
+	ReasonPoolInvalid = "PoolInvalid"
+	// ReasonAvailable: an AddressPool is well.
+	ReasonAvailable = "Available"
+)

@@ -1,0 +1,294 @@
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Range is a range with a name for people.
+type Range struct {
+	Prefix netip.Prefix
+	// Name says what the range is, as "a pod range of this cluster".
+	Name string
+}
+
+// Config says what may be given.
+type Config struct {
+	// Pools are where a range is taken from that nobody named, in this order.
+	Pools []netip.Prefix
+	// Keep are the ranges in which a request gets the very range that it names, if that is
+	// free. What it names elsewhere is replaced.
+	Keep []netip.Prefix
+	// Reserved ranges, and what overlaps them, are never given.
+	Reserved []Range
+	// Refused are ranges that no request may name.
+	Refused []Range
+	// Most is how many allocations a Record may have. 0: any number.
+	Most int
+}
+
+// Space answers requests. It does not change, and is safe for concurrent use.
+type Space struct {
+	cfg Config
+	// reserved is sorted by range.
+	reserved []Range
+}
+
+// Request asks for a range.
+type Request struct {
+	// Owner gets it. One owner has one range.
+	Owner string
+	// For is the range that is asked for.
+	For netip.Prefix
+	// Exact asks for nothing but For, in Keep or not.
+	Exact bool
+}
+
+// Reason is the kind of an Error.
+type Reason string
+
+// Reasons of an Error.
+const (
+	// Invalid: the request can never be answered.
+	Invalid Reason = "Invalid"
+	// Overlaps: what is asked for, or was given, is reserved or given to another.
+	Overlaps Reason = "Overlaps"
+	// Exhausted: nothing of that size is free.
+	Exhausted Reason = "Exhausted"
+)
+
+// Error says why a request is not answered, and what to do.
+type Error struct {
+	Reason  Reason
+	Message string
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Message }
+
+func refuse(reason Reason, format string, args ...any) *Error {
+	return &Error{reason, fmt.Sprintf(format, args...)}
+}
+
+// special are ranges that no cluster has of its own (RFC 6890).
+func special() []Range {
+	return []Range{
+		{netip.MustParsePrefix("0.0.0.0/8"), "addresses of this host"},
+		{netip.MustParsePrefix("127.0.0.0/8"), "loopback addresses"},
+		{netip.MustParsePrefix("169.254.0.0/16"), "link-local addresses"},
+		{netip.MustParsePrefix("224.0.0.0/3"), "multicast and reserved addresses"},
+		{netip.MustParsePrefix("::/96"), "loopback and unspecified addresses"},
+		{netip.MustParsePrefix("fe80::/10"), "link-local addresses"},
+		{netip.MustParsePrefix("ff00::/8"), "multicast addresses"},
+	}
+}
+
+// metadata are the addresses, beside link-local ones, at which clouds hand credentials to
+// their machines. They lie in ranges that clusters may have.
+func metadata() []Range {
+	var out []Range
+	for _, a := range []string{"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"} {
+		addr := netip.MustParseAddr(a)
+		out = append(out, Range{netip.PrefixFrom(addr, addr.BitLen()), "a metadata service of a cloud"})
+	}
+	return out
+}
+
+// New returns a Space. Its error names the range that is not valid.
+func New(cfg Config) (*Space, error) {
+	for _, list := range [][]netip.Prefix{cfg.Pools, cfg.Keep, prefixes(cfg.Reserved), prefixes(cfg.Refused)} {
+		for _, p := range list {
+			if !wellFormed(p) {
+				return nil, fmt.Errorf("%q is not a range without host bits", p)
+			}
+		}
+	}
+	s := &Space{cfg: cfg, reserved: slices.Concat(cfg.Reserved, special(), metadata())}
+	s.cfg.Pools, s.cfg.Keep = slices.Clone(cfg.Pools), slices.Clone(cfg.Keep)
+	s.cfg.Refused = slices.Concat(cfg.Refused, special())
+	slices.SortStableFunc(s.reserved, func(a, b Range) int { return a.Prefix.Compare(b.Prefix) })
+	return s, nil
+}
+
+func prefixes(ranges []Range) []netip.Prefix {
+	out := make([]netip.Prefix, len(ranges))
+	for i, r := range ranges {
+		out[i] = r.Prefix
+	}
+	return out
+}
+
+// Take answers a request: with what the owner has already, else with the range that it
+// names, if that may be kept and is free, else with the first free one of that size in the
+// pools. The Record that it returns has the answer. Its error is an *Error, and the Record
+// is as it was.
+func (s *Space) Take(r Record, req Request) (Allocation, Record, error) {
+	if err := s.valid(req); err != nil {
+		return Allocation{}, r, err
+	}
+	if have, ok := r.Of(req.Owner); ok {
+		if have.For != req.For {
+			return Allocation{}, r, refuse(Invalid, "%s was given for %s, and %s is asked for now: delete the claim and create another", text(have.Given), text(have.For), text(req.For))
+		}
+		return have, r, nil
+	}
+	given, err := s.choose(r, req)
+	if err != nil {
+		return Allocation{}, r, err
+	}
+	a := Allocation{Owner: req.Owner, For: req.For, Given: given}
+	next, conflict := r.With(a)
+	if conflict != nil {
+		return Allocation{}, r, refuse(Overlaps, "%v", conflict)
+	}
+	return a, next, nil
+}
+
+func (s *Space) valid(req Request) error {
+	if req.Owner == "" {
+		return refuse(Invalid, "a request for %s has no owner", text(req.For))
+	}
+	if !wellFormed(req.For) {
+		return refuse(Invalid, "%q is not accepted: a range without host bits is, as 10.42.0.0/16", req.For)
+	}
+	for _, no := range s.cfg.Refused {
+		if no.Prefix.Overlaps(req.For) {
+			return refuse(Invalid, "%s is not accepted: it has addresses of %s, %s", text(req.For), text(no.Prefix), no.Name)
+		}
+	}
+	return nil
+}
+
+// choose returns a free range for a request.
+func (s *Space) choose(r Record, req Request) (netip.Prefix, error) {
+	if s.cfg.Most > 0 && r.Len() >= s.cfg.Most {
+		return netip.Prefix{}, refuse(Exhausted, "%d allocations exist, as many as are kept: delete claims that are not needed", r.Len())
+	}
+	obstacle := s.obstacle(r, req.For)
+	if obstacle == "" && (req.Exact || within(s.cfg.Keep, req.For)) {
+		return req.For, nil
+	}
+	if req.Exact {
+		return netip.Prefix{}, refuse(Overlaps, "%s is not free, and no other range is accepted: it overlaps %s", text(req.For), obstacle)
+	}
+	taken := s.taken(r)
+	for _, pool := range s.cfg.Pools {
+		if p, ok := firstFree(pool, req.For, taken); ok {
+			return p, nil
+		}
+	}
+	return netip.Prefix{}, s.exhausted(req.For)
+}
+
+// obstacle returns what p overlaps that is not free, or "".
+func (s *Space) obstacle(r Record, p netip.Prefix) string {
+	for _, no := range s.reserved {
+		if no.Prefix.Overlaps(p) {
+			return fmt.Sprintf("%s, %s", text(no.Prefix), no.Name)
+		}
+	}
+	for _, a := range r.list {
+		if a.Given.Overlaps(p) {
+			return fmt.Sprintf("%s, which another claim has for %s", text(a.Given), text(a.For))
+		}
+	}
+	return ""
+}
+
+// taken returns what is not free, sorted.
+func (s *Space) taken(r Record) []netip.Prefix {
+	out := prefixes(s.reserved)
+	for _, a := range r.list {
+		out = append(out, a.Given)
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return out
+}
+
+// firstFree returns the first range in pool, of the size of size, that overlaps none of
+// taken, which is sorted.
+func firstFree(pool, size netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
+	if pool.Addr().BitLen() != size.Addr().BitLen() || pool.Bits() > size.Bits() {
+		return netip.Prefix{}, false
+	}
+	at := netip.PrefixFrom(pool.Addr(), size.Bits())
+	for _, t := range taken {
+		if !t.Overlaps(at) {
+			if t.Addr().Compare(at.Addr()) > 0 {
+				break
+			}
+			continue
+		}
+		end := last(at)
+		if t.Bits() < at.Bits() {
+			end = last(t)
+		}
+		next := end.Next()
+		if !next.IsValid() || !pool.Contains(next) {
+			return netip.Prefix{}, false
+		}
+		at = netip.PrefixFrom(next, size.Bits())
+	}
+	return at, true
+}
+
+// last returns the last address of a range.
+func last(p netip.Prefix) netip.Addr {
+	bytes := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
+		bytes[bit/8] |= 0x80 >> (bit % 8)
+	}
+	end, _ := netip.AddrFromSlice(bytes)
+	return end
+}
+
+func within(ranges []netip.Prefix, p netip.Prefix) bool {
+	_, ok := containing(ranges, p)
+	return ok
+}
+
+// containing returns the first of ranges that has all of p.
+func containing(ranges []netip.Prefix, p netip.Prefix) (netip.Prefix, bool) {
+	i := slices.IndexFunc(ranges, func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) })
+	if i < 0 {
+		return netip.Prefix{}, false
+	}
+	return ranges[i], true
+}
+
+func (s *Space) exhausted(size netip.Prefix) error {
+	var pools []string
+	for _, p := range s.cfg.Pools {
+		if p.Addr().BitLen() == size.Addr().BitLen() {
+			pools = append(pools, p.String())
+		}
+	}
+	family := "IPv4"
+	if size.Addr().Is6() {
+		family = "IPv6"
+	}
+	what := fmt.Sprintf("no range of size /%d is", size.Bits())
+	if size.IsSingleIP() {
+		what = "no address is"
+	}
+	if len(pools) == 0 {
+		return refuse(Exhausted, "%s free for %s: there is no %s pool; add one", what, text(size), family)
+	}
+	return refuse(Exhausted, "%s free for %s in %s: add a pool, or delete claims that are not needed", what, text(size), strings.Join(pools, ", "))
+}
+
+// Check returns an *Error if what was given before may not be used any more: it overlaps
+// what is reserved now.
+func (s *Space) Check(a Allocation) error {
+	for _, no := range s.reserved {
+		if no.Prefix.Overlaps(a.Given) {
+			return refuse(Overlaps, "%s was given, but overlaps %s, %s, now: delete the claim and create another", text(a.Given), text(no.Prefix), no.Name)
+		}
+	}
+	return nil
+}
+
+// Pool returns the pool that a range lies in.
+func (s *Space) Pool(p netip.Prefix) (netip.Prefix, bool) { return containing(s.cfg.Pools, p) }
