@@ -22,8 +22,8 @@ const (
 
 // A probe is, in network byte order: magic and version (4 bytes), kind, verdict, hears,
 // reserved (1 each), size (2), sender (16), run, asker, sequence, time (8 each), the
-// HMAC-SHA256 of all of these (32), padding. Bytes that are reserved are sent as 0 and not
-// read; neither is the padding.
+// HMAC-SHA256 of all of these (32), padding. The reserved byte and the padding are zero when
+// sent, and not read.
 const (
 	probeMagic   = "lqd"
 	probeVersion = 1
@@ -31,7 +31,7 @@ const (
 	probeLabel   = "liqod tunnel probe, version 1, from and to: "
 )
 
-// ProbeKind says what a probe is.
+// ProbeKind tells requests from answers.
 type ProbeKind uint8
 
 // Kinds of probes.
@@ -40,21 +40,29 @@ const (
 	ProbeAnswer  ProbeKind = 2
 )
 
-// ProbeGarbage is the reason for which a packet was dropped, as metrics name it.
+// String returns the kind's name.
+func (k ProbeKind) String() string {
+	if k == ProbeAnswer {
+		return "answer"
+	}
+	return "request"
+}
+
+// ProbeGarbage is the reason for dropping a packet, as in the metrics.
 type ProbeGarbage string
 
-// Reasons for which packets are dropped. The first five concern a packet by itself.
+// Reasons for dropping a packet. DecodeProbe returns the first five.
 const (
-	GarbageSize    ProbeGarbage = "size"    // not as long as a probe, or as it says
+	GarbageSize    ProbeGarbage = "size"    // not the length of a probe, or not the stated one
 	GarbageMagic   ProbeGarbage = "magic"   // not a probe
 	GarbageVersion ProbeGarbage = "version" // a probe of another version
-	GarbageMAC     ProbeGarbage = "mac"     // not made with the key of this sender
+	GarbageMAC     ProbeGarbage = "mac"     // not made with the key of its sender
 	GarbageKind    ProbeGarbage = "kind"    // neither a request nor an answer
-	GarbageSource  ProbeGarbage = "source"  // from an address that is no peer's
-	GarbageSender  ProbeGarbage = "sender"  // of another cluster than the address is of
-	GarbageReplay  ProbeGarbage = "replay"  // a request that came before, or is too old
-	GarbageUnasked ProbeGarbage = "unasked" // an answer to no request, or a second one
-	GarbageRate    ProbeGarbage = "rate"    // one request too many: read, but not answered
+	GarbageSource  ProbeGarbage = "source"  // from an address without a peer
+	GarbageSender  ProbeGarbage = "sender"  // of another cluster than the address
+	GarbageReplay  ProbeGarbage = "replay"  // a second copy of a request, or an old request
+	GarbageUnasked ProbeGarbage = "unasked" // an answer without a request, or a second answer
+	GarbageRate    ProbeGarbage = "rate"    // a request above the rate: read, but not answered
 )
 
 // ClusterHash stands for the id of a cluster.
@@ -66,13 +74,13 @@ func HashCluster(id string) ClusterHash {
 	return ClusterHash(sum[:16])
 }
 
-// Probe is what a probe says.
+// Probe is the content of a probe.
 type Probe struct {
 	Kind      ProbeKind
-	APIServer probe.Verdict // of the sender on the API server of its own cluster
-	Hears     bool          // the sender has received something from the other side of late
+	APIServer probe.Verdict // verdict of the sender on the API server of its own cluster
+	Hears     bool          // the sender has received something from the receiver of late
 	Sender    ClusterHash
-	Run       uint64        // random number of the sender's process
+	Run       uint64        // random number under which the sender counts its requests
 	Asker     uint64        // in an answer: Run of the request
 	Sequence  uint64        // of the request, counted from 1; an answer repeats it
 	Time      time.Duration // from the start of the asking process to the request; an answer repeats it
@@ -127,8 +135,7 @@ func probeKey(secret []byte, from, to *ecdh.PublicKey) (ProbeKey, error) {
 	return ProbeKey(key), nil
 }
 
-// EncodeProbe returns the packet that says p. A size out of range becomes the nearest one
-// within.
+// EncodeProbe returns the packet for p. A size out of range becomes the nearest one in range.
 func EncodeProbe(key ProbeKey, p Probe) []byte {
 	size := min(max(p.Size, ProbeSize), MaxProbeSize)
 	b := make([]byte, 0, size)
@@ -152,8 +159,8 @@ func probeMAC(key ProbeKey, header []byte) []byte {
 	return mac.Sum(header)
 }
 
-// DecodeProbe returns what a packet says, if it is a probe made with key; else garbage says
-// what is wrong. It keeps nothing of the packet.
+// DecodeProbe reads a packet that was made with key, or returns the reason for dropping it. It
+// keeps nothing of the packet.
 func DecodeProbe(key ProbeKey, packet []byte) (p Probe, garbage ProbeGarbage) {
 	switch {
 	case len(packet) < ProbeSize || len(packet) > MaxProbeSize:
@@ -185,7 +192,7 @@ func DecodeProbe(key ProbeKey, packet []byte) (p Probe, garbage ProbeGarbage) {
 	return p, ""
 }
 
-// readVerdict takes a verdict that this version has no name for as Unknown.
+// readVerdict reads a verdict of a later version as Unknown.
 func readVerdict(b byte) probe.Verdict {
 	if v := probe.Verdict(b); v == probe.Up || v == probe.Down {
 		return v

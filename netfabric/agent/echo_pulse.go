@@ -39,7 +39,8 @@ func (t EchoTiming) check() error {
 const (
 	// ReasonAnswered: the gateway answers. Up.
 	ReasonAnswered = "ProbesAnswered"
-	// ReasonNotAnswered: the gateway has never answered. Unknown at first, then Down.
+	// ReasonNotAnswered: the gateway has not answered since the start or the last pause. Unknown
+	// at first, then Down.
 	ReasonNotAnswered = "ProbesNotAnswered"
 	// ReasonPaused: the own process stood still. Unknown until the next answer.
 	ReasonPaused = "ProcessPaused"
@@ -51,10 +52,10 @@ const (
 	ReasonNotSent = "ProbesNotSent"
 )
 
-// pulse judges one tunnel by what comes out of it. Time passes for it only from tick to
-// tick, and by no more than two Intervals for each: packets that arrived while the process
-// stood still for a moment are read before they are missed. It is plain data: a copy is
-// independent. It is not safe for concurrent use.
+// pulse judges one tunnel by the packets that come out of it. Its time passes only from tick
+// to tick, by at most two Intervals each: after a short stall of the process the waiting
+// packets are read before the silence ends. A pulse is plain data, and a copy is independent.
+// It is not safe for concurrent use.
 type pulse struct {
 	timing  EchoTiming
 	verdict probe.Verdict
@@ -70,7 +71,7 @@ type pulse struct {
 		probe  time.Duration // since the last probe of any kind
 		all    time.Duration // since the last sign of life of any kind
 	}
-	deaf    bool // the other side receives nothing, by its last request
+	deaf    bool // by its last request, the other side receives nothing
 	row     int  // answers without a Silence between them
 	rtt     time.Duration
 	server  probe.Verdict // of the other side on its own API server
@@ -84,15 +85,15 @@ func newPulse(timing EchoTiming, now time.Time) pulse {
 	return p
 }
 
-// forget drops all that was received so far.
+// forget drops every sign of life so far.
 func (p *pulse) forget() {
 	p.asked.settle()
 	p.quiet.answer, p.quiet.probe, p.quiet.all = p.timing.Silence, p.timing.Silence, p.timing.Silence
 	p.waited, p.row, p.rtt, p.server, p.counted, p.deaf = 0, 0, 0, probe.Unknown, false, false
 }
 
-// resume has to come first on every event. After a pause of the process nothing counts that
-// may have been waiting in the socket: answers to earlier requests are refused.
+// resume comes first on every event. After a pause of the process the verdict is Unknown, and
+// answers to earlier requests, which may have waited in the socket, no longer count.
 func (p *pulse) resume(now time.Time) {
 	gap := now.Sub(p.ticked)
 	if p.ticked.IsZero() || gap <= p.timing.Silence {
@@ -103,12 +104,12 @@ func (p *pulse) resume(now time.Time) {
 	p.ticked, p.paused = now, gap
 }
 
-// passed is the time since the last tick, as far as it counts.
+// passed is the part of the time since the last tick that counts.
 func (p *pulse) passed(now time.Time) time.Duration {
 	return min(now.Sub(p.ticked), 2*p.timing.Interval)
 }
 
-// tick lets time pass. It reports whether received wants to be called, too.
+// tick lets time pass. It reports whether the caller has to call received.
 func (p *pulse) tick(now time.Time) (count bool) {
 	p.resume(now)
 	if !p.ticked.IsZero() {
@@ -127,8 +128,8 @@ func (p *pulse) tick(now time.Time) (count bool) {
 	return count
 }
 
-// received takes the number of bytes that have come through the tunnel so far: more than at
-// the tick before is a sign of life, though not of one that answers.
+// received takes the number of bytes that have come through the tunnel so far. An increase
+// since the tick before is a sign of life.
 func (p *pulse) received(bytes uint64) {
 	if p.counted && bytes > p.bytes {
 		p.quiet.all = 0
@@ -136,8 +137,8 @@ func (p *pulse) received(bytes uint64) {
 	p.bytes, p.counted = bytes, true
 }
 
-// answered takes an answer to one of the last 64 requests. It reports false if it is none,
-// or not the first.
+// answered takes the first answer to one of the last 64 requests. It reports false for any
+// other answer.
 func (p *pulse) answered(in Probe, rtt time.Duration, now time.Time) bool {
 	p.resume(now)
 	if !p.asked.mark(in.Sequence) {
@@ -164,8 +165,8 @@ func (p *pulse) requested(in Probe, now time.Time) {
 	p.deaf = !in.Hears
 }
 
-// heard counts from the tick that comes next: the part of an interval that has passed
-// before the probe is taken off.
+// heard starts the silence at the time now. The next tick adds the whole gap since the last
+// one, so the part of it before now is subtracted here.
 func (p *pulse) heard(in Probe, now time.Time) {
 	if p.ticked.IsZero() {
 		p.ticked = now
@@ -175,8 +176,8 @@ func (p *pulse) heard(in Probe, now time.Time) {
 	p.quiet.probe = p.quiet.all
 }
 
-// judge turns the verdict from Up or Unknown to Down. What the other side receives counts as
-// much as what it sends: a tunnel that works in one direction carries nothing.
+// judge turns the verdict from Up or Unknown to Down. A tunnel that works in one direction
+// only is Down on both sides: while the other side receives nothing, only its answers count.
 func (p *pulse) judge(now time.Time) {
 	silence, reason := p.quiet.all, ReasonSilent
 	if p.deaf {
@@ -197,11 +198,11 @@ func (p *pulse) turn(verdict probe.Verdict, reason string, now time.Time) {
 	p.reason, p.row = reason, 0
 }
 
-// hears is what the own probes say of the tunnel.
+// hears reports whether anything has come through the tunnel of late. Own requests carry it.
 func (p *pulse) hears() bool { return p.quiet.all < p.timing.Silence }
 
-// peerServer is the verdict of the other side on its own API server. It is Unknown where the
-// tunnel is not Up, and where only other packets have come for three Silences.
+// peerServer is the verdict of the other side on its own API server. It is Unknown while the
+// tunnel is not Up, and after three Silences without a probe.
 func (p *pulse) peerServer() probe.Verdict {
 	if p.verdict != probe.Up || p.quiet.probe >= 3*p.timing.Silence {
 		return probe.Unknown
@@ -209,14 +210,12 @@ func (p *pulse) peerServer() probe.Verdict {
 	return p.server
 }
 
-// window remembers which of the last 64 sequence numbers were seen: bit i of seen is the
-// one of top-i.
+// window remembers the last 64 sequence numbers: bit i of seen is set when top-i was seen.
 type window struct {
 	top, seen uint64
 }
 
-// next moves the window up by one. It reports whether the number that leaves it was not
-// seen.
+// next moves the window up by one. lost: the number that leaves the window was not seen.
 func (w *window) next() (sequence uint64, lost bool) {
 	lost = w.seen>>63 == 0
 	w.top++
@@ -234,7 +233,7 @@ func (w *window) mark(sequence uint64) bool {
 	return true
 }
 
-// accept is mark for numbers that another process counts: larger ones move the window.
+// accept is mark for numbers of another process: a larger one moves the window.
 func (w *window) accept(sequence uint64) bool {
 	if sequence > w.top {
 		w.seen <<= sequence - w.top
@@ -243,5 +242,5 @@ func (w *window) accept(sequence uint64) bool {
 	return w.mark(sequence)
 }
 
-// settle takes every number so far as seen.
+// settle marks every number so far.
 func (w *window) settle() { w.seen = ^uint64(0) }

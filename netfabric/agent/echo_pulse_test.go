@@ -146,8 +146,8 @@ func TestPulseHears(t *testing.T) {
 	}
 }
 
-// What the other side says of its API server is never older than the tunnel's life and
-// three seconds.
+// The verdict of the other side on its API server expires with the tunnel, and after three
+// seconds without a probe.
 func TestPeerServer(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat
