@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 )
 
 // EchoConn is the UDP socket of Echo: a *net.UDPConn on the gateway's own address in the
@@ -36,12 +36,12 @@ func (p EchoPeer) String() string {
 
 // EchoState is the state of the tunnel to one gateway.
 type EchoState struct {
-	Verdict   probe.Verdict
-	Since     time.Time     // when Verdict became what it is
-	RTT       time.Duration // smoothed round trip time; 0 where Verdict is not Up
-	APIServer probe.Verdict // of the peer on its own API server; Unknown where Verdict is not Up
-	Reason    string        // a constant of this package, as ReasonSilent
-	Message   string        // a sentence for people
+	Verdict   health.Verdict
+	Since     time.Time      // when Verdict became what it is
+	RTT       time.Duration  // smoothed round trip time; 0 where Verdict is not Up
+	APIServer health.Verdict // of the peer on its own API server; Unknown where Verdict is not Up
+	Reason    string         // a constant of this package, as ReasonSilent
+	Message   string         // a sentence for people
 }
 
 // EchoConfig configures Echo.
@@ -57,7 +57,7 @@ type EchoConfig struct {
 	Timing EchoTiming
 	// APIServer returns the verdict on the API server of this cluster. Each probe carries it.
 	// Calls are concurrent, and must not block.
-	APIServer func() probe.Verdict
+	APIServer func() health.Verdict
 	// Received returns the number of bytes that the tunnel device has received, by public key.
 	// Echo calls it at most once in an Interval, and only while a gateway that is Up sends no
 	// probes. A gateway without an entry has sent nothing. Received may be nil.
@@ -220,7 +220,7 @@ func (e *Echo) answered(t *target, in Probe, now time.Time) ProbeGarbage {
 
 // requested takes a request and returns the answer. A request of another run than the peer's
 // current one may be a recording, so it is no sign of life; neither is an overtaken request.
-func (e *Echo) requested(t *target, in Probe, server probe.Verdict, now time.Time) ([]byte, ProbeGarbage) {
+func (e *Echo) requested(t *target, in Probe, server health.Verdict, now time.Time) ([]byte, ProbeGarbage) {
 	limit := t.unknown
 	if in.Run == t.theirs {
 		if !t.requests.accept(in.Sequence) {
@@ -288,7 +288,7 @@ func (e *Echo) listen() {
 }
 
 // request returns the next request to a gateway, or nil if Set has removed it.
-func (e *Echo) request(t *target, server probe.Verdict) []byte {
+func (e *Echo) request(t *target, server health.Verdict) []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.targets[t.peer.Address] != t {

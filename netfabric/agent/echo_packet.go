@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 )
 
 // Sizes of a probe's UDP payload in bytes. Padding up to MaxProbeSize makes a probe as
@@ -77,8 +77,8 @@ func HashCluster(id string) ClusterHash {
 // Probe is the content of a probe.
 type Probe struct {
 	Kind      ProbeKind
-	APIServer probe.Verdict // verdict of the sender on the API server of its own cluster
-	Hears     bool          // the sender has received something from the receiver of late
+	APIServer health.Verdict // verdict of the sender on the API server of its own cluster
+	Hears     bool           // the sender has received something from the receiver of late
 	Sender    ClusterHash
 	Run       uint64        // random number under which the sender counts its requests
 	Asker     uint64        // in an answer: Run of the request
@@ -193,9 +193,9 @@ func DecodeProbe(key ProbeKey, packet []byte) (p Probe, garbage ProbeGarbage) {
 }
 
 // readVerdict reads a verdict of a later version as Unknown.
-func readVerdict(b byte) probe.Verdict {
-	if v := probe.Verdict(b); v == probe.Up || v == probe.Down {
+func readVerdict(b byte) health.Verdict {
+	if v := health.Verdict(b); v == health.Up || v == health.Down {
 		return v
 	}
-	return probe.Unknown
+	return health.Unknown
 }

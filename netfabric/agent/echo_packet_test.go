@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 )
 
 // privateKey is a WireGuard key made of one byte, and its public half as wg writes it.
@@ -25,7 +25,7 @@ func privateKey(t testing.TB, b byte) (private [32]byte, public string) {
 }
 
 var someProbe = Probe{
-	Kind: ProbeAnswer, APIServer: probe.Down, Hears: true, Sender: HashCluster("rome"),
+	Kind: ProbeAnswer, APIServer: health.Down, Hears: true, Sender: HashCluster("rome"),
 	Run: 1, Asker: math.MaxUint64, Sequence: 77, Time: 3 * time.Hour, Size: ProbeSize,
 }
 
@@ -78,8 +78,8 @@ func TestProbesSurviveTheWire(t *testing.T) {
 		"answer":          func(*Probe) {},
 		"request":         func(p *Probe) { p.Kind = ProbeRequest },
 		"hears nothing":   func(p *Probe) { p.Hears = false },
-		"API server up":   func(p *Probe) { p.APIServer = probe.Up },
-		"not known":       func(p *Probe) { p.APIServer = probe.Unknown },
+		"API server up":   func(p *Probe) { p.APIServer = health.Up },
+		"not known":       func(p *Probe) { p.APIServer = health.Unknown },
 		"padded":          func(p *Probe) { p.Size = 1420 },
 		"padded fully":    func(p *Probe) { p.Size = MaxProbeSize },
 		"time before any": func(p *Probe) { p.Time = -1 },

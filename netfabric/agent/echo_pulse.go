@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 )
 
 // EchoTiming says how often a tunnel is probed, and how soon it counts as dead or alive.
@@ -58,7 +58,7 @@ const (
 // It is not safe for concurrent use.
 type pulse struct {
 	timing  EchoTiming
-	verdict probe.Verdict
+	verdict health.Verdict
 	reason  string
 	since   time.Time // of verdict
 	asked   window    // requests of this process
@@ -74,9 +74,9 @@ type pulse struct {
 	deaf    bool // by its last request, the other side receives nothing
 	row     int  // answers without a Silence between them
 	rtt     time.Duration
-	server  probe.Verdict // of the other side on its own API server
-	bytes   uint64        // received until the tick before
-	counted bool          // bytes is of the tick before
+	server  health.Verdict // of the other side on its own API server
+	bytes   uint64         // received until the tick before
+	counted bool           // bytes is of the tick before
 }
 
 func newPulse(timing EchoTiming, now time.Time) pulse {
@@ -89,7 +89,7 @@ func newPulse(timing EchoTiming, now time.Time) pulse {
 func (p *pulse) forget() {
 	p.asked.settle()
 	p.quiet.answer, p.quiet.probe, p.quiet.all = p.timing.Silence, p.timing.Silence, p.timing.Silence
-	p.waited, p.row, p.rtt, p.server, p.counted, p.deaf = 0, 0, 0, probe.Unknown, false, false
+	p.waited, p.row, p.rtt, p.server, p.counted, p.deaf = 0, 0, 0, health.Unknown, false, false
 }
 
 // resume comes first on every event. After a pause of the process the verdict is Unknown, and
@@ -100,7 +100,7 @@ func (p *pulse) resume(now time.Time) {
 		return
 	}
 	p.forget()
-	p.turn(probe.Unknown, ReasonPaused, p.ticked.Add(p.timing.Silence))
+	p.turn(health.Unknown, ReasonPaused, p.ticked.Add(p.timing.Silence))
 	p.ticked, p.paused = now, gap
 }
 
@@ -123,7 +123,7 @@ func (p *pulse) tick(now time.Time) (count bool) {
 	if p.quiet.answer >= p.timing.Silence {
 		p.row = 0
 	}
-	count = p.verdict == probe.Up && p.quiet.all >= p.timing.Silence/2
+	count = p.verdict == health.Up && p.quiet.all >= p.timing.Silence/2
 	p.counted = p.counted && count
 	return count
 }
@@ -152,8 +152,8 @@ func (p *pulse) answered(in Probe, rtt time.Duration, now time.Time) bool {
 		p.rtt = rtt
 	}
 	p.rtt += (rtt - p.rtt) / 8
-	if p.verdict == probe.Unknown || p.verdict == probe.Down && p.row >= p.timing.Answers {
-		p.turn(probe.Up, ReasonAnswered, now)
+	if p.verdict == health.Unknown || p.verdict == health.Down && p.row >= p.timing.Answers {
+		p.turn(health.Up, ReasonAnswered, now)
 	}
 	return true
 }
@@ -184,14 +184,14 @@ func (p *pulse) judge(now time.Time) {
 		silence, reason = p.quiet.answer, ReasonNotHeard
 	}
 	switch {
-	case p.verdict == probe.Up && silence >= p.timing.Silence:
-		p.turn(probe.Down, reason, now)
-	case p.verdict == probe.Unknown && p.waited >= p.timing.Patience:
-		p.turn(probe.Down, ReasonNotAnswered, now)
+	case p.verdict == health.Up && silence >= p.timing.Silence:
+		p.turn(health.Down, reason, now)
+	case p.verdict == health.Unknown && p.waited >= p.timing.Patience:
+		p.turn(health.Down, ReasonNotAnswered, now)
 	}
 }
 
-func (p *pulse) turn(verdict probe.Verdict, reason string, now time.Time) {
+func (p *pulse) turn(verdict health.Verdict, reason string, now time.Time) {
 	if p.verdict != verdict {
 		p.verdict, p.since = verdict, now
 	}
@@ -203,9 +203,9 @@ func (p *pulse) hears() bool { return p.quiet.all < p.timing.Silence }
 
 // peerServer is the verdict of the other side on its own API server. It is Unknown while the
 // tunnel is not Up, and after three Silences without a probe.
-func (p *pulse) peerServer() probe.Verdict {
-	if p.verdict != probe.Up || p.quiet.probe >= 3*p.timing.Silence {
-		return probe.Unknown
+func (p *pulse) peerServer() health.Verdict {
+	if p.verdict != health.Up || p.quiet.probe >= 3*p.timing.Silence {
+		return health.Unknown
 	}
 	return p.server
 }

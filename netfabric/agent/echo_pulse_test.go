@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 )
 
 var testTiming = EchoTiming{Interval: 200 * time.Millisecond, Silence: time.Second, Patience: 10 * time.Second, Answers: 3}
@@ -37,7 +37,7 @@ func (r *rhythm) beat(event rune) {
 	}
 	r.judge(r.now)
 	sequence, _ := r.asked.next()
-	in, at := Probe{Sequence: sequence, Hears: event == 'r', APIServer: probe.Up}, r.now.Add(time.Millisecond)
+	in, at := Probe{Sequence: sequence, Hears: event == 'r', APIServer: health.Up}, r.now.Add(time.Millisecond)
 	switch event {
 	case '.':
 		r.answered(in, time.Millisecond, at)
@@ -113,9 +113,9 @@ func TestPulseCountsFromTheProbe(t *testing.T) {
 	for range 5 {
 		r.beat('x')
 	}
-	require.Equal(t, probe.Up, r.verdict, "0.801 s")
+	require.Equal(t, health.Up, r.verdict, "0.801 s")
 	r.beat('x')
-	require.Equal(t, probe.Down, r.verdict, "1.001 s")
+	require.Equal(t, health.Down, r.verdict, "1.001 s")
 }
 
 func TestAnswersFromBeforeAPause(t *testing.T) {
@@ -125,11 +125,11 @@ func TestAnswersFromBeforeAPause(t *testing.T) {
 	before, _ := r.asked.next()
 	woken := r.now.Add(time.Minute)
 	require.False(t, r.answered(Probe{Sequence: before}, time.Minute, woken), "no tick has come yet")
-	require.Equal(t, probe.Unknown, r.verdict)
+	require.Equal(t, health.Unknown, r.verdict)
 	require.Equal(t, r.now.Add(time.Second), r.since, "from then on it was not up any more")
 	after, _ := r.asked.next()
 	require.True(t, r.answered(Probe{Sequence: after}, time.Millisecond, woken))
-	require.Equal(t, probe.Up, r.verdict)
+	require.Equal(t, health.Up, r.verdict)
 	require.False(t, r.answered(Probe{Sequence: after}, time.Millisecond, woken), "once")
 }
 
@@ -151,9 +151,9 @@ func TestPulseHears(t *testing.T) {
 func TestPeerServer(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat
-	for events, want := range map[string]probe.Verdict{
-		"": probe.Unknown, "r": probe.Unknown, ".": probe.Up, ".xxxxx": probe.Up, ".xxxxxx": probe.Unknown, ".xxxxxx..": probe.Unknown,
-		"." + many("b", 15): probe.Up, "." + many("b", 16): probe.Unknown, "." + many("b", 16) + "r": probe.Up, ".P": probe.Unknown,
+	for events, want := range map[string]health.Verdict{
+		"": health.Unknown, "r": health.Unknown, ".": health.Up, ".xxxxx": health.Up, ".xxxxxx": health.Unknown, ".xxxxxx..": health.Unknown,
+		"." + many("b", 15): health.Up, "." + many("b", 16): health.Unknown, "." + many("b", 16) + "r": health.Up, ".P": health.Unknown,
 	} {
 		r := newRhythm()
 		for _, event := range events {

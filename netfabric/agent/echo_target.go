@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 )
 
 // Answers to one gateway in a second. Requests of a run without an answer of its own may be
@@ -86,7 +86,7 @@ func (t *target) state(now time.Time) EchoState {
 	p.resume(now)
 	s := EchoState{Verdict: p.verdict, Since: p.since, APIServer: p.peerServer(), Reason: p.reason}
 	switch {
-	case p.verdict == probe.Up:
+	case p.verdict == health.Up:
 		s.RTT = p.rtt
 	case t.refused != nil:
 		s.Reason = ReasonNotSent

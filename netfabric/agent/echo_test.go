@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
-	"github.com/liqod/liqod/health/probe"
+	"github.com/liqod/liqod/health"
 )
 
 const testPort = 6092
@@ -138,13 +138,13 @@ type gateway struct {
 	stop     func() error
 
 	mu      sync.Mutex
-	server  probe.Verdict
+	server  health.Verdict
 	bytes   func() uint64
 	changes []EchoState
 	at      []time.Duration
 }
 
-func (g *gateway) setServer(v probe.Verdict) {
+func (g *gateway) setServer(v health.Verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.server = v
@@ -194,7 +194,7 @@ func build(t *testing.T, conn EchoConn, port uint16, one, other person) *gateway
 	_, public := privateKey(t, other.key)
 	g := &gateway{
 		peer:     EchoPeer{Cluster: other.id, Gateway: "gw-a", Address: other.addr, Key: public},
-		registry: prometheus.NewRegistry(), server: probe.Up,
+		registry: prometheus.NewRegistry(), server: health.Up,
 	}
 	metrics, err := NewProbeMetrics(g.registry)
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func build(t *testing.T, conn EchoConn, port uint16, one, other person) *gateway
 	g.Echo, err = NewEcho(EchoConfig{
 		ClusterID: one.id, Conn: conn, Port: port, Timing: testTiming, Metrics: metrics, Clock: clock.RealClock{},
 		Keys: func(public string) (ProbeKeys, error) { return NewProbeKeys(private, public) },
-		APIServer: func() probe.Verdict {
+		APIServer: func() health.Verdict {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			return g.server
@@ -279,7 +279,7 @@ func TestEcho(t *testing.T) {
 		w, a, b := pair(t)
 		state, ok := a.State(a.peer)
 		require.True(t, ok)
-		require.Equal(t, probe.Unknown, state.Verdict)
+		require.Equal(t, health.Unknown, state.Verdict)
 		const calm = 5 * time.Minute
 		later(calm)
 		for _, g := range []*gateway{a, b} {
@@ -320,7 +320,7 @@ func TestPeersSayHowTheirAPIServerIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := pair(t)
 		later(time.Second)
-		for _, v := range []probe.Verdict{probe.Down, probe.Unknown, probe.Up} {
+		for _, v := range []health.Verdict{health.Down, health.Unknown, health.Up} {
 			before := time.Since(a.begun)
 			b.setServer(v)
 			later(time.Second)
@@ -389,12 +389,12 @@ func TestAProcessThatStoodStill(t *testing.T) {
 		later(time.Second)
 		require.Len(t, a.verdicts(), 3)
 		state, _ = a.State(a.peer)
-		require.Equal(t, probe.Up, state.Verdict)
+		require.Equal(t, health.Up, state.Verdict)
 
 		require.NoError(t, b.stop())
 		later(time.Minute)
 		state, _ = b.State(b.peer)
-		require.Equal(t, probe.Unknown, state.Verdict, "an Echo that does not run knows nothing")
+		require.Equal(t, health.Unknown, state.Verdict, "an Echo that does not run knows nothing")
 	})
 }
 
@@ -570,17 +570,17 @@ func TestOvertakenRequests(t *testing.T) {
 		w, a, b := pair(t)
 		later(10 * time.Second)
 		there := b.targets[romeAddr]
-		ask := func(ahead uint64, server probe.Verdict) {
+		ask := func(ahead uint64, server health.Verdict) {
 			w.send(milanAddr, romeAddr, EncodeProbe(there.keys.Send, Probe{
 				Kind: ProbeRequest, Sender: HashCluster("milan"), Run: there.run,
 				Sequence: there.pulse.asked.top + ahead, APIServer: server, Hears: true,
 			}))
 			later(2 * time.Millisecond)
 		}
-		ask(10, probe.Up)
-		ask(5, probe.Down)
+		ask(10, health.Up)
+		ask(5, health.Down)
 		require.Len(t, a.verdicts(), 1)
-		ask(11, probe.Down)
+		ask(11, health.Down)
 		require.Equal(t, "Up ProbesAnswered Down", a.verdicts()[1])
 		require.Zero(t, a.garbage(GarbageReplay))
 	})
@@ -610,7 +610,7 @@ func TestPaddedRequests(t *testing.T) {
 		require.NotZero(t, got.Run)
 		got.Run = 0
 		require.Equal(t, Probe{
-			Kind: ProbeAnswer, APIServer: probe.Up, Hears: true, Sender: HashCluster("rome"), Asker: 7, Sequence: 9, Time: 5, Size: 1420,
+			Kind: ProbeAnswer, APIServer: health.Up, Hears: true, Sender: HashCluster("rome"), Asker: 7, Sequence: 9, Time: 5, Size: 1420,
 		}, got)
 	})
 }
@@ -676,7 +676,7 @@ func TestSet(t *testing.T) {
 
 		require.NoError(t, a.Set([]EchoPeer{a.peer}))
 		again, _ := a.State(a.peer)
-		require.Equal(t, probe.Unknown, again.Verdict)
+		require.Equal(t, health.Unknown, again.Verdict)
 		later(time.Second)
 		require.Equal(t, []string{"Up ProbesAnswered Up", "Up ProbesAnswered Up"}, a.verdicts())
 	})
@@ -725,19 +725,19 @@ func TestEchoOverUDP(t *testing.T) {
 	connB, portB := listen(there, 0)
 	a := build(t, connA, portB, here, there).start(t)
 	b := build(t, connB, portA, there, here).start(t)
-	b.setServer(probe.Down)
-	verdict := func(g *gateway, want probe.Verdict) {
+	b.setServer(health.Down)
+	verdict := func(g *gateway, want health.Verdict) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			s, _ := g.State(g.peer)
 			return s.Verdict == want
 		}, time.Minute, 10*time.Millisecond)
 	}
-	verdict(a, probe.Up)
-	verdict(b, probe.Up)
+	verdict(a, health.Up)
+	verdict(b, health.Up)
 	require.Eventually(t, func() bool {
 		s, _ := a.State(a.peer)
-		return s.APIServer == probe.Down
+		return s.APIServer == health.Down
 	}, time.Minute, 10*time.Millisecond)
 
 	stranger, _ := listen(person{addr: netip.MustParseAddr("127.0.0.3")}, 0)
@@ -746,12 +746,12 @@ func TestEchoOverUDP(t *testing.T) {
 	require.Eventually(t, func() bool { return a.garbage(GarbageSource) == 1 }, time.Minute, 10*time.Millisecond)
 
 	require.NoError(t, b.stop())
-	verdict(a, probe.Down)
+	verdict(a, health.Down)
 	require.NoError(t, connB.Close())
 	connB, _ = listen(there, portB)
 	b = build(t, connB, portA, there, here).start(t)
-	verdict(a, probe.Up)
-	verdict(b, probe.Up)
+	verdict(a, health.Up)
+	verdict(b, health.Up)
 	require.NoError(t, a.stop())
 	require.NoError(t, b.stop())
 }
