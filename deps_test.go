@@ -66,6 +66,10 @@ var forbidden = []struct {
 	{path: "k8s.io/klog", why: "logs go to the *zap.Logger that is passed in", except: []string{"roles"}, tests: true},
 	{path: "log", why: "logs go to the *zap.Logger that is passed in", except: []string{"e2e"}, tests: true},
 	{path: "log/slog", why: "logs go to the *zap.Logger that is passed in", tests: true},
+	{path: "github.com/vishvananda", why: "the network of a host is changed by netfabric/kernel only", except: []string{"netfabric/kernel", "e2e"}},
+	{path: "github.com/mdlayher", why: "the network of a host is changed by netfabric/kernel only", except: []string{"netfabric/kernel", "e2e"}},
+	{path: "github.com/google/nftables", why: "the network of a host is changed by netfabric/kernel only", except: []string{"netfabric/kernel", "e2e"}},
+	{path: "golang.zx2c4.com/wireguard", why: "the network of a host is changed by netfabric/kernel only", except: []string{"netfabric/kernel", "e2e"}},
 	{path: "reflect", why: "types are known", except: []string{"kube"}, tests: true},
 }
 

@@ -1,0 +1,115 @@
+package kernel
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/nftables"
+	"github.com/stretchr/testify/require"
+
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+func TestLast(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"0.0.0.0/0":       "255.255.255.255",
+		"10.0.0.0/8":      "10.255.255.255",
+		"10.64.0.0/10":    "10.127.255.255",
+		"10.1.2.128/25":   "10.1.2.255",
+		"10.1.2.3/32":     "10.1.2.3",
+		"fd00::/8":        "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+		"fd00:1:2::/47":   "fd00:1:3:ffff:ffff:ffff:ffff:ffff",
+		"fd00::1/128":     "fd00::1",
+		"255.255.255.0/1": "255.255.255.255",
+	} {
+		require.Equal(t, want, last(prefix(in)).String(), in)
+	}
+}
+
+func TestBetween(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ first, last, want string }{
+		"all":              {"0.0.0.0", "255.255.255.255", "0.0.0.0/0"},
+		"a network":        {"10.64.0.0", "10.127.255.255", "10.64.0.0/10"},
+		"one":              {"10.1.2.3", "10.1.2.3", "10.1.2.3/32"},
+		"IPv6":             {"fd00::", "fd00::ffff", "fd00::/112"},
+		"not aligned":      {"10.0.0.1", "10.0.0.2", ""},
+		"one short of two": {"10.0.0.0", "10.0.0.2", ""},
+		"backward":         {"10.0.0.1", "10.0.0.0", ""},
+	} {
+		got, ok := between(addr(tc.first).AsSlice(), addr(tc.last).AsSlice())
+		require.Equal(t, tc.want != "", ok, name)
+		if ok {
+			require.Equal(t, tc.want, got.String(), name)
+		}
+	}
+}
+
+// The kernel gives back the elements of a set in no order that a reader may rely on.
+func TestNeighbouringElements(t *testing.T) {
+	t.Parallel()
+	set := plan.Set{Name: "s", Family: plan.V4, Keys: 1}
+	want := []plan.Element{
+		{Set: "s", A: prefix("0.0.0.0/24")},
+		{Set: "s", A: prefix("10.0.0.0/24")},
+		{Set: "s", A: prefix("10.0.1.0/24")},
+		{Set: "s", A: prefix("10.0.3.0/24")},
+		{Set: "s", A: prefix("255.0.0.0/8")},
+	}
+	var raw []nftables.SetElement
+	for _, e := range want {
+		raw = append(encode(e, set.Value), raw...)
+	}
+	var got []plan.Element
+	for _, r := range closed(raw) {
+		e, ok := decode(r, newSet(table("t"), set))
+		require.True(t, ok)
+		got = append(got, e)
+	}
+	require.ElementsMatch(t, want, got)
+}
+
+// What decode cannot read is not of a plan's making.
+func TestElementsOfOthers(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		set plan.Set
+		raw nftables.SetElement
+	}{
+		"a range that is no prefix": {plan.Set{Family: plan.V4, Keys: 1}, nftables.SetElement{Key: []byte{10, 0, 0, 1}, KeyEnd: []byte{10, 0, 0, 2}}},
+		"a port":                    {plan.Set{Family: plan.V4, Keys: 1}, nftables.SetElement{Key: []byte{0, 1}, KeyEnd: []byte{0, 1}}},
+		"no end":                    {plan.Set{Family: plan.V4, Keys: 2}, nftables.SetElement{Key: make([]byte, 8)}},
+		"a value that is no prefix": {
+			plan.Set{Family: plan.V4, Keys: 1, Value: plan.Prefix},
+			nftables.SetElement{Key: make([]byte, 4), KeyEnd: make([]byte, 4), Val: []byte{10, 0, 0, 1, 10, 0, 0, 2}},
+		},
+		"no value": {plan.Set{Family: plan.V4, Keys: 1, Value: plan.Address}, nftables.SetElement{Key: make([]byte, 4), KeyEnd: make([]byte, 4)}},
+	} {
+		_, ok := decode(tc.raw, newSet(table("t"), tc.set))
+		require.False(t, ok, name)
+	}
+}
+
+func FuzzElements(f *testing.F) {
+	f.Add([]byte{10, 0, 0, 0}, []byte{10, 1, 0, 0}, []byte{10, 2, 0, 0}, 16)
+	f.Add(addr("fd00::").AsSlice(), addr("fd01::").AsSlice(), addr("fd02::").AsSlice(), 48)
+	f.Fuzz(func(t *testing.T, a, b, v []byte, bits int) {
+		var e plan.Element
+		for p, bytes := range map[*netip.Prefix][]byte{&e.A: a, &e.B: b, &e.Value: v} {
+			x, ok := netip.AddrFromSlice(bytes)
+			if !ok || len(bytes) != len(a) || bits < 0 || bits > x.BitLen() {
+				return
+			}
+			*p = netip.PrefixFrom(x, bits).Masked()
+		}
+		set := plan.Set{Name: "s", Family: plan.V4, Keys: 2, Value: plan.Prefix}
+		if e.A.Addr().Is6() {
+			set.Family = plan.V6
+		}
+		e.Set = set.Name
+		got, ok := decode(encode(e, set.Value)[0], newSet(table("t"), set))
+		require.True(t, ok)
+		require.Equal(t, e, got)
+	})
+}

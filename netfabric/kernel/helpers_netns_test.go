@@ -1,0 +1,286 @@
+package kernel
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
+
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// space is a network namespace. Nothing of it is left when the test ends.
+type space struct {
+	fd int
+	nl *netlink.Handle
+}
+
+// newSpace creates a namespace with lo up.
+func newSpace(t *testing.T) *space {
+	t.Helper()
+	type result struct {
+		ns  netns.NsHandle
+		err error
+	}
+	made := make(chan result)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		ns, err := netns.New()
+		made <- result{ns, err}
+	}()
+	r := <-made
+	needs(t, r.err)
+	handle, err := netlink.NewHandleAt(r.ns)
+	require.NoError(t, err)
+	s := &space{int(r.ns), handle}
+	t.Cleanup(func() {
+		handle.Close()
+		_ = unix.Close(s.fd)
+	})
+	lo, err := handle.LinkByName("lo")
+	require.NoError(t, err)
+	require.NoError(t, handle.LinkSetUp(lo))
+	return s
+}
+
+// needs skips a test that cannot run without more rights, or fails it where it has to run.
+func needs(t *testing.T, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	if os.Getenv("CI") != "true" && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) {
+		t.Skipf("SKIPPED: this test needs root, or the right to make network namespaces: %v", err)
+	}
+	require.NoError(t, err)
+}
+
+// do runs f on a thread in the namespace, with its own view of /proc/sys/net.
+func (s *space) do(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if err := unix.Setns(s.fd, unix.CLONE_NEWNET); err != nil {
+			panic(err)
+		}
+		f()
+	}()
+	<-done
+}
+
+// run runs a command in the namespace, and returns what it prints.
+func (s *space) run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	var out []byte
+	var err error
+	s.do(func() { out, err = exec.CommandContext(t.Context(), name, args...).CombinedOutput() })
+	require.NoError(t, err, "%s %v: %s", name, args, out)
+	return string(out)
+}
+
+// address is a CIDR on a device.
+func (s *space) address(t *testing.T, device string, cidrs ...string) {
+	t.Helper()
+	l, err := s.nl.LinkByName(device)
+	require.NoError(t, err)
+	for _, c := range cidrs {
+		p := netip.MustParsePrefix(c)
+		a := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+		if p.Addr().Is6() {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		require.NoError(t, s.nl.AddrAdd(l, a))
+	}
+	require.NoError(t, s.nl.LinkSetUp(l))
+}
+
+// cable connects two namespaces with a veth pair.
+func cable(t *testing.T, a *space, nameA string, b *space, nameB string) {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Namespace = nameA, netlink.NsFd(a.fd)
+	require.NoError(t, a.nl.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerNamespace: netlink.NsFd(b.fd)}))
+	for _, end := range []struct {
+		s    *space
+		name string
+	}{{a, nameA}, {b, nameB}} {
+		l, err := end.s.nl.LinkByName(end.name)
+		require.NoError(t, err)
+		require.NoError(t, end.s.nl.LinkSetUp(l))
+	}
+}
+
+// own is the environment variable that names the test that has a process of its own.
+const own = "LIQOD_TEST_PROCESS"
+
+// alone runs the test again in a process and a network namespace of its own, and reports
+// whether this is that process: the threads of wireguard-go live where their process does.
+func alone(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(own) == t.Name() {
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+	cmd.Env = append(os.Environ(), own+"="+t.Name())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	out, err := cmd.CombinedOutput()
+	if !errors.As(err, new(*exec.ExitError)) {
+		needs(t, err)
+	}
+	t.Logf("in a process of its own:\n%s", out)
+	require.NoError(t, err)
+	require.Contains(t, string(out), "--- PASS: "+t.Name(), "the test has not run")
+	return false
+}
+
+// here is the namespace of the process.
+func here(t *testing.T) *space {
+	t.Helper()
+	ns, err := netns.Get()
+	require.NoError(t, err)
+	handle, err := netlink.NewHandle()
+	require.NoError(t, err)
+	lo, err := handle.LinkByName("lo")
+	require.NoError(t, err)
+	require.NoError(t, handle.LinkSetUp(lo))
+	t.Cleanup(handle.Close)
+	return &space{int(ns), handle}
+}
+
+// counter counts writes.
+type counter map[string]int
+
+func (c counter) wrote(kind string) { c[kind]++ }
+
+func (c counter) total() (n int) {
+	for _, v := range c {
+		n += v
+	}
+	return n
+}
+
+// kernelAt is a Kernel for the namespace with a counter of its writes. In the namespace of
+// the process fd is 0.
+func kernelAt(t *testing.T, fd int) (*Kernel, counter) {
+	t.Helper()
+	key, err := GenerateKey()
+	require.NoError(t, err)
+	c := counter{}
+	return New(Config{Namespace: fd, Key: key, Log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), Wrote: c.wrote}), c
+}
+
+// applied applies a state and checks that it is reached, and that doing so again neither
+// writes nor changes anything.
+func applied(t *testing.T, k *Kernel, c counter, want plan.State) {
+	t.Helper()
+	require.NoError(t, k.Apply(t.Context(), want))
+	require.Equal(t, sorted(want), sorted(reached(t, k, want)))
+	before := c.total()
+	require.NoError(t, k.Apply(t.Context(), want))
+	require.Equal(t, before, c.total(), "the second time writes: %v", c)
+}
+
+// reached is the state of the host, with the kernel settings and endpoints of want: those
+// are not for the host to say.
+func reached(t *testing.T, k *Kernel, want plan.State) (out plan.State) {
+	t.Helper()
+	s, err := k.open()
+	require.NoError(t, err)
+	defer s.close()
+	require.NoError(t, s.readLinks())
+	out.Sysctls = want.Sysctls
+	for _, l := range s.links {
+		one := readLink(l)
+		if one.Kind == plan.WireGuard {
+			one.MAC = plan.MAC{}
+		}
+		require.NotZero(t, l.Attrs().Flags&net.FlagUp, "%s is down", one.Name)
+		out.Links = append(out.Links, one)
+	}
+	out.Addrs = all(t, s.addrs())
+	out.Neighs = all(t, s.neighs())
+	out.FDB = all(t, s.fdb())
+	out.Rules = all(t, s.rules())
+	out.Routes = all(t, s.routes())
+	out.Device = tunnelReached(t, s, want)
+	have, err := s.readTable(want.Table)
+	require.NoError(t, err)
+	if have.exists {
+		require.True(t, have.intact, "the fixed part of the table differs")
+		out.Table = want.Table
+		out.Table.Elements = have.elements
+	}
+	return out
+}
+
+func tunnelReached(t *testing.T, s *session, want plan.State) (out plan.Device) {
+	if _, ok := s.links[plan.TunnelDevice]; !ok {
+		return out
+	}
+	device, _, closer, err := s.device(plan.TunnelDevice)
+	require.NoError(t, err)
+	defer closer()
+	have, err := device.read()
+	require.NoError(t, err)
+	require.Equal(t, s.cfg.Key, have.key)
+	out = plan.Device{Name: plan.TunnelDevice, Port: have.port, Mark: have.mark, Allowed: have.allowed}
+	for _, p := range have.peers {
+		one := plan.Tunnel{Key: p.Key, Keepalive: p.keepalive}
+		i := slices.IndexFunc(want.Device.Peers, func(t plan.Tunnel) bool { return t.Key == p.Key })
+		if i >= 0 {
+			one.Endpoint = want.Device.Peers[i].Endpoint
+			require.Equal(t, one.Endpoint.IsValid(), p.Endpoint.IsValid())
+		}
+		out.Peers = append(out.Peers, one)
+	}
+	return out
+}
+
+func all[T comparable, R any](t *testing.T, k kind[T, R]) (out []T) {
+	t.Helper()
+	found, err := k.list()
+	require.NoError(t, err)
+	for _, r := range found {
+		one, ok := k.read(r)
+		require.True(t, ok, "%s %+v", k.name, r)
+		out = append(out, one)
+	}
+	return out
+}
+
+// sorted brings the slices of a state into one order, and makes empty ones nil.
+func sorted(s plan.State) plan.State {
+	s.Links = ordered(s.Links)
+	s.Addrs = ordered(s.Addrs)
+	s.Neighs = ordered(s.Neighs)
+	s.FDB = ordered(s.FDB)
+	s.Device.Peers = ordered(s.Device.Peers)
+	s.Device.Allowed = ordered(s.Device.Allowed)
+	s.Table.Elements = ordered(s.Table.Elements)
+	s.Rules = ordered(s.Rules)
+	s.Routes = ordered(s.Routes)
+	return s
+}
+
+func ordered[T any](list []T) []T {
+	if len(list) == 0 {
+		return nil
+	}
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b T) int { return strings.Compare(text(a), text(b)) })
+	return list
+}

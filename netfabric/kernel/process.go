@@ -1,0 +1,198 @@
+package kernel
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"go.uber.org/zap"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// process is a tunnel device that wireguard-go runs in this process. It is spoken to without
+// its socket, whose path is the same in all network namespaces.
+type process struct {
+	name   string
+	device *device.Device
+}
+
+func (k *Kernel) startProcess(want plan.Link) error {
+	t, err := tun.CreateTUN(want.Name, want.MTU)
+	if err != nil {
+		return fmt.Errorf("creating a TUN device: %w", err)
+	}
+	k.process = &process{name: want.Name, device: device.NewDevice(t, conn.NewDefaultBind(), deviceLog(k.cfg.Log))}
+	return nil
+}
+
+// endProcess ends the device in this process, if there is one.
+func (k *Kernel) endProcess() {
+	if k.process != nil {
+		k.process.device.Close()
+		k.process = nil
+	}
+}
+
+// inProcess reports whether the device in this process is l.
+func (k *Kernel) inProcess(l netlink.Link) bool {
+	if _, ok := l.(*netlink.Tuntap); !ok || k.process == nil || k.process.name != l.Attrs().Name {
+		return false
+	}
+	select {
+	case <-k.process.device.Wait(): // it ended when its device was deleted; this is another's
+		return false
+	default:
+		return true
+	}
+}
+
+// foreign reports whether another process has created l.
+func (k *Kernel) foreign(l netlink.Link) bool {
+	_, ok := l.(*netlink.Tuntap)
+	return ok && !k.inProcess(l)
+}
+
+// deviceLog passes on errors, as debug messages: among them is that a peer without an
+// endpoint cannot be dialled, which is as it should be.
+func deviceLog(log *zap.Logger) *device.Logger {
+	return &device.Logger{
+		Verbosef: device.DiscardLogf,
+		Errorf: func(format string, args ...any) {
+			log.Debug("wireguard-go reported an error", zap.String("text", fmt.Sprintf(format, args...)))
+		},
+	}
+}
+
+func (p *process) read() (status, error) {
+	text, err := p.device.IpcGet()
+	if err != nil {
+		return status{}, err
+	}
+	return parseStatus(text)
+}
+
+// set also starts the device, which then listens on its port.
+func (p *process) set(c change) error {
+	text, err := c.text()
+	if err != nil {
+		return err
+	}
+	if err := p.device.IpcSet(text); err != nil {
+		return err
+	}
+	return p.device.Up()
+}
+
+// text is the change in the language of the cross-platform userspace implementations.
+func (c change) text() (string, error) {
+	var b strings.Builder
+	if c.key != nil {
+		fmt.Fprintf(&b, "private_key=%s\n", hex.EncodeToString(c.key[:]))
+	}
+	if c.port != nil {
+		fmt.Fprintf(&b, "listen_port=%d\n", *c.port)
+	}
+	if c.mark != nil {
+		fmt.Fprintf(&b, "fwmark=%d\n", *c.mark)
+	}
+	for _, p := range c.peers {
+		key, err := base64.StdEncoding.DecodeString(p.key)
+		if err != nil {
+			return "", fmt.Errorf("parsing the public key %q: %w", p.key, err)
+		}
+		fmt.Fprintf(&b, "public_key=%s\n", hex.EncodeToString(key))
+		if p.remove {
+			b.WriteString("remove=true\n")
+		}
+		if p.endpoint.IsValid() {
+			fmt.Fprintf(&b, "endpoint=%s\n", p.endpoint)
+		}
+		if p.keepalive != nil {
+			fmt.Fprintf(&b, "persistent_keepalive_interval=%d\n", int(p.keepalive.Seconds()))
+		}
+		for _, a := range p.allowed {
+			fmt.Fprintf(&b, "allowed_ip=%s\n", a)
+		}
+	}
+	return b.String(), nil
+}
+
+// parseStatus reads what a device tells in that language.
+func parseStatus(text string) (out status, err error) {
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		if name == "public_key" {
+			key, err := hex.DecodeString(value)
+			if err != nil {
+				return status{}, fmt.Errorf("parsing %s: %w", name, err)
+			}
+			out.peers = append(out.peers, Peer{Key: base64.StdEncoding.EncodeToString(key)})
+			continue
+		}
+		if len(out.peers) == 0 {
+			err = out.parse(name, value)
+		} else {
+			err = out.parsePeer(&out.peers[len(out.peers)-1], name, value)
+		}
+		if err != nil {
+			return status{}, fmt.Errorf("parsing %s: %w", name, err)
+		}
+	}
+	return out, nil
+}
+
+func (s *status) parse(name, value string) error {
+	switch name {
+	case "private_key":
+		_, err := hex.Decode(s.key[:], []byte(value))
+		return err
+	case "listen_port":
+		n, err := strconv.ParseUint(value, 10, 16)
+		s.port = uint16(n)
+		return err
+	case "fwmark":
+		n, err := strconv.ParseUint(value, 10, 32)
+		s.mark = uint32(n)
+		return err
+	}
+	return nil
+}
+
+func (s *status) parsePeer(p *Peer, name, value string) (err error) {
+	var n int64
+	switch name {
+	case "endpoint":
+		p.Endpoint, err = netip.ParseAddrPort(value)
+		p.Endpoint = unmapped(p.Endpoint)
+	case "allowed_ip":
+		var prefix netip.Prefix
+		prefix, err = netip.ParsePrefix(value)
+		s.allowed = append(s.allowed, plan.Allowed{Key: p.Key, Prefix: prefix})
+	case "last_handshake_time_sec":
+		n, err = strconv.ParseInt(value, 10, 64)
+		if n > 0 {
+			p.Handshake = time.Unix(n, 0)
+		}
+	case "persistent_keepalive_interval":
+		n, err = strconv.ParseInt(value, 10, 32)
+		p.keepalive = time.Duration(n) * time.Second
+	case "rx_bytes":
+		p.Received, err = strconv.ParseUint(value, 10, 64)
+	case "tx_bytes":
+		p.Sent, err = strconv.ParseUint(value, 10, 64)
+	}
+	return err
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}

@@ -1,0 +1,269 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// Registers. A key or value of two addresses lies in two of them, which hold 4 or 16 bytes.
+const (
+	reg       = unix.NFT_REG_1
+	second6   = unix.NFT_REG_2
+	first4    = unix.NFT_REG32_00 // the first four bytes of reg
+	second4   = unix.NFT_REG32_01 // the four bytes after it
+	icmp6Csum = 40 + 2            // offset of the checksum from the beginning of the IPv6 header
+)
+
+func baseChain(t *nftables.Table, c plan.Chain) *nftables.Chain {
+	hooks := map[plan.Hook]*nftables.ChainHook{
+		plan.HookPrerouting:  nftables.ChainHookPrerouting,
+		plan.HookInput:       nftables.ChainHookInput,
+		plan.HookForward:     nftables.ChainHookForward,
+		plan.HookOutput:      nftables.ChainHookOutput,
+		plan.HookPostrouting: nftables.ChainHookPostrouting,
+	}
+	out := &nftables.Chain{
+		Table:    t,
+		Name:     c.Name,
+		Type:     nftables.ChainTypeFilter,
+		Hooknum:  hooks[c.Hook],
+		Priority: nftables.ChainPriorityRef(nftables.ChainPriority(c.Priority)),
+	}
+	if c.NAT {
+		out.Type = nftables.ChainTypeNAT
+	}
+	return out
+}
+
+// render writes a rule: its conditions in the order of the fields, and what it does.
+func render(m plan.Match) ([]expr.Any, error) {
+	out := conditions(m)
+	if m.Set.Name != "" {
+		key, err := loadKey(m.Set.Key, m.Family)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, key...)
+		out = append(out, &expr.Lookup{SourceRegister: reg, SetName: m.Set.Name, Invert: m.Set.Not})
+	}
+	if m.Map.Name != "" {
+		key, err := loadKey(m.Map.Key, m.Family)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, key...)
+		out = append(out, &expr.Lookup{SourceRegister: reg, SetName: m.Map.Name, DestRegister: reg, IsDestRegSet: true})
+	}
+	do, err := action(m)
+	return append(out, do...), err
+}
+
+func conditions(m plan.Match) (out []expr.Any) {
+	if m.In != "" {
+		out = append(out, named(expr.MetaKeyIIFNAME, m.In)...)
+	}
+	if m.Out != "" {
+		out = append(out, named(expr.MetaKeyOIFNAME, m.Out)...)
+	}
+	if m.Family != 0 {
+		out = append(out, meta(expr.MetaKeyNFPROTO, byte(nfproto(m.Family)))...)
+	}
+	if m.Proto != "" {
+		out = append(out, meta(expr.MetaKeyL4PROTO, protocol(m))...)
+	}
+	if m.Port != 0 {
+		out = append(out, transport(2, binary.BigEndian.AppendUint16(nil, m.Port))...)
+	}
+	if m.From != 0 {
+		out = append(out, transport(0, binary.BigEndian.AppendUint16(nil, m.From))...)
+	}
+	if m.Local {
+		out = append(out,
+			&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},
+			&expr.Cmp{Register: reg, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)})
+	}
+	if m.SYN {
+		out = append(out, synOnly()...)
+	}
+	if m.CT != "" {
+		out = append(out, tracked(m.CT)...)
+	}
+	return out
+}
+
+func nfproto(f plan.Family) uint32 {
+	if f == plan.V6 {
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
+}
+
+func protocol(m plan.Match) byte {
+	switch {
+	case m.Proto == "tcp":
+		return unix.IPPROTO_TCP
+	case m.Proto == "udp":
+		return unix.IPPROTO_UDP
+	case m.Family == plan.V6:
+		return unix.IPPROTO_ICMPV6
+	}
+	return unix.IPPROTO_ICMP
+}
+
+// named compares the name of a device: the whole with its padding, or the beginning.
+func named(key expr.MetaKey, pattern string) []expr.Any {
+	op := expr.CmpOpEq
+	name, not := strings.CutPrefix(pattern, "!")
+	if not {
+		op = expr.CmpOpNeq
+	}
+	data := make([]byte, unix.IFNAMSIZ)
+	copy(data, name)
+	if start, ok := strings.CutSuffix(name, "*"); ok {
+		data = []byte(start)
+	}
+	return []expr.Any{&expr.Meta{Key: key, Register: reg}, &expr.Cmp{Op: op, Register: reg, Data: data}}
+}
+
+func meta(key expr.MetaKey, value byte) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: key, Register: reg}, &expr.Cmp{Register: reg, Data: []byte{value}}}
+}
+
+func transport(offset uint32, value []byte) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: uint32(len(value))},
+		&expr.Cmp{Register: reg, Data: value},
+	}
+}
+
+// synOnly matches TCP packets that open a connection, either way.
+func synOnly() []expr.Any {
+	const flags, syn, rst = 13, 0x02, 0x04
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: flags, Len: 1},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 1, Mask: []byte{syn | rst}, Xor: []byte{0}},
+		&expr.Cmp{Register: reg, Data: []byte{syn}},
+	}
+}
+
+func tracked(c plan.CT) []expr.Any {
+	bits := map[plan.CT]uint32{
+		plan.Known:   expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED,
+		plan.New:     expr.CtStateBitNEW,
+		plan.Related: expr.CtStateBitRELATED,
+		plan.Invalid: expr.CtStateBitINVALID,
+	}
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits[c]), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: make([]byte, 4)},
+	}
+}
+
+// addresses says where in the IP header of a family the addresses are, and how long.
+func addresses(f plan.Family) (src, dst, size uint32) {
+	if f == plan.V6 {
+		return 8, 24, 16
+	}
+	return 12, 16, 4
+}
+
+// loadKey loads what is looked up, from reg on.
+func loadKey(key plan.Key, f plan.Family) ([]expr.Any, error) {
+	src, dst, size := addresses(f)
+	offsets, ok := map[plan.Key][]uint32{plan.Src: {src}, plan.Dst: {dst}, plan.SrcDst: {src, dst}, plan.DstSrc: {dst, src}}[key]
+	if !ok || f == 0 {
+		return nil, fmt.Errorf("a lookup of %q needs a family and one of %q, %q, %q, %q", key, plan.Src, plan.Dst, plan.SrcDst, plan.DstSrc)
+	}
+	_, next := registers(f)
+	var out []expr.Any
+	for i, offset := range offsets {
+		to := uint32(reg)
+		if i > 0 {
+			to = next
+		}
+		out = append(out, &expr.Payload{DestRegister: to, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size})
+	}
+	return out, nil
+}
+
+// registers are those of the two addresses of a key, or of a value.
+func registers(f plan.Family) (first, second uint32) {
+	if f == plan.V6 {
+		return reg, second6
+	}
+	return first4, second4
+}
+
+// action writes what m does. The result of its map is in reg.
+func action(m plan.Match) ([]expr.Any, error) {
+	first, second := registers(m.Family)
+	nat := &expr.NAT{Family: nfproto(m.Family), RegAddrMin: first}
+	switch m.Do {
+	case plan.Accept:
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}, nil
+	case plan.Drop:
+		return []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}, nil
+	case plan.NoTrack:
+		return []expr.Any{&expr.Notrack{}}, nil
+	case plan.Masquerade:
+		return []expr.Any{&expr.Masq{}}, nil
+	case plan.ClampMSS:
+		return clamp(), nil
+	case plan.SetSrc:
+		return setSource(m)
+	case plan.SNAT:
+		nat.Type = expr.NATTypeSourceNAT
+	case plan.DNAT:
+		nat.Type = expr.NATTypeDestNAT
+	case plan.SNATPrefix:
+		nat.Type, nat.RegAddrMax, nat.Prefix = expr.NATTypeSourceNAT, second, true
+	case plan.DNATPrefix:
+		nat.Type, nat.RegAddrMax, nat.Prefix = expr.NATTypeDestNAT, second, true
+	default:
+		return nil, fmt.Errorf("there is no action %q", m.Do)
+	}
+	return []expr.Any{nat}, nil
+}
+
+// clamp lowers the segment size that a TCP packet offers to what the route carries.
+func clamp() []expr.Any {
+	const maxseg, offset = 2, 2
+	return []expr.Any{
+		&expr.Rt{Register: reg, Key: expr.RtTCPMSS},
+		&expr.Byteorder{SourceRegister: reg, DestRegister: reg, Op: expr.ByteorderHton, Len: 2, Size: 2},
+		&expr.Exthdr{SourceRegister: reg, Type: maxseg, Offset: offset, Len: 2, Op: expr.ExthdrOpTcpopt},
+	}
+}
+
+// setSource writes the source address. An IPv4 address is in the header's checksum, and in
+// none of ICMP. An IPv6 address is in that of ICMPv6 only, which comes right after the
+// header in the errors that this is for; the library has no words for updating whatever
+// protocol there is.
+func setSource(m plan.Match) ([]expr.Any, error) {
+	if m.Proto != "icmp" {
+		return nil, fmt.Errorf("%q is for ICMP only", plan.SetSrc)
+	}
+	src, _, size := addresses(m.Family)
+	out := &expr.Payload{
+		OperationType:  expr.PayloadWrite,
+		SourceRegister: reg,
+		Base:           expr.PayloadBaseNetworkHeader,
+		Offset:         src,
+		Len:            size,
+		CsumType:       expr.CsumTypeInet,
+		CsumOffset:     10,
+	}
+	if m.Family == plan.V6 {
+		out.CsumOffset = icmp6Csum
+	}
+	return []expr.Any{out}, nil
+}

@@ -1,0 +1,41 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// sysctls writes the settings that have another value. A gateway's container usually may
+// not; a container before it has then done so.
+func (s *session) sysctls(want []plan.Sysctl) error {
+	if len(want) == 0 {
+		return nil
+	}
+	return s.inside(func() error {
+		var errs []error
+		for _, w := range want {
+			errs = append(errs, s.sysctl(w))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+func (s *session) sysctl(want plan.Sysctl) error {
+	path := "/proc/sys/" + want.Name
+	have, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("reading a kernel setting: %w", err)
+	}
+	if strings.TrimSpace(string(have)) == want.Value {
+		return nil
+	}
+	err = s.write("sysctl", func() error { return os.WriteFile(path, []byte(want.Value), 0) })
+	if err != nil {
+		return fmt.Errorf("setting %s from %s to %s: %w", want.Name, strings.TrimSpace(string(have)), want.Value, err)
+	}
+	return nil
+}
