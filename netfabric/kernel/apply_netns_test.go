@@ -179,17 +179,17 @@ func everySet() []plan.Set {
 // everyRule has each condition and each action once at least.
 func everyRule() []plan.Chain {
 	return []plan.Chain{
-		{Name: "raw", Hook: plan.HookPrerouting, Priority: plan.RawPriority, Rules: []plan.Match{
+		{Name: "guard_in", Hook: plan.HookPrerouting, Priority: plan.RawPriority, Rules: []plan.Match{
 			{Proto: "udp", Port: 6091, Local: true, Do: plan.NoTrack},
 			{In: plan.TunnelDevice, Family: plan.V4, Set: plan.Lookup{Name: "two4", Key: plan.SrcDst, Not: true}, Do: plan.Drop},
 			{In: plan.TunnelDevice, Family: plan.V6, Set: plan.Lookup{Name: "two6", Key: plan.SrcDst, Not: true}, Do: plan.Drop},
 			{In: plan.OverlayDevice, Family: plan.V4, Set: plan.Lookup{Name: "one4", Key: plan.Src}, Do: plan.Drop},
 			{In: plan.OverlayDevice, Family: plan.V6, Set: plan.Lookup{Name: "one6", Key: plan.Src}, Do: plan.Drop},
 		}},
-		{Name: "raw_out", Hook: plan.HookOutput, Priority: plan.RawPriority, Rules: []plan.Match{
+		{Name: "outer_out", Hook: plan.HookOutput, Priority: plan.RawPriority, Rules: []plan.Match{
 			{Out: plan.OutsideDevices, Proto: "udp", From: 51840, Do: plan.NoTrack},
 		}},
-		{Name: "dst", NAT: true, Hook: plan.HookPrerouting, Priority: plan.DNATPriority, Rules: []plan.Match{
+		{Name: "translate_in", NAT: true, Hook: plan.HookPrerouting, Priority: plan.DNATPriority, Rules: []plan.Match{
 			{In: plan.TunnelDevice, Family: plan.V4, Do: plan.DNAT, Map: plan.Lookup{Name: "address4", Key: plan.SrcDst}},
 			{In: plan.TunnelDevice, Family: plan.V6, Do: plan.DNAT, Map: plan.Lookup{Name: "address6", Key: plan.Dst}},
 			{In: plan.TunnelDevice, Family: plan.V4, Do: plan.DNATPrefix, Map: plan.Lookup{Name: "pair4", Key: plan.SrcDst}},
@@ -203,19 +203,19 @@ func everyRule() []plan.Chain {
 			{In: plan.OverlayDevice, Out: "!" + plan.TunnelDevice, Do: plan.Drop},
 			{In: plan.AllDevices, CT: plan.Invalid, Do: plan.Drop},
 		}},
-		{Name: "local", Hook: plan.HookInput, Priority: plan.FilterPriority, Rules: []plan.Match{
+		{Name: "local_in", Hook: plan.HookInput, Priority: plan.FilterPriority, Rules: []plan.Match{
 			{In: plan.AllDevices, Family: plan.V4, Proto: "icmp", Do: plan.Accept},
 			{In: plan.AllDevices, Family: plan.V6, Proto: "icmp", Do: plan.Accept},
 			{In: plan.AllDevices, CT: plan.Known, Do: plan.Accept},
 		}},
-		{Name: "src", NAT: true, Hook: plan.HookPostrouting, Priority: plan.SNATPriority, Rules: []plan.Match{
+		{Name: "translate_out", NAT: true, Hook: plan.HookPostrouting, Priority: plan.SNATPriority, Rules: []plan.Match{
 			{Out: plan.TunnelDevice, Family: plan.V4, Do: plan.SNATPrefix, Map: plan.Lookup{Name: "pair4", Key: plan.DstSrc}},
 			{Out: plan.TunnelDevice, Family: plan.V6, Do: plan.SNATPrefix, Map: plan.Lookup{Name: "pair6", Key: plan.DstSrc}},
 			{Out: plan.TunnelDevice, Family: plan.V4, Set: plan.Lookup{Name: "one4", Key: plan.Src, Not: true}, Do: plan.SNAT, Map: plan.Lookup{Name: "address4", Key: plan.DstSrc}},
 			{Out: plan.TunnelDevice, Family: plan.V6, Do: plan.SNAT, Map: plan.Lookup{Name: "address6", Key: plan.Dst}},
 			{In: plan.TunnelDevice, Out: plan.OutsideDevices, Do: plan.Masquerade},
 		}},
-		{Name: "last", Hook: plan.HookPostrouting, Priority: plan.LastGuardPriority, Rules: []plan.Match{
+		{Name: "guard_out", Hook: plan.HookPostrouting, Priority: plan.LastGuardPriority, Rules: []plan.Match{
 			{Out: plan.TunnelDevice, Family: plan.V4, Proto: "icmp", CT: plan.Related, Do: plan.SetSrc, Map: plan.Lookup{Name: "address4", Key: plan.DstSrc}},
 			{Out: plan.TunnelDevice, Family: plan.V6, Proto: "icmp", CT: plan.Related, Do: plan.SetSrc, Map: plan.Lookup{Name: "address6", Key: plan.Dst}},
 		}},
