@@ -215,8 +215,10 @@ type kind[T comparable, R any] struct {
 	list func() ([]R, error) // what is ours
 	read func(R) (T, bool)   // false: the plan has no words for it, so it was not planned
 	id   func(T) T           // without what changes in place
-	set  func(T) error       // adds it, or changes what has its id
 	del  func(R) error
+
+	// set adds it, or if replaces is true changes what there is with its id.
+	set func(t T, replaces bool) error
 }
 
 // up adds to the kernel what it lacks of want.
@@ -226,35 +228,34 @@ func (k kind[T, R]) up(want []T) (deletion func() error, err error) {
 		return nil, fmt.Errorf("reading each %s: %w", k.name, err)
 	}
 	var have []T
-	var strange []R
-	raw := map[T]R{}
+	var old []R
+	raw, there, kept := map[T]R{}, map[T]bool{}, map[T]bool{}
 	for _, r := range found {
 		t, ok := k.read(r)
 		if !ok {
-			strange = append(strange, r)
+			old = append(old, r)
 			continue
 		}
 		have = append(have, t)
-		raw[t] = r
+		raw[t], there[k.id(t)] = r, true
 	}
 
 	add, del := plan.Diff(want, have)
 	var errs []error
 	for _, t := range add {
-		if err := k.set(t); err != nil {
-			errs = append(errs, fmt.Errorf("setting %s %+v: %w", k.name, t, err))
+		if err := k.set(t, there[k.id(t)]); err != nil {
+			errs = append(errs, fmt.Errorf("setting %s %v: %w", k.name, t, err))
 		}
 	}
-	kept := map[T]bool{}
 	for _, t := range want {
 		kept[k.id(t)] = true
 	}
 	for _, t := range del {
 		if !kept[k.id(t)] {
-			strange = append(strange, raw[t])
+			old = append(old, raw[t])
 		}
 	}
-	return func() error { return k.delete(strange) }, errors.Join(errs...)
+	return func() error { return k.delete(old) }, errors.Join(errs...)
 }
 
 func (k kind[T, R]) delete(old []R) error {

@@ -15,8 +15,6 @@ func text(v any) string { return fmt.Sprintf("%v", v) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-func number(i int) byte { return byte(i) }
-
 // part is what a state is put together from at random: each thing is in it or not, and
 // everything that a thing can be is in some of them.
 type part struct{ *rand.Rand }
@@ -26,7 +24,7 @@ func (p part) yes() bool { return p.IntN(2) == 0 }
 // state is a random state with the overlay device, and with the tunnel device if there can
 // be one.
 func (p part) state(tunnel bool) (s plan.State) {
-	mac := plan.MAC{2, 0xfa, 10, 9, 0, number(p.IntN(3))}
+	mac := plan.MAC{2, 0xfa, 10, 9, 0, byte(p.IntN(3))}
 	s.Links = append(s.Links, plan.Link{
 		Name: plan.OverlayDevice, Kind: plan.VXLAN, MTU: 1400 + 10*p.IntN(3), ID: plan.OverlayID,
 		Port: plan.OverlayPort, Local: addr([]string{"10.9.0.1", "10.9.0.2", "fd09::1"}[p.IntN(3)]), MAC: mac,
@@ -47,7 +45,7 @@ func (p part) host(s *plan.State, i int) {
 	if !p.yes() {
 		return
 	}
-	mac := plan.MAC{2, 0xfa, 10, 9, 1, number(i + 4*p.IntN(2))}
+	mac := plan.MAC{2, 0xfa, 10, 9, 1, byte(i + 4*p.IntN(2))}
 	via4, via6 := addr(fmt.Sprintf("10.9.1.%d", i)), addr(fmt.Sprintf("fe80::%d", i+1))
 	s.FDB = append(s.FDB, plan.FDB{Link: plan.OverlayDevice, MAC: mac, Remote: p.remote(s.Links[0].Local)})
 	s.Neighs = append(s.Neighs,

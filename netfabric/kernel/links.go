@@ -189,7 +189,7 @@ func (s *session) addrs() kind[plan.Addr, netlink.Addr] {
 			return plan.Addr{Link: s.name(a.LinkIndex), Prefix: prefixOf(a.IPNet)}, true
 		},
 		id: func(a plan.Addr) plan.Addr { return a },
-		set: func(a plan.Addr) error {
+		set: func(a plan.Addr, _ bool) error {
 			l, ok := s.links[a.Link]
 			if !ok {
 				return fmt.Errorf("there is no device %s", a.Link)
@@ -227,7 +227,7 @@ func (s *session) neighs() kind[plan.Neigh, netlink.Neigh] {
 			return plan.Neigh{Link: s.name(n.LinkIndex), Addr: addrOf(n.IP), MAC: macOf(n.HardwareAddr)}, true
 		},
 		id: func(n plan.Neigh) plan.Neigh { return plan.Neigh{Link: n.Link, Addr: n.Addr} },
-		set: func(n plan.Neigh) error {
+		set: func(n plan.Neigh, _ bool) error {
 			index, err := s.index(n.Link)
 			if err != nil {
 				return err
@@ -252,7 +252,7 @@ func (s *session) fdb() kind[plan.FDB, netlink.Neigh] {
 			return plan.FDB{Link: s.name(n.LinkIndex), MAC: macOf(n.HardwareAddr), Remote: addrOf(n.IP)}, true
 		},
 		id: func(f plan.FDB) plan.FDB { return plan.FDB{Link: f.Link, MAC: f.MAC} },
-		set: func(f plan.FDB) error {
+		set: func(f plan.FDB, _ bool) error {
 			index, err := s.index(f.Link)
 			if err != nil {
 				return err

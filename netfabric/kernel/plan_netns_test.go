@@ -82,7 +82,7 @@ func (p part) peer(i int) plan.Peer {
 }
 
 func publicKey(n int) string {
-	key := Key{1, number(n)}
+	key := Key{1, byte(n)}
 	return key.Public()
 }
 

@@ -20,7 +20,7 @@ func (s *session) rules() kind[plan.Rule, netlink.Rule] {
 		list: s.ourRules,
 		read: readRule,
 		id:   func(r plan.Rule) plan.Rule { return r },
-		set: func(r plan.Rule) error {
+		set: func(r plan.Rule, _ bool) error {
 			return s.write("rule", func() error { return s.nl.RuleAdd(rule(r)) })
 		},
 		del: func(r netlink.Rule) error {
@@ -95,12 +95,16 @@ func (s *session) routes() kind[plan.Route, netlink.Route] {
 		list: s.ourRoutes,
 		read: s.readRoute,
 		id:   func(r plan.Route) plan.Route { return plan.Route{Table: r.Table, Dst: r.Dst} },
-		set: func(r plan.Route) error {
+		set: func(r plan.Route, replaces bool) error {
 			n, err := s.route(r)
 			if err != nil {
 				return err
 			}
-			return s.write("route", func() error { return s.nl.RouteReplace(n) })
+			write := s.nl.RouteAdd // fails if there is one of somebody else
+			if replaces {
+				write = s.nl.RouteReplace
+			}
+			return s.write("route", func() error { return write(n) })
 		},
 		del: func(r netlink.Route) error {
 			return s.write("route", func() error { return s.nl.RouteDel(&r) })
@@ -108,9 +112,12 @@ func (s *session) routes() kind[plan.Route, netlink.Route] {
 	}
 }
 
+// tables are the routing tables that routes of ours may stand in.
+func tables() []int { return []int{plan.PeersTable, plan.InsideTable} }
+
 func (s *session) ourRoutes() (out []netlink.Route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		for _, table := range []int{plan.PeersTable, plan.InsideTable} {
+		for _, table := range tables() {
 			filter := &netlink.Route{Table: table, Protocol: plan.RouteProtocol}
 			found, err := s.strict.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
 			if err != nil && !errors.Is(err, unix.ENOENT) { // there is no such table before its first route
