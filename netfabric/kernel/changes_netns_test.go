@@ -1,0 +1,150 @@
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// traffic counts packets that were sent and answers that came.
+type traffic struct {
+	stop    chan struct{}
+	wait    sync.WaitGroup
+	sent    atomic.Int32
+	failure atomic.Pointer[error] // the first
+}
+
+// run asks again and again until the end.
+func (tr *traffic) run(ask func() error) {
+	tr.wait.Go(func() {
+		for {
+			select {
+			case <-tr.stop:
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+			tr.sent.Add(1)
+			if err := ask(); err != nil {
+				tr.failure.CompareAndSwap(nil, &err)
+				return
+			}
+		}
+	})
+}
+
+// begin begins a flow that goes on, and one new flow after the other.
+func begin(t *testing.T, from *space, to netip.Addr) *traffic {
+	t.Helper()
+	tr := &traffic{stop: make(chan struct{})}
+	established, err := dial(from, "udp", to, 10*time.Minute)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = established.Close() })
+	tr.run(func() error {
+		if err := established.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			return err
+		}
+		_, err := ask(established)
+		return err
+	})
+	tr.run(func() error {
+		_, err := udp(from, to, 5*time.Second)
+		return err
+	})
+	return tr
+}
+
+// end checks that nothing was lost.
+func (tr *traffic) end(t *testing.T) {
+	t.Helper()
+	close(tr.stop)
+	tr.wait.Wait()
+	if err := tr.failure.Load(); err != nil {
+		t.Fatalf("one of %d packets was lost: %v", tr.sent.Load(), *err)
+	}
+	t.Logf("%d packets", tr.sent.Load())
+}
+
+// more adds other peers, nodes, gateways and addresses to what is planned; which of them
+// depends on n.
+func more(in plan.Input, n int) plan.Input {
+	for i := range 3 {
+		if n>>i&1 == 0 {
+			continue
+		}
+		in.Peers = append(in.Peers[:len(in.Peers):len(in.Peers)], plan.Peer{
+			ID:     fmt.Sprintf("other-%d", i),
+			Theirs: plan.Ranges{Pods: prefixes(fmt.Sprintf("10.%d.0.0/16", 20+i), fmt.Sprintf("fd00:a%d::/56", i))},
+			Ours: plan.Maps{
+				{Own: in.Pods[0], View: prefix(fmt.Sprintf("10.%d.0.0/16", 100+10*i+n%3))},
+				{Own: in.Pods[1], View: prefix(fmt.Sprintf("fd00:c%d::/56", i))},
+			},
+			Gateways: []plan.Remote{{Number: 1, Key: publicKey(i)}},
+			Use:      n % 2,
+		})
+		in.Nodes = append(in.Nodes[:len(in.Nodes):len(in.Nodes)], plan.Host{
+			Name: fmt.Sprintf("more-%d", i), Addrs: addrs(fmt.Sprintf("192.168.0.%d", 50+i)),
+			Pods: prefixes(fmt.Sprintf("10.244.%d.0/24", 50+i)),
+		})
+		in.Gateways = append(in.Gateways[:len(in.Gateways):len(in.Gateways)], plan.Replica{
+			Name: fmt.Sprintf("more-%d", i), Number: 2 + i, Addrs: addrs(fmt.Sprintf("192.168.0.%d", 60+i)),
+		})
+		in.IPs = append(in.IPs[:len(in.IPs):len(in.IPs)], plan.IP{
+			External: addr(fmt.Sprintf("10.70.0.%d", 20+i)), Real: addr(fmt.Sprintf("172.16.5.%d", n%2)),
+		})
+	}
+	return in
+}
+
+// What changes for others costs established and new flows no packet. LAB_LONG=1 does so a
+// thousand times.
+func TestNetnsChangesOfOthers(t *testing.T) {
+	t.Parallel()
+	rome, milan := twins(t)
+	rounds := 40
+	if os.Getenv("LAB_LONG") != "" {
+		rounds = 1000
+	}
+	s4, s6 := milan.podAddrs(1)
+	to4, to6 := begin(t, rome.pods[0], moved(s4, milanSeen.pods4)), begin(t, rome.pods[1], moved(s6, milanSeen.pods6))
+	c4, _ := rome.podAddrs(1)
+	back := begin(t, milan.pods[0], moved(c4, romeSeen.pods4))
+	base := rome.in
+	for n := range rounds {
+		rome.in = more(base, n)
+		rome.apply(t)
+	}
+	to4.end(t)
+	to6.end(t)
+	back.end(t)
+}
+
+// A flow whose translation changes goes on under the new address, at once.
+func TestNetnsAChangedRange(t *testing.T) {
+	t.Parallel()
+	rome, milan := twins(t)
+	s4, _ := milan.podAddrs(0)
+	c4, _ := rome.podAddrs(0)
+	established, err := dial(rome.pods[0], "udp", moved(s4, milanSeen.pods4), time.Minute)
+	require.NoError(t, err)
+	defer established.Close()
+	got, err := ask(established)
+	require.NoError(t, err)
+	require.Equal(t, moved(c4, romeSeen.pods4), got)
+
+	later := romeSeen
+	later.pods4 = prefix("10.180.0.0/16")
+	meet(rome, milan, later, milanSeen)
+	milan.apply(t)
+	rome.apply(t)
+	got, err = ask(established)
+	require.NoError(t, err)
+	require.Equal(t, moved(c4, later.pods4), got)
+}
