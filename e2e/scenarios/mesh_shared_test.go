@@ -72,7 +72,7 @@ func testMeshShared(t *testing.T, m mesh) {
 	within(t, soon, "milan accepts another cluster", refusedSharing(rome, "exists already"))
 	accept(t, milan, `"rome"`)
 	accept(t, rome, `"milan"`)
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	for _, s := range []*site.Site{rome, milan} {
 		require.NoError(t, s.WaitOffloaded(ctx, "shared", offloadingv1beta1.PhaseReady))

@@ -49,7 +49,7 @@ func atRest(t *testing.T, sites ...*site.Site) map[*site.Site][]string {
 	t.Helper()
 	out := map[*site.Site][]string{}
 	for _, s := range sites {
-		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		ctx, cancel := context.WithTimeout(t.Context(), longest)
 		defer cancel()
 		have, err := s.AtRest(ctx)
 		require.NoError(t, err)
@@ -281,7 +281,7 @@ func (w *world) applied(t *testing.T) string {
 	begin, token := time.Now(), w.token(t)
 	require.NoError(t, w.rome.Apply(t.Context(), []byte(fmt.Sprintf(gitOpsManifests, token))))
 	require.NoError(t, w.rome.StartVKubelet(t.Context(), tenantOfMilan, "milan"))
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	require.NoError(t, w.rome.WaitVirtualNode(ctx, "milan", corev1.ConditionTrue))
 	t.Logf("from the resources to a virtual node that is Ready: %s", time.Since(begin).Round(time.Millisecond))
@@ -340,7 +340,7 @@ func (w *world) renewals(t *testing.T) func() []time.Time {
 // comesAndGoes lets a pod run in milan and end, and returns how long that took.
 func (w *world) comesAndGoes(t *testing.T, name string) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	begin := time.Now()
 	w.bare(t, "shop", name, nil)

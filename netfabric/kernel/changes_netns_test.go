@@ -148,3 +148,25 @@ func TestNetnsAChangedRange(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, moved(c4, later.pods4), got)
 }
+
+// A peer that is dialled again makes a new session at once, and gets its packets.
+func TestNetnsRedial(t *testing.T) {
+	t.Parallel()
+	rome, milan := twins(t)
+	s4, _ := milan.podAddrs(0)
+	flow := begin(t, rome.pods[0], moved(s4, milanSeen.pods4))
+	want := rome.state(t, "gw", plan.Gateway)
+	before := rome.gateway.apply(t, want)
+	require.Len(t, before, 1)
+	require.NotZero(t, before[0].Received)
+	require.NotZero(t, before[0].Sent)
+	require.Equal(t, milan.public, before[0].Endpoint.Addr())
+	rome.gateway.ask(t, request{State: want, Redial: milan.gateway.key.Public()})
+	require.Eventually(t, func() bool {
+		return rome.gateway.apply(t, want)[0].Handshake.After(before[0].Handshake)
+	}, 10*time.Second, 10*time.Millisecond)
+	flow.end(t)
+
+	heard := milan.gateway.apply(t, milan.state(t, "gw", plan.Gateway))
+	require.Equal(t, rome.public, heard[0].Endpoint.Addr(), "a peer that waits to be dialled learns the address")
+}

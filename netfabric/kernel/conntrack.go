@@ -17,8 +17,11 @@ import (
 func (s *session) forget(want, gone []plan.Element) error {
 	var errs []error
 	for family, filter := range changed(want, gone) {
-		_, err := s.nl.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(family), filter)
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		_, err := list(func() ([]struct{}, error) {
+			_, err := s.nl.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(family), filter)
+			return nil, err
+		})
+		if err != nil {
 			errs = append(errs, fmt.Errorf("deleting connection tracking entries: %w", err))
 		}
 	}

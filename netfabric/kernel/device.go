@@ -76,6 +76,7 @@ func (c change) empty() bool {
 type wireguard interface {
 	read() (status, error)
 	set(change) error
+	up() error // before its link is; nothing if it is up
 }
 
 // Tunnel tells who encrypts for the tunnel device, and of its peers, sorted by key. The
@@ -173,12 +174,20 @@ func (s *session) setDevice(want plan.Device) (deletion func() error, err error)
 	up, down := delta(want, have, s.cfg.Key, time.Now())
 	err = s.setPeers(device, want.Name, up)
 	if err == nil {
-		err = s.raise(l)
+		err = s.raiseTunnel(device, l)
 	}
 	return func() error {
 		defer closer()
 		return s.setPeers(device, want.Name, down)
 	}, err
+}
+
+// raiseTunnel has the device listen, and sets its link up.
+func (s *session) raiseTunnel(device wireguard, l netlink.Link) error {
+	if err := device.up(); err != nil {
+		return fmt.Errorf("opening the port of device %s: %w", l.Attrs().Name, err)
+	}
+	return s.raise(l)
 }
 
 func (s *session) setPeers(device wireguard, name string, c change) error {

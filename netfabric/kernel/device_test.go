@@ -209,7 +209,7 @@ allowed_ip=fd00::/48
 	require.Equal(t, status{
 		key: Key{8, 31: 64}, port: 51840, mark: 7,
 		peers: []Peer{
-			{Key: keys[0], Endpoint: netip.MustParseAddrPort("192.0.2.1:7"), Handshake: time.Unix(1700000000, 0), Received: 1, Sent: 2, keepalive: 25 * time.Second},
+			{Key: keys[0], Endpoint: netip.MustParseAddrPort("192.0.2.1:7"), Handshake: time.Unix(1700000000, 5), Received: 1, Sent: 2, keepalive: 25 * time.Second},
 			{Key: keys[1]},
 		},
 		allowed: []plan.Allowed{{Key: keys[0], Prefix: prefix("10.1.0.0/16")}, {Key: keys[1], Prefix: prefix("fd00::/48")}},

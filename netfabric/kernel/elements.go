@@ -64,10 +64,10 @@ func encode(e plan.Element, value plan.Value) []nftables.SetElement {
 }
 
 // readSet reads the elements of a set. It reports false if there are some that no plan has.
-func (s *session) readSet(set *nftables.Set) (out []plan.Element, ok bool, err error) {
+func (s *session) readSet(set *nftables.Set) (out []plan.Element, ok bool) {
 	raw, err := s.nft.GetSetElements(set)
 	if err != nil {
-		return nil, false, err
+		return nil, false
 	}
 	if !set.Concatenation {
 		raw = closed(raw)
@@ -75,13 +75,12 @@ func (s *session) readSet(set *nftables.Set) (out []plan.Element, ok bool, err e
 	ok = true
 	for _, r := range raw {
 		e, fits := decode(r, set)
-		if !fits {
-			ok = false
-			continue
+		if fits {
+			out = append(out, e)
 		}
-		out = append(out, e)
+		ok = ok && fits
 	}
-	return out, ok, nil
+	return out, ok
 }
 
 // closed gives elements of one key their last address, as those of two have it.

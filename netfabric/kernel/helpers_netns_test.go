@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
@@ -190,8 +192,38 @@ func applied(t *testing.T, k *Kernel, c counter, want plan.State) {
 	require.NoError(t, k.Apply(t.Context(), want))
 	require.Equal(t, sorted(want), sorted(reached(t, k, want)))
 	before := c.total()
+	changes := overhear(t, k)
 	require.NoError(t, k.Apply(t.Context(), want))
 	require.Equal(t, before, c.total(), "the second time writes: %v", c)
+	require.Empty(t, changes(), "the second time changes something")
+}
+
+// overhear listens to what the kernel tells of changes of ours, and returns what returns it.
+func overhear(t *testing.T, k *Kernel) (changes func() []string) {
+	t.Helper()
+	links, err := k.indexes()
+	require.NoError(t, err)
+	route, filter, err := k.subscribe()
+	require.NoError(t, err)
+	heard := func(socket *nl.NetlinkSocket, ours func(syscall.NetlinkMessage) bool) (out []string) {
+		defer socket.Close()
+		require.NoError(t, socket.SetReceiveTimeout(&unix.Timeval{Usec: 1000}))
+		for {
+			messages, _, err := socket.Receive()
+			if errors.Is(err, unix.EAGAIN) {
+				return out
+			}
+			require.NoError(t, err)
+			for _, m := range messages {
+				if ours(m) {
+					out = append(out, fmt.Sprintf("%d %x", m.Header.Type, m.Data))
+				}
+			}
+		}
+	}
+	return func() []string {
+		return append(heard(route, (&ours{links}).touches), heard(filter, inTable)...)
+	}
 }
 
 // reached is the state of the host, with the kernel settings and endpoints of want: those

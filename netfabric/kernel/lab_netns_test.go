@@ -40,13 +40,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// answer is what a gateway says to a state: the error of applying it, and its peers.
+// request is what a gateway is to do: apply the state, and then dial a peer.
+type request struct {
+	State  plan.State
+	Redial string
+}
+
+// answer is what a gateway says to it: the error, and its peers.
 type answer struct {
 	Error string
 	Peers []Peer
 }
 
-// serve applies the states that come in, one after the other.
+// serve does what comes in, one after the other.
 func serve(key string) error {
 	private, err := ParseKey(key)
 	if err != nil {
@@ -55,14 +61,17 @@ func serve(key string) error {
 	k := New(Config{Key: private, Log: zap.NewNop()})
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for {
-		var want plan.State
-		if err := in.Decode(&want); errors.Is(err, io.EOF) {
+		var do request
+		if err := in.Decode(&do); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
 		}
 		var a answer
-		err := k.Apply(context.Background(), want)
+		err := k.Apply(context.Background(), do.State)
+		if err == nil && do.Redial != "" {
+			err = k.Redial(do.State.Device, do.Redial)
+		}
 		if err == nil {
 			_, a.Peers, err = k.Tunnel()
 		}
@@ -104,9 +113,14 @@ func (g *gateway) start(t *testing.T) {
 
 func (g *gateway) apply(t *testing.T, want plan.State) []Peer {
 	t.Helper()
+	return g.ask(t, request{State: want})
+}
+
+func (g *gateway) ask(t *testing.T, do request) []Peer {
+	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	require.NoError(t, g.in.Encode(want))
+	require.NoError(t, g.in.Encode(do))
 	var a answer
 	require.NoError(t, g.out.Decode(&a))
 	require.Empty(t, a.Error)

@@ -80,17 +80,15 @@ func (p *process) read() (status, error) {
 	return parseStatus(text)
 }
 
-// set also starts the device, which then listens on its port.
 func (p *process) set(c change) error {
 	text, err := c.text()
 	if err != nil {
 		return err
 	}
-	if err := p.device.IpcSet(text); err != nil {
-		return err
-	}
-	return p.device.Up()
+	return p.device.IpcSet(text)
 }
+
+func (p *process) up() error { return p.device.Up() }
 
 // text is the change in the language of the cross-platform userspace implementations.
 func (c change) text() (string, error) {
@@ -181,6 +179,11 @@ func (s *status) parsePeer(p *Peer, name, value string) (err error) {
 		n, err = strconv.ParseInt(value, 10, 64)
 		if n > 0 {
 			p.Handshake = time.Unix(n, 0)
+		}
+	case "last_handshake_time_nsec":
+		n, err = strconv.ParseInt(value, 10, 64)
+		if !p.Handshake.IsZero() {
+			p.Handshake = p.Handshake.Add(time.Duration(n))
 		}
 	case "persistent_keepalive_interval":
 		n, err = strconv.ParseInt(value, 10, 32)

@@ -52,7 +52,7 @@ func (s *session) deleteTable(have found) error {
 		return err
 	}
 	tx.DelTable(table(plan.TableName))
-	if err := s.write("table", tx.Flush); err != nil {
+	if err := s.write("table", tx.commit); err != nil {
 		return fmt.Errorf("deleting table %s: %w", plan.TableName, err)
 	}
 	return s.forget(nil, have.elements)
@@ -62,7 +62,8 @@ func table(name string) *nftables.Table {
 	return &nftables.Table{Name: name, Family: nftables.TableFamilyINet}
 }
 
-// readTable reads the table of our name, whether it is like want or not.
+// readTable reads the table of our name, whether it is like want or not. What it cannot read
+// of a table was not planned, so that the table is not intact.
 func (s *session) readTable(want plan.Table) (have found, err error) {
 	tables, err := s.nft.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {
@@ -72,31 +73,27 @@ func (s *session) readTable(want plan.Table) (have found, err error) {
 	if i < 0 {
 		return found{}, nil
 	}
+	have.exists = true
 	sets, err := s.nft.GetSets(table(plan.TableName))
 	if err != nil {
-		return found{}, err
+		return have, nil
 	}
-	have = found{exists: true, intact: tables[i].Flags == 0 && len(sets) == len(want.Sets)}
+	have.intact = tables[i].Flags == 0 && len(sets) == len(want.Sets)
 	for _, set := range sets {
-		elements, ok, err := s.readSet(set)
-		if err != nil {
-			return found{}, fmt.Errorf("reading set %s: %w", set.Name, err)
-		}
+		elements, ok := s.readSet(set)
 		have.intact = have.intact && ok
 		have.elements = append(have.elements, elements...)
 	}
-	if have.intact {
-		have.intact, err = s.chainsIntact(want)
-	}
-	return have, err
+	have.intact = have.intact && s.chainsIntact(want)
+	return have, nil
 }
 
 // chainsIntact reports whether the table has the chains of want, by the marker, with as many
 // rules as want has: rules that somebody flushed are missing, and so are chains.
-func (s *session) chainsIntact(want plan.Table) (bool, error) {
+func (s *session) chainsIntact(want plan.Table) bool {
 	all, err := s.nft.ListChainsOfTableFamily(nftables.TableFamilyINet)
 	if err != nil {
-		return false, err
+		return false
 	}
 	names := map[string]bool{}
 	for _, c := range all {
@@ -105,18 +102,15 @@ func (s *session) chainsIntact(want plan.Table) (bool, error) {
 		}
 	}
 	if len(names) != len(want.Chains)+1 || !names[want.Marker()] {
-		return false, nil
+		return false
 	}
 	for _, c := range want.Chains {
 		rules, err := s.nft.GetRules(table(plan.TableName), &nftables.Chain{Name: c.Name})
-		if err != nil {
-			return false, fmt.Errorf("reading chain %s: %w", c.Name, err)
-		}
-		if len(rules) != len(c.Rules) {
-			return false, nil
+		if err != nil || len(rules) != len(c.Rules) {
+			return false
 		}
 	}
-	return true, nil
+	return true
 }
 
 // replaceTable writes the whole table in one transaction, in the place of one that there may
@@ -148,7 +142,7 @@ func (s *session) replaceTable(want plan.Table) error {
 		}
 	}
 	tx.AddChain(&nftables.Chain{Name: want.Marker(), Table: t})
-	return s.write("table", tx.Flush)
+	return s.write("table", tx.commit)
 }
 
 func (s *session) setElements(want plan.Table, add, del []plan.Element) error {
@@ -165,7 +159,7 @@ func (s *session) setElements(want plan.Table, add, del []plan.Element) error {
 	if err := inChunks(want, add, tx.SetAddElements); err != nil {
 		return err
 	}
-	return s.write("element", tx.Flush)
+	return s.write("element", tx.commit)
 }
 
 // inChunks gives f the elements of each set of t, no more at a time than a message holds.

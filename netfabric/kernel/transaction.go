@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -21,46 +22,59 @@ const (
 	patience = 30 * time.Second
 )
 
-// transaction returns what queues changes of nftables until they are flushed, all or none.
+// transaction queues changes of nftables until they are committed, all or none.
 //
 // The library has no words for a map of ranges, and nft 1.0.6 crashes when it lists a map
 // that has two keys and is not marked as one. So the messages go by way of send, which marks
 // them, through the place where the library lets the socket be another.
-func (s *session) transaction() (*nftables.Conn, error) {
-	return nftables.New(nftables.WithTestDial(s.send))
+type transaction struct {
+	*nftables.Conn
+	namespace int
+	err       error // of sending
 }
 
-// send sends a transaction and waits for its end. io.EOF says that there is no more to read.
-func (s *session) send(batch []mdlayher.Message) ([]mdlayher.Message, error) {
-	if len(batch) == 0 {
-		return nil, io.EOF
+func (k *Kernel) transaction() (tx *transaction, err error) {
+	tx = &transaction{namespace: k.cfg.Namespace}
+	tx.Conn, err = nftables.New(nftables.WithTestDial(func(batch []mdlayher.Message) ([]mdlayher.Message, error) {
+		if len(batch) > 0 {
+			tx.err = tx.send(batch)
+		}
+		return nil, io.EOF // there is no more to read: send has done so
+	}))
+	return tx, err
+}
+
+func (tx *transaction) commit() error {
+	if err := tx.Flush(); err != nil {
+		return err
 	}
-	conn, err := mdlayher.Dial(unix.NETLINK_NETFILTER, &mdlayher.Config{NetNS: s.cfg.Namespace})
+	return tx.err
+}
+
+// send sends a transaction and waits for its end.
+func (tx *transaction) send(batch []mdlayher.Message) error {
+	conn, err := mdlayher.Dial(unix.NETLINK_NETFILTER, &mdlayher.Config{NetNS: tx.namespace})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer conn.Close()
-	for _, set := range []func(int) error{conn.SetReadBuffer, conn.SetWriteBuffer} {
-		if err := set(buffer); err != nil {
-			return nil, err
-		}
-	}
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		return nil, err
+	err = errors.Join(conn.SetReadBuffer(buffer), conn.SetWriteBuffer(buffer), conn.SetDeadline(time.Now().Add(patience)))
+	if err != nil {
+		return err
 	}
 	answers := 0
 	for i := range batch {
 		if batch[i], err = marked(batch[i]); err != nil {
-			return nil, err
+			return err
 		}
 		if batch[i].Header.Flags&mdlayher.Acknowledge != 0 {
 			answers++
 		}
 	}
 	if _, err := conn.SendMessages(batch); err != nil {
-		return nil, err
+		return err
 	}
-	return nil, await(conn, answers)
+	return await(conn, answers)
 }
 
 // await reads answers until there have been as many, or one is an error.
@@ -76,7 +90,7 @@ func await(conn *mdlayher.Conn, answers int) error {
 			}
 		}
 	}
-	return io.EOF
+	return nil
 }
 
 // marked adds to the message that creates a map of ranges what nft writes there, too. The

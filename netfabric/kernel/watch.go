@@ -27,19 +27,10 @@ const settle = 100 * time.Millisecond
 // within a tenth of a second are one call, and changed should do no more than have Apply
 // called; Apply itself causes a call after it has written. Watch blocks until ctx ends.
 func (k *Kernel) Watch(ctx context.Context, changed func()) error {
-	route, err := nl.SubscribeAt(k.namespace(), netns.None(), unix.NETLINK_ROUTE,
-		unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
-		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,
-		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE)
+	route, filter, err := k.subscribe()
 	if err != nil {
-		return fmt.Errorf("subscribing to changes of the network: %w", err)
+		return err
 	}
-	filter, err := nl.SubscribeAt(k.namespace(), netns.None(), unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
-	if err != nil {
-		route.Close()
-		return fmt.Errorf("subscribing to changes of nftables: %w", err)
-	}
-
 	links, err := k.indexes()
 	if err != nil {
 		route.Close()
@@ -56,6 +47,23 @@ func (k *Kernel) Watch(ctx context.Context, changed func()) error {
 	defer route.Close()
 	defer filter.Close()
 	return tell(ctx, poke, errs, changed)
+}
+
+// subscribe opens a socket for changes of the network, and one for those of nftables.
+func (k *Kernel) subscribe() (route, filter *nl.NetlinkSocket, err error) {
+	route, err = nl.SubscribeAt(k.namespace(), netns.None(), unix.NETLINK_ROUTE,
+		unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
+		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,
+		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE)
+	if err != nil {
+		return nil, nil, fmt.Errorf("subscribing to changes of the network: %w", err)
+	}
+	filter, err = nl.SubscribeAt(k.namespace(), netns.None(), unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
+	if err != nil {
+		route.Close()
+		return nil, nil, fmt.Errorf("subscribing to changes of nftables: %w", err)
+	}
+	return route, filter, nil
 }
 
 // indexes are those of our links.
