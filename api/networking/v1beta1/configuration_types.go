@@ -54,6 +54,7 @@ type ConfigurationSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, b.publicKey == a.publicKey))",message="two gateways have the same publicKey: each gateway has a key of its own"
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, b.number == a.number))",message="two gateways have the same number: each gateway has one of its own"
 	Gateways []Gateway `json:"gateways,omitempty"`
 	// MTU is the size, in bytes, of the largest packet of a pod that the writer's gateways
 	// take into a tunnel. 0: the writer does not say.
@@ -108,6 +109,11 @@ type Gateway struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
+	// Number of the replica, which it keeps while it lives: the address for probes is that
+	// many above the gateways' common one in each external range.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=14
+	Number int32 `json:"number"`
 	// PublicKey is its WireGuard key, in base64.
 	// +kubebuilder:validation:MaxLength=44
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$`
@@ -142,6 +148,9 @@ const (
 	ReasonAllocating = "Allocating"
 	// ReasonNotAllocated: the receiver has no view for a range, for the reason in the message.
 	ReasonNotAllocated = "NotAllocated"
+	// ReasonInvalid: the receiver takes over nothing of the spec, for the reason in the
+	// message. What it answered before stays in force.
+	ReasonInvalid = "Invalid"
 )
 
 // ConfigurationStatus is the receiver's answer. Local and Remote are written together: the

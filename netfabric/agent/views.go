@@ -1,0 +1,356 @@
+package agent
+
+import (
+	"crypto/ecdh"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/netfabric/ipam"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// What a Configuration may have at most. The API server checks most of this, too; a copy
+// that a peer has written is checked as if it did not.
+const (
+	maxPodRanges      = 8
+	maxExternalRanges = 2  // one of each family
+	maxGateways       = 8  // of one cluster
+	maxEndpoints      = 8  // of one gateway
+	externalBits      = 5  // of an address: a smaller external range has no room beside the gateways
+	maxTotalBits      = 24 // the IPv4 ranges of a cluster together have as many addresses as a /8
+	smallestMTU4      = 576
+	smallestMTU6      = 1280 // RFC 8200, section 5
+	largestMTU        = 65535
+	maxProblems       = 5 // that are listed
+)
+
+// Own are the ranges of this cluster. All are without host bits.
+type Own struct {
+	// Pods and External are what it publishes.
+	Pods, External []netip.Prefix
+	// Services are those of its Services.
+	Services []netip.Prefix
+	// Reserved are others that its nodes reach, and that no peer may be seen under.
+	Reserved []netip.Prefix
+}
+
+// surroundings are what a peer's Configuration is judged by.
+type surroundings struct {
+	clusterID string // this cluster's
+	own       Own
+	nodes     []netip.Addr
+	// keys are the WireGuard keys that are in use, and whose they are, for people.
+	keys map[string]string
+	// views are the ranges under which this cluster sees other peers.
+	views []ipam.Range
+}
+
+// special are ranges that are no host's, or that lead elsewhere than they say (RFC 6890).
+var special = []ipam.Range{
+	{Prefix: netip.MustParsePrefix("0.0.0.0/8"), Name: "addresses of this host"},
+	{Prefix: netip.MustParsePrefix("127.0.0.0/8"), Name: "loopback addresses"},
+	{Prefix: netip.MustParsePrefix("169.254.0.0/16"), Name: "link-local addresses"},
+	{Prefix: netip.MustParsePrefix("192.0.0.0/24"), Name: "addresses of IETF protocols"},
+	{Prefix: netip.MustParsePrefix("192.88.99.0/24"), Name: "addresses of 6to4 relays"},
+	{Prefix: netip.MustParsePrefix("224.0.0.0/4"), Name: "multicast addresses"},
+	{Prefix: netip.MustParsePrefix("240.0.0.0/4"), Name: "reserved and broadcast addresses"},
+	{Prefix: netip.MustParsePrefix("64:ff9b::/96"), Name: "IPv4 addresses behind a NAT64"},
+	{Prefix: netip.MustParsePrefix("64:ff9b:1::/48"), Name: "IPv4 addresses behind a NAT64"},
+	{Prefix: netip.MustParsePrefix("::/8"), Name: "loopback and IPv4-mapped addresses"},
+	{Prefix: netip.MustParsePrefix("100::/64"), Name: "addresses that discard packets"},
+	{Prefix: netip.MustParsePrefix("2001::/32"), Name: "IPv4 addresses behind Teredo"},
+	{Prefix: netip.MustParsePrefix("2002::/16"), Name: "IPv4 addresses behind 6to4"},
+	{Prefix: netip.MustParsePrefix("fe80::/10"), Name: "link-local addresses"},
+	{Prefix: netip.MustParsePrefix("ff00::/8"), Name: "multicast addresses"},
+}
+
+// metadata are the addresses, beside those of special ranges, at which clouds hand
+// credentials to their machines. They lie in ranges that a cluster may have of its own; a
+// view and an endpoint may not have them.
+var metadata = []ipam.Range{
+	{Prefix: netip.MustParsePrefix("100.100.100.200/32"), Name: "a metadata service of a cloud"},
+	{Prefix: netip.MustParsePrefix("168.63.129.16/32"), Name: "a metadata service of a cloud"},
+	{Prefix: netip.MustParsePrefix("fd00:42::42/128"), Name: "a metadata service of a cloud"},
+	{Prefix: netip.MustParsePrefix("fd00:ec2::/64"), Name: "a metadata service of a cloud"},
+	{Prefix: netip.MustParsePrefix("fd20:ce::254/128"), Name: "a metadata service of a cloud"},
+}
+
+// overlap names the first of the ranges that p overlaps, and "" if there is none.
+func overlap(p netip.Prefix, ranges []ipam.Range) string {
+	for _, r := range ranges {
+		if r.Prefix.Overlaps(p) {
+			return fmt.Sprintf("%s, %s", r.Prefix, r.Name)
+		}
+	}
+	return ""
+}
+
+func named(name string, prefixes []netip.Prefix) (out []ipam.Range) {
+	for _, p := range prefixes {
+		out = append(out, ipam.Range{Prefix: p, Name: name})
+	}
+	return out
+}
+
+// inside are the ranges that lead to something in this cluster.
+func (s surroundings) inside() []ipam.Range {
+	return slices.Concat(
+		named("a pod range of "+s.clusterID, s.own.Pods), named("a range of Services of "+s.clusterID, s.own.Services),
+		named("an external range of "+s.clusterID, s.own.External), named("a node of "+s.clusterID, singles(s.nodes)))
+}
+
+func singles(addrs []netip.Addr) (out []netip.Prefix) {
+	for _, a := range addrs {
+		out = append(out, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return out
+}
+
+// problems are sentences about what is wrong.
+type problems []string
+
+func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Sprintf(format, args...)) }
+
+// String lists the first of them.
+func (p problems) String() string {
+	if more := len(p) - maxProblems; more > 0 {
+		return strings.Join(p[:maxProblems], "; ") + fmt.Sprintf("; and %d more", more)
+	}
+	return strings.Join(p, "; ")
+}
+
+// checkConfiguration says what keeps this cluster from taking over a peer's Configuration.
+// The ranges in it are the peer's own: they may overlap all that this cluster has or sees,
+// which is what views are for.
+func (s surroundings) checkConfiguration(peer string, c *networkingv1beta1.Configuration) problems {
+	var out problems
+	for _, label := range [][2]string{{offloadingv1beta1.ReplicatedLabel, "true"}, {offloadingv1beta1.OriginIDLabel, peer}} {
+		if have := c.Labels[label[0]]; have != label[1] {
+			out.add("its label %s is %.64q: %q is accepted", label[0], have, label[1])
+		}
+	}
+	if c.Spec.Remote != nil {
+		out.add("remote is not accepted: a Configuration has the ranges of the cluster that writes it")
+	}
+	pods, external := checkRanges(c.Spec.Local.CIDR, &out)
+	s.checkGateways(peer, c.Spec.Gateways, &out)
+	least := smallestMTU4
+	if slices.ContainsFunc(slices.Concat(pods, external), func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		least = smallestMTU6
+	}
+	if mtu := int(c.Spec.MTU); mtu != 0 && (mtu < least || mtu > largestMTU) {
+		out.add("mtu is %d: %d to %d bytes are accepted, and 0", mtu, least, largestMTU)
+	}
+	return out
+}
+
+// checkRanges returns the ranges of a peer that are right each by itself, and adds what is
+// wrong.
+func checkRanges(c networkingv1beta1.ClusterCIDR, out *problems) (pods, external []netip.Prefix) {
+	pods, external = parseRanges("pod", c.Pod, maxPodRanges, out), parseRanges("external", c.External, 2*maxExternalRanges, out)
+	for i, p := range external {
+		if p.Addr().BitLen()-p.Bits() < externalBits {
+			out.add("external: %s is too small: at least %d addresses are accepted", p, 1<<externalBits)
+		}
+		if slices.ContainsFunc(external[:i], func(q netip.Prefix) bool { return sameFamily(p, q) }) {
+			out.add("external: %s is the second of its family: one is accepted", p)
+		}
+	}
+	all, total := slices.Concat(pods, external), 0
+	for i, p := range all {
+		if j := slices.IndexFunc(all[:i], p.Overlaps); j >= 0 {
+			out.add("%s and %s overlap: a cluster's own ranges are distinct", all[j], p)
+		}
+		if p.Addr().Is4() {
+			total += 1 << (32 - p.Bits())
+		}
+	}
+	if total > 1<<maxTotalBits {
+		out.add("the IPv4 ranges have %d addresses together: as many as a /%d has are accepted", total, 32-maxTotalBits)
+	}
+	return pods, external
+}
+
+func sameFamily(a, b netip.Prefix) bool { return a.Addr().Is4() == b.Addr().Is4() }
+
+func parseRanges(use string, texts []networkingv1beta1.CIDR, most int, out *problems) (ranges []netip.Prefix) {
+	if len(texts) == 0 || len(texts) > most {
+		out.add("%s has %d ranges: 1 to %d are accepted", use, len(texts), most)
+		return nil
+	}
+	for _, text := range texts {
+		if p, err := parseRange(text); err != nil {
+			out.add("%s: %s", use, err)
+		} else {
+			ranges = append(ranges, p)
+		}
+	}
+	return ranges
+}
+
+// parseRange returns a range that a cluster may have of its own. There is one way to write
+// it.
+func parseRange(text networkingv1beta1.CIDR) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(string(text))
+	if err != nil {
+		return p, fmt.Errorf("%.64q is no range: one such as 10.42.0.0/16 is accepted", text)
+	}
+	if is := overlap(p, special); is != "" {
+		return p, fmt.Errorf("%s has addresses of %s: ordinary addresses are accepted", p, is)
+	}
+	if err := (plan.Map{Own: p, View: p}).Check(); err != nil {
+		return p, err
+	}
+	if p.String() != string(text) {
+		return p, fmt.Errorf("%.64q is accepted when written as %s", text, p)
+	}
+	return p, nil
+}
+
+// checkView says why this cluster may not see a peer's own range under view.
+func (s surroundings) checkView(own, view netip.Prefix) error {
+	if err := (plan.Map{Own: own, View: view}).Check(); err != nil {
+		return err
+	}
+	for _, taken := range [][]ipam.Range{special, metadata, s.inside(), named("a reserved range of "+s.clusterID, s.own.Reserved), s.views} {
+		if is := overlap(view, taken); is != "" {
+			return fmt.Errorf("%s overlaps %s", view, is)
+		}
+	}
+	return nil
+}
+
+func (s surroundings) checkGateways(peer string, gateways []networkingv1beta1.Gateway, out *problems) {
+	if len(gateways) > maxGateways {
+		out.add("it has %d gateways: %d are accepted", len(gateways), maxGateways)
+		return
+	}
+	names, numbers, keys := map[string]bool{}, map[int32]bool{}, map[string]bool{}
+	for _, g := range gateways {
+		bad := func(format string, args ...any) { out.add("gateway %.64q: "+format, append([]any{g.Name}, args...)...) }
+		switch {
+		case len(validation.IsDNS1123Label(g.Name)) > 0:
+			bad("a DNS label is accepted as a name")
+		case names[g.Name]:
+			bad("there are two of that name")
+		}
+		if g.Number < 1 || g.Number > plan.MaxReplicas || numbers[g.Number] {
+			bad("number %d is not accepted: one of its own from 1 to %d is", g.Number, plan.MaxReplicas)
+		}
+		if err := s.checkKey(g.PublicKey); err != nil {
+			bad("publicKey: %s", err)
+		} else if keys[g.PublicKey] {
+			bad("publicKey is that of another gateway of %s", peer)
+		}
+		if !slices.Contains([]networkingv1beta1.WireGuard{"", networkingv1beta1.WireGuardKernel, networkingv1beta1.WireGuardUserspace}, g.WireGuard) {
+			bad("wireGuard is %.64q: %s and %s are accepted", g.WireGuard, networkingv1beta1.WireGuardKernel, networkingv1beta1.WireGuardUserspace)
+		}
+		names[g.Name], numbers[g.Number], keys[g.PublicKey] = true, true, true
+		if len(g.Endpoints) > maxEndpoints {
+			bad("it has %d endpoints: %d are accepted", len(g.Endpoints), maxEndpoints)
+			continue
+		}
+		for _, e := range g.Endpoints {
+			if err := s.checkEndpoint(e); err != nil {
+				bad("endpoint: %s", err)
+			}
+		}
+	}
+}
+
+// checkKey says why a text is no key that a peer's gateway may have: two peers of one key
+// would take each other's packets.
+func (s surroundings) checkKey(text string) error {
+	raw, err := base64.StdEncoding.Strict().DecodeString(text)
+	if err != nil || len(raw) != 32 || base64.StdEncoding.EncodeToString(raw) != text {
+		return fmt.Errorf("%.64q is not accepted: the base64 of 32 bytes is", text)
+	}
+	if !usableKey(raw) {
+		return fmt.Errorf("%q is a key that anybody can compute the secret of", text)
+	}
+	if whose, ok := s.keys[text]; ok {
+		return fmt.Errorf("%q is the key of %s", text, whose)
+	}
+	return nil
+}
+
+// usableKey reports whether a Curve25519 key is of a point that keeps a secret: RFC 7748,
+// section 6.1, lists those that give the same result with every other key.
+func usableKey(raw []byte) bool {
+	any32 := [32]byte{1}
+	private, err := ecdh.X25519().NewPrivateKey(any32[:])
+	if err != nil {
+		return false
+	}
+	public, err := ecdh.X25519().NewPublicKey(raw)
+	if err != nil {
+		return false
+	}
+	_, err = private.ECDH(public)
+	return err == nil
+}
+
+func (s surroundings) checkEndpoint(e networkingv1beta1.Endpoint) error {
+	if e.Port < 1 || e.Port > 65535 {
+		return fmt.Errorf("port %d is not accepted: 1 to 65535 are", e.Port)
+	}
+	if addr, err := netip.ParseAddr(e.Address); err == nil {
+		return s.checkEndpointAddr(addr)
+	}
+	return checkHost(e.Address)
+}
+
+// checkEndpointAddr says why the gateways of this cluster may not send to an address: a
+// peer could else have them write to machines that it cannot reach by itself.
+func (s surroundings) checkEndpointAddr(addr netip.Addr) error {
+	if addr.Zone() != "" || addr.Is4In6() {
+		return fmt.Errorf("%.64q: plain IPv4 and IPv6 addresses are accepted", addr)
+	}
+	for _, no := range [][]ipam.Range{special, metadata, s.inside(), s.views} {
+		if is := overlap(netip.PrefixFrom(addr, addr.BitLen()), no); is != "" {
+			return fmt.Errorf("%s is of %s: an address outside of %s is accepted", addr, is, s.clusterID)
+		}
+	}
+	return nil
+}
+
+// checkHost says why a text is no name of a host outside of clusters. Some resolvers take
+// names that end in a number for IPv4 addresses. The address that a name resolves to is
+// still to be checked.
+func checkHost(name string) error {
+	labels := strings.Split(name, ".")
+	last := labels[len(labels)-1]
+	if len(validation.IsDNS1123Subdomain(name)) > 0 || len(labels) < 2 || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {
+		return fmt.Errorf("%.64q is not accepted: an IP address or a full DNS name is", name)
+	}
+	if last == "svc" || last == "localhost" || strings.HasSuffix(name, ".cluster.local") {
+		return fmt.Errorf("%.64q is a name inside of a cluster: one outside is accepted", name)
+	}
+	return nil
+}
+
+// checkAnswer returns the views that a peer has of this cluster's own ranges, as far as they
+// can be used, and what is wrong with the others.
+func checkAnswer(views []networkingv1beta1.View) (good []networkingv1beta1.View, err error) {
+	var errs []error
+	for _, v := range views {
+		if bad := (plan.Map{Own: v.Own, View: v.View}).Check(); bad != nil {
+			errs = append(errs, bad)
+			continue
+		}
+		if i := slices.IndexFunc(good, func(g networkingv1beta1.View) bool { return g.View.Overlaps(v.View) }); i >= 0 {
+			errs = append(errs, fmt.Errorf("%s, the view of %s, overlaps %s, that of %s", v.View, v.Own, good[i].View, good[i].Own))
+			continue
+		}
+		good = append(good, v)
+	}
+	return good, errors.Join(errs...)
+}
