@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Bits of the ranges that are taken for a cluster's, where only those of its Nodes are known:
+// the defaults of the usual installers. A new Node then changes nothing.
+const (
+	clusterBits4 = 16
+	clusterBits6 = 56
+)
+
+// coverPods returns one range of each family that holds the podCIDRs of all Nodes. What peers
+// have been told before stays as long as it does, for another range costs all of them another
+// view. A range is not made wider than it has to be where that would take in some of avoid.
+func coverPods(nodes, avoid []netip.Prefix, before [][]netip.Prefix) (out []netip.Prefix) {
+	for _, told := range before {
+		if len(nodes) > 0 && len(told) > 0 && !slices.ContainsFunc(nodes, func(p netip.Prefix) bool { return !holdsRange(told, p) }) {
+			return told
+		}
+	}
+	for _, family := range []struct {
+		is   func(netip.Addr) bool
+		bits int
+	}{{netip.Addr.Is4, clusterBits4}, {netip.Addr.Is6, clusterBits6}} {
+		mine := slices.DeleteFunc(slices.Clone(nodes), func(p netip.Prefix) bool { return !family.is(p.Addr()) })
+		if len(mine) == 0 {
+			continue
+		}
+		least := smallestCover(mine)
+		wide := netip.PrefixFrom(least.Addr(), min(least.Bits(), family.bits)).Masked()
+		if slices.ContainsFunc(avoid, wide.Overlaps) {
+			wide = least
+		}
+		out = append(out, wide)
+	}
+	return out
+}
+
+// smallestCover is the smallest range that holds all, which are of one family.
+func smallestCover(all []netip.Prefix) netip.Prefix {
+	cover := all[0]
+	for _, p := range all[1:] {
+		for !holdsRange([]netip.Prefix{cover}, p) {
+			cover = netip.PrefixFrom(cover.Addr(), cover.Bits()-1).Masked()
+		}
+	}
+	return cover
+}
+
+// holdsRange reports whether p is part of one of the ranges.
+func holdsRange(ranges []netip.Prefix, p netip.Prefix) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) })
+}
