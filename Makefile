@@ -31,7 +31,7 @@ test: ## Run what has to pass: 20 minutes on 2 cores
 
 test-all: ## Run every test, long ones and all cases of the tables, with limits of time: hours on a quiet machine
 	hack/deps.sh || [ "$${CI:-}" != true ]
-	export LAB_SEATS=3; $(TEST_RUN)
+	export LAB_SEATS=3 LAB_LONG=1; $(TEST_RUN)
 	go test -v -count=1 -timeout=75m ./e2e/scenarios -args -all
 	$(MAKE) --no-print-directory chaos soak
 
