@@ -18,41 +18,41 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// attempts bounds how often one Apply begins again because something else changed the host
-// under its hands.
+// attempts bounds how often one Apply starts over after another program changed the host
+// between a read and a write.
 const attempts = 3
 
 // Config says which network a Kernel works on.
 type Config struct {
-	// Namespace is an open file of a network namespace; 0 is the one of the process. In a
-	// namespace that is not the one of the process there is no WireGuard without that of the
-	// kernel, because the threads of wireguard-go live in the process.
+	// Namespace is a file descriptor of a network namespace; 0 means the process's own. The
+	// threads of wireguard-go run in the process's own, so another namespace supports a
+	// tunnel device only with the kernel's WireGuard.
 	Namespace int
-	Key       Key         // of the tunnel device; not needed for states without one
-	Log       *zap.Logger // messages of wireguard-go
+	Key       Key         // private key of the tunnel device; zero for states without one
+	Log       *zap.Logger // errors of wireguard-go, at debug level
 
-	// Wrote is called after each write, with the kind of what was written: link, address,
-	// neighbour … If the number of writes grows while nothing is planned anew, something
-	// else on the host undoes them. It may be nil.
+	// Wrote is called after each write with the kind of object: link, address, neighbour,
+	// forwarding entry, peer, table, element, rule, route, sysctl. Writes without a new plan
+	// mean that another program on the host reverts them. It may be nil.
 	Wrote func(kind string)
 }
 
-// Kernel is the network of one host. Its methods may be called concurrently; those that
-// write wait for each other.
+// Kernel is the network of one host. Its methods may be called concurrently, and run one
+// after the other, except Watch.
 type Kernel struct {
 	cfg     Config
 	mu      sync.Mutex
-	process *process // the WireGuard device in this process, if there is one
+	process *process // the WireGuard device in this process; nil: there is none
 }
 
-// New returns a Kernel. Nothing is read or written before its methods are called.
+// New returns a Kernel. It reads and writes nothing.
 func New(cfg Config) *Kernel { return &Kernel{cfg: cfg} }
 
-// Apply makes the host look like want. It first adds and changes, in the order of the fields
-// of State, and then deletes what is not in want in the reverse order. What is in place
-// already costs reads only. An error says what could not be done; all else has been done,
-// except that nothing is routed anew while the nftables table is not in place. Calling Apply
-// again is always right.
+// Apply brings the host to want. It adds and changes in the order of the fields of State,
+// and then deletes the rest in the reverse order. A state that is in place costs no write.
+// The error joins all failures. One failure does not stop the others, except that Apply sets
+// no rule and no route if it cannot set the nftables table, which guards them. It is safe to
+// call Apply again after any error.
 func (k *Kernel) Apply(ctx context.Context, want plan.State) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -65,8 +65,8 @@ func (k *Kernel) Apply(ctx context.Context, want plan.State) error {
 	return err
 }
 
-// raced reports whether err may mean no more than that the host changed between reading and
-// writing. A second look tells.
+// raced reports whether err may come from a change of the host between a read and a write,
+// for example a route that another program has already deleted. The next pass reads again.
 func raced(err error) bool {
 	for _, e := range []error{unix.EEXIST, unix.ENOENT, unix.ESRCH, unix.ENODEV, unix.EINTR, fs.ErrNotExist} {
 		if errors.Is(err, e) {
@@ -106,10 +106,11 @@ func (k *Kernel) pass(ctx context.Context, want plan.State) error {
 	return errors.Join(errs...)
 }
 
-// stage is one field of State. up adds and changes, and returns what deletes the rest.
+// stage applies one field of State. up adds and changes, and returns the deletion of the
+// rest.
 type stage struct {
 	up     func() (deletion func() error, err error)
-	guards bool // without it the stages after it must not open any way
+	guards bool // the stages after it must not run if it fails
 }
 
 func (s *session) stages(want plan.State) []stage {
@@ -126,11 +127,11 @@ func (s *session) stages(want plan.State) []stage {
 	}
 }
 
-// session holds what one pass needs: sockets, and the links as they are now.
+// session holds the sockets of one pass, and the links as the pass has read them.
 type session struct {
 	*Kernel
 	nl     *netlink.Handle
-	strict *netlink.Handle         // lets the kernel choose among routes
+	strict *netlink.Handle         // the kernel filters its dumps of routes
 	nft    *nftables.Conn          // for reading
 	links  map[string]netlink.Link // ours, by name
 }
@@ -138,14 +139,14 @@ type session struct {
 func (k *Kernel) open() (*session, error) {
 	s := &session{Kernel: k}
 	var err error
-	if s.nl, err = netlink.NewHandleAt(k.namespace()); err != nil {
+	if s.nl, err = netlink.NewHandleAt(k.namespace(), unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER); err != nil {
 		return nil, fmt.Errorf("opening a netlink socket: %w", err)
 	}
 	if s.strict, err = netlink.NewHandleAt(k.namespace(), unix.NETLINK_ROUTE); err != nil {
 		s.close()
 		return nil, fmt.Errorf("opening a netlink socket: %w", err)
 	}
-	// A kernel older than 4.20 has no such option, and sends all routes.
+	// Kernels before 4.20 lack this option and dump all routes; the filter then runs here.
 	_ = s.strict.SetStrictCheck(true)
 	if s.nft, err = nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(k.cfg.Namespace)); err != nil {
 		s.close()
@@ -188,7 +189,7 @@ func (k *Kernel) inside(f func() error) error {
 	return <-done
 }
 
-// write runs f, and counts it if it did something.
+// write runs f and reports its success to Wrote.
 func (k *Kernel) write(kind string, f func() error) error {
 	err := f()
 	if err == nil && k.cfg.Wrote != nil {
@@ -197,7 +198,7 @@ func (k *Kernel) write(kind string, f func() error) error {
 	return err
 }
 
-// list reads a table of the kernel. One that changed while it was read is read again.
+// list dumps a table of the kernel, and repeats a dump that a change interrupted.
 func list[T any](read func() ([]T, error)) ([]T, error) {
 	for range attempts {
 		out, err := read()
@@ -208,20 +209,20 @@ func list[T any](read func() ([]T, error)) ([]T, error) {
 	return read()
 }
 
-// kind is how things of one kind are read and written: T is what the plan says of one, R
-// what the kernel does.
+// kind reads and writes the objects of one kind. T is an object of the plan, R is one of the
+// kernel.
 type kind[T comparable, R any] struct {
 	name string
-	list func() ([]R, error) // what is ours
-	read func(R) (T, bool)   // false: the plan has no words for it, so it was not planned
-	id   func(T) T           // without what changes in place
+	list func() ([]R, error) // our objects
+	read func(R) (T, bool)   // false: R has a field that T lacks, so no plan made it
+	id   func(T) T           // T with only the fields that identify it
 	del  func(R) error
 
-	// set adds it, or if replaces is true changes what there is with its id.
+	// set adds t. If replaces is true, it changes the object with the same id instead.
 	set func(t T, replaces bool) error
 }
 
-// up adds to the kernel what it lacks of want.
+// up adds and changes objects until the kernel has all of want.
 func (k kind[T, R]) up(want []T) (deletion func() error, err error) {
 	found, err := list(k.list)
 	if err != nil {

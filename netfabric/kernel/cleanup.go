@@ -6,7 +6,8 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// Cleanup deletes everything of ours from the host: routes, rules, the nftables table and
-// what it has translated, devices with all that is on them. Kernel settings stay as they
-// are: others may have come to rely on them. Calling it again does nothing.
+// Cleanup deletes everything of ours from the host: routes, rules, the nftables table, the
+// connection tracking entries that it has translated, and devices with everything on them.
+// It does not reset kernel settings, because their former values are not known. It is safe
+// to call it again.
 func (k *Kernel) Cleanup(ctx context.Context) error { return k.Apply(ctx, plan.State{}) }

@@ -11,9 +11,9 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// forget deletes the connection tracking entries that a translation in gone has made: they
-// would go on translating after it, to addresses that may be somebody else's by then. Flows
-// whose translation has stayed are left alone.
+// forget deletes the connection tracking entries of flows that an element of gone translates:
+// such a flow would keep its translation, to an address that may belong to another cluster
+// by now. Other flows keep their entries.
 func (s *session) forget(want, gone []plan.Element) error {
 	var errs []error
 	for family, filter := range changed(want, gone) {
@@ -28,8 +28,8 @@ func (s *session) forget(want, gone []plan.Element) error {
 	return errors.Join(errs...)
 }
 
-// changed are the elements whose flows are to be forgotten, by family. An element that
-// translates nothing holds flows back only if another takes its place.
+// changed returns the elements of maps in gone, by family. It leaves out an element that
+// maps a range to itself, unless another element has its key now.
 func changed(want, gone []plan.Element) map[int]translations {
 	again := map[plan.Element]bool{}
 	for _, e := range want {
@@ -58,8 +58,8 @@ func changed(want, gone []plan.Element) map[int]translations {
 // translations are elements of maps.
 type translations []plan.Element
 
-// MatchConntrackFlow reports whether one of ts may have translated the flow: it went between
-// the addresses of the key, and its answers go to or come from the value.
+// MatchConntrackFlow reports whether one of ts may have translated the flow: both ends of the
+// flow match the key, and one end of its answers matches the value.
 func (ts translations) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	src, dst := addrOf(flow.Forward.SrcIP), addrOf(flow.Forward.DstIP)
 	from, to := addrOf(flow.Reverse.SrcIP), addrOf(flow.Reverse.DstIP)

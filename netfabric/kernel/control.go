@@ -62,10 +62,10 @@ func (c *control) set(ch change) error {
 	return c.client.ConfigureDevice(c.name, config)
 }
 
-// up does nothing: the kernel opens the port as the link is set up.
+// up does nothing: the kernel opens the port when the link is set up.
 func (c *control) up() error { return nil }
 
-// config is the change as the kernel's client takes it.
+// config converts the change for wgctrl.
 func (c change) config() (out wgtypes.Config, err error) {
 	if c.key != nil {
 		key := wgtypes.Key(*c.key)

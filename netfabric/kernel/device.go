@@ -14,34 +14,35 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// silence is how long a session may go without a handshake before its peer counts as lost,
-// and is sought at the planned endpoint again: Reject-After-Time of the WireGuard paper.
+// silence is the age of the latest handshake from which on a peer is lost, and gets its
+// planned endpoint again: Reject-After-Time of the WireGuard paper.
 const silence = 3 * time.Minute
 
-// parked is the public key of a peer that is given prefixes to be removed with them: no
-// kernel before 6.16 can take one prefix from a peer without taking all.
+// parked is the public key of a peer that takes prefixes from others and is removed with
+// them in the same change. Kernels before 6.16 cannot remove a single prefix, and replacing
+// all prefixes of a peer loses its packets for a moment.
 const parked = "bGlxb2QgcGFya3MgYSBwcmVmaXggdG8gZHJvcCBpdC4="
 
-// Mode says who encrypts.
+// Mode is the implementation of WireGuard in use.
 type Mode string
 
-// The modes. A device in the process ends with it, one of the kernel stays.
+// The modes. A device in the process ends with the process, a device of the kernel stays.
 const (
 	InKernel  Mode = "kernel"
 	InProcess Mode = "process"
 )
 
-// Peer is what the tunnel device tells of a peer.
+// Peer is the status of a peer of the tunnel device.
 type Peer struct {
 	Key       string         // public, as in plan.Tunnel
-	Endpoint  netip.AddrPort // not valid: never heard of it
-	Handshake time.Time      // of the latest; zero: none yet
+	Endpoint  netip.AddrPort // not valid: none is planned, and no packet has arrived
+	Handshake time.Time      // time of the latest; zero: none yet
 	Received  uint64         // bytes
 	Sent      uint64         // bytes
 	keepalive time.Duration
 }
 
-// status is what a tunnel device tells of itself.
+// status is the configuration of a tunnel device as it is, with its peers.
 type status struct {
 	key     Key
 	port    uint16
@@ -50,7 +51,7 @@ type status struct {
 	allowed []plan.Allowed
 }
 
-// change is what a tunnel device is told. Nil pointers change nothing.
+// change is a change of a tunnel device. Nil pointers change nothing.
 type change struct {
 	key   *Key
 	port  *uint16
@@ -58,8 +59,7 @@ type change struct {
 	peers []peerChange
 }
 
-// peerChange changes one peer, which is created if there is none. Allowed prefixes are taken
-// from the peers that have them.
+// peerChange changes or creates one peer. The allowed prefixes move to it from other peers.
 type peerChange struct {
 	key       string
 	remove    bool
@@ -76,11 +76,11 @@ func (c change) empty() bool {
 type wireguard interface {
 	read() (status, error)
 	set(change) error
-	up() error // before its link is; nothing if it is up
+	up() error // opens the port, before the link is set up
 }
 
-// Tunnel tells who encrypts for the tunnel device, and of its peers, sorted by key. The
-// error is fs.ErrNotExist if there is no such device.
+// Tunnel returns the mode of the tunnel device and the status of its peers, sorted by key.
+// Without a device the error is fs.ErrNotExist.
 func (k *Kernel) Tunnel() (Mode, []Peer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,8 +97,9 @@ func (k *Kernel) Tunnel() (Mode, []Peer, error) {
 	return mode, have.peers, nil
 }
 
-// Redial forgets the session with a peer of want and seeks it at its planned endpoint at
-// once, with a new handshake. Packets to the peer wait for that.
+// Redial drops the session with a peer of want, sets the planned endpoint and starts a
+// handshake at once. Packets to the peer wait for the handshake. It is for a peer whose
+// probes fail: a handshake cannot be forced otherwise within 5 s of the previous one.
 func (k *Kernel) Redial(want plan.Device, key string) error {
 	i := slices.IndexFunc(want.Peers, func(t plan.Tunnel) bool { return t.Key == key })
 	if i < 0 {
@@ -122,7 +123,8 @@ func (k *Kernel) Redial(want plan.Device, key string) error {
 	})
 }
 
-// device opens the tunnel device of that name.
+// device opens the tunnel device of that name. The caller calls the returned function after
+// use.
 func (k *Kernel) device(name string) (wireguard, Mode, func(), error) {
 	if k.process != nil {
 		return k.process, InProcess, func() {}, nil
@@ -134,8 +136,8 @@ func (k *Kernel) device(name string) (wireguard, Mode, func(), error) {
 	return c, InKernel, c.close, nil
 }
 
-// createTunnel creates a WireGuard device: in the kernel, or in this process if the kernel
-// knows no such thing. Other errors do not mean that.
+// createTunnel creates a WireGuard device, in this process if the kernel does not support
+// that kind of device. Other errors, such as EPERM, do not mean that it is unsupported.
 func (s *session) createTunnel(want plan.Link) error {
 	s.endProcess()
 	attrs := netlink.NewLinkAttrs()
@@ -150,7 +152,7 @@ func (s *session) createTunnel(want plan.Link) error {
 	return s.write("link", func() error { return s.startProcess(want) })
 }
 
-// setDevice makes the tunnel device have what want says, and sets it up.
+// setDevice brings the tunnel device to want, and sets it up.
 func (s *session) setDevice(want plan.Device) (deletion func() error, err error) {
 	if want.Name == "" {
 		return nil, nil
@@ -182,7 +184,7 @@ func (s *session) setDevice(want plan.Device) (deletion func() error, err error)
 	}, err
 }
 
-// raiseTunnel has the device listen, and sets its link up.
+// raiseTunnel opens the port of the device, and sets its link up.
 func (s *session) raiseTunnel(device wireguard, l netlink.Link) error {
 	if err := device.up(); err != nil {
 		return fmt.Errorf("opening the port of device %s: %w", l.Attrs().Name, err)
@@ -200,8 +202,8 @@ func (s *session) setPeers(device wireguard, name string, c change) error {
 	return nil
 }
 
-// delta says what have lacks of want, and what it has beyond it. Peers are never replaced as
-// a whole: a session lives on while anything beside it changes.
+// delta compares want with have: up adds and changes, down deletes. It never replaces all
+// peers, so that the sessions of the others go on.
 func delta(want plan.Device, have status, key Key, now time.Time) (up, down change) {
 	if have.key != key {
 		up.key = &key
@@ -238,8 +240,8 @@ func delta(want plan.Device, have status, key Key, now time.Time) (up, down chan
 	return up, down
 }
 
-// peerDelta says what is to be changed at a peer, but for its prefixes. Only a peer that is
-// new or has been silent is told its endpoint: another may have been heard from elsewhere.
+// peerDelta compares a peer, without its prefixes. It sets the endpoint of a new peer and of
+// a lost one only: WireGuard follows a peer that moves.
 func peerDelta(want plan.Tunnel, known map[string]Peer, now time.Time) (c peerChange, differs bool) {
 	have, ok := known[want.Key]
 	c.key = want.Key
@@ -253,8 +255,8 @@ func peerDelta(want plan.Tunnel, known map[string]Peer, now time.Time) (c peerCh
 	return c, !ok || c.keepalive != nil || c.endpoint.IsValid()
 }
 
-// removals takes prefixes from peers that stay. Those that now are another peer's have been
-// taken from them by that.
+// removals removes prefixes from peers that stay. A prefix that another peer has now has
+// already moved.
 func removals(want plan.Device, old []plan.Allowed, stay map[string]bool) []peerChange {
 	moved := map[netip.Prefix]bool{}
 	for _, a := range want.Allowed {

@@ -1,12 +1,12 @@
-// Package kernel makes the network of a host look like a plan.State. It is the only package
-// that speaks netlink, nftables and WireGuard, and it decides nothing: the plan says what
-// there is, and Kernel reads back what the host has and writes the difference.
+// Package kernel brings the network of a host to a plan.State. It is the only package that
+// uses netlink, nftables and WireGuard. It makes no decision: Kernel reads the state of the
+// host, compares it with the plan, and writes the difference.
 //
-// The host is the only memory. Nothing is remembered from one Apply to the next, but for
-// the WireGuard device that runs in this process where the kernel has none.
+// The host is the only memory. No call depends on an earlier one, except that the process
+// holds the WireGuard device if the kernel has no WireGuard.
 //
-// Kernel reads, changes and deletes only what is ours: devices with plan.DevicePrefix and
-// what is on them, routes and rules that carry plan.RouteProtocol and stand in our tables or
-// at our priorities, the nftables table plan.TableName, and connection tracking entries that
-// a translation of ours has made.
+// Kernel changes and deletes only things of ours: devices with plan.DevicePrefix and
+// everything on them; routes with plan.RouteProtocol in our tables; rules with
+// plan.RouteProtocol at our priorities; the nftables table plan.TableName; connection
+// tracking entries that our table has translated.
 package kernel

@@ -30,7 +30,7 @@ func newSet(t *nftables.Table, s plan.Set) *nftables.Set {
 	return out
 }
 
-// pairs is the type of two addresses.
+// pairs returns the type of two addresses.
 func pairs(f plan.Family) nftables.SetDatatype {
 	one := nftables.TypeIPAddr
 	if f == plan.V6 {
@@ -40,9 +40,9 @@ func pairs(f plan.Family) nftables.SetDatatype {
 	return pair
 }
 
-// encode writes an element as nft does. An element of two keys has first and last ones. One
-// of a single key ends where another begins, that says no more than that; the last addresses
-// of all have no such end.
+// encode converts an element as nft does. With two keys the element has a first and a last
+// key. With one key an element with the flag IntervalEnd follows, at the address after the
+// last; after the last address of all there is none.
 func encode(e plan.Element, value plan.Value) []nftables.SetElement {
 	first, end := e.A.Addr().AsSlice(), last(e.A)
 	var val []byte
@@ -63,7 +63,7 @@ func encode(e plan.Element, value plan.Value) []nftables.SetElement {
 	return out
 }
 
-// readSet reads the elements of a set. It reports false if there are some that no plan has.
+// readSet reads the elements of a set, and reports whether a plan can have all of them.
 func (s *session) readSet(set *nftables.Set) (out []plan.Element, ok bool) {
 	raw, err := s.nft.GetSetElements(set)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *session) readSet(set *nftables.Set) (out []plan.Element, ok bool) {
 	return out, ok
 }
 
-// closed gives elements of one key their last address, as those of two have it.
+// closed sets the last key of elements of one key, and drops the elements that end them.
 func closed(raw []nftables.SetElement) (out []nftables.SetElement) {
 	var ends [][]byte
 	for _, r := range raw {
@@ -97,7 +97,7 @@ func closed(raw []nftables.SetElement) (out []nftables.SetElement) {
 	for i, r := range out {
 		at, found := slices.BinarySearchFunc(ends, r.Key, bytes.Compare)
 		if found {
-			at++ // that is the end of the one before
+			at++ // the end of the preceding element
 		}
 		if at < len(ends) {
 			next, _ := netip.AddrFromSlice(ends[at])
@@ -140,7 +140,7 @@ func decode(r nftables.SetElement, set *nftables.Set) (e plan.Element, ok bool) 
 	return e, ok
 }
 
-// between is the prefix from first to end, if there is one.
+// between returns the prefix from first to end, if they are the ends of one.
 func between(first, end []byte) (netip.Prefix, bool) {
 	a, _ := netip.AddrFromSlice(first)
 	z, _ := netip.AddrFromSlice(end)
@@ -153,7 +153,7 @@ func between(first, end []byte) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// last is the last address of p.
+// last returns the last address of p.
 func last(p netip.Prefix) netip.Addr {
 	bytes := p.Addr().AsSlice()
 	for i := range bytes {

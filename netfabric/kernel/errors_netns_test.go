@@ -53,6 +53,27 @@ func TestNetnsATableThatIsRefused(t *testing.T) {
 	applied(t, k, c, good)
 }
 
+// Many peers are many elements: of one transaction, and of messages that hold only so much.
+func TestNetnsManyElements(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	k, c := kernelAt(t, s.fd)
+	want := plan.State{Table: plan.Table{Name: plan.TableName, Sets: everySet(), Chains: everyRule()}}
+	for i := range 3000 {
+		net4, net6 := fmt.Sprintf("10.%d.%d.0/24", i/256, i%256), fmt.Sprintf("fd00:%x::/32", i)
+		want.Table.Elements = append(want.Table.Elements,
+			plan.Element{Set: "one4", A: prefix(net4)},
+			plan.Element{Set: "pair6", A: prefix(net6), B: prefix("fd01::/16"), Value: prefix("fd02::/16")})
+	}
+	applied(t, k, c, want)
+	want.Table.Elements = want.Table.Elements[:len(want.Table.Elements)-20]
+	applied(t, k, c, want)
+	require.Equal(t, counter{"table": 1, "element": 1}, c)
+	want.Table.Elements = want.Table.Elements[:len(want.Table.Elements)/2]
+	applied(t, k, c, want)
+	require.Equal(t, counter{"table": 2, "element": 1}, c, "so many are not deleted one by one")
+}
+
 func TestNetnsKernelSettings(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)

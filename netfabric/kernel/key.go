@@ -19,21 +19,21 @@ func GenerateKey() (Key, error) {
 	return Key(k), nil
 }
 
-// ParseKey reads what Private has written. The error does not repeat text.
+// ParseKey parses the result of Private. The error does not contain text.
 func ParseKey(text string) (Key, error) {
 	k, err := wgtypes.ParseKey(text)
 	if err != nil {
 		return Key{}, fmt.Errorf("a WireGuard private key is 32 bytes in base64")
 	}
-	k[0] &^= 7 // RFC 7748, section 5: so the device tells it, too
+	k[0] &^= 7 // RFC 7748, section 5, as every implementation does: so that keys compare equal
 	k[31] = k[31]&127 | 64
 	return Key(k), nil
 }
 
-// Private is the key in base64, as wg writes it: a secret.
+// Private returns the key in base64, as wg writes it: a secret.
 func (k Key) Private() string { return wgtypes.Key(k).String() }
 
-// Public is the public key in base64, as in plan.Tunnel.
+// Public returns the public key in base64, as in plan.Tunnel.
 func (k Key) Public() string { return wgtypes.Key(k).PublicKey().String() }
 
 // Format hides the key from logs, whatever the verb.

@@ -13,8 +13,8 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// setLinks creates the links of want, and remembers in s.links what there is then. Links
-// that are ours and not in want are deleted by the deletion.
+// setLinks creates and changes links, and leaves the result in s.links. The deletion deletes
+// our links that are not in want.
 func (s *session) setLinks(want []plan.Link) (deletion func() error, err error) {
 	if err := s.readLinks(); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (s *session) readLinks() error {
 	return nil
 }
 
-// index is the number of a link of ours.
+// index returns the interface index of one of our links.
 func (s *session) index(name string) (int, error) {
 	l, ok := s.links[name]
 	if !ok {
@@ -78,7 +78,7 @@ func (s *session) index(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// name is the name of the link with that number; empty if it is not ours.
+// name returns the name of our link with that index, or an empty string.
 func (s *session) name(index int) string {
 	for name, l := range s.links {
 		if l.Attrs().Index == index {
@@ -88,7 +88,7 @@ func (s *session) name(index int) string {
 	return ""
 }
 
-// setLink reports whether it has created the link.
+// setLink creates or changes a link, and reports whether it created it.
 func (s *session) setLink(want plan.Link) (created bool, err error) {
 	l, ok := s.links[want.Name]
 	if !ok {
@@ -106,14 +106,14 @@ func (s *session) setLink(want plan.Link) (created bool, err error) {
 	return true, s.createLink(want)
 }
 
-// replaces reports whether want takes a new device in the place of have.
+// replaces reports whether a change from have to want needs a new device.
 func replaces(want, have plan.Link) bool {
 	want.MTU, have.MTU, want.MAC, have.MAC = 0, 0, plan.MAC{}, plan.MAC{}
 	return want != have
 }
 
-// changeLink changes in place what can be, and sets the device up. A WireGuard device is set
-// up once it has its key and port.
+// changeLink changes the fields that a device can change, and sets a VXLAN device up.
+// setDevice sets a WireGuard device up, after it has set key and port.
 func (s *session) changeLink(l netlink.Link, want plan.Link) error {
 	have := readLink(l)
 	var errs []error
@@ -150,7 +150,7 @@ func (s *session) createLink(want plan.Link) error {
 	return s.raise(l)
 }
 
-// deleteLink deletes a device, and ends what serves it in this process.
+// deleteLink deletes a device, and ends wireguard-go if it serves the device.
 func (s *session) deleteLink(l netlink.Link) error {
 	ours := s.inProcess(l)
 	err := s.write("link", func() error { return s.nl.LinkDel(l) })
@@ -163,8 +163,8 @@ func (s *session) deleteLink(l netlink.Link) error {
 	return nil
 }
 
-// readLink says what the plan would say of l. Of a device that no plan makes only the name
-// is told, so that it differs from all that one makes.
+// readLink converts l. A device that no plan creates gets only its name, so that it differs
+// from every planned one.
 func readLink(l netlink.Link) plan.Link {
 	out := plan.Link{Name: l.Attrs().Name}
 	switch l := l.(type) {
@@ -206,7 +206,8 @@ func (s *session) addrs() kind[plan.Addr, netlink.Addr] {
 	}
 }
 
-// addresses reads those of our links, but for link-local ones: the kernel makes those.
+// addresses reads the addresses of our links, without the link-local ones, which the kernel
+// creates by itself.
 func (s *session) addresses() (out []netlink.Addr, err error) {
 	all, err := s.nl.AddrList(nil, netlink.FAMILY_ALL)
 	for _, a := range all {
@@ -270,7 +271,7 @@ func (s *session) fdb() kind[plan.FDB, netlink.Neigh] {
 	}
 }
 
-// neighbours reads those entries of our links that ours chooses.
+// neighbours reads the entries of our links that ours accepts.
 func (s *session) neighbours(family int, ours func(netlink.Neigh) bool) (out []netlink.Neigh, err error) {
 	all, err := s.nl.NeighList(0, family)
 	for _, n := range all {

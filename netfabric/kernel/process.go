@@ -18,8 +18,9 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// process is a tunnel device that wireguard-go runs in this process. It is spoken to without
-// its socket, whose path is the same in all network namespaces.
+// process is a tunnel device that wireguard-go runs in this process. It is configured by
+// function calls, not by its socket: the path of the socket is the same in all network
+// namespaces.
 type process struct {
 	name   string
 	device *device.Device
@@ -61,8 +62,8 @@ func (k *Kernel) foreign(l netlink.Link) bool {
 	return ok && !k.inProcess(l)
 }
 
-// deviceLog passes on errors, as debug messages: among them is that a peer without an
-// endpoint cannot be dialled, which is as it should be.
+// deviceLog logs errors at debug level: wireguard-go reports each failed handshake with a
+// peer that has no endpoint, which is normal for a peer that dials.
 func deviceLog(log *zap.Logger) *device.Logger {
 	return &device.Logger{
 		Verbosef: device.DiscardLogf,
@@ -90,7 +91,7 @@ func (p *process) set(c change) error {
 
 func (p *process) up() error { return p.device.Up() }
 
-// text is the change in the language of the cross-platform userspace implementations.
+// text converts the change to the configuration protocol of wireguard-go.
 func (c change) text() (string, error) {
 	var b strings.Builder
 	if c.key != nil {
@@ -124,7 +125,7 @@ func (c change) text() (string, error) {
 	return b.String(), nil
 }
 
-// parseStatus reads what a device tells in that language.
+// parseStatus parses the status of a device in that protocol.
 func parseStatus(text string) (out status, err error) {
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")

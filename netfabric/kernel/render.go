@@ -43,7 +43,7 @@ func baseChain(t *nftables.Table, c plan.Chain) *nftables.Chain {
 	return out
 }
 
-// render writes a rule: its conditions in the order of the fields, and what it does.
+// render converts a rule: its conditions in the order of the fields, then its action.
 func render(m plan.Match) ([]expr.Any, error) {
 	out := conditions(m)
 	if m.Set.Name != "" {
@@ -118,7 +118,7 @@ func protocol(m plan.Match) byte {
 	return unix.IPPROTO_ICMP
 }
 
-// named compares the name of a device: the whole with its padding, or the beginning.
+// named compares the name of a device: all 16 bytes, or for a pattern its beginning.
 func named(key expr.MetaKey, pattern string) []expr.Any {
 	op := expr.CmpOpEq
 	name, not := strings.CutPrefix(pattern, "!")
@@ -144,7 +144,7 @@ func transport(offset uint32, value []byte) []expr.Any {
 	}
 }
 
-// synOnly matches TCP packets that open a connection, either way.
+// synOnly matches SYN and SYN-ACK packets of TCP.
 func synOnly() []expr.Any {
 	const flags, syn, rst = 13, 0x02, 0x04
 	return []expr.Any{
@@ -168,7 +168,7 @@ func tracked(c plan.CT) []expr.Any {
 	}
 }
 
-// addresses says where in the IP header of a family the addresses are, and how long.
+// addresses returns the offsets and the size of the addresses in the IP header of a family.
 func addresses(f plan.Family) (src, dst, size uint32) {
 	if f == plan.V6 {
 		return 8, 24, 16
@@ -176,7 +176,7 @@ func addresses(f plan.Family) (src, dst, size uint32) {
 	return 12, 16, 4
 }
 
-// loadKey loads what is looked up, from reg on.
+// loadKey loads the key of a lookup into reg, and a second address into the next register.
 func loadKey(key plan.Key, f plan.Family) ([]expr.Any, error) {
 	src, dst, size := addresses(f)
 	offsets, ok := map[plan.Key][]uint32{plan.Src: {src}, plan.Dst: {dst}, plan.SrcDst: {src, dst}, plan.DstSrc: {dst, src}}[key]
@@ -195,7 +195,7 @@ func loadKey(key plan.Key, f plan.Family) ([]expr.Any, error) {
 	return out, nil
 }
 
-// registers are those of the two addresses of a key, or of a value.
+// registers returns the registers of the two addresses of a key, or of a value.
 func registers(f plan.Family) (first, second uint32) {
 	if f == plan.V6 {
 		return reg, second6
@@ -203,7 +203,7 @@ func registers(f plan.Family) (first, second uint32) {
 	return first4, second4
 }
 
-// action writes what m does. The result of its map is in reg.
+// action converts the action of m. The result of a lookup in m.Map is in reg.
 func action(m plan.Match) ([]expr.Any, error) {
 	first, second := registers(m.Family)
 	nat := &expr.NAT{Family: nfproto(m.Family), RegAddrMin: first}
@@ -234,7 +234,7 @@ func action(m plan.Match) ([]expr.Any, error) {
 	return []expr.Any{nat}, nil
 }
 
-// clamp lowers the segment size that a TCP packet offers to what the route carries.
+// clamp lowers the segment size of a TCP packet to the MTU of the route.
 func clamp() []expr.Any {
 	const maxseg, offset = 2, 2
 	return []expr.Any{
@@ -244,10 +244,9 @@ func clamp() []expr.Any {
 	}
 }
 
-// setSource writes the source address. An IPv4 address is in the header's checksum, and in
-// none of ICMP. An IPv6 address is in that of ICMPv6 only, which comes right after the
-// header in the errors that this is for; the library has no words for updating whatever
-// protocol there is.
+// setSource writes the source address of an ICMP packet and corrects the checksum that
+// covers it: for IPv4 the one of the header, for IPv6 the one of ICMPv6, whose header follows
+// directly. The library cannot ask the kernel to find the checksum of an IPv6 packet.
 func setSource(m plan.Match) ([]expr.Any, error) {
 	if m.Proto != "icmp" {
 		return nil, fmt.Errorf("%q is for ICMP only", plan.SetSrc)

@@ -11,7 +11,7 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// defaultMetric6 is what the kernel gives an IPv6 route without a metric (IP6_RT_PRIO_USER).
+// defaultMetric6 is the metric of an IPv6 route that is added without one (IP6_RT_PRIO_USER).
 const defaultMetric6 = 1024
 
 func (s *session) rules() kind[plan.Rule, netlink.Rule] {
@@ -32,7 +32,7 @@ func (s *session) rules() kind[plan.Rule, netlink.Rule] {
 func (s *session) ourRules() (out []netlink.Rule, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		all, err := s.nl.RuleList(family)
-		if err != nil {
+		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) { // a kernel with ipv6.disable=1
 			return nil, err
 		}
 		for _, r := range all {
@@ -44,7 +44,8 @@ func (s *session) ourRules() (out []netlink.Rule, err error) {
 	return out, nil
 }
 
-// ourRule reports whether a rule is one of ours: others may use the same priorities.
+// ourRule reports whether a rule is ours. Rules of other programs may have the same
+// priorities.
 func ourRule(priority int, protocol uint8) bool {
 	return protocol == plan.RouteProtocol && priority >= plan.SkipPriority && priority <= plan.EndPriority
 }
@@ -62,7 +63,7 @@ func rule(r plan.Rule) *netlink.Rule {
 	return out
 }
 
-// readRule returns false for a rule with conditions that no plan has.
+// readRule returns false for a rule with a condition that plan.Rule lacks.
 func readRule(r netlink.Rule) (plan.Rule, bool) {
 	out := plan.Rule{
 		Priority: r.Priority,
@@ -100,7 +101,7 @@ func (s *session) routes() kind[plan.Route, netlink.Route] {
 			if err != nil {
 				return err
 			}
-			write := s.nl.RouteAdd // fails if there is one of somebody else
+			write := s.nl.RouteAdd // fails if another program has a route to the destination
 			if replaces {
 				write = s.nl.RouteReplace
 			}
@@ -112,7 +113,7 @@ func (s *session) routes() kind[plan.Route, netlink.Route] {
 	}
 }
 
-// tables are the routing tables that routes of ours may stand in.
+// tables returns the routing tables of our routes.
 func tables() []int { return []int{plan.PeersTable, plan.InsideTable} }
 
 func (s *session) ourRoutes() (out []netlink.Route, err error) {
@@ -120,7 +121,7 @@ func (s *session) ourRoutes() (out []netlink.Route, err error) {
 		for _, table := range tables() {
 			filter := &netlink.Route{Table: table, Protocol: plan.RouteProtocol}
 			found, err := s.strict.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
-			if err != nil && !errors.Is(err, unix.ENOENT) { // there is no such table before its first route
+			if err != nil && !errors.Is(err, unix.ENOENT) { // the table does not exist before its first route
 				return nil, err
 			}
 			out = append(out, found...)
@@ -153,8 +154,8 @@ func (s *session) route(r plan.Route) (*netlink.Route, error) {
 	return out, nil
 }
 
-// readRoute returns false for a route that stands beside the one that a plan has for the
-// same destination.
+// readRoute returns false for a route with a metric of its own: the kernel keeps it beside
+// the planned route to the same destination.
 func (s *session) readRoute(r netlink.Route) (plan.Route, bool) {
 	out := plan.Route{Table: r.Table, Dst: prefixOf(r.Dst)}
 	metric := 0

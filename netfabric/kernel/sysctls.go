@@ -9,8 +9,8 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// sysctls writes the settings that have another value. A gateway's container usually may
-// not; a container before it has then done so.
+// sysctls writes the settings with a different value. A gateway's container may usually not
+// write them; then its init container has.
 func (s *session) sysctls(want []plan.Sysctl) error {
 	if len(want) == 0 {
 		return nil

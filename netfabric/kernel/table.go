@@ -9,20 +9,25 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// message is how many elements go into one netlink message: their attribute has 64 KiB, and
-// an element with three IPv6 prefixes takes 180 bytes.
+// message is the maximum of elements in one netlink message. The attribute that holds them
+// has at most 64 KiB, an element of IPv6 prefixes has up to 180 bytes.
 const message = 200
 
-// found is what there is of our table.
+// patient is the maximum, for one transaction, of deleted elements times elements of their
+// set. Measured on Linux 6.18: a deletion takes 2.5 µs (IPv4) to 9 µs (IPv6) times the size
+// of the set, a new table with 4000 elements takes 0.06 to 0.3 s.
+const patient = 100_000
+
+// found is our table as it is in the kernel.
 type found struct {
 	exists   bool
-	intact   bool // it has the sets, chains and rules that are wanted
+	intact   bool // the sets, chains and rules are as planned
 	elements []plan.Element
 }
 
-// setTable makes the table have what want says. A table with other sets or chains is
-// replaced in one transaction, so that no packet passes between two tables; else only
-// elements change. The deletion deletes a table that is not wanted.
+// setTable brings the table to want, in one transaction. It changes elements only, if the
+// sets and chains are as planned, and else replaces the table. The deletion deletes a table
+// that is not planned.
 func (s *session) setTable(want plan.Table) (deletion func() error, err error) {
 	have, err := s.readTable(want)
 	if err != nil {
@@ -32,7 +37,7 @@ func (s *session) setTable(want plan.Table) (deletion func() error, err error) {
 		return func() error { return s.deleteTable(have) }, nil
 	}
 	add, del := plan.Diff(want.Elements, have.elements)
-	if !have.intact {
+	if !have.intact || slow(want.Sets, have.elements, del) {
 		err = s.replaceTable(want)
 	} else {
 		err = s.setElements(want, add, del)
@@ -41,6 +46,25 @@ func (s *session) setTable(want plan.Table) (deletion func() error, err error) {
 		return nil, fmt.Errorf("setting table %s: %w", want.Name, err)
 	}
 	return nil, s.forget(want.Elements, del)
+}
+
+// slow reports whether the deletion of del takes longer than a new table. For each deleted
+// element of a set with two keys the kernel rewrites the whole set.
+func slow(sets []plan.Set, have, del []plan.Element) bool {
+	size, gone := map[string]int{}, map[string]int{}
+	for _, e := range have {
+		size[e.Set]++
+	}
+	for _, e := range del {
+		gone[e.Set]++
+	}
+	steps := 0
+	for _, s := range sets {
+		if s.Keys == 2 {
+			steps += size[s.Name] * gone[s.Name]
+		}
+	}
+	return steps > patient
 }
 
 func (s *session) deleteTable(have found) error {
@@ -62,8 +86,8 @@ func table(name string) *nftables.Table {
 	return &nftables.Table{Name: name, Family: nftables.TableFamilyINet}
 }
 
-// readTable reads the table of our name, whether it is like want or not. What it cannot read
-// of a table was not planned, so that the table is not intact.
+// readTable reads our table. A table with a part that cannot be read is not intact: no plan
+// made that part.
 func (s *session) readTable(want plan.Table) (have found, err error) {
 	tables, err := s.nft.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {
@@ -88,8 +112,8 @@ func (s *session) readTable(want plan.Table) (have found, err error) {
 	return have, nil
 }
 
-// chainsIntact reports whether the table has the chains of want, by the marker, with as many
-// rules as want has: rules that somebody flushed are missing, and so are chains.
+// chainsIntact reports whether the table has the marker of want and its chains, each with
+// the planned number of rules.
 func (s *session) chainsIntact(want plan.Table) bool {
 	all, err := s.nft.ListChainsOfTableFamily(nftables.TableFamilyINet)
 	if err != nil {
@@ -113,8 +137,8 @@ func (s *session) chainsIntact(want plan.Table) bool {
 	return true
 }
 
-// replaceTable writes the whole table in one transaction, in the place of one that there may
-// be: deleting is an error if there is none, hence the addition before it.
+// replaceTable deletes the table and writes it again in one transaction. The first addition
+// lets the deletion succeed if there is no table.
 func (s *session) replaceTable(want plan.Table) error {
 	tx, err := s.transaction()
 	if err != nil {
@@ -162,7 +186,7 @@ func (s *session) setElements(want plan.Table, add, del []plan.Element) error {
 	return s.write("element", tx.commit)
 }
 
-// inChunks gives f the elements of each set of t, no more at a time than a message holds.
+// inChunks calls f with the elements of each set of t, at most message elements at a time.
 func inChunks(t plan.Table, all []plan.Element, f func(*nftables.Set, []nftables.SetElement) error) error {
 	bySet := map[string][]plan.Element{}
 	for _, e := range all {

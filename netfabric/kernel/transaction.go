@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// buffer is what a socket may hold, in bytes. A transaction is sent as a whole, and each
-	// of its messages is answered.
+	// buffer is the size of the socket's buffers, in bytes. A transaction is one write, and
+	// the kernel answers each of its messages.
 	buffer = 16 << 20
 
-	// patience is how long the kernel may take for a transaction.
+	// patience is the time limit of a transaction.
 	patience = 30 * time.Second
 )
 
-// transaction queues changes of nftables until they are committed, all or none.
+// transaction queues changes of nftables. commit makes all of them or none.
 //
-// The library has no words for a map of ranges, and nft 1.0.6 crashes when it lists a map
-// that has two keys and is not marked as one. So the messages go by way of send, which marks
-// them, through the place where the library lets the socket be another.
+// The library cannot mark a map whose values are ranges, and nft 1.0.6 crashes when it lists
+// a map of ranges with two keys and without that mark. So send adds the mark to the
+// messages; the library's hook for a test socket passes them to it.
 type transaction struct {
 	*nftables.Conn
 	namespace int
@@ -39,7 +39,7 @@ func (k *Kernel) transaction() (tx *transaction, err error) {
 		if len(batch) > 0 {
 			tx.err = tx.send(batch)
 		}
-		return nil, io.EOF // there is no more to read: send has done so
+		return nil, io.EOF // nothing is left to read: send has read the answers
 	}))
 	return tx, err
 }
@@ -51,7 +51,7 @@ func (tx *transaction) commit() error {
 	return tx.err
 }
 
-// send sends a transaction and waits for its end.
+// send sends the messages of a transaction and waits for the answers.
 func (tx *transaction) send(batch []mdlayher.Message) error {
 	conn, err := mdlayher.Dial(unix.NETLINK_NETFILTER, &mdlayher.Config{NetNS: tx.namespace})
 	if err != nil {
@@ -77,7 +77,7 @@ func (tx *transaction) send(batch []mdlayher.Message) error {
 	return await(conn, answers)
 }
 
-// await reads answers until there have been as many, or one is an error.
+// await reads that many answers, up to the first error.
 func await(conn *mdlayher.Conn, answers int) error {
 	for answers > 0 {
 		messages, err := conn.Receive()
@@ -93,8 +93,8 @@ func await(conn *mdlayher.Conn, answers int) error {
 	return nil
 }
 
-// marked adds to the message that creates a map of ranges what nft writes there, too. The
-// kernel takes the last of several attributes of one kind.
+// marked adds the mark of nft to a message that creates a map of ranges. The kernel uses the
+// last of several attributes of one type.
 func marked(m mdlayher.Message) (mdlayher.Message, error) {
 	const newSet = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSET
 	if m.Header.Type != newSet || !ranged(m) {
@@ -114,7 +114,7 @@ func marked(m mdlayher.Message) (mdlayher.Message, error) {
 	return m, nil
 }
 
-// ranged reports whether the values of a map are two addresses each.
+// ranged reports whether a message creates a map with values of two addresses.
 func ranged(m mdlayher.Message) bool {
 	ad, err := mdlayher.NewAttributeDecoder(m.Data[4:])
 	if err != nil {

@@ -19,13 +19,13 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// settle is how long changes are collected before they are told.
+// settle is the delay from a change to the call, which collects further changes.
 const settle = 100 * time.Millisecond
 
-// Watch calls changed after anything of ours has changed on the host, by whoever: devices,
-// addresses, neighbours, routes, rules, the nftables table. Changes that follow each other
-// within a tenth of a second are one call, and changed should do no more than have Apply
-// called; Apply itself causes a call after it has written. Watch blocks until ctx ends.
+// Watch calls changed after a change of one of our devices, addresses, neighbours, routes or
+// rules, or of our nftables table, including changes by Apply. Changes within 100 ms cause
+// one call, and calls do not overlap. changed should only enqueue a call of Apply, which
+// repairs the host. Watch blocks until ctx ends; then the error is nil.
 func (k *Kernel) Watch(ctx context.Context, changed func()) error {
 	route, filter, err := k.subscribe()
 	if err != nil {
@@ -49,7 +49,7 @@ func (k *Kernel) Watch(ctx context.Context, changed func()) error {
 	return tell(ctx, poke, errs, changed)
 }
 
-// subscribe opens a socket for changes of the network, and one for those of nftables.
+// subscribe opens a socket for changes of the network, and one for changes of nftables.
 func (k *Kernel) subscribe() (route, filter *nl.NetlinkSocket, err error) {
 	route, err = nl.SubscribeAt(k.namespace(), netns.None(), unix.NETLINK_ROUTE,
 		unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
@@ -66,7 +66,7 @@ func (k *Kernel) subscribe() (route, filter *nl.NetlinkSocket, err error) {
 	return route, filter, nil
 }
 
-// indexes are those of our links.
+// indexes returns the interface indexes of our links.
 func (k *Kernel) indexes() (map[int32]bool, error) {
 	s, err := k.open()
 	if err != nil {
@@ -83,7 +83,7 @@ func (k *Kernel) indexes() (map[int32]bool, error) {
 	return out, nil
 }
 
-// tell calls changed a while after each poke.
+// tell calls changed after each poke and a delay.
 func tell(ctx context.Context, poke <-chan struct{}, errs <-chan error, changed func()) error {
 	for {
 		select {
@@ -106,8 +106,8 @@ func tell(ctx context.Context, poke <-chan struct{}, errs <-chan error, changed 
 	}
 }
 
-// listen pokes for each message that is ours, until the socket is closed. A socket that
-// overflowed has lost messages, which may have been ours.
+// listen pokes for each message about our objects, until the socket is closed. It also pokes
+// after an overflow of the socket, which loses messages.
 func listen(socket *nl.NetlinkSocket, ours func(syscall.NetlinkMessage) bool, poke chan<- struct{}) error {
 	for {
 		messages, _, err := socket.Receive()
@@ -130,19 +130,18 @@ func listen(socket *nl.NetlinkSocket, ours func(syscall.NetlinkMessage) bool, po
 	}
 }
 
-// ours tells our messages from those about anything else: a node has many changes that do
-// not concern it.
+// ours selects the messages about our objects: the objects of pods on a node change often.
 type ours struct {
-	links map[int32]bool // by index: those of our links that there has been news of
+	links map[int32]bool // by index: ours
 }
 
 func (o *ours) touches(m syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return o.link(m.Data)
-	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR: // the kernel itself creates those of scope link
 		return len(m.Data) >= unix.SizeofIfAddrmsg && m.Data[3] != unix.RT_SCOPE_LINK && o.index(m.Data)
-	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH: // and multicast neighbours, in the state NOARP
 		return len(m.Data) >= unix.SizeofNdMsg && binary.NativeEndian.Uint16(m.Data[8:]) != unix.NUD_NOARP && o.index(m.Data)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return len(m.Data) >= unix.SizeofRtMsg && nl.DeserializeRtMsg(m.Data).Protocol == plan.RouteProtocol &&
@@ -154,8 +153,7 @@ func (o *ours) touches(m syscall.NetlinkMessage) bool {
 	return false
 }
 
-// index reports whether a message about an address or neighbour names a link of ours. The
-// kernel makes link-local addresses and neighbours that need no asking by itself.
+// index reports whether a message about an address or neighbour is about one of our links.
 func (o *ours) index(data []byte) bool { return o.links[int32(binary.NativeEndian.Uint32(data[4:]))] }
 
 func (o *ours) link(data []byte) bool {
@@ -170,14 +168,14 @@ func (o *ours) link(data []byte) bool {
 	return true
 }
 
-// inTable reports whether a message of nftables is about our table, whose name is the first
-// attribute of all of them.
+// inTable reports whether a message of nftables is about our table. Its name is the first
+// attribute of all such messages.
 func inTable(m syscall.NetlinkMessage) bool {
 	name, ok := attribute(m.Data, nl.SizeofNfgenmsg, unix.NFTA_TABLE_NAME)
 	return ok && m.Data[0] == unix.NFPROTO_INET && strings.TrimRight(string(name), "\x00") == plan.TableName
 }
 
-// number is an attribute of a route or rule.
+// number returns a numeric attribute of a route or rule.
 func number(data []byte, kind uint16) int {
 	value, ok := attribute(data, unix.SizeofRtMsg, kind)
 	if !ok || len(value) != 4 {
