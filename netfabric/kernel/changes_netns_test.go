@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +24,7 @@ type traffic struct {
 }
 
 // run asks again and again until the end.
-func (tr *traffic) run(ask func() error) {
+func (tr *traffic) run(kind string, ask func() error) {
 	tr.wait.Go(func() {
 		for {
 			select {
@@ -33,6 +34,7 @@ func (tr *traffic) run(ask func() error) {
 			}
 			tr.sent.Add(1)
 			if err := ask(); err != nil {
+				err = fmt.Errorf("a packet of %s after %d: %w", kind, tr.sent.Load(), err)
 				tr.failure.CompareAndSwap(nil, &err)
 				return
 			}
@@ -47,29 +49,30 @@ func begin(t *testing.T, from *space, to netip.Addr) *traffic {
 	established, err := dial(from, "udp", to, 10*time.Minute)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = established.Close() })
-	tr.run(func() error {
+	tr.run("the flow that goes on", func() error {
 		if err := established.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
 			return err
 		}
 		_, err := ask(established)
 		return err
 	})
-	tr.run(func() error {
+	tr.run("a new flow", func() error {
 		_, err := udp(from, to, 5*time.Second)
 		return err
 	})
 	return tr
 }
 
-// end checks that nothing was lost.
-func (tr *traffic) end(t *testing.T) {
+// end returns the first failure.
+func (tr *traffic) end(t *testing.T) error {
 	t.Helper()
 	close(tr.stop)
 	tr.wait.Wait()
-	if err := tr.failure.Load(); err != nil {
-		t.Fatalf("one of %d packets was lost: %v", tr.sent.Load(), *err)
-	}
 	t.Logf("%d packets", tr.sent.Load())
+	if err := tr.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // more adds other peers, nodes, gateways and addresses to what is planned; which of them
@@ -121,9 +124,25 @@ func TestNetnsChangesOfOthers(t *testing.T) {
 		rome.in = more(base, n)
 		rome.apply(t)
 	}
-	to4.end(t)
-	to6.end(t)
-	back.end(t)
+	for name, tr := range map[string]*traffic{"IPv4": to4, "IPv6": to6, "back": back} {
+		if err := tr.end(t); err != nil {
+			t.Errorf("%s: %v\nDropped in rome:\n%s\nDropped in milan:\n%s", name, err, rome.dropped(t), milan.dropped(t))
+		}
+	}
+}
+
+// dropped returns the rules of all hosts that have dropped packets.
+func (c *city) dropped(t *testing.T) string {
+	t.Helper()
+	var out []string
+	for _, s := range append([]*space{c.gateway.space}, c.nodes...) {
+		for line := range strings.Lines(s.run(t, "nft", "list", "ruleset")) {
+			if strings.Contains(line, "counter") && !strings.Contains(line, "packets 0 ") {
+				out = append(out, strings.TrimSpace(line))
+			}
+		}
+	}
+	return strings.Join(out, "\n")
 }
 
 // A flow whose translation changes goes on under the new address, at once.

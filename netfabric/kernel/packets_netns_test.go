@@ -20,6 +20,19 @@ func TestNetnsPodsOfTwins(t *testing.T) {
 	fromNodes(t, rome, milan, romeSeen, milanSeen)
 	errorsComeBack(t, rome, milan, milanSeen)
 
+	// The checksum of the answer is 0xffff on the tunnel.
+	_, s6 := milan.podAddrs(1)
+	var special net.Conn
+	var err error
+	rome.pods[1].do(func() {
+		special, err = net.DialUDP("udp", &net.UDPAddr{Port: 49461}, net.UDPAddrFromAddrPort(netip.AddrPortFrom(moved(s6, milanSeen.pods6), echoPort)))
+	})
+	require.NoError(t, err)
+	defer special.Close()
+	require.NoError(t, special.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = ask(special)
+	require.NoError(t, err)
+
 	s4, _ := rome.podAddrs(1)
 	c4, _ := rome.podAddrs(0)
 	got, err := tcp(rome.pods[0], s4)

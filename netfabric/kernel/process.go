@@ -31,7 +31,7 @@ func (k *Kernel) startProcess(want plan.Link) error {
 	if err != nil {
 		return fmt.Errorf("creating a TUN device: %w", err)
 	}
-	k.process = &process{name: want.Name, device: device.NewDevice(t, conn.NewDefaultBind(), deviceLog(k.cfg.Log))}
+	k.process = &process{name: want.Name, device: device.NewDevice(tunnelLink{t}, conn.NewDefaultBind(), deviceLog(k.cfg.Log))}
 	return nil
 }
 
