@@ -98,8 +98,9 @@ func (k *Kernel) Tunnel() (Mode, []Peer, error) {
 }
 
 // Redial drops the session with a peer of want, sets the planned endpoint and starts a
-// handshake at once. Packets to the peer wait for the handshake. It is for a peer whose
-// probes fail: a handshake cannot be forced otherwise within 5 s of the previous one.
+// handshake at once. New packets to the peer wait for the handshake; a packet on its way may
+// be lost. It is for a peer whose probes fail: a handshake cannot be forced otherwise within
+// 5 s of the previous one.
 func (k *Kernel) Redial(want plan.Device, key string) error {
 	i := slices.IndexFunc(want.Peers, func(t plan.Tunnel) bool { return t.Key == key })
 	if i < 0 {
