@@ -25,7 +25,7 @@ help: ## List the targets
 build: ## Build the static binary bin/liqod
 	go build -trimpath -o bin/liqod .
 
-test: ## Run what has to pass: 20 minutes on 2 cores
+test: ## Run what has to pass: some 20 to 25 minutes on 2 cores
 	hack/deps.sh || [ "$${CI:-}" != true ] # without root the full tier is skipped, loudly; not in CI
 	$(TEST_RUN)
 
