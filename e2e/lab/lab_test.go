@@ -38,7 +38,7 @@ func newTestLab(t *testing.T) *Lab {
 
 func within(t *testing.T, patience time.Duration, what string, cond func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), max(patience, time.Minute))
 	defer cancel()
 	begin := time.Now()
 	require.NoError(t, Eventually(ctx, cond), what)

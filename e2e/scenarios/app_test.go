@@ -66,7 +66,7 @@ func TestApplication(t *testing.T) {
 // kubectl runs kubectl in the store's namespace at home, as its users do.
 func (w storeWorld) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	out, err := w.rome.Kubectl(ctx, lab.KubectlOptions{}, append([]string{"-n", storeNamespace}, args...)...)
 	require.NoError(t, err)

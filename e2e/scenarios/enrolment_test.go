@@ -465,7 +465,7 @@ func (e enrolments) replicas(t *testing.T) {
 			id := fmt.Sprintf("modena-%d", n)
 			here := newApplicant(t, id)
 			there, request := *here, csr(t, id, "", here.key)
-			ctx, cancel := context.WithTimeout(t.Context(), quickly)
+			ctx, cancel := context.WithTimeout(t.Context(), longest)
 			errs := make(chan error, 2)
 			for a, token := range map[*applicant]trust.Token{here: token, &there: beside(token)} {
 				go func() {

@@ -168,7 +168,7 @@ func testStartedAlone(t *testing.T, w *world) {
 	w.milan.Proxied().Drop()
 	defer w.milan.Proxied().Pass()
 	added := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	begin := time.Now()
 	go func() { added <- w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: "milan-b"}) }()

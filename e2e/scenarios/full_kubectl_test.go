@@ -31,7 +31,7 @@ const toolsNamespace = "tools"
 // kubectl runs kubectl in the namespace of these tests.
 func (w *fullWorld) kubectl(t *testing.T, opts lab.KubectlOptions, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	return w.rome.Kubectl(ctx, opts, append([]string{"-n", toolsNamespace}, args...)...)
 }
@@ -131,7 +131,7 @@ func kubectlAttach(t *testing.T, w *fullWorld) {
 func kubectlForward(t *testing.T, w *fullWorld) {
 	for name, env := range protocols {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), longest)
 			defer cancel()
 			cmd, err := w.rome.KubectlCommand(ctx, "-n", toolsNamespace, "port-forward", "pod/web", ":8080")
 			require.NoError(t, err)
@@ -183,7 +183,7 @@ func terminalSize(t *testing.T, w *fullWorld) {
 	require.NoError(t, err)
 	for name, executor := range map[string]remotecommand.Executor{"WebSocket": webSocket, "SPDY": spdy} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), longest)
 			defer cancel()
 			stdin, _ := io.Pipe()
 			var out bytes.Buffer

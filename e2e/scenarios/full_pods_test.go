@@ -120,7 +120,7 @@ func fullLogsAndExec(t *testing.T, w *fullWorld) {
 
 // fullFollow reads lines as they are printed.
 func fullFollow(t *testing.T, w *fullWorld) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	stream, err := w.rome.Client().CoreV1().Pods("logs").GetLogs("lines", &corev1.PodLogOptions{Follow: true, TailLines: ptr.To[int64](1)}).Stream(ctx)
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func fullInput(t *testing.T, w *fullWorld, text string) string {
 		VersionedParams(&corev1.PodExecOptions{Command: []string{"cat"}, Stdin: true, Stdout: true}, scheme.ParameterCodec)
 	executor, err := remotecommand.NewSPDYExecutor(w.rome.Config(), "POST", request.URL())
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	var out bytes.Buffer
 	require.NoError(t, executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader(text), Stdout: &out}))
@@ -266,7 +266,7 @@ func fullGrace(t *testing.T, w *fullWorld) {
 // deleteAndWatch deletes a pod and returns how long it stayed and its last state.
 func (w *fullWorld) deleteAndWatch(t *testing.T, namespace, name string) (time.Duration, *corev1.Pod) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	pods := w.rome.Client().CoreV1().Pods(namespace)
 	watcher, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})

@@ -34,7 +34,7 @@ func fullRenewal(t *testing.T, w *fullWorld) {
 	back.run(t, "archive", "lines", testSpec(1, "lines", "100000", "50ms"))
 	within(t, time.Minute, "the pod is Ready", back.ready("archive", "lines"))
 
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	log, err := home.Pods("archive").GetLogs("lines", &corev1.PodLogOptions{Follow: true}).Stream(ctx)
 	require.NoError(t, err)

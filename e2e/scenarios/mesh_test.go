@@ -70,7 +70,7 @@ func (m mesh) connect(t *testing.T) {
 
 func (m mesh) offload(t *testing.T, s *site.Site, namespace string, mapping offloadingv1beta1.NamespaceMappingStrategy) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	require.NoError(t, s.Offload(ctx, namespace, offloadingv1beta1.NamespaceOffloadingSpec{
 		PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote, NamespaceMappingStrategy: mapping,

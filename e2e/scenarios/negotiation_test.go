@@ -136,7 +136,7 @@ func testOffer(t *testing.T, w *world) {
 	})
 	t.Logf("from the wish to the VirtualNode: %s", time.Since(begin).Round(time.Millisecond))
 	require.NoError(t, w.rome.StartVKubelet(ctx, tenantOfMilan, "milan"))
-	ready, cancel := context.WithTimeout(ctx, quickly)
+	ready, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	require.NoError(t, w.rome.WaitVirtualNode(ready, "milan", corev1.ConditionTrue))
 	t.Logf("from the wish to a virtual node that is Ready: %s", time.Since(begin).Round(time.Millisecond))

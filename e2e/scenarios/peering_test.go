@@ -77,7 +77,7 @@ func (w *world) toPeer(provider *site.Site) []string {
 // would.
 func (w *world) peer(t *testing.T, s, provider *site.Site) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	args := append(w.toPeer(provider), "--pod-cidr", s.Options.PodCIDR)
 	if s.VKubelet(provider.Name) == nil {

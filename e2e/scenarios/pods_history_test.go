@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -113,6 +114,20 @@ func (h *history) latency(t *testing.T, what string, from, to func(moment) bool)
 	require.NotEmpty(t, all)
 	t.Logf("%s, %d pods: median %s, 99 of 100 within %s, longest %s", what, len(all), all[len(all)/2].Round(time.Millisecond),
 		all[len(all)*99/100].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))
+}
+
+// statusChanges counts how often the status of a pod changed since begin, beside the
+// scheduler's part of it.
+func (h *history) statusChanges(begin time.Time) (n int) {
+	before := map[types.UID]*corev1.Pod{}
+	for _, m := range h.all() {
+		have := before[m.pod.UID]
+		before[m.pod.UID] = m.pod
+		if have != nil && m.at.After(begin) && have.Spec.NodeName == m.pod.Spec.NodeName && !equality.Semantic.DeepEqual(have.Status, m.pod.Status) {
+			n++
+		}
+	}
+	return n
 }
 
 // last is how a deleted pod looked when it went, and when that was seen.

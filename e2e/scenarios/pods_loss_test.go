@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -182,7 +183,7 @@ func testMany(t *testing.T, w *world) {
 	require.NoError(t, err)
 	within(t, 2*time.Minute, fmt.Sprintf("%d pods run", n), w.available("web", c.namespace, n))
 	requireWrites(t, map[string]int{"create shadowpods": n, "create pods": n}, w.writes(t, w.milan.Audited, c.twin, begin), "one ShadowPod and one Pod each")
-	requireWrites(t, map[string]int{"patch pods/status": n}, w.writes(t, w.rome.Audited, c.namespace, begin), "one status write for each real change: the pod runs")
+	w.requireStatusWrites(t, c, begin, n, map[string]int{})
 	bound := func(m moment) bool { return m.pod.Spec.NodeName != "" }
 	requireNoEventsOfLiqod(t, w.rome, c.namespace)
 	c.home.latency(t, "bound to Ready", bound, func(m moment) bool { return podRunning(m.pod) })
@@ -195,9 +196,30 @@ func testMany(t *testing.T, w *world) {
 	deleted := func(m moment) bool { return m.pod.DeletionTimestamp != nil }
 	c.home.latency(t, "deleted to gone", deleted, func(m moment) bool { return m.kind == watch.Deleted })
 	c.provider.latency(t, "of it, in the provider", deleted, func(m moment) bool { return m.kind == watch.Deleted })
-	requireWrites(t, map[string]int{"patch pods/status": n, "delete pods": n}, w.writes(t, w.rome.Audited, c.namespace, begin), "the end, and the release")
+	w.requireStatusWrites(t, c, begin, n, map[string]int{"delete pods": n})
 	c.home.requireHome(t)
 	c.provider.requireProvider(t)
+}
+
+// requireStatusWrites requires that liqod has written the status of n pods at home since
+// begin, each time with a change, and beside that what other says. On a busy machine the
+// states of a remote pod come home one by one, on an idle one together.
+func (w *world) requireStatusWrites(t *testing.T, c *corner, begin time.Time, n int, other map[string]int) {
+	t.Helper()
+	got := w.writes(t, w.rome.Audited, c.namespace, begin)
+	const what = "patch pods/status"
+	within(t, soon, "each write of a status changes it", func(context.Context) error {
+		if changes := c.home.statusChanges(begin); changes < max(n, got[what]) {
+			return fmt.Errorf("%d changes of %d pods were seen, and there are %d writes", changes, n, got[what])
+		}
+		return nil
+	})
+	for write := range got {
+		if strings.HasPrefix(write, what) {
+			delete(got, write)
+		}
+	}
+	requireWrites(t, other, got, "of pods at home")
 }
 
 // requireWrites requires as many writes of each kind. One that the API server of a busy

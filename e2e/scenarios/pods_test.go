@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -37,7 +36,7 @@ func (w *world) offload(t *testing.T, namespace string, spec offloadingv1beta1.N
 	if spec.PodOffloadingStrategy == "" {
 		spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	require.NoError(t, w.rome.Offload(ctx, namespace, spec))
 }

@@ -233,7 +233,7 @@ func testWrongNamespace(t *testing.T, w *world) {
 // secondNode adds a virtual node with a Deployment on it.
 func (w *world) secondNode(t *testing.T, node, app string, replicas int32) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
 	require.NoError(t, w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: node}))
 	d := deployment(app, replicas)

@@ -40,7 +40,7 @@ func TestNetnsWatch(t *testing.T) {
 	} {
 		before := calls.Load()
 		s.run(t, "sh", "-ec", damage[name])
-		require.Eventually(t, func() bool { return calls.Load() > before }, 10*time.Second, settle/10, name)
+		require.Eventually(t, func() bool { return calls.Load() > before }, time.Minute, settle/10, name)
 		require.NoError(t, k.Apply(t.Context(), want))
 		rest(t, &calls, 2*settle)
 	}

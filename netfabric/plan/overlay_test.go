@@ -30,7 +30,8 @@ func TestHardwareAddressesDiffer(t *testing.T) {
 	for _, first := range []string{"10.0.0.0", "192.168.0.0", "fd00:1::", "fd00:1:0:1::", "2001:db8::"} {
 		a := addr(first)
 		for range 3000 {
-			require.NotContains(t, seen, macOf(a))
+			other, twice := seen[macOf(a)]
+			require.False(t, twice, "%s and %s", other, a)
 			seen[macOf(a)] = a
 			a = a.Next()
 		}

@@ -24,7 +24,7 @@ import (
 const (
 	byDNS   = corev1beta1.DiscoveredByDNS
 	byMDNS  = corev1beta1.DiscoveredByMulticast
-	patient = 10 * time.Second
+	patient = time.Minute
 )
 
 type world struct {

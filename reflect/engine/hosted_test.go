@@ -43,7 +43,7 @@ func TestHosted(t *testing.T) {
 	select {
 	case namespace := <-changed:
 		require.Equal(t, "shop", namespace)
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		require.Fail(t, "not told of another pod of the same name")
 	}
 	require.False(t, h.has(ref))

@@ -323,7 +323,7 @@ func (r *rig) requireEvent(t *testing.T, says ...string) {
 		for _, s := range says {
 			require.Contains(t, e, s)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		require.Fail(t, "no event", says)
 	}
 }

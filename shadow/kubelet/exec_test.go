@@ -199,7 +199,7 @@ func TestCallerGone(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			select {
 			case <-ended:
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("the command runs on after its caller has gone")
 			}
 		})

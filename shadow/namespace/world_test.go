@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	patient = 5 * time.Second
+	patient = time.Minute
 	often   = 5 * time.Millisecond
 )
 

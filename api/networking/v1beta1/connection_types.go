@@ -113,6 +113,15 @@ const (
 	ConnectionError ConnectionValue = "Error"
 )
 
+// Reasons of ConditionReady of a Connection, beside those of the probes (ProbesAnswered and
+// others), and ReasonInvalid: the gateways apply nothing of it, for the reason in the message.
+const (
+	// ReasonNotApplied: a gateway could not bring its host to what is planned.
+	ReasonNotApplied = "NotApplied"
+	// ReasonNoGateway: the peer has announced no gateway.
+	ReasonNoGateway = "NoGateway"
+)
+
 // ConnectionStatus is what is known of a connection. It is written when something changes,
 // never periodically: counters and round trip times are metrics.
 type ConnectionStatus struct {
