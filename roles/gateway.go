@@ -78,7 +78,7 @@ func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.Gateway
 	cfg := env.Config.Gateway
 	out = agent.GatewayConfig{
 		ClusterID: env.Config.ClusterID, Ports: plan.Ports{Overlay: uint16(cfg.OverlayPort), Tunnel: uint16(cfg.TunnelPort)},
-		MTU: cfg.MTU, Closed: closedRanges(env.Config.IPAM), NodeName: cfg.NodeName,
+		MTU: cfg.MTU, Closed: closedRanges(env.Config.Networking), NodeName: cfg.NodeName,
 		Sources: f.sources, Client: f.home.liqo, Lookup: lookup, Listen: listen,
 		Timing:    agent.EchoTiming{Interval: cfg.Probe.Interval, Silence: cfg.Probe.Silence, Patience: cfg.Probe.Patience, Answers: cfg.Probe.Answers},
 		APIServer: func() health.Verdict { return prober.State().Verdict },
@@ -154,12 +154,12 @@ func gatewayAddresses(texts []string) (out []netip.Addr, err error) {
 	return out, nil
 }
 
-func closedRanges(cfg config.IPAM) (out []ipam.Range) {
+func closedRanges(cfg config.Networking) (out []ipam.Range) {
 	for _, r := range config.Prefixes(cfg.ServiceCIDRs) {
 		out = append(out, ipam.Range{Prefix: r, Name: "a Service range"})
 	}
 	for _, r := range config.Prefixes(cfg.ReservedSubnets) {
-		out = append(out, ipam.Range{Prefix: r, Name: "a range of ipam.reservedSubnets"})
+		out = append(out, ipam.Range{Prefix: r, Name: "a range of networking.reservedSubnets"})
 	}
 	return out
 }
