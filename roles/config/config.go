@@ -29,6 +29,7 @@ type Config struct {
 	Webhook         Webhook       `mapstructure:"webhook"`
 
 	Authentication Authentication `mapstructure:"authentication"`
+	Networking     Networking     `mapstructure:"networking"`
 	IPAM           IPAM           `mapstructure:"ipam"`
 }
 
@@ -210,6 +211,11 @@ type Authentication struct {
 	SigningTimeout     time.Duration `mapstructure:"signingTimeout"`
 	RequestsPerMinute  int           `mapstructure:"requestsPerMinute"`
 	RequestsPerAddress int           `mapstructure:"requestsPerAddress"`
+}
+
+// Networking configures the network fabric of this cluster.
+type Networking struct {
+	Enabled bool `mapstructure:"enabled"`
 }
 
 // IPAM configures role ipam. All are ranges, which Prefixes reads.
