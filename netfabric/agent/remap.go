@@ -287,3 +287,6 @@ func (p PeerRemapper) Remap(addr netip.Addr) (netip.Addr, bool) { return p.all.R
 // View returns the address at which the peer reaches addr, an address in this cluster's own
 // ranges. It returns false if there is none.
 func (p PeerRemapper) View(addr netip.Addr) (netip.Addr, bool) { return p.all.View(p.peer, addr) }
+
+// Fabric reports whether the network fabric connects this cluster with the peer.
+func (p PeerRemapper) Fabric() bool { return p.all.Fabric(p.peer) }

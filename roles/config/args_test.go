@@ -38,7 +38,8 @@ var others = map[string]string{
 	"authentication.address": ":9445", "authentication.url": "https://rome:9445", "authentication.hosts": "10.0.0.4", "authentication.apiServerURL": "https://rome:6443",
 	"authentication.identity": "token", "authentication.lifetime": "1h", "authentication.signingTimeout": "5s",
 	"authentication.requestsPerMinute": "10", "authentication.requestsPerAddress": "5",
-	"ipam.podCIDRs": "10.1.0.0/16", "ipam.serviceCIDRs": "10.2.0.0/16", "ipam.nodeCIDRs": "10.3.0.0/16", "ipam.reservedSubnets": "10.4.0.0/16",
+	"networking.enabled": "true",
+	"ipam.podCIDRs":      "10.1.0.0/16", "ipam.serviceCIDRs": "10.2.0.0/16", "ipam.nodeCIDRs": "10.3.0.0/16", "ipam.reservedSubnets": "10.4.0.0/16",
 	"ipam.externalCIDRs": "10.5.0.0/16", "ipam.keep": "10.6.0.0/16", "ipam.pools": "10.7.0.0/16",
 	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
 }

@@ -125,6 +125,8 @@ var rules = map[string]kind{
 	"authentication.requestsPerMinute":  integer(1, 1000000),
 	"authentication.requestsPerAddress": integer(1, 1000000),
 
+	"networking.enabled": boolean(),
+
 	"ipam.podCIDRs":        list(addressRange()),
 	"ipam.serviceCIDRs":    list(addressRange()),
 	"ipam.nodeCIDRs":       list(addressRange()),
