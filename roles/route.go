@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/client"
@@ -29,9 +30,7 @@ func newFabric(env Env) (*fabric, error) {
 	}
 	liqo := externalversions.NewSharedInformerFactoryWithOptions(to.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
 	nodes := informers.NewSharedInformerFactoryWithOptions(to.kube, 0, informers.WithTransform(agent.TrimNode))
-	leases := informers.NewSharedInformerFactoryWithOptions(to.kube, 0, informers.WithNamespace(env.Config.Namespace),
-		informers.WithTransform(client.StripManagedFields),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = agent.GatewayKey + "=true" }))
+	leases := gatewayLeases(to.kube, env.Config.Namespace)
 	gateways, err := agent.NewLeaseGateways(leases.Coordination().V1().Leases(), env.Log)
 	if err != nil {
 		return nil, err
@@ -43,6 +42,13 @@ func newFabric(env Env) (*fabric, error) {
 			Nodes: nodes.Core().V1().Nodes(), Gateways: gateways,
 		},
 	}, nil
+}
+
+// gatewayLeases are the Leases by which gateways announce themselves.
+func gatewayLeases(kube kubernetes.Interface, namespace string) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(namespace),
+		informers.WithTransform(client.StripManagedFields),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = agent.GatewayKey + "=true" }))
 }
 
 // judge finds out which gateways have died.
