@@ -35,6 +35,9 @@ const (
 // fabricKey is the key of the loops that bring a host to its plan.
 var fabricKey = loop.Key{Name: "host"}
 
+// atOnce has the host looked at when its loop begins, whatever objects there are.
+func atOnce() []loop.Key { return []loop.Key{fabricKey} }
+
 // Host is the network of a host: a *kernel.Kernel.
 type Host interface {
 	Apply(ctx context.Context, want plan.State) error

@@ -105,7 +105,7 @@ type view struct {
 func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, use: map[string]plan.Choice{}, dialled: map[string]time.Time{}}
 	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock}
-	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Log: cfg.Log, Observer: cfg.Observer})
+	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
 	announce := cfg.Announce
 	announce.OnChange = g.wake

@@ -39,7 +39,7 @@ type Node struct {
 func NewNode(cfg NodeConfig) (*Node, error) {
 	n := &Node{cfg: cfg}
 	n.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock}
-	n.Loop = loop.New(loop.Config{Name: "node", Sync: n.sync, Log: cfg.Log, Observer: cfg.Observer})
+	n.Loop = loop.New(loop.Config{Name: "node", Sync: n.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	return n, n.watch()
 }
 
