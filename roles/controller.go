@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -169,7 +170,13 @@ func (c *controller) addPeering() error {
 	c.leased("directory", c.directory.Run)
 	c.loop("conditions", c.conditions)
 	c.loop("rights", rights)
-	c.leased("replica", replicator.Run)
+	c.leased("replica", func(ctx context.Context) error {
+		// Which peers have rights here decides what is pulled.
+		if !cache.WaitForCacheSync(ctx.Done(), c.liqo.Core().V1beta1().ForeignClusters().Informer().HasSynced) {
+			return nil
+		}
+		return replicator.Run(ctx)
+	})
 	return nil
 }
 
@@ -184,7 +191,7 @@ type peers struct {
 // Peer implements replication.Peers.
 func (p peers) Peer(clusterID string) (replication.Peer, bool) {
 	e, ok := p.directory.Endpoint(clusterID)
-	if !ok || e.Problem != "" || !p.clusters.Informer().HasSynced() {
+	if !ok || e.Problem != "" {
 		return replication.Peer{}, false
 	}
 	pull := p.network && !p.admitted(clusterID)

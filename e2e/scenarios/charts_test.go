@@ -198,11 +198,13 @@ func chartClasses(t *testing.T, c chart) {
 	}
 }
 
-// withNetworking are values for the network fabric, with those under ipam.
-func withNetworking(ipam values) values {
-	return values{"ipam": ipam, "networking": values{
+// withNetworking are values for the network fabric, with more of other sections.
+func withNetworking(more values) values {
+	all := values{"networking": values{
 		"enabled": true, "podCIDRs": []string{"10.244.0.0/16"}, "serviceCIDRs": []string{"10.96.0.0/12"}, "nodeCIDRs": []string{"192.0.2.0/24"},
 	}}
+	maps.Copy(all, more)
+	return all
 }
 
 // chartRights checks that the rights of each of these roles, and of peers, stand in a file
@@ -314,7 +316,7 @@ func chartValues(t *testing.T, c chart) {
 			counts: map[string]int64{"liqod-controller": 1, "liqod-webhook": 1},
 		},
 		"networking": {
-			values: withNetworking(values{"internal": values{"replicas": 2, "extraArgs": []string{"--log.level=debug"}}, "pools": []string{"10.90.0.0/16"}, "keep": []string{}}),
+			values: withNetworking(values{"ipam": values{"internal": values{"replicas": 2, "extraArgs": []string{"--log.level=debug"}}, "pools": []string{"10.90.0.0/16"}, "keep": []string{}}}),
 			config: map[string]string{"networking.enabled": "true", "networking.podCIDRs": "[10.244.0.0/16]", "ipam.pools": "[10.90.0.0/16]", "ipam.keep": "[]", "networking.externalCIDRs": "[10.70.0.0/16]"},
 			counts: map[string]int64{"liqod-ipam": 2},
 		},
