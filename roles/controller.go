@@ -68,10 +68,11 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	events, stopEvents := newRecorder(c.home.fenced.kube, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
 	for _, add := range []func() error{
-		c.followGateways, c.addPeering, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints, c.addAPIServer,
+		c.followGateways, c.addPeering, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
 		c.addAuthentication,
 		c.addJoin,
 		c.addDiscovery,
+		c.addAPIServer,
 	} {
 		if err := add(); err != nil {
 			return Parts{}, err

@@ -104,6 +104,9 @@ func TestRemapper(t *testing.T) {
 		got := [3]string{gives(r.Remap("milan", addr)), gives(r.Unmap("milan", addr)), gives(r.View("milan", addr))}
 		require.Equal(t, want, got, text)
 		require.Equal(t, want[0], gives(r.Peer("milan").Remap(addr)))
+		if view, ok := r.View("milan", addr); ok {
+			require.Equal(t, text, gives(r.Unmap("milan", view)), "and back")
+		}
 	}
 	own, err := r.Ranges("milan")
 	require.NoError(t, err)
