@@ -58,6 +58,7 @@ func testRoles() []Role {
 		{Name: "idle", Build: buildIdle},
 		{Name: "failing", Build: actor("bad", func(context.Context) error { return errors.New("disk on fire") })},
 		{Name: "stubborn", Build: actor("rock", func(context.Context) error { select {} })},
+		{Name: "planned"},
 		{Name: "unbuildable", Build: func(context.Context, Env) (Parts, error) { return Parts{}, errors.New("no kubeconfig") }},
 	}
 }

@@ -98,6 +98,11 @@ func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.Gateway
 	if cfg.Service != "" && len(out.Endpoints) == 0 {
 		out.Services = f.service(env.Config.Namespace, cfg.Service)
 	}
+	if cfg.PodAddresses {
+		pods := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(agent.TrimPod))
+		f.factories = append(f.factories, pods)
+		out.Sources.Pods = pods.Core().V1().Pods()
+	}
 	name, err := gatewayName()
 	if err != nil {
 		return out, err

@@ -243,6 +243,8 @@ type Gateway struct {
 	Endpoints []string `mapstructure:"endpoints"`
 	Service   string   `mapstructure:"service"`
 	NodeName  string   `mapstructure:"nodeName"`
+	// PodAddresses has it follow Pods, beside the podCIDRs of Nodes.
+	PodAddresses bool `mapstructure:"podAddresses"`
 	// MTU of the underlay in bytes; 0: that of its device.
 	MTU   int          `mapstructure:"mtu"`
 	Probe GatewayProbe `mapstructure:"probe"`

@@ -142,6 +142,7 @@ var rules = map[string]kind{
 	"gateway.endpoints":      list(remoteAddress()),
 	"gateway.service":        label(63).orEmpty(),
 	"gateway.nodeName":       objectName().orEmpty(),
+	"gateway.podAddresses":   boolean(),
 	"gateway.mtu":            underlayMTU(),
 	"gateway.probe.interval": duration(10*time.Millisecond, time.Minute),
 	"gateway.probe.silence":  duration(100*time.Millisecond, 10*time.Minute),
