@@ -108,7 +108,7 @@ func (d *demo) build(ctx context.Context) (err error) {
 	if d.sites, err = site.New(ctx, d.lab, d.full); err != nil {
 		return err
 	}
-	d.sites.Fabric, d.sites.Settings = true, map[string]any{"log": map[string]any{"level": "info"}}
+	d.sites.Fabric, d.sites.Settings = site.FabricPods, map[string]any{"log": map[string]any{"level": "info"}}
 	return nil
 }
 

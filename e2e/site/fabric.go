@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
 	"github.com/liqod/liqod/e2e/lab"
 )
 
@@ -15,7 +18,22 @@ const (
 	fabricServiceCIDR  = "10.96.0.0/16"
 	fabricExternalCIDR = "10.70.0.0/16"
 
-	tunnelPort = 51840
+	tunnelPort     = 51840
+	tunnelNodePort = 31840 // of gateways that are pods
+)
+
+// FabricMode says whether, and how, the roles of the network run.
+type FabricMode string
+
+// Modes.
+const (
+	// FabricOff: pods reach pods of other clusters by routes of the lab, if at all.
+	FabricOff FabricMode = ""
+	// FabricProcesses: each gateway is a process on a machine of its own, and role route one in
+	// the network of each node. A test breaks them as it likes.
+	FabricProcesses FabricMode = "processes"
+	// FabricPods: the workloads of the chart, as everybody has them.
+	FabricPods FabricMode = "pods"
 )
 
 // FabricOptions give a cluster the ranges that every cluster of a fabric has.
@@ -38,10 +56,14 @@ type Fabric struct {
 
 // fabricValues are the chart's values of a cluster in a fabric.
 func (s *Site) fabricValues() map[string]any {
-	return map[string]any{
+	values := map[string]any{
 		"enabled": true, "podCIDRs": []string{s.Options.PodCIDR}, "serviceCIDRs": []string{s.Options.ServiceCIDR},
 		"nodeCIDRs": []string{s.sites.Full.Network().Range()}, "externalCIDRs": []string{fabricExternalCIDR},
 	}
+	if s.sites.Fabric == FabricPods {
+		values["gatewayTemplates"] = map[string]any{"service": map[string]any{"type": "NodePort", "nodePort": tunnelNodePort}}
+	}
+	return values
 }
 
 // fabricWorkloads are those of the chart that run as processes instead.
@@ -110,4 +132,26 @@ func (f *Fabric) Stop() {
 	for _, p := range f.routes {
 		p.Kill()
 	}
+}
+
+// routing says whether role route runs on every node.
+func (s *Site) routing(ctx context.Context) error {
+	d, err := s.Client().AppsV1().DaemonSets(Namespace).Get(ctx, "liqod-route", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if want := len(s.sites.Full.Nodes(s.Cluster)); int(d.Status.NumberAvailable) != want || d.Status.ObservedGeneration != d.Generation {
+		return fmt.Errorf("role route runs on %d of %d nodes", d.Status.NumberAvailable, want)
+	}
+	return nil
+}
+
+// KillGatewayPod deletes the pod of the gateway without grace; the Deployment makes another.
+func (s *Site) KillGatewayPod(ctx context.Context) error {
+	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
+	err := s.Client().CoreV1().Pods(Namespace).DeleteCollection(ctx, now, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=gateway"})
+	if err != nil {
+		return fmt.Errorf("deleting the gateway's pod in %s: %w", s.Name, err)
+	}
+	return nil
 }

@@ -47,7 +47,7 @@ type Site struct {
 	// AuthURL is where other clusters get identities. In the simulated tier grants lead
 	// through the front of the API server unless Direct.
 	AuthURL string
-	// Fabric of the site; nil without one.
+	// Fabric of the site, if it consists of processes.
 	Fabric *Fabric
 
 	sites *Sites
@@ -66,9 +66,9 @@ type Sites struct {
 	// Values are more values of the chart. Who installs sets discovery, image, config and, in
 	// the full tier, authentication: those are not for here.
 	Values map[string]any
-	// Fabric says that the clusters have equal ranges, and the roles of the network connect
-	// their pods. Only with real nodes.
-	Fabric bool
+	// Fabric says how the roles of the network run, which connect the pods of clusters with
+	// equal ranges. Only with real nodes.
+	Fabric FabricMode
 	// Direct leads the processes of the simulated tier past the fronts of the API servers,
 	// which cannot be made to fail for them then, and cost no time.
 	Direct bool
@@ -144,7 +144,7 @@ func (s *Site) values(more map[string]any) map[string]any {
 		// Else the roles of the network have to be told ranges.
 		"networking": map[string]any{"enabled": false},
 	}
-	if s.sites.Fabric {
+	if s.sites.Fabric != FabricOff {
 		values["networking"] = s.fabricValues()
 	}
 	maps.Copy(values, s.sites.Values)
@@ -166,13 +166,17 @@ func (s *Site) installFull(ctx context.Context) error {
 		"service": map[string]any{"type": "NodePort", "nodePort": authNodePort, "externalTrafficPolicy": "Cluster"},
 	}})
 	options, roles := lab.ChartOptions{Values: values}, []string{"controller", "webhook"}
-	if s.sites.Fabric {
+	switch s.sites.Fabric {
+	case FabricProcesses:
 		options.Without, roles = fabricWorkloads(), append(roles, "ipam")
+	case FabricPods:
+		roles = append(roles, "ipam", "gateway")
+	case FabricOff:
 	}
 	if err := s.Cluster.Install(ctx, options); err != nil {
 		return fmt.Errorf("installing liqod in %s: %w", s.Name, err)
 	}
-	if s.sites.Fabric {
+	if s.sites.Fabric == FabricProcesses {
 		if err := s.startFabric(ctx); err != nil {
 			return err
 		}
@@ -181,6 +185,9 @@ func (s *Site) installFull(ctx context.Context) error {
 		if err := lab.Eventually(ctx, func(ctx context.Context) error { return s.available(ctx, Namespace, "liqod-"+role) }); err != nil {
 			return fmt.Errorf("role %s in %s: %w", role, s.Name, err)
 		}
+	}
+	if s.sites.Fabric == FabricPods {
+		return lab.Eventually(ctx, s.routing)
 	}
 	return nil
 }

@@ -32,8 +32,8 @@ type World struct {
 	// simulated.
 	RealNodes []int
 	// Fabric gives the clusters, of real nodes, equal ranges, and connects their pods by the
-	// roles of the network: nothing but the addresses of nodes is reached otherwise.
-	Fabric bool
+	// roles of the network: nothing but the addresses of machines is reached otherwise.
+	Fabric FabricMode
 }
 
 // headStart is how long the other tests let those go first that are long.
@@ -103,7 +103,7 @@ func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	var full *lab.Full
 	if len(w.RealNodes) > 0 {
 		var err error
-		if full, err = lab.NewFull(t.Context(), l, lab.FullOptions{Network: lab.NetworkOptions{Isolated: w.Fabric}}); err != nil {
+		if full, err = lab.NewFull(t.Context(), l, lab.FullOptions{Network: lab.NetworkOptions{Isolated: w.Fabric != FabricOff}}); err != nil {
 			return nil, err
 		}
 	}
@@ -141,7 +141,7 @@ func (w World) startOne(ctx context.Context, sites *Sites, i int) (*Site, error)
 	if len(w.RealNodes) == 0 {
 		options.SimulatedNodes = 2
 	}
-	if w.Fabric {
+	if w.Fabric != FabricOff {
 		FabricOptions(&options)
 	}
 	if w.Adjust != nil {
