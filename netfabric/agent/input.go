@@ -162,6 +162,24 @@ func (b *builder) nodes(list []*corev1.Node, pods map[string][]netip.Prefix) {
 		b.hosts = append(b.hosts, host)
 	}
 	slices.SortFunc(b.hosts, func(x, y plan.Host) int { return strings.Compare(x.Name, y.Name) })
+	b.apart()
+}
+
+// apart takes a range of pods from all nodes but one: packets to it can go to one only.
+func (b *builder) apart() {
+	for i := range b.hosts {
+		h := &b.hosts[i]
+		var mine []netip.Prefix
+		for _, p := range h.Pods {
+			j := slices.IndexFunc(b.hosts[:i], func(before plan.Host) bool { return slices.ContainsFunc(before.Pods, p.Overlaps) })
+			if j >= 0 {
+				b.refuse(Refusal{Kind: "Node", Name: h.Name, Message: fmt.Sprintf("its podCIDR %s overlaps one of node %s", p, b.hosts[j].Name)})
+				continue
+			}
+			mine = append(mine, p)
+		}
+		h.Pods = mine
+	}
 }
 
 // base leaves out own hosts until the Input without peers is valid.
