@@ -78,7 +78,7 @@ func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.Gateway
 	cfg := env.Config.Gateway
 	out = agent.GatewayConfig{
 		ClusterID: env.Config.ClusterID, Ports: plan.Ports{Overlay: uint16(cfg.OverlayPort), Tunnel: uint16(cfg.TunnelPort)},
-		MTU: cfg.MTU, Closed: closedRanges(env.Config.Networking), NodeName: cfg.NodeName,
+		MTU: cfg.MTU, Closed: closedRanges(env.Config.Networking.ServiceCIDRs, env.Config.Networking.ReservedSubnets), NodeName: cfg.NodeName,
 		Sources: f.sources, Client: f.home.liqo, Lookup: lookup, Listen: listen,
 		Timing:    agent.EchoTiming{Interval: cfg.Probe.Interval, Silence: cfg.Probe.Silence, Patience: cfg.Probe.Patience, Answers: cfg.Probe.Answers},
 		APIServer: func() health.Verdict { return prober.State().Verdict },
@@ -159,12 +159,13 @@ func gatewayAddresses(texts []string) (out []netip.Addr, err error) {
 	return out, nil
 }
 
-func closedRanges(cfg config.Networking) (out []ipam.Range) {
-	for _, r := range config.Prefixes(cfg.ServiceCIDRs) {
+// closedRanges are those of this cluster that no gateway of a peer may be at.
+func closedRanges(services, reserved []string) (out []ipam.Range) {
+	for _, r := range config.Prefixes(services) {
 		out = append(out, ipam.Range{Prefix: r, Name: "a Service range"})
 	}
-	for _, r := range config.Prefixes(cfg.ReservedSubnets) {
-		out = append(out, ipam.Range{Prefix: r, Name: "a range of networking.reservedSubnets"})
+	for _, r := range config.Prefixes(reserved) {
+		out = append(out, ipam.Range{Prefix: r, Name: "a reserved range"})
 	}
 	return out
 }

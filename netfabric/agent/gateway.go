@@ -142,8 +142,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	wg.Go(func() { errs[1] = g.resolver.Run(ctx) })
 	wg.Go(func() { errs[2] = g.status.Run(ctx, statusWorkers) })
 	err := g.run(ctx)
-	g.echoes.stop()
 	wg.Wait()
+	g.farewell(ctx)
+	g.echoes.stop()
 	return errors.Join(append(errs[:], err)...)
 }
 

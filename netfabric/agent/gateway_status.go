@@ -3,14 +3,17 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
@@ -29,6 +32,7 @@ type tunnelFacts struct {
 	peer      *networkingv1beta1.Gateway
 	endpoint  string
 	echo      EchoState
+	stopped   bool     // it ends
 	living    []string // names of the own gateways that are alive
 	now       metav1.Time
 }
@@ -46,6 +50,32 @@ func (g *Gateway) report(ctx context.Context, key loop.Key) error {
 	if !ok || c.DeletionTimestamp != nil {
 		return nil // the loop of the host has not seen it yet
 	}
+	return g.write(ctx, c, f)
+}
+
+// farewell says that nothing is known of the tunnels of a gateway that stops. It tries once:
+// without it the status is out of date until the next gateway writes it.
+func (g *Gateway) farewell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
+	defer cancel()
+	connections, err := g.cfg.Sources.Connections.Lister().List(labels.Everything())
+	for _, c := range connections {
+		f, ok := g.facts(c)
+		if !ok || c.DeletionTimestamp != nil {
+			continue
+		}
+		f.stopped = true
+		err = errors.Join(err, g.write(ctx, c, f))
+	}
+	if err != nil {
+		g.log.Warn("the status of Connections is out of date", zap.Error(err))
+	}
+}
+
+const farewellTimeout = 3 * time.Second
+
+// write writes a status that has changed.
+func (g *Gateway) write(ctx context.Context, c *networkingv1beta1.Connection, f tunnelFacts) error {
 	next := f.status(c)
 	if equality.Semantic.DeepEqual(next, c.Status) {
 		return nil
@@ -56,7 +86,7 @@ func (g *Gateway) report(ctx context.Context, key loop.Key) error {
 	}
 	_, err = g.cfg.Client.NetworkingV1beta1().Connections(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
 	if apply.IgnoreGone(err) != nil {
-		return fmt.Errorf("writing the status of Connection %s: %w", key, err)
+		return fmt.Errorf("writing the status of Connection %s/%s: %w", c.Namespace, c.Name, err)
 	}
 	return nil
 }
@@ -136,6 +166,8 @@ func (f tunnelFacts) judge() (networkingv1beta1.ConnectionValue, metav1.Conditio
 		return metav1.Condition{Status: status, Reason: reason, Message: message}
 	}
 	switch {
+	case f.stopped:
+		return networkingv1beta1.Connecting, is(metav1.ConditionUnknown, networkingv1beta1.ReasonGatewayStopped, "the gateway has been stopped, so nothing is known of the way")
 	case f.refused != "":
 		return networkingv1beta1.ConnectionError, is(metav1.ConditionFalse, networkingv1beta1.ReasonInvalid, "the gateway applies nothing of it: "+f.refused)
 	case f.echo.Verdict == health.Up:

@@ -79,7 +79,7 @@ func TestVKubeletArgsForgetNoSetting(t *testing.T) {
 	want := e.Config
 	want.Namespace, want.Kubeconfig, want.Server.Address = usual.Namespace, usual.Kubeconfig, usual.Server.Address
 	want.Controller, want.Webhook, want.Peering, want.Authentication = usual.Controller, usual.Webhook, usual.Peering, usual.Authentication
-	want.Sharing, want.IPAM = usual.Sharing, usual.IPAM
+	want.Sharing, want.IPAM, want.Gateway, want.Route = usual.Sharing, usual.IPAM, usual.Gateway, usual.Route
 	want.Networking = usual.Networking
 	want.Networking.Enabled = true
 	want.Discovery = usual.Discovery

@@ -120,6 +120,8 @@ const (
 	ReasonNotApplied = "NotApplied"
 	// ReasonNoGateway: the peer has announced no gateway.
 	ReasonNoGateway = "NoGateway"
+	// ReasonGatewayStopped: the gateway has ended, as for an upgrade, so nobody probes.
+	ReasonGatewayStopped = "GatewayStopped"
 )
 
 // ConnectionStatus is what is known of a connection. It is written when something changes,
