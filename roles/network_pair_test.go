@@ -176,11 +176,15 @@ func TestTwoClusters(t *testing.T) {
 		t.Helper()
 		require.Eventually(t, f, time.Minute, 10*time.Millisecond, what)
 	}
-	eventually("both are connected", func() bool { return rome.connection() != nil && milan.connection() != nil })
+	// A Connection grows with each range that has got a view.
+	complete := func(s *side) bool {
+		c := s.connection()
+		return c != nil && len(c.Spec.Local) == 2 && len(c.Spec.Remote) == 2
+	}
+	eventually("both are connected", func() bool { return complete(rome) && complete(milan) })
 	here, there := rome.connection().Spec, milan.connection().Spec
 	require.Equal(t, here.Local, there.Remote, "what milan sees rome's ranges as")
 	require.Equal(t, here.Remote, there.Local)
-	require.Len(t, here.Remote, 2)
 	for _, m := range here.Remote {
 		require.NotEqual(t, m.Own, m.View, "it is rome's own range, too")
 	}

@@ -52,7 +52,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "namespace" .Release.Namespace
   "reflection" $reflection
   "controller" $controller
-  "networking" (omit $v.networking "gatewayTemplates" "route")
+  "networking" (pick $v.networking "enabled" "podCIDRs" "serviceCIDRs" "externalCIDRs" "nodeCIDRs" "reservedSubnets")
   "ipam" (omit $v.ipam "internal")
   "authentication" (dict "address" ($a.enabled | ternary (printf ":%d" (int $a.port)) "") "url" $a.url "apiServerURL" $a.apiServerURL "identity" $a.identity)
   "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod") -}}
