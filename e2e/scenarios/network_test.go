@@ -294,7 +294,13 @@ func judge(pods map[string]netPod, from netPod, expected []string, a arrival) er
 // reached waits until everything is reached, with nobody's help.
 func (w networkWorld) reached(t *testing.T, after string) {
 	t.Helper()
-	within(t, longest, "every pod reaches every pod "+after, w.matrix)
+	within(t, longest, "every pod reaches every pod "+after, func(ctx context.Context) error {
+		err := w.matrix(ctx)
+		if err != nil {
+			t.Logf("not yet: %.600s", err)
+		}
+		return err
+	})
 }
 
 func networkReached(t *testing.T, w networkWorld) {
