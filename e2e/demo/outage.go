@@ -56,6 +56,14 @@ func (d *demo) loseRome(ctx context.Context) (err error) {
 	if d.before.milan, err = snapshot(ctx, d.milan, twin); err != nil {
 		return err
 	}
+	places, err := d.places(ctx)
+	if err != nil {
+		return err
+	}
+	name, address, err := d.romeSeenFromMilan(ctx, places)
+	if err != nil {
+		return err
+	}
 	d.console.say("etcd, API server, scheduler and controller manager of rome end as if the power had failed.")
 	d.rome.KillControlPlane()
 	d.console.command("kubectl --context rome get pods")
@@ -78,10 +86,13 @@ func (d *demo) loseRome(ctx context.Context) (err error) {
 	if err := d.answering(ctx); err != nil {
 		return err
 	}
+	if err := d.callRome(ctx, name, address); err != nil {
+		return err
+	}
 	if err := d.unchanged(ctx, d.milan, twin, d.before.milan); err != nil {
 		return err
 	}
-	d.proven("rome was gone for %s, and all %d pods in milan kept running and answering", outage, len(d.before.milan))
+	d.proven("rome was gone for %s, and all %d pods in milan kept running and answering, and reach the pods of rome", outage, len(d.before.milan))
 	return nil
 }
 

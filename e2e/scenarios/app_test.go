@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,14 +38,14 @@ var storeDeployments = map[string]int32{"web": 2, "catalog": 1, "cart": 1, "chec
 type storeWorld struct{ *fullWorld }
 
 // TestApplication: an application of many services that was written for one cluster works
-// in two: its manifests say nothing of them, only the kustomization beside them does.
+// in two with equal ranges: its manifests say nothing of them, only the kustomization beside
+// them does.
 func TestApplication(t *testing.T) {
-	w := storeWorld{newFullWorld(t, nil)}
-	var prepared errgroup.Group
-	prepared.Go(func() error { return w.full.ApplyCoreDNS(t.Context(), w.rome.Cluster) })
-	prepared.Go(func() error { return w.full.ApplyCoreDNS(t.Context(), w.milan.Cluster) })
-	prepared.Go(func() error { _, err := w.rome.KubectlCommand(t.Context()); return err })
-	require.NoError(t, prepared.Wait())
+	network := newNetworkWorld(t, site.FabricPods, 1, 2)
+	network.peer(t)
+	w := storeWorld{network.fullWorld}
+	_, err := w.rome.KubectlCommand(t.Context())
+	require.NoError(t, err)
 	w.offload(t, storeNamespace, offloadingv1beta1.NamespaceOffloadingSpec{
 		// Full names of Services, which have the namespace in them, are right in both clusters then.
 		NamespaceMappingStrategy: offloadingv1beta1.EnforceSameName, PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote,
@@ -147,26 +148,52 @@ func storePlaces(t *testing.T, w storeWorld) {
 	}, have)
 }
 
-// storeEndpoints: each cluster has each endpoint of each Service once, wherever it runs.
+// storeEndpoints: each cluster has each endpoint of each Service once, wherever it runs,
+// and under an address of its own.
 func storeEndpoints(t *testing.T, w storeWorld) {
 	byApp, err := w.apps(t.Context())
 	require.NoError(t, err)
 	for _, app := range []string{"web", "catalog", "cart", "checkout", "payment", "cache"} {
 		var want []string
 		for _, p := range byApp[app] {
-			want = append(want, p.Status.PodIP)
+			want = append(want, p.Name)
 		}
 		slices.Sort(want)
 		for _, s := range []*lab.Cluster{w.rome.Cluster, w.milan.Cluster} {
 			within(t, quickly, s.Name+" knows each endpoint of "+app+" once", func(ctx context.Context) error {
-				have, err := addresses(ctx, s.Client().DiscoveryV1().EndpointSlices(storeNamespace), app)
-				if slices.Sort(have); err == nil && !slices.Equal(have, want) {
+				have, err := endpointPods(ctx, s, app)
+				if err == nil && !slices.Equal(have, want) {
 					err = fmt.Errorf("%v, not %v", have, want)
 				}
 				return err
 			})
 		}
 	}
+}
+
+// endpointPods are the pods of a Service's ready endpoints, sorted, one for each address.
+func endpointPods(ctx context.Context, s *lab.Cluster, service string) (out []string, err error) {
+	list, err := s.Client().DiscoveryV1().EndpointSlices(storeNamespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, slice := range list.Items {
+		for _, e := range slice.Endpoints {
+			if e.TargetRef == nil || !ptr.Deref(e.Conditions.Ready, false) {
+				continue
+			}
+			for _, address := range e.Addresses {
+				if seen[address] {
+					return nil, fmt.Errorf("address %s is there twice", address)
+				}
+				seen[address] = true
+				out = append(out, e.TargetRef.Name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out, nil
 }
 
 // storeJob: the Job ends, which put something into the cache through all the services.

@@ -34,14 +34,14 @@ const (
 	serviceTries = 24
 )
 
-// networkWorld is two clusters with equal ranges, of two nodes each, whose pods reach each
-// other by the network fabric and by nothing else.
+// networkWorld is two clusters with equal ranges whose pods reach each other by the network
+// fabric and by nothing else.
 type networkWorld struct{ *fullWorld }
 
 // TestNetwork: pods of two clusters reach each other by name and by every address that the
 // API shows, whatever was restarted or broken in between; and the peering leaves nothing.
 func TestNetwork(t *testing.T) {
-	w := newNetworkWorld(t)
+	w := newNetworkWorld(t, site.FabricProcesses, 2, 2)
 	before := w.rest(t)
 	w.peer(t)
 	w.deploy(t)
@@ -57,18 +57,20 @@ func TestNetwork(t *testing.T) {
 	t.Run("nothing left", func(t *testing.T) { networkNothingLeft(t, w, before) })
 }
 
-// newNetworkWorld starts the clusters, not connected.
-func newNetworkWorld(t *testing.T) networkWorld {
+// newNetworkWorld starts the clusters, with DNS and not connected.
+func newNetworkWorld(t *testing.T, mode site.FabricMode, nodes ...int) networkWorld {
 	t.Helper()
 	sites, list := site.World{
-		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 2}, Long: true, Fabric: site.FabricProcesses,
+		Clusters: []string{"rome", "milan"}, RealNodes: nodes, Long: true, Fabric: mode,
 		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
 	}.Start(t)
 	w := networkWorld{&fullWorld{world{sites: sites, rome: list[0], milan: list[1]}, sites.Full}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.logState(t)
-			w.logHosts(t)
+			if mode == site.FabricProcesses {
+				w.logHosts(t)
+			}
 		}
 	})
 	var prepared errgroup.Group
