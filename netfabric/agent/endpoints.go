@@ -73,19 +73,13 @@ func ownFirst(nodes []*corev1.Node, own string) []*corev1.Node {
 // outward are the addresses of a node, those for the world outside first.
 func outward(n *corev1.Node) (out []netip.Addr) {
 	all := addresses(n)
-	external := func(a netip.Addr) bool {
-		return slices.ContainsFunc(n.Status.Addresses, func(have corev1.NodeAddress) bool {
-			addr, err := netip.ParseAddr(have.Address)
-			return err == nil && have.Type == corev1.NodeExternalIP && addr.Unmap() == a
-		})
-	}
 	for _, a := range all {
-		if external(a) {
+		if hasAddress(n, corev1.NodeExternalIP, a) {
 			out = append(out, a)
 		}
 	}
 	for _, a := range all {
-		if !external(a) {
+		if !hasAddress(n, corev1.NodeExternalIP, a) {
 			out = append(out, a)
 		}
 	}

@@ -191,7 +191,7 @@ func (f *fabric) Ready() error {
 	defer f.mu.Unlock()
 	switch {
 	case !f.done:
-		return fmt.Errorf("nothing has been applied yet: the caches are not filled, or no number is held")
+		return fmt.Errorf("nothing has been applied yet: the caches are not filled")
 	case f.err != nil:
 		return fmt.Errorf("the host is not as planned: %s", strings.ReplaceAll(f.err.Error(), "\n", "; "))
 	}

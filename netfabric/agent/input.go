@@ -47,7 +47,7 @@ type Settings struct {
 	Endpoint func(g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort
 }
 
-// Refusal says why an object is left out of an Input.
+// Refusal says why an object, or a part of it, is left out of an Input.
 type Refusal struct {
 	Kind            string // of the object: Connection, Node, IP, Gateway
 	Namespace, Name string
@@ -77,6 +77,7 @@ func BuildInput(objects Objects, set Settings) (plan.Input, []Refusal, error) {
 	b.exposed(objects.IPs)
 	in, dropped := b.accept()
 	b.refuse(dropped...)
+	b.strays(in.Pods)
 	slices.SortFunc(b.refused, func(x, y Refusal) int {
 		return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
 	})
@@ -93,6 +94,8 @@ type builder struct {
 	whole    bool        // this node is one without podCIDRs
 	peers    []candidate // the oldest first
 	ips      []exposure
+
+	nodeAddrs []netip.Addr // all of all nodes
 }
 
 // candidate is what a Connection asks for.
@@ -153,8 +156,10 @@ func (b *builder) nodes(list []*corev1.Node, pods map[string][]netip.Prefix) {
 		if len(host.Pods) == 0 {
 			host.Pods = pods[n.Name]
 			b.whole = b.whole || n.Name == b.set.Self
+			b.unknownPods(n.Name, pods != nil)
 		}
-		for _, a := range addresses(n) {
+		b.nodeAddrs = append(b.nodeAddrs, addresses(n)...)
+		for _, a := range underlayOf(n) {
 			if !slices.ContainsFunc(host.Addrs, func(have netip.Addr) bool { return have.Is4() == a.Is4() }) {
 				host.Addrs = append(host.Addrs, a)
 			}
@@ -163,6 +168,13 @@ func (b *builder) nodes(list []*corev1.Node, pods map[string][]netip.Prefix) {
 	}
 	slices.SortFunc(b.hosts, func(x, y plan.Host) int { return strings.Compare(x.Name, y.Name) })
 	b.apart()
+}
+
+// unknownPods says that this gateway cannot lead packets to the pods of a node.
+func (b *builder) unknownPods(node string, followed bool) {
+	if !followed && slices.ContainsFunc(b.replicas, func(r plan.Replica) bool { return r.Name == b.set.Self }) {
+		b.refuse(Refusal{Kind: "Node", Name: node, Message: "it has no podCIDRs, so peers do not reach its pods: set gateway.podAddresses where the CNI gives addresses by itself"})
+	}
 }
 
 // apart takes a range of pods from all nodes but one: packets to it can go to one only.
@@ -417,6 +429,18 @@ func (b *builder) with(peers []candidate, ips []plan.IP) plan.Input {
 	return in
 }
 
+// strays says which podCIDRs peers do not know of: their pods do not reach peers.
+func (b *builder) strays(own []netip.Prefix) {
+	for _, h := range b.hosts {
+		for _, p := range h.Pods {
+			same := slices.ContainsFunc(own, func(r netip.Prefix) bool { return r.Addr().Is4() == p.Addr().Is4() })
+			if same && !p.IsSingleIP() && !holdsRange(own, p) {
+				b.refuse(Refusal{Kind: "Node", Name: h.Name, Message: fmt.Sprintf("its podCIDR %s is in none of the pod ranges %s, which peers know", p, own)})
+			}
+		}
+	}
+}
+
 func union(have, more []netip.Prefix) []netip.Prefix {
 	for _, p := range more {
 		if !slices.Contains(have, p) {
@@ -443,10 +467,7 @@ func (b *builder) pods(h plan.Host, own []netip.Prefix) plan.Host {
 
 // around is what the address of a gateway of one peer is judged by.
 func (b *builder) around(peers []candidate, one int, in plan.Input) surroundings {
-	s := surroundings{clusterID: b.set.ClusterID, own: Own{Pods: in.Pods, External: in.External}, views: slices.Clone(b.set.Closed)}
-	for _, h := range b.hosts {
-		s.nodes = append(s.nodes, h.Addrs...)
-	}
+	s := surroundings{clusterID: b.set.ClusterID, own: Own{Pods: in.Pods, External: in.External}, nodes: b.nodeAddrs, views: slices.Clone(b.set.Closed)}
 	for i, c := range peers {
 		if i != one {
 			s.views = append(s.views, named("a range of peer "+c.peer.ID, theirs(c.peer))...)

@@ -154,11 +154,11 @@ func TestBuildInput(t *testing.T) {
 			o.Nodes = append(o.Nodes, hostNode("liqo-milan", "192.0.2.11"))
 			o.Nodes[2].Labels = map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}
 		}, "milan oslo", 1, ""},
-		"a node without address":    {func(o *Objects) { o.Nodes = append(o.Nodes, hostNode("node-3", "")) }, "milan oslo", 1, "Node node-3 is left out"},
-		"a node of another's":       {func(o *Objects) { o.Nodes = append(o.Nodes, hostNode("node-3", "192.0.2.11")) }, "milan oslo", 1, "Node node-3 is left out"},
+		"a node without address":    {func(o *Objects) { o.Nodes = append(o.Nodes, hostNode("node-3", "", "10.244.3.0/24")) }, "milan oslo", 1, "Node node-3 is left out"},
+		"a node of another's":       {func(o *Objects) { o.Nodes = append(o.Nodes, hostNode("node-3", "192.0.2.11", "10.244.3.0/24")) }, "milan oslo", 1, "Node node-3 is left out"},
 		"a gateway that has gone":   {func(o *Objects) { o.Gateways = append([]Announcement{dead(ownGateway(keys[3]), 2)}, o.Gateways...) }, "milan oslo", 1, ""},
 		"a gateway of no address":   {func(o *Objects) { o.Gateways = append(o.Gateways, Announcement{Addresses: []string{"x"}}) }, "milan oslo", 1, `addresses: "x"`},
-		"podCIDRs of other ranges":  {func(o *Objects) { o.Nodes[1].Spec.PodCIDRs = []string{"10.9.0.0/24"} }, "milan oslo", 1, ""},
+		"podCIDRs of other ranges":  {func(o *Objects) { o.Nodes[1].Spec.PodCIDRs = []string{"10.9.0.0/24"} }, "milan oslo", 1, "its podCIDR 10.9.0.0/24 is in none of the pod ranges"},
 		"podCIDRs of another's":     {func(o *Objects) { o.Nodes[1].Spec.PodCIDRs = o.Nodes[0].Spec.PodCIDRs }, "milan oslo", 1, "Node node-2 is left out: its podCIDR 10.244.1.0/24 overlaps one of node node-1"},
 		"a name as endpoint, bad":   {func(o *Objects) { o.Connections[0].Spec.Gateways[0].Endpoints[0].Address = "x.svc" }, "milan oslo", 1, ""},
 		"an endpoint of this place": {func(o *Objects) { o.Connections[0].Spec.Gateways[0].Endpoints[0].Address = "10.96.0.1" }, "milan oslo", 1, ""},
@@ -234,6 +234,11 @@ func TestNodesWithoutPodCIDRs(t *testing.T) {
 	require.Empty(t, refused)
 	require.Equal(t, ranges("10.244.7.1/32"), in.Nodes[0].Pods)
 	require.Equal(t, ranges("10.244.7.2/32"), in.Nodes[1].Pods)
+	o.Pods = nil
+	_, refused, err = BuildInput(o, set)
+	require.NoError(t, err)
+	require.Len(t, refused, 2)
+	require.Contains(t, refused[0].String(), "Node node-1 is left out: it has no podCIDRs, so peers do not reach its pods: set gateway.podAddresses")
 	set.Self = "node-2"
 	in, _, err = BuildInput(o, set)
 	require.NoError(t, err)

@@ -86,7 +86,7 @@ func (n *Node) mtu(nodes []*corev1.Node) (int, error) {
 	if i < 0 {
 		return 0, fmt.Errorf("there is no Node %q: the name of the Node that this process runs on is accepted", n.cfg.Name)
 	}
-	return UnderlayMTU(addresses(nodes[i]))
+	return UnderlayMTU(underlayOf(nodes[i]))
 }
 
 // choose returns the name of the gateway to use. One that has died stays in use while there

@@ -28,6 +28,23 @@ func addresses(n *corev1.Node) (out []netip.Addr) {
 	return out
 }
 
+// underlayOf are the addresses at which a Node is reached by the others.
+func underlayOf(n *corev1.Node) []netip.Addr {
+	all := addresses(n)
+	internal := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return !hasAddress(n, corev1.NodeInternalIP, a) })
+	if len(internal) == 0 {
+		return all
+	}
+	return internal
+}
+
+func hasAddress(n *corev1.Node, kind corev1.NodeAddressType, a netip.Addr) bool {
+	return slices.ContainsFunc(n.Status.Addresses, func(have corev1.NodeAddress) bool {
+		addr, err := netip.ParseAddr(have.Address)
+		return err == nil && have.Type == kind && addr.Unmap() == a
+	})
+}
+
 // podRanges are the ranges of a Node's pods, as Kubernetes has given them.
 func podRanges(n *corev1.Node) (out []netip.Prefix) {
 	for _, text := range n.Spec.PodCIDRs {

@@ -35,7 +35,13 @@ func (c *commands) explainAddress() *cobra.Command {
 	in := &explaining{}
 	cmd := &cobra.Command{
 		Use: "explain IP", Short: "Tell the way of a packet to an address of a peer, and back",
-		Long: explainAbout, Example: c.example("  %[1]s network explain 10.80.2.20\n  %[1]s network explain 10.80.2.20 --from 10.244.1.10"), Args: oneName("address"),
+		Long: explainAbout, Example: c.example("  %[1]s network explain 10.80.2.20\n  %[1]s network explain 10.80.2.20 --from 10.244.1.10"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return Usagef("%s takes one IP address, not %d arguments", cmd.CommandPath(), len(args))
+			}
+			return nil
+		},
 	}
 	cmd.Flags().StringVar(&in.from, "from", "", "`address` of a pod of this cluster; else one is made up")
 	cmd.Flags().DurationVar(&in.timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")

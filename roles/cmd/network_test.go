@@ -1,0 +1,54 @@
+package cmd
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/netfabric/agent"
+)
+
+func TestNetworkExplain(t *testing.T) {
+	t.Parallel()
+	const own, peers = "0X1vSNI1lDJ2VZ2rG0Rj0iNRcTlnDT0NAyFZGW3pm3g=", "wQbqqmhd8eqtVLHAGTvmTj2VPJHm6Sn2wHBPpLq0e1c="
+	c := newCluster(&networkingv1beta1.Connection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+		Spec: networkingv1beta1.ConnectionSpec{
+			ClusterID: "milan",
+			Local:     []networkingv1beta1.Mapping{{Own: "10.244.0.0/16", View: "10.50.0.0/16", Use: networkingv1beta1.RangePod}, {Own: "10.70.0.0/16", View: "10.51.0.0/16", Use: networkingv1beta1.RangeExternal}},
+			Remote:    []networkingv1beta1.Mapping{{Own: "10.244.0.0/16", View: "10.200.0.0/16", Use: networkingv1beta1.RangePod}, {Own: "10.70.0.0/16", View: "10.201.0.0/16", Use: networkingv1beta1.RangeExternal}},
+			Gateways:  []networkingv1beta1.Gateway{{Name: "gw-m", Number: 1, PublicKey: peers}},
+		},
+		Status: networkingv1beta1.ConnectionStatus{Value: networkingv1beta1.Connected},
+	})
+	say := agent.Announcement{Addresses: []string{"192.0.2.13"}}
+	say.Name, say.Number, say.PublicKey = "gw-a", 1, own
+	text, err := json.Marshal(say)
+	require.NoError(t, err)
+	now, seconds := metav1.NewMicroTime(time.Now()), int32(15)
+	require.NoError(t, c.core.Tracker().Add(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-gateway-1", Labels: map[string]string{agent.GatewayKey: "true"}, Annotations: map[string]string{agent.GatewayKey: string(text)}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &say.Name, RenewTime: &now, LeaseDurationSeconds: &seconds},
+	}))
+	require.NoError(t, c.core.Tracker().Add(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.11"}}},
+	}))
+	out, err := c.run(t, "network", "explain", "10.200.1.10", "--from", "10.244.1.7")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "from 10.244.1.7 to 10.200.1.10, in peer milan:\nnode node-1\n")
+	require.Contains(t, out, "peer milan, gateway gw-m\n  it sees 10.50.1.7 > 10.200.1.10, and translates 10.200.1.10 to its own 10.244.1.10;")
+	out, err = c.run(t, "network", "explain", "10.9.9.9")
+	require.ErrorContains(t, err, "the address belongs to no peer: 10.9.9.9 is outside of the fabric")
+	require.Equal(t, ExitProblem, code(err), out)
+	for _, args := range [][]string{{"network"}, {"network", "explain"}, {"network", "explain", "milan"}, {"network", "explain", "10.200.1.10", "--from", "x"}} {
+		_, err = c.run(t, args...)
+		require.Equal(t, ExitUsage, code(err), "%v", args)
+	}
+}
