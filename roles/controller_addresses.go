@@ -40,17 +40,17 @@ func (unmapped) Subscribe(func(string)) (cache.InformerSynced, error) {
 	return func() bool { return true }, nil
 }
 
-// addAPIServer wires the loop that has peers reach the API server, if offloaded pods are led
-// there through the network fabric.
+// addAPIServer wires the loop that has peers reach the API server. It also runs where
+// offloaded pods are not led there through the network fabric, and takes back what is there
+// from a time when they were.
 func (c *controller) addAPIServer() error {
 	cfg := c.env.Config
-	if !cfg.Networking.Enabled || !cfg.VKubelet.EnableAPIServerSupport || cfg.VKubelet.HomeAPIServer != "" {
-		return nil
-	}
 	addresses, err := agent.NewAPIServer(agent.APIServerConfig{
 		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo, EndpointSlices: c.apiServer.Discovery().V1().EndpointSlices(),
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), IPs: c.liqo.IPAM().V1alpha1().IPs(),
-		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Log: c.env.Log, Observer: c.env.Observer,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
+		Off:             !cfg.Networking.Enabled || !cfg.VKubelet.EnableAPIServerSupport || cfg.VKubelet.HomeAPIServer != "",
+		Log:             c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err

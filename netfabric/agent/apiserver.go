@@ -49,7 +49,10 @@ type APIServerConfig struct {
 	VirtualNodes    offloadinginformers.VirtualNodeInformer
 	IPs             ipaminformers.IPInformer
 	ForeignClusters coreinformers.ForeignClusterInformer
-	Log             *zap.Logger
+	// Off: pods are not led to the API server through the network fabric. IPs from a time when
+	// they were are deleted.
+	Off bool
+	Log *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
 }
@@ -130,14 +133,18 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return fmt.Errorf("reading the IP of the API server: %w", err)
 	}
-	if have != nil && (!metav1.IsControlledBy(have, vn) || have.DeletionTimestamp != nil) {
-		return a.inTheWay(have)
-	}
-	fabric, err := a.fabric(vn.Spec.ClusterID)
+	wanted, err := a.wanted(vn.Spec.ClusterID)
 	if err != nil {
 		return err
 	}
-	if !fabric {
+	switch {
+	case have != nil && have.DeletionTimestamp != nil:
+		return nil // its end is an event
+	case have != nil && !metav1.IsControlledBy(have, vn) && wanted:
+		return fmt.Errorf("IP %s/%s is in the way of the one for the API server: delete it", have.Namespace, have.Name)
+	case !wanted && (have == nil || !metav1.IsControlledBy(have, vn)):
+		return nil
+	case !wanted:
 		return a.remove(ctx, have)
 	}
 	slices, err := a.cfg.EndpointSlices.Lister().EndpointSlices(metav1.NamespaceDefault).List(labels.Everything())
@@ -147,22 +154,14 @@ func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
 	return a.keep(ctx, vn, have, chooseServer(slices, serverOf(have)))
 }
 
-// inTheWay reports an IP that the controller has not made. One that is being deleted is
-// followed by an event.
-func (a *APIServer) inTheWay(have *ipamv1alpha1.IP) error {
-	if have.DeletionTimestamp != nil {
-		return nil
-	}
-	return fmt.Errorf("IP %s/%s is in the way of the one for the API server: delete it", have.Namespace, have.Name)
-}
-
-// fabric reports whether the network fabric connects this cluster with a peer.
-func (a *APIServer) fabric(peer string) (bool, error) {
+// wanted reports whether pods in a peer's cluster are led to the API server through the
+// network fabric.
+func (a *APIServer) wanted(peer string) (bool, error) {
 	all, err := a.cfg.ForeignClusters.Lister().List(labels.Everything())
 	if err != nil {
 		return false, fmt.Errorf("listing ForeignClusters: %w", err)
 	}
-	return !slices.ContainsFunc(all, func(fc *corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == peer && disabled(fc) }), nil
+	return !a.cfg.Off && !slices.ContainsFunc(all, func(fc *corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == peer && disabled(fc) }), nil
 }
 
 // keep makes the IP as wanted. The zero want means that no address of the API server is
@@ -217,9 +216,6 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 }
 
 func (a *APIServer) remove(ctx context.Context, have *ipamv1alpha1.IP) error {
-	if have == nil {
-		return nil
-	}
 	err := a.cfg.Liqo.IPAMV1alpha1().IPs(have.Namespace).Delete(ctx, have.Name, apply.DeleteUID(have))
 	if err = apply.IgnoreGone(err); err != nil {
 		return fmt.Errorf("deleting the IP of the API server: %w", err)

@@ -194,12 +194,23 @@ func TestAPIServerStaleCaches(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, writes)
 
+	// Where the fabric is switched off, what is there from before goes.
+	a.cfg.Off = true
+	writes, err = sync()
+	require.NoError(t, err)
+	require.Equal(t, []string{"delete ips " + tenant + "/milan-2-api-server"}, writes)
+	a.cfg.Off = false
+
 	foreign := have.DeepCopy()
 	foreign.OwnerReferences = nil
 	require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(foreign))
 	writes, err = sync()
 	require.ErrorContains(t, err, "IP liqo-tenant-milan/milan-2-api-server is in the way")
 	require.Empty(t, writes)
+	a.cfg.Off = true
+	writes, err = sync()
+	require.NoError(t, err)
+	require.Empty(t, writes, "somebody else's stays")
 }
 
 func TestHomeAPI(t *testing.T) {
