@@ -31,7 +31,7 @@ const (
 	netTwin      = "net-rome"
 	// serviceTries are how often a pod asks a Service: each of its four endpoints answers
 	// one of them, most likely.
-	serviceTries = 24
+	serviceTries = 40
 )
 
 // networkWorld is two clusters with equal ranges whose pods reach each other by the network
@@ -431,11 +431,7 @@ func networkNothingLeft(t *testing.T, w networkWorld, before map[*site.Site][]st
 	machines := w.machines()
 	within(t, longest, "no host has a way to the peer", func(ctx context.Context) (err error) {
 		for _, m := range machines {
-			have, looked := leftovers(ctx, m)
-			have = slices.DeleteFunc(have, func(line string) bool { return !strings.Contains(line, "10.8") }) // a view of the peer
-			if err = errors.Join(err, looked); len(have) > 0 {
-				err = errors.Join(err, fmt.Errorf("%s: %v", m.Name, have))
-			}
+			err = errors.Join(err, noWay(ctx, m))
 		}
 		return err
 	})
@@ -455,6 +451,23 @@ func networkNothingLeft(t *testing.T, w networkWorld, before map[*site.Site][]st
 // withoutPools leaves out role ipam's record of what is allocated, which stays.
 func withoutPools(inventory []string) []string {
 	return slices.DeleteFunc(slices.Clone(inventory), func(line string) bool { return strings.HasPrefix(line, "addresspools.") })
+}
+
+// noWay says what of a host's routes and nftables elements is still of a peer. Peers are
+// seen under the first ranges of ipam.pools.
+func noWay(ctx context.Context, m *lab.Machine) error {
+	for _, look := range [][]string{{"ip", "route", "show", "table", "all"}, {"nft", "list", "table", "inet", "liqod"}} {
+		printed, err := m.Command(ctx, look[0], look[1:]...)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(printed) {
+			if strings.Contains(line, "10.80.") || strings.Contains(line, "10.81.") {
+				return fmt.Errorf("%s: %s", m.Name, strings.TrimSpace(line))
+			}
+		}
+	}
+	return nil
 }
 
 // machines are all hosts of the fabric.

@@ -1,7 +1,8 @@
 // Package site puts liqod on the lab's clusters and connects them, as the documents
 // tell people to: by the chart, and by docs/manual-peering.md. In the full tier the roles
 // run as pods of the real image; in the simulated tier they are processes with tokens of
-// the chart's service accounts. They never have an administrator's rights.
+// the chart's service accounts, and so may those of the network be in the full one. They
+// never have an administrator's rights.
 package site
 
 import (
