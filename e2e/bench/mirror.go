@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // mirror keeps in one namespace away the pods that one namespace at home has on a node.
@@ -67,10 +69,7 @@ func (m *mirror) start(ctx context.Context) error {
 }
 
 func (m *mirror) enqueue(obj any) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if pod, ok := obj.(*corev1.Pod); ok {
+	if pod, ok := loop.Object[*corev1.Pod](obj); ok {
 		m.queue.Add(pod.Name)
 	}
 }

@@ -147,10 +147,7 @@ func changes(changed func(name string, obj any), gone func(obj any, shown bool))
 		// object are constant. With two calls an idle worker could sync the object twice.
 		UpdateFunc: func(_, after any) { call(after) },
 		DeleteFunc: func(obj any) {
-			d, missed := obj.(cache.DeletedFinalStateUnknown)
-			if missed {
-				obj = d.Obj
-			}
+			obj, missed := loop.Deleted(obj)
 			if gone != nil {
 				gone(obj, !missed)
 			}

@@ -107,13 +107,10 @@ func (c *Claims) watchClaims(client kubernetes.Interface, namespace, selector st
 		AddFunc:    wake,
 		UpdateFunc: func(_, obj any) { wake(obj) },
 		DeleteFunc: func(obj any) {
-			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = d.Obj
-			}
-			if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok {
+			if claim, ok := loop.Object[*corev1.PersistentVolumeClaim](obj); ok {
 				gone(claim)
+				wake(claim)
 			}
-			wake(obj)
 		},
 	})
 	return f, reg, err

@@ -146,10 +146,7 @@ func (t *tokens) secretHandler(namespace string, own *informer.Writes[*corev1.Se
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: wake, UpdateFunc: func(_, obj any) { wake(obj) },
 		DeleteFunc: func(obj any) {
-			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = d.Obj
-			}
-			if s, ok := obj.(*corev1.Secret); ok {
+			if s, ok := loop.Object[*corev1.Secret](obj); ok {
 				own.Gone(s)
 				wake(s)
 			}
@@ -161,10 +158,7 @@ func (t *tokens) secretHandler(namespace string, own *informer.Writes[*corev1.Se
 // longer need their tokens in the provider.
 func (t *tokens) podHandler() cache.ResourceEventHandler {
 	wake := func(obj any) {
-		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = d.Obj
-		}
-		if pod, ok := obj.(*corev1.Pod); ok {
+		if pod, ok := loop.Object[*corev1.Pod](obj); ok {
 			t.wakePod(pod)
 		}
 	}
@@ -179,10 +173,7 @@ func (t *tokens) podHandler() cache.ResourceEventHandler {
 		},
 		DeleteFunc: func(obj any) {
 			wake(obj)
-			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = d.Obj
-			}
-			if pod, ok := obj.(*corev1.Pod); ok {
+			if pod, ok := loop.Object[*corev1.Pod](obj); ok {
 				t.forget(pod.UID)
 			}
 		},

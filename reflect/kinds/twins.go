@@ -206,10 +206,7 @@ func (t *twins) handler(local string) cache.ResourceEventHandler {
 		},
 		UpdateFunc: func(_, obj any) { enqueue(obj) },
 		DeleteFunc: func(obj any) {
-			d, missed := obj.(cache.DeletedFinalStateUnknown)
-			if missed {
-				obj = d.Obj
-			}
+			obj, missed := loop.Deleted(obj)
 			switch o := obj.(type) {
 			case *corev1.Pod:
 				t.gonePod(local, o, missed)

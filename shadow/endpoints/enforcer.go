@@ -151,9 +151,7 @@ func onChange(changed func(before, after any)) cache.ResourceEventHandler {
 		},
 		UpdateFunc: changed,
 		DeleteFunc: func(obj any) {
-			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = t.Obj
-			}
+			obj, _ = loop.Deleted(obj)
 			changed(obj, nil)
 		},
 	}
@@ -187,10 +185,7 @@ func (e *Enforcer) wake(obj any) {
 }
 
 func (e *Enforcer) shadowGone(obj any) {
-	t, missed := obj.(cache.DeletedFinalStateUnknown)
-	if missed {
-		obj = t.Obj
-	}
+	obj, missed := loop.Deleted(obj)
 	shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice)
 	if !ok {
 		return
@@ -206,10 +201,7 @@ func (e *Enforcer) shadowGone(obj any) {
 }
 
 func (e *Enforcer) sliceGone(obj any) {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = t.Obj
-	}
-	if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
+	if slice, ok := loop.Object[*discoveryv1.EndpointSlice](obj); ok {
 		e.ownSlices.Gone(slice)
 		e.memory.forget(slice.UID, madeFor(slice))
 		e.wake(slice)

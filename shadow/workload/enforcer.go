@@ -170,10 +170,7 @@ func (e *Enforcer) podChanged(before, after any) {
 }
 
 func (e *Enforcer) podGone(obj any) {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = t.Obj
-	}
-	pod, ok := obj.(*corev1.Pod)
+	pod, ok := loop.Object[*corev1.Pod](obj)
 	if !ok {
 		return
 	}
@@ -195,10 +192,7 @@ func (e *Enforcer) wanted(pod *corev1.Pod) bool {
 }
 
 func (e *Enforcer) shadowGone(obj any) {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = t.Obj
-	}
-	if shadow, ok := obj.(*offloadingv1beta1.ShadowPod); ok {
+	if shadow, ok := loop.Object[*offloadingv1beta1.ShadowPod](obj); ok {
 		e.memory.forgetAll(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}, shadow.UID)
 	}
 }

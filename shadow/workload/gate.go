@@ -63,10 +63,7 @@ func (t *trials) forget() {
 func (e *Enforcer) watchQuotas() error {
 	follow := func(f func(string, *offloadingv1beta1.Quota) []loop.Key) func(any) {
 		return func(obj any) {
-			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = t.Obj
-			}
-			q, ok := obj.(*offloadingv1beta1.Quota)
+			q, ok := loop.Object[*offloadingv1beta1.Quota](obj)
 			if !ok {
 				return
 			}
