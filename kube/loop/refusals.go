@@ -1,9 +1,12 @@
 package loop
 
 import (
+	"errors"
+	"net/http"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -72,4 +75,21 @@ func (r *Refusals) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.tries)
+}
+
+// IsRefusal reports whether the API server rejected the content of the request. Such a
+// request may succeed later, under another quota or policy.
+func IsRefusal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	case http.StatusInternalServerError:
+		return failedInside(err)
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 )
@@ -325,8 +326,8 @@ func (k Kind[L, R]) leftovers(ctx context.Context, c Clients, namespace string, 
 }
 
 func (k Kind[L, R]) remove(ctx context.Context, c Clients, obj metav1.Object) error {
-	err := k.Writer(c, obj.GetNamespace()).Delete(ctx, obj.GetName(), deleteUID(obj))
-	if ignoreGone(err) != nil {
+	err := k.Writer(c, obj.GetNamespace()).Delete(ctx, obj.GetName(), apply.DeleteUID(obj))
+	if apply.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting what is left of %s: %w", k.Resource, err)
 	}
 	return nil

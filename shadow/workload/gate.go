@@ -199,7 +199,7 @@ func (e *Enforcer) try(ctx context.Context, f facts, w ask) (verdict, error) {
 		foreseen := w.total
 		w.measure(pod)
 		e.trials.learn(w.key.Namespace, len(rules.MoreResources(w.total, foreseen)) > 0)
-	case !refusal(err) && !apierrors.IsAlreadyExists(err):
+	case !loop.IsRefusal(err) && !apierrors.IsAlreadyExists(err):
 		return verdict{}, fmt.Errorf("asking what the pod of ShadowPod %s would be: %w", w.key, err)
 	}
 	w.tried = true
