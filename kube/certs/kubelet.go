@@ -25,6 +25,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 const (
@@ -106,7 +108,7 @@ func (k *KubeletServing) Run(ctx context.Context) error {
 	if k.Issued() { // by an earlier process
 		sleep(ctx, max(time.Until(renewAt(k.current.Load().Leaf)), 0))
 	}
-	delay := retryFirst
+	backoff, delay := loop.Backoff{First: retryFirst, Longest: retryLast}, retryFirst
 	for ctx.Err() == nil {
 		cert, err := k.obtain(ctx)
 		switch {
@@ -121,7 +123,7 @@ func (k *KubeletServing) Run(ctx context.Context) error {
 		case errors.Is(err, errRefused):
 			k.cfg.Log.Warn("serving certificate refused; will ask again", zap.String("node", k.cfg.NodeName), zap.Duration("after", delay), zap.Error(err))
 			sleep(ctx, delay)
-			delay = min(2*delay, retryLast)
+			delay = backoff.Next(delay)
 		default:
 			k.cfg.Log.Debug("serving certificate not obtained; will ask again", zap.String("node", k.cfg.NodeName), zap.Error(err))
 			sleep(ctx, retryFirst)

@@ -38,11 +38,10 @@ func (r *Refusals) Refused(object types.UID, generation int64, now time.Time) ti
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.tries[object]
-	if t.generation != generation || t.delay == 0 {
-		t = refusal{generation: generation, delay: firstRefusal}
-	} else {
-		t.delay = min(2*t.delay, lastRefusal)
+	if t.generation != generation {
+		t = refusal{generation: generation}
 	}
+	t.delay = Backoff{firstRefusal, lastRefusal}.Next(t.delay)
 	t.next = now.Add(t.delay)
 	if r.tries == nil {
 		r.tries = map[types.UID]refusal{}

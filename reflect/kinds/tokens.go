@@ -337,7 +337,7 @@ func (t *tokens) pace(key loop.Key, now time.Time) time.Duration {
 	if wait := last.at.Add(last.pause).Sub(now); ok && wait > 0 {
 		return wait
 	}
-	t.tries[key] = try{at: now, pause: min(max(2*last.pause, tokenPace), longestPace)}
+	t.tries[key] = try{at: now, pause: loop.Backoff{First: tokenPace, Longest: longestPace}.Next(last.pause)}
 	return 0
 }
 
