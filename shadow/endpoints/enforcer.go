@@ -261,17 +261,11 @@ func (e *Enforcer) cachedSlice(key loop.Key) (*discoveryv1.EndpointSlice, error)
 
 // live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
-	shadow, err := e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		shadow, err = nil, nil
-	}
+	shadow, err := apply.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading ShadowEndpointSlice %s: %w", key, err)
 	}
-	slice, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		slice, err = nil, nil
-	}
+	slice, err := apply.OrNil(e.cfg.Kube.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading EndpointSlice %s: %w", key, err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -273,17 +274,11 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 // live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
 	known := e.memory.of(key)
-	shadow, err := e.cfg.Liqo.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		shadow, err = nil, nil
-	}
+	shadow, err := apply.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading ShadowPod %s: %w", key, err)
 	}
-	pod, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		pod, err = nil, nil
-	}
+	pod, err := apply.OrNil(e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading pod %s: %w", key, err)
 	}
