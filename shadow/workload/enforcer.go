@@ -230,31 +230,26 @@ func (e *Enforcer) shadowsIn(obj any) []loop.Key {
 	return keys
 }
 
+// sync decides on the facts of the caches, and again on live facts if the action needs it.
+// Each creation needs room in the consumer's quota.
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 	f, err := e.cached(key)
-	if err != nil {
-		return err
-	}
-	a := decide(f)
-	if a.verb == createPod {
-		if ok, err := e.admit(ctx, key, f); !ok {
-			return err
-		}
-	}
-	if a.confirm {
-		if f, err = e.live(ctx, key); err != nil {
-			return err
-		}
-		if a = decide(f); a.verb == createPod {
+	for err == nil {
+		a := decide(f)
+		if a.verb == createPod {
 			if ok, err := e.admit(ctx, key, f); !ok {
 				return err
 			}
 		}
+		if !a.confirm || f.live {
+			if err := e.do(ctx, key, f, a); err != nil || a.verb == createPod {
+				return err
+			}
+			return e.giveBack(ctx, key, f, a)
+		}
+		f, err = e.live(ctx, key)
 	}
-	if err := e.do(ctx, key, f, a); err != nil || a.verb == createPod {
-		return err
-	}
-	return e.giveBack(ctx, key, f, a)
+	return err
 }
 
 // cached gathers the facts about key from the caches.
