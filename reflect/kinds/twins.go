@@ -26,9 +26,9 @@ import (
 
 // Remote has the clients for the provider.
 type Remote struct {
-	// Core is the client for the built-in kinds of Kubernetes.
+	// Kube is the client for the built-in kinds of Kubernetes.
 	Kube kubernetes.Interface
-	// Liqod is the client for the kinds of liqod.
+	// Liqo is the client for the kinds of liqod.
 	Liqo versioned.Interface
 }
 

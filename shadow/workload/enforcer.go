@@ -33,7 +33,7 @@ type Config struct {
 	// Kube writes pods. It also reads a single pod live before a decision that rests on its
 	// absence.
 	Kube kubernetes.Interface
-	// Liqod reads single ShadowPods live and writes their status.
+	// Liqo reads single ShadowPods live and writes their status.
 	Liqo versioned.Interface
 	// ShadowPods is the informer of all ShadowPods, indexed by namespace.
 	ShadowPods cache.SharedIndexInformer
