@@ -1,4 +1,15 @@
-package chaos
+// Package timed has the tests that take long: they attack liqod for a while, and then
+// compare both clusters.
+//
+// TestChaos and TestPeerings kill, pause and mislead the roles at every single write in the
+// life of pods and of peerings, and at random. They judge the result by their own watches in
+// both clusters: the UIDs of pods, the start times of their containers, their ends.
+//
+// TestSoak makes random changes to objects of every reflected kind in both clusters. It
+// kills vkubelets, changes policies and stops API servers meanwhile, reports events in the
+// provider, and runs a pod there that needs a valid token. Then a checker compares both
+// clusters object by object, with the writers of each object and the events.
+package timed
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package soak
+package timed
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 
 // startHolder starts a pod in the provider that has a token of the least lifetime, and
 // returns the token.
-func (w *world) startHolder(t *testing.T) string {
+func (w *shaken) startHolder(t *testing.T) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -54,7 +54,7 @@ func (w *world) startHolder(t *testing.T) string {
 }
 
 // heldToken returns the pod's token in the provider, if home accepts it.
-func (w *world) heldToken(ctx context.Context) (string, error) {
+func (w *shaken) heldToken(ctx context.Context) (string, error) {
 	secrets, err := w.away.CoreV1().Secrets(twinOf(holders)).List(ctx, metav1.ListOptions{
 		LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByToken})
 	if err != nil {
@@ -77,7 +77,7 @@ func (w *world) heldToken(ctx context.Context) (string, error) {
 
 // checkToken requires that the pod has a token that is good, and, when the first has ended,
 // another.
-func (w *world) checkToken(t *testing.T, first string, made time.Time) {
+func (w *shaken) checkToken(t *testing.T, first string, made time.Time) {
 	t.Helper()
 	now, err := w.heldToken(t.Context())
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package soak
+package timed
 
 import (
 	"context"
@@ -21,9 +21,9 @@ const (
 	denyList, allowList = "DenyList", "AllowList"
 	// leastBetween is granted between two jolts: a vkubelet that starts waits for the Lease
 	// of the one that was killed.
-	leastBetween = 8 * time.Second
-	longestPause = 15 * time.Second
-	stopGrace    = 40 * time.Second
+	leastBetween      = 8 * time.Second
+	longestStandstill = 15 * time.Second
+	stopGrace         = 40 * time.Second
 )
 
 // settings are what decides, beside the objects, what is reflected.
@@ -37,7 +37,7 @@ type settings struct {
 // jolts does worse things than changing objects, one after the other, until the time is
 // over; what was set last is in settings.
 type jolts struct {
-	w     *world
+	w     *shaken
 	kinds []kind
 	set   settings
 	r     *rand.Rand
@@ -45,7 +45,7 @@ type jolts struct {
 	told map[string]int
 }
 
-func newJolts(w *world, all []kind) *jolts {
+func newJolts(w *shaken, all []kind) *jolts {
 	j := &jolts{w: w, kinds: all, r: rand.New(rand.NewPCG(*seed, 3)), told: map[string]int{}, set: settings{policies: map[string]string{}}}
 	for _, k := range all {
 		j.set.policies[k.name] = denyList
@@ -151,7 +151,7 @@ func (j *jolts) skipLabels(t *testing.T) {
 // pause has an API server stand still for a while.
 func (j *jolts) pause(t *testing.T, s *site.Site, d time.Duration) {
 	s.PauseAPIServer()
-	waitUntil(t, time.Now().Add(min(longestPause, d/8)))
+	waitUntil(t, time.Now().Add(min(longestStandstill, d/8)))
 	s.ResumeAPIServer()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -1,4 +1,4 @@
-package soak
+package timed
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 )
 
@@ -27,12 +26,10 @@ const (
 
 // TestSoak shakes both clusters and compares them.
 func TestSoak(t *testing.T) {
-	w := newWorld(t)
+	w := newShaken(t)
 	w.offerStorage(t)
 	for _, ns := range w.namespaces {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		require.NoError(t, w.rome.Offload(ctx, ns, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}))
-		cancel()
+		require.NoError(t, w.offload(t.Context(), ns))
 	}
 	token, made := w.startHolder(t), time.Now()
 	s := &shaker{w: w, kinds: kinds(), kept: &kept{foreign: map[string]string{}, labels: map[types.UID]string{}}}

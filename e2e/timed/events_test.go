@@ -1,4 +1,4 @@
-package soak
+package timed
 
 import (
 	"context"
@@ -33,7 +33,7 @@ const (
 // reporter is a component of the provider that has something to say about the objects in
 // the twins, whoever they belong to. Its methods are called one after the other.
 type reporter struct {
-	w     *world
+	w     *shaken
 	kinds []kind
 	r     *rand.Rand
 	// told are the last of its events.
@@ -42,7 +42,7 @@ type reporter struct {
 	first, again int
 }
 
-func newReporter(w *world, all []kind) *reporter {
+func newReporter(w *shaken, all []kind) *reporter {
 	return &reporter{w: w, kinds: all, r: rand.New(rand.NewPCG(*seed, 4))}
 }
 
@@ -62,7 +62,7 @@ func (p *reporter) run(ctx context.Context) {
 
 // something is a new event, or one that happens again.
 func (p *reporter) something(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
 	defer cancel()
 	if len(p.told) > 0 && p.r.IntN(3) == 0 {
 		of := one(p.r, p.told...)

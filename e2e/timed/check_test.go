@@ -1,4 +1,4 @@
-package soak
+package timed
 
 import (
 	"context"
@@ -26,7 +26,7 @@ type both struct{ home, away map[string]metav1.Object }
 
 // checker compares the clusters by rules of its own: it shares no code with what it checks.
 type checker struct {
-	w     *world
+	w     *shaken
 	kinds []kind
 	kept  *kept
 	set   settings

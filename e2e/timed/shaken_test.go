@@ -1,9 +1,4 @@
-// Package soak shakes reflection for a while: random changes to objects of every kind in
-// both clusters, with vkubelets that die, policies that change and API servers that stand
-// still, while the provider reports what happens to the objects and a pod there needs a good
-// token. Then a checker of its own compares both clusters object by object, looks up who
-// wrote what, and what was told.
-package soak
+package timed
 
 import (
 	"context"
@@ -22,7 +17,6 @@ import (
 var (
 	duration = flag.Duration("for", time.Minute, "how long the clusters are shaken")
 	rate     = flag.Int("rate", 50, "changes a second")
-	seed     = flag.Uint64("seed", 1, "where the random choices begin")
 )
 
 const (
@@ -33,22 +27,21 @@ const (
 	stranger = "soak-stranger"
 )
 
-// world is a consumer, rome, that uses a provider, milan.
-type world struct {
-	sites       *site.Sites
-	rome, milan *site.Site
+// shaken is a world whose reflection is shaken.
+type shaken struct {
+	*world
 	// home and away are clients that give up on an API server that does not answer.
 	home, away kubernetes.Interface
 	namespaces []string
 }
 
-func newWorld(t *testing.T) *world {
+func newShaken(t *testing.T) *shaken {
 	t.Helper()
 	sites, list := site.World{
 		Clusters: []string{consumer, provider},
 		Adjust:   func(o *lab.ClusterOptions) { o.SimulatedNodes, o.NodeGrace = 1, time.Minute },
 	}.Start(t)
-	w := &world{sites: sites, rome: list[0], milan: list[1], namespaces: []string{"soak-0", "soak-1", "soak-2"}}
+	w := &shaken{world: &world{sites: sites, rome: list[0], milan: list[1]}, namespaces: []string{"soak-0", "soak-1", "soak-2"}}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{}))
@@ -59,10 +52,8 @@ func newWorld(t *testing.T) *world {
 func impatient(t *testing.T, s *site.Site) kubernetes.Interface {
 	t.Helper()
 	config := s.Config()
-	config.Timeout, config.WarningHandler = patience, rest.NoWarnings{}
+	config.Timeout, config.WarningHandler = answerWithin, rest.NoWarnings{}
 	c, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	return c
 }
-
-func twinOf(namespace string) string { return namespace + "-" + consumer }

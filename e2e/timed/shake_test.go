@@ -1,4 +1,4 @@
-package soak
+package timed
 
 import (
 	"context"
@@ -25,9 +25,9 @@ const (
 	// names is how many names each kind has in a namespace: few, so that they meet again.
 	names = 16
 	// taken is how many of them belong to the provider itself.
-	taken    = 2
-	hands    = 24
-	patience = 5 * time.Second
+	taken        = 2
+	hands        = 24
+	answerWithin = 5 * time.Second
 	// soft begins the keys that a user sets, theirs those that somebody sets in the provider.
 	soft   = "soak.example.com/"
 	theirs = "theirs.example.com/"
@@ -44,7 +44,7 @@ type kept struct {
 
 // shaker makes random changes at a rate.
 type shaker struct {
-	w     *world
+	w     *shaken
 	kinds []kind
 	kept  *kept
 	// done and refused count the changes that were made, and those that could not be.
@@ -128,7 +128,7 @@ func (s *shaker) due(ctx context.Context) <-chan struct{} {
 // change reports whether a change could be made.
 func (s *shaker) change(ctx context.Context, do func(context.Context) error) bool {
 	// A change that was begun is ended: it is never half known.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
 	defer cancel()
 	if do(ctx) != nil {
 		s.refused.Add(1)
@@ -151,7 +151,7 @@ func (s *shaker) something(r *rand.Rand) func(context.Context) error {
 		return func(ctx context.Context) error {
 			_, err := home.patch(ctx, name, []byte(body), user)
 			if apierrors.IsNotFound(err) {
-				err = made(home.create(ctx, obj, user))
+				err = errorOf(home.create(ctx, obj, user))
 			}
 			return err
 		}
@@ -167,7 +167,7 @@ func (s *shaker) something(r *rand.Rand) func(context.Context) error {
 		return func(ctx context.Context) error { return home.delete(ctx, name) }
 	case n < 90:
 		return func(ctx context.Context) error { // another object of the name, at once
-			return errors.Join(home.delete(ctx, name), made(home.create(ctx, obj, user)))
+			return errors.Join(home.delete(ctx, name), errorOf(home.create(ctx, obj, user)))
 		}
 	case n < 93 && !k.lasting:
 		return func(ctx context.Context) error { return s.remote(ctx, away, name, nil) }
@@ -178,7 +178,7 @@ func (s *shaker) something(r *rand.Rand) func(context.Context) error {
 	}
 }
 
-func made(_ metav1.Object, err error) error { return err }
+func errorOf(_ metav1.Object, err error) error { return err }
 
 // object is a random object with random metadata.
 func (s *shaker) object(r *rand.Rand, k kind, name string) metav1.Object {
@@ -215,7 +215,7 @@ func (s *shaker) remote(ctx context.Context, away client, name string, patch []b
 	case !reflected(obj):
 		return errNotOurs
 	case patch != nil:
-		return made(away.patch(ctx, name, withUID(patch, obj.GetUID()), stranger))
+		return errorOf(away.patch(ctx, name, withUID(patch, obj.GetUID()), stranger))
 	}
 	return away.delete(ctx, name)
 }

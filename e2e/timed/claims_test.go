@@ -1,4 +1,4 @@
-package soak
+package timed
 
 import (
 	"context"
@@ -28,7 +28,7 @@ const (
 )
 
 // offerStorage has the provider offer its class.
-func (w *world) offerStorage(t *testing.T) {
+func (w *shaken) offerStorage(t *testing.T) {
 	t.Helper()
 	class := &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: diskClass}, Provisioner: "example.com/disk", VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer),

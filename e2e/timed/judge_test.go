@@ -1,7 +1,4 @@
-// Package chaos kills, pauses and misleads the roles of liqod at every single write in
-// the life of pods, and at random, and judges what comes of it by what it watches in both
-// clusters itself: the UIDs of pods, the start times of their containers, their ends.
-package chaos
+package timed
 
 import (
 	"fmt"
