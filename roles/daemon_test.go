@@ -154,7 +154,7 @@ func TestCommandLine(t *testing.T) {
 		"no role":             {"main", nil, nil, 2, `^$`, `no role given: --role=NAME, one or more of controller, vkubelet, webhook, gateway, route, ipam`},
 		"gateway":             {"main", nil, []string{"--role=gateway"}, 2, `^$`, `role gateway is not built yet: this version of liqod has`},
 		"route":               {"main", nil, []string{"--role=route"}, 2, `^$`, `role route is not built yet`},
-		"ipam":                {"main", nil, []string{"--role=ipam"}, 2, `^$`, `ipam.podCIDRs: needed by role ipam`},
+		"ipam":                {"main", nil, []string{"--role=ipam"}, 2, `^$`, `networking.podCIDRs: needed by role ipam`},
 		"one of two":          {"test", nil, []string{"--role=idle,gateway"}, 2, `^$`, `role gateway is not built yet: this version of liqod has idle, `},
 		"unknown role":        {"main", nil, []string{"--role=kitchen"}, 2, `^$`, `role "kitchen" is not accepted: one or more of controller, `},
 		"a role twice":        {"test", nil, []string{"--role=idle,idle"}, 2, `^$`, `role idle is given twice`},

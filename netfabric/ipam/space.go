@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // Range is a range with a name for people.
@@ -75,26 +77,11 @@ func refuse(reason Reason, format string, args ...any) *Error {
 	return &Error{reason, fmt.Sprintf(format, args...)}
 }
 
-// special are ranges that no cluster has of its own (RFC 6890).
-func special() []Range {
-	return []Range{
-		{netip.MustParsePrefix("0.0.0.0/8"), "addresses of this host"},
-		{netip.MustParsePrefix("127.0.0.0/8"), "loopback addresses"},
-		{netip.MustParsePrefix("169.254.0.0/16"), "link-local addresses"},
-		{netip.MustParsePrefix("224.0.0.0/3"), "multicast and reserved addresses"},
-		{netip.MustParsePrefix("::/96"), "loopback and unspecified addresses"},
-		{netip.MustParsePrefix("fe80::/10"), "link-local addresses"},
-		{netip.MustParsePrefix("ff00::/8"), "multicast addresses"},
-	}
-}
-
-// metadata are the addresses, beside link-local ones, at which clouds hand credentials to
-// their machines. They lie in ranges that clusters may have.
-func metadata() []Range {
-	var out []Range
-	for _, a := range []string{"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"} {
-		addr := netip.MustParseAddr(a)
-		out = append(out, Range{netip.PrefixFrom(addr, addr.BitLen()), "a metadata service of a cloud"})
+// Ranges returns named ranges of plan.
+func Ranges(named []plan.Named) []Range {
+	out := make([]Range, len(named))
+	for i, n := range named {
+		out[i] = Range(n)
 	}
 	return out
 }
@@ -108,9 +95,10 @@ func New(cfg Config) (*Space, error) {
 			}
 		}
 	}
-	s := &Space{cfg: cfg, reserved: slices.Concat(cfg.Reserved, special(), metadata())}
+	special := Ranges(plan.Special())
+	s := &Space{cfg: cfg, reserved: slices.Concat(cfg.Reserved, special, Ranges(plan.Metadata()))}
 	s.cfg.Pools, s.cfg.Keep = slices.Clone(cfg.Pools), slices.Clone(cfg.Keep)
-	s.cfg.Refused = slices.Concat(cfg.Refused, special())
+	s.cfg.Refused = slices.Concat(cfg.Refused, special)
 	slices.SortStableFunc(s.reserved, func(a, b Range) int { return a.Prefix.Compare(b.Prefix) })
 	return s, nil
 }

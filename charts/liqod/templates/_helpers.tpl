@@ -17,7 +17,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,49}[a-z0-9])?$" $id) }}{{ fail (printf "discovery.config.clusterID %q: a DNS label of at most 51 characters is accepted" $id) }}{{ end -}}
 {{- if $v.controllerManager.config.enableNodeFailureController }}{{ fail "controllerManager.config.enableNodeFailureController: not built yet; leave it false" }}{{ end -}}
 {{- include "liqod.misplaced" (dict "given" $v.config) -}}
-{{- if $v.networking.enabled }}{{ range list "podCIDRs" "serviceCIDRs" "nodeCIDRs" "externalCIDRs" }}{{ if not (get $v.ipam .) }}{{ fail (printf "ipam.%s is needed with networking.enabled: the ranges of this cluster, as CIDRs, which no peer may be seen under" .) }}{{ end }}{{ end }}{{ end -}}
+{{- if $v.networking.enabled }}{{ range list "podCIDRs" "serviceCIDRs" "nodeCIDRs" "externalCIDRs" }}{{ if not (get $v.networking .) }}{{ fail (printf "networking.%s is needed with networking.enabled: the ranges of this cluster, as CIDRs, which no peer may be seen under" .) }}{{ end }}{{ end }}{{ end -}}
 {{- $skip := $v.offloading.reflection.skip -}}
 {{- $earlier := dict -}}
 {{- with get $v "reflection" }}{{ $earlier = .skip | default dict }}{{ end -}}
@@ -50,6 +50,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "namespace" .Release.Namespace
   "reflection" $reflection
   "controller" $controller
+  "networking" (pick $v.networking "enabled" "podCIDRs" "serviceCIDRs" "externalCIDRs" "nodeCIDRs" "reservedSubnets")
   "ipam" (omit $v.ipam "internal")
   "authentication" (dict "address" ($a.enabled | ternary (printf ":%d" (int $a.port)) "") "url" $a.url "apiServerURL" $a.apiServerURL "identity" $a.identity)
   "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod") -}}
@@ -79,6 +80,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "vkubelet.virtualNode" "leave it out: each vkubelet is told its own"
   "vkubelet.nodeAddress" "use virtualKubelet.nodeAddress, or spec.virtualKubelet.nodeAddress of a VirtualNode"
   "webhook.address" "use webhook.port"
+  "networking" "use networking"
   "ipam" "use ipam"
   "authentication.address" "use authentication.enabled and authentication.port"
   "authentication.url" "use authentication.url"
