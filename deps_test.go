@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 	"shadow/rules":     {"api"},
 	"roles/cmd/report": {"api"},
 	"netfabric/plan":   {},
-	"netfabric/ipam":   {},
+	"netfabric/ipam":   {"netfabric/plan"},
 }
 
 // forbidden are packages that our code does without, and why. Tests may use those that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -11,11 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/netfabric/agent"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/reflect/replication"
@@ -38,9 +43,13 @@ type controller struct {
 	// those it makes for peers.
 	vkubelets, pods, slices, requests informers.SharedInformerFactory
 	liqo                              externalversions.SharedInformerFactory
+	more                              []factory
 
 	directory *link.Directory
 	consumer  *offer.Consumer
+	publisher *agent.Publisher
+	// gateways are those of this cluster.
+	gateways agent.Gateways
 	// conditions writes the status of ForeignClusters.
 	conditions *link.Conditions
 	actors     []Actor
@@ -53,10 +62,13 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	c.makeFactories()
+	if err := c.findGateways(); err != nil {
+		return Parts{}, err
+	}
 	events, stopEvents := newRecorder(c.home.fenced.kube, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
 	for _, add := range []func() error{
-		c.addPeering, c.addOffers, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
+		c.addPeering, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
 		c.addAuthentication,
 		c.addJoin,
 		c.addDiscovery,
@@ -67,7 +79,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	}
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
-		return runFactories(c.own, c.vkubelets, c.pods, c.slices, c.requests, c.liqo)(ctx)
+		return runFactories(append(c.more, c.own, c.vkubelets, c.pods, c.slices, c.requests, c.liqo)...)(ctx)
 	}}
 	return Parts{Leader: c.home.lease, Actors: append(c.actors, caches)}, nil
 }
@@ -139,15 +151,26 @@ func (c *controller) addPeering() error {
 	replicator := replication.New(replication.Config{
 		ClusterID: c.env.Config.ClusterID, Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		Requests: c.liqo.Sharing().V1alpha1().ResourceRequests(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
-		CapacityWanted: func(ctx context.Context, peer string) (bool, error) { return c.consumer.Wanted(ctx, peer) },
-		Peers:          peers{c.directory, c.conditions}, Log: c.env.Log, Observer: c.env.Observer, Forget: c.env.Tracker.Forget,
+		CapacityWanted:   func(ctx context.Context, peer string) (bool, error) { return c.consumer.Wanted(ctx, peer) },
+		Configurations:   c.liqo.Networking().V1beta1().Configurations(),
+		NetworkPublished: func(ctx context.Context, peer string) (bool, error) { return c.publisher.Wanted(ctx, peer) },
+		Peers:            peers{c.directory, c.conditions, c.liqo.Core().V1beta1().ForeignClusters(), c.env.Config.Networking.Enabled}, Log: c.env.Log, Observer: c.env.Observer, Forget: c.env.Tracker.Forget,
 		HomeLost: c.home.head.Lost, Clock: c.env.Clock,
 	})
 	c.directory.Subscribe(replicator.Changed)
+	if err := c.followRights(replicator); err != nil {
+		return err
+	}
 	c.leased("directory", c.directory.Run)
 	c.loop("conditions", c.conditions)
 	c.loop("rights", rights)
-	c.leased("replica", replicator.Run)
+	c.leased("replica", func(ctx context.Context) error {
+		// Which peers have rights here decides what is pulled.
+		if !cache.WaitForCacheSync(ctx.Done(), c.liqo.Core().V1beta1().ForeignClusters().Informer().HasSynced) {
+			return nil
+		}
+		return replicator.Run(ctx)
+	})
 	return nil
 }
 
@@ -155,6 +178,8 @@ func (c *controller) addPeering() error {
 type peers struct {
 	directory  *link.Directory
 	conditions *link.Conditions
+	clusters   coreinformers.ForeignClusterInformer
+	network    bool // this cluster has a network fabric
 }
 
 // Peer implements replication.Peers.
@@ -163,10 +188,19 @@ func (p peers) Peer(clusterID string) (replication.Peer, bool) {
 	if !ok || e.Problem != "" {
 		return replication.Peer{}, false
 	}
+	pull := p.network && !p.admitted(clusterID)
 	return replication.Peer{
-		Revision: e.Revision, Liqo: e.Clients.Liqo,
+		Revision: fmt.Sprintf("%s %t", e.Revision, pull), Liqo: e.Clients.Liqo, PullNetwork: pull,
 		Identity: func(ctx context.Context) error { return p.conditions.Identity(ctx, clusterID, e.Clients.Kube) },
 	}, true
+}
+
+// admitted reports whether a peer has rights in this cluster.
+func (p peers) admitted(clusterID string) bool {
+	return slices.ContainsFunc(p.clusters.Informer().GetStore().List(), func(obj any) bool {
+		fc, ok := obj.(*corev1beta1.ForeignCluster)
+		return ok && fc.Spec.ClusterID == clusterID && fc.Spec.UserName != ""
+	})
 }
 
 func (c *controller) addNamespaces() error {

@@ -56,7 +56,7 @@ func buildGateway(_ context.Context, env Env) (Parts, error) {
 	env.Ready.Add("gateway", gateway.Ready)
 	return Parts{Actors: []Actor{
 		{Name: "caches", Run: runFactories(f.factories...)},
-		{Name: "gateways", Run: f.judge(env)},
+		{Name: "gateways", Run: judge(f.sources.Gateways, f.home.kube, env.Config)},
 		{Name: "api-server", Run: func(ctx context.Context) error {
 			prober.Run(ctx, env.Config.Probe.Interval, env.Config.Probe.Timeout, readyz(f.home.kube), func(s health.State) {
 				env.Log.Info("the API server has changed", zap.Stringer("verdict", s.Verdict), zap.String("reason", s.Reason))
@@ -78,7 +78,7 @@ func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.Gateway
 	cfg := env.Config.Gateway
 	out = agent.GatewayConfig{
 		ClusterID: env.Config.ClusterID, Ports: plan.Ports{Overlay: uint16(cfg.OverlayPort), Tunnel: uint16(cfg.TunnelPort)},
-		MTU: cfg.MTU, Closed: closedRanges(env.Config.IPAM.ServiceCIDRs, env.Config.IPAM.ReservedSubnets), NodeName: cfg.NodeName,
+		MTU: cfg.MTU, Closed: closedRanges(env.Config.Networking.ServiceCIDRs, env.Config.Networking.ReservedSubnets), NodeName: cfg.NodeName,
 		Sources: f.sources, Client: f.home.liqo, Lookup: lookup, Listen: listen,
 		Timing:    agent.EchoTiming{Interval: cfg.Probe.Interval, Silence: cfg.Probe.Silence, Patience: cfg.Probe.Patience, Answers: cfg.Probe.Answers},
 		APIServer: func() health.Verdict { return prober.State().Verdict },

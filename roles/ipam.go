@@ -21,9 +21,9 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
-	group, cfg := own.IPAM().V1alpha1(), env.Config.IPAM
+	group, cfg, network := own.IPAM().V1alpha1(), env.Config.IPAM, env.Config.Networking
 	allocator, err := agent.NewAllocator(agent.AllocateConfig{
-		Pools: config.Prefixes(cfg.Pools), Keep: config.Prefixes(cfg.Keep), External: config.Prefixes(cfg.ExternalCIDRs), Reserved: reservedRanges(cfg),
+		Pools: config.Prefixes(cfg.Pools), Keep: config.Prefixes(cfg.Keep), External: config.Prefixes(network.ExternalCIDRs), Reserved: reservedRanges(network),
 		Client: h.fenced.liqo, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
 		Clock: env.Clock, Log: env.Log, Observer: env.Observer,
 	})
@@ -37,7 +37,7 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 }
 
 // reservedRanges are what no peer is seen under.
-func reservedRanges(cfg config.IPAM) (out []ipam.Range) {
+func reservedRanges(cfg config.Networking) (out []ipam.Range) {
 	add := func(ranges []netip.Prefix, name string) {
 		for _, r := range ranges {
 			out = append(out, ipam.Range{Prefix: r, Name: name})
@@ -46,6 +46,6 @@ func reservedRanges(cfg config.IPAM) (out []ipam.Range) {
 	add(config.Prefixes(cfg.PodCIDRs), "a pod range of this cluster")
 	add(config.Prefixes(cfg.ServiceCIDRs), "a Service range of this cluster")
 	add(config.Prefixes(cfg.NodeCIDRs), "a range of this cluster's nodes")
-	add(config.Prefixes(cfg.ReservedSubnets), "a range of ipam.reservedSubnets")
+	add(config.Prefixes(cfg.ReservedSubnets), "a range of networking.reservedSubnets")
 	return out
 }

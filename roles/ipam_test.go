@@ -26,8 +26,8 @@ func TestIPAM(t *testing.T) {
 	env := func(args ...string) Env {
 		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 		config.AddFlags(flags, settings)
-		require.NoError(t, flags.Parse(append(args, "--kubeconfig="+kubeconfig, "--ipam.podCIDRs=10.244.0.0/16,fd00:10:244::/48", "--ipam.serviceCIDRs=10.96.0.0/12",
-			"--ipam.nodeCIDRs=192.0.2.0/24", "--ipam.reservedSubnets=192.168.0.0/24")))
+		require.NoError(t, flags.Parse(append(args, "--kubeconfig="+kubeconfig, "--networking.podCIDRs=10.244.0.0/16,fd00:10:244::/48", "--networking.serviceCIDRs=10.96.0.0/12",
+			"--networking.nodeCIDRs=192.0.2.0/24", "--networking.reservedSubnets=192.168.0.0/24")))
 		cfg, err := config.Load(config.Sources{Settings: settings, Flags: flags})
 		require.NoError(t, err)
 		require.NoError(t, cfg.ValidateFor([]string{"ipam"}))
@@ -44,15 +44,12 @@ func TestIPAM(t *testing.T) {
 	}
 	require.Equal(t, []string{"allocator"}, leased)
 
-	_, err = buildIPAM(t.Context(), env("--ipam.externalCIDRs=10.70.0.0/31"))
-	require.ErrorContains(t, err, `ipam.externalCIDRs: "10.70.0.0/31" is not an external range`)
-
 	var names []string
-	for _, r := range reservedRanges(env().Config.IPAM) {
+	for _, r := range reservedRanges(env().Config.Networking) {
 		names = append(names, r.Prefix.String()+" "+r.Name)
 	}
 	require.Equal(t, []string{
 		"10.244.0.0/16 a pod range of this cluster", "fd00:10:244::/48 a pod range of this cluster", "10.96.0.0/12 a Service range of this cluster",
-		"192.0.2.0/24 a range of this cluster's nodes", "192.168.0.0/24 a range of ipam.reservedSubnets",
+		"192.0.2.0/24 a range of this cluster's nodes", "192.168.0.0/24 a range of networking.reservedSubnets",
 	}, names)
 }

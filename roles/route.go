@@ -7,11 +7,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/netfabric/agent"
 	"github.com/liqod/liqod/netfabric/kernel"
+	"github.com/liqod/liqod/roles/config"
 )
 
 // fabric are the clients and caches of a host of the network fabric.
@@ -29,9 +31,7 @@ func newFabric(env Env) (*fabric, error) {
 	}
 	liqo := externalversions.NewSharedInformerFactoryWithOptions(to.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
 	nodes := informers.NewSharedInformerFactoryWithOptions(to.kube, 0, informers.WithTransform(agent.TrimNode))
-	leases := informers.NewSharedInformerFactoryWithOptions(to.kube, 0, informers.WithNamespace(env.Config.Namespace),
-		informers.WithTransform(client.StripManagedFields),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = agent.GatewayKey + "=true" }))
+	leases := gatewayLeases(to.kube, env.Config.Namespace)
 	gateways, err := agent.NewLeaseGateways(leases.Coordination().V1().Leases(), env.Log)
 	if err != nil {
 		return nil, err
@@ -45,10 +45,17 @@ func newFabric(env Env) (*fabric, error) {
 	}, nil
 }
 
+// gatewayLeases follow the Leases by which gateways announce themselves.
+func gatewayLeases(kube kubernetes.Interface, namespace string) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(namespace),
+		informers.WithTransform(client.StripManagedFields),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = agent.GatewayKey + "=true" }))
+}
+
 // judge finds out which gateways have died.
-func (f *fabric) judge(env Env) func(context.Context) error {
+func judge(gateways *agent.LeaseGateways, kube kubernetes.Interface, cfg *config.Effective) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return f.sources.Gateways.Judge(ctx, f.home.kube.CoordinationV1().Leases(env.Config.Namespace), env.Config.Lease.RetryPeriod)
+		return gateways.Judge(ctx, kube.CoordinationV1().Leases(cfg.Namespace), cfg.Lease.RetryPeriod)
 	}
 }
 
@@ -85,7 +92,7 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 	env.Ready.Add("route", node.Ready)
 	return Parts{Actors: []Actor{
 		{Name: "caches", Run: runFactories(f.factories...)},
-		{Name: "gateways", Run: f.judge(env)},
+		{Name: "gateways", Run: judge(f.sources.Gateways, f.home.kube, env.Config)},
 		{Name: "node", Run: node.Run},
 	}}, nil
 }

@@ -143,7 +143,8 @@ func (v *vkubelet) watch() error {
 	var err error
 	v.keeper, err = node.NewKeeper(node.Config{
 		Kube: v.home.fenced.kube, VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Nodes: v.nodes.Core().V1().Nodes(),
-		Namespace: v.namespace, Name: v.name, Addresses: addresses, Port: v.port,
+		ForeignClusters: v.tenant.Core().V1beta1().ForeignClusters(),
+		Namespace:       v.namespace, Name: v.name, Addresses: addresses, Port: v.port,
 		LeaseDuration: v.env.Config.VKubelet.NodeLeaseDuration, Identity: v.home.identity,
 		Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer,
 	})

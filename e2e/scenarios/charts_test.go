@@ -198,11 +198,13 @@ func chartClasses(t *testing.T, c chart) {
 	}
 }
 
-// withNetworking are values for the network fabric, with more of those under ipam.
+// withNetworking are values for the network fabric, with more of other sections.
 func withNetworking(more values) values {
-	of := values{"podCIDRs": []string{"10.244.0.0/16"}, "serviceCIDRs": []string{"10.96.0.0/12"}, "nodeCIDRs": []string{"192.0.2.0/24"}}
-	maps.Copy(of, more)
-	return values{"networking": values{"enabled": true}, "ipam": of}
+	all := values{"networking": values{
+		"enabled": true, "podCIDRs": []string{"10.244.0.0/16"}, "serviceCIDRs": []string{"10.96.0.0/12"}, "nodeCIDRs": []string{"192.0.2.0/24"},
+	}}
+	maps.Copy(all, more)
+	return all
 }
 
 // chartRights checks that the rights of each of these roles, and of peers, stand in a file
@@ -314,8 +316,8 @@ func chartValues(t *testing.T, c chart) {
 			counts: map[string]int64{"liqod-controller": 1, "liqod-webhook": 1},
 		},
 		"networking": {
-			values: withNetworking(values{"internal": values{"replicas": 2, "extraArgs": []string{"--log.level=debug"}}, "pools": []string{"10.90.0.0/16"}, "keep": []string{}}),
-			config: map[string]string{"ipam.podCIDRs": "[10.244.0.0/16]", "ipam.pools": "[10.90.0.0/16]", "ipam.keep": "[]", "ipam.externalCIDRs": "[10.70.0.0/16]"},
+			values: withNetworking(values{"ipam": values{"internal": values{"replicas": 2, "extraArgs": []string{"--log.level=debug"}}, "pools": []string{"10.90.0.0/16"}, "keep": []string{}}}),
+			config: map[string]string{"networking.enabled": "true", "networking.podCIDRs": "[10.244.0.0/16]", "ipam.pools": "[10.90.0.0/16]", "ipam.keep": "[]", "networking.externalCIDRs": "[10.70.0.0/16]"},
 			counts: map[string]int64{"liqod-ipam": 2, "liqod-gateway": 1},
 		},
 		"config": {
@@ -378,7 +380,8 @@ func chartRefused(t *testing.T, c chart) {
 		"node address, misplaced":          {values{"config": values{"vkubelet": values{"nodeAddress": "192.0.2.1"}}}, []string{"virtualKubelet.nodeAddress"}},
 		"skipped labels, misplaced":        {values{"config": values{"reflection": values{"skipLabels": []string{}}}}, []string{"offloading.reflection.skip.labels"}},
 		"address of health, misplaced":     {values{"config": values{"server": values{"address": ""}}}, []string{"config.server.address", "8080"}},
-		"ranges, missing":                  {values{"networking": values{"enabled": true}}, []string{"ipam.podCIDRs", "networking.enabled"}},
+		"ranges, missing":                  {values{"networking": values{"enabled": true}}, []string{"networking.podCIDRs", "networking.enabled"}},
+		"own ranges, misplaced":            {values{"config": values{"networking": values{"podCIDRs": []string{}}}}, []string{"config.networking", "use networking"}},
 		"ranges, misplaced":                {values{"config": values{"ipam": values{"pools": []string{}}}}, []string{"config.ipam", "use ipam"}},
 		"several gateways":                 {values{"networking": values{"gatewayTemplates": values{"replicas": 2}}}, []string{"networking.gatewayTemplates.replicas", "not built yet"}},
 		"several gateways, earlier name":   {values{"gateway": values{"replicas": 3}}, []string{"networking.gatewayTemplates.replicas", "not built yet"}},

@@ -24,7 +24,7 @@ import (
 // Names of settings, for messages.
 const (
 	settingPools    = "ipam.pools"
-	settingExternal = "ipam.externalCIDRs"
+	settingExternal = "networking.externalCIDRs"
 )
 
 // AllocateConfig configures an Allocator.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -87,37 +88,37 @@ func TestIPs(t *testing.T) {
 	r.ip("no", "nonsense")
 	a.settle()
 	host := r.getIP("host")
-	require.Equal(t, "10.70.0.2", string(host.Status.IP), "the first is the gateways'")
-	require.Equal(t, "10.70.0.0/29", string(host.Status.CIDR))
+	require.Equal(t, "10.70.0.16", string(host.Status.IP), "the first are the gateways'")
+	require.Equal(t, "10.70.0.0/27", string(host.Status.CIDR))
 	require.Equal(t, "Allocated", ready(host.Status.Conditions).Reason)
 	host = r.getIP("host6")
-	require.Equal(t, "fd70::2", string(host.Status.IP))
-	require.Equal(t, "fd70::/126", string(host.Status.CIDR))
+	require.Equal(t, "fd70::10", string(host.Status.IP))
+	require.Equal(t, "fd70::/123", string(host.Status.CIDR))
 	for name, says := range map[string]string{"bad": "loopback", "worse": "an external range of this cluster", "no": "not accepted"} {
 		cond := ready(r.getIP(name).Status.Conditions)
 		require.Equal(t, "Invalid", cond.Reason)
 		require.Contains(t, cond.Message, says)
 	}
-	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		r.ip(name, "192.0.2.9")
+	for i := 17; i <= 31; i++ { // the last address is no host's
+		r.ip(fmt.Sprintf("ip-%d", i), "192.0.2.9")
 		a.settle()
 	}
-	cond := ready(r.getIP("e").Status.Conditions)
+	cond := ready(r.getIP("ip-31").Status.Conditions)
 	require.Equal(t, "Exhausted", cond.Reason)
-	require.Contains(t, cond.Message, "no address is free for 192.0.2.9 in 10.70.0.0/29: add a range to ipam.externalCIDRs")
-	require.NoError(t, r.user.IPAMV1alpha1().IPs(tenant).Delete(t.Context(), "b", metav1.DeleteOptions{}))
+	require.Contains(t, cond.Message, "no address is free for 192.0.2.9 in 10.70.0.0/27: add a range to networking.externalCIDRs")
+	require.NoError(t, r.user.IPAMV1alpha1().IPs(tenant).Delete(t.Context(), "ip-18", metav1.DeleteOptions{}))
 	a.settle()
-	require.Equal(t, "10.70.0.4", string(r.getIP("e").Status.IP))
-	require.Nil(t, r.getIP("b"))
+	require.Equal(t, "10.70.0.18", string(r.getIP("ip-31").Status.IP))
+	require.Nil(t, r.getIP("ip-18"))
 
 	// The external range changes.
-	a = r.actor(func(c *AllocateConfig) { c.External = ranges("10.71.0.0/29") })
+	a = r.actor(func(c *AllocateConfig) { c.External = ranges("10.71.0.0/27") })
 	a.settle()
 	host = r.getIP("host")
-	require.Equal(t, "10.70.0.2", string(host.Status.IP))
+	require.Equal(t, "10.70.0.16", string(host.Status.IP))
 	require.Empty(t, host.Status.CIDR)
 	require.Equal(t, "Overlaps", ready(host.Status.Conditions).Reason)
-	require.Contains(t, ready(host.Status.Conditions).Message, "10.70.0.2 was given, but is in no range of ipam.externalCIDRs now: delete the claim")
+	require.Contains(t, ready(host.Status.Conditions).Message, "10.70.0.16 was given, but is in no range of networking.externalCIDRs now: delete the claim")
 	require.Equal(t, "Overlaps", ready(r.pool(ipamv1alpha1.PoolIPs).Status.Conditions).Reason)
 }
 
@@ -461,9 +462,9 @@ func TestBadConfigurations(t *testing.T) {
 	r := newRig(t)
 	group := r.actor().factory.IPAM().V1alpha1()
 	for says, cfg := range map[string]AllocateConfig{
-		"ipam.externalCIDRs": {External: ranges("10.70.0.0/31")},
-		"10.80.0.1/16":       {Pools: ranges("10.80.0.1/16")},
-		"invalid":            {Reserved: []ipam.Range{{}}},
+		"networking.externalCIDRs": {External: ranges("10.70.0.0/28")},
+		"10.80.0.1/16":             {Pools: ranges("10.80.0.1/16")},
+		"invalid":                  {Reserved: []ipam.Range{{}}},
 	} {
 		cfg.Client, cfg.Networks, cfg.IPs, cfg.AddressPools = r.user, group.Networks(), group.IPs(), group.AddressPools()
 		_, err := NewAllocator(cfg)

@@ -39,6 +39,8 @@ const catchUp = time.Second
 type ExchangeConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
+	// Off removes all that was made, and answers nobody.
+	Off bool
 	// Own are this cluster's ranges. The podCIDRs of its Nodes, and the ranges that it has
 	// published, count beside them.
 	Own Own
@@ -179,7 +181,7 @@ func (e *Exchange) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return err
 	}
-	if f.theirs == nil || f.theirs.DeletionTimestamp != nil {
+	if e.cfg.Off || f.theirs == nil || f.theirs.DeletionTimestamp != nil {
 		return e.end(ctx, f)
 	}
 	if f.theirs, err = e.hold(ctx, f.theirs, true); err != nil {
@@ -466,8 +468,8 @@ func (e *Exchange) free(ctx context.Context, n *ipamv1alpha1.Network) error {
 	return nil
 }
 
-// end removes what was made for a Configuration that is gone, or that is being deleted: the
-// Connection, when that is gone the Networks, and then our finalizer.
+// end removes what was made for a Configuration that is gone, that is being deleted, or that
+// is not to be answered any more: the Connection, when that is gone the Networks, and then our finalizer.
 func (e *Exchange) end(ctx context.Context, f facts) error {
 	held := f.theirs != nil && apply.HasFinalizer(f.theirs, networkingv1beta1.ConfigurationFinalizer)
 	if !held && len(f.unneeded(nil)) == 0 && (f.connection == nil || !managed(f.connection)) {
@@ -477,7 +479,7 @@ func (e *Exchange) end(ctx context.Context, f facts) error {
 	if err != nil {
 		return err
 	}
-	if live.theirs != nil && live.theirs.DeletionTimestamp == nil {
+	if !e.cfg.Off && live.theirs != nil && live.theirs.DeletionTimestamp == nil {
 		return loop.After(catchUp)
 	}
 	if c := live.connection; c != nil && managed(c) {

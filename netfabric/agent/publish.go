@@ -43,6 +43,8 @@ type Gateways interface {
 type PublishConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
+	// Off withdraws all that was published, and publishes nothing.
+	Off bool
 	// Own are this cluster's ranges. Without Pods, they follow from the podCIDRs of its Nodes.
 	Own Own
 	// MTU is the largest packet of a pod that the gateways take into a tunnel, in bytes; 0:
@@ -118,10 +120,11 @@ func (p *Publisher) wakeAll() {
 	}
 }
 
-// wanted reports whether a peer shall have a Configuration.
+// wanted reports whether a peer shall have a Configuration. One whose peering ends has it as
+// long as its offers are in use.
 func wanted(peer string, clusters []*corev1beta1.ForeignCluster, offers []*sharingv1alpha1.ResourceOffer) bool {
 	known := slices.ContainsFunc(clusters, func(fc *corev1beta1.ForeignCluster) bool {
-		return fc.Spec.ClusterID == peer && fc.DeletionTimestamp == nil && (fc.Spec.NetworkingEnabled == nil || *fc.Spec.NetworkingEnabled)
+		return fc.Spec.ClusterID == peer && (fc.Spec.NetworkingEnabled == nil || *fc.Spec.NetworkingEnabled)
 	})
 	return known && slices.ContainsFunc(offers, inUse)
 }
@@ -148,7 +151,7 @@ func (p *Publisher) sync(ctx context.Context, key loop.Key) error {
 	} else if err != nil {
 		return fmt.Errorf("reading the Configuration: %w", err)
 	}
-	if wanted(peer, clusters, offers) {
+	if !p.cfg.Off && wanted(peer, clusters, offers) {
 		return p.keep(ctx, peer, have)
 	}
 	if have == nil || !isMine(have) {
@@ -197,15 +200,11 @@ func (p *Publisher) keep(ctx context.Context, peer string, have *networkingv1bet
 // withdraw deletes the Configuration for a peer, when the API server agrees with the caches
 // that none is wanted.
 func (p *Publisher) withdraw(ctx context.Context, peer string, have *networkingv1beta1.Configuration) error {
-	clusters, err := p.cfg.Client.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	wanted, err := p.Wanted(ctx, peer)
 	if err != nil {
-		return fmt.Errorf("listing ForeignClusters: %w", err)
+		return err
 	}
-	offers, err := p.cfg.Client.SharingV1alpha1().ResourceOffers(have.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("listing ResourceOffers: %w", err)
-	}
-	if wanted(peer, pointersTo(clusters.Items), pointersTo(offers.Items)) {
+	if wanted {
 		return loop.After(catchUp)
 	}
 	p.cfg.Log.Info("configuration withdrawn", zap.String("peer", peer))
@@ -214,6 +213,22 @@ func (p *Publisher) withdraw(ctx context.Context, peer string, have *networkingv
 		return fmt.Errorf("withdrawing the Configuration for %s: %w", peer, err)
 	}
 	return nil
+}
+
+// Wanted reports, by live reads, whether a peer shall have a Configuration.
+func (p *Publisher) Wanted(ctx context.Context, peer string) (bool, error) {
+	if p.cfg.Off {
+		return false, nil
+	}
+	clusters, err := p.cfg.Client.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	offers, err := p.cfg.Client.SharingV1alpha1().ResourceOffers(corev1beta1.TenantNamespace(peer)).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("listing ResourceOffers: %w", err)
+	}
+	return wanted(peer, pointersTo(clusters.Items), pointersTo(offers.Items)), nil
 }
 
 func pointersTo[T any](items []T) []*T {

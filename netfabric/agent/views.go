@@ -24,7 +24,6 @@ const (
 	maxExternalRanges = 2  // one of each family
 	maxGateways       = 8  // of one cluster
 	maxEndpoints      = 8  // of one gateway
-	externalBits      = 5  // of an address: a smaller external range has no room beside the gateways
 	maxTotalBits      = 24 // the IPv4 ranges of a cluster together have as many addresses as a /8
 	smallestMTU4      = 576
 	smallestMTU6      = 1280 // RFC 8200, section 5
@@ -53,35 +52,8 @@ type surroundings struct {
 	views []ipam.Range
 }
 
-// special are ranges that are no host's, or that lead elsewhere than they say (RFC 6890).
-var special = []ipam.Range{
-	{Prefix: netip.MustParsePrefix("0.0.0.0/8"), Name: "addresses of this host"},
-	{Prefix: netip.MustParsePrefix("127.0.0.0/8"), Name: "loopback addresses"},
-	{Prefix: netip.MustParsePrefix("169.254.0.0/16"), Name: "link-local addresses"},
-	{Prefix: netip.MustParsePrefix("192.0.0.0/24"), Name: "addresses of IETF protocols"},
-	{Prefix: netip.MustParsePrefix("192.88.99.0/24"), Name: "addresses of 6to4 relays"},
-	{Prefix: netip.MustParsePrefix("224.0.0.0/4"), Name: "multicast addresses"},
-	{Prefix: netip.MustParsePrefix("240.0.0.0/4"), Name: "reserved and broadcast addresses"},
-	{Prefix: netip.MustParsePrefix("64:ff9b::/96"), Name: "IPv4 addresses behind a NAT64"},
-	{Prefix: netip.MustParsePrefix("64:ff9b:1::/48"), Name: "IPv4 addresses behind a NAT64"},
-	{Prefix: netip.MustParsePrefix("::/8"), Name: "loopback and IPv4-mapped addresses"},
-	{Prefix: netip.MustParsePrefix("100::/64"), Name: "addresses that discard packets"},
-	{Prefix: netip.MustParsePrefix("2001::/32"), Name: "IPv4 addresses behind Teredo"},
-	{Prefix: netip.MustParsePrefix("2002::/16"), Name: "IPv4 addresses behind 6to4"},
-	{Prefix: netip.MustParsePrefix("fe80::/10"), Name: "link-local addresses"},
-	{Prefix: netip.MustParsePrefix("ff00::/8"), Name: "multicast addresses"},
-}
-
-// metadata are the addresses, beside those of special ranges, at which clouds hand
-// credentials to their machines. They lie in ranges that a cluster may have of its own; a
-// view and an endpoint may not have them.
-var metadata = []ipam.Range{
-	{Prefix: netip.MustParsePrefix("100.100.100.200/32"), Name: "a metadata service of a cloud"},
-	{Prefix: netip.MustParsePrefix("168.63.129.16/32"), Name: "a metadata service of a cloud"},
-	{Prefix: netip.MustParsePrefix("fd00:42::42/128"), Name: "a metadata service of a cloud"},
-	{Prefix: netip.MustParsePrefix("fd00:ec2::/64"), Name: "a metadata service of a cloud"},
-	{Prefix: netip.MustParsePrefix("fd20:ce::254/128"), Name: "a metadata service of a cloud"},
-}
+// special and metadata are ranges that no peer is seen under.
+var special, metadata = ipam.Ranges(plan.Special()), ipam.Ranges(plan.Metadata())
 
 // overlap names the first of the ranges that p overlaps, and "" if there is none.
 func overlap(p netip.Prefix, ranges []ipam.Range) string {
@@ -157,8 +129,8 @@ func (s surroundings) checkConfiguration(peer string, c *networkingv1beta1.Confi
 func checkRanges(c networkingv1beta1.ClusterCIDR, out *problems) (pods, external []netip.Prefix) {
 	pods, external = parseRanges("pod", c.Pod, maxPodRanges, out), parseRanges("external", c.External, 2*maxExternalRanges, out)
 	for i, p := range external {
-		if p.Addr().BitLen()-p.Bits() < externalBits {
-			out.add("external: %s is too small: at least %d addresses are accepted", p, 1<<externalBits)
+		if err := plan.CheckExternal(p); err != nil {
+			out.add("external: %s", err)
 		}
 		if slices.ContainsFunc(external[:i], func(q netip.Prefix) bool { return sameFamily(p, q) }) {
 			out.add("external: %s is the second of its family: one is accepted", p)

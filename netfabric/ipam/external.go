@@ -1,33 +1,36 @@
 package ipam
 
 import (
-	"fmt"
+	"math/bits"
 	"net/netip"
+
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// Gateway returns the address of a cluster's gateways in one of its external ranges: the
-// first one that a host can have. The range has at least four addresses.
-func Gateway(external netip.Prefix) netip.Addr { return external.Masked().Addr().Next() }
-
 // External returns the Config by which single addresses are given out of a cluster's
-// external ranges: all but the first of each range, the gateways', and, in IPv4, the last.
-// No request may name an address that leads back into these ranges, or to a metadata
-// service. Messages name the setting that has the ranges. The error names a range that is
-// too small.
+// external ranges: all but the first plan.ReservedAddresses of each range, the gateways',
+// and, in IPv4, the last. No request may name an address that leads back into these ranges,
+// or to a metadata service. Messages name the setting that has the ranges. The error names a
+// range that is too small.
 func External(ranges []netip.Prefix, setting string) (Config, error) {
-	cfg := Config{Pools: ranges, Setting: setting, Refused: metadata()}
+	cfg := Config{Pools: ranges, Setting: setting, Refused: Ranges(plan.Metadata())}
 	for _, p := range ranges {
-		if !wellFormed(p) || p.Bits() > p.Addr().BitLen()-2 {
-			return Config{}, fmt.Errorf("%q is not an external range: it has to be without host bits, and to have at least 4 addresses", p)
+		if err := plan.CheckExternal(p); err != nil {
+			return Config{}, err
 		}
-		cfg.Reserved = append(cfg.Reserved,
-			Range{single(p.Addr()), "the first address of an external range"}, Range{single(Gateway(p)), "the address of the gateways"})
+		cfg.Reserved = append(cfg.Reserved, Range{gateways(p), "the gateways' addresses of an external range"})
 		if p.Addr().Is4() {
 			cfg.Reserved = append(cfg.Reserved, Range{single(last(p)), "the last address of an external range"})
 		}
 		cfg.Refused = append(cfg.Refused, Range{p, "an external range of this cluster"})
 	}
 	return cfg, nil
+}
+
+// gateways are the first addresses of an external range, as many as are reserved for
+// gateways. Their number is a power of two.
+func gateways(external netip.Prefix) netip.Prefix {
+	return netip.PrefixFrom(external.Addr(), external.Addr().BitLen()-bits.TrailingZeros(plan.ReservedAddresses))
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

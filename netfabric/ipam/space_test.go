@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
@@ -55,7 +57,7 @@ func TestNetworks(t *testing.T) {
 		says  string
 	}{
 		"the same range":                  {ask: "10.42.0.0/16", want: "10.42.0.0/16"},
-		"the same IPv6 range":             {ask: "fd00:42::/48", want: "fd00:42::/48"},
+		"the same IPv6 range":             {ask: "fd00:43::/48", want: "fd00:43::/48"},
 		"our own":                         {ask: "10.244.0.0/16", want: "10.80.0.0/16"},
 		"our own IPv6 range":              {ask: "fd00:10:244::/48", want: "fd6c:6971:6f00::/48"},
 		"a part of our own":               {ask: "10.244.7.0/24", want: "10.80.0.0/24"},
@@ -153,7 +155,7 @@ func TestBadSpaces(t *testing.T) {
 		_, err := New(cfg)
 		require.ErrorContains(t, err, "is not a range without host bits", name)
 	}
-	for _, small := range []string{"10.70.0.0/31", "10.70.0.7/32", "fd70::/127", "10.70.0.1/16"} {
+	for _, small := range []string{"10.70.0.0/28", "10.70.0.7/32", "fd70::/124", "10.70.0.1/16", "127.0.0.0/16", "10.0.0.0/7"} {
 		_, err := External(ranges(small), "external")
 		require.ErrorContains(t, err, small)
 	}
@@ -187,12 +189,10 @@ func TestPools(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	cfg, err := External(ranges("10.70.0.0/29", "fd70::/126"), "external")
+	cfg, err := External(ranges("10.70.0.0/27", "fd70::/123"), "external")
 	require.NoError(t, err)
 	cfg.Refused = append(cfg.Refused, Range{prefix("10.244.0.0/16"), "a pod range of this cluster"})
 	s := space(t, cfg)
-	require.Equal(t, "10.70.0.1", Gateway(prefix("10.70.0.0/16")).String())
-	require.Equal(t, "fd70::1", Gateway(prefix("fd70::/112")).String())
 
 	take := func(r Record, addr string) (string, Record, error) {
 		a, next, err := s.Take(r, Address(addr, netip.MustParseAddr(addr)))
@@ -202,30 +202,30 @@ func TestAddresses(t *testing.T) {
 		return a.Given.String(), next, nil
 	}
 	var r Record
-	for i, want := range []string{"10.70.0.2/32", "10.70.0.3/32", "10.70.0.4/32", "10.70.0.5/32", "10.70.0.6/32"} {
+	for i := plan.ReservedAddresses; i < 31; i++ { // the last is no host's
 		var have string
 		have, r, err = take(r, fmt.Sprintf("192.0.2.%d", i))
 		require.NoError(t, err)
-		require.Equal(t, want, have)
+		require.Equal(t, fmt.Sprintf("10.70.0.%d/32", i), have, "the first are the gateways'")
 	}
 	_, _, err = take(r, "192.0.2.99")
-	requireReason(t, err, Exhausted, "no address is free for 192.0.2.99 in 10.70.0.0/29")
-	r, ok := r.Without("192.0.2.2")
+	requireReason(t, err, Exhausted, "no address is free for 192.0.2.99 in 10.70.0.0/27")
+	r, ok := r.Without("192.0.2.18")
 	require.True(t, ok)
 	have, r, err := take(r, "192.0.2.99")
 	require.NoError(t, err)
-	require.Equal(t, "10.70.0.4/32", have)
+	require.Equal(t, "10.70.0.18/32", have)
 
-	for i, want := range []string{"fd70::2/128", "fd70::3/128"} {
+	for i := plan.ReservedAddresses; i < 32; i++ {
 		have, r, err = take(r, fmt.Sprintf("2001:db8::%d", i))
 		require.NoError(t, err)
-		require.Equal(t, want, have)
+		require.Equal(t, fmt.Sprintf("fd70::%x/128", i), have)
 	}
 	_, _, err = take(r, "2001:db8::99")
-	requireReason(t, err, Exhausted, "fd70::/126")
+	requireReason(t, err, Exhausted, "fd70::/123")
 
 	for addr, says := range map[string]string{
-		"10.70.0.3":       "10.70.0.0/29, an external range of this cluster",
+		"10.70.0.3":       "10.70.0.0/27, an external range of this cluster",
 		"fd70::2":         "an external range",
 		"10.244.7.7":      "10.244.0.0/16, a pod range of this cluster",
 		"127.0.0.1":       "loopback",

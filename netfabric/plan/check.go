@@ -35,7 +35,7 @@ const narrowest4, narrowest6 = 27, 123
 
 func checkExternal(p netip.Prefix) error {
 	if narrowest := per(family(p.Addr()), narrowest4, narrowest6); p.Bits() > narrowest {
-		return fmt.Errorf("%s is narrower than /%d: %d addresses of it are the gateways'", p, narrowest, ReservedAddresses)
+		return fmt.Errorf("%s is narrower than /%d: the first %d addresses of an external range are the gateways'", p, narrowest, ReservedAddresses)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (c *checker) own() {
 func (c *checker) external(at place, list []netip.Prefix) {
 	seen := map[Family]bool{}
 	for _, p := range list {
-		if !c.check(at, checkRange(p)) || !c.check(at, checkExternal(p)) {
+		if !c.check(at, CheckExternal(p)) {
 			continue
 		}
 		if f := family(p.Addr()); seen[f] {

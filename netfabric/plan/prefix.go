@@ -112,17 +112,6 @@ func per[T any](f Family, four, six T) T {
 // single is the prefix of one address.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// reserved are ranges that are no hosts' in any network.
-var reserved = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("127.0.0.0/8"),
-	netip.MustParsePrefix("169.254.0.0/16"),
-	netip.MustParsePrefix("224.0.0.0/3"),
-	netip.MustParsePrefix("::/8"),
-	netip.MustParsePrefix("fe80::/10"),
-	netip.MustParsePrefix("ff00::/8"),
-}
-
 // The widest range that is accepted, in bits.
 const widest4, widest6 = 8, 16
 
@@ -139,8 +128,8 @@ func checkRange(p netip.Prefix) error {
 	if widest := per(family(p.Addr()), widest4, widest6); p.Bits() < widest {
 		return fmt.Errorf("%s is wider than /%d", p, widest)
 	}
-	if slices.ContainsFunc(reserved, p.Overlaps) {
-		return fmt.Errorf("%s holds addresses that no host can have", p)
+	if i := slices.IndexFunc(special, func(no Named) bool { return no.Prefix.Overlaps(p) }); i >= 0 {
+		return fmt.Errorf("%s holds addresses that no host can have: %s, %s", p, special[i].Prefix, special[i].Name)
 	}
 	return nil
 }
@@ -153,7 +142,7 @@ func checkAddr(a netip.Addr) error {
 	case a.Zone() != "" || a.Is4In6():
 		return fmt.Errorf("%s: plain IPv4 and IPv6 addresses are accepted", a)
 	}
-	if slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(a) }) {
+	if slices.ContainsFunc(special, func(no Named) bool { return no.Prefix.Contains(a) }) {
 		return fmt.Errorf("%s is no address of a host", a)
 	}
 	return nil

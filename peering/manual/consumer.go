@@ -254,6 +254,28 @@ func twins(m *offloadingv1beta1.NamespaceMap, provider string) (left []string) {
 	return left
 }
 
+// dropConfigurations deletes the Configurations that a peer has replicated here. It returns
+// those that were there.
+func (c Cluster) dropConfigurations(ctx context.Context, peer string) (left []string, err error) {
+	namespace := corev1beta1.TenantNamespace(peer)
+	configurations := c.Liqo.NetworkingV1beta1().Configurations(namespace)
+	list, err := configurations.List(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.ReplicatedLabel + "=true"})
+	if err != nil {
+		return nil, fmt.Errorf("listing the Configurations of namespace %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		conf := &list.Items[i]
+		left = append(left, "Configuration "+conf.Name)
+		if conf.DeletionTimestamp != nil {
+			continue
+		}
+		if err := configurations.Delete(ctx, conf.Name, apply.DeleteUID(conf)); apply.IgnoreGone(err) != nil {
+			return nil, fmt.Errorf("deleting Configuration %s/%s: %w", namespace, conf.Name, err)
+		}
+	}
+	return left, nil
+}
+
 // dropIdentity deletes the Secrets with credentials for a provider.
 func (c Cluster) dropIdentity(ctx context.Context, namespace, provider string) error {
 	secrets := c.Kube.CoreV1().Secrets(namespace)
@@ -274,7 +296,8 @@ func (c Cluster) dropIdentity(ctx context.Context, namespace, provider string) e
 }
 
 // dropCopies deletes the NamespaceMaps that a consumer has replicated here, and with them
-// its twin namespaces. It returns what is left.
+// its twin namespaces, and then its Configuration, and with that its Connection. It returns
+// what is left.
 func (c Cluster) dropCopies(ctx context.Context, consumer string) (left []string, err error) {
 	namespace := corev1beta1.TenantNamespace(consumer)
 	maps := c.Liqo.OffloadingV1beta1().NamespaceMaps(namespace)
@@ -296,8 +319,15 @@ func (c Cluster) dropCopies(ctx context.Context, consumer string) (left []string
 			left = append(left, "NamespaceMap "+m.Name)
 		}
 	}
-	slices.Sort(left)
-	return left, nil
+	if len(left) > 0 {
+		slices.Sort(left)
+		return left, nil
+	}
+	uses, err := c.uses(ctx, consumer)
+	if err != nil || uses {
+		return nil, err // this cluster needs its network
+	}
+	return c.dropConfigurations(ctx, consumer)
 }
 
 // uses reports whether this cluster uses a provider.

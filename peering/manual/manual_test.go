@@ -21,6 +21,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqofake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -391,4 +392,32 @@ func TestLeaveWaits(t *testing.T) {
 			require.Equal(t, tc.left, left)
 		})
 	}
+}
+
+// TestDismissNetwork: what a consumer has said of its network goes before its namespace, and
+// stays where this cluster uses it, too.
+func TestDismissNetwork(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	said := func() *networkingv1beta1.Configuration {
+		return &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "milan",
+			Labels: map[string]string{offloadingv1beta1.ReplicatedLabel: "true"}}}
+	}
+	own := &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "rome"}}
+	milan := newCluster("milan", said(), own)
+	left, err := milan.Dismiss(ctx, "rome")
+	require.NoError(t, err)
+	require.Equal(t, []string{"Configuration milan"}, left)
+	left, err = milan.Dismiss(ctx, "rome")
+	require.NoError(t, err)
+	require.NotContains(t, left, "Configuration milan")
+	_, err = milan.liqod.NetworkingV1beta1().Configurations("liqo-tenant-rome").Get(ctx, "rome", metav1.GetOptions{})
+	require.NoError(t, err, "this cluster's own goes with the namespace, or when its offers end")
+
+	milan = newCluster("milan", said(), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "rome"}})
+	left, err = milan.Dismiss(ctx, "rome")
+	require.NoError(t, err)
+	require.Empty(t, left)
+	_, err = milan.liqod.NetworkingV1beta1().Configurations("liqo-tenant-rome").Get(ctx, "milan", metav1.GetOptions{})
+	require.NoError(t, err)
 }

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -42,6 +43,8 @@ type writer[T any] interface {
 // kind describes a replicated kind, in whichever direction its specs are copied.
 type kind[T object[T]] struct {
 	name string
+	// loop names the loop of a kind that is replicated in both directions; empty: name does.
+	loop string
 	// concerns reports whether an object with this name belongs to the peering in which
 	// peer is the provider. Both clusters use the same names.
 	concerns func(peer, name string) bool
@@ -82,7 +85,7 @@ func newChannel[T object[T]](cfg Config, of kind[T], home cache.SharedIndexInfor
 	}
 	// Each peer has its own loop name, because one peer may be unreachable while the sync
 	// of another one succeeds.
-	c.Loop = loop.New(loop.Config{Name: "replica-" + of.name + "-" + peer, Sync: sync, Log: cfg.Log.With(zap.String("peer", peer)), Observer: observer})
+	c.Loop = loop.New(loop.Config{Name: "replica-" + cmp.Or(of.loop, of.name) + "-" + peer, Sync: sync, Log: cfg.Log.With(zap.String("peer", peer)), Observer: observer})
 	return c
 }
 

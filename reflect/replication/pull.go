@@ -38,7 +38,8 @@ type pulled[T object[T]] struct {
 	// answer copies the status of home to remote.
 	answer func(home, remote T)
 	// used reports whether the copy is in use in this cluster. ended reports whether the
-	// withdrawal of an object has been requested. end requests the withdrawal of the copy.
+	// withdrawal of an object has been requested. end requests the withdrawal of the copy; if
+	// it is nil, the copy is deleted instead.
 	used  func(home T) bool
 	ended func(obj T) bool
 	end   func(home T, now time.Time)
@@ -127,10 +128,12 @@ func (p *pull[T]) create(ctx context.Context, remote T) error {
 	home.SetName(remote.GetName())
 	p.kind.take(remote, home)
 	_, err := p.here().Create(ctx, home, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
+	switch {
+	case apierrors.IsAlreadyExists(err):
 		return loop.After(cacheDelay)
-	}
-	if err != nil {
+	case apierrors.IsInvalid(err): // the API server of the peer may accept more
+		return p.refuse(ctx, remote, err)
+	case err != nil:
 		return fmt.Errorf("creating the copy of %s %s: %w", p.kind.name, remote.GetName(), err)
 	}
 	return nil
@@ -145,6 +148,9 @@ func (p *pull[T]) equal(ctx context.Context, home, remote T) error {
 			return err
 		}
 		_, err := p.here().Update(ctx, next, metav1.UpdateOptions{})
+		if apierrors.IsInvalid(err) {
+			return p.refuse(ctx, remote, err)
+		}
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("updating the copy of %s %s: %w", p.kind.name, home.GetName(), err)
 		}
@@ -195,9 +201,12 @@ func (p *pull[T]) let(ctx context.Context, name string, home T) error {
 		return nil // the release of the copy triggers a new sync
 	}
 	if gone := p.since(name); gone < vanishedHold {
-		return loop.After(vanishedHold - gone)
+		return loop.After(min(moment, vanishedHold-gone)) // it may be used no more before
 	}
 	p.cfg.Log.Warn("the peer has it no more: it is let go here", zap.String("peer", p.peer), zap.String("kind", p.kind.name), zap.String("name", name))
+	if p.kind.end == nil {
+		return p.remove(ctx, home)
+	}
 	next := home.DeepCopy()
 	p.kind.end(next, p.cfg.Clock.Now())
 	if _, err := p.here().Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -218,8 +227,13 @@ func (p *pull[T]) drop(ctx context.Context, home T) error {
 	if live.GetUID() != home.GetUID() || p.kind.used(live) {
 		return loop.After(cacheDelay)
 	}
-	options := apply.DeleteUID(live)
-	version := live.GetResourceVersion()
+	return p.remove(ctx, live)
+}
+
+// remove deletes the copy, unless it has changed meanwhile.
+func (p *pull[T]) remove(ctx context.Context, home T) error {
+	options := apply.DeleteUID(home)
+	version := home.GetResourceVersion()
 	options.Preconditions.ResourceVersion = &version
 	if err := p.here().Delete(ctx, home.GetName(), options); apply.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting the copy of %s %s: %w", p.kind.name, home.GetName(), err)

@@ -18,6 +18,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	informers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
@@ -25,10 +26,13 @@ import (
 
 // Peer is the connection to one peer.
 type Peer struct {
-	// Revision changes with the credentials of the connection.
+	// Revision changes with the credentials of the connection, and with PullNetwork.
 	Revision string
 	// Liqo is a client for the peer's cluster.
 	Liqo versioned.Interface
+	// PullNetwork says that the Configuration of the peer is pulled, because the peer cannot
+	// push it: it has no rights in this cluster.
+	PullNetwork bool
 	// Identity returns an error unless the cluster that answers is the recorded peer. It
 	// is called before each write, because another cluster may have taken over the
 	// address.
@@ -56,6 +60,12 @@ type Config struct {
 	// CapacityWanted reports, by a live read, whether this cluster wants capacity of a
 	// peer. It is required together with Requests.
 	CapacityWanted func(ctx context.Context, peer string) (bool, error)
+	// Configurations is an informer for all namespaces of this cluster. If it is nil, no
+	// Configurations are replicated.
+	Configurations networkinginformers.ConfigurationInformer
+	// NetworkPublished reports, by a live read, whether this cluster publishes a
+	// Configuration for a peer. It is required together with Configurations.
+	NetworkPublished func(ctx context.Context, peer string) (bool, error)
 	// Peers is the directory of connections. Its implementation must call Changed.
 	Peers Peers
 	Log   *zap.Logger
@@ -115,6 +125,9 @@ func (r *Replicator) Run(ctx context.Context) error {
 	synced := []cache.InformerSynced{r.cfg.Maps.Informer().HasSynced}
 	if r.cfg.Requests != nil {
 		synced = append(synced, r.cfg.Requests.Informer().HasSynced, r.cfg.Offers.Informer().HasSynced)
+	}
+	if r.cfg.Configurations != nil {
+		synced = append(synced, r.cfg.Configurations.Informer().HasSynced)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
@@ -188,6 +201,18 @@ func (c *Config) flows(peer string, way Peer) []flow {
 		out = append(out,
 			newPair(*c, resourceRequests(c.ClusterID, c.CapacityWanted), c.Requests.Informer(), peer, way),
 			newPull(*c, resourceOffers(c.ClusterID, peer), c.Offers.Informer(), peer, way))
+	}
+	if c.Configurations == nil {
+		return out
+	}
+	own := c.Configurations.Informer()
+	out = append(out, newPair(*c, configurationsOut(c.ClusterID, c.NetworkPublished), own, peer, way))
+	if way.PullNetwork {
+		held := func() bool {
+			_, ok, err := own.GetStore().GetByKey(corev1beta1.TenantNamespace(peer) + "/" + peer)
+			return ok || err != nil
+		}
+		out = append(out, newPull(*c, configurationsIn(c.ClusterID, peer, held), own, peer, way))
 	}
 	return out
 }

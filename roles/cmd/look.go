@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -112,7 +114,10 @@ func (r *reading) installation(ctx context.Context) {
 }
 
 func (r *reading) kinds(ctx context.Context) {
-	for _, group := range []string{corev1beta1.SchemeGroupVersion.String(), offloadingv1beta1.SchemeGroupVersion.String(), sharingv1alpha1.SchemeGroupVersion.String()} {
+	for _, group := range []string{
+		corev1beta1.SchemeGroupVersion.String(), offloadingv1beta1.SchemeGroupVersion.String(), sharingv1alpha1.SchemeGroupVersion.String(),
+		networkingv1beta1.SchemeGroupVersion.String(), ipamv1alpha1.SchemeGroupVersion.String(),
+	} {
 		list, err := answered(ctx, func() (*metav1.APIResourceList, error) {
 			return r.to.kube.Discovery().ServerResourcesForGroupVersion(group)
 		})
@@ -178,6 +183,10 @@ func (r *reading) own(ctx context.Context) {
 	note(report.ReadMaps, err, func() { r.snap.Maps = maps.Items })
 	offers, err := r.to.liqo.SharingV1alpha1().ResourceOffers("").List(ctx, all)
 	note(report.ReadOffers, err, func() { r.snap.Offers = offers.Items })
+	connections, err := r.to.liqo.NetworkingV1beta1().Connections("").List(ctx, all)
+	note(report.ReadNetworks, err, func() { r.snap.Connections = connections.Items })
+	networks, err := r.to.liqo.IPAMV1alpha1().Networks("").List(ctx, all)
+	note(report.ReadNetworks, err, func() { r.snap.Networks = networks.Items })
 }
 
 func (r *reading) nodes(ctx context.Context) {

@@ -148,7 +148,7 @@ func TestNotInstalled(t *testing.T) {
 	}
 	out, err := c.run(t, "check")
 	require.Equal(t, ExitProblem, code(err))
-	require.Contains(t, out, "✘ CRDs: the API server lacks foreignclusters")
+	require.Contains(t, out, "✘ CRDs: the API server lacks addresspools")
 }
 
 func TestWaitSurvivesAnOutage(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 // of another role, and would be wrong in a vkubelet.
 var notVKubelets = []string{
 	"controller", "webhook", "peering", "discovery", "authentication", "sharing", "ipam", "gateway", "route",
+	"networking.podCIDRs", "networking.serviceCIDRs", "networking.externalCIDRs", "networking.nodeCIDRs", "networking.reservedSubnets",
 	"kubeconfig", "namespace", // a vkubelet runs elsewhere
 	"vkubelet.virtualNode", "vkubelet.nodeAddress", // differ from one virtual node to the next
 	"vkubelet.certificateDirectory",                       // is a volume of the Deployment

@@ -38,8 +38,9 @@ var others = map[string]string{
 	"authentication.address": ":9445", "authentication.url": "https://rome:9445", "authentication.hosts": "10.0.0.4", "authentication.apiServerURL": "https://rome:6443",
 	"authentication.identity": "token", "authentication.lifetime": "1h", "authentication.signingTimeout": "5s",
 	"authentication.requestsPerMinute": "10", "authentication.requestsPerAddress": "5",
-	"ipam.podCIDRs": "10.1.0.0/16", "ipam.serviceCIDRs": "10.2.0.0/16", "ipam.nodeCIDRs": "10.3.0.0/16", "ipam.reservedSubnets": "10.4.0.0/16",
-	"ipam.externalCIDRs": "10.5.0.0/16", "ipam.keep": "10.6.0.0/16", "ipam.pools": "10.7.0.0/16",
+	"networking.enabled": "true", "networking.podCIDRs": "10.1.0.0/16", "networking.serviceCIDRs": "10.2.0.0/16", "networking.nodeCIDRs": "10.3.0.0/16",
+	"networking.reservedSubnets": "10.4.0.0/16", "networking.externalCIDRs": "10.5.0.0/16",
+	"ipam.keep": "10.6.0.0/16", "ipam.pools": "10.7.0.0/16",
 	"gateway.stateDir": "/tmp/gw", "gateway.tunnelPort": "51841", "gateway.overlayPort": "6095", "gateway.addresses": "10.0.0.5", "gateway.endpoints": "gw.example:51841",
 	"gateway.service": "gw", "gateway.nodeName": "n", "gateway.podAddresses": "true", "gateway.mtu": "1450",
 	"gateway.probe.interval": "100ms", "gateway.probe.silence": "2s", "gateway.probe.patience": "20s", "gateway.probe.answers": "4",
@@ -79,6 +80,8 @@ func TestVKubeletArgsForgetNoSetting(t *testing.T) {
 	want.Namespace, want.Kubeconfig, want.Server.Address = usual.Namespace, usual.Kubeconfig, usual.Server.Address
 	want.Controller, want.Webhook, want.Peering, want.Authentication = usual.Controller, usual.Webhook, usual.Peering, usual.Authentication
 	want.Sharing, want.IPAM, want.Gateway, want.Route = usual.Sharing, usual.IPAM, usual.Gateway, usual.Route
+	want.Networking = usual.Networking
+	want.Networking.Enabled = true
 	want.Discovery = usual.Discovery
 	want.Reflection.SkipLabels, want.Reflection.SkipAnnotations = usual.Reflection.SkipLabels, usual.Reflection.SkipAnnotations
 	want.VKubelet.VirtualNode, want.VKubelet.NodeAddress, want.VKubelet.CertificateDirectory = "", "", ""

@@ -29,6 +29,7 @@ type Config struct {
 	Webhook         Webhook       `mapstructure:"webhook"`
 
 	Authentication Authentication `mapstructure:"authentication"`
+	Networking     Networking     `mapstructure:"networking"`
 	IPAM           IPAM           `mapstructure:"ipam"`
 	Gateway        Gateway        `mapstructure:"gateway"`
 	Route          Route          `mapstructure:"route"`
@@ -214,15 +215,21 @@ type Authentication struct {
 	RequestsPerAddress int           `mapstructure:"requestsPerAddress"`
 }
 
-// IPAM configures role ipam. All are ranges, which Prefixes reads.
-type IPAM struct {
+// Networking configures the network fabric of this cluster. All but Enabled are ranges, which
+// Prefixes reads.
+type Networking struct {
+	Enabled         bool     `mapstructure:"enabled"`
 	PodCIDRs        []string `mapstructure:"podCIDRs"`
 	ServiceCIDRs    []string `mapstructure:"serviceCIDRs"`
+	ExternalCIDRs   []string `mapstructure:"externalCIDRs"`
 	NodeCIDRs       []string `mapstructure:"nodeCIDRs"`
 	ReservedSubnets []string `mapstructure:"reservedSubnets"`
-	ExternalCIDRs   []string `mapstructure:"externalCIDRs"`
-	Keep            []string `mapstructure:"keep"`
-	Pools           []string `mapstructure:"pools"`
+}
+
+// IPAM configures role ipam. All are ranges, which Prefixes reads.
+type IPAM struct {
+	Keep  []string `mapstructure:"keep"`
+	Pools []string `mapstructure:"pools"`
 }
 
 // Gateway configures role gateway.

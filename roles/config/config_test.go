@@ -242,9 +242,9 @@ func TestValidateFor(t *testing.T) {
 			"vkubelet.nodeAddress: needed by role vkubelet: an IP address (LIQOD_VKUBELET_NODEADDRESS, --vkubelet.nodeAddress or a line in the --config file)",
 		}},
 		"ipam": {[]string{"ipam"}, []string{
-			"ipam.podCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_IPAM_PODCIDRS, --ipam.podCIDRs or a line in the --config file)",
-			"ipam.serviceCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_IPAM_SERVICECIDRS, --ipam.serviceCIDRs or a line in the --config file)",
-			"ipam.nodeCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_IPAM_NODECIDRS, --ipam.nodeCIDRs or a line in the --config file)",
+			"networking.podCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_NETWORKING_PODCIDRS, --networking.podCIDRs or a line in the --config file)",
+			"networking.serviceCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_NETWORKING_SERVICECIDRS, --networking.serviceCIDRs or a line in the --config file)",
+			"networking.nodeCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_NETWORKING_NODECIDRS, --networking.nodeCIDRs or a line in the --config file)",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -260,6 +260,9 @@ func TestValidateFor(t *testing.T) {
 	good, err := Load(Sources{Settings: schema(t), File: "testdata/all.good.yaml"})
 	require.NoError(t, err)
 	require.NoError(t, good.ValidateFor([]string{"controller"}))
+	good.Networking.Enabled = true
+	require.ErrorContains(t, good.ValidateFor([]string{"controller"}), "networking.serviceCIDRs: needed by role controller: a list")
+	require.NotContains(t, good.ValidateFor([]string{"vkubelet"}).Error(), "networking")
 }
 
 func TestPrintSaysWhereFromAndCanBeReadBack(t *testing.T) {

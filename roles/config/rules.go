@@ -125,13 +125,15 @@ var rules = map[string]kind{
 	"authentication.requestsPerMinute":  integer(1, 1000000),
 	"authentication.requestsPerAddress": integer(1, 1000000),
 
-	"ipam.podCIDRs":        list(addressRange()),
-	"ipam.serviceCIDRs":    list(addressRange()),
-	"ipam.nodeCIDRs":       list(addressRange()),
-	"ipam.reservedSubnets": list(addressRange()),
-	"ipam.externalCIDRs":   list(addressRange()),
-	"ipam.keep":            list(addressRange()),
-	"ipam.pools":           list(addressRange()),
+	"networking.enabled":         boolean(),
+	"networking.podCIDRs":        list(addressRange()),
+	"networking.serviceCIDRs":    list(addressRange()),
+	"networking.externalCIDRs":   list(addressRange()),
+	"networking.nodeCIDRs":       list(addressRange()),
+	"networking.reservedSubnets": list(addressRange()),
+
+	"ipam.keep":  list(addressRange()),
+	"ipam.pools": list(addressRange()),
 
 	"gateway.stateDir":       directory(),
 	"gateway.tunnelPort":     integer(1, math.MaxUint16),
@@ -165,9 +167,15 @@ var needed = map[string][]string{
 	"controller": {"clusterID", "controller.vkubelet.image"},
 	"vkubelet":   {"clusterID", "vkubelet.virtualNode", "vkubelet.nodeAddress"},
 	// A range that it does not know to be this cluster's own would be given to a peer.
-	"ipam":    {"ipam.podCIDRs", "ipam.serviceCIDRs", "ipam.nodeCIDRs", "ipam.externalCIDRs"},
+	"ipam":    {"networking.podCIDRs", "networking.serviceCIDRs", "networking.nodeCIDRs", "networking.externalCIDRs"},
 	"gateway": {"clusterID"},
 	"route":   {"clusterID", "route.nodeName"},
+}
+
+// neededWithNetworking lists those that a role cannot start without where networking.enabled
+// is set.
+var neededWithNetworking = map[string][]string{
+	"controller": {"networking.serviceCIDRs", "networking.externalCIDRs"},
 }
 
 // together checks what settings say of each other.
@@ -201,6 +209,7 @@ func (c *Config) together() error {
 			errs = append(errs, fmt.Errorf("peering.%s: Labelled is not accepted: peering.%sSelector says no labels", direction, direction))
 		}
 	}
+	errs = append(errs, c.Networking.together()...)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
 }
@@ -213,7 +222,11 @@ func (e *Effective) ValidateFor(roles []string) error {
 		errs = append(errs, errors.New("roles gateway and route are not accepted in one process: each has the network of its host to itself"))
 	}
 	for _, role := range roles {
-		for _, key := range needed[role] {
+		keys := needed[role]
+		if e.Networking.Enabled {
+			keys = slices.Concat(keys, neededWithNetworking[role])
+		}
+		for _, key := range keys {
 			if slices.Equal(flagTexts(e.value(key)), []string{""}) {
 				accepts := strings.TrimSuffix(rules[key].accepts, ", or \"\"")
 				errs = append(errs, fmt.Errorf("%s: needed by role %s: %s (%s, --%s or a line in the --config file)",

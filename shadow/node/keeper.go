@@ -12,7 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -21,6 +23,8 @@ import (
 	"k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/utils/clock"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	clusterinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -37,6 +41,8 @@ type Config struct {
 	// VirtualNodes and Nodes may contain other objects, too.
 	VirtualNodes offloadinginformers.VirtualNodeInformer
 	Nodes        coreinformers.NodeInformer
+	// ForeignClusters tell how the network to the provider is.
+	ForeignClusters clusterinformers.ForeignClusterInformer
 	// Namespace and Name identify the VirtualNode. Name is also the name of the Node.
 	Namespace, Name string
 	// Addresses and Port are where the API server reaches the kubelet API.
@@ -85,6 +91,9 @@ func NewKeeper(cfg Config) (*Keeper, error) {
 		return nil, err
 	}
 	if _, err := k.loop.Watch(cfg.Nodes.Informer(), own("")); err != nil {
+		return nil, err
+	}
+	if _, err := k.loop.Watch(cfg.ForeignClusters.Informer(), loop.Constant(k.key)); err != nil {
 		return nil, err
 	}
 	return k, nil
@@ -168,13 +177,37 @@ func (k *Keeper) sync(ctx context.Context, _ loop.Key) error {
 	if have.DeletionTimestamp != nil {
 		return nil
 	}
-	return k.update(ctx, have, Want(have, vn, k.facts()))
+	facts, err := k.facts(vn)
+	if err != nil {
+		return err
+	}
+	return k.update(ctx, have, Want(have, vn, facts))
 }
 
-func (k *Keeper) facts() Facts {
+func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (Facts, error) {
+	network, err := k.network(vn.Spec.ClusterID)
+	if err != nil {
+		return Facts{}, err
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return Facts{Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Remote: k.remote, Now: metav1.NewTime(k.cfg.Clock.Now())}
+	return Facts{
+		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Remote: k.remote, Network: network, Now: metav1.NewTime(k.cfg.Clock.Now()),
+	}, nil
+}
+
+// network returns what is known of the network to a provider; nil where it is not checked.
+func (k *Keeper) network(provider string) (*metav1.Condition, error) {
+	clusters, err := k.cfg.ForeignClusters.Lister().List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	for _, fc := range clusters {
+		if c := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork); c != nil && fc.Spec.ClusterID == provider {
+			return c, nil
+		}
+	}
+	return nil, nil
 }
 
 // create creates the Node, unless its VirtualNode is being deleted. The status follows with
@@ -183,7 +216,11 @@ func (k *Keeper) create(ctx context.Context, vn *offloadingv1beta1.VirtualNode) 
 	if vn.DeletionTimestamp != nil {
 		return nil
 	}
-	_, err := k.cfg.Kube.CoreV1().Nodes().Create(ctx, Want(nil, vn, k.facts()), metav1.CreateOptions{})
+	facts, err := k.facts(vn)
+	if err != nil {
+		return err
+	}
+	_, err = k.cfg.Kube.CoreV1().Nodes().Create(ctx, Want(nil, vn, facts), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return loop.After(200 * time.Millisecond) // the cache is about to show it
 	}

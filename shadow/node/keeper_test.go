@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -36,7 +37,7 @@ func start(t *testing.T, vn *offloadingv1beta1.VirtualNode, nodes ...*corev1.Nod
 	var err error
 	b.keeper, err = NewKeeper(Config{
 		Kube: b.client, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), Nodes: core.Core().V1().Nodes(),
-		Namespace: vn.Namespace, Name: vn.Name, Addresses: []string{"10.0.0.7"}, Port: 10250,
+		ForeignClusters: own.Core().V1beta1().ForeignClusters(), Namespace: vn.Namespace, Name: vn.Name, Addresses: []string{"10.0.0.7"}, Port: 10250,
 		LeaseDuration: 40 * time.Second, Identity: "me", Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
@@ -108,4 +109,19 @@ func TestKeeperDoesNotReviveANodeThatIsTakenDown(t *testing.T) {
 	b.keeper.SetRemote(func(r *Remote) { r.Ready = ptr.To(true) })
 	eventually(t, func() bool { return b.keeper.loop.Len() == 0 }, "the keeper has looked")
 	require.Nil(t, b.node(t))
+}
+
+func TestKeeperTellsOfTheNetwork(t *testing.T) {
+	b := start(t, virtualNode())
+	eventually(t, func() bool { return b.node(t) != nil && network(b.node(t)).Reason == "NetworkNotChecked" }, "there is no fabric")
+	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
+	fc.Status.Conditions = []metav1.Condition{{Type: corev1beta1.ConditionNetwork, Status: metav1.ConditionFalse, Reason: "Down", Message: "no probe is answered"}}
+	_, err := b.liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), fc, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool { return network(b.node(t)).Status == corev1.ConditionTrue }, "the network is down")
+	require.Equal(t, "no probe is answered", network(b.node(t)).Message)
+	fc.Status.Conditions[0].Status = metav1.ConditionTrue
+	_, err = b.liqod.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool { return network(b.node(t)).Reason == "LiqoNetworkingUp" }, "it works")
 }

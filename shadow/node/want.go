@@ -45,6 +45,9 @@ type Facts struct {
 	Port int32
 	// Remote is the provider's state.
 	Remote Remote
+	// Network is the condition NetworkStatus of the provider's ForeignCluster; nil: the
+	// network is not checked.
+	Network *metav1.Condition
 	// Now is the time of condition transitions.
 	Now metav1.Time
 }
@@ -209,6 +212,33 @@ func setStatus(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, f Facts)
 		s.DeclaredFeatures = declaredFeatures(v)
 	}
 	setConditions(s, f)
+	setCondition(s, networkUnavailable(s, vn, f.Network), f.Now)
+	slices.SortFunc(s.Conditions, func(a, b corev1.NodeCondition) int { return strings.Compare(string(a.Type), string(b.Type)) })
+}
+
+// networkUnavailable is the Node's condition of that name. While it is unknown whether the
+// network works, a Node that had none does not get more pods.
+func networkUnavailable(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, network *metav1.Condition) corev1.NodeCondition {
+	is := func(status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
+		return corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: status, Reason: reason, Message: message}
+	}
+	switch {
+	case vn.Spec.DisableNetworkCheck != nil && *vn.Spec.DisableNetworkCheck:
+		return is(corev1.ConditionFalse, "NetworkCheckDisabled", "spec.disableNetworkCheck of the VirtualNode is true")
+	case network == nil:
+		return is(corev1.ConditionFalse, "NetworkNotChecked", "the networks of the two clusters reach each other by themselves")
+	case network.Status == metav1.ConditionTrue:
+		return is(corev1.ConditionFalse, "LiqoNetworkingUp", "")
+	case network.Status == metav1.ConditionFalse, hadNoNetwork(s):
+		return is(corev1.ConditionTrue, network.Reason, network.Message)
+	}
+	return is(corev1.ConditionUnknown, network.Reason, network.Message)
+}
+
+func hadNoNetwork(s *corev1.NodeStatus) bool {
+	return slices.ContainsFunc(s.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
+	})
 }
 
 // declaredFeatures returns the features that the Node declares (KEP-5328,
@@ -241,14 +271,12 @@ func setConditions(s *corev1.NodeStatus, f Facts) {
 	}
 	setCondition(s, ready, f.Now)
 	for t, reason := range map[corev1.NodeConditionType]string{
-		corev1.NodeMemoryPressure:     "RemoteClusterHasSufficientMemory",
-		corev1.NodeDiskPressure:       "RemoteClusterHasNoDiskPressure",
-		corev1.NodePIDPressure:        "RemoteClusterHasNoPIDPressure",
-		corev1.NodeNetworkUnavailable: "LiqoNetworkingUp",
+		corev1.NodeMemoryPressure: "RemoteClusterHasSufficientMemory",
+		corev1.NodeDiskPressure:   "RemoteClusterHasNoDiskPressure",
+		corev1.NodePIDPressure:    "RemoteClusterHasNoPIDPressure",
 	} {
 		setCondition(s, corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: reason}, f.Now)
 	}
-	slices.SortFunc(s.Conditions, func(a, b corev1.NodeCondition) int { return strings.Compare(string(a.Type), string(b.Type)) })
 }
 
 func hasCondition(s *corev1.NodeStatus, t corev1.NodeConditionType) bool {

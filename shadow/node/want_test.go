@@ -145,3 +145,48 @@ func TestReadyCondition(t *testing.T) {
 		})
 	}
 }
+
+func network(n *corev1.Node) corev1.NodeCondition {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeNetworkUnavailable {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+func TestNetworkUnavailable(t *testing.T) {
+	told := func(status metav1.ConditionStatus) *metav1.Condition {
+		return &metav1.Condition{Status: status, Reason: "Why", Message: "because"}
+	}
+	with := func(c *metav1.Condition) func(*Facts) { return func(f *Facts) { f.Network = c } }
+	down := Want(nil, virtualNode(), facts(with(told(metav1.ConditionFalse))))
+	up := Want(nil, virtualNode(), facts(with(told(metav1.ConditionTrue))))
+	unchecked := virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.DisableNetworkCheck = ptr.To(true) })
+	checked := virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.DisableNetworkCheck = ptr.To(false) })
+	for name, tc := range map[string]struct {
+		have   *corev1.Node
+		vn     *offloadingv1beta1.VirtualNode
+		told   *metav1.Condition
+		want   corev1.ConditionStatus
+		reason string
+	}{
+		"no fabric":                   {nil, checked, nil, corev1.ConditionFalse, "NetworkNotChecked"},
+		"it works":                    {nil, checked, told(metav1.ConditionTrue), corev1.ConditionFalse, "LiqoNetworkingUp"},
+		"it does not":                 {up, checked, told(metav1.ConditionFalse), corev1.ConditionTrue, "Why"},
+		"unknown, new":                {nil, checked, told(metav1.ConditionUnknown), corev1.ConditionUnknown, "Why"},
+		"unknown, and it worked":      {up, checked, told(metav1.ConditionUnknown), corev1.ConditionUnknown, "Why"},
+		"unknown, and it did not":     {down, checked, told(metav1.ConditionUnknown), corev1.ConditionTrue, "Why"},
+		"it works again":              {down, checked, told(metav1.ConditionTrue), corev1.ConditionFalse, "LiqoNetworkingUp"},
+		"it does not, and is ignored": {down, unchecked, told(metav1.ConditionFalse), corev1.ConditionFalse, "NetworkCheckDisabled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := network(Want(tc.have, tc.vn, facts(with(tc.told))))
+			require.Equal(t, tc.want, got.Status)
+			require.Equal(t, tc.reason, got.Reason)
+		})
+	}
+	// It is told also while nothing is known of the provider's API server.
+	unknown := facts(with(told(metav1.ConditionFalse)), func(f *Facts) { f.Remote = Remote{Reason: "RemoteNotContacted"} })
+	require.Equal(t, corev1.ConditionTrue, network(Want(up, virtualNode(), unknown)).Status)
+}

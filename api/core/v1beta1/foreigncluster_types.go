@@ -98,9 +98,10 @@ type ForeignClusterSpec struct {
 	// Request is what this cluster asks the peer for, where it uses its capacity.
 	// +optional
 	Request CapacityRequest `json:"request,omitempty"`
-	// NetworkingEnabled is accepted when false.
+	// NetworkingEnabled says whether the network fabric connects the two clusters. Not set:
+	// where networking.enabled is set in the configuration of this cluster. False: their
+	// networks reach each other by themselves, and addresses are not translated.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!self",message="networkingEnabled: true is not supported: the clusters' networks must reach each other by themselves; leave the field out"
 	NetworkingEnabled *bool `json:"networkingEnabled,omitempty"`
 }
 

@@ -88,7 +88,8 @@ const (
 	// while there are no credentials to ask it with.
 	ConditionAPIServer = "APIServerStatus"
 	// ConditionNetwork tells whether the tunnel to the peer carries packets. It is
-	// absent while the network is off for the peer.
+	// absent while the network is off for the peer, and while no offer between the two is in
+	// use. Its reasons are those of the Connection and the Configurations, and the following.
 	ConditionNetwork = "NetworkStatus"
 	// ConditionAuthenticated tells whether this cluster has an identity in the peer. It is
 	// absent where none is wanted.
@@ -101,6 +102,18 @@ const (
 	// ConditionUniqueID is False while another cluster claims the peer's id. It is absent
 	// otherwise, and no part of ConditionReady: the peer itself is not disturbed.
 	ConditionUniqueID = "UniqueID"
+
+	// ReasonNetworkingDisabled says that the ForeignCluster asks for the network fabric, which
+	// this cluster does not have.
+	ReasonNetworkingDisabled = "NetworkingDisabled"
+	// ReasonNegotiating says that the two clusters have not agreed on their ranges yet.
+	ReasonNegotiating = "Negotiating"
+	// ReasonConnecting says that the gateways have not reported yet.
+	ReasonConnecting = "Connecting"
+	// ReasonNoGateway says that no gateway of this cluster runs that could report.
+	ReasonNoGateway = "NoGateway"
+	// ReasonNetworkUnknown says that the state of the network cannot be read.
+	ReasonNetworkUnknown = "NetworkUnknown"
 
 	// ReasonAPIServerReady says that the API server answered enough of the last probes.
 	ReasonAPIServerReady = "APIServerReady"

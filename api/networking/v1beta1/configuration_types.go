@@ -76,7 +76,7 @@ type ClusterNetwork struct {
 //
 // +kubebuilder:validation:XValidation:rule="(self.pod + self.external).all(r, !isCIDR(r) || cidr(r).ip().isGlobalUnicast() && cidr(r).prefixLength() >= (cidr(r).ip().family() == 4 ? 8 : 16))",message="pod and external take ranges of ordinary addresses: no loopback, link-local or multicast ones, and none larger than an IPv4 /8 or an IPv6 /16"
 // +kubebuilder:validation:XValidation:rule="(self.pod + self.external).all(a, !isCIDR(a) || (self.pod + self.external).exists_one(b, isCIDR(b) && (cidr(b).containsCIDR(a) || cidr(a).containsCIDR(b))))",message="two ranges of pod and external overlap: a cluster's own ranges are distinct"
-// +kubebuilder:validation:XValidation:rule="self.external.all(r, !isCIDR(r) || cidr(r).prefixLength() <= (cidr(r).ip().family() == 4 ? 30 : 126))",message="a range of external has at least 4 addresses: at most an IPv4 /30 or an IPv6 /126"
+// +kubebuilder:validation:XValidation:rule="self.external.all(r, !isCIDR(r) || cidr(r).prefixLength() <= (cidr(r).ip().family() == 4 ? 27 : 123))",message="a range of external has at least 32 addresses: at most an IPv4 /27 or an IPv6 /123, for the first 16 are the gateways'"
 type ClusterCIDR struct {
 	// Pod are the ranges of its pods' addresses.
 	// +listType=atomic
@@ -84,7 +84,7 @@ type ClusterCIDR struct {
 	// +kubebuilder:validation:MaxItems=8
 	Pod []CIDR `json:"pod"`
 	// External are the ranges from which what is outside of pod gets an address for peers:
-	// its gateways the first address of each, others one by an IP.
+	// its gateways the first 16 addresses of each, others one by an IP.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
@@ -151,6 +151,9 @@ const (
 	// ReasonInvalid: the receiver takes over nothing of the spec, for the reason in the
 	// message. What it answered before stays in force.
 	ReasonInvalid = "Invalid"
+	// ReasonReplicationFailed: the receiver did not get the Configuration, for the reason in
+	// the message.
+	ReasonReplicationFailed = "ReplicationFailed"
 )
 
 // ConfigurationStatus is the receiver's answer. Local and Remote are written together: the

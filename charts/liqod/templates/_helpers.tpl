@@ -19,7 +19,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $earlierGateway := get $v "gateway" | default dict -}}
 {{- range list $v.networking.gatewayTemplates.replicas (get $earlierGateway "replicas" | default 1) }}{{ if ne (int .) 1 }}{{ fail (printf "networking.gatewayTemplates.replicas %d is not accepted: several gateways are not built yet; 1 is" (int .)) }}{{ end }}{{ end -}}
 {{- include "liqod.misplaced" (dict "given" $v.config) -}}
-{{- if $v.networking.enabled }}{{ range list "podCIDRs" "serviceCIDRs" "nodeCIDRs" "externalCIDRs" }}{{ if not (get $v.ipam .) }}{{ fail (printf "ipam.%s is needed with networking.enabled: the ranges of this cluster, as CIDRs, which no peer may be seen under" .) }}{{ end }}{{ end }}{{ end -}}
+{{- if $v.networking.enabled }}{{ range list "podCIDRs" "serviceCIDRs" "nodeCIDRs" "externalCIDRs" }}{{ if not (get $v.networking .) }}{{ fail (printf "networking.%s is needed with networking.enabled: the ranges of this cluster, as CIDRs, which no peer may be seen under" .) }}{{ end }}{{ end }}{{ end -}}
 {{- $skip := $v.offloading.reflection.skip -}}
 {{- $earlier := dict -}}
 {{- with get $v "reflection" }}{{ $earlier = .skip | default dict }}{{ end -}}
@@ -52,6 +52,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "namespace" .Release.Namespace
   "reflection" $reflection
   "controller" $controller
+  "networking" (pick $v.networking "enabled" "podCIDRs" "serviceCIDRs" "externalCIDRs" "nodeCIDRs" "reservedSubnets")
   "ipam" (omit $v.ipam "internal")
   "authentication" (dict "address" ($a.enabled | ternary (printf ":%d" (int $a.port)) "") "url" $a.url "apiServerURL" $a.apiServerURL "identity" $a.identity)
   "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod") -}}
@@ -81,6 +82,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "vkubelet.virtualNode" "leave it out: each vkubelet is told its own"
   "vkubelet.nodeAddress" "use virtualKubelet.nodeAddress, or spec.virtualKubelet.nodeAddress of a VirtualNode"
   "webhook.address" "use webhook.port"
+  "networking" "use networking"
   "ipam" "use ipam"
   "gateway.stateDir" "leave it out: it is a volume of the gateway's pod"
   "gateway.tunnelPort" "use networking.gatewayTemplates.service.port, to which the Service leads from outside"

@@ -28,7 +28,10 @@ const oldestKubernetes = "1.32.0"
 const leaseSlack = 2 * time.Second
 
 // kinds are the plural names that an installation has.
-var kinds = []string{"foreignclusters", "namespacemaps", "namespaceoffloadings", "quotas", "resourceoffers", "resourcerequests", "shadowendpointslices", "shadowpods", "virtualnodes"}
+var kinds = []string{
+	"addresspools", "configurations", "connections", "foreignclusters", "ips", "namespacemaps", "namespaceoffloadings", "networks",
+	"quotas", "resourceoffers", "resourcerequests", "shadowendpointslices", "shadowpods", "virtualnodes",
+}
 
 // checker collects findings about a snapshot.
 type checker struct {

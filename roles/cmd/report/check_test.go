@@ -13,6 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
@@ -25,7 +27,7 @@ func TestCheckOfAHealthyCluster(t *testing.T) {
 	}
 	require.Equal(t, `Installation
   ✔ Kubernetes: v1.36.3
-  ✔ CRDs: all 9 kinds are served
+  ✔ CRDs: all 14 kinds are served
   ✔ role controller: 2 of 2 replicas are ready; controller-0 leads
   ✔ role webhook: 2 of 2 replicas are ready; webhook-0 leads
   ✔ admission webhook pod.mutate.liqo.io: its caBundle is set, valid until 2030-05-05
@@ -73,7 +75,7 @@ func TestCheck(t *testing.T) {
 	}{
 		"old Kubernetes": {func(s *Snapshot) { s.Kubernetes = "v1.31.9" }, []says{{Warning, "Kubernetes", "older than 1.32.0", "upgrade"}}},
 		"CRDs missing": {func(s *Snapshot) { s.Kinds = kinds[:7] },
-			[]says{{Problem, "CRDs", "lacks shadowpods, virtualnodes", "chart"}}},
+			[]says{{Problem, "CRDs", "lacks networks, quotas", "chart"}}},
 		"role scaled to zero": {func(s *Snapshot) { s.Roles[1].Spec.Replicas = ptr.To[int32](0) },
 			[]says{{Problem, "role webhook", "scaled to zero", "--replicas=2"}}},
 		"role not ready": {func(s *Snapshot) { s.Roles[1].Status.ReadyReplicas = 0 },
@@ -86,7 +88,7 @@ func TestCheck(t *testing.T) {
 		"nothing installed": {func(s *Snapshot) {
 			*s = Snapshot{Taken: now, Namespace: "liqod", Kubernetes: "v1.36.3", Unread: map[string]error{}}
 		}, []says{
-			{Problem, "CRDs", "lacks foreignclusters", "install"},
+			{Problem, "CRDs", "lacks addresspools", "install"},
 			{Problem, "role controller", "namespace liqod has no Deployment of it, and there is no Lease liqod-controller", "--namespace"},
 			{Problem, "role webhook", "no Deployment", "install"},
 			{Problem, "admission webhook", "no MutatingWebhookConfiguration", "chart"},
@@ -150,6 +152,25 @@ func TestCheck(t *testing.T) {
 			[]says{{Problem, "rights of the consumer", "is not a user of milan", "docs/peering.md"}}},
 		"consumer without addresses": {func(s *Snapshot) { s.ForeignClusters[0].Spec.AddressRanges = nil },
 			[]says{{Warning, "addresses of the consumer", "no endpoint", "spec.addressRanges of ForeignCluster milan"}}},
+		"network on, fabric off": {func(s *Snapshot) {
+			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, corev1beta1.ReasonNetworkingDisabled, "no network fabric")
+		}, []says{{Problem, "network", "no network fabric", "networking.enabled"}}},
+		"network negotiated": {func(s *Snapshot) {
+			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, "no answer yet")
+		}, []says{{Unknown, "network", "no answer yet", "get configurations,networks"}}},
+		"network without gateways": {func(s *Snapshot) {
+			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, "no gateway")
+		}, []says{{Unknown, "network", "no gateway", "component=gateway"}}},
+		"network down": {func(s *Snapshot) {
+			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, "Down", "no probe is answered")
+		}, []says{{Problem, "network", "no probe is answered", "UDP packets"}}},
+		"range without a view": {func(s *Snapshot) {
+			s.Networks = []ipamv1alpha1.Network{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "n"}, Spec: ipamv1alpha1.NetworkSpec{CIDR: "10.42.0.0/16"},
+				Status: ipamv1alpha1.NetworkStatus{Conditions: []metav1.Condition{is("Ready", metav1.ConditionFalse, "Exhausted", "no range is free")}}}}
+		}, []says{{Problem, "range 10.42.0.0/16", "no range is free", "docs/addresses.md"}}},
+		"range without an answer": {func(s *Snapshot) {
+			s.Networks = []ipamv1alpha1.Network{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "n", CreationTimestamp: ago(time.Hour)}, Spec: ipamv1alpha1.NetworkSpec{CIDR: "10.42.0.0/16"}}}
+		}, []says{{Unknown, "range 10.42.0.0/16", "nobody has answered Network n", "component=ipam"}}},
 		"map not answered": {func(s *Snapshot) { s.Maps[0].Generation = 2 }, []says{{Unknown, "namespaces asked for", "has not answered", "moment"}}},
 		"map refused": {func(s *Snapshot) {
 			set(s.Maps[0].Status.Conditions, "Ready", metav1.ConditionFalse, offloadingv1beta1.ReasonReplicationFailed, "forbidden")
@@ -298,4 +319,20 @@ func TestAwaitedConsumer(t *testing.T) {
 	findings := Check(s)
 	require.Equal(t, Warning, Worst(findings), findings)
 	require.Contains(t, CheckText(findings), "Peering with turin\n  ‼ ForeignCluster: it has not come yet\n      Fix: liqod token create --for turin, for the people of that cluster\n")
+}
+
+// TestAddresses: a Connection says under which ranges each cluster sees the other.
+func TestAddresses(t *testing.T) {
+	s := healthy(t)
+	s.Connections = []networkingv1beta1.Connection{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: networkingv1beta1.ConnectionSpec{
+		Local:  []networkingv1beta1.Mapping{{Own: "10.42.0.0/16", View: "10.42.0.0/16"}},
+		Remote: []networkingv1beta1.Mapping{{Own: "10.42.0.0/16", View: "10.80.0.0/16"}, {Own: "10.70.0.0/16", View: "10.71.0.0/16"}},
+	}}}
+	var got []string
+	for _, f := range Check(s) {
+		if f.Subject == "addresses" {
+			got = append(got, f.Message)
+		}
+	}
+	require.Equal(t, []string{"10.42.0.0/16 as 10.80.0.0/16, 10.70.0.0/16 as 10.71.0.0/16 of milan; 10.42.0.0/16 of this cluster there"}, got)
 }

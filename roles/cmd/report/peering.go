@@ -88,6 +88,7 @@ func (c *checker) peering(id string) {
 	}
 	role := c.roleOf(id)
 	c.tenant(id)
+	c.network(id)
 	if consumes(role) {
 		for _, fc := range fcs {
 			c.consumer(fc)
@@ -194,6 +195,9 @@ func conditionLevel(status metav1.ConditionStatus) Level {
 // peerFix says what to do about a condition of a peer.
 func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Condition) string {
 	tenant := corev1beta1.TenantNamespace(fc.Spec.ClusterID)
+	if condition.Type == corev1beta1.ConditionNetwork {
+		return c.networkFix(fc, condition)
+	}
 	switch condition.Reason {
 	case corev1beta1.ReasonAPIServerNotReady:
 		return fmt.Sprintf("see whether %s can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running", fc.Status.APIServerURL)

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
@@ -28,6 +30,7 @@ const (
 	ReadOffloadings     = "NamespaceOffloadings"
 	ReadMaps            = "NamespaceMaps"
 	ReadOffers          = "ResourceOffers"
+	ReadNetworks        = "Connections and Networks"
 	ReadNodes           = "Nodes"
 	ReadTenants         = "tenant namespaces"
 	ReadPods            = "Pods"
@@ -73,6 +76,8 @@ type Snapshot struct {
 	Offloadings     []offloadingv1beta1.NamespaceOffloading
 	Maps            []offloadingv1beta1.NamespaceMap
 	Offers          []sharingv1alpha1.ResourceOffer
+	Connections     []networkingv1beta1.Connection
+	Networks        []ipamv1alpha1.Network
 	// VKubelets are the Deployments of the virtual nodes, Nodes are theirs, Tenants the
 	// tenant namespaces of the peers.
 	VKubelets []appsv1.Deployment

@@ -1,0 +1,111 @@
+package scenarios
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+)
+
+// networkAttempts are attempts to have a say in the network of another cluster. What a peer
+// may write of it is written first.
+func networkAttempts(t *testing.T, p attacker) map[string]attempt {
+	t.Helper()
+	configurations := p.liqod.NetworkingV1beta1().Configurations(tenantOfRome)
+	connections := p.liqod.NetworkingV1beta1().Connections(tenantOfRome)
+	// Without labels: rome's controller takes back copies of what it does not publish.
+	says := func(name string) *networkingv1beta1.Configuration {
+		c := &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		c.Spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: []networkingv1beta1.CIDR{"10.42.0.0/16"}, External: []networkingv1beta1.CIDR{"10.70.0.0/27"}}
+		return c
+	}
+	// Its own, and this cluster's own for it, which it answers.
+	said, err := configurations.Create(t.Context(), says("milan"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		here := p.milan.Liqod().NetworkingV1beta1().Configurations(tenantOfRome)
+		require.NoError(t, here.DeleteCollection(context.WithoutCancel(t.Context()), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	})
+	said.Spec.MTU = 1400
+	said, err = configurations.Update(t.Context(), said, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	asked, err := p.milan.Liqod().NetworkingV1beta1().Configurations(tenantOfRome).Create(t.Context(), says("rome"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	asked.Status.ObservedGeneration = asked.Generation
+	asked, err = configurations.UpdateStatus(t.Context(), asked, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	networkSchemas(t, p)
+	return map[string]attempt{
+		"the answer to its own Configuration": func(ctx context.Context) error {
+			next := said.DeepCopy()
+			next.Status.ObservedGeneration = next.Generation
+			_, err := configurations.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+			return err
+		},
+		"a Configuration of another name": func(ctx context.Context) error {
+			_, err := configurations.Create(ctx, says("paris"), metav1.CreateOptions{})
+			return err
+		},
+		"this cluster's Configuration": func(ctx context.Context) error {
+			next := asked.DeepCopy()
+			next.Spec.MTU = 576
+			_, err := configurations.Update(ctx, next, metav1.UpdateOptions{})
+			return err
+		},
+		"its deletion": func(ctx context.Context) error { return configurations.Delete(ctx, "rome", metav1.DeleteOptions{}) },
+		"Configurations of another peer": func(ctx context.Context) error {
+			_, err := p.liqod.NetworkingV1beta1().Configurations(tenantOfParis).List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"a Connection": func(ctx context.Context) error {
+			mapping := []networkingv1beta1.Mapping{{Own: "10.42.0.0/16", View: "10.42.0.0/16", Use: networkingv1beta1.RangePod}}
+			_, err := connections.Create(ctx, &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Name: "rome"},
+				Spec: networkingv1beta1.ConnectionSpec{ClusterID: "rome", Local: mapping, Remote: mapping}}, metav1.CreateOptions{})
+			return err
+		},
+		"Connections": func(ctx context.Context) error { _, err := connections.List(ctx, metav1.ListOptions{}); return err },
+		"a Network": func(ctx context.Context) error {
+			_, err := p.liqod.IPAMV1alpha1().Networks(tenantOfRome).Create(ctx, &ipamv1alpha1.Network{ObjectMeta: metav1.ObjectMeta{Name: "more"},
+				Spec: ipamv1alpha1.NetworkSpec{CIDR: "10.42.0.0/16"}}, metav1.CreateOptions{})
+			return err
+		},
+		"an IP": func(ctx context.Context) error {
+			_, err := p.liqod.IPAMV1alpha1().IPs(tenantOfRome).Create(ctx, &ipamv1alpha1.IP{ObjectMeta: metav1.ObjectMeta{Name: "more"},
+				Spec: ipamv1alpha1.IPSpec{IP: "192.0.2.1"}}, metav1.CreateOptions{})
+			return err
+		},
+		"who has which range": func(ctx context.Context) error {
+			_, err := p.liqod.IPAMV1alpha1().AddressPools().List(ctx, metav1.ListOptions{})
+			return err
+		},
+	}
+}
+
+// networkSchemas shows what the API server takes of what people and clusters say of networks.
+func networkSchemas(t *testing.T, p attacker) {
+	t.Helper()
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	configurations := p.milan.Liqod().NetworkingV1beta1().Configurations(tenantOfRome)
+	for external, says := range map[networkingv1beta1.CIDR]string{
+		"10.70.0.0/27": "", "fd70::/123": "", "10.70.0.0/28": "at least 32 addresses", "fd70::/124": "at least 32 addresses", "10.42.1.0/24": "overlap",
+	} {
+		c := &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Name: "dry"}}
+		c.Spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: []networkingv1beta1.CIDR{"10.42.0.0/16"}, External: []networkingv1beta1.CIDR{external}}
+		_, err := configurations.Create(t.Context(), c, dry)
+		if says == "" {
+			require.NoError(t, err, external)
+		} else {
+			require.ErrorContains(t, err, says, external)
+		}
+	}
+	for _, enabled := range []bool{true, false} {
+		fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "dry"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "dry", NetworkingEnabled: &enabled}}
+		_, err := p.milan.Liqod().CoreV1beta1().ForeignClusters().Create(t.Context(), fc, dry)
+		require.NoError(t, err, enabled)
+	}
+}

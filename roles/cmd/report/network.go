@@ -1,0 +1,72 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+)
+
+// network tells under which ranges a peer is seen, and which of them are missing. Whether
+// packets pass is told by the conditions of its ForeignCluster.
+func (c *checker) network(id string) {
+	if c.unread(Unknown, ReadNetworks) {
+		return
+	}
+	namespace := corev1beta1.TenantNamespace(id)
+	for i := range c.Networks {
+		if c.Networks[i].Namespace == namespace {
+			c.claim(&c.Networks[i])
+		}
+	}
+	for i := range c.Connections {
+		if conn := &c.Connections[i]; conn.Namespace == namespace && conn.Name == id {
+			c.add(OK, "addresses", fmt.Sprintf("%s of %s; %s of this cluster there", mapped(conn.Spec.Remote), id, mapped(conn.Spec.Local)), "")
+		}
+	}
+}
+
+// mapped lists ranges, and under which they are seen where that is another.
+func mapped(ranges []networkingv1beta1.Mapping) string {
+	var out []string
+	for _, m := range ranges {
+		if m.Own == m.View {
+			out = append(out, string(m.Own))
+		} else {
+			out = append(out, fmt.Sprintf("%s as %s", m.Own, m.View))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// claim tells of a range of a peer that has no view here.
+func (c *checker) claim(n *ipamv1alpha1.Network) {
+	ready := meta.FindStatusCondition(n.Status.Conditions, ipamv1alpha1.ConditionReady)
+	subject := fmt.Sprintf("range %s", n.Spec.CIDR)
+	switch {
+	case ready == nil && c.Taken.Sub(n.CreationTimestamp.Time) < slow:
+	case ready == nil:
+		c.add(Unknown, subject, fmt.Sprintf("nobody has answered Network %s", n.Name), fmt.Sprintf("see whether role ipam runs: kubectl -n %s get pods -l %s=ipam", c.Namespace, ComponentLabel))
+	case ready.Status == metav1.ConditionFalse:
+		c.add(Problem, subject, ready.Message, "docs/addresses.md says what to do about "+ready.Reason)
+	}
+}
+
+// networkFix says what to do about the network of a peer.
+func (c *checker) networkFix(fc *corev1beta1.ForeignCluster, condition *metav1.Condition) string {
+	tenant := corev1beta1.TenantNamespace(fc.Spec.ClusterID)
+	switch condition.Reason {
+	case corev1beta1.ReasonNetworkingDisabled:
+		return fmt.Sprintf("set networking.enabled in the chart of this cluster, or kubectl patch foreigncluster %s --type=json -p '[{\"op\":\"remove\",\"path\":\"/spec/networkingEnabled\"}]'", fc.Name)
+	case corev1beta1.ReasonNegotiating, networkingv1beta1.ReasonNotAllocated, networkingv1beta1.ReasonInvalid, networkingv1beta1.ReasonReplicationFailed:
+		return fmt.Sprintf("kubectl -n %s get configurations,networks -o wide shows what each side has said and answered", tenant)
+	case corev1beta1.ReasonNoGateway:
+		return fmt.Sprintf("kubectl -n %s get pods -l %s=gateway", c.Namespace, ComponentLabel)
+	}
+	return fmt.Sprintf("kubectl -n %s get connections -o wide; if probes are lost, see whether UDP packets reach the endpoints in spec.gateways of both clusters", tenant)
+}

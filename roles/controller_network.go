@@ -1,0 +1,97 @@
+package roles
+
+import (
+	"slices"
+
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/reflect/replication"
+	"github.com/liqod/liqod/roles/config"
+)
+
+// addNetwork negotiates the networks of this cluster and its peers. Where networking.enabled
+// is off, the loops run as well: they take back what is there from a time when it was on.
+func (c *controller) addNetwork() error {
+	off := !c.env.Config.Networking.Enabled
+	own := ownRanges(c.env.Config.Networking)
+	networking := c.liqo.Networking().V1beta1()
+	var err error
+	c.publisher, err = agent.NewPublisher(agent.PublishConfig{
+		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Gateways: c.gateways, Client: c.home.fenced.liqo,
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
+		Configurations: networking.Configurations(), Nodes: c.own.Core().V1().Nodes(), Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	exchange, err := agent.NewExchange(agent.ExchangeConfig{
+		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Client: c.home.fenced.liqo,
+		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: c.liqo.IPAM().V1alpha1().Networks(),
+		Nodes: c.own.Core().V1().Nodes(), Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	c.conditions.AddSource(corev1beta1.ConditionNetwork, agent.NewStanding(agent.StandingConfig{
+		ClusterID: c.env.Config.ClusterID, Off: off, Gateways: c.gateways, Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
+		Configurations: networking.Configurations(), Connections: networking.Connections(),
+	}))
+	c.loop("network-published", c.publisher)
+	c.loop("network-exchanged", exchange)
+	return nil
+}
+
+// ownRanges are the ranges of this cluster. Those of its nodes are no peer's views; the
+// gateways of a peer may have addresses there.
+func ownRanges(cfg config.Networking) agent.Own {
+	return agent.Own{
+		Pods: config.Prefixes(cfg.PodCIDRs), External: config.Prefixes(cfg.ExternalCIDRs), Services: config.Prefixes(cfg.ServiceCIDRs),
+		Reserved: slices.Concat(config.Prefixes(cfg.NodeCIDRs), config.Prefixes(cfg.ReservedSubnets)),
+	}
+}
+
+// findGateways follows the Leases of this cluster's gateways.
+func (c *controller) findGateways() error {
+	c.gateways = unannounced{}
+	if !c.env.Config.Networking.Enabled {
+		return nil
+	}
+	leases := gatewayLeases(c.home.plain.kube, c.env.Config.Namespace)
+	gateways, err := agent.NewLeaseGateways(leases.Coordination().V1().Leases(), c.env.Log)
+	if err != nil {
+		return err
+	}
+	c.gateways, c.more = gateways, append(c.more, leases)
+	c.actors = append(c.actors, Actor{Name: "gateways", Run: judge(gateways, c.home.plain.kube, c.env.Config)})
+	return nil
+}
+
+// unannounced are the gateways of a cluster without the network fabric: which there are is not
+// known.
+type unannounced struct{}
+
+// Gateways implements agent.Gateways.
+func (unannounced) Gateways() ([]networkingv1beta1.Gateway, bool) { return nil, false }
+
+// Subscribe implements agent.Gateways.
+func (unannounced) Subscribe(func()) {}
+
+// followRights has the replicator learn of peers that get or lose rights here: those that
+// have them push what others are pulled for.
+func (c *controller) followRights(r *replication.Replicator) error {
+	changed := func(obj any) {
+		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = gone.Obj
+		}
+		if fc, ok := obj.(*corev1beta1.ForeignCluster); ok {
+			r.Changed(fc.Spec.ClusterID)
+		}
+	}
+	_, err := c.liqo.Core().V1beta1().ForeignClusters().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed,
+	})
+	return err
+}
