@@ -39,8 +39,8 @@ var allowed = map[string][]string{
 	"netfabric": {"netfabric", "health", "kube", "api"},
 
 	// Commands ask the API server as anybody may: they know no domain but peering by hand,
-	// and what is free to be offered.
-	"roles/cmd": {"roles/cmd", "peering/manual", "peering/offer", "peering/trust", "kube", "api"},
+	// what is free to be offered, and what the hosts of the network make of objects.
+	"roles/cmd": {"roles/cmd", "peering/manual", "peering/offer", "peering/trust", "netfabric/agent", "kube", "api"},
 
 	// Pure: testable with tables and nothing else.
 	"peering/trust":    {"api"},

@@ -67,6 +67,7 @@ func newCommand(p program) (*cobra.Command, error) {
 	in := addFlags(root.Flags(), settings)
 	root.RunE = func(c *cobra.Command, _ []string) error { return p.start(c, in) }
 	root.AddCommand(configCommand(p, settings))
+	root.AddCommand(hostCommands()...)
 	return root, nil
 }
 

@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"context"
 	"slices"
 
 	"k8s.io/client-go/tools/cache"
@@ -51,6 +52,25 @@ func ownRanges(cfg config.Networking) agent.Own {
 		Pods: config.Prefixes(cfg.PodCIDRs), External: config.Prefixes(cfg.ExternalCIDRs), Services: config.Prefixes(cfg.ServiceCIDRs),
 		Reserved: slices.Concat(config.Prefixes(cfg.NodeCIDRs), config.Prefixes(cfg.ReservedSubnets)),
 	}
+}
+
+// followGateways follows what the gateways of this cluster announce.
+func (c *controller) followGateways() error {
+	if !c.env.Config.Networking.Enabled {
+		c.gateways = unannounced{}
+		return nil
+	}
+	namespace := c.env.Config.Namespace
+	c.leases = gatewayLeases(c.home.plain.kube, namespace)
+	gateways, err := agent.NewLeaseGateways(c.leases.Coordination().V1().Leases(), c.env.Log)
+	if err != nil {
+		return err
+	}
+	c.gateways = gateways
+	c.actors = append(c.actors, Actor{Name: "gateways", Run: func(ctx context.Context) error {
+		return gateways.Judge(ctx, c.home.plain.kube.CoordinationV1().Leases(namespace), c.env.Config.Lease.RetryPeriod)
+	}})
+	return nil
 }
 
 // unannounced are gateways that do not announce themselves: which there are is not known.

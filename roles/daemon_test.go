@@ -58,6 +58,7 @@ func testRoles() []Role {
 		{Name: "idle", Build: buildIdle},
 		{Name: "failing", Build: actor("bad", func(context.Context) error { return errors.New("disk on fire") })},
 		{Name: "stubborn", Build: actor("rock", func(context.Context) error { select {} })},
+		{Name: "planned"},
 		{Name: "unbuildable", Build: func(context.Context, Env) (Parts, error) { return Parts{}, errors.New("no kubeconfig") }},
 	}
 }
@@ -152,10 +153,11 @@ func TestCommandLine(t *testing.T) {
 		"help":                {"main", nil, []string{"--help"}, 0, `(?s)Roles:\n  controller .*  ipam .*--role=controller,webhook.*--vkubelet\.nodeAddress`, `^$`},
 		"help of config":      {"main", nil, []string{"config", "--help"}, 0, `where each value came from|as YAML that --config accepts`, `^$`},
 		"no role":             {"main", nil, nil, 2, `^$`, `no role given: --role=NAME, one or more of controller, vkubelet, webhook, gateway, route, ipam`},
-		"gateway":             {"main", nil, []string{"--role=gateway"}, 2, `^$`, `role gateway is not built yet: this version of liqod has`},
-		"route":               {"main", nil, []string{"--role=route"}, 2, `^$`, `role route is not built yet`},
+		"gateway":             {"main", nil, []string{"--role=gateway"}, 2, `^$`, `clusterID: needed by role gateway`},
+		"route":               {"main", nil, []string{"--role=route"}, 2, `^$`, `route.nodeName: needed by role route`},
+		"two on one network":  {"main", nil, []string{"--role=gateway,route", "--clusterID=rome", "--route.nodeName=n"}, 2, `^$`, `roles gateway and route are not accepted in one process`},
 		"ipam":                {"main", nil, []string{"--role=ipam"}, 2, `^$`, `networking.podCIDRs: needed by role ipam`},
-		"one of two":          {"test", nil, []string{"--role=idle,gateway"}, 2, `^$`, `role gateway is not built yet: this version of liqod has idle, `},
+		"not built":           {"test", nil, []string{"--role=idle,planned"}, 2, `^$`, `role planned is not built yet: this version of liqod has idle, `},
 		"unknown role":        {"main", nil, []string{"--role=kitchen"}, 2, `^$`, `role "kitchen" is not accepted: one or more of controller, `},
 		"a role twice":        {"test", nil, []string{"--role=idle,idle"}, 2, `^$`, `role idle is given twice`},
 		"unknown command":     {"main", nil, []string{"frobnicate"}, 2, `^$`, `unknown command "frobnicate": the commands are .*completion, config, .*offload, .*version; roles are run by --role=NAME`},

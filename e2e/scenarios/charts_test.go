@@ -145,7 +145,7 @@ func TestChart(t *testing.T) {
 	})
 	t.Run("rights", func(t *testing.T) {
 		chartRights(t, plain, "controller", "peer", "vkubelet", "webhook")
-		chartRights(t, c.mustRender(t, withNetworking(nil)), "controller", "ipam", "peer", "vkubelet", "webhook")
+		chartRights(t, c.mustRender(t, withNetworking(nil)), "controller", "gateway", "ipam", "peer", "route", "vkubelet", "webhook")
 	})
 	t.Run("defaults", func(t *testing.T) { chartDefaults(t, c, plain) })
 	t.Run("values", func(t *testing.T) { chartValues(t, c) })
@@ -311,14 +311,14 @@ func chartValues(t *testing.T, c chart) {
 			values: values{"reflection": values{"secret": values{"type": "AllowList", "workers": 0}}},
 			config: map[string]string{"reflection.secret.type": "AllowList", "reflection.secret.workers": "0", "reflection.service.type": "DenyList"},
 		},
-		"the network's, not built yet": {
-			values: values{"gateway": values{"replicas": 2}, "networking": values{"gatewayTemplates": values{"replicas": 2}}, "ipam": values{"internal": values{"replicas": 2}}},
+		"the network's, by earlier names": {
+			values: values{"gateway": values{"replicas": 1}, "ipam": values{"internal": values{"replicas": 2}}},
 			counts: map[string]int64{"liqod-controller": 1, "liqod-webhook": 1},
 		},
 		"networking": {
 			values: withNetworking(values{"ipam": values{"internal": values{"replicas": 2, "extraArgs": []string{"--log.level=debug"}}, "pools": []string{"10.90.0.0/16"}, "keep": []string{}}}),
 			config: map[string]string{"networking.enabled": "true", "networking.podCIDRs": "[10.244.0.0/16]", "ipam.pools": "[10.90.0.0/16]", "ipam.keep": "[]", "networking.externalCIDRs": "[10.70.0.0/16]"},
-			counts: map[string]int64{"liqod-ipam": 2},
+			counts: map[string]int64{"liqod-ipam": 2, "liqod-gateway": 1},
 		},
 		"config": {
 			values: values{"config": values{"log": values{"level": "debug"}, "controller": values{"workers": 3}}},
@@ -383,6 +383,9 @@ func chartRefused(t *testing.T, c chart) {
 		"ranges, missing":                  {values{"networking": values{"enabled": true}}, []string{"networking.podCIDRs", "networking.enabled"}},
 		"own ranges, misplaced":            {values{"config": values{"networking": values{"podCIDRs": []string{}}}}, []string{"config.networking", "use networking"}},
 		"ranges, misplaced":                {values{"config": values{"ipam": values{"pools": []string{}}}}, []string{"config.ipam", "use ipam"}},
+		"several gateways":                 {values{"networking": values{"gatewayTemplates": values{"replicas": 2}}}, []string{"networking.gatewayTemplates.replicas", "not built yet"}},
+		"several gateways, earlier name":   {values{"gateway": values{"replicas": 3}}, []string{"networking.gatewayTemplates.replicas", "not built yet"}},
+		"folder of the key, misplaced":     {values{"config": values{"gateway": values{"stateDir": "/tmp"}}}, []string{"config.gateway.stateDir", "volume"}},
 		"wrong type":                       {values{"webhook": values{"replicas": "two"}}, []string{"replicas", "webhook"}},
 		"wrong level":                      {values{"controllerManager": values{"config": values{"podSecurityLevel": "none"}}}, []string{"podSecurityLevel", "baseline"}},
 	}

@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -30,6 +33,58 @@ func podRanges(n *corev1.Node) (out []netip.Prefix) {
 	for _, text := range n.Spec.PodCIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil && !p.Addr().Is4In6() {
 			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// watchPods calls changed when the addresses or the node of a Pod change.
+func watchPods(pods cache.SharedIndexInformer, changed func()) error {
+	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() },
+		UpdateFunc: func(before, after any) {
+			a, isPod := before.(*corev1.Pod)
+			b, arePods := after.(*corev1.Pod)
+			if isPod && arePods && slices.Equal(own(a), own(b)) && a.Spec.NodeName == b.Spec.NodeName {
+				return
+			}
+			changed()
+		},
+		DeleteFunc: func(any) { changed() },
+	})
+	if err != nil {
+		return fmt.Errorf("watching Pods: %w", err)
+	}
+	return nil
+}
+
+// own are the addresses that a Pod has for itself.
+func own(p *corev1.Pod) (out []netip.Prefix) {
+	if p.Spec.HostNetwork || p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil && a.Zone() == "" {
+			out = append(out, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
+		}
+	}
+	return out
+}
+
+// podAddresses are the addresses of Pods, by node. Of two Pods with one address, one has
+// just gone: the address is left out until it is clear which.
+func podAddresses(pods []*corev1.Pod) map[string][]netip.Prefix {
+	count, out := map[netip.Prefix]int{}, map[string][]netip.Prefix{}
+	for _, p := range pods {
+		for _, a := range own(p) {
+			count[a]++
+		}
+	}
+	for _, p := range pods {
+		for _, a := range own(p) {
+			if count[a] == 1 {
+				out[p.Spec.NodeName] = append(out[p.Spec.NodeName], a)
+			}
 		}
 	}
 	return out

@@ -9,6 +9,12 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
+// Prepare writes the settings that have another value, and nothing else: for a process that
+// runs ahead of one that may not.
+func (k *Kernel) Prepare(want []plan.Sysctl) error {
+	return (&session{Kernel: k}).sysctls(want)
+}
+
 // sysctls writes the settings with a different value. A gateway's container may usually not
 // write them; then its init container has.
 func (s *session) sysctls(want []plan.Sysctl) error {

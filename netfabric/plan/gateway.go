@@ -20,7 +20,7 @@ func Gateway(in Input) (State, error) {
 	g := gateway{overlay{in, self}, in.Gateways[i]}
 
 	s := State{
-		Sysctls: g.sysctls(),
+		Sysctls: GatewaySysctls(in.families()...),
 		Links:   []Link{g.link(), {Name: TunnelDevice, Kind: WireGuard, MTU: TunnelMTU(in.MTU)}},
 		Addrs:   g.addrs(),
 		Device:  g.device(),
@@ -39,14 +39,14 @@ type gateway struct {
 	replica Replica
 }
 
-// sysctls let the gateway forward, also packets whose answers leave by another device.
-func (g gateway) sysctls() []Sysctl {
+// GatewaySysctls let a gateway forward, also packets whose answers leave by another device.
+func GatewaySysctls(families ...Family) []Sysctl {
 	out := []Sysctl{
 		{"net/ipv4/ip_forward", "1"},
 		{"net/ipv4/conf/all/rp_filter", "0"},
 		{"net/ipv4/conf/default/rp_filter", "0"},
 	}
-	if slices.Contains(g.in.families(), V6) {
+	if slices.Contains(families, V6) {
 		out = append(out, Sysctl{"net/ipv6/conf/all/forwarding", "1"})
 	}
 	return out

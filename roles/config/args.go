@@ -10,7 +10,7 @@ import (
 // notVKubelets are the settings, and sections of settings, that are of this process or
 // of another role, and would be wrong in a vkubelet.
 var notVKubelets = []string{
-	"controller", "webhook", "peering", "discovery", "authentication", "sharing", "ipam",
+	"controller", "webhook", "peering", "discovery", "authentication", "sharing", "ipam", "gateway", "route",
 	"networking.podCIDRs", "networking.serviceCIDRs", "networking.externalCIDRs", "networking.nodeCIDRs", "networking.reservedSubnets",
 	"kubeconfig", "namespace", // a vkubelet runs elsewhere
 	"vkubelet.virtualNode", "vkubelet.nodeAddress", // differ from one virtual node to the next

@@ -41,6 +41,10 @@ var others = map[string]string{
 	"networking.enabled": "true", "networking.podCIDRs": "10.1.0.0/16", "networking.serviceCIDRs": "10.2.0.0/16", "networking.nodeCIDRs": "10.3.0.0/16",
 	"networking.reservedSubnets": "10.4.0.0/16", "networking.externalCIDRs": "10.5.0.0/16",
 	"ipam.keep": "10.6.0.0/16", "ipam.pools": "10.7.0.0/16",
+	"gateway.stateDir": "/tmp/gw", "gateway.tunnelPort": "51841", "gateway.overlayPort": "6095", "gateway.addresses": "10.0.0.5", "gateway.endpoints": "gw.example:51841",
+	"gateway.service": "gw", "gateway.nodeName": "n", "gateway.podAddresses": "true", "gateway.mtu": "1450",
+	"gateway.probe.interval": "100ms", "gateway.probe.silence": "2s", "gateway.probe.patience": "20s", "gateway.probe.answers": "4",
+	"route.nodeName": "n", "route.overlayPort": "6095", "route.mtu": "1450",
 	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
 }
 
@@ -75,7 +79,7 @@ func TestVKubeletArgsForgetNoSetting(t *testing.T) {
 	want := e.Config
 	want.Namespace, want.Kubeconfig, want.Server.Address = usual.Namespace, usual.Kubeconfig, usual.Server.Address
 	want.Controller, want.Webhook, want.Peering, want.Authentication = usual.Controller, usual.Webhook, usual.Peering, usual.Authentication
-	want.Sharing, want.IPAM = usual.Sharing, usual.IPAM
+	want.Sharing, want.IPAM, want.Gateway, want.Route = usual.Sharing, usual.IPAM, usual.Gateway, usual.Route
 	want.Networking = usual.Networking
 	want.Networking.Enabled = true
 	want.Discovery = usual.Discovery

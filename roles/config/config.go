@@ -31,6 +31,8 @@ type Config struct {
 	Authentication Authentication `mapstructure:"authentication"`
 	Networking     Networking     `mapstructure:"networking"`
 	IPAM           IPAM           `mapstructure:"ipam"`
+	Gateway        Gateway        `mapstructure:"gateway"`
+	Route          Route          `mapstructure:"route"`
 }
 
 // Log configures the process's log.
@@ -228,4 +230,38 @@ type Networking struct {
 type IPAM struct {
 	Keep  []string `mapstructure:"keep"`
 	Pools []string `mapstructure:"pools"`
+}
+
+// Gateway configures role gateway.
+type Gateway struct {
+	StateDir    string `mapstructure:"stateDir"`
+	TunnelPort  int    `mapstructure:"tunnelPort"`
+	OverlayPort int    `mapstructure:"overlayPort"`
+	// Addresses are where the nodes reach it.
+	Addresses []string `mapstructure:"addresses"`
+	// Endpoints, and else Service, are where other clusters reach it.
+	Endpoints []string `mapstructure:"endpoints"`
+	Service   string   `mapstructure:"service"`
+	NodeName  string   `mapstructure:"nodeName"`
+	// PodAddresses has it follow Pods, beside the podCIDRs of Nodes.
+	PodAddresses bool `mapstructure:"podAddresses"`
+	// MTU of the underlay in bytes; 0: that of its device.
+	MTU   int          `mapstructure:"mtu"`
+	Probe GatewayProbe `mapstructure:"probe"`
+}
+
+// GatewayProbe configures the probes through tunnels.
+type GatewayProbe struct {
+	Interval time.Duration `mapstructure:"interval"`
+	Silence  time.Duration `mapstructure:"silence"`
+	Patience time.Duration `mapstructure:"patience"`
+	Answers  int           `mapstructure:"answers"`
+}
+
+// Route configures role route.
+type Route struct {
+	NodeName    string `mapstructure:"nodeName"`
+	OverlayPort int    `mapstructure:"overlayPort"`
+	// MTU of the underlay in bytes; 0: that of its device.
+	MTU int `mapstructure:"mtu"`
 }

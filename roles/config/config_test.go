@@ -61,8 +61,8 @@ func TestConfigYAMLNamesEverySettingOnce(t *testing.T) {
 			require.Contains(t, keys, key, "needed by %s", role)
 		}
 	}
-	for _, key := range fallbacks {
-		require.Contains(t, keys, key)
+	for _, replaced := range fallbacks {
+		require.Subset(t, keys, replaced)
 	}
 }
 

@@ -266,3 +266,20 @@ func elements(raw any) (out []any) {
 	}
 	return out
 }
+
+// The least MTU of an underlay leaves room for IPv6 packets within a tunnel.
+const leastUnderlayMTU, mostMTU = 1360, 65535
+
+func underlayMTU() kind {
+	k := integer(0, mostMTU)
+	within := k.parse
+	k.accepts = fmt.Sprintf("0, or a number of bytes from %d to %d", leastUnderlayMTU, mostMTU)
+	k.parse = func(raw any) (any, bool) {
+		n, ok := within(raw)
+		if bytes, isInt := n.(int); isInt && bytes != 0 && bytes < leastUnderlayMTU {
+			return nil, false
+		}
+		return n, ok
+	}
+	return k
+}

@@ -132,9 +132,11 @@ func (e *Effective) readLine(key string, value *yaml.Node, origin string) error 
 // null is a key without a value in a file. No setting accepts it.
 type null struct{}
 
-// fallbacks are variables of other origin that replace a default, and nothing more: a
-// pod's own namespace and address.
-var fallbacks = map[string]string{"POD_NAMESPACE": "namespace", "POD_IP": "vkubelet.nodeAddress"}
+// fallbacks are variables of other origin that replace defaults, and nothing more: a pod's
+// own namespace and addresses, and its node.
+var fallbacks = map[string][]string{
+	"POD_NAMESPACE": {"namespace"}, "POD_IP": {"vkubelet.nodeAddress"}, "POD_IPS": {"gateway.addresses"}, "NODE_NAME": {"gateway.nodeName", "route.nodeName"},
+}
 
 // serviceLink matches the variables that a kubelet makes for a Service whose name begins
 // with liqod: nobody means a setting by them.
@@ -150,8 +152,10 @@ func (e *Effective) readEnv(env []string) error {
 	var errs []error
 	for _, pair := range slices.Sorted(slices.Values(env)) {
 		name, value, _ := strings.Cut(pair, "=")
-		if key, ok := fallbacks[name]; ok && value != "" && e.origin[key] == "default" {
-			e.set(key, value, "env "+name)
+		for _, key := range fallbacks[name] {
+			if value != "" && e.origin[key] == "default" {
+				e.set(key, value, "env "+name)
+			}
 		}
 		if key, ok := keyOf[name]; ok {
 			e.set(key, value, "env "+name)

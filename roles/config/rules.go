@@ -134,6 +134,24 @@ var rules = map[string]kind{
 
 	"ipam.keep":  list(addressRange()),
 	"ipam.pools": list(addressRange()),
+
+	"gateway.stateDir":       directory(),
+	"gateway.tunnelPort":     integer(1, math.MaxUint16),
+	"gateway.overlayPort":    integer(1, math.MaxUint16),
+	"gateway.addresses":      list(ipAddress()),
+	"gateway.endpoints":      list(remoteAddress()),
+	"gateway.service":        label(63).orEmpty(),
+	"gateway.nodeName":       objectName().orEmpty(),
+	"gateway.podAddresses":   boolean(),
+	"gateway.mtu":            underlayMTU(),
+	"gateway.probe.interval": duration(10*time.Millisecond, time.Minute),
+	"gateway.probe.silence":  duration(100*time.Millisecond, 10*time.Minute),
+	"gateway.probe.patience": duration(100*time.Millisecond, time.Hour),
+	"gateway.probe.answers":  integer(1, 1000),
+
+	"route.nodeName":    objectName().orEmpty(),
+	"route.overlayPort": integer(1, math.MaxUint16),
+	"route.mtu":         underlayMTU(),
 }
 
 // pointless says why settings that somebody may look for do not exist.
@@ -149,7 +167,9 @@ var needed = map[string][]string{
 	"controller": {"clusterID", "controller.vkubelet.image"},
 	"vkubelet":   {"clusterID", "vkubelet.virtualNode", "vkubelet.nodeAddress"},
 	// A range that it does not know to be this cluster's own would be given to a peer.
-	"ipam": {"networking.podCIDRs", "networking.serviceCIDRs", "networking.nodeCIDRs", "networking.externalCIDRs"},
+	"ipam":    {"networking.podCIDRs", "networking.serviceCIDRs", "networking.nodeCIDRs", "networking.externalCIDRs"},
+	"gateway": {"clusterID"},
+	"route":   {"clusterID", "route.nodeName"},
 }
 
 // neededWithNetworking lists those that a role cannot start without where networking.enabled
@@ -171,6 +191,14 @@ func (c *Config) together() error {
 	less("lease.retryPeriod × 1.2", c.Lease.RetryPeriod*6/5, "lease.renewDeadline", c.Lease.RenewDeadline)
 	// A take-over lasts as long as the lease; nothing turns unwell by one.
 	less("lease.duration", c.Lease.Duration, "health.unknownGrace", c.Health.UnknownGrace)
+	if c.Gateway.TunnelPort == c.Gateway.OverlayPort {
+		errs = append(errs, fmt.Errorf("gateway.overlayPort: %d is not accepted: gateway.tunnelPort is the same", c.Gateway.OverlayPort))
+	}
+	if p := c.Gateway.Probe; p.Silence < 4*p.Interval {
+		errs = append(errs, fmt.Errorf("gateway.probe.silence: %s is not accepted: at least four times gateway.probe.interval, which is %s", short(p.Silence), short(p.Interval)))
+	} else if p.Patience < p.Silence {
+		errs = append(errs, fmt.Errorf("gateway.probe.patience: %s is not accepted: at least gateway.probe.silence, which is %s", short(p.Patience), short(p.Silence)))
+	}
 	for key, n := range map[string]int{"probe.failures": c.Probe.Failures, "probe.successes": c.Probe.Successes} {
 		if n > c.Probe.Size {
 			errs = append(errs, fmt.Errorf("%s: %d is not accepted: at most probe.window, which is %d", key, n, c.Probe.Size))
@@ -190,6 +218,9 @@ func (c *Config) together() error {
 // that is empty, and what is accepted there.
 func (e *Effective) ValidateFor(roles []string) error {
 	var errs []error
+	if slices.Contains(roles, "gateway") && slices.Contains(roles, "route") {
+		errs = append(errs, errors.New("roles gateway and route are not accepted in one process: each has the network of its host to itself"))
+	}
 	for _, role := range roles {
 		keys := needed[role]
 		if e.Networking.Enabled {

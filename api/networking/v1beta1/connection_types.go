@@ -113,6 +113,17 @@ const (
 	ConnectionError ConnectionValue = "Error"
 )
 
+// Reasons of ConditionReady of a Connection, beside those of the probes (ProbesAnswered and
+// others), and ReasonInvalid: the gateways apply nothing of it, for the reason in the message.
+const (
+	// ReasonNotApplied: a gateway could not bring its host to what is planned.
+	ReasonNotApplied = "NotApplied"
+	// ReasonNoGateway: the peer has announced no gateway.
+	ReasonNoGateway = "NoGateway"
+	// ReasonGatewayStopped: the gateway has ended, as for an upgrade, so nobody probes.
+	ReasonGatewayStopped = "GatewayStopped"
+)
+
 // ConnectionStatus is what is known of a connection. It is written when something changes,
 // never periodically: counters and round trip times are metrics.
 type ConnectionStatus struct {

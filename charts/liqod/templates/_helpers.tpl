@@ -16,6 +16,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $id := required "discovery.config.clusterID is needed: the name of this cluster among its peers, a DNS label of at most 51 characters" $v.discovery.config.clusterID -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,49}[a-z0-9])?$" $id) }}{{ fail (printf "discovery.config.clusterID %q: a DNS label of at most 51 characters is accepted" $id) }}{{ end -}}
 {{- if $v.controllerManager.config.enableNodeFailureController }}{{ fail "controllerManager.config.enableNodeFailureController: not built yet; leave it false" }}{{ end -}}
+{{- $earlierGateway := get $v "gateway" | default dict -}}
+{{- range list $v.networking.gatewayTemplates.replicas (get $earlierGateway "replicas" | default 1) }}{{ if ne (int .) 1 }}{{ fail (printf "networking.gatewayTemplates.replicas %d is not accepted: several gateways are not built yet; 1 is" (int .)) }}{{ end }}{{ end -}}
 {{- include "liqod.misplaced" (dict "given" $v.config) -}}
 {{- if $v.networking.enabled }}{{ range list "podCIDRs" "serviceCIDRs" "nodeCIDRs" "externalCIDRs" }}{{ if not (get $v.networking .) }}{{ fail (printf "networking.%s is needed with networking.enabled: the ranges of this cluster, as CIDRs, which no peer may be seen under" .) }}{{ end }}{{ end }}{{ end -}}
 {{- $skip := $v.offloading.reflection.skip -}}
@@ -82,6 +84,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "webhook.address" "use webhook.port"
   "networking" "use networking"
   "ipam" "use ipam"
+  "gateway.stateDir" "leave it out: it is a volume of the gateway's pod"
+  "gateway.tunnelPort" "use networking.gatewayTemplates.service.port, to which the Service leads from outside"
+  "gateway.addresses" "leave it out: they are those of the gateway's pod"
+  "gateway.endpoints" "use networking.gatewayTemplates.endpoints"
+  "gateway.service" "leave it out: it is the chart's Service liqod-gateway"
+  "gateway.nodeName" "leave it out: the gateway's pod is told its own"
+  "gateway.podAddresses" "use networking.gatewayTemplates.podAddresses"
+  "gateway.mtu" "use networking.gatewayTemplates.mtu"
+  "route.nodeName" "leave it out: each pod is told its own"
+  "route.mtu" "use networking.route.mtu"
   "authentication.address" "use authentication.enabled and authentication.port"
   "authentication.url" "use authentication.url"
   "authentication.apiServerURL" "use authentication.apiServerURL"
@@ -95,6 +107,25 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- range initial $path }}{{ $section = get $section . | default dict }}{{ end -}}
 {{- if and (kindIs "map" $section) (hasKey $section (last $path)) }}{{ fail (printf "config.%s is not accepted: %s" $key $place) }}{{ end -}}
 {{- end -}}
+{{- end }}
+
+{{- /* What pods of the network fabric have in common: neither runs on a virtual node. */ -}}
+{{- define "liqod.placement" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.common.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions:
+            - {key: liqo.io/type, operator: NotIn, values: [virtual-node]}
 {{- end }}
 
 {{- /* A Deployment of one role. Takes a dict: root, role, replicas, resources, args, ports. */ -}}

@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
+	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+const (
+	// verifyEvery is the time between two comparisons of the host with the plan that nothing
+	// has called for. What another program changes is noticed at once.
+	verifyEvery = 30 * time.Second
+	// watchAgain is the time until the host is watched again, after that failed.
+	watchAgain = time.Second
+	// hold is how long a preferred gateway has to live until it is used again.
+	hold = 10 * time.Second
+)
+
+// fabricKey is the key of the loops that bring a host to its plan.
+var fabricKey = loop.Key{Name: "host"}
+
+// atOnce has the host looked at when its loop begins, whatever objects there are.
+func atOnce() []loop.Key { return []loop.Key{fabricKey} }
+
+// Host is the network of a host: a *kernel.Kernel.
+type Host interface {
+	Apply(ctx context.Context, want plan.State) error
+	Watch(ctx context.Context, changed func()) error
+}
+
+// Sources are the informers of one cluster, of all namespaces.
+type Sources struct {
+	Connections networkinginformers.ConnectionInformer
+	IPs         ipaminformers.IPInformer
+	Nodes       coreinformers.NodeInformer
+	Gateways    *LeaseGateways
+	// Pods may be nil. A gateway needs them where nodes have no podCIDRs.
+	Pods coreinformers.PodInformer
+}
+
+// fabric is what nodes and gateways have in common: a loop of one key that plans and applies.
+type fabric struct {
+	*loop.Loop
+	src  Sources
+	host Host
+	log  *zap.Logger
+	clk  clock.WithTicker
+
+	synced []cache.InformerSynced
+
+	mu      sync.Mutex
+	done    bool // an Apply has returned
+	err     error
+	refused []string // as they were logged
+}
+
+func (f *fabric) watch() error {
+	for _, inf := range []cache.SharedIndexInformer{f.src.Connections.Informer(), f.src.IPs.Informer()} {
+		if _, err := f.Watch(inf, loop.Constant(fabricKey)); err != nil {
+			return err
+		}
+	}
+	if err := watchNodes(f.src.Nodes.Informer(), f.wake); err != nil {
+		return err
+	}
+	f.src.Gateways.Subscribe(f.wake)
+	f.synced = append(f.synced, f.src.Nodes.Informer().HasSynced, f.src.Gateways.HasSynced)
+	if f.src.Pods == nil {
+		return nil
+	}
+	if err := watchPods(f.src.Pods.Informer(), f.wake); err != nil {
+		return err
+	}
+	f.synced = append(f.synced, f.src.Pods.Informer().HasSynced)
+	return nil
+}
+
+func (f *fabric) wake() { f.Wake(fabricKey) }
+
+// run works until ctx is done. Nothing is applied before all caches have been filled: what
+// stands in the kernel, from an earlier process, stays. It stays at the end, too.
+func (f *fabric) run(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), f.synced...) {
+		return nil
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { f.follow(ctx) })
+	wg.Go(func() { f.verify(ctx) })
+	return f.Loop.Run(ctx, 1)
+}
+
+// follow wakes the loop after each change of the host.
+func (f *fabric) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := f.host.Watch(ctx, f.wake)
+		if ctx.Err() != nil {
+			return
+		}
+		f.log.Warn("watching the network of this host failed; will try again", zap.Error(err))
+		select {
+		case <-ctx.Done():
+		case <-f.clk.After(watchAgain):
+		}
+		f.wake() // what happened meanwhile
+	}
+}
+
+func (f *fabric) verify(ctx context.Context) {
+	ticker := f.clk.NewTicker(verifyEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			f.wake()
+		}
+	}
+}
+
+// objects reads the caches.
+func (f *fabric) objects() (out Objects, err error) {
+	if out.Connections, err = f.src.Connections.Lister().List(labels.Everything()); err != nil {
+		return out, fmt.Errorf("listing Connections: %w", err)
+	}
+	if out.IPs, err = f.src.IPs.Lister().List(labels.Everything()); err != nil {
+		return out, fmt.Errorf("listing IPs: %w", err)
+	}
+	if out.Nodes, err = f.src.Nodes.Lister().List(labels.Everything()); err != nil {
+		return out, fmt.Errorf("listing Nodes: %w", err)
+	}
+	out.Gateways = f.src.Gateways.List()
+	if f.src.Pods != nil {
+		pods, err := f.src.Pods.Lister().List(labels.Everything())
+		if err != nil {
+			return out, fmt.Errorf("listing Pods: %w", err)
+		}
+		out.Pods = podAddresses(pods)
+	}
+	return out, nil
+}
+
+// tell logs which objects are left out, when that changes.
+func (f *fabric) tell(refused []Refusal) {
+	var now []string
+	for _, r := range refused {
+		now = append(now, r.String())
+	}
+	f.mu.Lock()
+	before := f.refused
+	f.refused = now
+	f.mu.Unlock()
+	for _, text := range now {
+		if !slices.Contains(before, text) {
+			f.log.Warn("an object cannot be used", zap.String("text", text))
+		}
+	}
+	if len(before) > 0 && len(now) == 0 {
+		f.log.Info("all objects can be used again")
+	}
+}
+
+// ended keeps the result of an attempt, for Ready.
+func (f *fabric) ended(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done, f.err = true, err
+	return err
+}
+
+// Ready returns nil when the host is as planned, and else why it is not.
+func (f *fabric) Ready() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case !f.done:
+		return fmt.Errorf("nothing has been applied yet: the caches are not filled, or no number is held")
+	case f.err != nil:
+		return fmt.Errorf("the host is not as planned: %s", strings.ReplaceAll(f.err.Error(), "\n", "; "))
+	}
+	return nil
+}
+
+// choose returns which own gateway to use, and when that may change by itself.
+func choose(now time.Time, have plan.Choice, candidates []plan.Candidate) (plan.Choice, bool) {
+	next := plan.Choose(now, hold, have, candidates)
+	for _, c := range candidates {
+		if c.Number == next.Number {
+			return next, false
+		}
+		if c.Alive { // a preferred one, which has not lived for long
+			return next, true
+		}
+	}
+	return next, false
+}
+
+// TrimNode is a transform for informers: of a Node the fabric needs little, and each host
+// holds all of them.
+func TrimNode(obj any) (any, error) {
+	n, ok := obj.(*corev1.Node)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels, DeletionTimestamp: n.DeletionTimestamp},
+		Spec:       corev1.NodeSpec{PodCIDRs: n.Spec.PodCIDRs},
+		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
+	}, nil
+}
+
+// TrimPod is TrimNode for Pods.
+func TrimPod(obj any) (any, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion},
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork},
+		Status:     corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs},
+	}, nil
+}

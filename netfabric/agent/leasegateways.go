@@ -1,0 +1,224 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+)
+
+// forgetAfter is how long a gateway must have been silent, while another is alive, before
+// peers are told that it is gone.
+const forgetAfter = 5 * time.Minute
+
+// LeaseGateways reads the announcements of this cluster's gateways from their Leases. It
+// implements Gateways, and is safe for concurrent use.
+type LeaseGateways struct {
+	leases cache.SharedIndexInformer
+	synced cache.InformerSynced
+	log    *zap.Logger
+	clock  clock.PassiveClock
+
+	mu      sync.Mutex
+	known   map[string]*announced // by name of the Lease
+	told    []func()
+	refused map[string]string // what was logged of a Lease
+}
+
+// announced is what a Lease says.
+type announced struct {
+	Announcement
+	renewal  string
+	renewed  time.Time // when the renewal was seen here
+	duration time.Duration
+}
+
+// NewLeaseGateways registers with the informer, which sees the Leases of liqod's own
+// namespace, and starts nothing.
+func NewLeaseGateways(leases coordinationinformers.LeaseInformer, log *zap.Logger) (*LeaseGateways, error) {
+	l := &LeaseGateways{leases: leases.Informer(), log: log, clock: clock.RealClock{}, known: map[string]*announced{}, refused: map[string]string{}}
+	registration, err := l.leases.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    l.saw,
+		UpdateFunc: func(_, obj any) { l.saw(obj) },
+		DeleteFunc: l.gone,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching Leases: %w", err)
+	}
+	l.synced = registration.HasSynced
+	return l, nil
+}
+
+// HasSynced reports whether the first list has been read.
+func (l *LeaseGateways) HasSynced() bool { return l.synced() }
+
+// Subscribe implements Gateways.
+func (l *LeaseGateways) Subscribe(f func()) { l.told = append(l.told, f) }
+
+// Gateways implements Gateways. A gateway that has died stays for a while: it may come back,
+// and with it the sessions of its peers. It stays for as long as no other is alive.
+func (l *LeaseGateways) Gateways() (out []networkingv1beta1.Gateway, known bool) {
+	if !l.synced() {
+		return nil, false
+	}
+	list := l.List()
+	alive := slices.ContainsFunc(list, func(a Announcement) bool { return a.Alive })
+	for _, a := range list {
+		if a.Alive || !alive || l.clock.Since(a.Since) < forgetAfter {
+			out = append(out, a.Gateway)
+		}
+	}
+	return out, len(out) > 0
+}
+
+// List returns what gateways announce, or have announced last, by number.
+func (l *LeaseGateways) List() (out []Announcement) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.known {
+		out = append(out, a.Announcement)
+	}
+	return byNumber(out)
+}
+
+// saw takes a Lease as it is now.
+func (l *LeaseGateways) saw(obj any) {
+	lease, ok := obj.(*coordinationv1.Lease)
+	if !ok || lease.Labels[GatewayKey] != "true" {
+		return
+	}
+	if l.update(lease) {
+		l.tell()
+	}
+}
+
+// update reports whether something changed but the time of the renewal.
+func (l *LeaseGateways) update(lease *coordinationv1.Lease) (changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.known[lease.Name]
+	if lease.Annotations[GatewayKey] == "" {
+		delete(l.known, lease.Name)
+		return before != nil
+	}
+	a, err := readAnnouncement(lease)
+	if err != nil {
+		if l.refused[lease.Name] != err.Error() {
+			l.refused[lease.Name] = err.Error()
+			l.log.Warn("a gateway is left out", zap.String("lease", lease.Name), zap.Error(err))
+		}
+		delete(l.known, lease.Name)
+		return before != nil
+	}
+	delete(l.refused, lease.Name)
+	now := l.clock.Now()
+	next := &announced{Announcement: a, renewal: renewal(lease), renewed: now, duration: leaseDuration(lease)}
+	next.Alive, next.Since = lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == a.Name, now
+	if before != nil && before.Name == a.Name {
+		if before.renewal == next.renewal { // not a sign of life
+			next.Alive, next.renewed = next.Alive && before.Alive, before.renewed
+		}
+		if before.Alive == next.Alive {
+			next.Since = before.Since
+		}
+	}
+	l.known[lease.Name] = next
+	return before == nil || before.Alive != next.Alive || !before.same(a)
+}
+
+// same reports whether two announcements say the same.
+func (a Announcement) same(b Announcement) bool {
+	return a.Name == b.Name && a.Number == b.Number && a.PublicKey == b.PublicKey && a.WireGuard == b.WireGuard && a.MTU == b.MTU &&
+		slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Addresses, b.Addresses)
+}
+
+func (l *LeaseGateways) gone(obj any) {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = t.Obj
+	}
+	lease, ok := obj.(*coordinationv1.Lease)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	before := l.known[lease.Name]
+	delete(l.known, lease.Name)
+	l.mu.Unlock()
+	if before != nil {
+		l.tell()
+	}
+}
+
+func (l *LeaseGateways) tell() {
+	for _, f := range l.told {
+		f()
+	}
+}
+
+// Judge finds out until ctx is done which gateways have died: those that do not renew their
+// Lease, while the API server says so. Without it, all count as alive. leases has those of
+// liqod's own namespace.
+func (l *LeaseGateways) Judge(ctx context.Context, leases coordinationv1client.LeaseInterface, every time.Duration) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		for _, name := range l.overdue() {
+			l.confirm(ctx, leases, name)
+		}
+	}
+}
+
+// overdue are the Leases that seem to have expired.
+func (l *LeaseGateways) overdue() (names []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, a := range l.known {
+		if a.Alive && l.clock.Since(a.renewed) > a.duration {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// confirm asks the API server: where it is away its watch is, too, and then a gateway that
+// is alive seems to be silent.
+func (l *LeaseGateways) confirm(ctx context.Context, leases coordinationv1client.LeaseInterface, name string) {
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	a := l.known[name]
+	dead := a != nil && a.renewal == renewal(lease)
+	if dead {
+		a.Alive, a.Since = false, l.clock.Now()
+	}
+	l.mu.Unlock()
+	if dead {
+		l.log.Warn("a gateway is silent", zap.String("lease", name))
+		l.tell()
+		return
+	}
+	l.saw(lease)
+}
+
+const confirmTimeout = 2 * time.Second

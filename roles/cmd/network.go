@@ -1,0 +1,105 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/netfabric/agent"
+)
+
+const explainAbout = `Explain tells the way of a packet from a pod of this cluster to an address that a peer has,
+and the way of the answer: each rule, route and translation on the pod's node and on the
+gateway, as they follow from what the cluster's objects say. What the peer does with the
+packet is known there.
+
+The exit code is 1 when the packet ends on the way, or the address belongs to no peer.`
+
+func (c *commands) network() *cobra.Command {
+	return parent("network", "Look at the network between clusters", c.explainAddress())
+}
+
+// explaining is what network explain is asked with.
+type explaining struct {
+	conn    *connection
+	from    string
+	timeout time.Duration
+}
+
+func (c *commands) explainAddress() *cobra.Command {
+	in := &explaining{}
+	cmd := &cobra.Command{
+		Use: "explain IP", Short: "Tell the way of a packet to an address of a peer, and back",
+		Long: explainAbout, Example: c.example("  %[1]s network explain 10.80.2.20\n  %[1]s network explain 10.80.2.20 --from 10.244.1.10"), Args: oneName("address"),
+	}
+	cmd.Flags().StringVar(&in.from, "from", "", "`address` of a pod of this cluster; else one is made up")
+	cmd.Flags().DurationVar(&in.timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
+	in.conn = c.connection(cmd.Flags())
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+		to, err := netip.ParseAddr(args[0])
+		if err != nil {
+			return Usagef("%q is not an IP address", args[0])
+		}
+		from := netip.Addr{}
+		if in.from != "" {
+			if from, err = netip.ParseAddr(in.from); err != nil {
+				return Usagef("--from %q is not an IP address", in.from)
+			}
+		}
+		ctx, cancel := context.WithTimeoutCause(cmd.Context(), in.timeout, fmt.Errorf("%w after %s", errTimeout, in.timeout))
+		defer cancel()
+		in.conn.limit = in.timeout
+		objects, err := c.fabricObjects(ctx, in.conn)
+		if err != nil {
+			return unknown(err)
+		}
+		text, failed := agent.Explain(objects, to.Unmap(), from.Unmap())
+		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+		return errors.Join(err, failed)
+	})
+	return cmd
+}
+
+// fabricObjects reads what the hosts of the network follow.
+func (c *commands) fabricObjects(ctx context.Context, conn *connection) (out agent.Objects, err error) {
+	to, err := c.connect(conn)
+	if err != nil {
+		return out, err
+	}
+	connections, err := to.liqo.NetworkingV1beta1().Connections(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return out, explain(err)
+	}
+	ips, err := to.liqo.IPAMV1alpha1().IPs(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return out, explain(err)
+	}
+	nodes, err := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return out, explain(err)
+	}
+	leases, err := to.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: agent.GatewayKey + "=true"})
+	if err != nil {
+		return out, explain(err)
+	}
+	for i := range connections.Items {
+		out.Connections = append(out.Connections, &connections.Items[i])
+	}
+	for i := range ips.Items {
+		out.IPs = append(out.IPs, &ips.Items[i])
+	}
+	for i := range nodes.Items {
+		out.Nodes = append(out.Nodes, &nodes.Items[i])
+	}
+	now := time.Now()
+	if to.now != nil {
+		now = to.now()
+	}
+	out.Gateways, _ = agent.ReadGateways(leases.Items, now)
+	return out, nil
+}

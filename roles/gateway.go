@@ -1,0 +1,220 @@
+package roles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/ipam"
+	"github.com/liqod/liqod/netfabric/kernel"
+	"github.com/liqod/liqod/netfabric/plan"
+	"github.com/liqod/liqod/roles/config"
+)
+
+// keyFile is the name of the file, in gateway.stateDir, with the private key.
+const keyFile = "wireguard.key"
+
+func buildGateway(_ context.Context, env Env) (Parts, error) {
+	f, err := newFabric(env)
+	if err != nil {
+		return Parts{}, err
+	}
+	prober := health.NewProber(env.Config.Probe.Window())
+	cfg, err := gatewayConfig(env, f, prober)
+	if err != nil {
+		return Parts{}, err
+	}
+	wrote, err := hostWrites(env)
+	if err != nil {
+		return Parts{}, err
+	}
+	host := kernel.New(kernel.Config{Key: cfg.Key, Log: env.Log, Wrote: wrote})
+	cfg.Host = host
+	gateway, err := agent.NewGateway(cfg)
+	if err != nil {
+		return Parts{}, err
+	}
+	if err := gateway.RegisterMetrics(env.Registry, host); err != nil {
+		return Parts{}, err
+	}
+	env.Ready.Add("gateway", gateway.Ready)
+	return Parts{Actors: []Actor{
+		{Name: "caches", Run: runFactories(f.factories...)},
+		{Name: "gateways", Run: f.judge(env)},
+		{Name: "api-server", Run: func(ctx context.Context) error {
+			prober.Run(ctx, env.Config.Probe.Interval, env.Config.Probe.Timeout, readyz(f.home.kube), func(s health.State) {
+				env.Log.Info("the API server has changed", zap.Stringer("verdict", s.Verdict), zap.String("reason", s.Reason))
+			})
+			return nil
+		}},
+		{Name: "gateway", Run: gateway.Run},
+	}}, nil
+}
+
+func readyz(kube kubernetes.Interface) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	}
+}
+
+// gatewayConfig is all but the host.
+func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.GatewayConfig, err error) {
+	cfg := env.Config.Gateway
+	out = agent.GatewayConfig{
+		ClusterID: env.Config.ClusterID, Ports: plan.Ports{Overlay: uint16(cfg.OverlayPort), Tunnel: uint16(cfg.TunnelPort)},
+		MTU: cfg.MTU, Closed: closedRanges(env.Config.Networking.ServiceCIDRs, env.Config.Networking.ReservedSubnets), NodeName: cfg.NodeName,
+		Sources: f.sources, Client: f.home.liqo, Lookup: lookup, Listen: listen,
+		Timing:    agent.EchoTiming{Interval: cfg.Probe.Interval, Silence: cfg.Probe.Silence, Patience: cfg.Probe.Patience, Answers: cfg.Probe.Answers},
+		APIServer: func() health.Verdict { return prober.State().Verdict },
+		Clock:     env.Clock, Log: env.Log, Observer: env.Observer,
+	}
+	if out.Addresses, err = gatewayAddresses(cfg.Addresses); err != nil {
+		return out, err
+	}
+	if out.MTU == 0 {
+		if out.MTU, err = agent.UnderlayMTU(out.Addresses); err != nil {
+			return out, fmt.Errorf("gateway.mtu is not set: %w", err)
+		}
+	}
+	if out.Endpoints, err = agent.ParseEndpoints(cfg.Endpoints); err != nil {
+		return out, fmt.Errorf("gateway.endpoints: %w", err)
+	}
+	if cfg.Service != "" && len(out.Endpoints) == 0 {
+		out.Services = f.service(env.Config.Namespace, cfg.Service)
+	}
+	if cfg.PodAddresses {
+		pods := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithTransform(agent.TrimPod))
+		f.factories = append(f.factories, pods)
+		out.Sources.Pods = pods.Core().V1().Pods()
+	}
+	name, err := gatewayName()
+	if err != nil {
+		return out, err
+	}
+	out.Announce = agent.AnnounceConfig{
+		Client: f.home.kube.CoordinationV1(), Namespace: env.Config.Namespace, Name: name,
+		Duration: env.Config.Lease.Duration, RetryPeriod: env.Config.Lease.RetryPeriod, Clock: env.Clock, Log: env.Log,
+	}
+	if out.Metrics, err = agent.NewProbeMetrics(env.Registry); err != nil {
+		return out, err
+	}
+	out.Key, err = loadKey(cfg.StateDir)
+	return out, err
+}
+
+// service adds the informer of one Service.
+func (f *fabric) service(namespace, name string) coreinformers.ServiceInformer {
+	one := informers.NewSharedInformerFactoryWithOptions(f.home.kube, 0, informers.WithNamespace(namespace), informers.WithTransform(client.StripManagedFields),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+		}))
+	f.factories = append(f.factories, one)
+	return one.Core().V1().Services()
+}
+
+// gatewayName is that of the pod, or of the host: one that is started again keeps it.
+func gatewayName() (string, error) {
+	if pod := os.Getenv("POD_NAME"); pod != "" {
+		return pod, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("reading the name of this host: %w", err)
+	}
+	host, _, _ = strings.Cut(strings.ToLower(host), ".")
+	return host, nil
+}
+
+// gatewayAddresses reads where nodes reach this gateway.
+func gatewayAddresses(texts []string) (out []netip.Addr, err error) {
+	for _, text := range texts {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("gateway.addresses: %q: an IP address is accepted", text)
+		}
+		out = append(out, addr.Unmap())
+	}
+	if len(out) == 0 {
+		out = agent.DefaultAddresses()
+	}
+	if len(out) == 0 {
+		return nil, errors.New("gateway.addresses is needed: this host has no default route that would say where the nodes reach it")
+	}
+	return out, nil
+}
+
+// closedRanges are those of this cluster that no gateway of a peer may be at.
+func closedRanges(services, reserved []string) (out []ipam.Range) {
+	for _, r := range config.Prefixes(services) {
+		out = append(out, ipam.Range{Prefix: r, Name: "a Service range"})
+	}
+	for _, r := range config.Prefixes(reserved) {
+		out = append(out, ipam.Range{Prefix: r, Name: "a reserved range"})
+	}
+	return out
+}
+
+func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".") // as it is: no search domain of the pod
+}
+
+func listen(at netip.AddrPort) (agent.ProbeSocket, error) {
+	return net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+}
+
+// loadKey reads the private key of this gateway, which it makes at its first start.
+func loadKey(dir string) (kernel.Key, error) {
+	path := filepath.Join(dir, keyFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return newKey(dir, path)
+	}
+	if err != nil {
+		return kernel.Key{}, fmt.Errorf("reading the key of this gateway (gateway.stateDir): %w", err)
+	}
+	key, err := kernel.ParseKey(strings.TrimSpace(string(text)))
+	if err != nil {
+		return kernel.Key{}, fmt.Errorf("reading the key of this gateway: %s: %w; delete the file for another key", path, err)
+	}
+	return key, nil
+}
+
+// newKey writes a new key. The file appears whole or not at all.
+func newKey(dir, path string) (kernel.Key, error) {
+	key, err := kernel.GenerateKey()
+	if err != nil {
+		return kernel.Key{}, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return kernel.Key{}, fmt.Errorf("making the folder of gateway.stateDir: %w", err)
+	}
+	next, err := os.CreateTemp(dir, keyFile+".") // of mode 0600
+	if err != nil {
+		return kernel.Key{}, fmt.Errorf("writing the key of this gateway (gateway.stateDir): %w", err)
+	}
+	defer os.Remove(next.Name())
+	_, errWrite := next.WriteString(key.Private() + "\n")
+	if err := errors.Join(errWrite, next.Sync(), next.Close()); err != nil {
+		return kernel.Key{}, fmt.Errorf("writing the key of this gateway: %w", err)
+	}
+	if err := os.Rename(next.Name(), path); err != nil {
+		return kernel.Key{}, fmt.Errorf("writing the key of this gateway: %w", err)
+	}
+	return key, nil
+}

@@ -1,0 +1,108 @@
+package roles
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"k8s.io/utils/clock"
+
+	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/roles/config"
+)
+
+// hostEnv is the environment of a role of the network fabric.
+func hostEnv(t *testing.T, role string, args ...string) Env {
+	t.Helper()
+	text, err := os.ReadFile("../config.yaml")
+	require.NoError(t, err)
+	settings, err := config.Schema(text)
+	require.NoError(t, err)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: x, user: x}}],
+  users: [{name: x, user: {}}], clusters: [{name: x, cluster: {server: "https://192.0.2.1"}}]}`), 0o600))
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	config.AddFlags(flags, settings)
+	require.NoError(t, flags.Parse(append(args, "--clusterID=rome", "--kubeconfig="+kubeconfig)))
+	cfg, err := config.Load(config.Sources{Settings: settings, Flags: flags, Env: []string{"POD_IPS=192.0.2.7,2001:db8::7", "NODE_NAME=node-1"}})
+	require.NoError(t, err)
+	require.NoError(t, cfg.ValidateFor([]string{role}))
+	return Env{
+		Config: cfg, Log: zap.NewNop(), Clock: clock.RealClock{}, Registry: prometheus.NewRegistry(), Ready: &health.Checks{},
+		Requests: func(string) client.Observer { return nil },
+	}
+}
+
+func actorNames(parts Parts) (names []string) {
+	for _, a := range parts.Actors {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+func TestGateway(t *testing.T) {
+	t.Setenv("POD_NAME", "liqod-gateway-7f9c-x2x")
+	state := filepath.Join(t.TempDir(), "state")
+	args := []string{"--gateway.mtu=1500", "--gateway.stateDir=" + state, "--gateway.service=liqod-gateway", "--gateway.podAddresses=true"}
+	env := hostEnv(t, "gateway", args...)
+	require.Equal(t, []string{"192.0.2.7", "2001:db8::7"}, env.Config.Gateway.Addresses)
+	require.Equal(t, "node-1", env.Config.Gateway.NodeName)
+	parts, err := buildGateway(t.Context(), env)
+	require.NoError(t, err)
+	require.Equal(t, []string{"caches", "gateways", "api-server", "gateway"}, actorNames(parts))
+	_, err = env.Ready.Report()
+	require.ErrorContains(t, err, "holds no Lease")
+
+	for name, tc := range map[string]struct {
+		arg, says string
+	}{
+		"an endpoint of no use":   {"--gateway.endpoints=127.0.0.1:51840", `gateway.endpoints: endpoint "127.0.0.1:51840"`},
+		"a device that is not":    {"--gateway.mtu=0", "gateway.mtu is not set: no network device has one of the addresses"},
+		"a folder that is a file": {"--gateway.stateDir=" + filepath.Join(state, keyFile), "gateway.stateDir"},
+	} {
+		_, err = buildGateway(t.Context(), hostEnv(t, "gateway", append(args, tc.arg)...))
+		require.ErrorContains(t, err, tc.says, name)
+	}
+	t.Setenv("POD_NAME", "Not_A_Label")
+	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", args...))
+	require.ErrorContains(t, err, "the name of this gateway")
+}
+
+func TestRoute(t *testing.T) {
+	t.Parallel()
+	env := hostEnv(t, "route")
+	require.Equal(t, "node-1", env.Config.Route.NodeName)
+	parts, err := buildRoute(t.Context(), env)
+	require.NoError(t, err)
+	require.Equal(t, []string{"caches", "gateways", "node"}, actorNames(parts))
+	_, err = env.Ready.Report()
+	require.ErrorContains(t, err, "nothing has been applied yet")
+}
+
+func TestKeyOfAGateway(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	key, err := loadKey(dir)
+	require.NoError(t, err)
+	again, err := loadKey(dir)
+	require.NoError(t, err)
+	require.Equal(t, key, again)
+	path := filepath.Join(dir, keyFile)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+
+	require.NoError(t, os.WriteFile(path, []byte("secret?"), 0o600))
+	_, err = loadKey(dir)
+	require.ErrorContains(t, err, "delete the file for another key")
+	require.False(t, strings.Contains(err.Error(), "secret?"))
+}

@@ -1,0 +1,107 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/netfabric/kernel"
+)
+
+// fabric are the clients and caches of a host of the network fabric.
+type fabric struct {
+	home      clients
+	sources   agent.Sources
+	factories []factory
+}
+
+// newFabric makes them. Nothing is sent.
+func newFabric(env Env) (*fabric, error) {
+	to, err := plainHome(env)
+	if err != nil {
+		return nil, err
+	}
+	liqo := externalversions.NewSharedInformerFactoryWithOptions(to.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
+	nodes := informers.NewSharedInformerFactoryWithOptions(to.kube, 0, informers.WithTransform(agent.TrimNode))
+	leases := gatewayLeases(to.kube, env.Config.Namespace)
+	gateways, err := agent.NewLeaseGateways(leases.Coordination().V1().Leases(), env.Log)
+	if err != nil {
+		return nil, err
+	}
+	return &fabric{
+		home: to, factories: []factory{liqo, nodes, leases},
+		sources: agent.Sources{
+			Connections: liqo.Networking().V1beta1().Connections(), IPs: liqo.IPAM().V1alpha1().IPs(),
+			Nodes: nodes.Core().V1().Nodes(), Gateways: gateways,
+		},
+	}, nil
+}
+
+// gatewayLeases are the Leases by which gateways announce themselves.
+func gatewayLeases(kube kubernetes.Interface, namespace string) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(namespace),
+		informers.WithTransform(client.StripManagedFields),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = agent.GatewayKey + "=true" }))
+}
+
+// judge finds out which gateways have died.
+func (f *fabric) judge(env Env) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return f.sources.Gateways.Judge(ctx, f.home.kube.CoordinationV1().Leases(env.Config.Namespace), env.Config.Lease.RetryPeriod)
+	}
+}
+
+// plainHome makes the clients of a role without a lease.
+func plainHome(env Env) (clients, error) {
+	base, err := client.Load(client.Options{Kubeconfig: env.Config.Kubeconfig, Getenv: os.Getenv})
+	if err != nil {
+		return clients{}, err
+	}
+	return newClients(client.Harden(base, client.Settings{UserAgent: env.UserAgent, Observer: env.Requests("home"), Log: env.Log}))
+}
+
+func buildRoute(_ context.Context, env Env) (Parts, error) {
+	cfg := env.Config.Route
+	f, err := newFabric(env)
+	if err != nil {
+		return Parts{}, err
+	}
+	wrote, err := hostWrites(env)
+	if err != nil {
+		return Parts{}, err
+	}
+	host := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
+	node, err := agent.NewNode(agent.NodeConfig{
+		ClusterID: env.Config.ClusterID, Name: cfg.NodeName, Overlay: uint16(cfg.OverlayPort), MTU: cfg.MTU,
+		Host: host, Sources: f.sources, Clock: env.Clock, Log: env.Log, Observer: env.Observer,
+	})
+	if err != nil {
+		return Parts{}, err
+	}
+	if err := node.RegisterMetrics(env.Registry, host); err != nil {
+		return Parts{}, err
+	}
+	env.Ready.Add("route", node.Ready)
+	return Parts{Actors: []Actor{
+		{Name: "caches", Run: runFactories(f.factories...)},
+		{Name: "gateways", Run: f.judge(env)},
+		{Name: "node", Run: node.Run},
+	}}, nil
+}
+
+// hostWrites counts what is written to the network of this host. Writes where nothing has
+// changed in the cluster mean that another program reverts them.
+func hostWrites(env Env) (func(kind string), error) {
+	writes := counter("liqod_host_writes_total", "Writes to the network of this host, by kind of object.", "kind")
+	if err := env.Registry.Register(writes); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	return func(kind string) { writes.WithLabelValues(kind).Inc() }, nil
+}
