@@ -42,8 +42,11 @@ type controller struct {
 	// vkubelets are what the controller makes for virtual nodes; pods and slices (endpoints)
 	// those it makes for peers.
 	vkubelets, pods, slices, requests informers.SharedInformerFactory
-	liqo                              externalversions.SharedInformerFactory
-	more                              []factory
+	// apiServer has the EndpointSlices of the API server.
+	apiServer informers.SharedInformerFactory
+	// leases are those of gateways; nil without the network fabric.
+	leases informers.SharedInformerFactory
+	liqo   externalversions.SharedInformerFactory
 
 	directory *link.Directory
 	consumer  *offer.Consumer
@@ -62,16 +65,14 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	c.makeFactories()
-	if err := c.findGateways(); err != nil {
-		return Parts{}, err
-	}
 	events, stopEvents := newRecorder(c.home.fenced.kube, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
 	for _, add := range []func() error{
-		c.addPeering, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
+		c.followGateways, c.addPeering, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
 		c.addAuthentication,
 		c.addJoin,
 		c.addDiscovery,
+		c.addAPIServer,
 	} {
 		if err := add(); err != nil {
 			return Parts{}, err
@@ -79,7 +80,11 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	}
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
-		return runFactories(append(c.more, c.own, c.vkubelets, c.pods, c.slices, c.requests, c.liqo)...)(ctx)
+		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.requests, c.apiServer, c.liqo}
+		if c.leases != nil {
+			factories = append(factories, c.leases)
+		}
+		return runFactories(factories...)(ctx)
 	}}
 	return Parts{Leader: c.home.lease, Actors: append(c.actors, caches)}, nil
 }
@@ -96,6 +101,8 @@ func (c *controller) makeFactories() {
 		labelled(offloadingv1beta1.ManagedByLabel+"="+offloadingv1beta1.ManagedByShadowPod))
 	c.slices = informers.NewSharedInformerFactoryWithOptions(core, 0, strip,
 		labelled(discoveryv1.LabelManagedBy+"="+offloadingv1beta1.ManagedByShadowEndpointSlice))
+	c.apiServer = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithNamespace(metav1.NamespaceDefault),
+		labelled(discoveryv1.LabelServiceName+"="+agent.APIServerService))
 	c.requests = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.signerName=" + certificatesv1.KubeletServingSignerName
 	}))
@@ -271,11 +278,15 @@ func optionalAddress(s string) (netip.Addr, error) {
 }
 
 func (c *controller) addEndpoints() error {
+	remap, err := c.remapper()
+	if err != nil {
+		return err
+	}
 	enforcer, err := endpoints.New(endpoints.Config{
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		Shadows: c.liqo.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: c.slices.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: c.own.Core().V1().Namespaces().Informer(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters().Informer(),
-		Nodes: c.own.Core().V1().Nodes().Informer(), Pods: c.pods.Core().V1().Pods().Informer(), Remap: unmapped{}, Grace: c.env.Config.Health.UnknownGrace,
+		Nodes: c.own.Core().V1().Nodes().Informer(), Pods: c.pods.Core().V1().Pods().Informer(), Remap: remap, Grace: c.env.Config.Health.UnknownGrace,
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
@@ -284,12 +295,6 @@ func (c *controller) addEndpoints() error {
 	c.loop("shadow-endpoint-slices", enforcer)
 	return nil
 }
-
-// unmapped is the translation of addresses between clusters whose ranges are distinct.
-type unmapped struct{}
-
-// Remap implements endpoints.Remapper.
-func (unmapped) Remap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
 
 // vkubeletDefaults is what vkubelets are deployed with: they share what was configured
 // for this process.

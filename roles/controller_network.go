@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"context"
 	"slices"
 
 	"k8s.io/client-go/tools/cache"
@@ -53,24 +54,26 @@ func ownRanges(cfg config.Networking) agent.Own {
 	}
 }
 
-// findGateways follows the Leases of this cluster's gateways.
-func (c *controller) findGateways() error {
-	c.gateways = unannounced{}
+// followGateways follows what the gateways of this cluster announce.
+func (c *controller) followGateways() error {
 	if !c.env.Config.Networking.Enabled {
+		c.gateways = unannounced{}
 		return nil
 	}
-	leases := gatewayLeases(c.home.plain.kube, c.env.Config.Namespace)
-	gateways, err := agent.NewLeaseGateways(leases.Coordination().V1().Leases(), c.env.Log)
+	namespace := c.env.Config.Namespace
+	c.leases = gatewayLeases(c.home.plain.kube, namespace)
+	gateways, err := agent.NewLeaseGateways(c.leases.Coordination().V1().Leases(), c.env.Log)
 	if err != nil {
 		return err
 	}
-	c.gateways, c.more = gateways, append(c.more, leases)
-	c.actors = append(c.actors, Actor{Name: "gateways", Run: judge(gateways, c.home.plain.kube, c.env.Config)})
+	c.gateways = gateways
+	c.actors = append(c.actors, Actor{Name: "gateways", Run: func(ctx context.Context) error {
+		return gateways.Judge(ctx, c.home.plain.kube.CoordinationV1().Leases(namespace), c.env.Config.Lease.RetryPeriod)
+	}})
 	return nil
 }
 
-// unannounced are the gateways of a cluster without the network fabric: which there are is not
-// known.
+// unannounced are gateways that do not announce themselves: which there are is not known.
 type unannounced struct{}
 
 // Gateways implements agent.Gateways.

@@ -56,7 +56,7 @@ func buildGateway(_ context.Context, env Env) (Parts, error) {
 	env.Ready.Add("gateway", gateway.Ready)
 	return Parts{Actors: []Actor{
 		{Name: "caches", Run: runFactories(f.factories...)},
-		{Name: "gateways", Run: judge(f.sources.Gateways, f.home.kube, env.Config)},
+		{Name: "gateways", Run: f.judge(env)},
 		{Name: "api-server", Run: func(ctx context.Context) error {
 			prober.Run(ctx, env.Config.Probe.Interval, env.Config.Probe.Timeout, readyz(f.home.kube), func(s health.State) {
 				env.Log.Info("the API server has changed", zap.Stringer("verdict", s.Verdict), zap.String("reason", s.Reason))

@@ -13,7 +13,6 @@ import (
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/netfabric/agent"
 	"github.com/liqod/liqod/netfabric/kernel"
-	"github.com/liqod/liqod/roles/config"
 )
 
 // fabric are the clients and caches of a host of the network fabric.
@@ -45,7 +44,7 @@ func newFabric(env Env) (*fabric, error) {
 	}, nil
 }
 
-// gatewayLeases follow the Leases by which gateways announce themselves.
+// gatewayLeases are the Leases by which gateways announce themselves.
 func gatewayLeases(kube kubernetes.Interface, namespace string) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(namespace),
 		informers.WithTransform(client.StripManagedFields),
@@ -53,9 +52,9 @@ func gatewayLeases(kube kubernetes.Interface, namespace string) informers.Shared
 }
 
 // judge finds out which gateways have died.
-func judge(gateways *agent.LeaseGateways, kube kubernetes.Interface, cfg *config.Effective) func(context.Context) error {
+func (f *fabric) judge(env Env) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return gateways.Judge(ctx, kube.CoordinationV1().Leases(cfg.Namespace), cfg.Lease.RetryPeriod)
+		return f.sources.Gateways.Judge(ctx, f.home.kube.CoordinationV1().Leases(env.Config.Namespace), env.Config.Lease.RetryPeriod)
 	}
 }
 
@@ -92,7 +91,7 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 	env.Ready.Add("route", node.Ready)
 	return Parts{Actors: []Actor{
 		{Name: "caches", Run: runFactories(f.factories...)},
-		{Name: "gateways", Run: judge(f.sources.Gateways, f.home.kube, env.Config)},
+		{Name: "gateways", Run: f.judge(env)},
 		{Name: "node", Run: node.Run},
 	}}, nil
 }

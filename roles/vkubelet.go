@@ -28,6 +28,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/netfabric/agent"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/reflect/kinds"
@@ -47,9 +48,13 @@ type vkubelet struct {
 
 	// tenant and nodes hold the VirtualNode, its NamespaceMap and Secrets, and the Node,
 	// in every replica; pods belong to the active one.
-	tenant      externalversions.SharedInformerFactory
-	kube        informers.SharedInformerFactory
-	nodes       informers.SharedInformerFactory
+	tenant externalversions.SharedInformerFactory
+	kube   informers.SharedInformerFactory
+	nodes  informers.SharedInformerFactory
+	// clusters has the ForeignClusters, and remap translates addresses; nil without the
+	// network fabric.
+	clusters    externalversions.SharedInformerFactory
+	remap       *agent.Remapper
 	credentials *link.Credentials
 	keeper      *node.Keeper
 	serving     *certs.KubeletServing
@@ -60,6 +65,7 @@ type vkubelet struct {
 	raw, hardened *rest.Config
 	provider      kubernetes.Interface
 	pods          cache.SharedIndexInformer // of the node; nil in a standby
+	remapped      func(peer string)         // called when addresses have other translations; nil in a standby
 }
 
 // gcPercent trades a little CPU for memory: a consumer with many virtual nodes runs many
@@ -134,6 +140,9 @@ func (v *vkubelet) watch() error {
 		Namespace: v.namespace, Name: v.name, Log: v.env.Log,
 	}
 	if err := v.credentials.Watch(); err != nil {
+		return err
+	}
+	if err := v.watchAddresses(); err != nil {
 		return err
 	}
 	var addresses []string
@@ -211,6 +220,10 @@ func (v *vkubelet) runCaches(ctx context.Context) error {
 	v.tenant.Start(ctx.Done())
 	v.kube.Start(ctx.Done())
 	v.nodes.Start(ctx.Done())
+	if v.clusters != nil {
+		v.clusters.Start(ctx.Done())
+		defer v.clusters.Shutdown()
+	}
 	<-ctx.Done()
 	v.tenant.Shutdown()
 	v.kube.Shutdown()
@@ -220,7 +233,7 @@ func (v *vkubelet) runCaches(ctx context.Context) error {
 
 // runPods offloads pods while this replica leads, with the credentials of the time.
 func (v *vkubelet) runPods(ctx context.Context) error {
-	if !cache.WaitForCacheSync(ctx.Done(), v.credentials.VirtualNodes.Informer().HasSynced, v.credentials.Secrets.Informer().HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), v.credentials.VirtualNodes.Informer().HasSynced, v.credentials.Secrets.Informer().HasSynced, v.addressesKnown) {
 		return nil
 	}
 	return v.credentials.Use(ctx, v.offload, func(reason error) {
@@ -295,14 +308,16 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		NamespaceMaps: maps.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: maps.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
-		API: v.apiAccess(), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
-		HostIPs: v.addresses, Claims: claims.provisioner(), Remapper: forge.Identity{}, Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
+		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
+		HostIPs: v.addresses, Claims: claims.provisioner(), Remapper: v.remapper(vn.Spec.ClusterID), Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
 		TokenWorkers: v.env.Config.Reflection.ServiceAccount.Workers,
 	})
 	if err != nil {
 		return err
 	}
+	v.onRemap(vn.Spec.ClusterID, pods.Resync)
+	defer v.onRemap("", nil)
 	shared, err = v.newReflection(vn.Spec.ClusterID, way.Config(), check.Gate, maps, recorder)
 	if err != nil {
 		return err

@@ -52,6 +52,8 @@ func (d *demo) banner() {
   rome    uses it:       1 node, and milan as one more
 
 Each has its own etcd, API server, scheduler and nodes (containerd, kubelet, kube-proxy).
+Both give their pods and Services the same addresses: between the clusters, packets reach
+the nodes and the gateways of liqod, and nothing else.
 A machine that has not built Kubernetes before needs some minutes for that first.
 `)
 }
@@ -67,7 +69,9 @@ func (d *demo) story(ctx context.Context) error {
 		{"Connect them: rome uses milan", d.connect},
 		{"Offload the namespace shop", d.offload},
 		{"Deploy an application that spans both", d.deploy},
-		{"A pod in rome calls a pod in milan by its address", d.call},
+		{"A pod in rome calls a Service whose pods are in both clusters", d.call},
+		{"A pod in milan calls back", d.callBack},
+		{"Kill milan's gateway", d.loseGateway},
 		{"Logs and exec across the border", d.logsAndExec},
 		{"Kill rome's control plane", d.loseRome},
 		{"Bring rome back", d.regainRome},
@@ -98,24 +102,24 @@ func (d *demo) until(ctx context.Context, cond func(context.Context) error) erro
 }
 
 func (d *demo) build(ctx context.Context) (err error) {
-	if d.full, err = lab.NewFull(ctx, d.lab, lab.FullOptions{}); err != nil {
+	if d.full, err = lab.NewFull(ctx, d.lab, lab.FullOptions{Network: lab.NetworkOptions{Isolated: true}}); err != nil {
 		return err
 	}
 	if d.sites, err = site.New(ctx, d.lab, d.full); err != nil {
 		return err
 	}
-	d.sites.Settings = map[string]any{"log": map[string]any{"level": "info"}}
+	d.sites.Fabric, d.sites.Settings = site.FabricPods, map[string]any{"log": map[string]any{"level": "info"}}
 	return nil
 }
 
 func (d *demo) startClusters(ctx context.Context) error {
 	group, starting := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		d.milan, err = d.startCluster(starting, "milan", "10.101.0.0/16", "10.111.0.0/16", 2)
+		d.milan, err = d.startCluster(starting, "milan", 2)
 		return err
 	})
 	group.Go(func() (err error) {
-		d.rome, err = d.startCluster(starting, "rome", "10.100.0.0/16", "10.110.0.0/16", 1)
+		d.rome, err = d.startCluster(starting, "rome", 1)
 		return err
 	})
 	if err := group.Wait(); err != nil {
@@ -131,8 +135,10 @@ func (d *demo) startClusters(ctx context.Context) error {
 	return d.show(ctx, d.rome, get{namespace: site.Namespace, resource: "pods"})
 }
 
-func (d *demo) startCluster(ctx context.Context, name, pods, services string, nodes int) (*site.Site, error) {
-	c, err := d.full.Start(ctx, lab.ClusterOptions{Name: name, PodCIDR: pods, ServiceCIDR: services}, nodes)
+func (d *demo) startCluster(ctx context.Context, name string, nodes int) (*site.Site, error) {
+	options := lab.ClusterOptions{Name: name}
+	site.FabricOptions(&options)
+	c, err := d.full.Start(ctx, options, nodes)
 	if err != nil {
 		return nil, err
 	}

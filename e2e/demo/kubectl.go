@@ -18,7 +18,7 @@ import (
 var groups = map[string]string{
 	"nodes": "/api/v1", "pods": "/api/v1", "deployments": "/apis/apps/v1",
 	"virtualnodes": "/apis/offloading.liqo.io/v1beta1", "namespaceoffloadings": "/apis/offloading.liqo.io/v1beta1",
-	"foreignclusters": "/apis/core.liqo.io/v1beta1",
+	"foreignclusters": "/apis/core.liqo.io/v1beta1", "connections": "/apis/networking.liqo.io/v1beta1",
 }
 
 // get is a `kubectl get`.

@@ -32,7 +32,7 @@ func (d *demo) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.liqod(ctx, "peer", "--context", "rome", "--pod-cidr", d.rome.Options.PodCIDR, "--timeout", patience.String(), "--token", onlyToken(token)); err != nil {
+	if _, err := d.liqod(ctx, "peer", "--context", "rome", "--timeout", patience.String(), "--token", onlyToken(token)); err != nil {
 		return err
 	}
 	took := rounded(time.Since(begin))
@@ -86,7 +86,7 @@ func (d *demo) liqod(ctx context.Context, args ...string) (string, error) {
 }
 
 func (d *demo) deploy(ctx context.Context) error {
-	d.console.say("e2e/demo/shop.yaml: plain Deployments. `web` spreads over both clusters, `worker` asks for milan (runtimeClassName: liqo).")
+	d.console.say("e2e/demo/shop.yaml: plain Deployments and a Service. `web` spreads over both clusters, `worker` asks for milan (runtimeClassName: liqo).")
 	d.console.command("kubectl --context rome apply -f e2e/demo/shop.yaml")
 	begin := time.Now()
 	if err := d.rome.Apply(ctx, []byte(shopManifests)); err != nil {
@@ -154,23 +154,6 @@ func (d *demo) ends(ctx context.Context) (here, there corev1.Pod, err error) {
 		return here, there, err
 	}
 	return local[0], remote[0], nil
-}
-
-func (d *demo) call(ctx context.Context) error {
-	here, there, err := d.ends(ctx)
-	if err != nil {
-		return err
-	}
-	d.console.say("The clusters of this lab have distinct pod ranges and routes between them.")
-	out, err := d.exec(ctx, d.rome, here, "get", url(there))
-	if err != nil {
-		return err
-	}
-	if out != there.Name {
-		return fmt.Errorf("the pod at %s answered %q instead of its name, %s", there.Status.PodIP, out, there.Name)
-	}
-	d.proven("a pod of rome reaches a pod in milan by the address that `kubectl get pods` shows in rome")
-	return nil
 }
 
 func url(pod corev1.Pod) string { return fmt.Sprintf("http://%s:%d/", pod.Status.PodIP, port) }

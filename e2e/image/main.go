@@ -22,7 +22,8 @@ import (
 
 const usage = `usage: test COMMAND
   pause                 wait for SIGTERM (default)
-  serve [PORT]          HTTP on 8080: / /env /headers /ip /file?path= /exit?code= /unready /ready
+  serve [PORT]          HTTP on 8080: / /env /headers /ip /who?size= /file?path= /exit?code= /unready
+                        /ready; UDP on the same port: who answers, to whom, and what was sent
   relay FILE|URL...     HTTP on 8080: who answers, what the files hold, and what the URLs
                         answer to the same query; after SIGTERM until nobody asks
   cache                 HTTP on 8080: the value of ?key=, which &value= sets
@@ -34,6 +35,8 @@ const usage = `usage: test COMMAND
                         stands for the pod's own
   get URL [TIMEOUT [HOST]]
                         print the body; 1 if the request fails or the status is 400 or more
+  reach TARGET...       print what becomes of each, all at once: tcp://HOST:PORT/SIZE,
+                        udp://HOST:PORT/SIZE, icmp://HOST/SIZE
   lookup NAME           print the addresses of NAME
   cat [FILE...]         print files, or standard input
   write FILE TEXT...    write a file
@@ -61,7 +64,7 @@ func main() {
 
 // tools are the names under which the program may be linked.
 func tools() []string {
-	return []string{"api", "burn", "cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "serve", "size", "sleep", "tar", "write"}
+	return []string{"api", "burn", "cat", "echo", "env", "exit", "get", "hostname", "ignore", "lines", "lookup", "pause", "reach", "serve", "size", "sleep", "tar", "write"}
 }
 
 func run(name string, args []string) int {
@@ -72,7 +75,7 @@ func run(name string, args []string) int {
 	case "pause":
 		reap(ctx)
 	case "serve":
-		err = serve(ctx, arg(args, 0, "8080"), logged(handler()))
+		err = serveAll(ctx, arg(args, 0, "8080"))
 	case "relay":
 		err = linger(ctx, relay(args))
 	case "cache":
@@ -104,6 +107,8 @@ func tool(ctx context.Context, name string, args []string) int {
 		return code(api(ctx, accountDir, arg(args, 0, "version")))
 	case "get":
 		return code(get(ctx, arg(args, 0, ""), arg(args, 1, "5s"), arg(args, 2, "")))
+	case "reach":
+		return code(reach(ctx, args, os.Stdout))
 	case "lookup":
 		addrs, err := net.DefaultResolver.LookupHost(ctx, arg(args, 0, ""))
 		fmt.Println(strings.Join(addrs, "\n"))

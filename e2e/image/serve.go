@@ -15,6 +15,17 @@ import (
 	"time"
 )
 
+// serveAll answers HTTP and UDP.
+func serveAll(ctx context.Context, port string) error {
+	conn, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", ":"+port)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	go answerUDP(conn)
+	return serve(ctx, port, logged(handler()))
+}
+
 // serve answers until ctx ends, then lets the requests in flight finish.
 func serve(ctx context.Context, port string, handler http.Handler) error {
 	listener, err := net.Listen("tcp", ":"+port)
@@ -54,6 +65,7 @@ func handler() http.Handler {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		fmt.Fprintln(w, host)
 	})
+	mux.HandleFunc("/who", serveWho)
 	mux.HandleFunc("/file", func(w http.ResponseWriter, r *http.Request) {
 		http.ServeFile(w, r, r.URL.Query().Get("path"))
 	})

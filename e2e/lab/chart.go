@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +23,8 @@ type ChartOptions struct {
 	Namespace string
 	// Values override the chart's, as a tree. They win over the chart's defaults.
 	Values map[string]any
+	// Without are objects that are not installed, as KIND/NAME.
+	Without []string
 }
 
 // Render returns what Helm would install: YAML documents in Helm's order, without hooks.
@@ -61,5 +65,31 @@ func (c *Cluster) Install(ctx context.Context, opts ChartOptions) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("making namespace %s: %w", opts.Namespace, err)
 	}
+	if manifests, err = without(manifests, opts.Without); err != nil {
+		return err
+	}
 	return c.Apply(ctx, manifests)
+}
+
+// without leaves objects out of manifests.
+func without(manifests []byte, names []string) ([]byte, error) {
+	if len(names) == 0 {
+		return manifests, nil
+	}
+	objects, err := parseManifests(manifests)
+	if err != nil {
+		return nil, err
+	}
+	var kept [][]byte
+	for _, obj := range objects {
+		if slices.Contains(names, obj.GetKind()+"/"+obj.GetName()) {
+			continue
+		}
+		document, err := yaml.Marshal(obj.Object)
+		if err != nil {
+			return nil, fmt.Errorf("encoding %s %s: %w", obj.GetKind(), obj.GetName(), err)
+		}
+		kept = append(kept, document)
+	}
+	return bytes.Join(kept, []byte("---\n")), nil
 }

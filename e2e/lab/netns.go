@@ -14,9 +14,10 @@ import (
 
 // NetworkOptions of a Network. The zero value is a usable one.
 type NetworkOptions struct {
-	// Isolated keeps pods of different clusters apart, as on the Internet. Otherwise
-	// the pod ranges of all clusters are routed to each other without translation,
-	// as far as they do not overlap.
+	// Isolated keeps pods of different clusters apart, as on the Internet: only machines
+	// reach each other, and what a pod sends out of its cluster's range gets the address of
+	// its node, whichever device it leaves by. Otherwise the pod ranges of all clusters are
+	// routed to each other without translation, as far as they do not overlap.
 	Isolated bool
 }
 
@@ -85,6 +86,9 @@ func (l *Lab) NewNetwork(ctx context.Context, opts NetworkOptions) (*Network, er
 // HostAddress is this process's own address on the network.
 func (n *Network) HostAddress() string { return n.host(rootHost) }
 
+// Range of the machines' addresses, as a CIDR.
+func (n *Network) Range() string { return n.prefix.String() }
+
 func (n *Network) host(number byte) string {
 	address := n.prefix.Addr().As4()
 	address[3] = number
@@ -110,6 +114,61 @@ func (n *Network) AddMachine(ctx context.Context, name string) (*Machine, error)
 	}
 	return m, ipBatch(ctx, m.Netns, "link set lo up", "addr add "+m.Address+"/24 dev eth0", "link set eth0 up",
 		"route add default via "+n.host(wanGateway))
+}
+
+// Command runs a program in the machine's network namespace, and returns its output.
+func (m *Machine) Command(ctx context.Context, name string, args ...string) (string, error) {
+	return command(ctx, "", "ip", append([]string{"netns", "exec", m.Netns, name}, args...)...)
+}
+
+// Restart leaves a machine as it was when it was plugged in, as after a power failure: no
+// device, route, rule or nftables table that somebody made there since. What runs there
+// is not ended.
+func (n *Network) Restart(ctx context.Context, m *Machine) error {
+	links, err := m.Command(ctx, "ip", "-o", "link", "show")
+	if err != nil {
+		return err
+	}
+	var batch []string
+	for _, link := range linkNames(links) {
+		if link != "lo" && link != "eth0" {
+			batch = append(batch, "link del "+link)
+		}
+	}
+	for _, family := range []string{"-4", "-6"} {
+		if _, err := m.Command(ctx, "ip", family, "rule", "flush"); err != nil { // all but the one with priority 0
+			return err
+		}
+		for _, table := range [][2]string{{"32766", "main"}, {"32767", "default"}} {
+			if _, err := m.Command(ctx, "ip", family, "rule", "add", "priority", table[0], "lookup", table[1]); err != nil {
+				return err
+			}
+		}
+	}
+	// A veth goes with its other end, which may be among them.
+	for _, line := range batch {
+		if err := ipBatch(ctx, m.Netns, line); err != nil && !strings.Contains(err.Error(), "Cannot find device") {
+			return err
+		}
+	}
+	if _, err := m.Command(ctx, "nft", "flush", "ruleset"); err != nil {
+		return err
+	}
+	if _, err := m.Command(ctx, "ip", "route", "flush", "table", "all", "scope", "global"); err != nil {
+		return err
+	}
+	return ipBatch(ctx, m.Netns, "link set eth0 down", "link set eth0 up", "route replace default via "+n.host(wanGateway))
+}
+
+// linkNames are the names of the links in what `ip -o link` prints.
+func linkNames(printed string) (names []string) {
+	for line := range strings.Lines(printed) {
+		if parts := strings.SplitN(line, ": ", 3); len(parts) == 3 {
+			name, _, _ := strings.Cut(parts[1], "@")
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (n *Network) reserve(name string) (*Machine, int, error) {
@@ -167,15 +226,19 @@ func (n *Network) masquerade(ctx context.Context, m *Machine) error {
 			direct = append(direct, theirs.String())
 		}
 	}
+	leaving := `oifname "eth0" `
+	if n.opts.Isolated { // as CNI plugins do: they know no device by which pods reach pods elsewhere
+		leaving = ""
+	}
 	rules := fmt.Sprintf(`table ip labmasq
 delete table ip labmasq
 table ip labmasq {
 	chain postrouting {
 		type nat hook postrouting priority srcnat; policy accept;
-		ip saddr %s ip daddr != { %s } oifname "eth0" masquerade
+		ip saddr %s ip daddr != { %s } %smasquerade
 	}
 }
-`, m.podRange, strings.Join(direct, ", "))
+`, m.podRange, strings.Join(direct, ", "), leaving)
 	_, err := command(ctx, rules, "ip", "netns", "exec", m.Netns, "nft", "-f", "-")
 	return err
 }

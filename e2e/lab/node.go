@@ -213,6 +213,22 @@ func (n *Node) Start(ctx context.Context) error {
 	return n.start(ctx)
 }
 
+// Reboot kills the node and boots it again on a machine whose network is as it was before
+// the node: whoever set up something there has to do so again. It returns when the node is
+// Ready. The first node's machine keeps its network: the control plane runs there too.
+func (n *Node) Reboot(ctx context.Context) error {
+	if n.Machine.Address == n.cluster.Options.Address {
+		return fmt.Errorf("node %s shares its machine with the control plane: another node may be rebooted", n.Name)
+	}
+	if err := n.Kill(ctx); err != nil {
+		return err
+	}
+	if err := n.full.network.Restart(ctx, n.Machine); err != nil {
+		return fmt.Errorf("restarting the machine of node %s: %w", n.Name, err)
+	}
+	return n.Start(ctx)
+}
+
 // Exec runs a program inside the node, in its file system, network and process
 // namespaces, and returns its output.
 func (n *Node) Exec(ctx context.Context, name string, args ...string) (string, error) {

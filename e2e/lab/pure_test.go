@@ -123,3 +123,21 @@ func TestProcessFlag(t *testing.T) {
 	require.Equal(t, "b:2", p.Flag("server.address"))
 	require.Empty(t, p.Flag("x"))
 }
+
+func TestLabWithout(t *testing.T) {
+	manifests := []byte("kind: A\napiVersion: v1\nmetadata: {name: x}\n---\nkind: B\napiVersion: v1\nmetadata: {name: x}\n")
+	same, err := without(manifests, nil)
+	require.NoError(t, err)
+	require.Equal(t, manifests, same)
+	have, err := without(manifests, []string{"A/x", "B/y"})
+	require.NoError(t, err)
+	objects, err := parseManifests(have)
+	require.NoError(t, err)
+	require.Len(t, objects, 1)
+	require.Equal(t, "B", objects[0].GetKind())
+}
+
+func TestLabLinkNames(t *testing.T) {
+	printed := "1: lo: <LOOPBACK,UP> mtu 65536\n7: eth0@if6: <BROADCAST> mtu 1500\n8: liqod-vx: <BROADCAST> mtu 1450\n"
+	require.Equal(t, []string{"lo", "eth0", "liqod-vx"}, linkNames(printed))
+}

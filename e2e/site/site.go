@@ -47,6 +47,8 @@ type Site struct {
 	// AuthURL is where other clusters get identities. In the simulated tier grants lead
 	// through the front of the API server unless Direct.
 	AuthURL string
+	// Fabric of the site, if it consists of processes.
+	Fabric *Fabric
 
 	sites *Sites
 
@@ -64,6 +66,9 @@ type Sites struct {
 	// Values are more values of the chart. Who installs sets discovery, image, config and, in
 	// the full tier, authentication: those are not for here.
 	Values map[string]any
+	// Fabric says how the roles of the network run, which connect the pods of clusters with
+	// equal ranges. Only with real nodes.
+	Fabric FabricMode
 	// Direct leads the processes of the simulated tier past the fronts of the API servers,
 	// which cannot be made to fail for them then, and cost no time.
 	Direct bool
@@ -136,6 +141,11 @@ func (s *Site) values(more map[string]any) map[string]any {
 		"discovery": map[string]any{"config": map[string]any{"clusterID": s.Name}},
 		"image":     map[string]any{"repository": imageRepository, "tag": imageTag, "pullPolicy": "Never"},
 		"config":    settings,
+		// Else the roles of the network have to be told ranges.
+		"networking": map[string]any{"enabled": false},
+	}
+	if s.sites.Fabric != FabricOff {
+		values["networking"] = s.fabricValues()
 	}
 	maps.Copy(values, s.sites.Values)
 	maps.Copy(values, more)
@@ -155,13 +165,29 @@ func (s *Site) installFull(ctx context.Context) error {
 		"url": s.AuthURL, "apiServerURL": s.APIServer,
 		"service": map[string]any{"type": "NodePort", "nodePort": authNodePort, "externalTrafficPolicy": "Cluster"},
 	}})
-	if err := s.Cluster.Install(ctx, lab.ChartOptions{Values: values}); err != nil {
+	options, roles := lab.ChartOptions{Values: values}, []string{"controller", "webhook"}
+	switch s.sites.Fabric {
+	case FabricProcesses:
+		options.Without, roles = fabricWorkloads(), append(roles, "ipam")
+	case FabricPods:
+		roles = append(roles, "ipam", "gateway")
+	case FabricOff:
+	}
+	if err := s.Cluster.Install(ctx, options); err != nil {
 		return fmt.Errorf("installing liqod in %s: %w", s.Name, err)
 	}
-	for _, role := range []string{"controller", "webhook"} {
+	if s.sites.Fabric == FabricProcesses {
+		if err := s.startFabric(ctx); err != nil {
+			return err
+		}
+	}
+	for _, role := range roles {
 		if err := lab.Eventually(ctx, func(ctx context.Context) error { return s.available(ctx, Namespace, "liqod-"+role) }); err != nil {
 			return fmt.Errorf("role %s in %s: %w", role, s.Name, err)
 		}
+	}
+	if s.sites.Fabric == FabricPods {
+		return lab.Eventually(ctx, s.routing)
 	}
 	return nil
 }
@@ -252,31 +278,41 @@ func (s *Sites) Replica(like *lab.Process, suffix string, env ...string) (*lab.P
 
 // role starts a role as the process that its pod would be.
 func (s *Site) role(ctx context.Context, name string, args ...string) (*lab.Process, error) {
-	cm, err := s.Client().CoreV1().ConfigMaps(Namespace).Get(ctx, "liqod", metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("reading the configuration that the chart made: %w", err)
-	}
-	path := filepath.Join(s.Dir, configName)
-	if err := os.WriteFile(path, []byte(cm.Data[configName]), 0o600); err != nil {
-		return nil, err
-	}
-	return s.start(ctx, name, Namespace, "liqod-"+name, append([]string{"--role=" + name, "--config=" + path}, args...))
+	return s.roleIn(ctx, nil, name, name, args...)
 }
 
-func (s *Site) start(ctx context.Context, name, namespace, account string, args []string) (*lab.Process, error) {
-	options, err := s.options(ctx, name, namespace, account, args)
+// roleIn starts a role in the network of a machine, as a process of that name.
+func (s *Site) roleIn(ctx context.Context, m *lab.Machine, role, name string, args ...string) (*lab.Process, error) {
+	config, err := s.writeConfig(ctx)
 	if err != nil {
 		return nil, err
+	}
+	options, err := s.options(ctx, name, Namespace, "liqod-"+role, append([]string{"--role=" + role, "--config=" + config}, args...))
+	if err != nil {
+		return nil, err
+	}
+	if m != nil {
+		options.Netns = m.Netns
 	}
 	return s.sites.Lab.Process(options)
 }
 
-// options say how a role runs as a process: with the token of its service account,
-// through the front of the API server unless Direct.
+// writeConfig writes the settings that the chart made to a file.
+func (s *Site) writeConfig(ctx context.Context) (string, error) {
+	cm, err := s.Client().CoreV1().ConfigMaps(Namespace).Get(ctx, "liqod", metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("reading the configuration that the chart made: %w", err)
+	}
+	path := filepath.Join(s.Dir, configName)
+	return path, os.WriteFile(path, []byte(cm.Data[configName]), 0o600)
+}
+
+// options say how a role runs as a process: with the token of its service account, in the
+// simulated tier through the front of the API server unless Direct.
 func (s *Site) options(ctx context.Context, name, namespace, account string, args []string) (lab.ProcessOptions, error) {
 	var kubeconfig string
 	err := lab.Eventually(ctx, func(ctx context.Context) (err error) {
-		kubeconfig, err = s.KubeconfigFor(ctx, lab.Access{Namespace: namespace, ServiceAccount: account, Proxied: !s.sites.Direct})
+		kubeconfig, err = s.KubeconfigFor(ctx, lab.Access{Namespace: namespace, ServiceAccount: account, Proxied: s.proxied()})
 		return err
 	})
 	if err != nil {
@@ -291,6 +327,9 @@ func (s *Site) options(ctx context.Context, name, namespace, account string, arg
 		Args: append(args, "--kubeconfig="+kubeconfig, fmt.Sprintf("--server.address=%s:%d", loopback, ports[0])),
 	}, nil
 }
+
+// proxied says whether the roles reach API servers through their fronts.
+func (s *Site) proxied() bool { return s.sites.Full == nil && !s.sites.Direct }
 
 // Restart starts a process of a role again after it has been killed, as a crash does
 // if it still runs.
@@ -343,7 +382,7 @@ func (s *Site) Connect(ctx context.Context, provider *Site) error {
 		return fmt.Errorf("describing %s in %s: %w", s.Name, provider.Name, err)
 	}
 	kubeconfig, err := provider.KubeconfigData(ctx, lab.Access{
-		Namespace: corev1beta1.TenantNamespace(s.Name), ServiceAccount: peerUser, Proxied: s.sites.Full == nil && !s.sites.Direct,
+		Namespace: corev1beta1.TenantNamespace(s.Name), ServiceAccount: peerUser, Proxied: s.proxied(),
 	})
 	if err != nil {
 		return err

@@ -31,6 +31,9 @@ type World struct {
 	// RealNodes is the number of real nodes of each cluster, by place. Nil: the nodes are
 	// simulated.
 	RealNodes []int
+	// Fabric gives the clusters, of real nodes, equal ranges, and connects their pods by the
+	// roles of the network: nothing but the addresses of machines is reached otherwise.
+	Fabric FabricMode
 }
 
 // headStart is how long the other tests let those go first that are long.
@@ -100,7 +103,7 @@ func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	var full *lab.Full
 	if len(w.RealNodes) > 0 {
 		var err error
-		if full, err = lab.NewFull(t.Context(), l, lab.FullOptions{}); err != nil {
+		if full, err = lab.NewFull(t.Context(), l, lab.FullOptions{Network: lab.NetworkOptions{Isolated: w.Fabric != FabricOff}}); err != nil {
 			return nil, err
 		}
 	}
@@ -108,7 +111,7 @@ func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	if err != nil {
 		return nil, err
 	}
-	sites.Settings = map[string]any{}
+	sites.Settings, sites.Fabric = map[string]any{}, w.Fabric
 	for _, s := range w.Settings {
 		maps.Copy(sites.Settings, s)
 	}
@@ -137,6 +140,9 @@ func (w World) startOne(ctx context.Context, sites *Sites, i int) (*Site, error)
 	}
 	if len(w.RealNodes) == 0 {
 		options.SimulatedNodes = 2
+	}
+	if w.Fabric != FabricOff {
+		FabricOptions(&options)
 	}
 	if w.Adjust != nil {
 		w.Adjust(&options)

@@ -57,6 +57,9 @@ type PodsConfig struct {
 	Remapper forge.Remapper
 	// API configures how pods in the provider reach the consumer's API server.
 	API forge.APIAccess
+	// HomeAPI finds the address of the consumer's API server if API.Host is empty; nil: pods
+	// are not led there.
+	HomeAPI HomeAPI
 	// RightsName is the name of the RoleBinding in each offloaded namespace that grants
 	// the right to request tokens there.
 	RightsName string

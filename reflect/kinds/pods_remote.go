@@ -90,10 +90,11 @@ func notCarried(v view) (reason, what string) {
 }
 
 func (p *Pods) options(v view) forge.PodOptions {
+	access, _ := p.apiAccess() // awaitsAPI has the error
 	o := forge.PodOptions{
 		OriginClusterID: p.cfg.Origin, DestinationClusterID: p.cfg.Destination,
 		NodeName: p.cfg.Node, RemoteNamespace: v.twin.remote,
-		API: p.cfg.API,
+		API: access,
 	}
 	vn := p.virtualNode()
 	o.SkipLabels, o.SkipAnnotations = engine.NotReflected(vn, p.cfg.SkipLabels, p.cfg.SkipAnnotations)
@@ -128,6 +129,9 @@ func (p *Pods) create(ctx context.Context, v view) error {
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasonRemoteVolumeTaken, withheld)), loop.After(takenRetry))
 	}
 	o := p.options(v)
+	if why := p.awaitsAPI(v.local, o); why != "" {
+		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, reasonHomeAPIUnknown, why)), loop.After(homeAPIRetry))
+	}
 	if o.ClaimedVolumes, err = p.cfg.Claims.ephemeral(ctx, v.local); err != nil {
 		return err
 	}

@@ -50,6 +50,8 @@ type site struct {
 	gate, away             error
 	lost                   func() time.Time
 	api                    forge.APIAccess
+	homeAPI                HomeAPI
+	remapper               forge.Remapper // forge.Identity if nil
 	pods                   *Pods
 	claims                 *Claims
 }
@@ -135,14 +137,17 @@ func (s *site) start(t *testing.T) (stop func()) {
 	t.Helper()
 	core := informers.NewSharedInformerFactory(s.home, 0)
 	own := externalversions.NewSharedInformerFactory(s.homeLiqod, 0)
+	if s.remapper == nil {
+		s.remapper = forge.Identity{}
+	}
 	var err error
 	s.pods, err = NewPods(PodsConfig{
 		Home: s.home, HomeLiqo: s.homeLiqod, Remote: Remote{Kube: s.remote, Liqo: s.remoteLiqod},
 		Pods: core.Core().V1().Pods(), Nodes: core.Core().V1().Nodes(),
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
-		API: s.api, RightsName: "rights", Claims: s.claims,
-		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: forge.Identity{},
+		API: s.api, HomeAPI: s.homeAPI, RightsName: "rights", Claims: s.claims,
+		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: s.remapper,
 		Gate: func() error { return s.gate }, Verify: func(context.Context) error { return errors.Join(s.gate, s.away) }, HomeLost: s.lost, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 4,
 	})

@@ -7,14 +7,28 @@ import (
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/tools/cache"
 )
 
-// Remapper translates addresses as the network fabric does. Its method must be safe for
+// Remapper translates addresses as the network fabric does. Its methods must be safe for
 // concurrent use and must not block.
 type Remapper interface {
-	// Remap returns the address at which this cluster reaches the address addr of a peer's
-	// cluster. It returns false if addr is not reachable.
+	// Fabric reports whether the network fabric connects this cluster with the peer's. If
+	// not, both reach each other's addresses as they are.
+	Fabric(peer string) bool
+	// Ranges returns the ranges that the peer's own addresses are in, as far as the fabric
+	// leads there. The error is the reason for which none are known.
+	Ranges(peer string) ([]netip.Prefix, error)
+	// Remap returns the address at which this cluster reaches addr, an address of the
+	// peer's own. It returns false if addr is not reachable.
 	Remap(peer string, addr netip.Addr) (netip.Addr, bool)
+	// Unmap returns the address in this cluster that the peer reaches at addr. It returns
+	// false if there is none.
+	Unmap(peer string, addr netip.Addr) (netip.Addr, bool)
+	// Subscribe registers a function that is called with the id of each peer for which the
+	// other methods may return something else than before. synced reports whether it has
+	// been called for all that was there at the start.
+	Subscribe(changed func(peer string)) (synced cache.InformerSynced, err error)
 }
 
 // metadata lists the addresses, other than link-local ones, of cloud metadata services.
@@ -33,9 +47,9 @@ type addressRules struct {
 	remap Remapper
 	// problem, if not empty, is the reason for which no address of the peer is accepted.
 	problem string
-	// cluster is the name of the ForeignCluster whose spec.addressRanges are in ranges.
-	cluster string
-	ranges  []netip.Prefix
+	// ranges are those of the peer's own addresses, and source is the field that has them.
+	source string
+	ranges []netip.Prefix
 	// node reports whether an address belongs to a node of this cluster.
 	node func(netip.Addr) bool
 	// pod returns the pod with an address that runs in this cluster for the peer.
@@ -50,9 +64,9 @@ func (r addressRules) translate(text string, family discoveryv1.AddressType) (ad
 		return "", refused
 	}
 	if !slices.ContainsFunc(r.ranges, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-		return "", fmt.Sprintf("%s is not in spec.addressRanges of ForeignCluster %s (%s)", addr, r.cluster, join(r.ranges))
+		return "", fmt.Sprintf("%s is not in %s (%s)", addr, r.source, join(r.ranges))
 	}
-	here, refused := r.here(addr)
+	here, refused := r.here(addr, r.remap.Remap)
 	if refused != "" {
 		return "", refused
 	}
@@ -67,7 +81,7 @@ func (r addressRules) own(text string, family discoveryv1.AddressType) (address 
 	if refused != "" {
 		return "", ownPod{}, false
 	}
-	here, refused := r.here(addr)
+	here, refused := r.here(addr, r.remap.Unmap)
 	if refused != "" {
 		return "", ownPod{}, false
 	}
@@ -90,10 +104,10 @@ func (r addressRules) parse(text string, family discoveryv1.AddressType) (addr n
 	return addr, ""
 }
 
-// here translates a peer's address to the local one, or returns the reason for which it is
-// refused.
-func (r addressRules) here(addr netip.Addr) (here netip.Addr, refused string) {
-	here, ok := r.remap.Remap(r.peer, addr)
+// here translates a peer's address to the local one with one of the methods of r.remap, or
+// returns the reason for which it is refused.
+func (r addressRules) here(addr netip.Addr, translate func(peer string, addr netip.Addr) (netip.Addr, bool)) (here netip.Addr, refused string) {
+	here, ok := translate(r.peer, addr)
 	if !ok {
 		return netip.Addr{}, fmt.Sprintf("%s has no address in this cluster", addr)
 	}

@@ -137,6 +137,13 @@ func (e *Enforcer) listen() error {
 		}
 		e.synced = append(e.synced, reg.HasSynced)
 	}
+	synced, err := e.cfg.Remap.Subscribe(e.remapped)
+	if err != nil {
+		return fmt.Errorf("following the translation of addresses: %w", err)
+	}
+	// Without a Connection endpoints have no address. One that the cache does not have yet
+	// must not cost any.
+	e.synced = append(e.synced, synced)
 	return nil
 }
 

@@ -2,11 +2,13 @@ package endpoints
 
 import (
 	"net/netip"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -24,7 +26,7 @@ func testTime() time.Time { return time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC) 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(testTime().Add(-d)) }
 
 // shifted maps 10.100.x.y to 10.77.x.y. Other IPv4 addresses are unreachable.
-type shifted struct{}
+type shifted struct{ same }
 
 func (shifted) Remap(_ string, addr netip.Addr) (netip.Addr, bool) {
 	if !addr.Is4() {
@@ -38,16 +40,85 @@ func (shifted) Remap(_ string, addr netip.Addr) (netip.Addr, bool) {
 	return netip.AddrFrom4(b), true
 }
 
+// same is the Remapper without a network fabric.
 type same struct{}
 
+func (same) Fabric(string) bool                                 { return false }
+func (same) Ranges(string) ([]netip.Prefix, error)              { return nil, nil }
 func (same) Remap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
+func (same) Unmap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
+func (same) Subscribe(func(string)) (cache.InformerSynced, error) {
+	return func() bool { return true }, nil
+}
+
+// fabric is the Remapper of clusters with equal ranges: rome's own 10.244.0.0/16 is
+// 10.80.0.0/16 here, and milan's own 10.244.0.0/16 is 10.90.0.0/16 in rome.
+type fabric struct {
+	mu      sync.Mutex
+	missing error        // the reason for which there is no translation
+	view    netip.Prefix // of rome's pods; 10.80.0.0/16 if not set
+	changed func(peer string)
+	synced  bool
+}
+
+func (f *fabric) Fabric(string) bool { return true }
+
+func (f *fabric) Ranges(string) ([]netip.Prefix, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.missing != nil {
+		return nil, f.missing
+	}
+	return []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, nil
+}
+
+func (f *fabric) Remap(_ string, addr netip.Addr) (netip.Addr, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	view := f.view
+	if !view.IsValid() {
+		view = netip.MustParsePrefix("10.80.0.0/16")
+	}
+	return f.move(addr, "10.244.0.0/16", view)
+}
+
+func (f *fabric) Unmap(_ string, addr netip.Addr) (netip.Addr, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.move(addr, "10.90.0.0/16", netip.MustParsePrefix("10.244.0.0/16"))
+}
+
+func (f *fabric) move(addr netip.Addr, from string, to netip.Prefix) (netip.Addr, bool) {
+	if f.missing != nil || !netip.MustParsePrefix(from).Contains(addr) {
+		return netip.Addr{}, false
+	}
+	a, b := addr.As4(), to.Addr().As4()
+	return netip.AddrFrom4([4]byte{b[0], b[1], a[2], a[3]}), true
+}
+
+func (f *fabric) Subscribe(changed func(string)) (cache.InformerSynced, error) {
+	f.changed = changed
+	return func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.synced
+	}, nil
+}
+
+// set changes the fabric, and tells the subscriber.
+func (f *fabric) set(change func()) {
+	f.mu.Lock()
+	change()
+	f.mu.Unlock()
+	f.changed(origin)
+}
 
 func testRules(ranges ...string) addressRules {
 	if len(ranges) == 0 {
 		ranges = []string{"10.100.0.0/16"}
 	}
 	return addressRules{
-		peer: origin, cluster: "rome-fc", remap: same{}, ranges: parseRanges(ranges),
+		peer: origin, source: "spec.addressRanges of ForeignCluster rome-fc", remap: same{}, ranges: parseRanges(ranges),
 		node: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.100.200.1") },
 		pod: func(a netip.Addr) (ownPod, bool) {
 			return ownPod{node: "milan-sim-2", ready: true}, a == netip.MustParseAddr("10.200.1.9")

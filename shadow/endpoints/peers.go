@@ -59,11 +59,25 @@ func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Conditi
 		r.problem = fmt.Sprintf("there is no ForeignCluster with clusterID %s, whose spec.addressRanges says which addresses are accepted", peer)
 		return r, nil, nil
 	case 1:
-		r.cluster, r.ranges = all[0].Name, parseRanges(all[0].Spec.AddressRanges)
+		r.from(all[0])
 		return r, all[0].Status.Conditions, nil
 	default:
 		r.problem = fmt.Sprintf("there are %d ForeignClusters with clusterID %s where one is accepted", len(all), peer)
 		return r, nil, nil
+	}
+}
+
+// from sets the ranges of the peer's own addresses. With the network fabric, people do not
+// write them: they are those that the fabric leads to.
+func (r *addressRules) from(fc *corev1beta1.ForeignCluster) {
+	if !r.remap.Fabric(r.peer) {
+		r.source, r.ranges = "spec.addressRanges of ForeignCluster "+fc.Name, parseRanges(fc.Spec.AddressRanges)
+		return
+	}
+	r.source = fmt.Sprintf("the ranges that cluster %s has in its Connection", r.peer)
+	var err error
+	if r.ranges, err = r.remap.Ranges(r.peer); err != nil {
+		r.problem = err.Error()
 	}
 }
 
@@ -90,15 +104,25 @@ func (e *Enforcer) shadowsOf(obj any) []loop.Key {
 	if !ok {
 		return nil
 	}
-	twins, err := e.namespaces.List(labels.SelectorFromSet(labels.Set{corev1beta1.RemoteClusterIDLabel: fc.Spec.ClusterID}))
+	return e.shadowsOfPeer(fc.Spec.ClusterID)
+}
+
+func (e *Enforcer) shadowsOfPeer(peer string) (keys []loop.Key) {
+	twins, err := e.namespaces.List(labels.SelectorFromSet(labels.Set{corev1beta1.RemoteClusterIDLabel: peer}))
 	if err != nil {
 		return nil
 	}
-	var keys []loop.Key
 	for _, ns := range twins {
 		keys = append(keys, e.shadowsIn(ns)...)
 	}
 	return keys
+}
+
+// remapped queues the shadows of a peer whose addresses may have other translations now.
+func (e *Enforcer) remapped(peer string) {
+	for _, key := range e.shadowsOfPeer(peer) {
+		e.loop.Wake(key)
+	}
 }
 
 // nodeChanged queues the affected shadows when the addresses of a Node change. Most Node

@@ -34,8 +34,11 @@ type running struct {
 }
 
 func newRunning(t *testing.T) running {
-	notYet := twin(func(ns *corev1.Namespace) { ns.Labels = nil })
-	r := running{T: t, core: fake.NewClientset(notYet), liqod: liqodfake.NewSimpleClientset(newShadow(), peer())}
+	return newRunningWith(t, same{}, newShadow(), twin(func(ns *corev1.Namespace) { ns.Labels = nil }))
+}
+
+func newRunningWith(t *testing.T, remap Remapper, shadow *offloadingv1beta1.ShadowEndpointSlice, namespace *corev1.Namespace) running {
+	r := running{T: t, core: fake.NewClientset(namespace), liqod: liqodfake.NewSimpleClientset(shadow, peer())}
 	r.core.PrependReactor("create", "endpointslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		slice := a.(clienttesting.CreateAction).GetObject().(*discoveryv1.EndpointSlice)
 		slice.UID = types.UID("made-" + time.Now().String())
@@ -44,7 +47,7 @@ func newRunning(t *testing.T) running {
 	own, core := externalversions.NewSharedInformerFactory(r.liqod, 0), informers.NewSharedInformerFactory(r.core, 0)
 	var err error
 	r.e, err = New(Config{
-		Kube: r.core, Liqo: r.liqod, Remap: same{}, Grace: testGrace,
+		Kube: r.core, Liqo: r.liqod, Remap: remap, Grace: testGrace,
 		Shadows: own.Offloading().V1beta1().ShadowEndpointSlices().Informer(), Slices: core.Discovery().V1().EndpointSlices().Informer(),
 		Namespaces: core.Core().V1().Namespaces().Informer(), ForeignClusters: own.Core().V1beta1().ForeignClusters().Informer(),
 		Nodes: core.Core().V1().Nodes().Informer(), Pods: core.Core().V1().Pods().Informer(), Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Log: zap.NewNop(),

@@ -1,0 +1,157 @@
+package site
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+// The same in all clusters of a fabric: each is told only what is its own.
+const (
+	fabricPodCIDR      = "10.244.0.0/16"
+	fabricServiceCIDR  = "10.96.0.0/16"
+	fabricExternalCIDR = "10.70.0.0/16"
+
+	tunnelPort     = 51840
+	tunnelNodePort = 31840 // of gateways that are pods
+)
+
+// FabricMode says whether, and how, the roles of the network run.
+type FabricMode string
+
+// Modes.
+const (
+	// FabricOff: pods reach pods of other clusters by routes of the lab, if at all.
+	FabricOff FabricMode = ""
+	// FabricProcesses: each gateway is a process on a machine of its own, and role route one in
+	// the network of each node. A test breaks them as it likes.
+	FabricProcesses FabricMode = "processes"
+	// FabricPods: the workloads of the chart, as everybody has them.
+	FabricPods FabricMode = "pods"
+)
+
+// FabricOptions give a cluster the ranges that every cluster of a fabric has.
+func FabricOptions(o *lab.ClusterOptions) {
+	o.PodCIDR, o.ServiceCIDR = fabricPodCIDR, fabricServiceCIDR
+}
+
+// Fabric is what connects the pods of a site with those of others: a gateway on a machine
+// of its own, which stands for the gateway's pod, and a process of role route in the
+// network of each node. Its methods may be called concurrently.
+type Fabric struct {
+	// Machine of the gateway.
+	Machine *lab.Machine
+
+	sites   *Sites
+	mu      sync.Mutex
+	gateway *lab.Process
+	routes  map[string]*lab.Process // by node
+}
+
+// fabricValues are the chart's values of a cluster in a fabric.
+func (s *Site) fabricValues() map[string]any {
+	values := map[string]any{
+		"enabled": true, "podCIDRs": []string{s.Options.PodCIDR}, "serviceCIDRs": []string{s.Options.ServiceCIDR},
+		"nodeCIDRs": []string{s.sites.Full.Network().Range()}, "externalCIDRs": []string{fabricExternalCIDR},
+	}
+	if s.sites.Fabric == FabricPods {
+		values["gatewayTemplates"] = map[string]any{"service": map[string]any{"type": "NodePort", "nodePort": tunnelNodePort}}
+	}
+	return values
+}
+
+// fabricWorkloads are those of the chart that run as processes instead.
+func fabricWorkloads() []string { return []string{"Deployment/liqod-gateway", "DaemonSet/liqod-route"} }
+
+// startFabric starts the gateway and a role route for each node.
+func (s *Site) startFabric(ctx context.Context) (err error) {
+	f := &Fabric{sites: s.sites, routes: map[string]*lab.Process{}}
+	if f.Machine, err = s.sites.Full.Network().AddMachine(ctx, s.Name+"-gw"); err != nil {
+		return fmt.Errorf("making the machine of the gateway of %s: %w", s.Name, err)
+	}
+	f.gateway, err = s.roleIn(ctx, f.Machine, "gateway", "gateway",
+		"--gateway.stateDir="+filepath.Join(s.Dir, "gateway"), fmt.Sprintf("--gateway.endpoints=%s:%d", f.Machine.Address, tunnelPort))
+	if err != nil {
+		return fmt.Errorf("starting the gateway of %s: %w", s.Name, err)
+	}
+	for _, node := range s.sites.Full.Nodes(s.Cluster) {
+		if f.routes[node.Name], err = s.roleIn(ctx, node.Machine, "route", "route-"+node.Name, "--route.nodeName="+node.Name); err != nil {
+			return fmt.Errorf("starting role route of node %s: %w", node.Name, err)
+		}
+	}
+	s.Fabric = f
+	return nil
+}
+
+// RestartGateway kills the gateway and starts it again.
+func (f *Fabric) RestartGateway() error {
+	return f.restart(func() *lab.Process { return f.gateway }, func(p *lab.Process) { f.gateway = p })
+}
+
+// RestartRoute kills role route of a node and starts it again.
+func (f *Fabric) RestartRoute(node string) error {
+	return f.restart(func() *lab.Process { return f.routes[node] }, func(p *lab.Process) { f.routes[node] = p })
+}
+
+func (f *Fabric) restart(get func() *lab.Process, set func(*lab.Process)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := get()
+	if err := f.sites.Restart(&p); err != nil {
+		return err
+	}
+	set(p)
+	return nil
+}
+
+// Gateway is the process of the gateway.
+func (f *Fabric) Gateway() *lab.Process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gateway
+}
+
+// Route is the process of role route of a node.
+func (f *Fabric) Route(node string) *lab.Process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.routes[node]
+}
+
+// Stop ends the gateway and all of role route at once.
+func (f *Fabric) Stop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gateway.Kill()
+	for _, p := range f.routes {
+		p.Kill()
+	}
+}
+
+// routing says whether role route runs on every node.
+func (s *Site) routing(ctx context.Context) error {
+	d, err := s.Client().AppsV1().DaemonSets(Namespace).Get(ctx, "liqod-route", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if want := len(s.sites.Full.Nodes(s.Cluster)); int(d.Status.NumberAvailable) != want || d.Status.ObservedGeneration != d.Generation {
+		return fmt.Errorf("role route runs on %d of %d nodes", d.Status.NumberAvailable, want)
+	}
+	return nil
+}
+
+// KillGatewayPod deletes the pod of the gateway without grace; the Deployment makes another.
+func (s *Site) KillGatewayPod(ctx context.Context) error {
+	now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
+	err := s.Client().CoreV1().Pods(Namespace).DeleteCollection(ctx, now, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=gateway"})
+	if err != nil {
+		return fmt.Errorf("deleting the gateway's pod in %s: %w", s.Name, err)
+	}
+	return nil
+}

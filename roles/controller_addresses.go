@@ -1,0 +1,60 @@
+package roles
+
+import (
+	"net/netip"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/shadow/endpoints"
+)
+
+// remapper returns what translates the addresses of peers' endpoints.
+func (c *controller) remapper() (endpoints.Remapper, error) {
+	if !c.env.Config.Networking.Enabled {
+		return unmapped{}, nil
+	}
+	return agent.NewRemapper(agent.RemapConfig{
+		Connections: c.liqo.Networking().V1beta1().Connections(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Log: c.env.Log,
+	})
+}
+
+// unmapped is the translation of addresses between clusters whose networks reach each other
+// by themselves.
+type unmapped struct{}
+
+// Fabric implements endpoints.Remapper.
+func (unmapped) Fabric(string) bool { return false }
+
+// Ranges implements endpoints.Remapper.
+func (unmapped) Ranges(string) ([]netip.Prefix, error) { return nil, nil }
+
+// Remap implements endpoints.Remapper.
+func (unmapped) Remap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
+
+// Unmap implements endpoints.Remapper.
+func (unmapped) Unmap(_ string, addr netip.Addr) (netip.Addr, bool) { return addr, true }
+
+// Subscribe implements endpoints.Remapper. Nothing changes.
+func (unmapped) Subscribe(func(string)) (cache.InformerSynced, error) {
+	return func() bool { return true }, nil
+}
+
+// addAPIServer wires the loop that has peers reach the API server, if offloaded pods are led
+// there through the network fabric.
+func (c *controller) addAPIServer() error {
+	cfg := c.env.Config
+	if !cfg.Networking.Enabled || !cfg.VKubelet.EnableAPIServerSupport || cfg.VKubelet.HomeAPIServer != "" {
+		return nil
+	}
+	addresses, err := agent.NewAPIServer(agent.APIServerConfig{
+		Kube: c.home.plain.kube, Liqo: c.home.fenced.liqo, EndpointSlices: c.apiServer.Discovery().V1().EndpointSlices(),
+		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), IPs: c.liqo.IPAM().V1alpha1().IPs(),
+		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	c.loop("api-server-addresses", addresses)
+	return nil
+}

@@ -1,0 +1,104 @@
+package roles
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/reflect/forge"
+	"github.com/liqod/liqod/reflect/kinds"
+)
+
+// watchAddresses registers for what says how addresses are translated: with the network
+// fabric, the Connection in the tenant namespace and the ForeignCluster, and the IP of the
+// API server. Every replica follows them, so that a standby that takes over has them.
+func (v *vkubelet) watchAddresses() error {
+	if !v.env.Config.Networking.Enabled {
+		return nil
+	}
+	v.clusters = externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0, externalversions.WithTransform(networkingOf))
+	var err error
+	v.remap, err = agent.NewRemapper(agent.RemapConfig{
+		Connections: v.tenant.Networking().V1beta1().Connections(), ForeignClusters: v.clusters.Core().V1beta1().ForeignClusters(), Log: v.env.Log,
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := v.remap.Subscribe(v.tellRemapped); err != nil {
+		return err
+	}
+	ips := v.tenant.IPAM().V1alpha1().IPs().Informer()
+	_, err = ips.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: v.addressChanged, UpdateFunc: func(_, after any) { v.addressChanged(after) },
+	})
+	return err
+}
+
+// networkingOf leaves of a ForeignCluster what the translation of addresses reads: there
+// may be many of both, ForeignClusters and vkubelets.
+func networkingOf(obj any) (any, error) {
+	fc, ok := obj.(*corev1beta1.ForeignCluster)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: fc.Name, UID: fc.UID, ResourceVersion: fc.ResourceVersion},
+		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: fc.Spec.ClusterID, NetworkingEnabled: fc.Spec.NetworkingEnabled},
+	}, nil
+}
+
+// addressesKnown reports whether the caches have what says how addresses are translated. No
+// pod loses its address before that.
+func (v *vkubelet) addressesKnown() bool {
+	return v.remap == nil || v.remap.HasSynced() && v.tenant.IPAM().V1alpha1().IPs().Informer().HasSynced()
+}
+
+// remapper translates the addresses of the provider's pods.
+func (v *vkubelet) remapper(peer string) forge.Remapper {
+	if v.remap == nil {
+		return forge.Identity{}
+	}
+	return v.remap.Peer(peer)
+}
+
+// homeAPI finds the address under which the provider's pods reach the API server of this
+// cluster; nil without the network fabric.
+func (v *vkubelet) homeAPI(peer string) kinds.HomeAPI {
+	if v.remap == nil {
+		return nil
+	}
+	return agent.HomeAPI{IPs: v.tenant.IPAM().V1alpha1().IPs(), Remap: v.remap.Peer(peer), Namespace: v.namespace, VirtualNode: v.name}
+}
+
+// onRemap has changed called when the addresses of a peer have other translations; nil:
+// nothing is called any more.
+func (v *vkubelet) onRemap(peer string, changed func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.remapped = nil; changed != nil {
+		v.remapped = func(id string) {
+			if id == peer || id == "" {
+				changed()
+			}
+		}
+	}
+}
+
+// tellRemapped is called for a peer, or "" for any.
+func (v *vkubelet) tellRemapped(peer string) {
+	v.mu.Lock()
+	remapped := v.remapped
+	v.mu.Unlock()
+	if remapped != nil {
+		remapped(peer)
+	}
+}
+
+// addressChanged has the pods synced that wait for the address of the API server.
+func (v *vkubelet) addressChanged(obj any) {
+	if ip, ok := obj.(metav1.Object); ok && ip.GetName() == agent.APIServerIP(v.name) {
+		v.tellRemapped("")
+	}
+}

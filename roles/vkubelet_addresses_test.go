@@ -1,0 +1,126 @@
+package roles
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/reflect/forge"
+	"github.com/liqod/liqod/roles/config"
+)
+
+// TestVKubeletAddresses: the active replica hears of every change of the translation, and of
+// the address of the API server; a standby of none. Pods of a peer without the fabric keep
+// their addresses.
+func TestVKubeletAddresses(t *testing.T) {
+	t.Parallel()
+	const tenant = "liqo-tenant-milan"
+	cluster := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "the-one-in-milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
+	liqod, core := liqodfake.NewSimpleClientset(cluster), fake.NewClientset()
+	settings := &config.Effective{}
+	settings.Networking.Enabled = true
+	v := &vkubelet{
+		env: Env{Log: zap.NewNop(), Config: settings}, home: home{plain: clients{kube: core, liqo: liqod}}, namespace: tenant, name: "milan-2",
+		tenant: externalversions.NewSharedInformerFactoryWithOptions(liqod, 0, externalversions.WithNamespace(tenant)),
+		kube:   informers.NewSharedInformerFactory(core, 0),
+	}
+	v.nodes = v.kube
+	require.NoError(t, v.watchAddresses())
+	require.False(t, v.addressesKnown())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- v.runCaches(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	require.Eventually(t, v.addressesKnown, time.Minute, 5*time.Millisecond)
+
+	var calls atomic.Int64
+	v.onRemap("milan", func() { calls.Add(1) })
+	addr := netip.MustParseAddr("10.244.1.5")
+	remap := v.remapper("milan")
+	becomes := func(want string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			got, ok := remap.Remap(addr)
+			return calls.Load() > 0 && (ok && got.String() == want || !ok && want == "none")
+		}, time.Minute, 5*time.Millisecond, want)
+		calls.Store(0)
+	}
+	mapping := func(own, view networkingv1beta1.CIDR, use networkingv1beta1.RangeUse) []networkingv1beta1.Mapping {
+		return []networkingv1beta1.Mapping{{Own: own, View: view, Use: use}}
+	}
+	_, err := liqod.NetworkingV1beta1().Connections(tenant).Create(ctx, &networkingv1beta1.Connection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"},
+		Spec: networkingv1beta1.ConnectionSpec{
+			ClusterID: "milan", Local: mapping("10.70.0.0/16", "10.91.0.0/16", networkingv1beta1.RangeExternal),
+			Remote: mapping("10.244.0.0/16", "10.80.0.0/16", networkingv1beta1.RangePod),
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	becomes("10.80.1.5")
+
+	api := v.homeAPI("milan")
+	_, err = api.Address()
+	require.ErrorContains(t, err, "there is no IP "+tenant+"/milan-2-api-server")
+	_, err = liqod.IPAMV1alpha1().IPs(tenant).Create(ctx, &ipamv1alpha1.IP{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-2-api-server", Annotations: map[string]string{ipamv1alpha1.PortAnnotation: "6443"}},
+		Spec:       ipamv1alpha1.IPSpec{IP: "192.0.2.1"},
+		Status:     ipamv1alpha1.IPStatus{IP: "10.70.0.20", Conditions: []metav1.Condition{{Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionTrue}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	becomes("10.80.1.5")
+	server, err := api.Address()
+	require.NoError(t, err)
+	require.Equal(t, "10.91.0.20:6443", server.String())
+
+	require.NoError(t, liqod.NetworkingV1beta1().Connections(tenant).Delete(ctx, "milan", metav1.DeleteOptions{}))
+	becomes("none")
+	without := cluster.DeepCopy()
+	without.Spec.NetworkingEnabled = new(false)
+	_, err = liqod.CoreV1beta1().ForeignClusters().Update(ctx, without, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	becomes("10.244.1.5")
+	require.False(t, api.Fabric())
+
+	v.onRemap("", nil)
+	v.tellRemapped("milan")
+	require.Zero(t, calls.Load(), "a standby has no pods")
+}
+
+func TestVKubeletWithoutFabric(t *testing.T) {
+	t.Parallel()
+	v := &vkubelet{env: Env{Config: &config.Effective{}}}
+	require.NoError(t, v.watchAddresses())
+	require.True(t, v.addressesKnown())
+	require.Equal(t, forge.Identity{}, v.remapper("milan"))
+	require.Nil(t, v.homeAPI("milan"))
+}
+
+func TestNetworkingOf(t *testing.T) {
+	t.Parallel()
+	fc := &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "milan-fc", UID: "u", ResourceVersion: "7", Labels: map[string]string{"a": "b"}},
+		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: new(false), AddressRanges: []string{"10.0.0.0/8"}},
+	}
+	got, err := networkingOf(fc)
+	require.NoError(t, err)
+	require.Equal(t, &corev1beta1.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "milan-fc", UID: "u", ResourceVersion: "7"},
+		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: new(false)},
+	}, got)
+}

@@ -1,0 +1,104 @@
+package endpoints
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+var errNoConnection = errors.New("there is no Connection liqo-tenant-rome/rome yet") // a sentinel of the tests
+
+// TestFabricAddresses: rome and milan have equal ranges, and spec.addressRanges does not
+// count.
+func TestFabricAddresses(t *testing.T) {
+	owned := func(text string) discoveryv1.Endpoint {
+		e := at(text)
+		e.NodeName = new("milan")
+		return e
+	}
+	for name, tc := range map[string]struct {
+		endpoint discoveryv1.Endpoint
+		missing  error
+		want     string
+		refused  string
+	}{
+		"a pod of the consumer":                      {endpoint: at("10.244.1.5"), want: "10.80.1.5"},
+		"one on a virtual node, with an own address": {endpoint: owned("10.244.1.5"), want: "10.80.1.5"},
+		"a pod here, as the consumer sees it":        {endpoint: owned("10.90.1.9"), want: "10.244.1.9"},
+		"no pod here":                                {endpoint: owned("10.90.1.8"), refused: "10.90.1.8 is not in the ranges that cluster rome has in its Connection (10.244.0.0/16)"},
+		"a pod here, but not on a virtual node":      {endpoint: at("10.90.1.9"), refused: "10.90.1.9 is not in the ranges that cluster rome has in its Connection (10.244.0.0/16)"},
+		"in spec.addressRanges":                      {endpoint: at("10.100.1.5"), refused: "10.100.1.5 is not in the ranges that cluster rome has in its Connection (10.244.0.0/16)"},
+		"a pod here, by its address here":            {endpoint: owned("10.244.1.9"), want: "10.80.1.9"},
+		"without a Connection":                       {endpoint: at("10.244.1.5"), missing: errNoConnection, refused: errNoConnection.Error()},
+		"a pod here, without a Connection":           {endpoint: owned("10.90.1.9"), missing: errNoConnection, refused: errNoConnection.Error()},
+		"a node's, once translated":                  {endpoint: at("10.244.200.1"), refused: "10.244.200.1 is the address of a node of this cluster"},
+		"a loopback address":                         {endpoint: at("127.0.0.1"), refused: "127.0.0.1 is a loopback address"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := addressRules{
+				peer: origin, remap: &fabric{missing: tc.missing},
+				node: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.80.200.1") },
+				pod: func(a netip.Addr) (ownPod, bool) {
+					return ownPod{node: "milan-sim-2", ready: true}, a == netip.MustParseAddr("10.244.1.9")
+				},
+			}
+			r.from(peer())
+			endpoint, refused := forgeEndpoint(&tc.endpoint, discoveryv1.AddressTypeIPv4, r, true)
+			require.Equal(t, tc.refused, refused)
+			if tc.want != "" {
+				require.Equal(t, []string{tc.want}, endpoint.Addresses)
+			}
+		})
+	}
+}
+
+// TestFabricChanges: a changed view, and a Connection that goes and comes back, reach the
+// EndpointSlice without a restart, and nothing is written before the Connections are known.
+func TestFabricChanges(t *testing.T) {
+	f := &fabric{}
+	r := newRunningWith(t, f, newShadow(endpointsOf(at("10.244.1.5"))), twin())
+	require.True(t, slices.ContainsFunc(r.e.synced, func(synced cache.InformerSynced) bool { return !synced() }), "Run waits for the Connections")
+	stop := r.lead()
+	f.set(func() { f.synced = true })
+	r.becomes("+10.80.1.5")
+	f.set(func() { f.view = netip.MustParsePrefix("10.81.0.0/16") })
+	r.becomes("+10.81.1.5")
+	f.set(func() { f.missing = errNoConnection })
+	r.becomes("none")
+	require.Eventually(t, func() bool {
+		s, err := r.liqod.OffloadingV1beta1().ShadowEndpointSlices(testNamespace).Get(t.Context(), testName, metav1.GetOptions{})
+		return err == nil && len(s.Status.Conditions) == 1 && s.Status.Conditions[0].Reason == offloadingv1beta1.ReasonEndpointsRefused
+	}, time.Minute, 5*time.Millisecond)
+	f.set(func() { f.missing = nil })
+	r.becomes("+10.81.1.5")
+	stop()
+}
+
+// TestFabricOwnPods: a pod that runs here for the consumer follows its state under the
+// address that the consumer has for it.
+func TestFabricOwnPods(t *testing.T) {
+	own := at("10.90.1.9")
+	own.NodeName = new("milan")
+	r := newRunningWith(t, &fabric{synced: true}, newShadow(endpointsOf(own)), twin())
+	defer r.lead()()
+	r.becomes("none")
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: testNamespace, Name: "leader", Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}},
+		Spec:       corev1.PodSpec{NodeName: "milan-sim-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.244.1.9"}}},
+	}
+	_, err := r.core.CoreV1().Pods(testNamespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.becomes("+10.244.1.9")
+	require.NoError(t, r.core.CoreV1().Pods(testNamespace).Delete(t.Context(), "leader", metav1.DeleteOptions{}))
+	r.becomes("none")
+}
