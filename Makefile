@@ -11,10 +11,13 @@ TOOLS := bin/tools
 TEST_FLAGS ?= -shuffle=on -timeout=60m
 # Tests wait more than they compute: many at a time, and no more clusters than there are
 # seats for (LAB_SEATS). The packages on clusters start first, since they take longest.
-# Those that count lost packets run before them, alone.
+# Those that count lost packets run before them, alone. What peers send to the network
+# fabric is fuzzed for a few seconds first; the other targets only play their seeds.
 ALONE := ./netfabric/kernel
-TEST_RUN = go run ./hack test -packages "$(ALONE)" -- $(TEST_FLAGS) && \
-	go run ./hack test -packages "./e2e/scenarios ./e2e/chaos ./e2e/soak ./e2e/lab $$(go list ./... | grep -v '$(ALONE:.%=%)$$' | tr '\n' ' ')" -- -p 6 -parallel 64 $(TEST_FLAGS)
+FUZZED := ./netfabric/...
+TEST_RUN = go run ./hack fuzz -for 3s -packages "$(FUZZED)" && \
+	go run ./hack test -packages "$(ALONE)" -- $(TEST_FLAGS) && \
+	go run ./hack test -packages "./e2e/scenarios ./e2e/timed ./e2e/lab $$(go list ./... | grep -v '$(ALONE:.%=%)$$' | tr '\n' ' ')" -- -p 6 -parallel 64 $(TEST_FLAGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help build test test-all lint verify generate image demo bench chaos soak
@@ -71,13 +74,13 @@ bench: ## Measure offloading and reflection beside a direct mirror
 # CHAOS_FLAGS="-table FILE" adds the tables of cases there, "-seed N" makes other random choices,
 # "-lives TEXT" plays only the lives (of peerings: the cases) whose name contains that.
 chaos: ## Kill and pause the roles at every write of a pod's life and of a peering's, and at random
-	go test -v -count=1 -timeout=90m ./e2e/chaos -skip TestPeerings -args -all $(CHAOS_FLAGS)
-	go test -v -count=1 -timeout=120m ./e2e/chaos -run TestPeerings -args -all $(CHAOS_FLAGS)
+	go test -v -count=1 -timeout=90m ./e2e/timed -skip 'TestPeerings|TestSoak' -args -all $(CHAOS_FLAGS)
+	go test -v -count=1 -timeout=120m ./e2e/timed -run TestPeerings -args -all $(CHAOS_FLAGS)
 	go test -count=1 -timeout=30m ./e2e/scenarios -run 'TestFaultsProvider/(replaced|emptied)|TestFaultsVKubelet'
 
 # A minute of it is part of make test. SOAK_FLAGS="-seed 7 -rate 100" and others.
 soak: ## Shake reflection for 10 minutes and compare the clusters
-	go test -v -count=1 -timeout=30m -run TestSoak ./e2e/soak -args -for 10m $(SOAK_FLAGS)
+	go test -v -count=1 -timeout=30m -run TestSoak ./e2e/timed -args -for 10m $(SOAK_FLAGS)
 
 # Made anew when the pinned versions change.
 $(TOOLS)/staticcheck: hack/tools/go.mod

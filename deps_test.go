@@ -33,6 +33,9 @@ var allowed = map[string][]string{
 	"api":    {"api"},
 	"e2e":    {"e2e", "kube", "api", "hack", "peering/trust"},
 
+	// The bench measures the fabric without API servers.
+	"e2e/bench": {"e2e", "kube", "api", "netfabric/plan", "netfabric/kernel"},
+
 	"peering":   {"peering", "health", "kube", "api"},
 	"reflect":   {"reflect", "health", "kube", "api"},
 	"shadow":    {"shadow", "health", "kube", "api"},

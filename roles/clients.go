@@ -14,7 +14,7 @@ import (
 	"github.com/liqod/liqod/kube/lease"
 )
 
-// clients reach one API server.
+// clients are the clients of one API server.
 type clients struct {
 	config *rest.Config
 	kube   kubernetes.Interface
@@ -35,16 +35,16 @@ func newClients(config *rest.Config) (clients, error) {
 
 // home are the clients of a role's own cluster.
 type home struct {
-	// plain serve what every replica does; fenced only write while this replica leads.
+	// plain are for the work of every replica. fenced write only while this replica leads.
 	plain, fenced clients
 	lease         *lease.Runner
 	identity      string
-	// head notices that the cluster's state went back.
+	// head detects that the cluster's state went back.
 	head *informer.Head
 }
 
-// newHome makes the clients of the process's own cluster and the lease of the role.
-// Nothing is sent.
+// newHome returns the clients of the process's own cluster and the lease of the role. It
+// sends no request.
 func newHome(env Env, namespace, leaseName string) (home, error) {
 	base, err := client.Load(client.Options{Kubeconfig: env.Config.Kubeconfig, Getenv: os.Getenv})
 	if err != nil {
@@ -68,9 +68,9 @@ func newHome(env Env, namespace, leaseName string) (home, error) {
 	return h, err
 }
 
-// identity names this process among its replicas: no other live one has it. In a pod it
-// is the pod's name, so that a container that is started again is the same candidate and
-// needs not wait for its own old lease.
+// identity returns the identity of this process in its lease, which no other live replica
+// has. In a pod it is the pod's name: a restarted container then holds the lease at once,
+// instead of waiting for its own lease to expire.
 func identity() string {
 	if pod := os.Getenv("POD_NAME"); pod != "" {
 		return pod
@@ -82,15 +82,15 @@ func identity() string {
 	return host + "_" + string(uuid.NewUUID())
 }
 
-// peer hardens the credentials of a peer for a leased role. Writes pass while the role's
-// lease is held, and more, if there are any.
+// peer returns the clients of a peer for a leased role. They write only while this replica
+// holds the role's lease and the further gates allow it.
 func (h home) peer(env Env, name string, config *rest.Config, inFlight int, more ...client.Gate) (clients, error) {
 	return newClients(client.Harden(config, client.Settings{
 		UserAgent: env.UserAgent, Observer: env.Requests(name), Gate: gates(append(more, h.lease.Fence())), MaxWrites: inFlight, Log: env.Log,
 	}))
 }
 
-// gates lets a write pass that all of them let pass.
+// gates allows a write if each of them allows it.
 type gates []client.Gate
 
 // Allow implements client.Gate.

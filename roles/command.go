@@ -13,7 +13,7 @@ import (
 	"github.com/liqod/liqod/roles/config"
 )
 
-// program is what the commands work on.
+// program is the input of the commands.
 type program struct {
 	name       string
 	roles      []Role
@@ -71,14 +71,14 @@ func newCommand(p program) (*cobra.Command, error) {
 	return root, nil
 }
 
-// asPlugin makes the root that of a plugin of kubectl, which runs no roles.
+// asPlugin turns root into the root command of the kubectl plugin, which runs no roles.
 func asPlugin(root *cobra.Command) {
 	root.Use, root.Long, root.Example = "kubectl-liqo", "", ""
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: pluginName}
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 }
 
-// noArguments is told the arguments that are neither flags nor commands.
+// noArguments returns an error if there are arguments besides flags and commands.
 func noArguments(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -112,7 +112,7 @@ func roleHelp(roles []Role) string {
 	return b.String()
 }
 
-// input is what flags say beyond the settings.
+// input has the values of the flags that are no settings.
 type input struct {
 	settings []config.Setting
 	roles    []string

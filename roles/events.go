@@ -17,7 +17,7 @@ import (
 	"github.com/liqod/liqod/kube/apply"
 )
 
-// newRecorder returns what writes events for people, and a function that stops it.
+// newRecorder returns a recorder of events, and a function that stops it.
 func newRecorder(client kubernetes.Interface, source corev1.EventSource) (record.EventRecorder, func()) {
 	kinds := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
@@ -28,8 +28,8 @@ func newRecorder(client kubernetes.Interface, source corev1.EventSource) (record
 	return brief{broadcaster.NewRecorder(kinds, source)}, broadcaster.Shutdown
 }
 
-// brief keeps events as short as the API means them to be, which its server does not see
-// to: many quote what a peer has said.
+// brief truncates the messages of events, because many of them quote a peer. The API
+// server does not enforce the maximum length of the API for these events.
 type brief struct{ record.EventRecorder }
 
 // Event implements record.EventRecorder.

@@ -30,7 +30,7 @@ func newLogger(cfg config.Log, w io.Writer) (*zap.Logger, error) {
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level)), nil
 }
 
-// bridgeKlog makes client-go's lines look like ours. klog has one logger per process.
+// bridgeKlog sends the log lines of client-go to log. klog has one logger per process.
 func bridgeKlog(log *zap.Logger) {
 	klog.SetLoggerWithOptions(zapr.NewLogger(log.Named("client-go")), klog.ContextualLogger(true))
 }

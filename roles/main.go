@@ -16,8 +16,8 @@ import (
 
 // Exit codes of the binary, beside those of package cmd.
 const (
-	exitFailure = 1   // what was asked for was tried, and failed
-	exitKilled  = 130 // a second signal came before the first had been obeyed
+	exitFailure = 1   // the command failed
+	exitKilled  = 130 // a second signal arrived during the shutdown
 )
 
 const (
@@ -27,16 +27,16 @@ const (
 
 var errKilled = errors.New("killed by a second signal")
 
-// Main runs the binary with its arguments, the name that it was called by first, and
-// returns its exit code: 0, 1 for a failure, 2 for a command line or configuration that is
-// not accepted, 130 after a second signal; commands add their own. Called kubectl-liqo it
-// is a plugin of kubectl. configYAML is the embedded config.yaml.
+// Main runs the binary and returns its exit code: 0, 1 for a failure, 2 for a command line
+// or configuration that is not accepted, 130 after a second signal, and the codes of the
+// commands. The first argument is the name of the called program. With the name
+// kubectl-liqo, the binary is a plugin of kubectl. configYAML is the embedded config.yaml.
 func Main(args []string, configYAML []byte, stdout, stderr io.Writer) int {
 	return run(All(), args, configYAML, stdout, stderr)
 }
 
 func run(all []Role, args []string, configYAML []byte, stdout, stderr io.Writer) int {
-	// Two: while the first is obeyed a second one must not be lost.
+	// Room for two: a second signal must not be lost during the shutdown.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
@@ -67,7 +67,7 @@ func run(all []Role, args []string, configYAML []byte, stdout, stderr io.Writer)
 	return coded.Code
 }
 
-// programName is what people type to run this binary.
+// programName returns the name of the program for messages and help texts.
 func programName(args []string) string {
 	if len(args) > 0 && strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kubectl-liqo" {
 		return pluginName

@@ -15,7 +15,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// metrics are those of the whole process: loops, requests and leases.
+// metrics has the metrics of the process: loops, requests and leases.
 type metrics struct {
 	depth      *prometheus.GaugeVec
 	adds       *prometheus.CounterVec
@@ -29,7 +29,7 @@ type metrics struct {
 	leading    *prometheus.GaugeVec
 }
 
-// seconds reaches from a cache read to a loop that has stopped for minutes.
+// seconds returns buckets from the duration of a cache read to several minutes.
 func seconds() []float64 { return prometheus.ExponentialBuckets(0.001, 4, 10) }
 
 func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
@@ -44,8 +44,8 @@ func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: seconds()}, labels)
 }
 
-// newMetrics registers the process's metrics, those of Go and of the kernel's view of
-// the process, and the version.
+// newMetrics registers the metrics of the process, of the Go runtime and of the operating
+// system, and the version.
 func newMetrics(registry prometheus.Registerer, version string) (*metrics, error) {
 	m := &metrics{
 		depth:      gauge("liqod_loop_depth", "Keys that wait in a loop's queue.", "loop"),
@@ -74,7 +74,7 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 	return m, nil
 }
 
-// queues adapts metrics to what client-go's work queues report.
+// queues is the metrics provider of client-go's work queues.
 type queues struct{ m *metrics }
 
 var _ workqueue.MetricsProvider = queues{}
@@ -91,7 +91,8 @@ func (q queues) NewLatencyMetric(name string) workqueue.HistogramMetric {
 	return q.m.wait.WithLabelValues(name)
 }
 
-// NewWorkDurationMetric records nothing: the loops' observer knows the result as well.
+// NewWorkDurationMetric records nothing: the observer of the loops records the duration
+// together with the result.
 func (queues) NewWorkDurationMetric(string) workqueue.HistogramMetric { return nothing{} }
 
 func (q queues) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
@@ -110,7 +111,7 @@ type nothing struct{}
 
 func (nothing) Observe(float64) {}
 
-// loops tells metrics and a tracker what loops do.
+// loops is the observer of loops. It updates the metrics and the tracker.
 type loops struct {
 	m       *metrics
 	tracker *health.Tracker
@@ -129,7 +130,7 @@ func (l loops) Synced(name string, key loop.Key, d time.Duration, err error) {
 	l.m.syncs.WithLabelValues(name, result).Observe(d.Seconds())
 }
 
-// requests tells metrics what one API server answers.
+// requests is the observer of the clients of one API server. It updates the metrics.
 type requests struct {
 	m      *metrics
 	server string

@@ -19,7 +19,7 @@ import (
 	"github.com/liqod/liqod/roles/config"
 )
 
-// process runs roles beside each other in one process.
+// process runs one or more roles concurrently.
 type process struct {
 	cfg      *config.Effective
 	log      *zap.Logger
@@ -46,16 +46,16 @@ func newProcess(cfg *config.Effective, stderr io.Writer) (*process, error) {
 	return p, nil
 }
 
-// bridge joins what client-go has once per process to this one. It comes before the
-// first client and the first queue.
+// bridge configures the global state of client-go: its logger, its metrics and HTTP/2. It
+// must be called before the first client and the first queue are created.
 func (p *process) bridge() error {
 	bridgeKlog(p.log)
 	workqueue.SetProvider(queues{p.metrics})
 	return client.SetHTTP2Pings()
 }
 
-// run builds the roles and runs them until a signal comes or an actor fails. A second
-// signal, or shutdownTimeout after the first, ends it with actors still at work.
+// run builds the roles and runs them until a signal arrives or an actor fails. It does not
+// wait for the actors any longer after a second signal, or after shutdownTimeout.
 func (p *process) run(ctx context.Context, roles []Role, signals <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -107,9 +107,9 @@ func (p *process) add(ctx context.Context, s *supervisor, role Role) error {
 	})
 }
 
-// serve starts the health server, if it is wanted, and adds an actor that fails if the
-// server does. The function that it returns stops the server: after the actors, so that
-// /readyz can say that they are stopping.
+// serve starts the health server, if the configuration has an address, and adds an actor
+// that fails if the server fails. The returned function stops the server. It is called
+// after the actors have stopped, so that /readyz reports the shutdown.
 func (p *process) serve(ctx context.Context, s *supervisor) (stop func()) {
 	if p.cfg.Server.Address == "" {
 		return func() {}

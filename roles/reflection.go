@@ -17,12 +17,12 @@ import (
 	"github.com/liqod/liqod/roles/config"
 )
 
-// reflection reflects what the virtual nodes of one provider share, in one of their
-// vkubelets at a time.
+// reflection reflects the kinds that the virtual nodes of one provider share. It runs in
+// one of their vkubelets at a time.
 type reflection struct {
 	lease *lease.Runner
 	make  func() *engine.Engine
-	// forget drops what is known of the loops of an engine that has ended.
+	// forget drops the state of the tracker about the loops of a stopped engine.
 	forget func()
 
 	mu     sync.Mutex
@@ -61,7 +61,7 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 
 func clientsOf(c clients) engine.Clients { return engine.Clients{Kube: c.kube, Liqo: c.liqo} }
 
-// choices are the shared kinds that are built, with their settings.
+// choices returns the shared kinds with their settings.
 func choices(r config.Reflection) []engine.Choice {
 	kind := func(k config.Kind) engine.Setting {
 		return engine.Setting{Policy: forge.Policy(k.Type), Workers: k.Workers}
@@ -76,7 +76,7 @@ func choices(r config.Reflection) []engine.Choice {
 	}
 }
 
-// run reflects whenever this process holds the lease, until ctx ends.
+// run reflects while this process holds the lease, until ctx is done.
 func (r *reflection) run(ctx context.Context) error {
 	return r.lease.Run(ctx, func(ctx context.Context) error {
 		e := r.make()
@@ -95,14 +95,14 @@ func (r *reflection) set(e *engine.Engine) {
 	r.engine = e
 }
 
-// reflects tells whether this process reflects what the virtual nodes share.
+// reflects reports whether this process reflects the shared kinds now.
 func (r *reflection) reflects() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.engine != nil
 }
 
-// resync has everything looked at again, if this process reflects.
+// resync enqueues all objects, if this process reflects the shared kinds now.
 func (r *reflection) resync() {
 	r.mu.Lock()
 	e := r.engine

@@ -1,6 +1,6 @@
-// Package roles holds every entry point of the binary: the list of roles, their wiring,
-// the process around them and the commands for people. It is the only package that knows
-// all others; nothing imports it but main.
+// Package roles has the entry points of the binary: the list of roles, their wiring, the
+// process around them, and the commands. It is the only package that imports all domains.
+// Only package main imports it.
 package roles
 
 import (
@@ -23,67 +23,66 @@ import (
 type Role struct {
 	// Name selects the role: --role=NAME.
 	Name string
-	// Short says in one line what it does.
+	// Short describes the role in one line.
 	Short string
-	// Build wires the role and starts nothing. nil: this version does not have the role.
+	// Build wires the role and starts nothing. It is nil if this version lacks the role.
 	Build func(ctx context.Context, env Env) (Parts, error)
 }
 
-// Parts is what a role consists of.
+// Parts has the actors of a role and its leader.
 type Parts struct {
-	// Actors run side by side; the first one to fail ends the process.
+	// Actors run concurrently. If one fails, the process ends.
 	Actors []Actor
-	// Leader runs the leased actors, all under one lease; nil when there are none.
+	// Leader runs the leased actors under one lease. It is nil if there are none.
 	Leader Leader
 }
 
-// An Actor runs until ctx ends, and returns nil then, when all that it started has
-// returned. One that returns earlier has failed.
+// An Actor runs until ctx is done. It then waits for everything that it has started, and
+// returns nil. An actor that returns earlier has failed.
 type Actor struct {
-	// Name of the actor in logs and errors.
+	// Name is the name of the actor in logs and errors.
 	Name string
-	// Leased actors run only while this replica leads. They are run again when it leads
-	// again.
+	// Leased actors run only while this replica leads. Run is called again for each term.
 	Leased bool
 	// Run blocks. Its error ends the process, unless the lease has been lost.
 	Run func(ctx context.Context) error
 }
 
-// A Leader runs work while this process leads: each time anew, until ctx is done. The
-// context of work ends when the lease is lost; a Leader waits for work before it stands
-// again or gives the lease back. kube/lease has one.
+// A Leader runs work once for each term in which this process leads, until ctx is done. The
+// context of work ends when the lease is lost. A Leader waits for work to return before it
+// stands for election again or releases the lease. lease.Runner is a Leader.
 type Leader interface {
 	Run(ctx context.Context, work func(ctx context.Context) error) error
 }
 
-// Env is what a role is given to build itself from.
+// Env is the input of a role.
 type Env struct {
-	// Config is the effective configuration, checked for this role.
+	// Config is the effective configuration. It is validated for this role.
 	Config *config.Effective
-	// Log is named after the role.
+	// Log is the logger of the role.
 	Log *zap.Logger
-	// Registry takes metrics, named liqod_<subsystem>_<what>_<unit>.
+	// Registry registers metrics. Their names are liqod_<subsystem>_<what>_<unit>.
 	Registry prometheus.Registerer
-	// Observer is for every loop of the role: it feeds metrics and /livez.
+	// Observer is the observer of all loops of the role. It updates metrics and /livez.
 	Observer loop.Observer
-	// Tracker is what Observer tells of lateness. A loop that ends before the process
-	// does is forgotten there.
+	// Tracker detects late loops. A role calls Forget for a loop that ends before the
+	// process.
 	Tracker *health.Tracker
-	// Requests returns the observer for the clients of one API server; server is "home"
-	// or the name of a peer.
+	// Requests returns the observer of the clients of one API server. server is "home" or
+	// the name of a peer.
 	Requests func(server string) client.Observer
-	// Ready takes the conditions for traffic to be sent to this process.
+	// Ready has the checks of /readyz.
 	Ready *health.Checks
-	// Clock is the real one.
+	// Clock is the real clock.
 	Clock clock.WithTicker
-	// Version of the binary.
+	// Version is the version of the binary.
 	Version string
-	// UserAgent is for every client of the role.
+	// UserAgent is the user agent of all clients of the role.
 	UserAgent string
 }
 
-// find returns the roles with these names, or an error that names the first that there
-// is not, with the exit code's meaning of a wrong command line.
+// find returns the roles with these names. Its error names the first name that is not
+// accepted, and has the exit code of a wrong command line.
 func find(all []Role, names []string) ([]Role, error) {
 	if len(names) == 0 {
 		return nil, cmd.Usagef("no role given: --role=NAME, one or more of %s", strings.Join(roleNames(all), ", "))

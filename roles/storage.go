@@ -14,16 +14,16 @@ import (
 	"github.com/liqod/liqod/reflect/kinds"
 )
 
-// storage is what makes the volumes of a virtual node, with the factory of the volumes
-// that it has made.
+// storage provisions the volumes of a virtual node. It has the informer factory of the
+// volumes that it has provisioned.
 type storage struct {
 	*kinds.Claims
 	volumes informers.SharedInformerFactory
-	// off says that no volumes are made.
+	// off is true if no volumes are provisioned.
 	off bool
 }
 
-// Run makes volumes until ctx ends.
+// Run provisions volumes until ctx is done.
 func (s *storage) Run(ctx context.Context) error {
 	if s.off {
 		<-ctx.Done()
@@ -32,7 +32,7 @@ func (s *storage) Run(ctx context.Context) error {
 	return s.Claims.Run(ctx)
 }
 
-// provisioner is nil when no volumes are made.
+// provisioner returns nil if no volumes are provisioned.
 func (s *storage) provisioner() *kinds.Claims {
 	if s.off {
 		return nil
@@ -43,7 +43,7 @@ func (s *storage) provisioner() *kinds.Claims {
 func (v *vkubelet) newStorage(clusterID string, provider clients, check *link.Check, maps externalversions.SharedInformerFactory, recorder record.EventRecorder) (*storage, error) {
 	workers := v.env.Config.Reflection.PersistentVolumeClaim.Workers
 	if workers == 0 {
-		v.env.Log.Info("volumes are not made in the provider: reflection.persistentvolumeclaim.workers is 0")
+		v.env.Log.Info("volumes are not provisioned: reflection.persistentvolumeclaim.workers is 0")
 	}
 	s := &storage{off: workers == 0, volumes: informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0,
 		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {

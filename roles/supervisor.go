@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// supervisor runs actors until its context ends or the first one fails.
+// supervisor runs actors until its context is done or one of them fails.
 type supervisor struct {
 	log      *zap.Logger
 	actors   []Actor
-	stopping chan struct{} // closed when the actors have been told to stop
+	stopping chan struct{} // closed when the context of the actors is done
 
 	mu    sync.Mutex
 	alive []string
@@ -25,8 +25,9 @@ func newSupervisor(log *zap.Logger) *supervisor {
 	return &supervisor{log: log, stopping: make(chan struct{})}
 }
 
-// add takes over the actors of a role. The leased ones become one actor that stands for
-// election; onLead is called around each term, and once with false before the first.
+// add adds the actors of a role. The leased actors become one actor that stands for
+// election. It calls onLead at the beginning and the end of each term, and once with false
+// before the first term.
 func (s *supervisor) add(role string, parts Parts, onLead func(leads bool)) error {
 	var leased []Actor
 	for _, a := range parts.Actors {
@@ -79,8 +80,8 @@ func (s *supervisor) together(ctx context.Context, actors []Actor) error {
 	return group.Wait()
 }
 
-// one runs an actor. An error of one that has been told to stop is not why the process
-// ends: it is logged.
+// one runs an actor. It logs an error that the actor returns after ctx is done, because that
+// error did not cause the end of the process.
 func (s *supervisor) one(ctx context.Context, a Actor) error {
 	s.started(a.Name)
 	defer s.ended(a.Name)
@@ -94,7 +95,8 @@ func (s *supervisor) one(ctx context.Context, a Actor) error {
 	case err == nil:
 		err = errors.New("ended by itself")
 	}
-	// Logged here too: what the others do until the deadline may hide why it began.
+	// The error is also returned, but the process may miss the deadline of the shutdown
+	// and report that instead.
 	s.log.Error("actor failed; stopping", zap.String("actor", a.Name), zap.Error(err))
 	return fmt.Errorf("%s: %w", a.Name, err)
 }

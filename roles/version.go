@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// version returns what the Go command recorded about the source: a tag, or the commit
-// and whether it was changed.
+// version returns the version that the Go command has recorded in the binary: a tag, or a
+// commit with a mark for local changes.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/liqod/liqod/reflect/kinds"
 )
 
-// newEventsDropped registers the metric of the provider's events that are given up.
+// newEventsDropped registers the metric of dropped events of the provider.
 func newEventsDropped(registry prometheus.Registerer) (*prometheus.CounterVec, error) {
 	dropped := counter("liqod_events_dropped_total", "Events of the provider that were not written home; reason is overflow, stale or refused.", "reason")
 	if err := registry.Register(dropped); err != nil {
@@ -23,20 +23,20 @@ func newEventsDropped(registry prometheus.Registerer) (*prometheus.CounterVec, e
 	return dropped, nil
 }
 
-// eventsConfig is what the way home of the provider's events is wired from.
+// eventsConfig is the input of startEvents.
 type eventsConfig struct {
 	destination string
 	provider    clients
 	maps        offloadinginformers.NamespaceMapInformer
 	pods        *kinds.Pods
 	check       *link.Check
-	// reflects tells whether this replica reflects the kinds that the virtual nodes of a
+	// reflects reports whether this replica reflects the kinds that the virtual nodes of a
 	// provider share.
 	reflects func() bool
 }
 
-// startEvents brings the provider's events home until stop is called. No loop observes it:
-// what comes last may be late without anybody being unwell.
+// startEvents copies the provider's events to the consumer until stop is called. It has no
+// observer: events may be late while everything works.
 func (v *vkubelet) startEvents(ctx context.Context, c eventsConfig) (stop func(), err error) {
 	setting := v.env.Config.Reflection.Event
 	if setting.Workers == 0 {
@@ -56,7 +56,7 @@ func (v *vkubelet) startEvents(ctx context.Context, c eventsConfig) (stop func()
 		Home: v.home.fenced.kube, Provider: c.provider.kube, NamespaceMaps: c.maps,
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: c.destination,
 		Chosen: func(annotations map[string]string) bool {
-			chosen, _ := forge.Reflects(forge.Policy(setting.Type), annotations) // whom to tell of a contradiction is not here
+			chosen, _ := forge.Reflects(forge.Policy(setting.Type), annotations) // the reflection of the object reports a contradiction
 			return chosen
 		},
 		Pods: c.pods.Subject, Objects: objects.Subject, Gate: c.check.Gate, Busy: c.pods.Waiting,

@@ -23,7 +23,7 @@ import (
 	"github.com/liqod/liqod/shadow/workload"
 )
 
-// Paths of the webhook's rules. docs/webhooks.md tells all of them.
+// Paths of the webhook's rules. docs/webhooks.md describes them.
 const (
 	mutatePodPath                   = "/mutate/pod"
 	validateShadowPodPath           = "/validate/shadowpod"
@@ -32,8 +32,8 @@ const (
 	validateForeignClusterPath      = "/validate/foreigncluster"
 )
 
-// An API server sends a review at once, and keeps its connections. Others reach the webhook,
-// too: what they begin is not kept for them.
+// Timeouts of the webhook's server. An API server sends a review at once, and reuses its
+// connections. Other clients can reach the webhook too, and must not hold connections open.
 const (
 	webhookHeaderTimeout = 5 * time.Second
 	webhookReadTimeout   = 10 * time.Second
@@ -88,7 +88,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	}}, nil
 }
 
-// named restricts a factory to the objects of one name.
+// named restricts a factory to objects with this name.
 func named(name string) informers.SharedInformerOption {
 	return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
@@ -100,12 +100,12 @@ func webhookHosts(env Env) []string {
 	return append([]string{service, service + ".cluster.local"}, env.Config.Webhook.Hosts...)
 }
 
-// follow gives the source each new certificate of the Secret.
+// follow calls source.Set for each change of the Secret.
 func follow(secrets cache.SharedIndexInformer, source *certs.Source, log *zap.Logger) error {
 	set := func(obj any) {
 		if secret, ok := obj.(*corev1.Secret); ok {
 			if err := source.Set(secret.Data); err != nil {
-				log.Warn("the certificates cannot be used; they are about to be replaced", zap.Error(err))
+				log.Warn("certificates not usable; the leader replaces them", zap.Error(err))
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func follow(secrets cache.SharedIndexInformer, source *certs.Source, log *zap.Lo
 	return err
 }
 
-// runFactories returns an actor that keeps caches filled.
+// runFactories returns an actor that runs the informers of the factories.
 func runFactories(factories ...factory) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, f := range factories {
@@ -146,7 +146,7 @@ func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func) f
 			return fmt.Errorf("serving webhooks at %s: %w", env.Config.Webhook.Address, err)
 		case <-ctx.Done():
 		}
-		// Requests in flight are answered: a pod's creation waits for each.
+		// The creation of a pod waits for the answer to each request in flight.
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		err := server.Shutdown(stopping)

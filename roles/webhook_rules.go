@@ -12,7 +12,7 @@ import (
 	"github.com/liqod/liqod/shadow/virtualnode"
 )
 
-// rulesForPeople are the rules for what people write, by their paths.
+// rulesForPeople returns the rules for objects that people write, by path.
 func rulesForPeople(c clients, clusterID, ownNamespace string) map[string]admit.Func {
 	offloadings := namespace.OffloadingRule{Kube: c.kube, Liqo: c.liqo, ClusterID: clusterID, OwnNamespace: ownNamespace}
 	return map[string]admit.Func{
@@ -22,13 +22,13 @@ func rulesForPeople(c clients, clusterID, ownNamespace string) map[string]admit.
 	}
 }
 
-// lenient lets a request through whose rule could not be asked, as it would be without the
-// webhook: role controller looks at everything again.
+// lenient accepts a request if decide returns an error. Without the webhook, the request
+// would be accepted as well, and role controller checks the objects again.
 func lenient(decide func(context.Context, *admissionv1.AdmissionRequest) (admit.Response, error)) admit.Func {
 	return func(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
 		answer, err := decide(ctx, req)
 		if err != nil {
-			return admit.Response{Allowed: true, Warnings: []string{fmt.Sprintf("the webhook of liqod could not judge this: %v; see its conditions for what liqod makes of it", err)}}
+			return admit.Response{Allowed: true, Warnings: []string{fmt.Sprintf("the webhook of liqod could not check this: %v; the object's conditions show the result of liqod's own check", err)}}
 		}
 		return answer
 	}

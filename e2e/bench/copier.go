@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // copier keeps the copies of one kind.
@@ -76,10 +78,7 @@ func (c *kindCopier[T]) start(ctx context.Context) error {
 }
 
 func (c *kindCopier[T]) enqueue(obj any) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if o, ok := obj.(T); ok {
+	if o, ok := loop.Object[T](obj); ok {
 		c.queue.Add(o.GetName())
 	}
 }

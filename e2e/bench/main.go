@@ -3,8 +3,9 @@
 // mirror them; then many reflected objects, created, updated and deleted, beside one that
 // does nothing but copy them. Both programs are commands of the bench, mirror and copier,
 // which it starts as processes of their own. Both ways run in the same two clusters, one
-// after the other, with liqod's settings as shipped. It prints a table and writes the
-// figures as JSON.
+// after the other, with liqod's settings as shipped. Last it measures the network fabric
+// beside a bare WireGuard tunnel, in network namespaces without API servers. It prints
+// tables and writes the figures as JSON.
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -28,9 +30,10 @@ type options struct {
 	out, profiles     string
 	// noEvents leaves the provider's events there.
 	noEvents bool
-	// only is what is measured: pods, reflection, or empty for both.
+	// only is what is measured: pods, reflection, network, or empty for all.
 	only    string
 	objects objectOptions
+	network networkOptions
 }
 
 func main() {
@@ -48,11 +51,11 @@ func main() {
 	}
 }
 
-// command measures, or is one of the mirrors.
+// command measures, or is one of the processes that are measured.
 func command(ctx context.Context, args []string) error {
 	if len(args) > 0 {
-		if mirror, found := mirrors()[args[0]]; found {
-			if err := mirror(ctx, args[1:]); err != nil {
+		if process, found := processes()[args[0]]; found {
+			if err := process(ctx, args[1:]); err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			return nil
@@ -70,20 +73,27 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.IntVar(&o.pods, "pods", 1000, "pods of each round")
-	flags.IntVar(&o.pairs, "pairs", 5, "timed rounds of each, in turns")
+	flags.IntVar(&o.pairs, "pairs", 5, fmt.Sprintf("timed rounds of each, in turns; of the network %d by default", networkPairs))
 	flags.IntVar(&o.large, "large", 3000, "pods of each round of the second table; 0: no such table")
 	flags.IntVar(&o.largePairs, "large-pairs", 2, "timed rounds of each for the second table")
 	flags.IntVar(&o.paced, "paced", 150, "pods of the round with 5 pods a second; 0: no such round")
 	flags.DurationVar(&o.idle, "idle", time.Minute, "how long idleness is measured")
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "bench.json"), "file for the figures")
 	flags.StringVar(&o.profiles, "profiles", "", "directory for profiles of the roles; empty: none. They are taken in the untimed part")
-	flags.StringVar(&o.only, "only", "", "pods or reflection: what is measured; empty: both")
+	flags.StringVar(&o.only, "only", "", "pods, reflection or network: what is measured; empty: all")
 	flags.BoolVar(&o.noEvents, "no-events", false, "do not bring the provider's events home (reflection.event.workers=0)")
 	o.objects.flags(flags)
+	o.network.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
 	o.objects.pairs, o.objects.idle, o.objects.noEvents = o.pairs, o.idle, o.noEvents
+	o.network.pairs = networkPairs
+	flags.Visit(func(f *flag.Flag) {
+		if f.Name == "pairs" {
+			o.network.pairs = o.pairs
+		}
+	})
 	switch {
 	case flags.NArg() > 0:
 		return options{}, fmt.Errorf("argument %q is not understood: use flags only", flags.Arg(0))
@@ -95,27 +105,35 @@ func parse(args []string, usage io.Writer) (options, error) {
 		return options{}, fmt.Errorf("--paced is %d: 0 or more is accepted", o.paced)
 	case o.idle < 0:
 		return options{}, fmt.Errorf("--idle is %s: 0 or more is accepted", o.idle)
-	case o.only != "" && o.only != onlyPods && o.only != onlyReflection:
-		return options{}, fmt.Errorf("--only is %q: %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection)
+	case !slices.Contains([]string{"", onlyPods, onlyReflection, onlyNetwork}, o.only):
+		return options{}, fmt.Errorf("--only is %q: %s, %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection, onlyNetwork)
 	}
-	return o, o.objects.check()
+	return o, errors.Join(o.objects.check(), o.network.check())
 }
 
 // What --only accepts.
 const (
 	onlyPods       = "pods"
 	onlyReflection = "reflection"
+	onlyNetwork    = "network"
 )
 
 // runAll measures what was asked for.
 func runAll(ctx context.Context, o options) error {
-	if o.only != onlyReflection {
-		if err := run(ctx, o); err != nil {
+	for _, part := range []struct {
+		name    string
+		measure func() error
+	}{
+		{onlyPods, func() error { return run(ctx, o) }},
+		{onlyReflection, func() error { return measureObjects(ctx, o.objects) }},
+		{onlyNetwork, func() error { return measureNetwork(ctx, o.network) }},
+	} {
+		if o.only != "" && o.only != part.name {
+			continue
+		}
+		if err := part.measure(); err != nil {
 			return err
 		}
-	}
-	if o.only != onlyPods {
-		return measureObjects(ctx, o.objects)
 	}
 	return nil
 }

@@ -19,6 +19,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // mirror keeps in one namespace away the pods that one namespace at home has on a node.
@@ -67,10 +70,7 @@ func (m *mirror) start(ctx context.Context) error {
 }
 
 func (m *mirror) enqueue(obj any) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if pod, ok := obj.(*corev1.Pod); ok {
+	if pod, ok := loop.Object[*corev1.Pod](obj); ok {
 		m.queue.Add(pod.Name)
 	}
 }
@@ -155,7 +155,7 @@ func (m *mirror) copyStatus(ctx context.Context, local, remote *corev1.Pod) erro
 	}
 	pod.ResourceVersion = ""
 	_, err := m.home.CoreV1().Pods(m.homeNamespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
-	return ignoreGone(err)
+	return apply.IgnoreGone(err)
 }
 
 func (m *mirror) deleteRemote(ctx context.Context, remote *corev1.Pod, grace *int64) error {
@@ -171,17 +171,9 @@ func (m *mirror) delete(ctx context.Context, pods corev1client.PodInterface, pod
 	if _, done := m.deleted.Load(pod.UID); done {
 		return nil
 	}
-	err := ignoreGone(pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: grace, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}))
+	err := apply.IgnoreGone(pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: grace, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}))
 	if err == nil {
 		m.deleted.Store(pod.UID, nil)
-	}
-	return err
-}
-
-// ignoreGone drops the errors that say that the pod of that UID is no more.
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
 	}
 	return err
 }

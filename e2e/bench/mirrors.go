@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +16,11 @@ import (
 const (
 	mirrorCommand = "mirror"
 	copierCommand = "copier"
+
+	gatewayCommand  = "gateway"
+	tunnelCommand   = "tunnel"
+	receiverCommand = "receive"
+	senderCommand   = "send"
 )
 
 const (
@@ -25,6 +31,15 @@ const (
 // mirrors are what is measured beside liqod, by command. Each runs until ctx ends.
 func mirrors() map[string]func(ctx context.Context, args []string) error {
 	return map[string]func(context.Context, []string) error{mirrorCommand: runMirror, copierCommand: runCopier}
+}
+
+// processes are all commands of the bench.
+func processes() map[string]func(ctx context.Context, args []string) error {
+	all := map[string]func(context.Context, []string) error{
+		gatewayCommand: runGateway, tunnelCommand: runTunnel, receiverCommand: runReceiver, senderCommand: runSender,
+	}
+	maps.Copy(all, mirrors())
+	return all
 }
 
 // mirrorClient speaks protobuf and is not limited.

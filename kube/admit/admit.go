@@ -1,5 +1,5 @@
-// Package admit is the HTTP side of an admission webhook: it decodes the review, asks a
-// pure function and encodes its answer. It knows Kubernetes, and nothing of liqod.
+// Package admit is the HTTP part of an admission webhook. It decodes the review, calls a
+// pure function, and encodes its answer. The package has no liqod types.
 package admit
 
 import (
@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// maxBody is, in bytes, the most that a review may have.
+// maxBody is the largest accepted size of a review, in bytes.
 const maxBody = 3 << 20
 
 // Operation is one step of a JSON patch (RFC 6902).
@@ -26,25 +26,25 @@ type Operation struct {
 	Op string `json:"op"`
 	// Path is a JSON pointer.
 	Path string `json:"path"`
-	// Value is what to add or to replace with.
+	// Value is the new value.
 	Value any `json:"value,omitempty"`
 }
 
-// Response is what a Func decides.
+// Response is the decision of a Func.
 type Response struct {
-	// Allowed lets the request through, changed by Patch.
+	// Allowed accepts the request, with the changes of Patch.
 	Allowed bool
-	// Message tells the user why not.
+	// Message is the reason of a refusal, for the user.
 	Message string
 	// Code is the HTTP status of a refusal; 0 means 403.
 	Code int32
-	// Warnings are shown to the user, allowed or not.
+	// Warnings are for the user, with an accepted or a refused request.
 	Warnings []string
 	// Patch changes the object. It must be empty if Allowed is false.
 	Patch []Operation
 }
 
-// Allow returns the answer that lets a request through, changed by patch.
+// Allow returns the answer that accepts a request with the changes of patch.
 func Allow(patch ...Operation) Response { return Response{Allowed: true, Patch: patch} }
 
 // Deny returns the answer that refuses a request, with the reason for the user.
@@ -53,9 +53,9 @@ func Deny(message string) Response { return Response{Message: message} }
 // Func decides about one request. It must be safe for concurrent use.
 type Func func(ctx context.Context, req *admissionv1.AdmissionRequest) Response
 
-// Handler serves a Func as admission.k8s.io/v1. Malformed input is answered with a 4xx
-// and never reaches decide; a panic of decide with a 500. The API server then applies
-// the webhook's failure policy.
+// Handler serves a Func as admission.k8s.io/v1. It answers malformed input with a 4xx
+// without calling decide, and a panic of decide with a 500. In both cases the API server
+// applies the webhook's failure policy.
 func Handler(log *zap.Logger, decide Func) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		req, code, err := decode(w, r)
@@ -77,18 +77,19 @@ func Handler(log *zap.Logger, decide Func) http.Handler {
 	})
 }
 
-// decode returns the request of the review in r, or the HTTP status of its refusal.
+// decode returns the request of the review in r. With an error, it returns the HTTP status
+// of the answer.
 func decode(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionRequest, int, error) {
 	if r.Method != http.MethodPost {
-		return nil, http.StatusMethodNotAllowed, errors.New("accepted is POST")
+		return nil, http.StatusMethodNotAllowed, fmt.Errorf("method %s is not accepted: accepted is POST", r.Method)
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != runtime.ContentTypeJSON {
-		return nil, http.StatusUnsupportedMediaType, errors.New("accepted is content type application/json")
+		return nil, http.StatusUnsupportedMediaType, fmt.Errorf("content type %q is not accepted: accepted is application/json", r.Header.Get("Content-Type"))
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("a review has at most %d bytes", maxBody)
+		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the review is too large: accepted are at most %d bytes", maxBody)
 	}
 	if err != nil {
 		return nil, http.StatusBadRequest, fmt.Errorf("reading the review: %w", err)
@@ -98,7 +99,7 @@ func decode(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionReque
 		return nil, http.StatusBadRequest, fmt.Errorf("decoding the review: %w", err)
 	}
 	if review.APIVersion != admissionv1.SchemeGroupVersion.String() || review.Kind != "AdmissionReview" {
-		return nil, http.StatusBadRequest, fmt.Errorf("got %q %q; accepted is AdmissionReview of %s",
+		return nil, http.StatusBadRequest, fmt.Errorf("%q %q is not accepted: accepted is AdmissionReview of %s",
 			review.APIVersion, review.Kind, admissionv1.SchemeGroupVersion)
 	}
 	if review.Request == nil || review.Request.UID == "" {

@@ -21,37 +21,38 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// rotationCheck is how often the certificates' age is looked at.
+// rotationCheck is the interval at which the age of the certificates is checked.
 const rotationCheck = time.Hour
 
 // AuthorityConfig configures an Authority.
 type AuthorityConfig struct {
 	// Kube writes the Secret and the configuration.
 	Kube kubernetes.Interface
-	// Secrets, Mutating and Validating may hold more than those that are named here.
+	// Secrets, Mutating and Validating may have further objects.
 	Secrets    coreinformers.SecretInformer
 	Mutating   admissioninformers.MutatingWebhookConfigurationInformer
 	Validating admissioninformers.ValidatingWebhookConfigurationInformer
-	// Namespace and Secret name the Secret that holds the certificates.
+	// Namespace and Secret name the Secret with the certificates.
 	Namespace, Secret string
-	// Configuration names the MutatingWebhookConfiguration and the
-	// ValidatingWebhookConfiguration whose caBundles are kept; either may be missing.
+	// Configuration is the name of the MutatingWebhookConfiguration and of the
+	// ValidatingWebhookConfiguration whose caBundles are set. Either may be missing.
 	Configuration string
-	// Hosts are the names and addresses that the server is reached by.
+	// Hosts are the names and addresses of the server.
 	Hosts []string
 	Clock clock.PassiveClock
 	Log   *zap.Logger
 }
 
-// Authority keeps the certificates of a webhook in a Secret, and what API servers are
-// to trust in the webhook's configuration.
+// Authority creates and renews the certificates of a webhook in a Secret. It writes the
+// authorities that API servers must trust to the webhook's configurations.
 type Authority struct {
 	cfg  AuthorityConfig
 	loop *loop.Loop
 	key  loop.Key
 }
 
-// NewAuthority returns an Authority that watches; it starts nothing.
+// NewAuthority returns an Authority and registers its event handlers on the informers. It
+// starts nothing.
 func NewAuthority(cfg AuthorityConfig, observer loop.Observer) (*Authority, error) {
 	a := &Authority{cfg: cfg, key: loop.Key{Namespace: cfg.Namespace, Name: cfg.Secret}}
 	a.loop = loop.New(loop.Config{Name: "webhook-certificates", Sync: a.sync, Log: cfg.Log, Observer: observer})
@@ -63,7 +64,7 @@ func NewAuthority(cfg AuthorityConfig, observer loop.Observer) (*Authority, erro
 	return a, nil
 }
 
-// Run works until ctx ends.
+// Run blocks until ctx is done.
 func (a *Authority) Run(ctx context.Context) error {
 	a.loop.Add(a.key)
 	return a.loop.Run(ctx, 1)
@@ -81,7 +82,7 @@ func (a *Authority) sync(ctx context.Context, _ loop.Key) error {
 	return loop.After(rotationCheck)
 }
 
-// secret returns the data of the Secret, made or renewed where needed.
+// secret returns the data of the Secret, after creating or renewing it where needed.
 func (a *Authority) secret(ctx context.Context) (map[string][]byte, error) {
 	return certs.Keeper{
 		Kube: a.cfg.Kube, Secrets: a.cfg.Secrets.Lister(), Namespace: a.cfg.Namespace, Name: a.cfg.Secret,
@@ -89,11 +90,11 @@ func (a *Authority) secret(ctx context.Context) (map[string][]byte, error) {
 	}.Keep(ctx)
 }
 
-// trustMutating puts the bundle into every webhook of the MutatingWebhookConfiguration.
+// trustMutating writes the bundle to every webhook of the MutatingWebhookConfiguration.
 func (a *Authority) trustMutating(ctx context.Context, bundle []byte) error {
 	have, err := a.cfg.Mutating.Lister().Get(a.cfg.Configuration)
 	if apierrors.IsNotFound(err) {
-		return nil // its creation wakes us
+		return nil // its creation enqueues the key
 	}
 	if err != nil {
 		return fmt.Errorf("reading the MutatingWebhookConfiguration: %w", err)
@@ -113,7 +114,7 @@ func (a *Authority) trustMutating(ctx context.Context, bundle []byte) error {
 	return nil
 }
 
-// trustValidating does so with the ValidatingWebhookConfiguration.
+// trustValidating writes the bundle to every webhook of the ValidatingWebhookConfiguration.
 func (a *Authority) trustValidating(ctx context.Context, bundle []byte) error {
 	have, err := a.cfg.Validating.Lister().Get(a.cfg.Configuration)
 	if apierrors.IsNotFound(err) {

@@ -9,9 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects reads the object that is written, and the one that it replaces, nil at a
-// creation. What is being deleted, and what is not written, is let through unread: answer is
-// then not nil, as for what cannot be read.
+// Objects decodes the object of a create or update request, and the object that an update
+// replaces. old is nil for a creation. answer is not nil if the request needs no further
+// decision: Objects accepts objects that are being deleted, subresources and other
+// operations, and refuses objects that cannot be decoded.
 func Objects[T any, P interface {
 	*T
 	metav1.Object
@@ -39,8 +40,8 @@ func Objects[T any, P interface {
 	return obj, old, nil
 }
 
-// Verdict makes an answer of a judgement: a refusal unless refused is empty, else the
-// warnings.
+// Verdict returns a refusal with the message refused. If refused is empty, it returns an
+// acceptance with the warnings.
 func Verdict(refused string, warnings []string) Response {
 	if refused != "" {
 		return Deny(refused)

@@ -112,6 +112,15 @@ func IgnoreNotFound(err error) error {
 	return err
 }
 
+// OrNil returns what a Get has returned, and nil without an error for an object that does
+// not exist.
+func OrNil[T any](obj *T, err error) (*T, error) {
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return obj, err
+}
+
 // IgnoreGone returns nil if err means that the object of a deletion by UID no longer
 // exists: NotFound, or a conflict because a newer object has the name. Otherwise it
 // returns err.

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Keys of the Secret that Ensure keeps.
+// Keys of the Secret of Ensure.
 const (
-	// BundleKey holds the authorities that clients are to trust, the one that signs
-	// first: the caBundle of a webhook configuration.
+	// BundleKey holds the authorities that clients must trust, as in the caBundle of a
+	// webhook configuration. The signing authority is the first one.
 	BundleKey = "ca.crt"
 	// CertKey and KeyKey hold the serving certificate and its key.
 	CertKey = "tls.crt"
@@ -30,12 +30,12 @@ const (
 	caName    = "serving-ca"
 )
 
-// Ensure returns what a Secret's data should be, given what it is, and whether that is
-// a change. It keeps an authority (10 years) and a serving certificate for hosts
-// (1 year), each renewed after two thirds of its life. A new authority is trusted a day
-// before it signs, and the old one until the certificates that it signed have expired.
-// What cannot be read is made anew; keys of others in the data are kept. Call it at
-// least daily; it does no I/O.
+// Ensure returns the wanted data of a Secret for its current data, and whether they differ.
+// The data has an authority (10 years) and a serving certificate for hosts (1 year). Ensure
+// renews each after two thirds of its life. A new authority is in the bundle for a day
+// before it signs. An old one stays in the bundle until the certificates that it signed
+// have expired. Ensure replaces values that it cannot decode, and keeps other keys of the
+// data. Callers call it at least daily. It does no I/O.
 func Ensure(have map[string][]byte, hosts []string, now time.Time) (map[string][]byte, bool, error) {
 	s := parseState(have, now)
 	if err := s.advance(hosts, now); err != nil {
@@ -57,7 +57,7 @@ type state struct {
 	bundle   []*x509.Certificate
 }
 
-// parseState reads what is still good.
+// parseState decodes the certificates that are still valid.
 func parseState(data map[string][]byte, now time.Time) *state {
 	s := &state{bundle: parseBundle(data[BundleKey])}
 	s.bundle = slices.DeleteFunc(s.bundle, func(c *x509.Certificate) bool { return !c.NotAfter.After(now) })
@@ -101,7 +101,7 @@ func (s *state) advance(hosts []string, now time.Time) error {
 	return err
 }
 
-// signsFrom is when a new authority takes over.
+// signsFrom returns when a new authority begins to sign.
 func signsFrom(ca *x509.Certificate) time.Time { return ca.NotBefore.Add(backdate + caOverlap) }
 
 func (s *state) trusted(now time.Time) []*x509.Certificate {
@@ -109,7 +109,7 @@ func (s *state) trusted(now time.Time) []*x509.Certificate {
 	if s.next != nil {
 		trusted = append(trusted, s.next.Cert)
 	}
-	// What the predecessors signed has expired by then.
+	// All certificates of the previous authorities have expired.
 	if now.After(signsFrom(s.ca.Cert).Add(servingLifetime)) {
 		return trusted
 	}

@@ -12,18 +12,19 @@ import (
 	"go.uber.org/zap"
 )
 
-// keptFile holds the chain, and then its key: one file, so that they always belong together.
+// keptFile holds the chain, followed by the key. They are in one file so that they always
+// match.
 const keptFile = "kubelet-server.pem"
 
-// restore begins with the certificate of an earlier process, if one was kept that is
-// good for what the server is reached by now.
+// restore uses the certificate that an earlier process has stored, if it is valid for the
+// current names and addresses of the server.
 func (k *KubeletServing) restore(now time.Time) {
 	if k.cfg.Directory == "" {
 		return
 	}
 	cert, err := k.kept(now)
 	if err != nil {
-		k.cfg.Log.Info("no serving certificate is kept from before", zap.String("node", k.cfg.NodeName), zap.Error(err))
+		k.cfg.Log.Info("no stored serving certificate is used", zap.String("node", k.cfg.NodeName), zap.Error(err))
 		return
 	}
 	k.current.Store(cert)
@@ -33,17 +34,17 @@ func (k *KubeletServing) restore(now time.Time) {
 func (k *KubeletServing) kept(now time.Time) (*tls.Certificate, error) {
 	data, err := os.ReadFile(k.keptPath())
 	if err != nil {
-		return nil, fmt.Errorf("reading the kept certificate: %w", err)
+		return nil, fmt.Errorf("reading the stored certificate: %w", err)
 	}
 	cert, err := tls.X509KeyPair(data, data)
 	if err != nil {
-		return nil, fmt.Errorf("decoding the kept certificate: %w", err)
+		return nil, fmt.Errorf("decoding the stored certificate: %w", err)
 	}
 	if now.Before(cert.Leaf.NotBefore) || now.After(cert.Leaf.NotAfter) {
-		return nil, fmt.Errorf("the kept certificate is valid from %s to %s", cert.Leaf.NotBefore, cert.Leaf.NotAfter)
+		return nil, fmt.Errorf("the stored certificate is valid from %s to %s", cert.Leaf.NotBefore, cert.Leaf.NotAfter)
 	}
 	if name := nodePrefix + k.cfg.NodeName; cert.Leaf.Subject.CommonName != name {
-		return nil, fmt.Errorf("the kept certificate is for %s, not for %s", cert.Leaf.Subject.CommonName, name)
+		return nil, fmt.Errorf("the stored certificate is for %s, not for %s", cert.Leaf.Subject.CommonName, name)
 	}
 	hosts := slices.Clone(k.cfg.DNSNames)
 	for _, a := range k.cfg.Addresses {
@@ -51,20 +52,20 @@ func (k *KubeletServing) kept(now time.Time) (*tls.Certificate, error) {
 	}
 	for _, host := range hosts {
 		if err := cert.Leaf.VerifyHostname(host); err != nil {
-			return nil, fmt.Errorf("the kept certificate: %w", err)
+			return nil, fmt.Errorf("checking the stored certificate: %w", err)
 		}
 	}
 	return &cert, nil
 }
 
-// keep writes the certificate for the process that comes after this one. Without it that
-// one asks for another.
+// keep stores the certificate for the next process in this place. Without it, that process
+// requests another one.
 func (k *KubeletServing) keep(cert *tls.Certificate) {
 	if k.cfg.Directory == "" {
 		return
 	}
 	if err := k.write(cert); err != nil {
-		k.cfg.Log.Warn("the serving certificate cannot be kept", zap.String("node", k.cfg.NodeName), zap.Error(err))
+		k.cfg.Log.Warn("serving certificate not stored", zap.String("node", k.cfg.NodeName), zap.Error(err))
 	}
 }
 
@@ -92,7 +93,7 @@ func (k *KubeletServing) write(cert *tls.Certificate) error {
 		err = os.Rename(next.Name(), k.keptPath())
 	}
 	if err != nil {
-		_ = os.Remove(next.Name()) // the first error tells more
+		_ = os.Remove(next.Name()) // the first error has the cause
 		return fmt.Errorf("writing the certificate: %w", err)
 	}
 	return nil

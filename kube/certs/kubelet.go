@@ -25,54 +25,56 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+
+	"github.com/liqod/liqod/kube/loop"
 )
 
 const (
 	pollFirst = 500 * time.Millisecond
 	pollLast  = 10 * time.Second
-	// A request that was refused is not worth asking again soon: each leaves an object.
+	// Requests back off after a refusal, because each one leaves an object.
 	retryFirst = 2 * time.Second
 	retryLast  = 5 * time.Minute
-	// The API server refuses shorter ones.
+	// minLifetime is the shortest lifetime that the API server accepts.
 	minLifetime       = 10 * time.Minute
 	selfSignedLife    = 10 * 365 * 24 * time.Hour
 	requestNameLength = 12
-	nodePrefix        = "system:node:" // begins the common name of a node
+	nodePrefix        = "system:node:" // of the common name of a node
 )
 
-// errRefused says that a request came to an end without a certificate.
+// errRefused means that a request ended without a certificate.
 var errRefused = errors.New("certificate request refused")
 
 // KubeletConfig configures a KubeletServing.
 type KubeletConfig struct {
-	// Client makes the requests. Every replica of a server needs its own certificate, so
-	// it must not pass through a lease's fence.
+	// Client creates the requests. It must not be fenced by a lease, because every replica
+	// of a server needs its own certificate.
 	Client certificatesv1client.CertificateSigningRequestsGetter
-	// NodeName is the node whose server this is.
+	// NodeName is the node of the server.
 	NodeName string
-	// DNSNames and Addresses are what the server is reached by; one of them at least.
+	// DNSNames and Addresses are the names of the server. At least one is required.
 	DNSNames  []string
 	Addresses []netip.Addr
-	// Lifetime asked for, at least 10 minutes; 0 leaves it to the signer.
+	// Lifetime is the requested lifetime, at least 10 minutes. With 0 the signer chooses it.
 	Lifetime time.Duration
-	// Directory holds the certificate and its key for a process that follows in the same
-	// place, which then asks for none; it is made if it is missing. Empty: nowhere.
+	// Directory stores the certificate and its key, so that the next process in this place
+	// needs no request. It is created if it is missing. If empty, nothing is stored.
 	Directory string
-	// Log receives issues and refusals.
+	// Log receives issued certificates and refusals.
 	Log *zap.Logger
 }
 
-// KubeletServing keeps a serving certificate of the signer kubernetes.io/kubelet-serving.
-// Somebody else approves its requests.
+// KubeletServing requests and renews a serving certificate of the signer
+// kubernetes.io/kubelet-serving. It does not approve its requests.
 type KubeletServing struct {
 	cfg     KubeletConfig
 	current atomic.Pointer[tls.Certificate]
 	issued  atomic.Bool
 }
 
-// NewKubeletServing returns a KubeletServing with the certificate kept in its directory,
-// or a self-signed one, so that the server can answer from the first moment on. It starts
-// nothing.
+// NewKubeletServing returns a KubeletServing. Its first certificate is the one stored in
+// the directory, or else a self-signed one, so that the server can answer at once. It
+// starts nothing.
 func NewKubeletServing(cfg KubeletConfig) (*KubeletServing, error) {
 	if cfg.NodeName == "" || len(cfg.DNSNames)+len(cfg.Addresses) == 0 {
 		return nil, errors.New("a kubelet's serving certificate needs a node name and a DNS name or an address")
@@ -90,8 +92,8 @@ func NewKubeletServing(cfg KubeletConfig) (*KubeletServing, error) {
 	return k, nil
 }
 
-// GetCertificate is for tls.Config: the latest certificate, self-signed until the first
-// was issued. It is safe for concurrent use.
+// GetCertificate returns the latest certificate, for tls.Config. It is self-signed until the
+// signer has issued one. GetCertificate is safe for concurrent use.
 func (k *KubeletServing) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return k.current.Load(), nil
 }
@@ -99,14 +101,14 @@ func (k *KubeletServing) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate,
 // Issued reports whether the cluster's signer has issued a certificate yet.
 func (k *KubeletServing) Issued() bool { return k.issued.Load() }
 
-// Run obtains a certificate and renews it after two thirds of its life, each with a new
-// key, until ctx is done. It waits for an API server that is away and for an approver
-// as long as it takes, and always returns nil.
+// Run requests a certificate and renews it after two thirds of its life, with a new key each
+// time, until ctx is done. It waits without a limit for an unreachable API server and for
+// the approval. It always returns nil.
 func (k *KubeletServing) Run(ctx context.Context) error {
 	if k.Issued() { // by an earlier process
 		sleep(ctx, max(time.Until(renewAt(k.current.Load().Leaf)), 0))
 	}
-	delay := retryFirst
+	backoff, delay := loop.Backoff{First: retryFirst, Longest: retryLast}, retryFirst
 	for ctx.Err() == nil {
 		cert, err := k.obtain(ctx)
 		switch {
@@ -119,11 +121,11 @@ func (k *KubeletServing) Run(ctx context.Context) error {
 			sleep(ctx, max(time.Until(renewAt(cert.Leaf)), retryFirst))
 		case ctx.Err() != nil:
 		case errors.Is(err, errRefused):
-			k.cfg.Log.Warn("serving certificate refused; will ask again", zap.String("node", k.cfg.NodeName), zap.Duration("after", delay), zap.Error(err))
+			k.cfg.Log.Warn("serving certificate refused; will retry", zap.String("node", k.cfg.NodeName), zap.Duration("after", delay), zap.Error(err))
 			sleep(ctx, delay)
-			delay = min(2*delay, retryLast)
+			delay = backoff.Next(delay)
 		default:
-			k.cfg.Log.Debug("serving certificate not obtained; will ask again", zap.String("node", k.cfg.NodeName), zap.Error(err))
+			k.cfg.Log.Debug("serving certificate not obtained; will retry", zap.String("node", k.cfg.NodeName), zap.Error(err))
 			sleep(ctx, retryFirst)
 		}
 	}
@@ -163,7 +165,7 @@ func (k *KubeletServing) request(key *ecdsa.PrivateKey) (*certificatesv1.Certifi
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 	if err != nil {
-		return nil, fmt.Errorf("making a certificate request: %w", err)
+		return nil, fmt.Errorf("creating a certificate request: %w", err)
 	}
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "csr-" + utilrand.String(requestNameLength)},
@@ -180,7 +182,8 @@ func (k *KubeletServing) request(key *ecdsa.PrivateKey) (*certificatesv1.Certifi
 	return csr, nil
 }
 
-// await polls until the request has an end. Errors of the API server do not end it.
+// await polls until the request is issued, refused or gone. It continues after an error of
+// an unreachable or overloaded API server.
 func (k *KubeletServing) await(ctx context.Context, created *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for wait := pollFirst; ; wait = min(wait*3/2, pollLast) {
 		csr, err := k.cfg.Client.CertificateSigningRequests().Get(ctx, created.Name, metav1.GetOptions{})
@@ -202,8 +205,8 @@ func (k *KubeletServing) await(ctx context.Context, created *certificatesv1.Cert
 	}
 }
 
-// refuses tells an API server that says no, for example for want of rights, from one
-// that is away or busy.
+// refuses reports whether the API server rejected a request, for example because of missing
+// rights. It is false if the API server is unreachable or overloaded.
 func refuses(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -238,7 +241,7 @@ func (k *KubeletServing) accept(chain []byte, key *ecdsa.PrivateKey) (*tls.Certi
 	return issued, nil
 }
 
-// sleep waits for d and up to a tenth more, and reports whether ctx lasted.
+// sleep waits for d plus up to a tenth of it. It returns false if ctx is done before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d + mathrand.N(d/10+1))
 	defer timer.Stop()

@@ -1,6 +1,6 @@
-// Package certs makes and renews certificates: those of a webhook, from a certificate
-// authority of its own that lives in a Secret, and those of a kubelet's server, from
-// the cluster's signer. It knows Kubernetes, and nothing of liqod.
+// Package certs creates and renews serving certificates. The certificates of a webhook come
+// from an authority in a Secret, and those of a kubelet's server from the cluster's signer.
+// The package has no liqod types.
 package certs
 
 import (
@@ -21,10 +21,10 @@ import (
 	"time"
 )
 
-// backdate covers clocks that are behind ours.
+// backdate allows for clients with clocks that are behind the clock of this process.
 const backdate = 5 * time.Minute
 
-// Pair is a certificate and its key. It holds a secret: never log it.
+// Pair is a certificate and its key. It must not be logged.
 type Pair struct {
 	// Cert is the parsed certificate.
 	Cert *x509.Certificate
@@ -46,9 +46,9 @@ func NewCA(name string, now time.Time, lifetime time.Duration) (*Pair, error) {
 	return sign(template, nil)
 }
 
-// NewServing returns a serving certificate for hosts (DNS names and IP addresses) that
-// ca has signed, valid for lifetime from now on but never longer than ca. A nil ca gives
-// a self-signed one.
+// NewServing returns a serving certificate for hosts (DNS names and IP addresses), signed by
+// ca. It is valid for lifetime from now on, but not longer than ca. If ca is nil, the
+// certificate is self-signed.
 func NewServing(ca *Pair, hosts []string, now time.Time, lifetime time.Duration) (*Pair, error) {
 	if len(hosts) == 0 {
 		return nil, errors.New("a serving certificate needs a name")
@@ -69,7 +69,7 @@ func NewServing(ca *Pair, hosts []string, now time.Time, lifetime time.Duration)
 	return sign(template, ca)
 }
 
-// splitHosts tells addresses from names: a certificate keeps them apart.
+// splitHosts separates addresses from names, which have different fields in a certificate.
 func splitHosts(hosts []string) (names []string, addresses []net.IP) {
 	for _, host := range hosts {
 		if ip := net.ParseIP(host); ip != nil {
@@ -81,7 +81,7 @@ func splitHosts(hosts []string) (names []string, addresses []net.IP) {
 	return names, addresses
 }
 
-// hostsOf is what splitHosts was given.
+// hostsOf returns the names and addresses of a certificate.
 func hostsOf(cert *x509.Certificate) []string {
 	hosts := slices.Clone(cert.DNSNames)
 	for _, ip := range cert.IPAddresses {
@@ -117,7 +117,7 @@ func sign(template *x509.Certificate, ca *Pair) (*Pair, error) {
 func newKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making a key: %w", err)
+		return nil, fmt.Errorf("generating a key: %w", err)
 	}
 	return key, nil
 }
@@ -136,12 +136,12 @@ func encodeKey(key crypto.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// TLS returns the pair as a server presents it.
+// TLS returns the pair for the use by a server.
 func (p *Pair) TLS() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{p.Cert.Raw}, PrivateKey: p.Key, Leaf: p.Cert}
 }
 
-// ParsePair decodes PEM, and checks that key and certificate belong together.
+// ParsePair decodes PEM. It returns an error if the key does not match the certificate.
 func ParsePair(certPEM, keyPEM []byte) (*Pair, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -158,7 +158,7 @@ func ParsePair(certPEM, keyPEM []byte) (*Pair, error) {
 	return &Pair{Cert: cert, Key: key}, nil
 }
 
-// renewAt is when two thirds of the certificate's life are over.
+// renewAt returns when two thirds of the certificate's life are over.
 func renewAt(cert *x509.Certificate) time.Time {
 	return cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 3)
 }
@@ -167,7 +167,7 @@ func encodeCert(cert *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 }
 
-// parseBundle returns the certificates that it can read.
+// parseBundle returns the certificates that can be decoded.
 func parseBundle(data []byte) []*x509.Certificate {
 	var certs []*x509.Certificate
 	for {

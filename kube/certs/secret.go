@@ -13,22 +13,22 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Keeper keeps the certificates of Ensure in a Secret. Every field is needed. Several
-// Keepers of one Secret do no harm: all but one meet a conflict, and are to be tried again.
+// Keeper stores the certificates of Ensure in a Secret. All fields are required. Several
+// Keepers may share a Secret: all but one get a conflict, and their callers retry.
 type Keeper struct {
 	Kube kubernetes.Interface
-	// Secrets may hold more than the one that is named here.
+	// Secrets may have further Secrets.
 	Secrets corelisters.SecretLister
-	// Namespace and Name of the Secret.
+	// Namespace and Name are those of the Secret.
 	Namespace, Name string
-	// Hosts are the names and addresses that the server is reached by.
+	// Hosts are the names and addresses of the server.
 	Hosts []string
 	Clock clock.PassiveClock
 	Log   *zap.Logger
 }
 
-// Keep returns the data of the Secret, made or renewed where needed. Call it at least
-// daily.
+// Keep returns the data of the Secret, after creating or renewing it where needed. Callers
+// call it at least daily.
 func (k Keeper) Keep(ctx context.Context) (map[string][]byte, error) {
 	have, err := k.Secrets.Secrets(k.Namespace).Get(k.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -40,7 +40,7 @@ func (k Keeper) Keep(ctx context.Context) (map[string][]byte, error) {
 	}
 	data, changed, err := Ensure(want.Data, k.Hosts, k.Clock.Now())
 	if err != nil {
-		return nil, fmt.Errorf("making certificates: %w", err)
+		return nil, fmt.Errorf("renewing the certificates: %w", err)
 	}
 	if !changed {
 		return data, nil

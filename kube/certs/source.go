@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// ErrNoCertificate says that a server has no certificate yet.
+// ErrNoCertificate means that a server has no certificate yet.
 var ErrNoCertificate = errors.New("no certificate yet")
 
-// Source hands the latest certificate of a Secret to a server. The zero value is ready
-// to use; its methods are safe for concurrent use.
+// Source has the latest certificate of a Secret, for a server. The zero value is ready to
+// use. Its methods are safe for concurrent use.
 type Source struct {
 	current atomic.Pointer[served]
 }
@@ -20,9 +20,9 @@ type served struct {
 	bundle []byte
 }
 
-// Set takes the certificate from the data of a Secret that Ensure keeps. It is served with
-// its authority, for clients that know that by its fingerprint. After an error the former
-// certificate stays in use.
+// Set uses the certificate in the data of a Secret of Ensure. The server sends the authority
+// with it, because some clients trust an authority by its fingerprint. After an error the
+// former certificate stays in use.
 func (s *Source) Set(data map[string][]byte) error {
 	pair, err := ParsePair(data[CertKey], data[KeyKey])
 	if err != nil {
@@ -39,8 +39,8 @@ func (s *Source) Set(data map[string][]byte) error {
 	return nil
 }
 
-// Bundle returns, as PEM, the authorities of the certificates from now on: also the next
-// one, some time before it takes over. It is nil before the first Set.
+// Bundle returns the authorities that clients must trust, as PEM. The next authority is
+// among them before it begins to sign. Bundle returns nil before the first Set.
 func (s *Source) Bundle() []byte {
 	if now := s.current.Load(); now != nil {
 		return now.bundle
@@ -51,7 +51,7 @@ func (s *Source) Bundle() []byte {
 // Ready reports whether there is a certificate.
 func (s *Source) Ready() bool { return s.current.Load() != nil }
 
-// GetCertificate is for tls.Config. Before the first Set it fails with
+// GetCertificate returns the certificate, for tls.Config. Before the first Set it returns
 // ErrNoCertificate.
 func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if now := s.current.Load(); now != nil {

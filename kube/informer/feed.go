@@ -5,8 +5,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// feed is what a reflector writes to: the cache of an Informer, and then its handlers. One
-// goroutine calls it.
+// feed is the store of a reflector. It updates the cache of an Informer, and then calls the
+// handlers. Only one goroutine calls it.
 type feed struct{ *Informer }
 
 var _ cache.ReflectorStore = feed{}
@@ -17,7 +17,7 @@ func (f feed) Add(obj any) error { return f.set(obj, false) }
 // Update implements cache.ReflectorStore.
 func (f feed) Update(obj any) error { return f.set(obj, false) }
 
-// Delete implements cache.ReflectorStore: the API server has shown the deletion.
+// Delete implements cache.ReflectorStore. The watch has reported the deletion.
 func (f feed) Delete(obj any) error {
 	obj, err := f.transformed(obj)
 	if err != nil {
@@ -30,8 +30,8 @@ func (f feed) Delete(obj any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore: it takes over a list. Deletions that were missed
-// are told as such.
+// Replace implements cache.ReflectorStore: the cache becomes equal to a new list. The
+// handlers receive a cache.DeletedFinalStateUnknown for each object that the list lacks.
 func (f feed) Replace(list []any, _ string) error {
 	listed := make(map[string]struct{}, len(list))
 	for _, obj := range list {
@@ -64,10 +64,11 @@ func (f feed) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore. Nothing is told again.
+// Resync implements cache.ReflectorStore. It does nothing.
 func (f feed) Resync() error { return nil }
 
-// set takes over an object. One that a list shows as it is known already is no news.
+// set stores an object and calls the handlers. It calls none if a list has the object in
+// the same version as the cache.
 func (f feed) set(obj any, listed bool) error {
 	obj, err := f.transformed(obj)
 	if err != nil {
@@ -91,7 +92,7 @@ func (f feed) set(obj any, listed bool) error {
 }
 
 func (f feed) transformed(obj any) (any, error) {
-	if f.transform == nil { // it does not change any more
+	if f.transform == nil { // needs no lock: SetTransform fails once the informer runs
 		return obj, nil
 	}
 	return f.transform(obj)

@@ -1,9 +1,8 @@
-// Package informer keeps in memory what one API server has. An Informer follows one
-// resource at little cost: a process that follows hundreds of namespaces has thousands of
-// them, and in those of client-go each handler has two goroutines and room for a thousand
-// events, used or not. Writes bridge the moment for which an informer is behind the
-// process's own writes, and a Head notices an API server whose state went back. The package
-// knows Kubernetes objects, and nothing of liqod.
+// Package informer caches objects of one API server. An Informer watches one resource and
+// needs little memory: a process that watches hundreds of namespaces has thousands of
+// informers, and each handler of a client-go informer has two goroutines and a buffer for a
+// thousand events. Writes covers the delay between a write of this process and its event. A
+// Head detects that the state of an API server went back. The package has no liqod types.
 package informer
 
 import (
@@ -26,9 +25,9 @@ type Client[L runtime.Object] interface {
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// Informer is a cache.SharedIndexInformer that calls its handlers one after the other, by
-// the goroutine that watches: they must not block. All of them are added before it runs,
-// and it runs once.
+// Informer is a cache.SharedIndexInformer that calls its handlers one after the other, in
+// the goroutine of the watch. Handlers must not block. They must be added before the
+// informer runs, and it can run only once.
 type Informer struct {
 	lw      cache.ListerWatcher
 	example runtime.Object
@@ -38,19 +37,19 @@ type Informer struct {
 	mu        sync.Mutex
 	transform cache.TransformFunc
 	handlers  []*registration
-	reflector *cache.Reflector // nil until it runs
+	reflector *cache.Reflector // nil until the informer runs
 	stopped   bool
 }
 
 var _ cache.SharedIndexInformer = &Informer{}
 
 var (
-	errRuns        = errors.New("the informer runs already")
+	errRuns        = errors.New("the informer is running already")
 	errUnsupported = errors.New("not supported by this informer")
 )
 
-// New returns an Informer of what client, which belongs to clientset, lists and watches:
-// objects of the type of example, chosen by tweak, which may be nil.
+// New returns an Informer for the objects that client lists and watches. client belongs to
+// clientset. example is an object of their type. tweak selects objects, and may be nil.
 func New[L runtime.Object](clientset any, client Client[L], example runtime.Object, tweak func(*metav1.ListOptions)) *Informer {
 	if tweak == nil {
 		tweak = func(*metav1.ListOptions) {}
@@ -72,7 +71,7 @@ func New[L runtime.Object](clientset any, client Client[L], example runtime.Obje
 	}
 }
 
-// synced tells when the first list has been told to all handlers.
+// synced is done when all handlers have received the first list.
 type synced struct {
 	name string
 	done chan struct{}
@@ -93,7 +92,7 @@ func (s synced) is() bool {
 	}
 }
 
-// registration is that of one handler.
+// registration is the registration of one handler.
 type registration struct {
 	cache.ResourceEventHandler
 
@@ -118,7 +117,7 @@ func (i *Informer) AddEventHandler(handler cache.ResourceEventHandler) (cache.Re
 	return r, nil
 }
 
-// AddEventHandlerWithResyncPeriod implements cache.SharedInformer. Nothing is told again.
+// AddEventHandlerWithResyncPeriod implements cache.SharedInformer. The period must be 0.
 func (i *Informer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, period time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	if period != 0 {
 		return nil, errUnsupported
@@ -126,7 +125,7 @@ func (i *Informer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHa
 	return i.AddEventHandler(handler)
 }
 
-// AddEventHandlerWithOptions implements cache.SharedInformer. Nothing is told again.
+// AddEventHandlerWithOptions implements cache.SharedInformer. A resync period must be 0.
 func (i *Informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, opts cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	if opts.ResyncPeriod != nil && *opts.ResyncPeriod != 0 {
 		return nil, errUnsupported
@@ -138,7 +137,7 @@ func (i *Informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 func (i *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	// A copy: the old list may be in use.
+	// each may be using the old list.
 	i.handlers = slices.DeleteFunc(slices.Clone(i.handlers), func(r *registration) bool { return cache.ResourceEventHandlerRegistration(r) == handle })
 	return nil
 }
@@ -184,7 +183,8 @@ func (i *Informer) RunWithContext(ctx context.Context) {
 	i.stopped = true
 }
 
-// HasSynced implements cache.SharedInformer: all handlers have been told of the first list.
+// HasSynced implements cache.SharedInformer. It reports whether all handlers have received
+// the first list.
 func (i *Informer) HasSynced() bool { return i.synced.is() }
 
 // HasSyncedChecker implements cache.SharedInformer.
@@ -200,10 +200,10 @@ func (i *Informer) LastSyncResourceVersion() string {
 	return i.reflector.LastSyncResourceVersion()
 }
 
-// SetWatchErrorHandler implements cache.SharedInformer; it is not supported.
+// SetWatchErrorHandler implements cache.SharedInformer. It always fails.
 func (i *Informer) SetWatchErrorHandler(cache.WatchErrorHandler) error { return errUnsupported }
 
-// SetWatchErrorHandlerWithContext implements cache.SharedInformer; it is not supported.
+// SetWatchErrorHandlerWithContext implements cache.SharedInformer. It always fails.
 func (i *Informer) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContext) error {
 	return errUnsupported
 }

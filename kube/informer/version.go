@@ -8,18 +8,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// OlderVersion reports whether resource version a is older than b of the same API server. Those
-// that are no numbers are not compared: it is false.
+// OlderVersion reports whether resource version a is older than b. Both must be of the same
+// API server. The result is false if one of them is not a number.
 func OlderVersion(a, b string) bool {
 	x, err1 := strconv.ParseUint(a, 10, 64)
 	y, err2 := strconv.ParseUint(b, 10, 64)
 	return err1 == nil && err2 == nil && x < y
 }
 
-// Head follows the resource version of one object that is written all the time, and so
-// notices that the API server's state went back, as it does when its etcd is restored from
-// a backup: resource versions grow with every write. A restore that moves them forward
-// cannot be noticed so. Its methods are safe for concurrent use.
+// Head detects that the state of an API server went back, as after the restore of an etcd
+// backup. It compares the resource versions of one object that is written regularly, such
+// as a Lease: they grow with every write. A Head does not detect a restore that raises the
+// resource versions. Its methods are safe for concurrent use.
 type Head struct {
 	clock clock.PassiveClock
 
@@ -28,10 +28,11 @@ type Head struct {
 	lost time.Time
 }
 
-// NewHead returns a Head that has seen nothing.
+// NewHead returns a Head without a resource version.
 func NewHead(c clock.PassiveClock) *Head { return &Head{clock: c} }
 
-// Saw is told the resource version of the object with each answer, in their order.
+// Saw records the resource version of the object. Callers pass the version of each answer,
+// in the order of the answers.
 func (h *Head) Saw(version string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,7 +42,8 @@ func (h *Head) Saw(version string) {
 	h.last = version
 }
 
-// Lost returns when the resource version was last seen to have fallen, zero for never.
+// Lost returns the time of the last Saw with a lower version than before. The zero time
+// means that there was none.
 func (h *Head) Lost() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ttl bounds how long a memory outweighs a cache: a watch is rarely this late, and
-// nothing depends on the memory but the number of writes.
+// ttl is how long a record takes precedence over a cache. A watch is rarely this late. An
+// expired record costs an additional write and nothing else.
 const ttl = 10 * time.Second
 
-// Writes remembers the results of a process's own writes of one kind until its caches show
-// them, so that nothing is written twice because a watch is a moment behind. It is safe for
-// concurrent use.
+// Writes records the results of the process's own writes of one kind until the caches have
+// them. Without it, a worker would repeat a write whose event has not arrived yet. It is
+// safe for concurrent use.
 type Writes[T metav1.Object] struct {
 	clock   clock.PassiveClock
 	mu      sync.Mutex
@@ -26,7 +26,7 @@ type Writes[T metav1.Object] struct {
 	gone    map[types.UID]end
 }
 
-// end is that of an object, as the watch has shown it.
+// end is the deletion of an object that the watch has reported.
 type end struct {
 	version string
 	at      time.Time
@@ -42,8 +42,8 @@ func NewWrites[T metav1.Object](c clock.PassiveClock) *Writes[T] {
 	return &Writes[T]{clock: c, written: map[cache.ObjectName]memory[T]{}, deleted: map[types.UID]time.Time{}, gone: map[types.UID]end{}}
 }
 
-// Wrote remembers what the API server answered to a create, update or patch, unless the
-// watch is ahead of the answer and has shown that the object is no more.
+// Wrote records the API server's answer to a create, update or patch. It records nothing if
+// the watch has already reported the deletion of the object.
 func (w *Writes[T]) Wrote(obj T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *Writes[T]) Wrote(obj T) {
 	w.written[cache.MetaObjectToName(obj)] = memory[T]{obj, w.clock.Now()}
 }
 
-// Deleted remembers that the deletion of an object was asked for.
+// Deleted records that the API server has accepted the deletion of an object.
 func (w *Writes[T]) Deleted(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +67,7 @@ func (w *Writes[T]) Deleted(uid types.UID) {
 	}
 }
 
-// WasDeleted reports whether Deleted was called for uid a moment ago.
+// WasDeleted reports whether Deleted was called for uid in the last 10 seconds.
 func (w *Writes[T]) WasDeleted(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,8 +75,8 @@ func (w *Writes[T]) WasDeleted(uid types.UID) bool {
 	return ok && !w.old(at)
 }
 
-// Gone forgets what was written of an object: the watch has shown that it is no more. Its
-// deletion stays known: a worker may still hold an older copy of it.
+// Gone drops the record of an object whose deletion the watch has reported. It keeps the
+// record of the deletion, because a worker may still use an older copy of the object.
 func (w *Writes[T]) Gone(obj T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +89,7 @@ func (w *Writes[T]) Gone(obj T) {
 	}
 }
 
-// ForgetNamespace forgets what was written in a namespace that is no longer watched.
+// ForgetNamespace drops the records of a namespace that is no longer watched.
 func (w *Writes[T]) ForgetNamespace(namespace string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,8 +100,8 @@ func (w *Writes[T]) ForgetNamespace(namespace string) {
 	}
 }
 
-// Latest returns the newer of what a cache has under key (found tells whether it has
-// anything) and what was written last.
+// Latest returns the newer of the cached object under key and the last one written. found
+// is whether the cache has an object under key.
 func (w *Writes[T]) Latest(key cache.ObjectName, cached T, found bool) (T, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,11 +118,12 @@ func (w *Writes[T]) Latest(key cache.ObjectName, cached T, found bool) (T, bool)
 
 func (w *Writes[T]) old(at time.Time) bool { return w.clock.Since(at) > ttl }
 
-// caughtUp compares resource versions, which grow within one resource of one cluster
-// (Kubernetes 1.35, KEP-5504). Where they cannot be compared the cache is right.
+// caughtUp reports whether a cached object is at least as new as a written one. Resource
+// versions grow within one resource of one cluster (Kubernetes 1.35, KEP-5504). If they
+// cannot be compared, the cached object counts as the newer one.
 func caughtUp(cached, written metav1.Object) bool {
 	if cached.GetUID() != written.GetUID() {
-		return true // another object has taken the name
+		return true // another object has the name now
 	}
 	return !OlderVersion(cached.GetResourceVersion(), written.GetResourceVersion())
 }

@@ -128,9 +128,7 @@ func (l *Loop) Handler(keys func(obj any) []Key) cache.ResourceEventHandler {
 		}
 	}
 	enqueue := func(obj any) {
-		if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = t.Obj
-		}
+		obj, _ = Deleted(obj)
 		wake(keys(obj))
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -147,6 +145,23 @@ func (l *Loop) Handler(keys func(obj any) []Key) cache.ResourceEventHandler {
 		},
 		DeleteFunc: enqueue,
 	}
+}
+
+// Deleted returns the last known state of the object that a delete handler receives. missed
+// is true if the informer did not see the deletion and found it by a new list.
+func Deleted(obj any) (last any, missed bool) {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return t.Obj, true
+	}
+	return obj, false
+}
+
+// Object returns the object that a handler receives, also a deleted one, as a T. ok is
+// false if it is of another type.
+func Object[T any](obj any) (o T, ok bool) {
+	obj, _ = Deleted(obj)
+	o, ok = obj.(T)
+	return o, ok
 }
 
 // Self is a keys function that returns the object's own namespace and name, and nil for a

@@ -1,9 +1,12 @@
 package loop
 
 import (
+	"errors"
+	"net/http"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -35,11 +38,10 @@ func (r *Refusals) Refused(object types.UID, generation int64, now time.Time) ti
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.tries[object]
-	if t.generation != generation || t.delay == 0 {
-		t = refusal{generation: generation, delay: firstRefusal}
-	} else {
-		t.delay = min(2*t.delay, lastRefusal)
+	if t.generation != generation {
+		t = refusal{generation: generation}
 	}
+	t.delay = Backoff{firstRefusal, lastRefusal}.Next(t.delay)
 	t.next = now.Add(t.delay)
 	if r.tries == nil {
 		r.tries = map[types.UID]refusal{}
@@ -72,4 +74,21 @@ func (r *Refusals) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.tries)
+}
+
+// IsRefusal reports whether the API server rejected the content of the request. Such a
+// request may succeed later, under another quota or policy.
+func IsRefusal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return false
+	case http.StatusInternalServerError:
+		return failedInside(err)
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+	}
 }

@@ -1,10 +1,14 @@
 package loop
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestRefusals(t *testing.T) {
@@ -22,4 +26,26 @@ func TestRefusals(t *testing.T) {
 	r.Forget("a")
 	require.Zero(t, r.NotBefore("a", 2))
 	require.Equal(t, 1, r.Len())
+}
+
+func TestIsRefusal(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"no error":             {nil, false},
+		"no answer":            {errors.New("connection refused"), false},
+		"forbidden":            {apierrors.NewForbidden(pods, "a", errors.New("exceeded quota")), true},
+		"invalid":              {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "a", nil), true},
+		"wrapped":              {fmt.Errorf("creating: %w", apierrors.NewBadRequest("no")), true},
+		"not found":            {apierrors.NewNotFound(pods, "a"), false},
+		"conflict":             {apierrors.NewConflict(pods, "a", errors.New("changed")), false},
+		"unauthorized":         {apierrors.NewUnauthorized("who"), false},
+		"too many requests":    {apierrors.NewTooManyRequests("later", 1), false},
+		"a webhook that fails": {apierrors.NewInternalError(errors.New("failed calling webhook")), true},
+		"unavailable":          {apierrors.NewServiceUnavailable("starting"), false},
+	} {
+		require.Equal(t, c.want, IsRefusal(c.err), name)
+	}
 }

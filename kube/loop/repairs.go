@@ -20,5 +20,5 @@ func RepairDelay(last, ago time.Duration) time.Duration {
 	if ago > 2*LastRepair {
 		return 0
 	}
-	return min(max(2*last, FirstRepair), LastRepair)
+	return Backoff{FirstRepair, LastRepair}.Next(last)
 }

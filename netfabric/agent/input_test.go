@@ -135,7 +135,7 @@ func TestBuildInput(t *testing.T) {
 		"no range":                 {func(o *Objects) { o.Connections[0].Spec.Remote[0].View = "10.201.0.0" }, "oslo", 1, `spec.remote: "10.244.0.0/16" and "10.201.0.0": two ranges`},
 		"ranges of two sizes":      {func(o *Objects) { o.Connections[0].Spec.Remote[0].View = "10.201.0.0/17" }, "oslo", 1, "different lengths"},
 		"a use that is not known":  {func(o *Objects) { o.Connections[0].Spec.Local[0].Use = "Node" }, "oslo", 1, `use is "Node"`},
-		"a view of a node":         {func(o *Objects) { o.Connections[0].Spec.Remote[0] = remapped("10.0.0.0/16", "192.0.0.0/16") }, "oslo", 1, "192.0.0.0/16 overlaps 192.0.2.11/32"},
+		"a view of a node":         {func(o *Objects) { o.Connections[0].Spec.Remote[0] = remapped("10.0.0.0/24", "192.0.2.0/24") }, "oslo", 1, "192.0.2.0/24 overlaps 192.0.2.1"},
 		"a view of own pods":       {func(o *Objects) { o.Connections[0].Spec.Remote[0].View = "10.244.0.0/16" }, "oslo", 1, "overlaps"},
 		"a view of an older peer":  {func(o *Objects) { o.Connections[1].Spec.Remote[0].View = "10.201.0.0/16" }, "milan", 1, "Connection liqo-tenant-oslo/oslo is left out"},
 		"a key of an older peer":   {func(o *Objects) { o.Connections[1].Spec.Gateways[0].PublicKey = keys[1] }, "milan", 1, "is a key of peer"},

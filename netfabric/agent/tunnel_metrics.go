@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 // Counted is the network of a host that counts: a *kernel.Kernel.
 type Counted interface {
 	Tunnel() (kernel.Mode, []kernel.Peer, error)
-	Drops() (map[string]uint64, error)
+	Counters(ctx context.Context) (map[string]uint64, error)
 }
 
 // tunnelMetrics reads the counters of a host when they are asked for.
@@ -40,7 +41,7 @@ func registerTunnels(registry prometheus.Registerer, host Counted, who func(stri
 		received:  prometheus.NewDesc("liqod_tunnel_received_bytes_total", "Bytes that came out of the tunnel from a gateway of a peer.", peer, nil),
 		sent:      prometheus.NewDesc("liqod_tunnel_sent_bytes_total", "Bytes that went into the tunnel to a gateway of a peer.", peer, nil),
 		handshake: prometheus.NewDesc("liqod_tunnel_handshake_age_seconds", "Time since the latest handshake with a gateway of a peer; none without a handshake.", peer, nil),
-		dropped:   prometheus.NewDesc("liqod_guard_dropped_packets_total", "Packets that the nftables table of liqod has dropped, by chain, since it was written.", []string{"chain"}, nil),
+		dropped:   prometheus.NewDesc("liqod_guard_dropped_packets_total", "Packets that the nftables table and the tunnel of liqod have dropped, by name (docs/packet-path.md), since they were made.", []string{"reason"}, nil),
 	}
 	if err := registry.Register(m); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
@@ -60,10 +61,10 @@ func (m *tunnelMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. What cannot be read is left out.
 func (m *tunnelMetrics) Collect(out chan<- prometheus.Metric) {
-	drops, err := m.host.Drops()
+	drops, err := m.host.Counters(context.Background())
 	if err == nil {
-		for chain, n := range drops {
-			out <- prometheus.MustNewConstMetric(m.dropped, prometheus.CounterValue, float64(n), chain)
+		for reason, n := range drops {
+			out <- prometheus.MustNewConstMetric(m.dropped, prometheus.CounterValue, float64(n), reason)
 		}
 	}
 	if m.who == nil {

@@ -280,6 +280,36 @@ func FuzzConfiguration(f *testing.F) {
 	})
 }
 
+// FuzzAnswer reads views of any text, as a peer writes them. Those that are accepted lead
+// back to where they came from, and to nowhere else.
+func FuzzAnswer(f *testing.F) {
+	f.Add("10.244.0.0/16", "10.80.0.0/16", "10.70.0.0/16", "10.81.0.0/16", []byte{10, 244, 1, 10})
+	f.Add("10.244.0.0/16", "10.80.0.0/16", "10.70.0.0/17", "10.80.128.0/17", []byte{10, 70, 0, 1})
+	f.Add("fd01::/48", "fd80::/48", "10.70.0.0/16", "fd80::/16", netip.MustParseAddr("fd01::1").AsSlice())
+	f.Add("10.1.0.1/16", "0.0.0.0/0", "::/0", "::ffff:10.0.0.0/112", []byte{10, 1, 0, 1})
+	f.Fuzz(func(t *testing.T, own, view, own2, view2 string, raw []byte) {
+		read := func(text string) netip.Prefix { p, _ := netip.ParsePrefix(text); return p }
+		all := []networkingv1beta1.View{{Own: read(own), View: read(view)}, {Own: read(own2), View: read(view2)}}
+		good, err := checkAnswer(all)
+		require.Equal(t, len(good) == len(all), err == nil)
+		var maps plan.Maps
+		for _, v := range good {
+			require.Contains(t, all, v)
+			m := plan.Map{Own: v.Own, View: v.View}
+			require.NoError(t, m.Check())
+			maps = append(maps, m)
+		}
+		a, _ := netip.AddrFromSlice(raw)
+		for _, m := range maps {
+			if out, ok := m.Out(a); ok {
+				back, ok := maps.In(out)
+				require.True(t, ok)
+				require.Equal(t, a, back, "%s is %s for the peer", a, out)
+			}
+		}
+	})
+}
+
 func split(list string) (out []networkingv1beta1.CIDR) {
 	for text := range strings.SplitSeq(list, ",") {
 		out = append(out, networkingv1beta1.CIDR(text))

@@ -1,6 +1,6 @@
-// Package ipam chooses ranges and single addresses that do not overlap. It is pure: the
-// caller keeps the Record of what has been given, and stores each new one before it uses
-// what it was given. Equal inputs give equal answers.
+// Package ipam allocates ranges and single addresses that do not overlap. It is pure and
+// deterministic. The caller keeps the Record of all allocations, and must store the new
+// Record before it uses a new allocation.
 package ipam
 
 import (
@@ -9,20 +9,20 @@ import (
 	"slices"
 )
 
-// Allocation is what one owner has. A single address is a range of one.
+// Allocation is the range of one owner. A single address is a range with one address.
 type Allocation struct {
 	// Owner is unique among the allocations of a Record.
 	Owner string
-	// For is what the owner asked for, Given what it has. Both have the same size.
+	// For is the requested range, and Given the allocated one. Both have the same size.
 	For, Given netip.Prefix
 }
 
-// Record is what has been given, in the order of the ranges, without overlaps. The zero
-// value is empty. A Record never changes: methods return another one.
+// Record has all allocations, sorted by range. They do not overlap. The zero value is empty.
+// A Record is immutable: methods return a new one.
 type Record struct{ list []Allocation }
 
-// NewRecord returns the Record of the allocations, in any order. Its error names the first
-// one that is not valid, or that shares an owner or an address with another.
+// NewRecord returns the Record of the allocations, which may be in any order. Its error
+// names the first allocation that is not valid, or has the owner or an address of another.
 func NewRecord(allocations []Allocation) (Record, error) {
 	list := slices.Clone(allocations)
 	owners := make(map[string]bool, len(list))
@@ -56,8 +56,8 @@ func (a Allocation) check() error {
 	return nil
 }
 
-// wellFormed reports whether p can be given at all: it has no host bits, and is not every
-// address of a family.
+// wellFormed reports whether p can be allocated: it has no host bits, and is not the range
+// of all addresses of a family.
 func wellFormed(p netip.Prefix) bool {
 	return p.IsValid() && p.Bits() > 0 && p == p.Masked() && !p.Addr().Is4In6()
 }
@@ -66,7 +66,7 @@ func sameSize(a, b netip.Prefix) bool {
 	return a.Bits() == b.Bits() && a.Addr().BitLen() == b.Addr().BitLen()
 }
 
-// text is how people write a range, or a single address.
+// text returns the text of a range, and of a single address without its length.
 func text(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
@@ -74,13 +74,13 @@ func text(p netip.Prefix) string {
 	return p.String()
 }
 
-// Allocations returns what has been given, in the order of the ranges. It is the caller's.
+// Allocations returns the allocations, sorted by range. The caller may change the slice.
 func (r Record) Allocations() []Allocation { return slices.Clone(r.list) }
 
-// Len is the number of allocations.
+// Len returns the number of allocations.
 func (r Record) Len() int { return len(r.list) }
 
-// Of returns what an owner has.
+// Of returns the allocation of an owner.
 func (r Record) Of(owner string) (Allocation, bool) {
 	i := r.index(owner)
 	if i < 0 {
@@ -93,7 +93,7 @@ func (r Record) index(owner string) int {
 	return slices.IndexFunc(r.list, func(a Allocation) bool { return a.Owner == owner })
 }
 
-// Without returns the Record without what an owner has, and whether it had anything.
+// Without returns the Record without the allocation of an owner, and whether there was one.
 func (r Record) Without(owner string) (Record, bool) {
 	i := r.index(owner)
 	if i < 0 {
@@ -102,8 +102,8 @@ func (r Record) Without(owner string) (Record, bool) {
 	return Record{slices.Delete(slices.Clone(r.list), i, i+1)}, true
 }
 
-// With returns the Record with one more allocation, which was given before the Record was
-// kept. Its error says why it does not fit.
+// With returns the Record with one more allocation. Its error says why the allocation does
+// not fit.
 func (r Record) With(a Allocation) (Record, error) {
 	if err := a.check(); err != nil {
 		return r, err

@@ -12,41 +12,42 @@ import (
 // Range is a range with a name for people.
 type Range struct {
 	Prefix netip.Prefix
-	// Name says what the range is, as "a pod range of this cluster".
+	// Name describes the range, as in "a pod range of this cluster".
 	Name string
 }
 
-// Config says what may be given.
+// Config has the ranges of a Space.
 type Config struct {
-	// Pools are where a range is taken from that nobody named, in this order.
+	// Pools are the ranges to allocate from if the requested range is not used. Their order
+	// is the order of preference.
 	Pools []netip.Prefix
-	// Setting is the name of the setting that has the pools, for messages.
+	// Setting is the name of the setting with the pools, for messages.
 	Setting string
-	// Keep are the ranges in which a request gets the very range that it names, if that is
-	// free. What it names elsewhere is replaced.
+	// Keep are the ranges in which a request gets exactly the requested range, if that is
+	// free. A requested range elsewhere is replaced by one of the pools.
 	Keep []netip.Prefix
-	// Reserved ranges, and what overlaps them, are never given.
+	// Reserved are ranges that no allocation may overlap.
 	Reserved []Range
-	// Refused are ranges that no request may name.
+	// Refused are ranges that no requested range may overlap.
 	Refused []Range
-	// Most is how many allocations a Record may have. 0: any number.
+	// Most is the maximum number of allocations. 0 means no limit.
 	Most int
 }
 
-// Space answers requests. It does not change, and is safe for concurrent use.
+// Space allocates ranges. It is immutable, and safe for concurrent use.
 type Space struct {
 	cfg Config
 	// reserved is sorted by range.
 	reserved []Range
 }
 
-// Request asks for a range.
+// Request is a request for a range.
 type Request struct {
-	// Owner gets it. One owner has one range.
+	// Owner is the owner of the range. An owner has one range.
 	Owner string
-	// For is the range that is asked for.
+	// For is the requested range.
 	For netip.Prefix
-	// Exact asks for nothing but For, in Keep or not.
+	// Exact accepts only For itself, even outside Keep.
 	Exact bool
 }
 
@@ -55,15 +56,15 @@ type Reason string
 
 // Reasons of an Error.
 const (
-	// Invalid: the request can never be answered.
+	// Invalid means that the request can never succeed.
 	Invalid Reason = "Invalid"
-	// Overlaps: what is asked for, or was given, is reserved or given to another.
+	// Overlaps means that the range overlaps a reserved range or another allocation.
 	Overlaps Reason = "Overlaps"
-	// Exhausted: nothing of that size is free.
+	// Exhausted means that no range of that size is free.
 	Exhausted Reason = "Exhausted"
 )
 
-// Error says why a request is not answered, and what to do.
+// Error is the reason for which a request failed, with the remedy.
 type Error struct {
 	Reason  Reason
 	Message string
@@ -110,10 +111,10 @@ func prefixes(ranges []Range) []netip.Prefix {
 	return out
 }
 
-// Take answers a request: with what the owner has already, else with the range that it
-// names, if that may be kept and is free, else with the first free one of that size in the
-// pools. The Record that it returns has the answer. Its error is an *Error, and the Record
-// is as it was.
+// Take returns the allocation for a request, and the Record with it. If the owner has an
+// allocation, Take returns that one. Otherwise it allocates the requested range if that is
+// free and may be kept, and else the first free range of that size in the pools. Its error
+// is an *Error. With an error it returns the Record unchanged.
 func (s *Space) Take(r Record, req Request) (Allocation, Record, error) {
 	if err := s.valid(req); err != nil {
 		return Allocation{}, r, err
@@ -172,7 +173,8 @@ func (s *Space) choose(r Record, req Request) (netip.Prefix, error) {
 	return netip.Prefix{}, s.exhausted(req.For)
 }
 
-// obstacle returns what p overlaps that is not free, or "".
+// obstacle describes a reserved or allocated range that p overlaps. It returns "" if there
+// is none.
 func (s *Space) obstacle(r Record, p netip.Prefix) string {
 	for _, no := range s.reserved {
 		if no.Prefix.Overlaps(p) {
@@ -187,7 +189,7 @@ func (s *Space) obstacle(r Record, p netip.Prefix) string {
 	return ""
 }
 
-// taken returns what is not free, sorted.
+// taken returns the reserved and the allocated ranges, sorted.
 func (s *Space) taken(r Record) []netip.Prefix {
 	out := prefixes(s.reserved)
 	for _, a := range r.list {
@@ -197,8 +199,8 @@ func (s *Space) taken(r Record) []netip.Prefix {
 	return out
 }
 
-// firstFree returns the first range in pool, of the size of size, that overlaps none of
-// taken, which is sorted.
+// firstFree returns the first range in pool that has the size of size and overlaps no range
+// of taken. taken must be sorted.
 func firstFree(pool, size netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
 	if pool.Addr().BitLen() != size.Addr().BitLen() || pool.Bits() > size.Bits() {
 		return netip.Prefix{}, false
@@ -239,7 +241,7 @@ func within(ranges []netip.Prefix, p netip.Prefix) bool {
 	return ok
 }
 
-// containing returns the first of ranges that has all of p.
+// containing returns the first range that contains p.
 func containing(ranges []netip.Prefix, p netip.Prefix) (netip.Prefix, bool) {
 	i := slices.IndexFunc(ranges, func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) })
 	if i < 0 {
@@ -269,8 +271,8 @@ func (s *Space) exhausted(size netip.Prefix) error {
 	return refuse(Exhausted, "%s free for %s in %s: add a range to %s, or delete claims that are not needed", what, text(size), strings.Join(pools, ", "), s.cfg.Setting)
 }
 
-// Check returns an *Error if what was given before may not be used any more: it overlaps
-// what is reserved now.
+// Check returns an *Error if an earlier allocation overlaps a range that is reserved now, and
+// must not be used any longer.
 func (s *Space) Check(a Allocation) error {
 	for _, no := range s.reserved {
 		if no.Prefix.Overlaps(a.Given) {
@@ -280,5 +282,5 @@ func (s *Space) Check(a Allocation) error {
 	return nil
 }
 
-// Pool returns the pool that a range lies in.
+// Pool returns the pool that contains a range.
 func (s *Space) Pool(p netip.Prefix) (netip.Prefix, bool) { return containing(s.cfg.Pools, p) }

@@ -179,7 +179,7 @@ func everyRule() []plan.Chain {
 	return []plan.Chain{
 		{Name: "guard_in", Hook: plan.HookPrerouting, Priority: plan.RawPriority, Rules: []plan.Match{
 			{Proto: "udp", Port: 6091, Local: true, Do: plan.NoTrack},
-			{In: plan.TunnelDevice, Family: plan.V4, Set: plan.Lookup{Name: "two4", Key: plan.SrcDst, Not: true}, Do: plan.Drop},
+			{In: plan.TunnelDevice, Family: plan.V4, Set: plan.Lookup{Name: "two4", Key: plan.SrcDst, Not: true}, Do: plan.Drop, Name: plan.DropFromPeer},
 			{In: plan.TunnelDevice, Family: plan.V6, Set: plan.Lookup{Name: "two6", Key: plan.SrcDst, Not: true}, Do: plan.Drop},
 			{In: plan.OverlayDevice, Family: plan.V4, Set: plan.Lookup{Name: "one4", Key: plan.Src}, Do: plan.Drop},
 			{In: plan.OverlayDevice, Family: plan.V6, Set: plan.Lookup{Name: "one6", Key: plan.Src}, Do: plan.Drop},

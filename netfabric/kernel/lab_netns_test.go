@@ -46,10 +46,11 @@ type request struct {
 	Redial string
 }
 
-// answer is what a gateway says to it: the error, and its peers.
+// answer is what a gateway says to it: the error, its peers and its counters.
 type answer struct {
-	Error string
-	Peers []Peer
+	Error    string
+	Peers    []Peer
+	Counters map[string]uint64
 }
 
 // serve does what comes in, one after the other.
@@ -74,6 +75,9 @@ func serve(key string) error {
 		}
 		if err == nil {
 			_, a.Peers, err = k.Tunnel()
+		}
+		if err == nil {
+			a.Counters, err = k.Counters(context.Background())
 		}
 		if err != nil {
 			a.Error = err.Error()
@@ -113,10 +117,10 @@ func (g *gateway) start(t *testing.T) {
 
 func (g *gateway) apply(t *testing.T, want plan.State) []Peer {
 	t.Helper()
-	return g.ask(t, request{State: want})
+	return g.ask(t, request{State: want}).Peers
 }
 
-func (g *gateway) ask(t *testing.T, do request) []Peer {
+func (g *gateway) ask(t *testing.T, do request) answer {
 	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -124,7 +128,7 @@ func (g *gateway) ask(t *testing.T, do request) []Peer {
 	var a answer
 	require.NoError(t, g.out.Decode(&a))
 	require.Empty(t, a.Error)
-	return a.Peers
+	return a
 }
 
 // city is a cluster of the lab: a gateway and two nodes on one network, a pod on each node.
@@ -275,10 +279,10 @@ func (c *city) apply(t *testing.T) {
 	}
 }
 
-// newLab is two cities, a seen as va by b, and b as vb by a.
-func newLab(t *testing.T, a, b *city, va, vb views) {
+// newLab is two cities, a seen as va by b, and b as vb by a, and the internet between them.
+func newLab(t *testing.T, a, b *city, va, vb views) (internet *space) {
 	t.Helper()
-	internet := newSpace(t)
+	internet = newSpace(t)
 	internet.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
 	for i, c := range []*city{a, b} {
 		c.public = addr([]string{"203.0.113.2", "198.51.100.2"}[i])
@@ -294,7 +298,8 @@ func newLab(t *testing.T, a, b *city, va, vb views) {
 	require.Eventually(t, func() bool {
 		_, err := udp(a.pods[0], moved(s4, vb.pods4), time.Second)
 		return err == nil
-	}, 30*time.Second, 50*time.Millisecond, "there is no first answer")
+	}, time.Minute, 50*time.Millisecond, "there is no first answer")
+	return internet
 }
 
 // twins are two cities with the same ranges, which see each other under the same ones, too.

@@ -24,6 +24,7 @@ import (
 type process struct {
 	name   string
 	device *device.Device
+	drops  *drops
 }
 
 func (k *Kernel) startProcess(want plan.Link) error {
@@ -31,7 +32,8 @@ func (k *Kernel) startProcess(want plan.Link) error {
 	if err != nil {
 		return fmt.Errorf("creating a TUN device: %w", err)
 	}
-	k.process = &process{name: want.Name, device: device.NewDevice(tunnelLink{t}, conn.NewDefaultBind(), deviceLog(k.cfg.Log))}
+	d := &drops{}
+	k.process = &process{name: want.Name, device: device.NewDevice(tunnelLink{t}, conn.NewDefaultBind(), deviceLog(k.cfg.Log, d)), drops: d}
 	return nil
 }
 
@@ -63,10 +65,11 @@ func (k *Kernel) foreign(l netlink.Link) bool {
 }
 
 // deviceLog logs errors at debug level: wireguard-go reports each failed handshake with a
-// peer that has no endpoint, which is normal for a peer that dials.
-func deviceLog(log *zap.Logger) *device.Logger {
+// peer that has no endpoint, which is normal for a peer that dials. The other messages only
+// count.
+func deviceLog(log *zap.Logger, d *drops) *device.Logger {
 	return &device.Logger{
-		Verbosef: device.DiscardLogf,
+		Verbosef: d.count,
 		Errorf: func(format string, args ...any) {
 			log.Debug("wireguard-go reported an error", zap.String("text", fmt.Sprintf(format, args...)))
 		},

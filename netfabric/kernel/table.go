@@ -162,7 +162,7 @@ func (s *session) replaceTable(want plan.Table) error {
 			if err != nil {
 				return fmt.Errorf("rendering rule %d of chain %s: %w", i+1, c.Name, err)
 			}
-			tx.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: exprs})
+			tx.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: exprs, UserData: note(m.Name)})
 		}
 	}
 	tx.AddChain(&nftables.Chain{Name: want.Marker(), Table: t})

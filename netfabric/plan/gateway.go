@@ -144,8 +144,8 @@ func (g gateway) table() Table {
 }
 
 func gatewayChains(ports Ports) []Chain {
-	outsideIn := Match{In: OutsideDevices, Out: AllDevices, Set: Lookup{Name: "targets", Key: Src, Not: true}, Do: Drop}
-	outsideOut := Match{In: TunnelDevice, Out: OutsideDevices, Set: Lookup{Name: "targets", Key: Dst, Not: true}, Do: Drop}
+	outsideIn := Match{In: OutsideDevices, Out: AllDevices, Set: Lookup{Name: "targets", Key: Src, Not: true}, Do: Drop, Name: DropFromOutside}
+	outsideOut := Match{In: TunnelDevice, Out: OutsideDevices, Set: Lookup{Name: "targets", Key: Dst, Not: true}, Do: Drop, Name: DropToOutside}
 	return []Chain{
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
 			[]Match{
@@ -153,8 +153,8 @@ func gatewayChains(ports Ports) []Chain {
 				{Proto: "udp", Port: ports.Tunnel, Local: true, Do: NoTrack},
 			},
 			each(
-				Match{In: TunnelDevice, Set: Lookup{Name: "pairs", Key: SrcDst, Not: true}, Do: Drop},
-				Match{In: OverlayDevice, Set: Lookup{Name: "peers", Key: Src}, Do: Drop},
+				Match{In: TunnelDevice, Set: Lookup{Name: "pairs", Key: SrcDst, Not: true}, Do: Drop, Name: DropFromPeer},
+				Match{In: OverlayDevice, Set: Lookup{Name: "peers", Key: Src}, Do: Drop, Name: DropFromNode},
 			),
 		)},
 		{Name: "outer_out", Hook: HookOutput, Priority: RawPriority, Rules: []Match{
@@ -171,12 +171,12 @@ func gatewayChains(ports Ports) []Chain {
 		}},
 		{Name: "pass", Hook: HookForward, Priority: FilterPriority, Rules: slices.Concat(
 			[]Match{ // nothing translates these
-				{In: AllDevices, CT: Invalid, Do: Drop},
-				{Out: AllDevices, CT: Invalid, Do: Drop},
+				{In: AllDevices, CT: Invalid, Do: Drop, Name: DropInvalid},
+				{Out: AllDevices, CT: Invalid, Do: Drop, Name: DropInvalid},
 			},
 			each(outsideOut),
-			each(Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Drop}),
-			[]Match{{In: OverlayDevice, Out: "!" + TunnelDevice, Do: Drop}},
+			each(Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Drop, Name: DropToNode}),
+			[]Match{{In: OverlayDevice, Out: "!" + TunnelDevice, Do: Drop, Name: DropFromNode}},
 			each(outsideIn),
 		)},
 		{Name: "local_in", Hook: HookInput, Priority: FilterPriority, Rules: []Match{
@@ -184,7 +184,7 @@ func gatewayChains(ports Ports) []Chain {
 			{In: AllDevices, Family: V4, Proto: "icmp", Do: Accept},
 			{In: AllDevices, Family: V6, Proto: "icmp", Do: Accept},
 			{In: AllDevices, CT: Known, Do: Accept},
-			{In: AllDevices, Do: Drop},
+			{In: AllDevices, Do: Drop, Name: DropToGateway},
 		}},
 		{Name: "translate_out", NAT: true, Hook: HookPostrouting, Priority: SNATPriority, Rules: append(
 			each(
@@ -196,7 +196,7 @@ func gatewayChains(ports Ports) []Chain {
 		)},
 		{Name: "guard_out", Hook: HookPostrouting, Priority: LastGuardPriority, Rules: each(
 			Match{Out: TunnelDevice, Proto: "icmp", CT: Related, Set: Lookup{Name: "pairs", Key: DstSrc, Not: true}, Do: SetSrc, Map: Lookup{Name: "gateway", Key: Dst}},
-			Match{Out: TunnelDevice, Set: Lookup{Name: "pairs", Key: DstSrc, Not: true}, Do: Drop},
+			Match{Out: TunnelDevice, Set: Lookup{Name: "pairs", Key: DstSrc, Not: true}, Do: Drop, Name: DropToPeer},
 		)},
 	}
 }

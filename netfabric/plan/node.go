@@ -105,7 +105,7 @@ func nodeChains(ports Ports) []Chain {
 	return []Chain{
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
 			[]Match{{Proto: "udp", Port: ports.Overlay, Local: true, Do: NoTrack}},
-			each(Match{In: OverlayDevice, Set: Lookup{Name: "fabric", Key: Src, Not: true}, Do: Drop}),
+			each(Match{In: OverlayDevice, Set: Lookup{Name: "fabric", Key: Src, Not: true}, Do: Drop, Name: DropFromGateway}),
 		)},
 		{Name: "outer_out", Hook: HookOutput, Priority: RawPriority, Rules: []Match{
 			{Out: OutsideDevices, Proto: "udp", Port: ports.Overlay, Do: NoTrack},

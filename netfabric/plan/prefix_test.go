@@ -212,3 +212,50 @@ func FuzzMap(f *testing.F) {
 		}
 	})
 }
+
+// FuzzCompose translates in one step and in two.
+func FuzzCompose(f *testing.F) {
+	for _, seed := range []struct {
+		a, own, view, next, last string
+		bits, nextBits           int
+	}{
+		{"10.244.1.10", "10.244.0.0", "10.70.0.0", "10.70.0.0", "10.99.0.0", 16, 16},
+		{"10.244.3.10", "10.244.0.0", "10.70.0.0", "10.70.3.0", "10.99.9.0", 16, 24},
+		{"10.244.3.10", "10.244.3.0", "10.70.5.0", "10.70.0.0", "10.99.0.0", 24, 16},
+		{"fd00:0:0:8::1", "fd00::", "fd70::", "fd70:0:0:8::", "fd99::", 48, 64},
+	} {
+		f.Add(addr(seed.a).AsSlice(), addr(seed.own).AsSlice(), addr(seed.view).AsSlice(), addr(seed.next).AsSlice(), addr(seed.last).AsSlice(), seed.bits, seed.nextBits)
+	}
+	f.Fuzz(func(t *testing.T, a, own, view, next, last []byte, bits, nextBits int) {
+		from := func(raw []byte, bits int) netip.Prefix {
+			a, _ := netip.AddrFromSlice(raw)
+			return netip.PrefixFrom(a, bits).Masked()
+		}
+		first, second := Map{from(own, bits), from(view, bits)}, Map{from(next, nextBits), from(last, nextBits)}
+		if first.Check() != nil || second.Check() != nil {
+			return
+		}
+		x, _ := netip.AddrFromSlice(a)
+		step, ok := first.Out(x)
+		if ok {
+			step, ok = second.Out(step)
+		}
+		both, composed := first.Compose(second)
+		if !composed && ok {
+			t.Fatalf("%v and %v do not compose, but %s becomes %s", first, second, x, step)
+		}
+		if !composed {
+			return
+		}
+		if err := both.Check(); err != nil {
+			t.Fatal(err)
+		}
+		out, found := both.Out(x)
+		if found != ok || out != step && ok {
+			t.Fatalf("%v after %v is %v: it turns %s into %s, not %s", second, first, both, x, out, step)
+		}
+		if in, back := both.In(out); ok && (!back || in != x) {
+			t.Fatalf("%v: In(Out(%s)) = %s", both, x, in)
+		}
+	})
+}

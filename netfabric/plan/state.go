@@ -229,6 +229,7 @@ type Match struct {
 	Set    Lookup // the key is in the set
 	Do     Action
 	Map    Lookup // for SNAT, DNAT, their Prefix forms and SetSrc; a key that is not in the map leaves the rule
+	Name   string // of the counter of Drop, as a comment of the rule; rules may share a name
 }
 
 // CT is a condition on the connection tracking state.

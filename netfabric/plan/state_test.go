@@ -47,6 +47,7 @@ func TestMarkerNamesTheFixedPart(t *testing.T) {
 		"a priority":  func(t *Table) { t.Chains[0].Priority = 1 },
 		"a condition": func(t *Table) { t.Chains[0].Rules[0].Set = Lookup{Name: "a", Key: Src, Not: true} },
 		"an action":   func(t *Table) { t.Chains[0].Rules[0].Do = Accept },
+		"a name":      func(t *Table) { t.Chains[0].Rules[0].Name = DropInvalid },
 	} {
 		other := table()
 		change(&other)

@@ -220,6 +220,7 @@ func (m Match) String() string {
 		when(m.CT != "", "ct state %s", m.CT),
 		when(m.Set.Name != "", "%s %s@%s", m.key(m.Set.Key), when(m.Set.Not, "!= "), m.Set.Name),
 		m.action(),
+		when(m.Name != "", "comment %q", m.Name),
 	)
 }
 

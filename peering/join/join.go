@@ -32,6 +32,7 @@ import (
 	listers "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/peering/link"
 )
 
 // lookAgain is the poll interval for a token Secret that is missing or has to be replaced.
@@ -103,28 +104,14 @@ func New(cfg Config) (*Join, error) {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
 	}{
-		{cfg.ForeignClusters.Informer(), clusterKey},
-		{cfg.Namespaces.Informer(), tenantKey},
+		{cfg.ForeignClusters.Informer(), link.ClusterKey},
+		{cfg.Namespaces.Informer(), link.TenantKey},
 	} {
 		if _, err := j.Watch(w.informer, w.keys); err != nil {
 			return nil, err
 		}
 	}
 	return j, nil
-}
-
-func clusterKey(obj any) []loop.Key {
-	if fc, ok := obj.(*corev1beta1.ForeignCluster); ok {
-		return []loop.Key{{Name: fc.Spec.ClusterID}}
-	}
-	return nil
-}
-
-func tenantKey(obj any) []loop.Key {
-	if ns, ok := obj.(*corev1.Namespace); ok && ns.Labels[corev1beta1.TenantNamespaceLabel] == "true" {
-		return []loop.Key{{Name: ns.Labels[corev1beta1.RemoteClusterIDLabel]}}
-	}
-	return nil
 }
 
 // Condition returns the condition Authenticated for a peer, or nil if it does not apply.

@@ -106,7 +106,7 @@ func NewConditions(cfg ConditionsConfig) (*Conditions, error) {
 		keys     func(any) []loop.Key
 	}{
 		{cfg.ForeignClusters.Informer(), c.clusterKeys},
-		{cfg.Namespaces.Informer(), namespaceKey},
+		{cfg.Namespaces.Informer(), TenantKey},
 		{cfg.VirtualNodes.Informer(), func(obj any) []loop.Key {
 			if vn, ok := obj.(*offloadingv1beta1.VirtualNode); ok {
 				return []loop.Key{{Name: vn.Spec.ClusterID}}
@@ -140,7 +140,7 @@ func (c *Conditions) Run(ctx context.Context, workers int) error {
 // clusterKeys returns the key of a ForeignCluster's peer, and of the peers recorded with
 // the same cluster UID.
 func (c *Conditions) clusterKeys(obj any) []loop.Key {
-	keys := clusterKey(obj)
+	keys := ClusterKey(obj)
 	fc, ok := obj.(*corev1beta1.ForeignCluster)
 	if !ok || fc.Status.ClusterUID == "" {
 		return keys

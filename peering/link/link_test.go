@@ -338,7 +338,7 @@ func TestStaleCacheTakesNoRights(t *testing.T) {
 	w.settled()
 	require.NoError(t, w.liqoInformers.Core().V1beta1().ForeignClusters().Informer().GetStore().Delete(milan("")))
 	before := w.writes()
-	w.rights.Add(clusterKey(milan(""))[0])
+	w.rights.Add(ClusterKey(milan(""))[0])
 	require.Equal(t, before, w.settled())
 }
 

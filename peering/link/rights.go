@@ -90,8 +90,8 @@ func NewRights(cfg RightsConfig) (*Rights, error) {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
 	}{
-		{cfg.ForeignClusters.Informer(), clusterKey},
-		{cfg.Namespaces.Informer(), namespaceKey},
+		{cfg.ForeignClusters.Informer(), ClusterKey},
+		{cfg.Namespaces.Informer(), TenantKey},
 		{cfg.RoleBindings.Informer(), bindingKey},
 		{cfg.ClusterRoleBindings.Informer(), bindingKey},
 	} {
@@ -102,7 +102,9 @@ func NewRights(cfg RightsConfig) (*Rights, error) {
 	return r, nil
 }
 
-func clusterKey(obj any) []loop.Key {
+// ClusterKey is a keys function of a loop: the key of a ForeignCluster is the cluster id of
+// its peer.
+func ClusterKey(obj any) []loop.Key {
 	fc, ok := obj.(*corev1beta1.ForeignCluster)
 	if !ok {
 		return nil
@@ -110,7 +112,9 @@ func clusterKey(obj any) []loop.Key {
 	return []loop.Key{{Name: fc.Spec.ClusterID}}
 }
 
-func namespaceKey(obj any) []loop.Key {
+// TenantKey is a keys function of a loop: the key of a tenant namespace is the cluster id
+// of its peer. Other namespaces have no key.
+func TenantKey(obj any) []loop.Key {
 	ns, ok := obj.(*corev1.Namespace)
 	if !ok {
 		return nil

@@ -15,6 +15,7 @@ import (
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/peering/link"
 )
 
@@ -59,9 +60,7 @@ func NewIncoming(clusterID string, policy link.Policy, requests sharinginformers
 
 func newDirection(d *Direction) (*Direction, error) {
 	tell := func(obj any) {
-		if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = t.Obj
-		}
+		obj, _ = loop.Deleted(obj)
 		d.mu.Lock()
 		told := slices.Clone(d.told)
 		d.mu.Unlock()

@@ -80,7 +80,7 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
 	}{
-		{cfg.ForeignClusters.Informer(), clusterKey},
+		{cfg.ForeignClusters.Informer(), link.ClusterKey},
 		{cfg.VirtualNodes.Informer(), tenantKey},
 		{cfg.Requests.Informer(), tenantKey},
 		{cfg.Offers.Informer(), tenantKey},
@@ -95,14 +95,6 @@ func NewConsumer(cfg ConsumerConfig) (*Consumer, error) {
 // Changed queues a peer after a change of the credentials for it. It does not block, and is
 // safe for concurrent use.
 func (c *Consumer) Changed(clusterID string) { c.Wake(loop.Key{Name: clusterID}) }
-
-func clusterKey(obj any) []loop.Key {
-	fc, ok := obj.(*corev1beta1.ForeignCluster)
-	if !ok {
-		return nil
-	}
-	return []loop.Key{{Name: fc.Spec.ClusterID}}
-}
 
 // tenantKey returns the peer of the tenant namespace that an object is in.
 func tenantKey(obj any) []loop.Key {

@@ -99,7 +99,7 @@ func NewProvider(cfg ProviderConfig) (*Provider, error) {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
 	}{
-		{cfg.ForeignClusters.Informer(), clusterKey},
+		{cfg.ForeignClusters.Informer(), link.ClusterKey},
 		{cfg.Requests.Informer(), tenantKey},
 		{cfg.Offers.Informer(), tenantKey},
 		{cfg.Quotas.Informer(), tenantKey},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // hosted watches the pods that the provider, in the role of a consumer, has offloaded to
@@ -51,10 +52,7 @@ func (h *hosted) has(ref *corev1.ObjectReference) bool {
 // the initial list was processed.
 func (h *hosted) run(ctx context.Context, changed func(namespace string)) error {
 	tell := func(obj any) {
-		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = d.Obj
-		}
-		if pod, ok := obj.(*corev1.Pod); ok {
+		if pod, ok := loop.Object[*corev1.Pod](obj); ok {
 			changed(pod.Namespace)
 		}
 	}

@@ -31,15 +31,15 @@ type Object interface {
 
 // Clients are the clients of one of the two clusters.
 type Clients struct {
-	// Core is the client for the built-in kinds of Kubernetes.
+	// Kube is the client for the built-in kinds of Kubernetes.
 	Kube kubernetes.Interface
-	// Liqod is the client for the kinds of liqod.
+	// Liqo is the client for the kinds of liqod.
 	Liqo versioned.Interface
 }
 
 // Factories create the informers of one namespace.
 type Factories struct {
-	// Core and Liqod hold the informers for the built-in kinds and for those of liqod.
+	// Kube and Liqo hold the informers for the built-in kinds and for those of liqod.
 	Kube informers.SharedInformerFactory
 	Liqo externalversions.SharedInformerFactory
 	// Namespace is the watched namespace. Tweak narrows the watch by selectors; it may be

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 )
@@ -147,10 +148,7 @@ func changes(changed func(name string, obj any), gone func(obj any, shown bool))
 		// object are constant. With two calls an idle worker could sync the object twice.
 		UpdateFunc: func(_, after any) { call(after) },
 		DeleteFunc: func(obj any) {
-			d, missed := obj.(cache.DeletedFinalStateUnknown)
-			if missed {
-				obj = d.Obj
-			}
+			obj, missed := loop.Deleted(obj)
 			if gone != nil {
 				gone(obj, !missed)
 			}
@@ -328,8 +326,8 @@ func (k Kind[L, R]) leftovers(ctx context.Context, c Clients, namespace string, 
 }
 
 func (k Kind[L, R]) remove(ctx context.Context, c Clients, obj metav1.Object) error {
-	err := k.Writer(c, obj.GetNamespace()).Delete(ctx, obj.GetName(), deleteUID(obj))
-	if ignoreGone(err) != nil {
+	err := k.Writer(c, obj.GetNamespace()).Delete(ctx, obj.GetName(), apply.DeleteUID(obj))
+	if apply.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting what is left of %s: %w", k.Resource, err)
 	}
 	return nil

@@ -29,9 +29,6 @@ const (
 	forgotten = 11 * time.Second
 )
 
-func deleteUID(obj metav1.Object) metav1.DeleteOptions { return apply.DeleteUID(obj) }
-func ignoreGone(err error) error                       { return apply.IgnoreGone(err) }
-
 func (r *kindLoop[L, R]) writer(s Scope) Writer[R] {
 	return r.Writer(r.engine.cfg.Remote, s.RemoteNamespace)
 }
@@ -218,8 +215,8 @@ func (r *kindLoop[L, R]) excluded(ctx context.Context, v view[L, R]) (live L, ye
 }
 
 func (r *kindLoop[L, R]) deleteRemote(ctx context.Context, s Scope, have R) error {
-	err := r.writer(s).Delete(ctx, have.GetName(), deleteUID(have))
-	if ignoreGone(err) != nil {
+	err := r.writer(s).Delete(ctx, have.GetName(), apply.DeleteUID(have))
+	if apply.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting from the provider: %w", err)
 	}
 	r.written.Deleted(have.GetUID())

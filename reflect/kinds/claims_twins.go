@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"sync"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -21,10 +20,8 @@ import (
 
 // claimTwin is an offloaded namespace with the informers for its claims in both clusters.
 type claimTwin struct {
-	local, remote string
-	home, there   corelisters.PersistentVolumeClaimNamespaceLister
-	synced        func() bool
-	stop          func()
+	opened
+	home, there corelisters.PersistentVolumeClaimNamespaceLister
 }
 
 // openTwins starts and stops informers until they match the mapped namespaces. It does
@@ -47,46 +44,31 @@ func (c *Claims) openTwins(ctx context.Context) {
 }
 
 func (c *Claims) open(ctx context.Context, local, remote string) *claimTwin {
-	ctx, cancel := context.WithCancel(ctx)
-	home, reg, err := c.watchClaims(c.cfg.Home, local, "", func(claim *corev1.PersistentVolumeClaim) {
+	home, homeSynced := c.watchClaims(c.cfg.Home, local, "", func(claim *corev1.PersistentVolumeClaim) {
 		c.locals.Gone(claim)
 		c.forget(claim.UID)
 	})
 	// Only reflected claims are watched, to save memory. A collision with another claim
 	// shows as AlreadyExists.
 	ours := labels.Set{offloadingv1beta1.OriginLabel: c.cfg.Origin, offloadingv1beta1.DestinationLabel: c.cfg.Destination}
-	there, remoteReg, remoteErr := c.watchClaims(c.cfg.Remote, remote, ours.String(), c.remotes.Gone, func(k loop.Key) loop.Key {
+	there, thereSynced := c.watchClaims(c.cfg.Remote, remote, ours.String(), c.remotes.Gone, func(k loop.Key) loop.Key {
 		return loop.Key{Namespace: local, Name: k.Name}
 	})
 	t := &claimTwin{
-		local: local, remote: remote,
-		home:  home.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(local),
-		there: there.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(remote),
-		// Handlers can be added to any informer that has not been stopped. If one fails
-		// nevertheless, the namespace never counts as synced.
-		synced: func() bool { return err == nil && remoteErr == nil && reg.HasSynced() && remoteReg.HasSynced() },
+		opened: opened{local: local, remote: remote},
+		home:   home.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(local),
+		there:  there.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(remote),
 	}
-	home.StartWithContext(ctx)
-	there.StartWithContext(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), t.synced) {
-			c.cfg.Log.Debug("claims of a namespace are known", zap.String("namespace", local), zap.String("remoteNamespace", remote))
-			c.enqueue(local)
-		}
-	})
-	t.stop = func() {
-		cancel()
-		wg.Wait()
-		home.Shutdown()
-		there.Shutdown()
-	}
+	t.run(ctx, func() {
+		c.cfg.Log.Debug("claims of a namespace are known", zap.String("namespace", local), zap.String("remoteNamespace", remote))
+		c.enqueue(local)
+	}, []cache.InformerSynced{homeSynced, thereSynced}, home, there)
 	return t
 }
 
 // watchClaims registers a handler for the claims of one namespace. rename translates the
 // key of a provider's claim into that of the local claim.
-func (c *Claims) watchClaims(client kubernetes.Interface, namespace, selector string, gone func(*corev1.PersistentVolumeClaim), rename ...func(loop.Key) loop.Key) (informers.SharedInformerFactory, cache.ResourceEventHandlerRegistration, error) {
+func (c *Claims) watchClaims(client kubernetes.Interface, namespace, selector string, gone func(*corev1.PersistentVolumeClaim), rename ...func(loop.Key) loop.Key) (informers.SharedInformerFactory, cache.InformerSynced) {
 	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(c.cfg.Transform))
 	claims := engine.KubeInformer(engine.Factories{Kube: f, Tweak: func(o *metav1.ListOptions) { o.LabelSelector = selector }}, &corev1.PersistentVolumeClaim{},
 		func(k kubernetes.Interface) informer.Client[*corev1.PersistentVolumeClaimList] {
@@ -103,20 +85,16 @@ func (c *Claims) watchClaims(client kubernetes.Interface, namespace, selector st
 		}
 		c.loop.Wake(key)
 	}
-	reg, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	return f, handled(claims, cache.ResourceEventHandlerFuncs{
 		AddFunc:    wake,
 		UpdateFunc: func(_, obj any) { wake(obj) },
 		DeleteFunc: func(obj any) {
-			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = d.Obj
-			}
-			if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok {
+			if claim, ok := loop.Object[*corev1.PersistentVolumeClaim](obj); ok {
 				gone(claim)
+				wake(claim)
 			}
-			wake(obj)
 		},
 	})
-	return f, reg, err
 }
 
 func (c *Claims) twin(namespace string) *claimTwin {

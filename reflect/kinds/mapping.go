@@ -8,16 +8,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // mapHandler opens and closes twin namespaces when the NamespaceMap changes. It enqueues
 // the pods of each namespace whose entry has changed, even if its twin is not open.
 func (p *Pods) mapHandler(ctx context.Context) cache.ResourceEventHandler {
 	ours := func(obj any) *offloadingv1beta1.NamespaceMap {
-		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = d.Obj
-		}
-		if m, ok := obj.(*offloadingv1beta1.NamespaceMap); ok && m.Name == p.cfg.Destination {
+		if m, ok := loop.Object[*offloadingv1beta1.NamespaceMap](obj); ok && m.Name == p.cfg.Destination {
 			return m
 		}
 		return nil

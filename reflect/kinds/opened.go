@@ -1,5 +1,62 @@
 package kinds
 
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// opened is an offloaded namespace whose informers run.
+type opened struct {
+	local, remote string
+	// synced reports whether all handlers have received their initial lists.
+	synced func() bool
+	stop   func()
+}
+
+// factory is an informer factory of any clientset.
+type factory interface {
+	StartWithContext(ctx context.Context)
+	Shutdown()
+}
+
+// run starts the informers of the factories and calls ready when all handlers are synced.
+func (o *opened) run(ctx context.Context, ready func(), handlers []cache.InformerSynced, factories ...factory) {
+	o.synced = func() bool {
+		return !slices.ContainsFunc(handlers, func(synced cache.InformerSynced) bool { return !synced() })
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	for _, f := range factories {
+		f.StartWithContext(ctx)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), o.synced) {
+			ready()
+		}
+	})
+	o.stop = func() {
+		cancel()
+		wg.Wait()
+		for _, f := range factories {
+			f.Shutdown()
+		}
+	}
+}
+
+// handled adds a handler to an informer and returns its HasSynced. Handlers can be added to
+// any informer that has not been stopped. If one fails nevertheless, it never counts as
+// synced.
+func handled(inf cache.SharedIndexInformer, h cache.ResourceEventHandler) cache.InformerSynced {
+	reg, err := inf.AddEventHandler(h)
+	if err != nil {
+		return func() bool { return false }
+	}
+	return reg.HasSynced
+}
+
 // follow updates the map open (by local namespace) to match want, which maps local to
 // remote namespaces. It removes and returns entries that are unwanted or have another
 // remote namespace, which the caller must close. It starts missing entries.

@@ -193,10 +193,7 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 		return nil, fmt.Errorf("watching NamespaceMaps: %w", err)
 	}
 	pods, err := p.cfg.Pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		d, missed := obj.(cache.DeletedFinalStateUnknown)
-		if missed {
-			obj = d.Obj
-		}
+		obj, missed := loop.Deleted(obj)
 		if pod, ok := obj.(*corev1.Pod); ok {
 			p.locals.Gone(pod)
 			p.forget(pod.UID)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/forge"
 )
@@ -183,7 +184,7 @@ func (p *Pods) release(ctx context.Context, local, last *corev1.Pod) error {
 	}
 	err := p.cfg.Home.CoreV1().Pods(local.Namespace).Delete(ctx, local.Name,
 		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(local.UID))})
-	if ignoreGone(err) != nil {
+	if apply.IgnoreGone(err) != nil {
 		return fmt.Errorf("releasing the pod: %w", err)
 	}
 	p.locals.Deleted(local.UID)

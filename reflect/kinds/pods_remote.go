@@ -260,7 +260,7 @@ func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int
 	if v.shadow != nil && localUID(v.shadow) == local && v.shadow.DeletionTimestamp == nil && !p.shadows.WasDeleted(v.shadow.UID) {
 		err := p.cfg.Remote.Liqo.OffloadingV1beta1().ShadowPods(v.twin.remote).Delete(ctx, v.shadow.Name,
 			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.shadow.UID))})
-		if ignoreGone(err) != nil {
+		if apply.IgnoreGone(err) != nil {
 			return fmt.Errorf("deleting the ShadowPod: %w", err)
 		}
 		p.shadows.Deleted(v.shadow.UID)
@@ -270,7 +270,7 @@ func (p *Pods) withdraw(ctx context.Context, v view, local types.UID, grace *int
 	}
 	err := p.cfg.Remote.Kube.CoreV1().Pods(v.twin.remote).Delete(ctx, v.remote.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.remote.UID)), GracePeriodSeconds: grace})
-	if ignoreGone(err) != nil {
+	if apply.IgnoreGone(err) != nil {
 		return fmt.Errorf("deleting the pod in the provider: %w", err)
 	}
 	p.remotes.Deleted(v.remote.UID)
@@ -284,15 +284,6 @@ func shortens(remote *corev1.Pod, grace *int64, now int64) bool {
 		return true
 	}
 	return grace != nil && now+*grace+1 < remote.DeletionTimestamp.Unix()
-}
-
-// ignoreGone returns nil if err means that the object no longer exists: NotFound, or a
-// conflict because a newer object has the name.
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
 }
 
 // remainingGrace returns the rest of the local pod's grace period in seconds, at least 1.

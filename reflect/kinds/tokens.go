@@ -289,7 +289,7 @@ func (t *tokens) makeBinding(ctx context.Context, v tokenView) (*corev1.Secret, 
 			t.tell(v.users, fmt.Sprintf("no token for cluster %s: Secret %s/%s is not liqod's (labels %v); waiting until it is gone", t.pods.cfg.Destination, have.Namespace, have.Name, want.Labels))
 			return nil, loop.After(takenRetry)
 		}
-		return nil, errors.Join(ignoreGone(err), loop.After(staleRetry)) // the cache is behind
+		return nil, errors.Join(apply.IgnoreGone(err), loop.After(staleRetry)) // the cache is behind
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil, loop.After(namespaceRetry)
 	default:
@@ -337,7 +337,7 @@ func (t *tokens) pace(key loop.Key, now time.Time) time.Duration {
 	if wait := last.at.Add(last.pause).Sub(now); ok && wait > 0 {
 		return wait
 	}
-	t.tries[key] = try{at: now, pause: min(max(2*last.pause, tokenPace), longestPace)}
+	t.tries[key] = try{at: now, pause: loop.Backoff{First: tokenPace, Longest: longestPace}.Next(last.pause)}
 	return 0
 }
 
@@ -383,7 +383,7 @@ func (t *tokens) withdraw(ctx context.Context, tw *twin, v tokenView) error {
 	}
 	if b := v.binding; b != nil && b.DeletionTimestamp == nil && !t.bindings.WasDeleted(b.UID) {
 		err := t.pods.cfg.Home.CoreV1().Secrets(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
-		if ignoreGone(err) != nil {
+		if apply.IgnoreGone(err) != nil {
 			return fmt.Errorf("revoking a token: %w", err)
 		}
 		t.bindings.Gone(b)

@@ -3,7 +3,6 @@ package kinds
 import (
 	"context"
 	"maps"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -26,11 +25,9 @@ import (
 // accounts and binding Secrets in the consumer, and Secrets with tokens in the provider.
 // Only Secrets of this virtual node are watched.
 type tokenSpace struct {
-	local, remote     string
+	opened
 	accounts          corelisters.ServiceAccountNamespaceLister
 	bindings, secrets corelisters.SecretNamespaceLister
-	synced            func() bool
-	stop              func()
 }
 
 // set starts and stops informers until they match want, which maps local to remote
@@ -62,7 +59,6 @@ func (t *tokens) space(namespace string) *tokenSpace {
 }
 
 func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
-	ctx, cancel := context.WithCancel(ctx)
 	cfg := t.pods.cfg
 	of := labels.Set(forge.TokenLabels(cfg.Node)).String()
 	// Another cluster that shares the namespace writes its own tokens there.
@@ -80,34 +76,16 @@ func (t *tokens) open(ctx context.Context, local, remote string) *tokenSpace {
 	bindings := engine.KubeInformer(engine.Factories{Kube: home, Tweak: made}, &corev1.Secret{}, secretsOf(local))
 	secrets := engine.KubeInformer(engine.Factories{Kube: there, Tweak: sent}, &corev1.Secret{}, secretsOf(remote))
 	s := &tokenSpace{
-		local: local, remote: remote,
+		opened:   opened{local: local, remote: remote},
 		accounts: corelisters.NewServiceAccountLister(accounts.GetIndexer()).ServiceAccounts(local),
 		bindings: corelisters.NewSecretLister(bindings.GetIndexer()).Secrets(local), secrets: corelisters.NewSecretLister(secrets.GetIndexer()).Secrets(remote),
 	}
-	accountsReg, err1 := accounts.AddEventHandler(t.accountHandler(s))
-	bindingsReg, err2 := bindings.AddEventHandler(t.secretHandler(local, t.bindings))
-	secretsReg, err3 := secrets.AddEventHandler(t.secretHandler(local, t.secrets))
-	s.synced = func() bool { // handlers can be added to any running informer; if one fails nevertheless, the namespace never counts as synced
-		return err1 == nil && err2 == nil && err3 == nil && accountsReg.HasSynced() && bindingsReg.HasSynced() && secretsReg.HasSynced()
-	}
-	factories := []informers.SharedInformerFactory{home, there}
-	for _, f := range factories {
-		f.StartWithContext(ctx)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), s.synced) {
-			t.pods.cfg.Log.Debug("tokens of a namespace known", zap.String("namespace", local))
-			t.wakeNamespace(local)
-		}
-	})
-	s.stop = func() {
-		cancel()
-		wg.Wait()
-		for _, f := range factories {
-			f.Shutdown()
-		}
-	}
+	s.run(ctx, func() {
+		t.pods.cfg.Log.Debug("tokens of a namespace known", zap.String("namespace", local))
+		t.wakeNamespace(local)
+	}, []cache.InformerSynced{
+		handled(accounts, t.accountHandler(s)), handled(bindings, t.secretHandler(local, t.bindings)), handled(secrets, t.secretHandler(local, t.secrets)),
+	}, home, there)
 	return s
 }
 
@@ -146,10 +124,7 @@ func (t *tokens) secretHandler(namespace string, own *informer.Writes[*corev1.Se
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: wake, UpdateFunc: func(_, obj any) { wake(obj) },
 		DeleteFunc: func(obj any) {
-			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = d.Obj
-			}
-			if s, ok := obj.(*corev1.Secret); ok {
+			if s, ok := loop.Object[*corev1.Secret](obj); ok {
 				own.Gone(s)
 				wake(s)
 			}
@@ -161,10 +136,7 @@ func (t *tokens) secretHandler(namespace string, own *informer.Writes[*corev1.Se
 // longer need their tokens in the provider.
 func (t *tokens) podHandler() cache.ResourceEventHandler {
 	wake := func(obj any) {
-		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = d.Obj
-		}
-		if pod, ok := obj.(*corev1.Pod); ok {
+		if pod, ok := loop.Object[*corev1.Pod](obj); ok {
 			t.wakePod(pod)
 		}
 	}
@@ -179,10 +151,7 @@ func (t *tokens) podHandler() cache.ResourceEventHandler {
 		},
 		DeleteFunc: func(obj any) {
 			wake(obj)
-			if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = d.Obj
-			}
-			if pod, ok := obj.(*corev1.Pod); ok {
+			if pod, ok := loop.Object[*corev1.Pod](obj); ok {
 				t.forget(pod.UID)
 			}
 		},

@@ -26,19 +26,17 @@ import (
 
 // Remote has the clients for the provider.
 type Remote struct {
-	// Core is the client for the built-in kinds of Kubernetes.
+	// Kube is the client for the built-in kinds of Kubernetes.
 	Kube kubernetes.Interface
-	// Liqod is the client for the kinds of liqod.
+	// Liqo is the client for the kinds of liqod.
 	Liqo versioned.Interface
 }
 
 // twin is an offloaded namespace with its informers in the provider.
 type twin struct {
-	local, remote string
-	shadows       offloadinglisters.ShadowPodNamespaceLister
-	pods          corelisters.PodNamespaceLister
-	synced        func() bool
-	stop          func()
+	opened
+	shadows offloadinglisters.ShadowPodNamespaceLister
+	pods    corelisters.PodNamespaceLister
 }
 
 // twins runs informers for ShadowPods and Pods in each mapped twin namespace, and stops
@@ -128,7 +126,6 @@ func (t *twins) set(ctx context.Context, want map[string]string) {
 }
 
 func (t *twins) open(ctx context.Context, local, remote string) *twin {
-	ctx, cancel := context.WithCancel(ctx)
 	ours := labels.Set{offloadingv1beta1.NodeNameLabel: t.node}.String()
 	tweak := func(o *metav1.ListOptions) { o.LabelSelector = ours }
 	core := informers.NewSharedInformerFactoryWithOptions(t.remote.Kube, 0,
@@ -143,31 +140,12 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 	})
 	pods, shadows := core.Core().V1().Pods(), own.Offloading().V1beta1().ShadowPods()
 
-	podsReg, err1 := podsInformer.AddEventHandler(t.handler(local))
-	shadowsReg, err2 := shadowsInformer.AddEventHandler(t.handler(local))
-	tw := &twin{
-		local: local, remote: remote,
-		shadows: shadows.Lister().ShadowPods(remote),
-		pods:    pods.Lister().Pods(remote),
-		// Handlers can be added to any informer that has not been stopped. If one fails
-		// nevertheless, the namespace never counts as synced.
-		synced: func() bool { return err1 == nil && err2 == nil && podsReg.HasSynced() && shadowsReg.HasSynced() },
-	}
-	core.StartWithContext(ctx)
-	own.StartWithContext(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), tw.synced) {
-			t.log.Info("twin namespace open", zap.String("namespace", local), zap.String("remoteNamespace", remote))
-			t.ready(local)
-		}
-	})
-	tw.stop = func() {
-		cancel()
-		wg.Wait()
-		core.Shutdown()
-		own.Shutdown()
-	}
+	tw := &twin{opened: opened{local: local, remote: remote}, shadows: shadows.Lister().ShadowPods(remote), pods: pods.Lister().Pods(remote)}
+	handlers := []cache.InformerSynced{handled(podsInformer, t.handler(local)), handled(shadowsInformer, t.handler(local))}
+	tw.run(ctx, func() {
+		t.log.Info("twin namespace open", zap.String("namespace", local), zap.String("remoteNamespace", remote))
+		t.ready(local)
+	}, handlers, core, own)
 	return tw
 }
 
@@ -206,10 +184,7 @@ func (t *twins) handler(local string) cache.ResourceEventHandler {
 		},
 		UpdateFunc: func(_, obj any) { enqueue(obj) },
 		DeleteFunc: func(obj any) {
-			d, missed := obj.(cache.DeletedFinalStateUnknown)
-			if missed {
-				obj = d.Obj
-			}
+			obj, missed := loop.Deleted(obj)
 			switch o := obj.(type) {
 			case *corev1.Pod:
 				t.gonePod(local, o, missed)

@@ -2,9 +2,7 @@ package endpoints
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -62,7 +60,7 @@ func (e *Enforcer) create(ctx context.Context, f facts, a action) error {
 		return e.afterCollision(ctx, loop.Key{Namespace: f.want.Namespace, Name: f.want.Name})
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil // the event of the namespace is on its way
-	case refusal(err):
+	case loop.IsRefusal(err):
 		return e.refused(ctx, f, err)
 	default:
 		return fmt.Errorf("creating the EndpointSlice of ShadowEndpointSlice %s/%s: %w", f.want.Namespace, f.want.Name, err)
@@ -94,14 +92,14 @@ func (e *Enforcer) update(ctx context.Context, f facts, a action) error {
 		return e.wrote(ctx, f, a, made)
 	case apierrors.IsNotFound(err):
 		return nil // its deletion is an event
-	case apierrors.IsInvalid(err), refusal(err) && f.outlives():
+	case apierrors.IsInvalid(err), loop.IsRefusal(err) && f.outlives():
 		// The existing EndpointSlice can no longer be updated, so it would not follow the
 		// peer's health.
 		if err := e.deleteSlice(ctx, f.slice); err != nil {
 			return err
 		}
 		return e.refused(ctx, f, err)
-	case refusal(err):
+	case loop.IsRefusal(err):
 		return e.refused(ctx, f, err)
 	default:
 		return fmt.Errorf("updating EndpointSlice %s/%s: %w", f.slice.Namespace, f.slice.Name, err)
@@ -140,25 +138,6 @@ func (e *Enforcer) deleteSlice(ctx context.Context, slice *discoveryv1.EndpointS
 	e.ownSlices.Deleted(slice.UID)
 	e.cfg.Log.Debug("EndpointSlice deleted", zap.String("key", slice.Namespace+"/"+slice.Name))
 	return nil
-}
-
-// refusal reports whether the API server rejected the content of the request. Such a
-// request may succeed later, under another quota or policy.
-func refusal(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch code := status.Status().Code; code {
-	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return false
-	case http.StatusInternalServerError:
-		// An internal error with a cause is a failure inside the server, most often of an
-		// admission webhook.
-		return apierrors.IsInternalError(err) && !apierrors.IsUnexpectedServerError(err)
-	default:
-		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
-	}
 }
 
 // tell sets the condition Enforced of a shadow, or removes it if want is nil. It writes

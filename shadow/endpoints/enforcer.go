@@ -158,9 +158,7 @@ func onChange(changed func(before, after any)) cache.ResourceEventHandler {
 		},
 		UpdateFunc: changed,
 		DeleteFunc: func(obj any) {
-			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = t.Obj
-			}
+			obj, _ = loop.Deleted(obj)
 			changed(obj, nil)
 		},
 	}
@@ -194,10 +192,7 @@ func (e *Enforcer) wake(obj any) {
 }
 
 func (e *Enforcer) shadowGone(obj any) {
-	t, missed := obj.(cache.DeletedFinalStateUnknown)
-	if missed {
-		obj = t.Obj
-	}
+	obj, missed := loop.Deleted(obj)
 	shadow, ok := obj.(*offloadingv1beta1.ShadowEndpointSlice)
 	if !ok {
 		return
@@ -213,10 +208,7 @@ func (e *Enforcer) shadowGone(obj any) {
 }
 
 func (e *Enforcer) sliceGone(obj any) {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = t.Obj
-	}
-	if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
+	if slice, ok := loop.Object[*discoveryv1.EndpointSlice](obj); ok {
 		e.ownSlices.Gone(slice)
 		e.memory.forget(slice.UID, madeFor(slice))
 		e.wake(slice)
@@ -276,17 +268,11 @@ func (e *Enforcer) cachedSlice(key loop.Key) (*discoveryv1.EndpointSlice, error)
 
 // live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
-	shadow, err := e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		shadow, err = nil, nil
-	}
+	shadow, err := apply.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowEndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading ShadowEndpointSlice %s: %w", key, err)
 	}
-	slice, err := e.cfg.Kube.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		slice, err = nil, nil
-	}
+	slice, err := apply.OrNil(e.cfg.Kube.DiscoveryV1().EndpointSlices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading EndpointSlice %s: %w", key, err)
 	}

@@ -52,9 +52,7 @@ func onChange(f func(before, after any)) cache.ResourceEventHandler {
 		AddFunc:    func(obj any) { f(nil, obj) },
 		UpdateFunc: f,
 		DeleteFunc: func(obj any) {
-			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = t.Obj
-			}
+			obj, _ = loop.Deleted(obj)
 			f(obj, nil)
 		},
 	}

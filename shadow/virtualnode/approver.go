@@ -26,6 +26,7 @@ import (
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -172,10 +173,7 @@ func (a *Approver) facts(ctx context.Context, csr *certificatesv1.CertificateSig
 	if err != nil {
 		return Facts{}, err
 	}
-	node, err := a.nodes.Get(vn.Name)
-	if apierrors.IsNotFound(err) {
-		node, err = nil, nil
-	}
+	node, err := apply.OrNil(a.nodes.Get(vn.Name))
 	if err != nil {
 		return Facts{}, fmt.Errorf("reading Node: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -82,7 +81,7 @@ func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 		a := deny(f, ReasonNamespaceTerminating, fmt.Sprintf("namespace %s is being deleted: no pod can be created there", key.Namespace))
 		a.retry = true
 		return e.deny(ctx, f, a)
-	case refusal(err):
+	case loop.IsRefusal(err):
 		if !apierrors.IsInternalError(err) { // an internal error may follow the creation
 			e.wake(e.ledger.refused(consumer, key))
 		}
@@ -129,25 +128,6 @@ func (e *Enforcer) afterCollision(ctx context.Context, key loop.Key) error {
 	return e.do(ctx, key, f, a)
 }
 
-// refusal reports whether the API server rejected the content of the request. Such a
-// request may succeed later, under another quota or policy.
-func refusal(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch code := status.Status().Code; code {
-	case http.StatusUnauthorized, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return false
-	case http.StatusInternalServerError:
-		// An internal error with a cause is a failure inside the server, most often of an
-		// admission webhook.
-		return apierrors.IsInternalError(err) && !apierrors.IsUnexpectedServerError(err)
-	default:
-		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
-	}
-}
-
 // update sends the resize, then the new ephemeral containers, then all other changes. A
 // refused part does not keep the others back.
 func (e *Enforcer) update(ctx context.Context, key loop.Key, f facts) error {
@@ -173,7 +153,7 @@ func (e *Enforcer) update(ctx context.Context, key loop.Key, f facts) error {
 		refused, full = errors.Join(refused, fmt.Errorf("spec.ephemeralContainers: %w", err)), false
 	}
 	if _, err := e.patch(ctx, f.pod, changes(f.want, f.pod, resources)); err != nil {
-		if !refusal(err) {
+		if !loop.IsRefusal(err) {
 			return fmt.Errorf("updating pod %s/%s: %w", f.pod.Namespace, f.pod.Name, err)
 		}
 		refused, full = errors.Join(refused, err), false
@@ -189,7 +169,7 @@ func (e *Enforcer) update(ctx context.Context, key loop.Key, f facts) error {
 
 // final reports whether an immediate retry would fail in the same way.
 func final(err error) bool {
-	return refusal(err) || errors.Is(err, errPodResourcesKept) || errors.Is(err, errNoSubresource) || errors.Is(err, errNoRoom)
+	return loop.IsRefusal(err) || errors.Is(err, errPodResourcesKept) || errors.Is(err, errNoSubresource) || errors.Is(err, errNoRoom)
 }
 
 func (e *Enforcer) resize(ctx context.Context, f facts) error {

@@ -24,6 +24,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -32,7 +33,7 @@ type Config struct {
 	// Kube writes pods. It also reads a single pod live before a decision that rests on its
 	// absence.
 	Kube kubernetes.Interface
-	// Liqod reads single ShadowPods live and writes their status.
+	// Liqo reads single ShadowPods live and writes their status.
 	Liqo versioned.Interface
 	// ShadowPods is the informer of all ShadowPods, indexed by namespace.
 	ShadowPods cache.SharedIndexInformer
@@ -170,10 +171,7 @@ func (e *Enforcer) podChanged(before, after any) {
 }
 
 func (e *Enforcer) podGone(obj any) {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = t.Obj
-	}
-	pod, ok := obj.(*corev1.Pod)
+	pod, ok := loop.Object[*corev1.Pod](obj)
 	if !ok {
 		return
 	}
@@ -195,10 +193,7 @@ func (e *Enforcer) wanted(pod *corev1.Pod) bool {
 }
 
 func (e *Enforcer) shadowGone(obj any) {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = t.Obj
-	}
-	if shadow, ok := obj.(*offloadingv1beta1.ShadowPod); ok {
+	if shadow, ok := loop.Object[*offloadingv1beta1.ShadowPod](obj); ok {
 		e.memory.forgetAll(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}, shadow.UID)
 	}
 }
@@ -235,31 +230,26 @@ func (e *Enforcer) shadowsIn(obj any) []loop.Key {
 	return keys
 }
 
+// sync decides on the facts of the caches, and again on live facts if the action needs it.
+// Each creation needs room in the consumer's quota.
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 	f, err := e.cached(key)
-	if err != nil {
-		return err
-	}
-	a := decide(f)
-	if a.verb == createPod {
-		if ok, err := e.admit(ctx, key, f); !ok {
-			return err
-		}
-	}
-	if a.confirm {
-		if f, err = e.live(ctx, key); err != nil {
-			return err
-		}
-		if a = decide(f); a.verb == createPod {
+	for err == nil {
+		a := decide(f)
+		if a.verb == createPod {
 			if ok, err := e.admit(ctx, key, f); !ok {
 				return err
 			}
 		}
+		if !a.confirm || f.live {
+			if err := e.do(ctx, key, f, a); err != nil || a.verb == createPod {
+				return err
+			}
+			return e.giveBack(ctx, key, f, a)
+		}
+		f, err = e.live(ctx, key)
 	}
-	if err := e.do(ctx, key, f, a); err != nil || a.verb == createPod {
-		return err
-	}
-	return e.giveBack(ctx, key, f, a)
+	return err
 }
 
 // cached gathers the facts about key from the caches.
@@ -279,17 +269,11 @@ func (e *Enforcer) cached(key loop.Key) (facts, error) {
 // live gathers the facts about key with two requests to the API server.
 func (e *Enforcer) live(ctx context.Context, key loop.Key) (facts, error) {
 	known := e.memory.of(key)
-	shadow, err := e.cfg.Liqo.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		shadow, err = nil, nil
-	}
+	shadow, err := apply.OrNil(e.cfg.Liqo.OffloadingV1beta1().ShadowPods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading ShadowPod %s: %w", key, err)
 	}
-	pod, err := e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		pod, err = nil, nil
-	}
+	pod, err := apply.OrNil(e.cfg.Kube.CoreV1().Pods(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{}))
 	if err != nil {
 		return facts{}, fmt.Errorf("reading pod %s: %w", key, err)
 	}

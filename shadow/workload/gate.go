@@ -63,10 +63,7 @@ func (t *trials) forget() {
 func (e *Enforcer) watchQuotas() error {
 	follow := func(f func(string, *offloadingv1beta1.Quota) []loop.Key) func(any) {
 		return func(obj any) {
-			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = t.Obj
-			}
-			q, ok := obj.(*offloadingv1beta1.Quota)
+			q, ok := loop.Object[*offloadingv1beta1.Quota](obj)
 			if !ok {
 				return
 			}
@@ -202,7 +199,7 @@ func (e *Enforcer) try(ctx context.Context, f facts, w ask) (verdict, error) {
 		foreseen := w.total
 		w.measure(pod)
 		e.trials.learn(w.key.Namespace, len(rules.MoreResources(w.total, foreseen)) > 0)
-	case !refusal(err) && !apierrors.IsAlreadyExists(err):
+	case !loop.IsRefusal(err) && !apierrors.IsAlreadyExists(err):
 		return verdict{}, fmt.Errorf("asking what the pod of ShadowPod %s would be: %w", w.key, err)
 	}
 	w.tried = true

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test be the processes of the bench, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && processes()[os.Args[1]] != nil {
+		if err := command(context.Background(), os.Args[1:]); err != nil {
+			logf("%v", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestParseNetwork(t *testing.T) {
+	o, err := parse([]string{"--only=network"}, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, networkPairs, o.network.pairs)
+	require.Equal(t, 5*time.Second, o.network.each)
+	o, err = parse([]string{"--only=network", "--pairs=5", "--network-for=1s"}, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, 5, o.network.pairs)
+	require.Equal(t, time.Second, o.network.each)
+	for args, want := range map[string]string{
+		"--network-for=1ms":   "--network-for is 1ms: at least 100ms is accepted",
+		"--network-memory=-1": "--network-memory is -1: 0 or more is accepted",
+		"--only=all":          `--only is "all": pods, reflection, network or nothing is accepted`,
+	} {
+		_, err := parse([]string{args}, io.Discard)
+		require.ErrorContains(t, err, want)
+	}
+	s, err := parseSender([]string{"--to=10.0.0.1", "--kind=udp", "--streams=3", "--for=2s"})
+	require.NoError(t, err)
+	require.Equal(t, senderOptions{to: "10.0.0.1", kind: kindUDP, streams: 3, each: 2 * time.Second}, s)
+	require.ErrorContains(t, runSender(t.Context(), []string{"--kind=icmp"}), `--kind is "icmp": tcp, udp or rtt is accepted`)
+}
+
+// A ratio is by the bare tunnel of the same pair, not of the medians.
+func TestNetworkSummary(t *testing.T) {
+	load := trafficLoads()[0].name
+	r := networkReport{}
+	for _, p := range [][4]float64{{8, 1, 0.9, 0.9}, {10, 2, 1.9, 1.5}, {9, 4, 3.2, 2}} {
+		r.Pairs = append(r.Pairs, networkPair{load: {
+			pathRaw: {Rate: p[0]}, pathBare: {Rate: p[1], CPU: 4}, pathGateways: {Rate: p[2], CPU: 5.2, PeakMB: 90}, pathPods: {Rate: p[3], CPU: 6},
+		}})
+	}
+	r.summarize()
+	s := r.Summary[load]
+	require.Equal(t, spread{9, 8, 10}, s[pathRaw].Rate)
+	require.InDelta(t, 0.9, s[pathGateways].Ratio.Median, 1e-9)
+	require.InDelta(t, 0.8, s[pathGateways].Ratio.Min, 1e-9)
+	require.InDelta(t, 1.3, s[pathGateways].CPURatio.Median, 1e-9)
+	require.InDelta(t, 0.75, s[pathPods].Ratio.Median, 1e-9)
+	require.Equal(t, spread{}, s[pathGateways].PeakRatio, "the bare tunnel has no figure")
+	require.Len(t, r.Goals, 6)
+	require.Equal(t, []bool{true, false, false}, []bool{r.Goals[0].Met, r.Goals[1].Met, r.Goals[2].Met})
+
+	var out bytes.Buffer
+	r.print(&out)
+	require.Regexp(t, `TCP 1 stream, Gbit/s +9\.00 \(8\.00 - 10\.00\) +2\.00 .* 0\.90 \(0\.80 - 0\.95\)`, out.String())
+	require.Regexp(t, `gateways: at most 1\.25 of the CPU per GB +1\.30 +NOT reached`, out.String())
+	require.Contains(t, out.String(), "with no GOMEMLIMIT")
+}
+
+// Everything passes every path, and is counted.
+func TestNetwork(t *testing.T) {
+	if os.Getuid() != 0 && os.Getenv("CI") != "true" {
+		t.Skip("SKIPPED: this test needs root, to make network namespaces")
+	}
+	n, err := newNetwork(t.Context(), networkOptions{each: 100 * time.Millisecond, memory: 100})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, n.close()) }()
+	p, err := n.pair(t.Context(), true)
+	require.NoError(t, err)
+	require.Len(t, p, len(trafficLoads()))
+	for load, flows := range p {
+		require.Len(t, flows, len(pathNames()), load)
+		for name, f := range flows {
+			if load != trafficLoads()[2].name { // a busy machine may drop all of the small packets
+				require.Positive(t, f.Rate, "%s: %s", load, name)
+			}
+			require.Equal(t, name == pathRaw, f.PeakMB == 0, "%s: %s", load, name)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package timed
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// Roles that are attacked.
+const (
+	vkubelet        = "vkubelet"
+	romeController  = "controller of rome"
+	milanController = "controller of milan"
+	romeWebhook     = "webhook of rome"
+	romeCommand     = "command in rome"
+	milanCommand    = "command in milan"
+)
+
+// longestTakeOver is how long a replica may take to lead in place of a paused one.
+const longestTakeOver = 30 * time.Second
+
+const peerUser = "system:serviceaccount:liqo-tenant-rome:peer-1"
+
+// roleOf tells which role sent a request to a cluster, "" if it is not one that is attacked.
+func roleOf(cluster string, r lab.Request) string {
+	_, kind, found := strings.Cut(r.UserAgent, " ")
+	home := sender(cluster, r) == "rome"
+	switch {
+	case !found || !strings.HasPrefix(r.UserAgent, "liqod/"):
+		return ""
+	case kind == "vkubelet":
+		return vkubelet
+	case kind == "controller" && home:
+		return romeController
+	case kind == "controller":
+		return milanController
+	case kind == "webhook" && home:
+		return romeWebhook
+	case kind == "command" && cluster == "rome":
+		return romeCommand
+	case kind == "command":
+		return milanCommand
+	}
+	return ""
+}
+
+// sender is the cluster that a request to one comes from.
+func sender(cluster string, r lab.Request) string {
+	if r.User == peerUser {
+		return "rome"
+	}
+	if identity, found := strings.CutPrefix(r.User, corev1beta1.PeerUserPrefix); found {
+		peer, _, _ := strings.Cut(identity, ":")
+		return peer
+	}
+	return cluster
+}
+
+// roles are the processes under attack, by name.
+type roles struct {
+	byName map[string]*role
+}
+
+// role is a process that is killed and started again at once, as the container of a pod
+// is: its successor has its name in the elections.
+type role struct {
+	name    string
+	restart func(**lab.Process) error
+
+	mu     sync.Mutex // held while the process is being replaced
+	target **lab.Process
+	// doomed: nothing that the process still sends may arrive.
+	doomed atomic.Bool
+	kills  atomic.Int64
+	// lease that its replicas stand for, and the replicas beside target, by their names.
+	lease   func(context.Context) (holder string, err error)
+	standby map[string]*lab.Process
+	// broken has the first failure to start it again.
+	broken atomic.Pointer[error]
+}
+
+// newRoles lets those that run be attacked: each is started anew, with a name in the
+// elections.
+func newRoles(w *world, names ...string) (*roles, error) {
+	r := &roles{byName: map[string]*role{}}
+	running := map[string]**lab.Process{
+		vkubelet: w.rome.VKubelet("milan"), romeController: &w.rome.Controller, milanController: &w.milan.Controller, romeWebhook: &w.rome.Webhook,
+	}
+	for _, name := range names {
+		one := newRole(w, name, running[name])
+		(*one.target).Options.Env = append((*one.target).Options.Env, one.podName())
+		if err := one.again(); err != nil {
+			return nil, err
+		}
+		r.byName[name] = one
+	}
+	return r, nil
+}
+
+func newRole(w *world, name string, target **lab.Process) *role {
+	return &role{name: name, target: target, restart: w.sites.Restart, lease: leaseOf(w, name), standby: map[string]*lab.Process{}}
+}
+
+// podName is what a process is told of its name in the elections.
+func (r *role) podName() string { return "POD_NAME=" + r.identity() }
+
+// identity is its name in the elections.
+func (r *role) identity() string { return strings.ReplaceAll(r.name, " ", "-") }
+
+// leaseOf reads who holds the lease of a role.
+func leaseOf(w *world, role string) func(context.Context) (string, error) {
+	client, namespace, name := w.rome.Client(), site.Namespace, "liqod-controller"
+	switch role {
+	case milanController:
+		client = w.milan.Client()
+	case romeWebhook:
+		name = "liqod-webhook"
+	case vkubelet:
+		namespace, name = "liqo-tenant-milan", "vk-milan"
+	}
+	return func(ctx context.Context) (string, error) {
+		lease, err := client.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity == nil {
+			return "", err
+		}
+		return *lease.Spec.HolderIdentity, nil
+	}
+}
+
+// again kills the process, if it runs, and starts it.
+func (r *role) again() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.replace()
+}
+
+func (r *role) replace() error {
+	(*r.target).Kill()
+	err := r.restart(r.target)
+	if err != nil {
+		err = fmt.Errorf("starting the %s again: %w", r.name, err)
+		r.broken.CompareAndSwap(nil, &err)
+	}
+	r.doomed.Store(false)
+	return err
+}
+
+// kill ends the process at once; when it returns the process is dead, and is being
+// started again.
+func (r *role) kill() {
+	r.mu.Lock()
+	(*r.target).Kill()
+	r.kills.Add(1)
+	go func() {
+		defer r.mu.Unlock()
+		_ = r.replace() // kept in broken
+	}()
+}
+
+// startStandby starts a second replica, which ends with the test.
+func (r *role) startStandby(w *world) error {
+	identity := r.identity() + "-standby"
+	var err error
+	r.standby[identity], err = w.sites.Replica(*r.target, "-standby", "POD_NAME="+identity)
+	return err
+}
+
+// pause stops the replica that leads, and lets it go on when another one does. One is
+// paused at a time. The life that it strikes at may end meanwhile.
+func (r *role) pause() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), longestTakeOver)
+	defer cancel()
+	err := r.pauseUntilReplaced(ctx)
+	if err != nil {
+		err = fmt.Errorf("pausing the leader of role %s: %w", r.name, err)
+		r.broken.CompareAndSwap(nil, &err)
+	}
+}
+
+func (r *role) pauseUntilReplaced(ctx context.Context) error {
+	holder, err := r.lease(ctx)
+	if err != nil {
+		return err
+	}
+	process := *r.target
+	if other := r.standby[holder]; other != nil {
+		process = other
+	}
+	process.Pause()
+	defer process.Resume()
+	return lab.Eventually(ctx, func(ctx context.Context) error {
+		next, err := r.lease(ctx)
+		if err == nil && next == holder {
+			err = fmt.Errorf("%s leads still", holder)
+		}
+		return err
+	})
+}
+
+func (r *roles) kills() (n int64) {
+	for _, one := range r.byName {
+		n += one.kills.Load()
+	}
+	return n
+}
+
+// err waits for those that are being replaced, or paused, and returns a failure.
+func (r *roles) err() error {
+	for _, one := range r.byName {
+		if err := one.err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *role) err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

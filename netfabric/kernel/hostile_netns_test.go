@@ -1,0 +1,347 @@
+package kernel
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// hostile begins the payload of each packet that must not arrive, and welcome that of others.
+const (
+	hostile = "hostile packet: "
+	welcome = "welcome packet: "
+)
+
+// mallory is a peer of rome with a key that rome knows, and with a tunnel of its own making:
+// it sends whatever it likes. Rome sees it under theirs, and gave it the views ours.
+type mallory struct {
+	*gateway
+	victim       *city
+	ours, theirs views
+}
+
+var (
+	mallorySeen   = seen("10.210.0.0/16", "10.211.0.0/16", "fd00:ca::/56", "fd00:cb::/64")
+	seenByMallory = seen("10.220.0.0/16", "10.221.0.0/16", "fd00:da::/56", "fd00:db::/64")
+)
+
+// newMallory connects mallory to the internet and makes it a peer of victim.
+func newMallory(t *testing.T, internet *space, victim *city) *mallory {
+	t.Helper()
+	key, err := GenerateKey()
+	require.NoError(t, err)
+	m := &mallory{&gateway{space: newSpace(t), key: key}, victim, seenByMallory, mallorySeen}
+	// Its kernel must not send packets that nobody asked for.
+	m.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")
+	cable(t, internet, "to-mallory", m.space, "wan")
+	internet.address(t, "to-mallory", "192.0.2.1/30")
+	m.address(t, "wan", "192.0.2.2/30")
+	m.run(t, "ip", "route", "add", "default", "via", "192.0.2.1")
+	m.start(t)
+
+	peer := victim.peer(&city{name: "mallory", gateway: m.gateway}, m.ours, m.theirs, netip.AddrPort{})
+	victim.in.Peers = append(victim.in.Peers, peer)
+	victim.apply(t)
+	public := victim.gateway.key.Public()
+	m.apply(t, plan.State{
+		Links: []plan.Link{{Name: plan.TunnelDevice, Kind: plan.WireGuard, MTU: 1420}},
+		Device: plan.Device{
+			Name: plan.TunnelDevice, Port: plan.TunnelPort,
+			Peers:   []plan.Tunnel{{Key: public, Endpoint: netip.AddrPortFrom(victim.public, plan.TunnelPort), Keepalive: 25 * time.Second}},
+			Allowed: []plan.Allowed{{Key: public, Prefix: prefix("0.0.0.0/0")}, {Key: public, Prefix: prefix("::/0")}},
+		},
+	})
+	return m
+}
+
+// inject sends IP packets into the tunnel as they are.
+func (m *mallory) inject(t *testing.T, packets ...[]byte) {
+	t.Helper()
+	l, err := m.nl.LinkByName(plan.TunnelDevice)
+	require.NoError(t, err)
+	var fd int
+	m.do(func() { fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM, 0) })
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	for _, p := range packets {
+		protocol := uint16(unix.ETH_P_IP)
+		if p[0]>>4 == 6 {
+			protocol = unix.ETH_P_IPV6
+		}
+		to := unix.SockaddrLinklayer{Protocol: protocol<<8 | protocol>>8, Ifindex: l.Attrs().Index}
+		require.NoError(t, unix.Sendto(fd, p, 0, &to))
+	}
+}
+
+// shout sends UDP packets to the WireGuard port of the victim, outside of the tunnel.
+func (m *mallory) shout(t *testing.T, packets ...[]byte) {
+	t.Helper()
+	var c net.Conn
+	var err error
+	m.do(func() { c, err = net.Dial("udp", netip.AddrPortFrom(m.victim.public, plan.TunnelPort).String()) })
+	require.NoError(t, err)
+	defer c.Close()
+	for _, p := range packets {
+		_, err := c.Write(p)
+		require.NoError(t, err)
+	}
+}
+
+// segment is an IP packet in the making.
+type segment struct {
+	from, to string
+	proto    byte
+	body     []byte // with the header of the transport, and room for its checksum
+	checksum int    // where in body the checksum is; below 0: nowhere
+	fragment uint16 // flags and offset, of IPv4
+}
+
+func datagram(from, to string, port uint16, text string) segment {
+	body := binary.BigEndian.AppendUint16(nil, 40000)
+	body = binary.BigEndian.AppendUint16(body, port)
+	body = binary.BigEndian.AppendUint16(body, uint16(8+len(text)))
+	return segment{from: from, to: to, proto: unix.IPPROTO_UDP, body: append(append(body, 0, 0), text...), checksum: 6}
+}
+
+func tcpSegment(from, to string, port uint16, flags byte, text string) segment {
+	body := make([]byte, 20, 20+len(text))
+	binary.BigEndian.PutUint16(body, 40000)
+	binary.BigEndian.PutUint16(body[2:], port)
+	body[12], body[13] = 5<<4, flags
+	return segment{from: from, to: to, proto: unix.IPPROTO_TCP, body: append(body, text...), checksum: 16}
+}
+
+// packet writes the headers and the checksums.
+func (s segment) packet() []byte {
+	from, to, body := addr(s.from), addr(s.to), slices.Clone(s.body)
+	if s.checksum >= 0 {
+		pseudo := binary.BigEndian.AppendUint32(slices.Concat(from.AsSlice(), to.AsSlice()), uint32(len(body)))
+		sum := sumOf(slices.Concat(pseudo, []byte{0, 0, 0, s.proto}, body))
+		binary.BigEndian.PutUint16(body[s.checksum:], sum)
+	}
+	if from.Is6() {
+		head := []byte{0x60, 0, 0, 0, byte(len(body) >> 8), byte(len(body)), s.proto, 64}
+		return slices.Concat(head, from.AsSlice(), to.AsSlice(), body)
+	}
+	head := []byte{0x45, 0, 0, 0, 0x77, 0x77, byte(s.fragment >> 8), byte(s.fragment), 64, s.proto, 0, 0}
+	binary.BigEndian.PutUint16(head[2:], uint16(20+len(body)))
+	head = slices.Concat(head, from.AsSlice(), to.AsSlice())
+	binary.BigEndian.PutUint16(head[10:], sumOf(head))
+	return append(head, body...)
+}
+
+// halves are the two fragments of a UDP packet.
+func halves(s segment) [][]byte {
+	whole := s.packet()[20:] // with the checksum
+	first, second := s, s
+	first.body, first.checksum, first.fragment = whole[:16], -1, 0x2000
+	second.body, second.checksum, second.fragment = whole[16:], -1, 2
+	return [][]byte{first.packet(), second.packet()}
+}
+
+// sumOf is the checksum of the Internet.
+func sumOf(data []byte) uint16 {
+	total := uint32(0)
+	for i, b := range data {
+		total += uint32(b) << (8 * (1 - i%2))
+	}
+	for total > 0xffff {
+		total = total&0xffff + total>>16
+	}
+	return ^uint16(total)
+}
+
+// witness hears all packets in some namespaces, in whatever they are wrapped.
+type witness struct {
+	mu    sync.Mutex
+	heard []string // where and what
+}
+
+func (w *witness) listen(t *testing.T, where string, s *space) {
+	t.Helper()
+	var fd int
+	var err error
+	all := uint16(unix.ETH_P_ALL)
+	s.do(func() { fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, int(all<<8|all>>8)) })
+	require.NoError(t, err)
+	require.NoError(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}))
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 4000)
+		for ctx.Err() == nil {
+			n, _, err := unix.Recvfrom(fd, buf, 0)
+			if err != nil {
+				continue // nothing came
+			}
+			for _, kind := range []string{hostile, welcome} {
+				if i := strings.Index(string(buf[:n]), kind); i >= 0 {
+					w.mu.Lock()
+					w.heard = append(w.heard, where+": "+string(buf[i:n]))
+					w.mu.Unlock()
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+		_ = unix.Close(fd)
+	})
+}
+
+func (w *witness) has(part string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.heard, func(s string) bool { return strings.Contains(s, part) })
+}
+
+// counters are those of the victim's gateway, without what it sends by itself.
+func (m *mallory) counters(t *testing.T) map[string]uint64 {
+	t.Helper()
+	got := m.victim.gateway.ask(t, request{State: m.victim.state(t, "gw", plan.Gateway)}).Counters
+	delete(got, plan.DropToPeer) // its kernel sends multicasts of IPv6
+	return got
+}
+
+// One peer of two does its worst. Nothing of it arrives, anywhere, and everything counts.
+func TestNetnsHostilePeer(t *testing.T) {
+	t.Parallel()
+	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
+	internet := newLab(t, rome, milan, romeSeen, milanSeen)
+	m := newMallory(t, internet, rome)
+	w := &witness{}
+	for name, s := range map[string]*space{
+		"rome's switch": rome.net, "rome's pod 0": rome.pods[0], "rome's pod 1": rome.pods[1], "rome's node 0": rome.nodes[0],
+		"rome's node 1": rome.nodes[1], "milan's gateway": milan.gateway.space, "milan's pod": milan.pods[0], "the internet": internet,
+	} {
+		w.listen(t, name, s)
+	}
+	greets := func(text string) {
+		require.Eventually(t, func() bool {
+			m.inject(t, datagram("10.210.1.1", "10.220.1.10", echoPort, welcome+text+" 4").packet(),
+				datagram("fd00:ca::1", "fd00:da:0:1::10", echoPort, welcome+text+" 6").packet())
+			return w.has("rome's pod 0: "+welcome+text+" 4") && w.has("rome's pod 0: "+welcome+text+" 6")
+		}, time.Minute, 50*time.Millisecond, "what is allowed arrives")
+	}
+	greets("first")
+	for _, tc := range hostilePackets() {
+		before := m.counters(t)
+		before[tc.counter] += max(tc.times, 1)
+		if tc.outside {
+			m.shout(t, tc.packets...)
+		} else {
+			m.inject(t, tc.packets...)
+		}
+		var after map[string]uint64
+		require.Eventually(t, func() bool {
+			after = m.counters(t)
+			return after[tc.counter] >= before[tc.counter]
+		}, time.Minute, 10*time.Millisecond, "%s: %s does not count", tc.name, tc.counter)
+		require.Equal(t, before, after, tc.name)
+	}
+	garbageProbes(t, m)
+	greets("last")
+	require.False(t, w.has(hostile), "%q", w.heard)
+
+	s4, _ := milan.podAddrs(0)
+	_, err := udp(rome.pods[0], moved(s4, milanSeen.pods4), time.Minute)
+	require.NoError(t, err, "the other peer goes on")
+}
+
+type hostilePacket struct {
+	name    string
+	counter string
+	times   uint64 // how often it counts; 0: once
+	outside bool   // of the tunnel
+	packets [][]byte
+}
+
+// hostilePackets has one thing of each kind. The addresses of mallory are 10.210.0.0/16 and
+// 10.211.0.0/16, it was given 10.220.0.0/16 for pods and 10.221.0.0/16 for the external range.
+func hostilePackets() []hostilePacket {
+	var out []hostilePacket
+	for _, d := range []struct{ name, counter, from, to string }{
+		{"source of nobody", DropTunnelSource, "10.50.0.1", "10.220.1.10"},
+		{"source of another peer", DropTunnelSource, "10.200.1.10", "10.220.1.10"},
+		{"source of the other peer's gateway", DropTunnelSource, "10.71.0.2", "10.221.0.2"},
+		{"source of a pod", DropTunnelSource, "10.244.2.10", "10.220.1.10"},
+		{"source of a node", DropTunnelSource, "192.168.0.12", "10.220.1.10"},
+		{"source is the host itself", DropTunnelSource, "127.0.0.1", "10.220.1.10"},
+		{"source of nobody, IPv6", DropTunnelSource, "fd00:99::1", "fd00:da:0:1::10"},
+		{"source of another peer, IPv6", DropTunnelSource, "fd00:aa:0:1::10", "fd00:da:0:1::10"},
+
+		{"untranslated", plan.DropFromPeer, "10.210.1.1", "10.244.1.10"},
+		{"untranslated, IPv6", plan.DropFromPeer, "fd00:ca::1", "fd00:10:244:1::10"},
+		{"node", plan.DropFromPeer, "10.210.1.1", "192.168.0.11"},
+		{"node, IPv6", plan.DropFromPeer, "fd00:ca::1", "fd00:1::11"},
+		{"gateway on the network of nodes", plan.DropFromPeer, "10.210.1.1", "192.168.0.13"},
+		{"gateway in the internet", plan.DropFromPeer, "10.210.1.1", "203.0.113.2"},
+		{"gateway untranslated", plan.DropFromPeer, "10.211.0.2", "10.70.0.2"},
+		{"service", plan.DropFromPeer, "10.210.1.1", "10.96.0.10"},
+		{"pod of another peer", plan.DropFromPeer, "10.210.1.1", "10.200.1.10"},
+		{"pod of another peer, IPv6", plan.DropFromPeer, "fd00:ca::1", "fd00:aa:0:1::10"},
+		{"gateway of another peer", plan.DropFromPeer, "10.211.0.2", "10.71.0.2"},
+		{"view of another peer", plan.DropFromPeer, "10.210.1.1", "10.201.0.20"},
+		{"itself", plan.DropFromPeer, "10.210.1.1", "10.210.1.2"},
+		{"the internet", plan.DropFromPeer, "10.210.1.1", "198.51.100.2"},
+		{"the host itself", plan.DropFromPeer, "10.210.1.1", "127.0.0.1"},
+		{"multicast", plan.DropFromPeer, "10.210.1.1", "224.0.0.1"},
+		{"multicast, IPv6", plan.DropFromPeer, "fd00:ca::1", "ff02::1"},
+		{"broadcast", plan.DropFromPeer, "10.210.1.1", "255.255.255.255"},
+
+		{"external address that no IP names", plan.DropToOutside, "10.210.1.1", "10.221.0.99"},
+		{"gateway", plan.DropToGateway, "10.210.1.1", "10.221.0.1"},
+		{"gateway, IPv6", plan.DropToGateway, "fd00:ca::1", "fd00:db::1"},
+	} {
+		out = append(out, hostilePacket{name: d.name, counter: d.counter, packets: [][]byte{datagram(d.from, d.to, echoPort, hostile+d.name).packet()}})
+	}
+	named := func(s string) string { return hostile + s }
+	return append(out,
+		hostilePacket{name: "fragments", counter: plan.DropFromPeer, packets: halves(datagram("10.210.1.1", "10.244.1.10", echoPort, named("fragments")))},
+		hostilePacket{name: "overlay inside the tunnel", counter: plan.DropToGateway, packets: [][]byte{datagram("10.210.1.1", "10.221.0.1", plan.OverlayPort, named("overlay")).packet()}},
+		hostilePacket{name: "tunnel inside the tunnel", counter: plan.DropToGateway, packets: [][]byte{datagram("10.210.1.1", "10.221.0.2", plan.TunnelPort, named("tunnel")).packet()}},
+		hostilePacket{name: "connection to the gateway", counter: plan.DropToGateway, packets: [][]byte{tcpSegment("10.210.1.1", "10.221.0.2", 22, 0x02, "").packet()}},
+		hostilePacket{name: "reset of no connection", counter: plan.DropInvalid, packets: [][]byte{tcpSegment("10.210.1.1", "10.220.1.10", echoPort, 0x04, named("reset")).packet()}},
+		hostilePacket{name: "all flags of TCP", counter: plan.DropInvalid, packets: [][]byte{tcpSegment("10.210.1.1", "10.220.1.10", echoPort, 0x3f, named("flags")).packet()}},
+		hostilePacket{name: "garbage to the WireGuard port", counter: DropTunnelGarbage, times: 2, outside: true, packets: [][]byte{
+			[]byte(strings.Repeat("garbage ", 8)),
+			append([]byte{1, 0, 0, 0}, make([]byte, 144)...), // as long as the first packet of a handshake
+			[]byte("short"), // not even read
+		}},
+	)
+}
+
+// garbageProbes sends to the port of probes, which is open: the guards let it pass, and the
+// gateway's Echo, which listens there, counts it by reason.
+func garbageProbes(t *testing.T, m *mallory) {
+	t.Helper()
+	var socket *net.UDPConn
+	var err error
+	m.victim.gateway.do(func() {
+		socket, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(10, 70, 0, 2), Port: plan.ProbePort})
+	})
+	require.NoError(t, err)
+	defer socket.Close()
+	require.NoError(t, socket.SetReadDeadline(time.Now().Add(time.Minute)))
+	for _, from := range []string{"10.211.0.2", "10.211.0.3", "10.210.1.1"} {
+		m.inject(t, datagram(from, "10.221.0.2", plan.ProbePort, hostile).packet())
+		b := make([]byte, 100)
+		n, source, err := socket.ReadFromUDPAddrPort(b)
+		require.NoError(t, err)
+		require.Equal(t, hostile, string(b[:n]))
+		require.Equal(t, from, source.Addr().Unmap().String(), "the source is not translated")
+	}
+}
