@@ -34,6 +34,9 @@ type Gateways interface {
 	// by itself. It is false while they are not known: then nothing is published that is not,
 	// and what is published stays.
 	Gateways() ([]networkingv1beta1.Gateway, bool)
+	// MTU is the largest packet of a pod, in bytes, that each replica takes into a tunnel; 0:
+	// not known.
+	MTU() int32
 	// Subscribe makes f be called when the replicas may have changed. It is called before
 	// anything runs. f returns at once.
 	Subscribe(f func())
@@ -46,10 +49,7 @@ type PublishConfig struct {
 	// Off withdraws all that was published, and publishes nothing.
 	Off bool
 	// Own are this cluster's ranges. Without Pods, they follow from the podCIDRs of its Nodes.
-	Own Own
-	// MTU is the largest packet of a pod that the gateways take into a tunnel, in bytes; 0:
-	// not known.
-	MTU      int32
+	Own      Own
 	Gateways Gateways
 
 	// Client is of this cluster.
@@ -259,7 +259,7 @@ func (p *Publisher) spec() (spec networkingv1beta1.ConfigurationSpec, known bool
 		return spec, false, errNoPodRange
 	}
 	spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: texts(pods), External: texts(p.cfg.Own.External)}
-	spec.Gateways, spec.MTU = gateways, p.cfg.MTU
+	spec.Gateways, spec.MTU = gateways, p.cfg.Gateways.MTU()
 	var wrong problems
 	checkRanges(spec.Local.CIDR, &wrong)
 	if len(wrong) > 0 {
