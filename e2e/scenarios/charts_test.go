@@ -324,6 +324,10 @@ func chartValues(t *testing.T, c chart) {
 			values: values{"config": values{"log": values{"level": "debug"}, "controller": values{"workers": 3}}},
 			config: map[string]string{"log.level": "debug", "controller.workers": "3", "controller.drainTimeout": "5m"},
 		},
+		"node failure controller": {
+			values: values{"controllerManager": values{"config": values{"enableNodeFailureController": true}}},
+			config: map[string]string{"controller.enableNodeFailureController": "true"},
+		},
 		"nothing optional": {
 			values: values{"admissionPolicies": values{"enabled": false}, "networkPolicy": values{"enabled": true}, "offloading": values{"runtimeClass": values{"enabled": false}}},
 		},
