@@ -40,6 +40,22 @@ func (c *controller) addWorkload() error {
 		return fmt.Errorf("registering the metrics of quotas: %w", err)
 	}
 	c.loop("shadow-pods", enforcer)
+	return c.addLostNodes()
+}
+
+// addLostNodes adds the force deletion of pods on NotReady nodes, if it is asked for.
+func (c *controller) addLostNodes() error {
+	if !c.cfg.NodeFailure {
+		return nil
+	}
+	lost, err := workload.NewLostNodes(workload.LostNodesConfig{
+		Kube: c.home.fenced.kube, Nodes: c.own.Core().V1().Nodes(), Pods: c.pods.Core().V1().Pods(),
+		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	c.loop("lost-nodes", lost)
 	return nil
 }
 

@@ -324,6 +324,10 @@ func chartValues(t *testing.T, c chart) {
 			values: values{"config": values{"log": values{"level": "debug"}, "controller": values{"workers": 3}}},
 			config: map[string]string{"log.level": "debug", "controller.workers": "3", "controller.drainTimeout": "5m"},
 		},
+		"node failure controller": {
+			values: values{"controllerManager": values{"config": values{"enableNodeFailureController": true}}},
+			config: map[string]string{"controller.enableNodeFailureController": "true"},
+		},
 		"nothing optional": {
 			values: values{"admissionPolicies": values{"enabled": false}, "networkPolicy": values{"enabled": true}, "offloading": values{"runtimeClass": values{"enabled": false}}},
 		},
@@ -366,7 +370,7 @@ func chartRefused(t *testing.T, c chart) {
 	}{
 		"unknown":                          {values{"virtualKubelets": values{}}, []string{"virtualKubelets"}},
 		"unknown, deeper":                  {values{"virtualKubelet": values{"extra": values{"arguments": []string{"x"}}}}, []string{"arguments", "virtualKubelet"}},
-		"not built":                        {values{"controllerManager": values{"config": values{"enableNodeFailureController": true}}}, []string{"enableNodeFailureController", "not built yet"}},
+		"node failure, no boolean":         {values{"controllerManager": values{"config": values{"enableNodeFailureController": "yes"}}}, []string{"enableNodeFailureController", "boolean"}},
 		"reflection of no resource":        {values{"offloading": values{"reflection": values{"job": values{"type": "AllowList"}}}}, []string{"job", "offloading"}},
 		"policy of pods":                   {values{"offloading": values{"reflection": values{"pod": values{"type": "AllowList"}}}}, []string{"offloading.reflection.pod.type", "follows the pods"}},
 		"policy of EndpointSlices":         {values{"offloading": values{"reflection": values{"endpointslice": values{"type": "DenyList"}}}}, []string{"offloading.reflection.service.type"}},

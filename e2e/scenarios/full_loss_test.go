@@ -90,7 +90,7 @@ func (w *fullWorld) same(t *testing.T, s *site.Site, namespace string, want map[
 func fullNodeDies(t *testing.T, w *fullWorld) {
 	ctx := t.Context()
 	w.offload(t, "node", offloadingv1beta1.NamespaceOffloadingSpec{})
-	victim := w.placeOnVictim(t)
+	victim := w.placeOnVictim(t, "node")
 	here, err := w.pods(ctx, "node")
 	require.NoError(t, err)
 	there, err := containers(ctx, w.milan, "node-rome")
@@ -114,8 +114,88 @@ func fullNodeDies(t *testing.T, w *fullWorld) {
 	}
 }
 
-// placeOnVictim runs a Deployment on the node of milan without liqod's controller.
-func (w *fullWorld) placeOnVictim(t *testing.T) *lab.Node {
+// fullNodeFailure turns the node failure controller of milan on and kills a node: the pods
+// are created again on the other node, and home keeps its pods and counts their restarts.
+func fullNodeFailure(t *testing.T, w *fullWorld) {
+	ctx := t.Context()
+	w.enableNodeFailure(t)
+	w.offload(t, "failure", offloadingv1beta1.NamespaceOffloadingSpec{})
+	victim := w.placeOnVictim(t, "failure")
+	here, err := w.pods(ctx, "failure")
+	require.NoError(t, err)
+	there, err := containers(ctx, w.milan, "failure-rome")
+	require.NoError(t, err)
+	before := w.restarts(t, "failure")
+	require.NoError(t, victim.Kill(ctx))
+	within(t, 90*time.Second, "the pods run on the other node", func(ctx context.Context) error {
+		now, err := containers(ctx, w.milan, "failure-rome")
+		if err != nil {
+			return err
+		}
+		for name, was := range there {
+			if now[name] == "" || strings.Fields(now[name])[0] == strings.Fields(was)[0] {
+				return fmt.Errorf("pod %s is not replaced", name)
+			}
+		}
+		return w.available("web", "failure", int32(len(here)))(ctx)
+	})
+	after, err := w.pods(ctx, "failure")
+	require.NoError(t, err)
+	require.Len(t, after, len(here))
+	for _, p := range here {
+		q := byName(after, p.Name)
+		require.NotNil(t, q, "pod %s is still home's", p.Name)
+		require.Equal(t, p.UID, q.UID)
+		require.Greater(t, q.Status.ContainerStatuses[0].RestartCount, before[p.Name], "the loss is counted as a restart")
+	}
+	require.NoError(t, victim.Start(ctx))
+}
+
+// restarts returns the restart counts at home by pod.
+func (w *fullWorld) restarts(t *testing.T, namespace string) map[string]int32 {
+	t.Helper()
+	pods, err := w.pods(t.Context(), namespace)
+	require.NoError(t, err)
+	out := map[string]int32{}
+	for _, p := range pods {
+		out[p.Name] = p.Status.ContainerStatuses[0].RestartCount
+	}
+	return out
+}
+
+// enableNodeFailure restarts the controller of milan with the node failure controller.
+func (w *fullWorld) enableNodeFailure(t *testing.T) {
+	t.Helper()
+	deployments := w.milan.Client().AppsV1().Deployments(site.Namespace)
+	within(t, 10*time.Second, "setting", func(ctx context.Context) error {
+		d, err := deployments.Get(ctx, "liqod-controller", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		c := &d.Spec.Template.Spec.Containers[0]
+		c.Args = append(c.Args, "--controller.enableNodeFailureController=true")
+		_, err = deployments.Update(ctx, d, metav1.UpdateOptions{})
+		return err
+	})
+	within(t, 2*time.Minute, "only the new controller runs", func(ctx context.Context) error {
+		d, err := deployments.Get(ctx, "liqod-controller", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		pods, err := w.milan.Client().CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
+		if err != nil {
+			return err
+		}
+		if d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != 1 || d.Status.AvailableReplicas != 1 || len(pods.Items) != 1 {
+			return fmt.Errorf("%d updated, %d available, %d pods", d.Status.UpdatedReplicas, d.Status.AvailableReplicas, len(pods.Items))
+		}
+		return nil
+	})
+}
+
+// placeOnVictim runs a Deployment of the namespace on the node of milan without liqod's
+// controller.
+func (w *fullWorld) placeOnVictim(t *testing.T, namespace string) *lab.Node {
 	t.Helper()
 	ctx := t.Context()
 	pods, err := w.milan.Client().CoreV1().Pods(site.Namespace).List(ctx, metav1.ListOptions{})
@@ -134,9 +214,9 @@ func (w *fullWorld) placeOnVictim(t *testing.T) *lab.Node {
 			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](1),
 		})
 	}
-	_, err = w.rome.Client().AppsV1().Deployments("node").Create(ctx, d, metav1.CreateOptions{})
+	_, err = w.rome.Client().AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{})
 	require.NoError(t, err)
-	within(t, time.Minute, "2 pods run", w.available("web", "node", 2))
+	within(t, time.Minute, "2 pods run", w.available("web", namespace, 2))
 	w.cordon(t, keep, false)
 	if keep == "milan-1" {
 		return w.full.Node(w.milan.Cluster, "milan-2")

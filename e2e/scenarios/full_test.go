@@ -92,7 +92,7 @@ func TestFull(t *testing.T) {
 		"peering":        map[string]any{"renewAt": 0.02}, // of 10 minutes: each 12 s
 		"authentication": map[string]any{"lifetime": "10m"},
 	})
-	// The last two disturb the cluster that the others use.
+	// The last three disturb the cluster that the others use.
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *fullWorld)
@@ -101,6 +101,7 @@ func TestFull(t *testing.T) {
 		{"restarts are counted", fullRestarts}, {"grace", fullGrace}, {"tokens", fullTokens}, {"features of pods", fullFeatures},
 		{"kubectl", fullKubectl}, {"hundreds of streams", fullStreams}, {"renewal", fullRenewal}, {"top and autoscaling", fullTop},
 		{"vkubelet pod deleted", fullVKubeletDeleted}, {"node of the provider dies", fullNodeDies},
+		{"node failure controller", fullNodeFailure},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
 	}

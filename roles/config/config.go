@@ -147,6 +147,7 @@ type Controller struct {
 	DrainTimeout     time.Duration    `mapstructure:"drainTimeout"`
 	DrainForceAfter  time.Duration    `mapstructure:"drainForceAfter"`
 	QuotaPatience    time.Duration    `mapstructure:"quotaPatience"`
+	NodeFailure      bool             `mapstructure:"enableNodeFailureController"`
 	VKubelet         VKubeletTemplate `mapstructure:"vkubelet"`
 }
 

@@ -87,6 +87,8 @@ var rules = map[string]kind{
 	"controller.drainForceAfter":  duration(time.Second, 24*time.Hour),
 	"controller.quotaPatience":    duration(0, 24*time.Hour),
 
+	"controller.enableNodeFailureController": boolean(),
+
 	"controller.vkubelet.image":                   anyText("an image reference"),
 	"controller.vkubelet.imagePullPolicy":         oneOf("Always", "IfNotPresent", "Never"),
 	"controller.vkubelet.imagePullSecrets":        list(objectName()),

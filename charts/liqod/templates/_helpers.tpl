@@ -15,7 +15,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $v := .Values -}}
 {{- $id := required "discovery.config.clusterID is needed: the name of this cluster among its peers, a DNS label of at most 51 characters" $v.discovery.config.clusterID -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,49}[a-z0-9])?$" $id) }}{{ fail (printf "discovery.config.clusterID %q: a DNS label of at most 51 characters is accepted" $id) }}{{ end -}}
-{{- if $v.controllerManager.config.enableNodeFailureController }}{{ fail "controllerManager.config.enableNodeFailureController: not built yet; leave it false" }}{{ end -}}
 {{- $earlierGateway := get $v "gateway" | default dict -}}
 {{- range list $v.networking.gatewayTemplates.replicas (get $earlierGateway "replicas" | default 1) }}{{ if ne (int .) 1 }}{{ fail (printf "networking.gatewayTemplates.replicas %d is not accepted: several gateways are not built yet; 1 is" (int .)) }}{{ end }}{{ end -}}
 {{- include "liqod.misplaced" (dict "given" $v.config) -}}
@@ -45,6 +44,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "runtimeClasses" $v.controllerManager.config.runtimeClasses
   "drainTimeout" $v.controllerManager.config.drainTimeout
   "drainForceAfter" $v.controllerManager.config.drainForceAfter
+  "enableNodeFailureController" $v.controllerManager.config.enableNodeFailureController
   "vkubelet" $vkubelet -}}
 {{- $a := $v.authentication -}}
 {{- $config := dict

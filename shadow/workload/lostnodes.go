@@ -1,0 +1,249 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// ReasonForceDeleted is the reason of the event for a pod that was force-deleted because
+// its node is NotReady.
+const ReasonForceDeleted = "NodeFailureForceDeleted"
+
+const (
+	// lostNodesWorkers is enough for the rate that forceSpacing allows.
+	lostNodesWorkers = 1
+	// forceSpacing is the time between two force deletions. A node with 110 pods takes
+	// 11 s, and a mistaken NotReady of many nodes can be noticed before all is deleted.
+	forceSpacing = 100 * time.Millisecond
+	// conflictRetry is the delay after a pod changed between its live read and its deletion.
+	conflictRetry = time.Second
+)
+
+// LostNodesConfig is the input of NewLostNodes. All fields are required except Observer.
+type LostNodesConfig struct {
+	Kube kubernetes.Interface
+	// Nodes contains all nodes of this cluster, virtual nodes included.
+	Nodes coreinformers.NodeInformer
+	// Pods contains at least the pods made for ShadowPods.
+	Pods coreinformers.PodInformer
+	// Recorder records events on pods.
+	Recorder record.EventRecorder
+	Clock    clock.PassiveClock
+	Log      *zap.Logger
+	Observer loop.Observer
+}
+
+// LostNodes force-deletes the pods of ShadowPods that are terminating on a NotReady node,
+// so that the Enforcer can create them on another node. A container on such a node may
+// still run, and then it runs beside its replacement: only the operator of the cluster can
+// accept this, so LostNodes runs only if the configuration asks for it. It runs under a
+// lease; all its writes are idempotent.
+//
+// Pods of deleted nodes are left to the pod garbage collector. Pods on virtual nodes are
+// left to the vkubelet: they run in a cluster that may only be out of reach.
+type LostNodes struct {
+	cfg   LostNodesConfig
+	loop  *loop.Loop
+	nodes corev1listers.NodeLister
+	pods  corev1listers.PodLister
+
+	mu   sync.Mutex
+	next time.Time // earliest time of the next force deletion
+}
+
+// NewLostNodes returns a LostNodes and registers its event handlers on the informers. It
+// starts nothing.
+func NewLostNodes(cfg LostNodesConfig) (*LostNodes, error) {
+	l := &LostNodes{cfg: cfg, nodes: cfg.Nodes.Lister(), pods: cfg.Pods.Lister()}
+	l.loop = loop.New(loop.Config{Name: "lostnodes", Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
+	if _, err := l.loop.Watch(cfg.Pods.Informer(), stuckKey); err != nil {
+		return nil, err
+	}
+	if _, err := l.loop.Watch(cfg.Nodes.Informer(), l.stuckPods); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Run blocks until ctx is done and every worker has returned. It may be called again after
+// that, but not concurrently. The rate of deletions allows no more than one worker.
+func (l *LostNodes) Run(ctx context.Context, _ int) error {
+	return l.loop.Run(ctx, lostNodesWorkers)
+}
+
+// stuckKey returns the key of a pod that may have to be force-deleted.
+func stuckKey(obj any) []loop.Key {
+	if pod, ok := obj.(*corev1.Pod); ok && stuck(pod) {
+		return loop.Self(obj)
+	}
+	return nil
+}
+
+// stuckPods returns the keys of all pods that may have to be force-deleted. A Ready node
+// matters to the pods of the other nodes too, because anyReady waits for it.
+func (l *LostNodes) stuckPods(any) []loop.Key {
+	pods, err := l.pods.List(labels.Everything())
+	if err != nil {
+		return nil // a lister fails only on an invalid selector
+	}
+	var keys []loop.Key
+	for _, pod := range pods {
+		keys = append(keys, stuckKey(pod)...)
+	}
+	return keys
+}
+
+// stuck reports whether pod was made for a ShadowPod, is bound to a node and waits for the
+// kubelet there to remove it. A grace period of 0 means that nothing waits for the kubelet.
+func stuck(pod *corev1.Pod) bool {
+	grace := pod.DeletionGracePeriodSeconds
+	return ofAnyShadow(pod) && pod.Spec.NodeName != "" && pod.DeletionTimestamp != nil && grace != nil && *grace > 0
+}
+
+// forceAt returns when pod may be force-deleted if nothing changes. ok is false if only a
+// change of pod or node can allow it. node is nil if it is deleted.
+//
+// The deletion timestamp is the end of the grace period. The node must also have been
+// NotReady for the length of a grace period: a kubelet that was well for a part of it may
+// be about to report the end of the pod.
+func forceAt(pod *corev1.Pod, node *corev1.Node) (at time.Time, ok bool) {
+	if !stuck(pod) || node == nil || virtual(node) || ready(node) {
+		return time.Time{}, false
+	}
+	at = notReadySince(node).Add(time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
+	if pod.DeletionTimestamp.After(at) {
+		at = pod.DeletionTimestamp.Time
+	}
+	return at.Add(clockSkew), true
+}
+
+func virtual(node *corev1.Node) bool {
+	return node.Labels[offloadingv1beta1.TypeLabel] == offloadingv1beta1.TypeVirtualNode
+}
+
+// readiness returns the condition Ready, or nil if the kubelet has not reported it yet.
+func readiness(node *corev1.Node) *corev1.NodeCondition {
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	if i < 0 {
+		return nil
+	}
+	return &node.Status.Conditions[i]
+}
+
+func ready(node *corev1.Node) bool {
+	c := readiness(node)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+func notReadySince(node *corev1.Node) time.Time {
+	if c := readiness(node); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	return node.CreationTimestamp.Time
+}
+
+// sync decides on the caches, and again on live objects before it deletes.
+func (l *LostNodes) sync(ctx context.Context, key loop.Key) error {
+	pod, err := apply.OrNil(l.pods.Pods(key.Namespace).Get(key.Name))
+	if err != nil {
+		return fmt.Errorf("looking up pod %s: %w", key, err)
+	}
+	if pod == nil || !stuck(pod) {
+		return nil
+	}
+	node, err := apply.OrNil(l.nodes.Get(pod.Spec.NodeName))
+	if err != nil {
+		return fmt.Errorf("looking up node %s of pod %s: %w", pod.Spec.NodeName, key, err)
+	}
+	at, ok := forceAt(pod, node)
+	if !ok || !l.anyReady() {
+		return nil
+	}
+	if wait := at.Sub(l.cfg.Clock.Now()); wait > 0 {
+		return loop.After(wait)
+	}
+	if wait := l.reserve(); wait > 0 {
+		return loop.After(wait)
+	}
+	return l.force(ctx, key, pod.UID)
+}
+
+// anyReady reports whether this cluster has a Ready node. Without one, pods cannot be
+// created elsewhere, and the fault is probably that no kubelet reaches the API server.
+func (l *LostNodes) anyReady() bool {
+	nodes, err := l.nodes.List(labels.Everything())
+	return err == nil && slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !virtual(n) && ready(n) })
+}
+
+// reserve returns 0 and takes the next force deletion, or returns how long to wait for it.
+func (l *LostNodes) reserve() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.cfg.Clock.Now()
+	if now.Before(l.next) {
+		return l.next.Sub(now)
+	}
+	l.next = now.Add(forceSpacing)
+	return 0
+}
+
+// force deletes the pod with the given UID if its live state and that of its node still
+// allow it. The node is read last, so that a node that has just returned is seen.
+func (l *LostNodes) force(ctx context.Context, key loop.Key, uid types.UID) error {
+	pods := l.cfg.Kube.CoreV1().Pods(key.Namespace)
+	pod, err := apply.OrNil(pods.Get(ctx, key.Name, metav1.GetOptions{}))
+	if err != nil {
+		return fmt.Errorf("reading pod %s: %w", key, err)
+	}
+	if pod == nil || pod.UID != uid {
+		return nil
+	}
+	node, err := apply.OrNil(l.cfg.Kube.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{}))
+	if err != nil {
+		return fmt.Errorf("reading node %s of pod %s: %w", pod.Spec.NodeName, key, err)
+	}
+	at, ok := forceAt(pod, node)
+	if !ok {
+		return nil
+	}
+	if wait := at.Sub(l.cfg.Clock.Now()); wait > 0 {
+		return loop.After(wait)
+	}
+	// The resource version fails the deletion if the kubelet wrote the pod in between.
+	err = pods.Delete(ctx, key.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		return loop.After(conflictRetry)
+	case err != nil:
+		return fmt.Errorf("force-deleting pod %s of the NotReady node %s: %w", key, node.Name, err)
+	}
+	l.cfg.Recorder.Eventf(pod, corev1.EventTypeWarning, ReasonForceDeleted,
+		"the pod (UID %s) was force-deleted because node %s is NotReady since %s; its containers may still run there, also beside those of its replacement, until the node restarts",
+		pod.UID, node.Name, notReadySince(node).UTC().Format(time.RFC3339))
+	l.cfg.Log.Warn("remote pod of a NotReady node force-deleted", zap.Stringer("key", key),
+		zap.String("uid", string(pod.UID)), zap.String("node", node.Name))
+	return nil
+}
