@@ -255,8 +255,9 @@ func TestValidateFor(t *testing.T) {
 	good, err := Load(Sources{Settings: schema(t), File: "testdata/all.good.yaml"})
 	require.NoError(t, err)
 	require.NoError(t, good.ValidateFor([]string{"controller"}))
-	good.Networking.Enabled = true
-	good.Networking.ExternalCIDRs = nil
+	settings := schema(t)
+	good, err = Load(Sources{Settings: settings, File: "testdata/all.good.yaml", Flags: parse(t, settings, "--networking.enabled=true", "--networking.externalCIDRs=")})
+	require.NoError(t, err)
 	for _, role := range []string{"controller", "ipam"} {
 		require.ErrorContains(t, good.ValidateFor([]string{role}), "networking.externalCIDRs: needed by role "+role+": a list")
 	}
