@@ -15,7 +15,7 @@ TEST_FLAGS ?= -shuffle=on -timeout=60m
 # fabric is fuzzed for a few seconds first; the other targets only play their seeds.
 ALONE := ./netfabric/kernel
 FUZZED := ./netfabric/...
-TEST_RUN = go run ./hack fuzz -for 3s -packages "$(FUZZED)" && \
+TEST_RUN = go run ./hack fuzz -for 2s -packages "$(FUZZED)" && \
 	go run ./hack test -packages "$(ALONE)" -- $(TEST_FLAGS) && \
 	go run ./hack test -packages "./e2e/scenarios ./e2e/timed ./e2e/lab $$(go list ./... | grep -v '$(ALONE:.%=%)$$' | tr '\n' ' ')" -- -p 6 -parallel 64 $(TEST_FLAGS)
 

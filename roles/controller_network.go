@@ -7,6 +7,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/agent"
 	"github.com/liqod/liqod/reflect/replication"
 )
@@ -85,6 +86,9 @@ type unannounced struct{}
 // Gateways implements agent.Gateways.
 func (unannounced) Gateways() ([]networkingv1beta1.Gateway, bool) { return nil, false }
 
+// MTU implements agent.Gateways.
+func (unannounced) MTU() int32 { return 0 }
+
 // Subscribe implements agent.Gateways.
 func (unannounced) Subscribe(func()) {}
 
@@ -92,10 +96,7 @@ func (unannounced) Subscribe(func()) {}
 // have them push what others are pulled for.
 func (c *controller) followRights(r *replication.Replicator) error {
 	changed := func(obj any) {
-		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = gone.Obj
-		}
-		if fc, ok := obj.(*corev1beta1.ForeignCluster); ok {
+		if fc, ok := loop.Object[*corev1beta1.ForeignCluster](obj); ok {
 			r.Changed(fc.Spec.ClusterID)
 		}
 	}

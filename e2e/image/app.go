@@ -45,7 +45,7 @@ func respond(w http.ResponseWriter, value any) {
 }
 
 // patience is how long after the last request nobody is thought to ask any more.
-const patience = 4 * time.Second
+const patience = 8 * time.Second
 
 // linger serves until ctx has ended and then nobody asks any more: who does not know yet
 // that this pod leaves still gets an answer.

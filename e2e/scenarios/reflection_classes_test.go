@@ -120,6 +120,7 @@ func testNoClasses(t *testing.T, w *world) {
 		return err
 	})
 	w.offers(t)
+	w.untilNoneOffered(t, class.Name)
 	w.classed(t, "of-lead", "lead")
 	there(t, "milan's own class", getter(w.milan.Client().NetworkingV1().Ingresses("classes-rome"), "of-lead"), func(i *networkingv1.Ingress) bool {
 		return ptr.Deref(i.Spec.IngressClassName, "") == class.Name
@@ -130,4 +131,23 @@ func testNoClasses(t *testing.T, w *world) {
 	begin := time.Now()
 	w.noWrites(t, begin, begin.Add(3*time.Second), "what the provider chose stays, and what was offered earlier")
 	w.untilClassed(t, "of-goldx", "gold")
+}
+
+// untilNoneOffered waits until the vkubelet knows that no class is offered: a new Ingress
+// gets the provider's own then. What was reflected before keeps its class.
+func (w *world) untilNoneOffered(t *testing.T, own string) {
+	t.Helper()
+	tries := 0
+	within(t, soon, "no class is offered", func(ctx context.Context) error {
+		tries++
+		i, err := w.rome.Client().NetworkingV1().Ingresses("classes").Create(ctx, ingressOf(fmt.Sprintf("try-%d", tries), "lead"), metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		remote := there(t, i.Name+" is reflected", getter(w.milan.Client().NetworkingV1().Ingresses("classes-rome"), i.Name), func(*networkingv1.Ingress) bool { return true })
+		if class := ptr.Deref(remote.Spec.IngressClassName, ""); class != own {
+			return fmt.Errorf("%s is of class %q", i.Name, class)
+		}
+		return nil
+	})
 }

@@ -91,7 +91,7 @@ func (b *bench) replica(change ...func(*Own)) *replica {
 	})
 	require.NoError(b.t, err)
 	r.publish, err = NewPublisher(PublishConfig{
-		ClusterID: "rome", Own: ranges, MTU: 1400, Gateways: r.gateways, Client: r.liqo,
+		ClusterID: "rome", Own: ranges, Gateways: r.gateways, Client: r.liqo,
 		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Offers: r.factory.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Log: zap.NewNop(),
 	})
@@ -108,6 +108,7 @@ type fixedGateways struct {
 }
 
 func (g *fixedGateways) Gateways() ([]networkingv1beta1.Gateway, bool) { return g.list, g.known }
+func (g *fixedGateways) MTU() int32                                    { return 1400 }
 func (g *fixedGateways) Subscribe(f func())                            { g.told = append(g.told, f) }
 
 // stores are the caches, by resource.

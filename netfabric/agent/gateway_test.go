@@ -60,7 +60,9 @@ func (h *fakeHost) Redial(_ plan.Device, key string) error {
 	return nil
 }
 
-func (h *fakeHost) Counters(context.Context) (map[string]uint64, error) { return map[string]uint64{"from_peer": 3}, nil }
+func (h *fakeHost) Counters(context.Context) (map[string]uint64, error) {
+	return map[string]uint64{"from_peer": 3}, nil
+}
 
 func (h *fakeHost) last() (s plan.State, n int) {
 	h.mu.Lock()

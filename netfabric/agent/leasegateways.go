@@ -16,6 +16,8 @@ import (
 	"k8s.io/utils/clock"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/netfabric/plan"
 )
 
 // forgetAfter is how long a gateway must have been silent, while another is alive, before
@@ -82,6 +84,16 @@ func (l *LeaseGateways) Gateways() (out []networkingv1beta1.Gateway, known bool)
 	return out, len(out) > 0
 }
 
+// MTU implements Gateways.
+func (l *LeaseGateways) MTU() (smallest int32) {
+	for _, a := range l.List() {
+		if a.MTU != 0 {
+			smallest = smallerMTU(smallest, int32(plan.TunnelMTU(a.MTU)))
+		}
+	}
+	return smallest
+}
+
 // List returns what gateways announce, or have announced last, by number.
 func (l *LeaseGateways) List() (out []Announcement) {
 	l.mu.Lock()
@@ -144,10 +156,7 @@ func (a Announcement) same(b Announcement) bool {
 }
 
 func (l *LeaseGateways) gone(obj any) {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = t.Obj
-	}
-	lease, ok := obj.(*coordinationv1.Lease)
+	lease, ok := loop.Object[*coordinationv1.Lease](obj)
 	if !ok {
 		return
 	}

@@ -32,6 +32,9 @@ type Gateways interface {
 	// by itself. It is false while they are not known: then nothing is published that is not,
 	// and what is published stays.
 	Gateways() ([]networkingv1beta1.Gateway, bool)
+	// MTU is the largest packet of a pod, in bytes, that each replica takes into a tunnel; 0:
+	// not known.
+	MTU() int32
 	// Subscribe makes f be called when the replicas may have changed. It is called before
 	// anything runs. f returns at once.
 	Subscribe(f func())
@@ -44,10 +47,7 @@ type PublishConfig struct {
 	// Off withdraws all that was published, and publishes nothing.
 	Off bool
 	// Own knows this cluster's ranges.
-	Own *Ranges
-	// MTU is the largest packet of a pod that the gateways take into a tunnel, in bytes; 0:
-	// not known.
-	MTU      int32
+	Own      *Ranges
 	Gateways Gateways
 
 	// Client is of this cluster.
@@ -246,7 +246,7 @@ func (p *Publisher) spec() (spec networkingv1beta1.ConfigurationSpec, known bool
 		return spec, false, fmt.Errorf("the ranges of this cluster cannot be published: %w", err)
 	}
 	spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: texts(p.cfg.Own.told(own, p.published())), External: texts(own.External)}
-	spec.Gateways, spec.MTU = gateways, p.cfg.MTU
+	spec.Gateways, spec.MTU = gateways, p.cfg.Gateways.MTU()
 	var wrong problems
 	checkRanges(spec.Local.CIDR, &wrong)
 	if len(wrong) > 0 {

@@ -13,6 +13,7 @@ import (
 	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -155,18 +156,14 @@ func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSy
 }
 
 func ofConnection(obj any, changed func(peer string)) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
+	obj, _ = loop.Deleted(obj)
 	for _, key := range peerKey(obj) {
 		changed(key.Name)
 	}
 }
 
 func ofForeignCluster(obj any, changed func(peer string)) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
+	obj, _ = loop.Deleted(obj)
 	for _, key := range foreignKey(obj) {
 		changed(key.Name)
 	}

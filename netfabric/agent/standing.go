@@ -13,6 +13,7 @@ import (
 	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // StandingConfig configures a Standing.
@@ -51,9 +52,7 @@ func (s *Standing) informers() []cache.SharedIndexInformer {
 // called before anything runs.
 func (s *Standing) Subscribe(f func(clusterID string)) {
 	tell := func(obj any) {
-		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = gone.Obj
-		}
+		obj, _ = loop.Deleted(obj)
 		for _, key := range peerKey(obj) {
 			f(key.Name)
 		}

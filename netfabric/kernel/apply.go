@@ -120,8 +120,11 @@ func (s *session) stages(want plan.State) []stage {
 		{up: func() (func() error, error) { return s.addrs().up(want.Addrs) }},
 		{up: func() (func() error, error) { return s.neighs().up(want.Neighs) }},
 		{up: func() (func() error, error) { return s.fdb().up(want.FDB) }},
-		{up: func() (func() error, error) { return s.setDevice(want.Device) }},
+		// Before the tunnel: connection tracking translates a flow by its first packet or never. One
+		// that came in before the table would later go back into the tunnel as it came, and, where
+		// both clusters see each other under one range, to a pod that it was not sent to.
 		{up: func() (func() error, error) { return s.setTable(want.Table) }, guards: true},
+		{up: func() (func() error, error) { return s.setDevice(want.Device) }},
 		{up: func() (func() error, error) { return s.rules().up(want.Rules) }},
 		{up: func() (func() error, error) { return s.routes().up(want.Routes) }},
 	}

@@ -129,6 +129,7 @@ func (g gateway) table() Table {
 		Sets: slices.Concat(
 			both("pairs", 2, NoValue),     // range of a peer . view of us that it has
 			both("peers", 1, NoValue),     // ranges of peers
+			both("back", 2, NoValue),      // range of a peer . range of the same peer
 			both("own", 1, NoValue),       // sources that nothing but snat translates
 			both("targets", 1, NoValue),   // real addresses outside the overlay
 			both("closed", 1, NoValue),    // nodes within the own pod ranges
@@ -175,6 +176,8 @@ func gatewayChains(ports Ports) []Chain {
 				{Out: AllDevices, CT: Invalid, Do: Drop, Name: DropInvalid},
 			},
 			each(outsideOut),
+			// Its view of us may be a range of its own as we see it: so goes what nothing has translated.
+			each(Match{In: TunnelDevice, Out: TunnelDevice, Set: Lookup{Name: "back", Key: SrcDst}, Do: Drop, Name: DropFromPeer}),
 			each(Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Drop, Name: DropToNode}),
 			[]Match{{In: OverlayDevice, Out: "!" + TunnelDevice, Do: Drop, Name: DropFromNode}},
 			each(outsideIn),
@@ -211,6 +214,9 @@ func (g gateway) elements() []Element {
 		for _, r := range p.Theirs.all() {
 			e.set("own", r)
 			e.set("peers", r)
+			for _, other := range p.Theirs.all() {
+				e.pair("back", r, other)
+			}
 			g.towards(&e, p.Ours, r)
 		}
 	}

@@ -153,7 +153,7 @@ func (w *world) settled() int {
 		if n := w.writes(); n != last {
 			last, since = n, time.Now()
 		}
-		return time.Since(since) > 200*time.Millisecond
+		return time.Since(since) > time.Second
 	})
 	return last
 }

@@ -255,6 +255,10 @@ func TestRestoredConsumerDeletes(t *testing.T) {
 			r.carry(t)
 			r.idle(t, "shop")
 			prepare(r)
+			if r.closed.Load() { // no sync of the object is under way after that
+				r.engine.Resync()
+				eventually(t, func() bool { return r.refused.Load() > 0 }, "the gate was asked")
+			}
 			r.deleteHome(t, "app")
 			if r.closed.Load() {
 				r.silent(t, "the gate is closed")

@@ -63,7 +63,8 @@ type rig struct {
 	home, remote           *fake.Clientset
 	homeLiqod, remoteLiqod *liqodfake.Clientset
 	events                 *record.FakeRecorder
-	closed                 atomic.Bool // Config.Gate returns an error
+	closed                 atomic.Bool  // Config.Gate returns an error
+	refused                atomic.Int64 // how often it did
 	lost                   time.Time
 	setting                Setting
 	whole                  bool                    // updates send the whole object
@@ -79,6 +80,8 @@ func newRig() *rig {
 		home: fake.NewClientset(), remote: fake.NewClientset(), homeLiqod: liqodfake.NewSimpleClientset(), remoteLiqod: liqodfake.NewSimpleClientset(),
 		events: record.NewFakeRecorder(100), setting: Setting{Policy: forge.DenyList, Workers: 4},
 	}
+	kubetest.WatchFromList(r.home)
+	kubetest.WatchFromList(r.remote)
 	r.remote.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if m, err := meta.Accessor(action.(clienttesting.CreateAction).GetObject()); err == nil {
 			m.SetUID(types.UID(fmt.Sprintf("remote-%d", r.serial.Add(1))))
@@ -161,6 +164,7 @@ func (r *rig) start(t *testing.T) (stop func()) {
 		Kinds: []Choice{{kind, r.setting}},
 		Gate: func() error {
 			if r.closed.Load() {
+				r.refused.Add(1)
 				return fmt.Errorf("closed")
 			}
 			return nil

@@ -111,7 +111,7 @@ func TestAcceptanceTakenBack(t *testing.T) {
 	w.accepted("shop")
 	w.changeNamespace("shop", func(ns *corev1.Namespace) { delete(ns.Labels, podSecurityEnforceLabel) })
 	w.backsOff("shop", "pod-security")
-	require.Nil(t, w.bound("shop", PeerTwinRole))
+	w.eventually("its rights are gone", func() bool { return w.bound("shop", PeerTwinRole) == nil })
 }
 
 // TestStaleCacheTakesNoAcceptanceBack: a stale cache shows a namespace without its
