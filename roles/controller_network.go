@@ -2,7 +2,6 @@ package roles
 
 import (
 	"context"
-	"slices"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -11,20 +10,21 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/agent"
 	"github.com/liqod/liqod/reflect/replication"
-	"github.com/liqod/liqod/roles/config"
 )
 
 // addNetwork negotiates the networks of this cluster and its peers. Where networking.enabled
 // is off, the loops run as well: they take back what is there from a time when it was on.
 func (c *controller) addNetwork() error {
 	off := !c.env.Config.Networking.Enabled
-	own := ownRanges(c.env.Config.Networking)
 	networking := c.liqo.Networking().V1beta1()
-	var err error
+	own, err := c.findRanges()
+	if err != nil {
+		return err
+	}
 	c.publisher, err = agent.NewPublisher(agent.PublishConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Gateways: c.gateways, Client: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
-		Configurations: networking.Configurations(), Nodes: c.own.Core().V1().Nodes(), Log: c.env.Log, Observer: c.env.Observer,
+		Configurations: networking.Configurations(), Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err
@@ -32,13 +32,13 @@ func (c *controller) addNetwork() error {
 	exchange, err := agent.NewExchange(agent.ExchangeConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Client: c.home.fenced.liqo,
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: c.liqo.IPAM().V1alpha1().Networks(),
-		Nodes: c.own.Core().V1().Nodes(), Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
 		return err
 	}
 	c.conditions.AddSource(corev1beta1.ConditionNetwork, agent.NewStanding(agent.StandingConfig{
-		ClusterID: c.env.Config.ClusterID, Off: off, Gateways: c.gateways, Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
+		ClusterID: c.env.Config.ClusterID, Off: off, Gateways: c.gateways, Own: own, Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(),
 	}))
 	c.loop("network-published", c.publisher)
@@ -46,13 +46,19 @@ func (c *controller) addNetwork() error {
 	return nil
 }
 
-// ownRanges are the ranges of this cluster. Those of its nodes are no peer's views; the
-// gateways of a peer may have addresses there.
-func ownRanges(cfg config.Networking) agent.Own {
-	return agent.Own{
-		Pods: config.Prefixes(cfg.PodCIDRs), External: config.Prefixes(cfg.ExternalCIDRs), Services: config.Prefixes(cfg.ServiceCIDRs),
-		Reserved: slices.Concat(config.Prefixes(cfg.NodeCIDRs), config.Prefixes(cfg.ReservedSubnets)),
+// findRanges follows the ranges of this cluster. Without the network fabric nobody asks for
+// them, and there is no right to read ServiceCIDRs.
+func (c *controller) findRanges() (*agent.Ranges, error) {
+	cfg := c.env.Config.Networking
+	if !cfg.Enabled {
+		return agent.NewRanges(agent.RangesConfig{Given: givenRanges(cfg), Nodes: c.own.Core().V1().Nodes(), Log: c.env.Log})
 	}
+	ranges, err := newRanges(cfg, c.own, c.env.Log)
+	if err != nil {
+		return nil, err
+	}
+	c.actors = append(c.actors, Actor{Name: "ranges", Run: ranges.Run})
+	return ranges, nil
 }
 
 // followGateways follows what the gateways of this cluster announce.

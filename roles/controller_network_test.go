@@ -52,7 +52,7 @@ func TestNetworkIsWired(t *testing.T) {
 		}
 		require.True(t, leased["network-published"] && leased["network-exchanged"], enabled)
 
-		own := ownRanges(cfg.Networking)
+		own := givenRanges(cfg.Networking)
 		require.Equal(t, "10.244.0.0/16", own.Pods[0].String())
 		require.Len(t, own.Reserved, 2, "those of nodes and the reserved ones")
 		if enabled == "true" {

@@ -76,9 +76,13 @@ func readyz(kube kubernetes.Interface) func(context.Context) error {
 // gatewayConfig is all but the host.
 func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.GatewayConfig, err error) {
 	cfg := env.Config.Gateway
+	ranges, err := newRanges(env.Config.Networking, f.core, env.Log)
+	if err != nil {
+		return out, err
+	}
 	out = agent.GatewayConfig{
 		ClusterID: env.Config.ClusterID, Ports: plan.Ports{Overlay: uint16(cfg.OverlayPort), Tunnel: uint16(cfg.TunnelPort)},
-		MTU: cfg.MTU, Closed: closedRanges(env.Config.Networking.ServiceCIDRs, env.Config.Networking.ReservedSubnets), NodeName: cfg.NodeName,
+		MTU: cfg.MTU, Closed: closedRanges(ranges, config.Prefixes(env.Config.Networking.ReservedSubnets)), NodeName: cfg.NodeName,
 		Sources: f.sources, Client: f.home.liqo, Lookup: lookup, Listen: listen,
 		Timing:    agent.EchoTiming{Interval: cfg.Probe.Interval, Silence: cfg.Probe.Silence, Patience: cfg.Probe.Patience, Answers: cfg.Probe.Answers},
 		APIServer: func() health.Verdict { return prober.State().Verdict },
@@ -159,15 +163,19 @@ func gatewayAddresses(texts []string) (out []netip.Addr, err error) {
 	return out, nil
 }
 
-// closedRanges are those of this cluster that no gateway of a peer may be at.
-func closedRanges(services, reserved []string) (out []ipam.Range) {
-	for _, r := range config.Prefixes(services) {
-		out = append(out, ipam.Range{Prefix: r, Name: "a Service range"})
+// closedRanges are those of this cluster that no gateway of a peer may be at, as far as they
+// are known.
+func closedRanges(ranges *agent.Ranges, reserved []netip.Prefix) func() []ipam.Range {
+	return func() (out []ipam.Range) {
+		own, _ := ranges.Own()
+		for _, r := range own.Services {
+			out = append(out, ipam.Range{Prefix: r, Name: "a Service range"})
+		}
+		for _, r := range reserved {
+			out = append(out, ipam.Range{Prefix: r, Name: "a reserved range"})
+		}
+		return out
 	}
-	for _, r := range config.Prefixes(reserved) {
-		out = append(out, ipam.Range{Prefix: r, Name: "a reserved range"})
-	}
-	return out
 }
 
 func lookup(ctx context.Context, host string) ([]netip.Addr, error) {

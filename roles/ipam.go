@@ -2,12 +2,14 @@ package roles
 
 import (
 	"context"
-	"net/netip"
+	"slices"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/informers"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/netfabric/agent"
-	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/roles/config"
 )
 
@@ -21,9 +23,14 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
+	core := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithTransform(agent.TrimNode))
 	group, cfg, network := own.IPAM().V1alpha1(), env.Config.IPAM, env.Config.Networking
+	ranges, err := newRanges(network, core, env.Log)
+	if err != nil {
+		return Parts{}, err
+	}
 	allocator, err := agent.NewAllocator(agent.AllocateConfig{
-		Pools: config.Prefixes(cfg.Pools), Keep: config.Prefixes(cfg.Keep), External: config.Prefixes(network.ExternalCIDRs), Reserved: reservedRanges(network),
+		Pools: config.Prefixes(cfg.Pools), Keep: config.Prefixes(cfg.Keep), External: config.Prefixes(network.ExternalCIDRs), Reserved: ranges,
 		Client: h.fenced.liqo, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
 		Clock: env.Clock, Log: env.Log, Observer: env.Observer,
 	})
@@ -31,21 +38,25 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	return Parts{Leader: h.lease, Actors: []Actor{
-		{Name: "caches", Run: runFactories(own)},
+		{Name: "caches", Run: runFactories(own, core)},
+		{Name: "ranges", Run: ranges.Run},
 		{Name: "allocator", Leased: true, Run: func(ctx context.Context) error { return allocator.Run(ctx, ipamWorkers) }},
 	}}, nil
 }
 
-// reservedRanges are what no peer is seen under.
-func reservedRanges(cfg config.Networking) (out []ipam.Range) {
-	add := func(ranges []netip.Prefix, name string) {
-		for _, r := range ranges {
-			out = append(out, ipam.Range{Prefix: r, Name: name})
-		}
+// newRanges finds the ranges of this cluster, beside those of the configuration, by informers
+// of core.
+func newRanges(cfg config.Networking, core informers.SharedInformerFactory, log *zap.Logger) (*agent.Ranges, error) {
+	return agent.NewRanges(agent.RangesConfig{
+		Given: givenRanges(cfg), Nodes: core.Core().V1().Nodes(), ServiceCIDRs: core.Networking().V1().ServiceCIDRs(), Log: log,
+	})
+}
+
+// givenRanges are the configured ranges of this cluster. Those of its nodes are no peer's
+// views; the gateways of a peer may have addresses there.
+func givenRanges(cfg config.Networking) agent.Own {
+	return agent.Own{
+		Pods: config.Prefixes(cfg.PodCIDRs), External: config.Prefixes(cfg.ExternalCIDRs), Services: config.Prefixes(cfg.ServiceCIDRs),
+		Reserved: slices.Concat(config.Prefixes(cfg.NodeCIDRs), config.Prefixes(cfg.ReservedSubnets)),
 	}
-	add(config.Prefixes(cfg.PodCIDRs), "a pod range of this cluster")
-	add(config.Prefixes(cfg.ServiceCIDRs), "a Service range of this cluster")
-	add(config.Prefixes(cfg.NodeCIDRs), "a range of this cluster's nodes")
-	add(config.Prefixes(cfg.ReservedSubnets), "a range of networking.reservedSubnets")
-	return out
 }

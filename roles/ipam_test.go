@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,8 +27,7 @@ func TestIPAM(t *testing.T) {
 	env := func(args ...string) Env {
 		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 		config.AddFlags(flags, settings)
-		require.NoError(t, flags.Parse(append(args, "--kubeconfig="+kubeconfig, "--networking.podCIDRs=10.244.0.0/16,fd00:10:244::/48", "--networking.serviceCIDRs=10.96.0.0/12",
-			"--networking.nodeCIDRs=192.0.2.0/24", "--networking.reservedSubnets=192.168.0.0/24")))
+		require.NoError(t, flags.Parse(append(args, "--kubeconfig="+kubeconfig)))
 		cfg, err := config.Load(config.Sources{Settings: settings, Flags: flags})
 		require.NoError(t, err)
 		require.NoError(t, cfg.ValidateFor([]string{"ipam"}))
@@ -44,12 +44,8 @@ func TestIPAM(t *testing.T) {
 	}
 	require.Equal(t, []string{"allocator"}, leased)
 
-	var names []string
-	for _, r := range reservedRanges(env().Config.Networking) {
-		names = append(names, r.Prefix.String()+" "+r.Name)
-	}
-	require.Equal(t, []string{
-		"10.244.0.0/16 a pod range of this cluster", "fd00:10:244::/48 a pod range of this cluster", "10.96.0.0/12 a Service range of this cluster",
-		"192.0.2.0/24 a range of this cluster's nodes", "192.168.0.0/24 a range of networking.reservedSubnets",
-	}, names)
+	given := givenRanges(env("--networking.podCIDRs=10.244.0.0/16,fd00:10:244::/48", "--networking.serviceCIDRs=10.96.0.0/12",
+		"--networking.nodeCIDRs=192.0.2.0/24", "--networking.reservedSubnets=192.168.0.0/24").Config.Networking)
+	require.Len(t, given.Pods, 2)
+	require.Equal(t, "[10.96.0.0/12] [192.0.2.0/24 192.168.0.0/24]", fmt.Sprint(given.Services, given.Reserved))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	corefake "k8s.io/client-go/kubernetes/fake"
@@ -48,7 +49,11 @@ func (oneGateway) MTU() int32       { return 0 }
 func (oneGateway) Subscribe(func()) {}
 
 func newSide(t *testing.T, id, peer, user, key string) *side {
-	s := &side{t: t, id: id, peer: peer, liqo: fake.NewSimpleClientset(), kube: corefake.NewClientset()}
+	s := &side{t: t, id: id, peer: peer, liqo: fake.NewSimpleClientset(), kube: corefake.NewClientset(
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
+			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.11"}}}},
+		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
+	)}
 	s.liqo.PrependReactor("*", "*", kubetest.NewServer(s.liqo.Tracker(), clock.RealClock{}).React)
 	kubetest.WatchFromList(s.liqo)
 	ctx := t.Context()
@@ -72,27 +77,28 @@ func (s *side) wire(key string) {
 	s.factory = externalversions.NewSharedInformerFactory(s.liqo, 0)
 	nodes := informers.NewSharedInformerFactory(s.kube, 0)
 	networking, claims := s.factory.Networking().V1beta1(), s.factory.IPAM().V1alpha1()
-	own := agent.Own{Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, External: []netip.Prefix{netip.MustParsePrefix("10.70.0.0/16")}}
+	cfg := config.Networking{ExternalCIDRs: []string{"10.70.0.0/16"}} // the others are found
+	own, err := newRanges(cfg, nodes, zap.NewNop())
+	require.NoError(s.t, err)
 	gateways := oneGateway{networkingv1beta1.Gateway{Name: "gw", Number: 1, PublicKey: key}}
-	var err error
 	s.publish, err = agent.NewPublisher(agent.PublishConfig{
 		ClusterID: s.id, Own: own, Gateways: gateways, Client: s.liqo, ForeignClusters: s.factory.Core().V1beta1().ForeignClusters(),
-		Offers: s.factory.Sharing().V1alpha1().ResourceOffers(), Configurations: networking.Configurations(), Nodes: nodes.Core().V1().Nodes(), Log: zap.NewNop(),
+		Offers: s.factory.Sharing().V1alpha1().ResourceOffers(), Configurations: networking.Configurations(), Log: zap.NewNop(),
 	})
 	require.NoError(s.t, err)
 	exchange, err := agent.NewExchange(agent.ExchangeConfig{
 		ClusterID: s.id, Own: own, Client: s.liqo, Configurations: networking.Configurations(), Connections: networking.Connections(),
-		Networks: claims.Networks(), Nodes: nodes.Core().V1().Nodes(), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Networks: claims.Networks(), Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(s.t, err)
 	ipam, err := agent.NewAllocator(agent.AllocateConfig{
-		Pools: []netip.Prefix{netip.MustParsePrefix("10.80.0.0/12")}, Keep: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, External: own.External,
-		Reserved: reservedRanges(config.Networking{PodCIDRs: []string{"10.244.0.0/16"}}), Client: s.liqo, Networks: claims.Networks(), IPs: claims.IPs(), AddressPools: claims.AddressPools(),
+		Pools: []netip.Prefix{netip.MustParsePrefix("10.80.0.0/12")}, Keep: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, External: config.Prefixes(cfg.ExternalCIDRs),
+		Reserved: own, Client: s.liqo, Networks: claims.Networks(), IPs: claims.IPs(), AddressPools: claims.AddressPools(),
 		Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(s.t, err)
 	s.standing = agent.NewStanding(agent.StandingConfig{
-		ClusterID: s.id, Gateways: gateways, Offers: s.factory.Sharing().V1alpha1().ResourceOffers(),
+		ClusterID: s.id, Gateways: gateways, Own: own, Offers: s.factory.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(),
 	})
 	for _, r := range []runner{s.publish, exchange, ipam} {

@@ -19,6 +19,7 @@ import (
 type fabric struct {
 	home      clients
 	sources   agent.Sources
+	core      informers.SharedInformerFactory // Nodes
 	factories []factory
 }
 
@@ -36,7 +37,7 @@ func newFabric(env Env) (*fabric, error) {
 		return nil, err
 	}
 	return &fabric{
-		home: to, factories: []factory{liqo, nodes, leases},
+		home: to, core: nodes, factories: []factory{liqo, nodes, leases},
 		sources: agent.Sources{
 			Connections: liqo.Networking().V1beta1().Connections(), IPs: liqo.IPAM().V1alpha1().IPs(),
 			Nodes: nodes.Core().V1().Nodes(), Gateways: gateways,

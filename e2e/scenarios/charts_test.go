@@ -136,6 +136,7 @@ func configMap(t *testing.T, objects rendered) string {
 func TestChart(t *testing.T) {
 	c := newChart(t)
 	plain := c.mustRender(t, nil)
+	off := c.mustRender(t, values{"networking": values{"enabled": false}})
 	t.Run("definitions are kept", func(t *testing.T) {
 		crds := plain.ofKind("CustomResourceDefinition")
 		require.Len(t, crds, 14)
@@ -144,8 +145,8 @@ func TestChart(t *testing.T) {
 		}
 	})
 	t.Run("rights", func(t *testing.T) {
-		chartRights(t, plain, "controller", "peer", "vkubelet", "webhook")
-		chartRights(t, c.mustRender(t, withNetworking(nil)), "controller", "gateway", "ipam", "peer", "route", "vkubelet", "webhook")
+		chartRights(t, plain, "controller", "gateway", "ipam", "peer", "route", "vkubelet", "webhook")
+		chartRights(t, off, "controller", "peer", "vkubelet", "webhook")
 	})
 	t.Run("defaults", func(t *testing.T) { chartDefaults(t, c, plain) })
 	t.Run("values", func(t *testing.T) { chartValues(t, c) })
@@ -198,10 +199,10 @@ func chartClasses(t *testing.T, c chart) {
 	}
 }
 
-// withNetworking are values for the network fabric, with more of other sections.
-func withNetworking(more values) values {
+// withRanges are values with ranges that are given, with more of other sections.
+func withRanges(more values) values {
 	all := values{"networking": values{
-		"enabled": true, "podCIDRs": []string{"10.244.0.0/16"}, "serviceCIDRs": []string{"10.96.0.0/12"}, "nodeCIDRs": []string{"192.0.2.0/24"},
+		"podCIDRs": []string{"10.244.0.0/16"}, "serviceCIDRs": []string{"10.96.0.0/12"}, "nodeCIDRs": []string{"192.0.2.0/24"},
 	}}
 	maps.Copy(all, more)
 	return all
@@ -256,6 +257,7 @@ func chartDefaults(t *testing.T, c chart, objects rendered) {
 	have, err := c.config(t, "--role=controller,webhook", "--config="+configMap(t, objects))
 	require.NoError(t, err)
 	want["clusterID"] = "rome"
+	want["networking.enabled"] = "true" // the chart has the roles that it needs
 	version := objects.ofKind("Deployment")[0].GetLabels()["app.kubernetes.io/version"]
 	want["controller.vkubelet.image"] = "ghcr.io/liqod/liqod:" + version
 	require.Equal(t, want, have)
@@ -316,9 +318,13 @@ func chartValues(t *testing.T, c chart) {
 			counts: map[string]int64{"liqod-controller": 1, "liqod-webhook": 1},
 		},
 		"networking": {
-			values: withNetworking(values{"ipam": values{"internal": values{"replicas": 2, "extraArgs": []string{"--log.level=debug"}}, "pools": []string{"10.90.0.0/16"}, "keep": []string{}}}),
+			values: withRanges(values{"ipam": values{"internal": values{"replicas": 2, "extraArgs": []string{"--log.level=debug"}}, "pools": []string{"10.90.0.0/16"}, "keep": []string{}}}),
 			config: map[string]string{"networking.enabled": "true", "networking.podCIDRs": "[10.244.0.0/16]", "ipam.pools": "[10.90.0.0/16]", "ipam.keep": "[]", "networking.externalCIDRs": "[10.70.0.0/16]"},
 			counts: map[string]int64{"liqod-ipam": 2, "liqod-gateway": 1},
+		},
+		"no networking": {
+			values: values{"networking": values{"enabled": false}},
+			config: map[string]string{"networking.enabled": "false"},
 		},
 		"config": {
 			values: values{"config": values{"log": values{"level": "debug"}, "controller": values{"workers": 3}}},
@@ -384,7 +390,7 @@ func chartRefused(t *testing.T, c chart) {
 		"node address, misplaced":          {values{"config": values{"vkubelet": values{"nodeAddress": "192.0.2.1"}}}, []string{"virtualKubelet.nodeAddress"}},
 		"skipped labels, misplaced":        {values{"config": values{"reflection": values{"skipLabels": []string{}}}}, []string{"offloading.reflection.skip.labels"}},
 		"address of health, misplaced":     {values{"config": values{"server": values{"address": ""}}}, []string{"config.server.address", "8080"}},
-		"ranges, missing":                  {values{"networking": values{"enabled": true}}, []string{"networking.podCIDRs", "networking.enabled"}},
+		"external range, missing":          {values{"networking": values{"externalCIDRs": []string{}}}, []string{"networking.externalCIDRs", "networking.enabled"}},
 		"own ranges, misplaced":            {values{"config": values{"networking": values{"podCIDRs": []string{}}}}, []string{"config.networking", "use networking"}},
 		"ranges, misplaced":                {values{"config": values{"ipam": values{"pools": []string{}}}}, []string{"config.ipam", "use ipam"}},
 		"several gateways":                 {values{"networking": values{"gatewayTemplates": values{"replicas": 2}}}, []string{"networking.gatewayTemplates.replicas", "not built yet"}},

@@ -56,13 +56,13 @@ type Fabric struct {
 
 // fabricValues are the chart's values of a cluster in a fabric.
 func (s *Site) fabricValues() map[string]any {
-	values := map[string]any{
-		"enabled": true, "podCIDRs": []string{s.Options.PodCIDR}, "serviceCIDRs": []string{s.Options.ServiceCIDR},
-		"nodeCIDRs": []string{s.sites.Full.Network().Range()}, "externalCIDRs": []string{fabricExternalCIDR},
-	}
-	if s.sites.Fabric == FabricPods {
+	values := map[string]any{"enabled": true, "externalCIDRs": []string{fabricExternalCIDR}}
+	if s.sites.Fabric == FabricPods { // the other ranges are found
 		values["gatewayTemplates"] = map[string]any{"service": map[string]any{"type": "NodePort", "nodePort": tunnelNodePort}}
+		return values
 	}
+	values["podCIDRs"], values["serviceCIDRs"] = []string{s.Options.PodCIDR}, []string{s.Options.ServiceCIDR}
+	values["nodeCIDRs"] = []string{s.sites.Full.Network().Range()}
 	return values
 }
 

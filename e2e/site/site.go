@@ -142,7 +142,7 @@ func (s *Site) values(more map[string]any) map[string]any {
 		"discovery": map[string]any{"config": map[string]any{"clusterID": s.Name}},
 		"image":     map[string]any{"repository": imageRepository, "tag": imageTag, "pullPolicy": "Never"},
 		"config":    settings,
-		// Else the roles of the network have to be told ranges.
+		// The chart has it on, and simulated nodes have no hosts for it.
 		"networking": map[string]any{"enabled": false},
 	}
 	if s.sites.Fabric != FabricOff {

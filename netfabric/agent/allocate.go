@@ -27,6 +27,18 @@ const (
 	settingExternal = "networking.externalCIDRs"
 )
 
+// Reserved knows ranges that are given to no Network: those of this cluster's pods, Services
+// and nodes, and others that its nodes reach. It is safe for concurrent use.
+type Reserved interface {
+	// Wait returns when it can be asked. It is false where ctx ends before.
+	Wait(ctx context.Context) bool
+	// Reserved returns the ranges. Its error says why they are not known: then nothing is given.
+	Reserved() ([]ipam.Range, error)
+	// Subscribe makes f be called when the ranges may have changed. It is called before
+	// anything runs. f returns at once.
+	Subscribe(f func())
+}
+
 // AllocateConfig configures an Allocator.
 type AllocateConfig struct {
 	// Pools are where the ranges of Networks are taken from that cannot be what they ask for,
@@ -38,9 +50,8 @@ type AllocateConfig struct {
 	// External are the ranges that the addresses of IPs are taken from. They are given to no
 	// Network.
 	External []netip.Prefix
-	// Reserved ranges are given to no Network: those of this cluster's pods, services and
-	// nodes, and others that its nodes reach.
-	Reserved []ipam.Range
+	// Reserved knows the ranges that are given to no Network.
+	Reserved Reserved
 
 	// Client is of this cluster.
 	Client versioned.Interface
@@ -62,6 +73,7 @@ type AllocateConfig struct {
 type Allocator struct {
 	networks, ips *claims
 	pools         *loop.Loop
+	reserved      Reserved
 }
 
 // NewAllocator registers with the informers and starts nothing. Its error names a range
@@ -71,7 +83,7 @@ func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Allocator{}
+	a := &Allocator{reserved: cfg.Reserved}
 	client := cfg.Client.IPAMV1alpha1()
 	a.networks, err = newClaims(cfg, networkKind{client}, cfg.Networks.Informer(), &pool{name: ipamv1alpha1.PoolNetworks, space: networks})
 	if err != nil {
@@ -94,35 +106,71 @@ func NewAllocator(cfg AllocateConfig) (*Allocator, error) {
 			return nil, err
 		}
 	}
+	cfg.Reserved.Subscribe(a.wakeNetworks)
 	return a, nil
 }
 
+// wakeNetworks has all Networks judged again: one may get a range now, or have one that
+// overlaps a range of this cluster.
+func (a *Allocator) wakeNetworks() {
+	for _, obj := range a.networks.informer.GetStore().List() {
+		for _, key := range loop.Self(obj) {
+			a.networks.Wake(key)
+		}
+	}
+	a.pools.Wake(loop.Key{Name: ipamv1alpha1.PoolNetworks})
+}
+
+// spaceNow returns a Space as it is now. Its error says why there is none.
+type spaceNow func() (*ipam.Space, error)
+
 // spaces returns what Networks get, and what IPs get.
-func spaces(cfg AllocateConfig) (networks, ips *ipam.Space, err error) {
+func spaces(cfg AllocateConfig) (networks, ips spaceNow, err error) {
 	external, err := ipam.External(cfg.External, settingExternal)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", settingExternal, err)
 	}
 	external.Most = ipamv1alpha1.MaxAllocations
-	reserved := slices.Clone(cfg.Reserved)
-	for _, p := range cfg.External {
-		reserved = append(reserved, ipam.Range{Prefix: p, Name: "an external range of this cluster"})
+	networkConfig := ipam.Config{
+		Pools: cfg.Pools, Setting: settingPools, Keep: slices.Concat(cfg.Keep, cfg.Pools), Most: ipamv1alpha1.MaxAllocations,
+		Reserved: named("an external range of this cluster", cfg.External),
 	}
-	networks, err = ipam.New(ipam.Config{
-		Pools: cfg.Pools, Setting: settingPools, Keep: slices.Concat(cfg.Keep, cfg.Pools), Reserved: reserved, Most: ipamv1alpha1.MaxAllocations,
-	})
-	if err != nil {
+	if _, err := ipam.New(networkConfig); err != nil {
 		return nil, nil, fmt.Errorf("reading the ranges for Networks: %w", err)
 	}
-	ips, err = ipam.New(external)
+	forIPs, err := ipam.New(external)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the ranges for IPs: %w", err)
 	}
-	return networks, ips, nil
+	networks = func() (*ipam.Space, error) {
+		reserved, err := cfg.Reserved.Reserved()
+		if err != nil {
+			return nil, &unknownError{err}
+		}
+		now := networkConfig
+		now.Reserved = slices.Concat(reserved, networkConfig.Reserved)
+		return ipam.New(now)
+	}
+	return networks, func() (*ipam.Space, error) { return forIPs, nil }, nil
 }
+
+// unknownError says that nothing can be given, because the ranges of this cluster are not
+// known.
+type unknownError struct{ err error }
+
+// Error implements error.
+func (e *unknownError) Error() string {
+	return "nothing is given before the ranges of this cluster are known: " + oneLine(e.err)
+}
+
+// Unwrap returns the cause.
+func (e *unknownError) Unwrap() error { return e.err }
 
 // Run works until ctx is done. It may be called again.
 func (a *Allocator) Run(ctx context.Context, workers int) error {
+	if !a.reserved.Wait(ctx) {
+		return nil
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.networks.Run(ctx, workers) })
 	group.Go(func() error { return a.ips.Run(ctx, workers) })
@@ -280,7 +328,11 @@ func (c *claims) sync(ctx context.Context, key loop.Key) error {
 
 // answer returns what the status of a claim shall say, or nil where that is not to change.
 func (c *claims) answer(ctx context.Context, have claim) (*outcome, error) {
-	given, err := c.pool.take(ctx, have)
+	var given netip.Prefix
+	space, err := c.pool.space()
+	if err == nil {
+		given, err = c.pool.take(ctx, space, have)
+	}
 	want := &outcome{given: given, condition: metav1.Condition{
 		Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ipamv1alpha1.ReasonAllocated,
 		ObservedGeneration: have.object.GetGeneration(), LastTransitionTime: metav1.NewTime(c.clock.Now()),
@@ -290,18 +342,23 @@ func (c *claims) answer(ctx context.Context, have claim) (*outcome, error) {
 	}
 	var problem *ipam.Error
 	var unreadable *unreadableError
+	var unknown *unknownError
 	switch {
 	case errors.As(err, &problem):
 		refused(string(problem.Reason), problem.Message)
-	case errors.As(err, &unreadable) && have.ready:
+	case have.ready && (errors.As(err, &unreadable) || errors.As(err, &unknown)):
 		return nil, nil // what it has is not in doubt
+	case errors.As(err, &unknown):
+		want.given = have.given
+		refused(ipamv1alpha1.ReasonRangesUnknown, unknown.Error())
+		return want, nil
 	case errors.As(err, &unreadable):
 		want.given = have.given
 		refused(ipamv1alpha1.ReasonPoolInvalid, unreadable.Error())
 	case err != nil:
 		return nil, err
 	}
-	want.pool, _ = c.pool.space.Pool(want.given)
+	want.pool, _ = space.Pool(want.given)
 	return want, nil
 }
 

@@ -442,7 +442,7 @@ func TestReservedLater(t *testing.T) {
 	r.network("first", "10.42.0.0/16")
 	r.actor().settle()
 	a := r.actor(func(c *AllocateConfig) {
-		c.Reserved = []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.7.0/24"), Name: "reserved by ipam.reservedSubnets"}}
+		c.Reserved = &fixedRanges{list: []ipam.Range{{Prefix: netip.MustParsePrefix("10.42.7.0/24"), Name: "reserved by ipam.reservedSubnets"}}}
 	})
 	a.settle()
 	n := r.getNetwork("first")
@@ -457,6 +457,61 @@ func TestReservedLater(t *testing.T) {
 	require.Equal(t, "Available", ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason)
 }
 
+// TestRangesUnknown: nothing is given before the ranges of the cluster are known, what is given
+// stays, and what was only asked for can be deleted.
+func TestRangesUnknown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.network("old", "10.42.0.0/16")
+	r.actor().settle()
+	reserved := &fixedRanges{err: errors.New("set networking.serviceCIDRs")}
+	a := r.actor(func(c *AllocateConfig) { c.Reserved = reserved })
+	r.network("new", "10.43.0.0/16")
+	r.ip("host", "192.0.2.1")
+	a.settle()
+	is := ready(r.getNetwork("new").Status.Conditions)
+	require.Equal(t, "RangesUnknown", is.Reason)
+	require.Equal(t, "nothing is given before the ranges of this cluster are known: set networking.serviceCIDRs", is.Message)
+	require.Empty(t, r.getNetwork("new").Status.CIDR)
+	require.Equal(t, "Allocated", ready(r.getNetwork("old").Status.Conditions).Reason)
+	require.Equal(t, "Allocated", ready(r.getIP("host").Status.Conditions).Reason, "the external range is known")
+	require.Equal(t, "RangesUnknown", ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason)
+	require.Equal(t, []string{"old 10.42.0.0/16"}, r.given())
+
+	// Nor where the record is made again of the claims.
+	require.NoError(t, r.user.IPAMV1alpha1().AddressPools().Delete(t.Context(), ipamv1alpha1.PoolNetworks, metav1.DeleteOptions{}))
+	r.deleteNetwork("new")
+	a.settle()
+	require.Nil(t, r.getNetwork("new"))
+	require.Equal(t, []string{"old 10.42.0.0/16"}, r.given())
+
+	r.network("new", "10.43.0.0/16")
+	reserved.set(nil, "10.43.0.0/24")
+	a.settle()
+	require.Equal(t, "10.80.0.0/16", string(r.getNetwork("new").Status.CIDR))
+	require.Equal(t, "Available", ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason)
+}
+
+// TestRangesAppear: claims that wait are tried again when the ranges change, and what is given
+// is judged again.
+func TestRangesAppear(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	reserved := &fixedRanges{err: errors.New("not yet")}
+	a := r.actor(func(c *AllocateConfig) { c.Reserved = reserved })
+	r.network("first", "10.42.0.0/16")
+	a.run()
+	says := func(reason string) func() bool {
+		return func() bool { return ready(r.getNetwork("first").Status.Conditions).Reason == reason }
+	}
+	r.eventually("it waits", says("RangesUnknown"))
+	reserved.set(nil, "10.244.0.0/16")
+	r.eventually("it is given", says("Allocated"))
+	reserved.set(nil, "10.244.0.0/16", "10.42.0.5/32") // a Node comes
+	r.eventually("it is judged", says("Overlaps"))
+	r.eventually("so is the pool", func() bool { return ready(r.pool(ipamv1alpha1.PoolNetworks).Status.Conditions).Reason == "Overlaps" })
+}
+
 func TestBadConfigurations(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -464,7 +519,6 @@ func TestBadConfigurations(t *testing.T) {
 	for says, cfg := range map[string]AllocateConfig{
 		"networking.externalCIDRs": {External: ranges("10.70.0.0/28")},
 		"10.80.0.1/16":             {Pools: ranges("10.80.0.1/16")},
-		"invalid":                  {Reserved: []ipam.Range{{}}},
 	} {
 		cfg.Client, cfg.Networks, cfg.IPs, cfg.AddressPools = r.user, group.Networks(), group.IPs(), group.AddressPools()
 		_, err := NewAllocator(cfg)

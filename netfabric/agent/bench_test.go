@@ -71,30 +71,30 @@ type replica struct {
 }
 
 // replica starts one: its caches are as the API server is.
-func (b *bench) replica(change ...func(*PublishConfig)) *replica {
+func (b *bench) replica(change ...func(*Own)) *replica {
 	b.t.Helper()
 	r := &replica{bench: b, liqo: b.client(), gateways: &fixedGateways{list: []networkingv1beta1.Gateway{
 		{Name: "gw-1", Number: 1, PublicKey: gatewayKey(1), Endpoints: []networkingv1beta1.Endpoint{{Address: "203.0.113.10", Port: 51840}}}}, known: true}}
 	r.factory = externalversions.NewSharedInformerFactory(r.liqo, 0)
 	r.core = coreinformers.NewSharedInformerFactory(corefake.NewClientset(), 0)
 	own := Own{Pods: prefixList("10.244.0.0/16"), External: prefixList("10.70.0.0/16"), Services: prefixList("10.96.0.0/12")}
+	for _, c := range change {
+		c(&own)
+	}
 	networking := r.factory.Networking().V1beta1()
-	var err error
+	ranges, err := NewRanges(RangesConfig{Given: own, Nodes: r.core.Core().V1().Nodes(), Log: zap.NewNop()})
+	require.NoError(b.t, err)
 	r.exchange, err = NewExchange(ExchangeConfig{
-		ClusterID: "rome", Own: own, Client: r.liqo,
+		ClusterID: "rome", Own: ranges, Client: r.liqo,
 		Configurations: networking.Configurations(), Connections: networking.Connections(), Networks: r.factory.IPAM().V1alpha1().Networks(),
-		Nodes: r.core.Core().V1().Nodes(), Clock: b.clk, Log: zap.NewNop(),
+		Clock: b.clk, Log: zap.NewNop(),
 	})
 	require.NoError(b.t, err)
-	cfg := PublishConfig{
-		ClusterID: "rome", Own: own, Gateways: r.gateways, Client: r.liqo,
+	r.publish, err = NewPublisher(PublishConfig{
+		ClusterID: "rome", Own: ranges, Gateways: r.gateways, Client: r.liqo,
 		ForeignClusters: r.factory.Core().V1beta1().ForeignClusters(), Offers: r.factory.Sharing().V1alpha1().ResourceOffers(),
-		Configurations: networking.Configurations(), Nodes: r.core.Core().V1().Nodes(), Log: zap.NewNop(),
-	}
-	for _, c := range change {
-		c(&cfg)
-	}
-	r.publish, err = NewPublisher(cfg)
+		Configurations: networking.Configurations(), Log: zap.NewNop(),
+	})
 	require.NoError(b.t, err)
 	r.deliver()
 	return r

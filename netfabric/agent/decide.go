@@ -29,7 +29,9 @@ type facts struct {
 	connection *networkingv1beta1.Connection
 	// networks are those of the tenant namespace, by name.
 	networks map[string]*ipamv1alpha1.Network
-	now      metav1.Time
+	// unknown says why this cluster does not know its own ranges; nil: it does.
+	unknown error
+	now     metav1.Time
 }
 
 // decision is what is to be done about a peer's Configuration.
@@ -51,6 +53,13 @@ type decision struct {
 // it is taken over.
 func (f facts) decide() decision {
 	out := decision{status: *f.theirs.Status.DeepCopy()}
+	if f.unknown != nil {
+		// What is in use stays: it was checked when the ranges were known.
+		if ready := apply.FindCondition(out.status.Conditions, networkingv1beta1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
+			f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonNotAllocated, fmt.Sprintf("cluster %s takes nothing of it over yet: %s", f.clusterID, oneLine(f.unknown)))
+		}
+		return out
+	}
 	out.status.ObservedGeneration = f.theirs.Generation
 	if wrong := f.checkConfiguration(f.peer, f.theirs); len(wrong) > 0 {
 		f.condition(&out, metav1.ConditionFalse, networkingv1beta1.ReasonInvalid, fmt.Sprintf(

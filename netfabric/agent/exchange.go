@@ -10,13 +10,11 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -41,9 +39,8 @@ type ExchangeConfig struct {
 	ClusterID string
 	// Off removes all that was made, and answers nobody.
 	Off bool
-	// Own are this cluster's ranges. The podCIDRs of its Nodes, and the ranges that it has
-	// published, count beside them.
-	Own Own
+	// Own knows this cluster's ranges. Those that it has published count beside them.
+	Own *Ranges
 
 	// Client is of this cluster.
 	Client versioned.Interface
@@ -51,7 +48,6 @@ type ExchangeConfig struct {
 	Configurations networkinginformers.ConfigurationInformer
 	Connections    networkinginformers.ConnectionInformer
 	Networks       ipaminformers.NetworkInformer
-	Nodes          coreinformers.NodeInformer
 
 	Clock clock.PassiveClock
 	Log   *zap.Logger
@@ -83,39 +79,16 @@ func NewExchange(cfg ExchangeConfig) (*Exchange, error) {
 			return nil, err
 		}
 	}
-	if err := watchNodes(cfg.Nodes.Informer(), e.wakeAll); err != nil {
-		return nil, err
-	}
+	cfg.Own.Subscribe(e.wakeAll)
 	return e, nil
 }
 
 // Run works until ctx is done. It may be called again.
 func (e *Exchange) Run(ctx context.Context, workers int) error {
-	if !cache.WaitForCacheSync(ctx.Done(), e.cfg.Nodes.Informer().HasSynced) {
+	if !e.cfg.Own.Wait(ctx) {
 		return nil
 	}
 	return e.Loop.Run(ctx, workers)
-}
-
-// watchNodes calls changed when the addresses or the podCIDRs of Nodes change, and not for
-// what else they report.
-func watchNodes(nodes cache.SharedIndexInformer, changed func()) error {
-	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { changed() },
-		UpdateFunc: func(before, after any) {
-			a, isNode := before.(*corev1.Node)
-			b, areNodes := after.(*corev1.Node)
-			if isNode && areNodes && slices.Equal(a.Status.Addresses, b.Status.Addresses) && slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) {
-				return
-			}
-			changed()
-		},
-		DeleteFunc: func(any) { changed() },
-	})
-	if err != nil {
-		return fmt.Errorf("watching Nodes: %w", err)
-	}
-	return nil
 }
 
 // peerOf returns the peer whose tenant namespace this is, and "" for any other.
@@ -216,10 +189,7 @@ func (e *Exchange) gather(peer string) (facts, error) {
 	for _, n := range networks {
 		f.networks[n.Name] = n
 	}
-	f.surroundings, err = e.surroundings(f.mine)
-	if err != nil {
-		return f, err
-	}
+	f.surroundings, f.unknown = e.surroundings(f.mine)
 	connections, err := e.cfg.Connections.Lister().List(labels.Everything())
 	if err != nil {
 		return f, fmt.Errorf("listing Connections: %w", err)
@@ -259,23 +229,13 @@ func (f *facts) beside(c *networkingv1beta1.Connection) {
 	}
 }
 
-// surroundings are those of this cluster alone.
+// surroundings are those of this cluster alone. Its error says what of them is not known.
 func (e *Exchange) surroundings(mine *networkingv1beta1.Configuration) (surroundings, error) {
-	s := surroundings{clusterID: e.cfg.ClusterID, own: e.cfg.Own, keys: map[string]string{}}
-	nodes, err := e.cfg.Nodes.Lister().List(labels.Everything())
-	if err != nil {
-		return s, fmt.Errorf("listing Nodes: %w", err)
-	}
-	s.own.Pods, s.own.External = slices.Clone(s.own.Pods), slices.Clone(s.own.External)
-	for _, n := range nodes {
-		if isVirtual(n) {
-			continue
-		}
-		s.nodes = append(s.nodes, addresses(n)...)
-		s.own.Pods = append(s.own.Pods, podRanges(n)...)
-	}
+	own, unknown := e.cfg.Own.Own()
+	s := surroundings{clusterID: e.cfg.ClusterID, own: own, keys: map[string]string{}}
+	s.own.External = slices.Clone(own.External)
 	if mine == nil {
-		return s, nil
+		return s, unknown
 	}
 	for _, r := range ownRanges(mine) {
 		if r.use == networkingv1beta1.RangePod {
@@ -287,7 +247,7 @@ func (e *Exchange) surroundings(mine *networkingv1beta1.Configuration) (surround
 	for _, g := range mine.Spec.Gateways {
 		s.keys[g.PublicKey] = "a gateway of " + e.cfg.ClusterID
 	}
-	return s, nil
+	return s, unknown
 }
 
 // hold gives the peer's Configuration our finalizer, or takes it away.

@@ -73,6 +73,37 @@ func TestExchange(t *testing.T) {
 	require.Empty(t, writes)
 }
 
+// TestOwnRangesUnknown: nothing of a peer is taken over before the own ranges are known, and
+// what is in use stays.
+func TestOwnRangesUnknown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.peer("milan")
+	b.says("milan", "10.244.0.0/16", "10.71.0.0/16", 11)
+	unknown := func(o *Own) { o.Services = nil }
+	r := b.replica(unknown)
+	_, err := r.publishes("milan")
+	require.ErrorContains(t, err, "the ranges of this cluster cannot be published: the ranges of Services of this cluster are not known")
+	_, err = r.sync("milan")
+	require.NoError(t, err)
+	require.Equal(t, networkingv1beta1.ReasonNotAllocated, b.condition("milan").Reason)
+	require.Contains(t, b.condition("milan").Message, "cluster rome takes nothing of it over yet: the ranges of Services of this cluster are not known")
+	require.Contains(t, b.condition("milan").Message, "set networking.serviceCIDRs")
+	require.Empty(t, b.claims("milan"))
+
+	r = b.replica()
+	r.settle("milan")
+	b.grant("milan", "10.244.0.0/16", "10.80.0.0/16")
+	b.grant("milan", "10.71.0.0/16", "10.71.0.0/16")
+	b.answers("milan", "10.90.0.0/16", "10.70.0.0/16")
+	r.settle("milan")
+	require.Equal(t, metav1.ConditionTrue, b.condition("milan").Status)
+
+	writes, err := b.replica(unknown).sync("milan")
+	require.NoError(t, err)
+	require.Empty(t, writes)
+}
+
 func TestInvalidConfigurationIsNotApplied(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -43,9 +43,9 @@ type TunnelHost interface {
 type GatewayConfig struct {
 	ClusterID string
 	Ports     plan.Ports
-	MTU       int          // of the underlay
-	Addresses []netip.Addr // of the underlay, at most one of each family
-	Closed    []ipam.Range // as in Settings
+	MTU       int                 // of the underlay
+	Addresses []netip.Addr        // of the underlay, at most one of each family
+	Closed    func() []ipam.Range // as in Settings, as they are now; it may be nil
 	Key       kernel.Key
 
 	// Endpoints are where peers reach this gateway. Without any, those of a Service are taken:
@@ -198,10 +198,14 @@ func (g *Gateway) settings() Settings {
 	for id, c := range g.use {
 		use[id] = c.Number
 	}
-	return Settings{
-		ClusterID: g.cfg.ClusterID, Self: g.cfg.Announce.Name, Ports: g.cfg.Ports, MTU: g.cfg.MTU, Closed: g.cfg.Closed,
+	set := Settings{
+		ClusterID: g.cfg.ClusterID, Self: g.cfg.Announce.Name, Ports: g.cfg.Ports, MTU: g.cfg.MTU,
 		Use: use, Endpoint: g.resolver.Endpoint,
 	}
+	if g.cfg.Closed != nil {
+		set.Closed = g.cfg.Closed()
+	}
+	return set
 }
 
 // withSelf are the own gateways with this one as it is, whatever the cache has.

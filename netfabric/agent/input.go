@@ -467,7 +467,7 @@ func (b *builder) pods(h plan.Host, own []netip.Prefix) plan.Host {
 
 // around is what the address of a gateway of one peer is judged by.
 func (b *builder) around(peers []candidate, one int, in plan.Input) surroundings {
-	s := surroundings{clusterID: b.set.ClusterID, own: Own{Pods: in.Pods, External: in.External}, nodes: b.nodeAddrs, views: slices.Clone(b.set.Closed)}
+	s := surroundings{clusterID: b.set.ClusterID, own: Own{Pods: in.Pods, External: in.External, Nodes: b.nodeAddrs}, views: slices.Clone(b.set.Closed)}
 	for i, c := range peers {
 		if i != one {
 			s.views = append(s.views, named("a range of peer "+c.peer.ID, theirs(c.peer))...)

@@ -55,6 +55,27 @@ func podRanges(n *corev1.Node) (out []netip.Prefix) {
 	return out
 }
 
+// watchNodes calls changed when the addresses or the podCIDRs of Nodes change, and not for
+// what else they report.
+func watchNodes(nodes cache.SharedIndexInformer, changed func()) error {
+	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() },
+		UpdateFunc: func(before, after any) {
+			a, isNode := before.(*corev1.Node)
+			b, areNodes := after.(*corev1.Node)
+			if isNode && areNodes && slices.Equal(a.Status.Addresses, b.Status.Addresses) && slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) {
+				return
+			}
+			changed()
+		},
+		DeleteFunc: func(any) { changed() },
+	})
+	if err != nil {
+		return fmt.Errorf("watching Nodes: %w", err)
+	}
+	return nil
+}
+
 // watchPods calls changed when the addresses or the node of a Pod change.
 func watchPods(pods cache.SharedIndexInformer, changed func()) error {
 	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -41,7 +41,7 @@ func (e *unreadableError) Unwrap() error { return e.err }
 // pool reads and writes one AddressPool. Its methods are safe for concurrent use.
 type pool struct {
 	name  string
-	space *ipam.Space
+	space spaceNow
 	// inside: what is given lies in the pools of space.
 	inside bool
 	client ipamclient.AddressPoolInterface
@@ -125,13 +125,13 @@ func (p *pool) decode(list []ipamv1alpha1.Allocation) (ipam.Record, error) {
 
 // take returns what a claim has, or gets, once that is recorded. With an *ipam.Error it
 // returns what the claim has nevertheless, if anything.
-func (p *pool) take(ctx context.Context, c claim) (netip.Prefix, error) {
+func (p *pool) take(ctx context.Context, space *ipam.Space, c claim) (netip.Prefix, error) {
 	live := false
 	if have := p.newest(); have != nil {
 		record, err := p.record(have)
 		if a, ok := record.Of(c.uid); ok && err == nil && a.For == c.request.For {
 			if a.Given == c.given {
-				return a.Given, p.check(a)
+				return a.Given, p.check(space, a)
 			}
 			// The status does not have it yet: it may be from a pool that somebody has deleted.
 			live = true
@@ -143,7 +143,7 @@ func (p *pool) take(ctx context.Context, c claim) (netip.Prefix, error) {
 		if err != nil {
 			return nil, err
 		}
-		a, next, err := p.answer(record, c)
+		a, next, err := p.answer(space, record, c)
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +156,7 @@ func (p *pool) take(ctx context.Context, c claim) (netip.Prefix, error) {
 	if err != nil {
 		return netip.Prefix{}, err
 	}
-	return given.Given, p.check(given)
+	return given.Given, p.check(space, given)
 }
 
 // insert returns the list with what a claim has in addition, at its place in the record.
@@ -169,19 +169,19 @@ func insert(list []ipamv1alpha1.Allocation, record ipam.Record, a ipam.Allocatio
 
 // answer gives a claim what its status says, if the record does not know the claim and
 // that is free; else what the space gives.
-func (p *pool) answer(record ipam.Record, c claim) (ipam.Allocation, ipam.Record, error) {
+func (p *pool) answer(space *ipam.Space, record ipam.Record, c claim) (ipam.Allocation, ipam.Record, error) {
 	if _, known := record.Of(c.uid); !known {
-		if a, next, ok := p.adopt(record, c); ok {
+		if a, next, ok := p.adopt(space, record, c); ok {
 			return a, next, nil
 		}
 	}
-	return p.space.Take(record, c.request)
+	return space.Take(record, c.request)
 }
 
 // adopt records what the status of a claim says, if that can be.
-func (p *pool) adopt(record ipam.Record, c claim) (ipam.Allocation, ipam.Record, bool) {
+func (p *pool) adopt(space *ipam.Space, record ipam.Record, c claim) (ipam.Allocation, ipam.Record, bool) {
 	a := ipam.Allocation{Owner: c.uid, For: c.request.For, Given: c.given}
-	if !c.given.IsValid() || p.check(a) != nil {
+	if !c.given.IsValid() || space != nil && p.check(space, a) != nil {
 		return a, record, false
 	}
 	next, err := record.With(a)
@@ -189,11 +189,11 @@ func (p *pool) adopt(record ipam.Record, c claim) (ipam.Allocation, ipam.Record,
 }
 
 // check returns an *ipam.Error if what was given may not be used any more.
-func (p *pool) check(a ipam.Allocation) error {
-	if err := p.space.Check(a); err != nil {
+func (p *pool) check(space *ipam.Space, a ipam.Allocation) error {
+	if err := space.Check(a); err != nil {
 		return err
 	}
-	if _, ok := p.space.Pool(a.Given); p.inside && !ok {
+	if _, ok := space.Pool(a.Given); p.inside && !ok {
 		return &ipam.Error{Reason: ipam.Overlaps, Message: fmt.Sprintf(
 			"%s was given, but is in no range of %s now: delete the claim and create another", a.Given.Addr(), settingExternal)}
 	}
@@ -291,13 +291,17 @@ func (p *pool) fromClaims(all []claim) *ipamv1alpha1.AddressPool {
 		x, y := a.object.GetCreationTimestamp(), b.object.GetCreationTimestamp()
 		return cmp.Or(cmp.Compare(a.rank(), b.rank()), x.Compare(y.Time), cmp.Compare(a.uid, b.uid))
 	})
+	space, err := p.space()
+	if err != nil {
+		space = nil // claims keep what they have until that can be judged
+	}
 	var record ipam.Record
 	made := &ipamv1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: p.name}}
 	for _, c := range all {
 		if !c.mayHave() {
 			continue
 		}
-		if a, next, ok := p.adopt(record, c); ok {
+		if a, next, ok := p.adopt(space, record, c); ok {
 			record = next
 			made.Spec.Allocations = insert(made.Spec.Allocations, record, a, c)
 		}
@@ -351,8 +355,12 @@ func (p *pool) trouble(have *ipamv1alpha1.AddressPool) (reason, message string) 
 	if err != nil {
 		return ipamv1alpha1.ReasonInvalid, err.Error()
 	}
+	space, err := p.space()
+	if err != nil {
+		return ipamv1alpha1.ReasonRangesUnknown, err.Error()
+	}
 	for _, a := range record.Allocations() {
-		if err := p.check(a); err != nil {
+		if err := p.check(space, a); err != nil {
 			return ipamv1alpha1.ReasonOverlaps, err.Error()
 		}
 	}

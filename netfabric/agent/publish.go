@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -48,8 +46,8 @@ type PublishConfig struct {
 	ClusterID string
 	// Off withdraws all that was published, and publishes nothing.
 	Off bool
-	// Own are this cluster's ranges. Without Pods, they follow from the podCIDRs of its Nodes.
-	Own      Own
+	// Own knows this cluster's ranges.
+	Own      *Ranges
 	Gateways Gateways
 
 	// Client is of this cluster.
@@ -58,7 +56,6 @@ type PublishConfig struct {
 	ForeignClusters informers.ForeignClusterInformer
 	Offers          sharinginformers.ResourceOfferInformer
 	Configurations  networkinginformers.ConfigurationInformer
-	Nodes           coreinformers.NodeInformer
 
 	Log *zap.Logger
 	// Observer may be nil.
@@ -89,16 +86,14 @@ func NewPublisher(cfg PublishConfig) (*Publisher, error) {
 			return nil, err
 		}
 	}
-	if err := watchNodes(cfg.Nodes.Informer(), p.wakeAll); err != nil {
-		return nil, err
-	}
+	cfg.Own.Subscribe(p.wakeAll)
 	cfg.Gateways.Subscribe(p.wakeAll)
 	return p, nil
 }
 
 // Run works until ctx is done. It may be called again.
 func (p *Publisher) Run(ctx context.Context, workers int) error {
-	if !cache.WaitForCacheSync(ctx.Done(), p.cfg.Nodes.Informer().HasSynced) {
+	if !p.cfg.Own.Wait(ctx) {
 		return nil
 	}
 	return p.Loop.Run(ctx, workers)
@@ -239,9 +234,6 @@ func pointersTo[T any](items []T) []*T {
 	return out
 }
 
-// errNoPodRange says what to do where no range of pods is known.
-var errNoPodRange = errors.New("no pod range is known: no Node has a podCIDR, so the pod ranges of this cluster have to be configured")
-
 // spec is what this cluster says of itself, to every peer the same. It is false while that
 // is not known.
 func (p *Publisher) spec() (spec networkingv1beta1.ConfigurationSpec, known bool, err error) {
@@ -249,16 +241,11 @@ func (p *Publisher) spec() (spec networkingv1beta1.ConfigurationSpec, known bool
 	if !known {
 		return spec, false, nil
 	}
-	pods := p.cfg.Own.Pods
-	if len(pods) == 0 {
-		if pods, err = p.fromNodes(); err != nil {
-			return spec, false, err
-		}
+	own, err := p.cfg.Own.Own()
+	if err != nil {
+		return spec, false, fmt.Errorf("the ranges of this cluster cannot be published: %w", err)
 	}
-	if len(pods) == 0 {
-		return spec, false, errNoPodRange
-	}
-	spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: texts(pods), External: texts(p.cfg.Own.External)}
+	spec.Local.CIDR = networkingv1beta1.ClusterCIDR{Pod: texts(p.cfg.Own.told(own, p.published())), External: texts(own.External)}
 	spec.Gateways, spec.MTU = gateways, p.cfg.Gateways.MTU()
 	var wrong problems
 	checkRanges(spec.Local.CIDR, &wrong)
@@ -273,21 +260,6 @@ func texts(ranges []netip.Prefix) (out []networkingv1beta1.CIDR) {
 		out = append(out, networkingv1beta1.CIDR(p.String()))
 	}
 	return out
-}
-
-// fromNodes returns the pod ranges that follow from the podCIDRs of the Nodes.
-func (p *Publisher) fromNodes() ([]netip.Prefix, error) {
-	nodes, err := p.cfg.Nodes.Lister().List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("listing Nodes: %w", err)
-	}
-	var pods, avoid []netip.Prefix
-	for _, n := range nodes {
-		if !isVirtual(n) {
-			pods, avoid = append(pods, podRanges(n)...), append(avoid, singles(addresses(n))...)
-		}
-	}
-	return coverPods(pods, slices.Concat(avoid, p.cfg.Own.External, p.cfg.Own.Services, p.cfg.Own.Reserved), p.published()), nil
 }
 
 // published returns the pod ranges that peers have been told, of one peer after the other.

@@ -177,7 +177,7 @@ func TestRangesFromNodes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.peer("milan")
-	r := b.replica(func(c *PublishConfig) { c.Own.Pods = nil })
+	r := b.replica(func(o *Own) { o.Pods = nil })
 	_, err := r.publishes("milan")
 	require.ErrorIs(t, err, errNoPodRange)
 
@@ -188,9 +188,15 @@ func TestRangesFromNodes(t *testing.T) {
 	require.Equal(t, []networkingv1beta1.CIDR{"10.244.0.0/16", "fd00:10:244::/56"}, b.mine("milan").Spec.Local.CIDR.Pod)
 
 	// A cluster's ranges that cannot be published are an error that says why.
-	r = b.replica(func(c *PublishConfig) { c.Own.External = prefixList("10.244.9.0/24") })
-	_, err = r.publishes("milan")
-	require.ErrorContains(t, err, "the ranges of this cluster cannot be published: 10.244.0.0/16 and 10.244.9.0/24 overlap")
+	for external, says := range map[string]string{
+		"10.244.9.0/24":  "networking.externalCIDRs: 10.244.9.0/24 overlaps 10.244.0.0/16, a pod range of this cluster: set a range that is free",
+		"10.96.0.0/16":   "networking.externalCIDRs: 10.96.0.0/16 overlaps 10.96.0.0/12, a range of Services",
+		"192.168.0.0/24": "networking.externalCIDRs: 192.168.0.0/24 overlaps 192.168.0.11/32, a node",
+	} {
+		r = b.replica(func(o *Own) { o.External = prefixList(external) })
+		_, err = r.publishes("milan")
+		require.ErrorContains(t, err, "the ranges of this cluster cannot be published: "+says)
+	}
 }
 
 func TestCoverPods(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -89,7 +90,7 @@ func (r *rig) actorWith(client *fake.Clientset, change ...func(*AllocateConfig))
 	group := factory.IPAM().V1alpha1()
 	cfg := AllocateConfig{
 		Pools: ranges("10.80.0.0/15", "fd80::/47"), Keep: kept, External: ranges("10.70.0.0/27", "fd70::/123"),
-		Reserved: []ipam.Range{{Prefix: netip.MustParsePrefix("10.244.0.0/16"), Name: "a pod range of this cluster"}},
+		Reserved: &fixedRanges{list: []ipam.Range{{Prefix: netip.MustParsePrefix("10.244.0.0/16"), Name: "a pod range of this cluster"}}},
 		Client:   client, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
 		Clock: r.clk, Log: zap.NewNop(),
 	}
@@ -99,6 +100,33 @@ func (r *rig) actorWith(client *fake.Clientset, change ...func(*AllocateConfig))
 	a, err := NewAllocator(cfg)
 	require.NoError(r.t, err)
 	return &actor{a, r, client, factory}
+}
+
+// fixedRanges are reserved ranges that a test chooses.
+type fixedRanges struct {
+	mu   sync.Mutex
+	list []ipam.Range
+	err  error
+	told []func()
+}
+
+func (f *fixedRanges) Wait(context.Context) bool { return true }
+func (f *fixedRanges) Subscribe(told func())     { f.told = append(f.told, told) }
+
+func (f *fixedRanges) Reserved() ([]ipam.Range, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.list, f.err
+}
+
+// set makes them others, and tells.
+func (f *fixedRanges) set(err error, texts ...string) {
+	f.mu.Lock()
+	f.list, f.err = named("a range of this cluster", ranges(texts...)), err
+	f.mu.Unlock()
+	for _, tell := range f.told {
+		tell()
+	}
 }
 
 // resources are what an Allocator watches.

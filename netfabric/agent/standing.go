@@ -23,6 +23,8 @@ type StandingConfig struct {
 	// Off says that this cluster has no network fabric.
 	Off      bool
 	Gateways Gateways
+	// Own knows this cluster's ranges.
+	Own *Ranges
 	// The informers are of this cluster and of all namespaces.
 	Offers         sharinginformers.ResourceOfferInformer
 	Configurations networkinginformers.ConfigurationInformer
@@ -59,6 +61,11 @@ func (s *Standing) Subscribe(f func(clusterID string)) {
 		// Fails for an informer that has stopped only.
 		_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, obj any) { tell(obj) }, DeleteFunc: tell})
 	}
+	s.cfg.Own.Subscribe(func() { // what keeps a Configuration from being published may be another
+		for _, obj := range s.cfg.Offers.Informer().GetStore().List() {
+			tell(obj)
+		}
+	})
 	s.cfg.Gateways.Subscribe(func() {
 		for _, obj := range s.cfg.Connections.Informer().GetStore().List() {
 			tell(obj)
@@ -133,8 +140,12 @@ func (s *Standing) connected(c *networkingv1beta1.Connection) *metav1.Condition 
 // negotiating is what the Configurations tell of a peer without a Connection.
 func (s *Standing) negotiating(peer string) *metav1.Condition {
 	namespace := corev1beta1.TenantNamespace(peer)
+	keeps := "the log of role controller says what keeps it, if it lasts"
+	if _, err := s.cfg.Own.Own(); err != nil {
+		keeps = oneLine(err)
+	}
 	for _, side := range []struct{ name, missing, refused string }{
-		{peer, fmt.Sprintf("cluster %s has not published its ranges and gateways for %s yet: the log of role controller says what keeps it, if it lasts", s.cfg.ClusterID, peer), peer + " does not accept the network of this cluster"},
+		{peer, fmt.Sprintf("cluster %s has not published its ranges and gateways for %s yet: %s", s.cfg.ClusterID, peer, keeps), peer + " does not accept the network of this cluster"},
 		{s.cfg.ClusterID, fmt.Sprintf("cluster %s has not said its ranges and gateways yet", peer), "this cluster does not accept the network of " + peer},
 	} {
 		c, err := s.cfg.Configurations.Lister().Configurations(namespace).Get(side.name)

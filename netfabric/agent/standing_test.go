@@ -6,8 +6,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	coreinformers "k8s.io/client-go/informers"
+	corefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -17,9 +20,12 @@ import (
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
-func standingOf(gateways Gateways, off bool, factory externalversions.SharedInformerFactory) *Standing {
+func standingOf(t *testing.T, gateways Gateways, off bool, factory externalversions.SharedInformerFactory, given ...string) *Standing {
+	nodes := coreinformers.NewSharedInformerFactory(corefake.NewClientset(), 0).Core().V1().Nodes()
+	own, err := NewRanges(RangesConfig{Given: Own{Pods: prefixList("10.244.0.0/16"), Services: prefixList(given...)}, Nodes: nodes, Log: zap.NewNop()})
+	require.NoError(t, err)
 	return NewStanding(StandingConfig{
-		ClusterID: "rome", Off: off, Gateways: gateways, Offers: factory.Sharing().V1alpha1().ResourceOffers(),
+		ClusterID: "rome", Off: off, Gateways: gateways, Own: own, Offers: factory.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: factory.Networking().V1beta1().Configurations(), Connections: factory.Networking().V1beta1().Connections(),
 	})
 }
@@ -42,6 +48,7 @@ func TestStanding(t *testing.T) {
 		enabled  *bool
 		off      bool
 		gateways *fixedGateways
+		services []string // without: 10.96.0.0/12
 		objects  []runtime.Object
 		want     metav1.ConditionStatus // empty: there is no condition
 		reason   string
@@ -53,6 +60,7 @@ func TestStanding(t *testing.T) {
 		"off for the peer":              {enabled: ptr.To(false), objects: []runtime.Object{offer, connection(ready("True", "Connected", 2))}},
 		"asked for":                     {enabled: ptr.To(true), objects: []runtime.Object{offer}, want: "Unknown", reason: "Negotiating", says: "rome has not published"},
 		"not published":                 {objects: []runtime.Object{offer}, want: "Unknown", reason: "Negotiating", says: "rome has not published"},
+		"own ranges are not known":      {services: []string{}, objects: []runtime.Object{offer}, want: "Unknown", reason: "Negotiating", says: "rome has not published its ranges and gateways for milan yet: the ranges of Services of this cluster are not known"},
 		"not answered":                  {objects: []runtime.Object{offer, said("rome", nil)}, want: "Unknown", reason: "Negotiating", says: "Configuration liqo-tenant-milan/milan has no answer"},
 		"refused there":                 {objects: []runtime.Object{offer, said("rome", ready("False", "Invalid", 0))}, want: "False", reason: "Invalid", says: "milan does not accept the network of this cluster: told"},
 		"the peer allocates":            {objects: []runtime.Object{offer, said("rome", ready("False", "Allocating", 0))}, want: "Unknown", reason: "Negotiating", says: "told"},
@@ -73,7 +81,10 @@ func TestStanding(t *testing.T) {
 				tc.gateways = &fixedGateways{known: true, list: []networkingv1beta1.Gateway{{Name: "gw"}}}
 			}
 			factory := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(tc.objects...), 0)
-			s := standingOf(tc.gateways, tc.off, factory)
+			if tc.services == nil {
+				tc.services = []string{"10.96.0.0/12"}
+			}
+			s := standingOf(t, tc.gateways, tc.off, factory, tc.services...)
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
 			fc := &corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan", NetworkingEnabled: tc.enabled}}
@@ -96,7 +107,7 @@ func TestStandingBefore(t *testing.T) {
 	liqo := fake.NewSimpleClientset()
 	factory := externalversions.NewSharedInformerFactory(liqo, 0)
 	gateways := &fixedGateways{}
-	s := standingOf(gateways, false, factory)
+	s := standingOf(t, gateways, false, factory, "10.96.0.0/12")
 	fc := &corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
 	require.Nil(t, s.Condition(fc))
 	fc.Status.Conditions = []metav1.Condition{{Type: corev1beta1.ConditionNetwork, Status: metav1.ConditionTrue, Reason: "Connected"}}
@@ -127,8 +138,8 @@ func TestOff(t *testing.T) {
 	b.connected()
 	require.NotNil(t, b.mine("milan"))
 	require.NotNil(t, b.connection("milan"))
-	off := b.replica(func(c *PublishConfig) { c.Off = true })
-	off.exchange.cfg.Off = true
+	off := b.replica()
+	off.publish.cfg.Off, off.exchange.cfg.Off = true, true
 	off.settle("milan")
 	require.Nil(t, b.mine("milan"))
 	wanted, err := off.publish.Wanted(t.Context(), "milan")

@@ -31,21 +31,10 @@ const (
 	maxProblems       = 5 // that are listed
 )
 
-// Own are the ranges of this cluster. All are without host bits.
-type Own struct {
-	// Pods and External are what it publishes.
-	Pods, External []netip.Prefix
-	// Services are those of its Services.
-	Services []netip.Prefix
-	// Reserved are others that its nodes reach, and that no peer may be seen under.
-	Reserved []netip.Prefix
-}
-
 // surroundings are what a peer's Configuration is judged by.
 type surroundings struct {
 	clusterID string // this cluster's
 	own       Own
-	nodes     []netip.Addr
 	// keys are the WireGuard keys that are in use, and whose they are, for people.
 	keys map[string]string
 	// views are the ranges under which this cluster sees other peers.
@@ -76,7 +65,7 @@ func named(name string, prefixes []netip.Prefix) (out []ipam.Range) {
 func (s surroundings) inside() []ipam.Range {
 	return slices.Concat(
 		named("a pod range of "+s.clusterID, s.own.Pods), named("a range of Services of "+s.clusterID, s.own.Services),
-		named("an external range of "+s.clusterID, s.own.External), named("a node of "+s.clusterID, singles(s.nodes)))
+		named("an external range of "+s.clusterID, s.own.External), named("a node of "+s.clusterID, singles(s.own.Nodes)))
 }
 
 func singles(addrs []netip.Addr) (out []netip.Prefix) {

@@ -35,8 +35,8 @@ func romeSurroundings() surroundings {
 	return surroundings{
 		clusterID: "rome",
 		own: Own{Pods: prefixList("10.244.0.0/16", "fd00:10:244::/56"), External: prefixList("10.70.0.0/16"),
-			Services: prefixList("10.96.0.0/12"), Reserved: prefixList("172.20.0.0/16")},
-		nodes: []netip.Addr{netip.MustParseAddr("192.168.0.11"), netip.MustParseAddr("fd00:1::11")},
+			Services: prefixList("10.96.0.0/12"), Reserved: prefixList("172.20.0.0/16"),
+			Nodes: []netip.Addr{netip.MustParseAddr("192.168.0.11"), netip.MustParseAddr("fd00:1::11")}},
 		keys:  map[string]string{gatewayKey(1): "a gateway of rome", gatewayKey(77): "a gateway of paris"},
 		views: []ipam.Range{{Prefix: netip.MustParsePrefix("10.81.0.0/16"), Name: "a range under which paris is seen"}},
 	}

@@ -231,7 +231,7 @@ func TestValidateFor(t *testing.T) {
 		roles []string
 		want  []string
 	}{
-		"needs nothing": {[]string{"webhook"}, nil},
+		"need nothing": {[]string{"webhook", "ipam"}, nil},
 		"controller": {[]string{"controller"}, []string{
 			"clusterID: needed by role controller: a DNS label of at most 51 characters (a-z, 0-9 and -, as in rome-1) (LIQOD_CLUSTERID, --clusterID or a line in the --config file)",
 			"controller.vkubelet.image: needed by role controller: an image reference (LIQOD_CONTROLLER_VKUBELET_IMAGE, --controller.vkubelet.image or a line in the --config file)",
@@ -240,11 +240,6 @@ func TestValidateFor(t *testing.T) {
 			"clusterID: needed by role vkubelet: a DNS label of at most 51 characters (a-z, 0-9 and -, as in rome-1) (LIQOD_CLUSTERID, --clusterID or a line in the --config file)",
 			"vkubelet.virtualNode: needed by role vkubelet: namespace/name, as in liqo-tenant-milan/milan (LIQOD_VKUBELET_VIRTUALNODE, --vkubelet.virtualNode or a line in the --config file)",
 			"vkubelet.nodeAddress: needed by role vkubelet: an IP address (LIQOD_VKUBELET_NODEADDRESS, --vkubelet.nodeAddress or a line in the --config file)",
-		}},
-		"ipam": {[]string{"ipam"}, []string{
-			"networking.podCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_NETWORKING_PODCIDRS, --networking.podCIDRs or a line in the --config file)",
-			"networking.serviceCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_NETWORKING_SERVICECIDRS, --networking.serviceCIDRs or a line in the --config file)",
-			"networking.nodeCIDRs: needed by role ipam: a list, each element a CIDR without host bits, as 10.42.0.0/16 (LIQOD_NETWORKING_NODECIDRS, --networking.nodeCIDRs or a line in the --config file)",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -260,8 +255,12 @@ func TestValidateFor(t *testing.T) {
 	good, err := Load(Sources{Settings: schema(t), File: "testdata/all.good.yaml"})
 	require.NoError(t, err)
 	require.NoError(t, good.ValidateFor([]string{"controller"}))
-	good.Networking.Enabled = true
-	require.ErrorContains(t, good.ValidateFor([]string{"controller"}), "networking.serviceCIDRs: needed by role controller: a list")
+	settings := schema(t)
+	good, err = Load(Sources{Settings: settings, File: "testdata/all.good.yaml", Flags: parse(t, settings, "--networking.enabled=true", "--networking.externalCIDRs=")})
+	require.NoError(t, err)
+	for _, role := range []string{"controller", "ipam"} {
+		require.ErrorContains(t, good.ValidateFor([]string{role}), "networking.externalCIDRs: needed by role "+role+": a list")
+	}
 	require.NotContains(t, good.ValidateFor([]string{"vkubelet"}).Error(), "networking")
 }
 

@@ -168,16 +168,15 @@ var pointless = map[string]string{
 var needed = map[string][]string{
 	"controller": {"clusterID", "controller.vkubelet.image"},
 	"vkubelet":   {"clusterID", "vkubelet.virtualNode", "vkubelet.nodeAddress"},
-	// A range that it does not know to be this cluster's own would be given to a peer.
-	"ipam":    {"networking.podCIDRs", "networking.serviceCIDRs", "networking.nodeCIDRs", "networking.externalCIDRs"},
-	"gateway": {"clusterID"},
-	"route":   {"clusterID", "route.nodeName"},
+	"ipam":       {"networking.externalCIDRs"},
+	"gateway":    {"clusterID"},
+	"route":      {"clusterID", "route.nodeName"},
 }
 
 // neededWithNetworking lists those that a role cannot start without where networking.enabled
 // is set.
 var neededWithNetworking = map[string][]string{
-	"controller": {"networking.serviceCIDRs", "networking.externalCIDRs"},
+	"controller": {"networking.externalCIDRs"},
 }
 
 // together checks what settings say of each other.

@@ -42,6 +42,9 @@ const (
 	ReasonInvalid = "Invalid"
 	// ReasonPoolInvalid: nothing can be allocated, because the AddressPool cannot be read.
 	ReasonPoolInvalid = "PoolInvalid"
+	// ReasonRangesUnknown: nothing is allocated, because the ranges of the cluster are not known,
+	// for the reason in the message.
+	ReasonRangesUnknown = "RangesUnknown"
 	// ReasonAvailable: an AddressPool is well.
 	ReasonAvailable = "Available"
 )

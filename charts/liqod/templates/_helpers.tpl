@@ -18,7 +18,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $earlierGateway := get $v "gateway" | default dict -}}
 {{- range list $v.networking.gatewayTemplates.replicas (get $earlierGateway "replicas" | default 1) }}{{ if ne (int .) 1 }}{{ fail (printf "networking.gatewayTemplates.replicas %d is not accepted: several gateways are not built yet; 1 is" (int .)) }}{{ end }}{{ end -}}
 {{- include "liqod.misplaced" (dict "given" $v.config) -}}
-{{- if $v.networking.enabled }}{{ range list "podCIDRs" "serviceCIDRs" "nodeCIDRs" "externalCIDRs" }}{{ if not (get $v.networking .) }}{{ fail (printf "networking.%s is needed with networking.enabled: the ranges of this cluster, as CIDRs, which no peer may be seen under" .) }}{{ end }}{{ end }}{{ end -}}
+{{- if and $v.networking.enabled (not $v.networking.externalCIDRs) }}{{ fail "networking.externalCIDRs is needed with networking.enabled: a range that is free in this cluster, as 10.70.0.0/16" }}{{ end -}}
 {{- $skip := $v.offloading.reflection.skip -}}
 {{- $earlier := dict -}}
 {{- with get $v "reflection" }}{{ $earlier = .skip | default dict }}{{ end -}}
