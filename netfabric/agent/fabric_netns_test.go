@@ -301,7 +301,6 @@ type town struct {
 	api                *apis // of the node
 	agent              *Node
 
-	mu      sync.Mutex
 	process *exec.Cmd
 	in      io.WriteCloser
 	out     *json.Decoder

@@ -272,10 +272,10 @@ func TestExplain(t *testing.T) {
 		Gateways:    []Announcement{ownGateway(keys[0])},
 	}
 	to, from := netip.MustParseAddr("10.201.3.4"), netip.MustParseAddr("10.244.2.9")
-	text, err := Explain(o, to, from)
+	_, err := Explain(o, to, from)
 	require.ErrorContains(t, err, `the way is planned, but Connection liqo-tenant-milan/milan is ""`)
 	c.Status.Value = networkingv1beta1.Connected
-	text, err = Explain(o, to, from)
+	text, err := Explain(o, to, from)
 	require.NoError(t, err, text)
 	for _, line := range []string{
 		"from 10.244.2.9 to 10.201.3.4, in peer milan:\nnode node-2\n", "sent to 192.0.2.13\ngateway gw-a\n", "[10.50.2.9 > 10.201.3.4] sent to " + keys[1],

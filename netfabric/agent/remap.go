@@ -201,7 +201,7 @@ func translate(peer string, c *networkingv1beta1.Connection) *translation {
 	t := &translation{of: c}
 	if t.theirs, t.ours, t.err = mapsOf(peer, &c.Spec); t.err != nil {
 		t.theirs, t.ours = nil, nil
-		t.err = fmt.Errorf("Connection %s/%s is not used: %w", c.Namespace, c.Name, t.err)
+		t.err = fmt.Errorf("the Connection %s/%s is not used: %w", c.Namespace, c.Name, t.err)
 	}
 	return t
 }
