@@ -142,7 +142,9 @@ func testEventCounted(t *testing.T, c *corner, pod *corev1.Pod) {
 		return r.Verb == "patch" && r.ObjectRef.Resource == "events" && r.ObjectRef.Name == e.Name && r.RequestReceivedTimestamp.After(begin)
 	})
 	require.NoError(t, err)
-	require.Less(t, len(records), 5, "seldom written, however often it happens")
+	// One event is patched at most once in 5 s, so a slow machine may see more patches.
+	took := time.Since(begin)
+	require.LessOrEqual(t, len(records), 4+int(took/(5*time.Second)), "seldom written, however often it happens: 41 times in %s", took)
 	t.Logf("41 occurrences: 1 create and %d patches", len(records))
 }
 

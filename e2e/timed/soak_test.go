@@ -24,7 +24,9 @@ const (
 	shown = 30 // differences that are shown
 )
 
-// TestSoak shakes both clusters and compares them.
+// TestSoak shakes both clusters and compares them. The clusters get as many changes as the
+// machine can make, up to the rate; the rate that was reached is logged. Every change that
+// was made must show in the outcome.
 func TestSoak(t *testing.T) {
 	w := newShaken(t)
 	w.offerStorage(t)
@@ -49,8 +51,9 @@ func TestSoak(t *testing.T) {
 	cancel()
 	done.Wait()
 	took := time.Since(begin)
-	t.Logf("seed %d: %d changes (%.1f per second), %d refused; %v", *seed, s.done.Load(), float64(s.done.Load())/took.Seconds(), s.refused.Load(), j.told)
-	require.Greater(t, float64(s.done.Load()), took.Seconds()*float64(*rate)/2, "changes that were made")
+	t.Logf("seed %d: %d changes (%.1f of at most %d per second), %d refused; %v",
+		*seed, s.done.Load(), float64(s.done.Load())/took.Seconds(), *rate, s.refused.Load(), j.told)
+	require.Positive(t, s.done.Load(), "changes that were made")
 	c := &checker{w: w, kinds: s.kinds, kept: s.kept, set: j.set}
 	c.check(t)
 	c.checkEvents(t, p)
