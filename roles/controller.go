@@ -30,28 +30,28 @@ import (
 	"github.com/liqod/liqod/shadow/virtualnode"
 )
 
-// controller wires the loops of role controller. Its caches are filled in every
-// replica, so that a standby takes over at once; its loops run under the lease.
+// controller wires the loops of role controller. Every replica fills its caches, so that a
+// standby can take over at once. The loops run under the lease.
 type controller struct {
 	env    Env
 	cfg    config.Controller
 	home   home
 	events record.EventRecorder
 
-	own informers.SharedInformerFactory // objects of Kubernetes, all
-	// vkubelets are what the controller makes for virtual nodes; pods and slices (endpoints)
-	// those it makes for peers.
+	own informers.SharedInformerFactory // all objects of kinds of Kubernetes
+	// vkubelets has the objects that the controller creates for virtual nodes. pods and
+	// slices have the Pods and EndpointSlices that it creates for peers.
 	vkubelets, pods, slices, requests informers.SharedInformerFactory
 	// apiServer has the EndpointSlices of the API server.
 	apiServer informers.SharedInformerFactory
-	// leases are those of gateways; nil without the network fabric.
+	// leases has the Leases of gateways. It is nil without the network fabric.
 	leases informers.SharedInformerFactory
 	liqo   externalversions.SharedInformerFactory
 
 	directory *link.Directory
 	consumer  *offer.Consumer
 	publisher *agent.Publisher
-	// gateways are those of this cluster.
+	// gateways are the gateways of this cluster.
 	gateways agent.Gateways
 	// conditions writes the status of ForeignClusters.
 	conditions *link.Conditions
@@ -114,7 +114,7 @@ func (c *controller) leased(name string, run func(context.Context) error) {
 	c.actors = append(c.actors, Actor{Name: name, Leased: true, Run: run})
 }
 
-// runner is a loop that is told how many workers it has.
+// runner is a loop with a configurable number of workers.
 type runner interface {
 	Run(ctx context.Context, workers int) error
 }
@@ -172,7 +172,7 @@ func (c *controller) addPeering() error {
 	c.loop("conditions", c.conditions)
 	c.loop("rights", rights)
 	c.leased("replica", func(ctx context.Context) error {
-		// Which peers have rights here decides what is pulled.
+		// The replicator pulls the Configurations of peers without rights in this cluster.
 		if !cache.WaitForCacheSync(ctx.Done(), c.liqo.Core().V1beta1().ForeignClusters().Informer().HasSynced) {
 			return nil
 		}
@@ -181,7 +181,7 @@ func (c *controller) addPeering() error {
 	return nil
 }
 
-// peers gives the replicator what the directory knows.
+// peers adapts the directory to the replicator.
 type peers struct {
 	directory  *link.Directory
 	conditions *link.Conditions
@@ -296,8 +296,8 @@ func (c *controller) addEndpoints() error {
 	return nil
 }
 
-// vkubeletDefaults is what vkubelets are deployed with: they share what was configured
-// for this process.
+// vkubeletDefaults returns the defaults of vkubelet Deployments. A vkubelet gets the
+// settings of this process.
 func vkubeletDefaults(cfg *config.Effective) virtualnode.VirtualKubeletDefaults {
 	t := cfg.Controller.VKubelet
 	args := cfg.VKubeletArgs()
@@ -321,7 +321,8 @@ func resources(r config.Resources) corev1.ResourceRequirements {
 	}
 }
 
-// quantities have been checked with the configuration.
+// quantities returns the amounts of CPU and memory. The validation of the configuration has
+// parsed them before.
 func quantities(cpu, memory string) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for name, value := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {

@@ -9,7 +9,7 @@ import (
 	"github.com/liqod/liqod/shadow/endpoints"
 )
 
-// remapper returns what translates the addresses of peers' endpoints.
+// remapper returns the translation of the addresses of peers' endpoints.
 func (c *controller) remapper() (endpoints.Remapper, error) {
 	if !c.env.Config.Networking.Enabled {
 		return unmapped{}, nil
@@ -40,9 +40,9 @@ func (unmapped) Subscribe(func(string)) (cache.InformerSynced, error) {
 	return func() bool { return true }, nil
 }
 
-// addAPIServer wires the loop that has peers reach the API server. It also runs where
-// offloaded pods are not led there through the network fabric, and takes back what is there
-// from a time when they were.
+// addAPIServer wires the loop that makes the API server reachable for peers. The loop also
+// runs if offloaded pods do not reach the API server through the network fabric. It then
+// deletes the objects that it created with an earlier configuration.
 func (c *controller) addAPIServer() error {
 	cfg := c.env.Config
 	addresses, err := agent.NewAPIServer(agent.APIServerConfig{

@@ -18,12 +18,12 @@ import (
 const (
 	// authService is the chart's Service that leads to the authentication endpoint.
 	authService = "liqod-auth"
-	// authRotation is how often the age of its certificate is looked at.
+	// authRotation is the time between two checks of the age of its certificate.
 	authRotation = time.Hour
 )
 
-// addAuthentication serves what gives peers their identities. Every replica does, and
-// keeps the certificate: neither waits for a lease.
+// addAuthentication wires the authentication endpoint, which gives peers their identities.
+// Every replica serves it and renews its certificate, with or without the lease.
 func (c *controller) addAuthentication() error {
 	cfg := c.env.Config.Authentication
 	if cfg.Address == "" {
@@ -51,7 +51,7 @@ func (c *controller) addAuthentication() error {
 	if _, err := certificates.Watch(secrets.Core().V1().Secrets().Informer(), loop.Constant(key)); err != nil {
 		return err
 	}
-	requests := counter("liqod_authentication_requests_total", "Requests of peers; result is granted or why not.", "path", "result")
+	requests := counter("liqod_authentication_requests_total", "Requests of peers; result is granted or the reason of the refusal.", "path", "result")
 	if err := c.env.Registry.Register(requests); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (c *controller) addAuthentication() error {
 	return nil
 }
 
-// authHosts are the names that the endpoint is reached by.
+// authHosts returns the host names of the endpoint.
 func authHosts(env Env) []string {
 	cfg := env.Config.Authentication
 	service := authService + "." + env.Config.Namespace + ".svc"

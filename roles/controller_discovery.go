@@ -12,8 +12,9 @@ import (
 	"github.com/liqod/liqod/peering/discovery"
 )
 
-// addDiscovery wires the loop that makes ForeignClusters of what is found, and what looks
-// for it. Without a domain and interfaces nothing is looked for.
+// addDiscovery wires the browsers of DNS and multicast DNS, and the loop that creates
+// ForeignClusters from their answers. It wires nothing if neither a domain nor interfaces
+// are configured.
 func (c *controller) addDiscovery() error {
 	cfg := c.env.Config.Discovery
 	if cfg.DNS.Domain == "" && len(cfg.Multicast.Interfaces) == 0 {
@@ -32,7 +33,7 @@ func (c *controller) addDiscovery() error {
 	}
 	looking := c.looking(clusters)
 	c.leased("discovery", func(ctx context.Context) error {
-		clusters.Forget() // what was found when this replica led before
+		clusters.Forget() // the answers of an earlier term
 		group, ctx := errgroup.WithContext(ctx)
 		for _, run := range append(looking, func(ctx context.Context) error { return clusters.Run(ctx, c.cfg.Workers) }) {
 			group.Go(func() error { return run(ctx) })
@@ -42,7 +43,7 @@ func (c *controller) addDiscovery() error {
 	return nil
 }
 
-// looking returns what looks for clusters.
+// looking returns the configured browsers.
 func (c *controller) looking(clusters *discovery.Clusters) (run []func(context.Context) error) {
 	cfg := c.env.Config.Discovery
 	if cfg.DNS.Domain != "" {

@@ -7,7 +7,8 @@ import (
 	"github.com/liqod/liqod/peering/manual"
 )
 
-// addJoin gets this cluster its identities in those whose capacity it uses.
+// addJoin wires two loops: one gets and renews the identities of this cluster in its
+// providers, the other ends peerings by hand.
 func (c *controller) addJoin() error {
 	cfg := c.env.Config.Peering
 	outgoing, incoming, err := directions(cfg)

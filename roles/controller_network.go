@@ -12,8 +12,9 @@ import (
 	"github.com/liqod/liqod/reflect/replication"
 )
 
-// addNetwork negotiates the networks of this cluster and its peers. Where networking.enabled
-// is off, the loops run as well: they take back what is there from a time when it was on.
+// addNetwork wires the loops that negotiate the networks of this cluster and its peers. If
+// networking.enabled is false, the loops run as well, and delete the objects that they
+// created while it was true.
 func (c *controller) addNetwork() error {
 	off := !c.env.Config.Networking.Enabled
 	networking := c.liqo.Networking().V1beta1()
@@ -46,8 +47,8 @@ func (c *controller) addNetwork() error {
 	return nil
 }
 
-// findRanges follows the ranges of this cluster. Without the network fabric nobody asks for
-// them, and there is no right to read ServiceCIDRs.
+// findRanges follows the ranges of this cluster. Without the network fabric no loop uses
+// them, and the controller has no right to read ServiceCIDRs.
 func (c *controller) findRanges() (*agent.Ranges, error) {
 	cfg := c.env.Config.Networking
 	if !cfg.Enabled {
@@ -61,7 +62,7 @@ func (c *controller) findRanges() (*agent.Ranges, error) {
 	return ranges, nil
 }
 
-// followGateways follows what the gateways of this cluster announce.
+// followGateways follows the announcements of this cluster's gateways.
 func (c *controller) followGateways() error {
 	if !c.env.Config.Networking.Enabled {
 		c.gateways = unannounced{}
@@ -80,7 +81,8 @@ func (c *controller) followGateways() error {
 	return nil
 }
 
-// unannounced are gateways that do not announce themselves: which there are is not known.
+// unannounced stands for the gateways of a cluster without the network fabric. It reports
+// that they are not known.
 type unannounced struct{}
 
 // Gateways implements agent.Gateways.
@@ -92,8 +94,8 @@ func (unannounced) MTU() int32 { return 0 }
 // Subscribe implements agent.Gateways.
 func (unannounced) Subscribe(func()) {}
 
-// followRights has the replicator learn of peers that get or lose rights here: those that
-// have them push what others are pulled for.
+// followRights notifies the replicator if a peer gets or loses rights in this cluster. A
+// peer with rights pushes its Configuration. The replicator pulls that of every other peer.
 func (c *controller) followRights(r *replication.Replicator) error {
 	changed := func(obj any) {
 		if fc, ok := loop.Object[*corev1beta1.ForeignCluster](obj); ok {

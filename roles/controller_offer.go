@@ -46,7 +46,7 @@ func (c *controller) addOffers() error {
 	return nil
 }
 
-// addDirections has ForeignClusters tell what has become of each direction.
+// addDirections adds the conditions of both directions of a peering to ForeignClusters.
 func (c *controller) addDirections(outgoing, incoming link.Policy) error {
 	sharing := c.liqo.Sharing().V1alpha1()
 	uses, err := offer.NewOutgoing(c.env.Config.ClusterID, outgoing, sharing.ResourceRequests(), sharing.ResourceOffers(), c.liqo.Offloading().V1beta1().VirtualNodes())
@@ -62,7 +62,7 @@ func (c *controller) addDirections(outgoing, incoming link.Policy) error {
 	return nil
 }
 
-// directions are the policies of the two directions of peerings.
+// directions returns the policies of the two directions of peerings.
 func directions(p config.Peering) (outgoing, incoming link.Policy, err error) {
 	if outgoing, err = link.NewPolicy(p.Outgoing, p.OutgoingSelector); err != nil {
 		return outgoing, incoming, fmt.Errorf("peering.outgoing: %w", err)
@@ -73,7 +73,7 @@ func directions(p config.Peering) (outgoing, incoming link.Policy, err error) {
 	return outgoing, incoming, nil
 }
 
-// credentials names the Secret that leads to a peer.
+// credentials returns the name of the Secret with the credentials for a peer.
 func (c *controller) credentials(clusterID string) (secret string, ok bool) {
 	e, ok := c.directory.Endpoint(clusterID)
 	if !ok || e.Problem != "" {

@@ -18,7 +18,7 @@ func (c *controller) addWorkload() error {
 		DefaultStorageClass: func() string {
 			all, err := classes.Lister().List(labels.Everything())
 			if err != nil {
-				return "" // a lister's only error is that of a selector
+				return "" // a lister fails only for an invalid selector
 			}
 			return rules.DefaultStorageClass(all)
 		},
@@ -43,7 +43,7 @@ func (c *controller) addWorkload() error {
 	return c.addLostNodes()
 }
 
-// addLostNodes adds the force deletion of pods on NotReady nodes, if it is asked for.
+// addLostNodes adds the force deletion of pods on NotReady nodes, if it is enabled.
 func (c *controller) addLostNodes() error {
 	if !c.cfg.NodeFailure {
 		return nil
@@ -59,7 +59,7 @@ func (c *controller) addLostNodes() error {
 	return nil
 }
 
-// quotaMetrics tells what consumers use, and may use, as it is when it is asked.
+// quotaMetrics collects the usage and the limits of each consumer at the time of the scrape.
 type quotaMetrics struct {
 	accounts             func() []workload.Account
 	used, limit, waiting *prometheus.Desc
@@ -71,9 +71,9 @@ func newQuotaMetrics(accounts func() []workload.Account) quotaMetrics {
 	}
 	return quotaMetrics{
 		accounts: accounts,
-		used:     describe("liqod_quota_used", "What a consumer's pods that have not ended request, in the resource's base unit.", "consumer", "resource"),
-		limit:    describe("liqod_quota_limit", "What the consumer's Quotas allow, those that are cordoned left out; absent for what they do not bound.", "consumer", "resource"),
-		waiting:  describe("liqod_quota_waiting", "ShadowPods that a consumer's Quotas keep waiting.", "consumer"),
+		used:     describe("liqod_quota_used", "Sum of the requests of a consumer's pods that have not ended, in the resource's base unit.", "consumer", "resource"),
+		limit:    describe("liqod_quota_limit", "Limit by the consumer's Quotas, without cordoned ones; absent for resources without a limit.", "consumer", "resource"),
+		waiting:  describe("liqod_quota_waiting", "ShadowPods that wait for room in a consumer's Quotas.", "consumer"),
 	}
 }
 

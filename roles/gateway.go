@@ -73,7 +73,7 @@ func readyz(kube kubernetes.Interface) func(context.Context) error {
 	}
 }
 
-// gatewayConfig is all but the host.
+// gatewayConfig returns the configuration of the gateway without its Host.
 func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.GatewayConfig, err error) {
 	cfg := env.Config.Gateway
 	ranges, err := newRanges(env.Config.Networking, f.core, env.Log)
@@ -132,7 +132,8 @@ func (f *fabric) service(namespace, name string) coreinformers.ServiceInformer {
 	return one.Core().V1().Services()
 }
 
-// gatewayName is that of the pod, or of the host: one that is started again keeps it.
+// gatewayName returns the name of the pod, or else the name of the host. A gateway keeps its
+// name if it restarts.
 func gatewayName() (string, error) {
 	if pod := os.Getenv("POD_NAME"); pod != "" {
 		return pod, nil
@@ -145,7 +146,7 @@ func gatewayName() (string, error) {
 	return host, nil
 }
 
-// gatewayAddresses reads where nodes reach this gateway.
+// gatewayAddresses returns the addresses under which nodes reach this gateway.
 func gatewayAddresses(texts []string) (out []netip.Addr, err error) {
 	for _, text := range texts {
 		addr, err := netip.ParseAddr(text)
@@ -158,13 +159,13 @@ func gatewayAddresses(texts []string) (out []netip.Addr, err error) {
 		out = agent.DefaultAddresses()
 	}
 	if len(out) == 0 {
-		return nil, errors.New("gateway.addresses is needed: this host has no default route that would say where the nodes reach it")
+		return nil, errors.New("gateway.addresses is needed: this host has no default route from which the address could be taken")
 	}
 	return out, nil
 }
 
-// closedRanges are those of this cluster that no gateway of a peer may be at, as far as they
-// are known.
+// closedRanges returns the known ranges of this cluster in which no gateway of a peer may
+// have its address.
 func closedRanges(ranges *agent.Ranges, reserved []netip.Prefix) func() []ipam.Range {
 	return func() (out []ipam.Range) {
 		own, _ := ranges.Own()
@@ -179,14 +180,14 @@ func closedRanges(ranges *agent.Ranges, reserved []netip.Prefix) func() []ipam.R
 }
 
 func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".") // as it is: no search domain of the pod
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".") // without the search domains of the pod
 }
 
 func listen(at netip.AddrPort) (agent.ProbeSocket, error) {
 	return net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 }
 
-// loadKey reads the private key of this gateway, which it makes at its first start.
+// loadKey reads the private key of this gateway. At the first start it generates the key.
 func loadKey(dir string) (kernel.Key, error) {
 	path := filepath.Join(dir, keyFile)
 	text, err := os.ReadFile(path)

@@ -13,25 +13,25 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-const cleanupAbout = `Cleanup removes from this host what the roles gateway and route have made: devices that begin
-with liqod-, routes and rules with protocol 108, the nftables table inet liqod, and the
-connections that it has translated. Nothing else is touched, and kernel settings stay as they
-are. It needs the rights of root.
+const cleanupAbout = `Cleanup removes the objects that the roles gateway and route have made on this host: devices
+whose names begin with liqod-, routes and rules with protocol 108, the nftables table inet
+liqod, and the connections that this table has translated. Cleanup removes nothing else, and
+does not change kernel settings. It needs the rights of root.
 
-Stop the roles first: one that still runs makes everything again.`
+Stop the roles first: a role that still runs makes its objects again.`
 
-// hostCommands work on the host that they run on, and ask no cluster.
+// hostCommands returns the commands that work on their own host, without a cluster.
 func hostCommands() []*cobra.Command {
 	return []*cobra.Command{
 		{
-			Use: "cleanup", Short: "Remove from this host what the roles gateway and route have made", Long: cleanupAbout, Args: noArguments,
+			Use: "cleanup", Short: "Remove the objects of the roles gateway and route from this host", Long: cleanupAbout, Args: noArguments,
 			RunE: cleanup,
 		},
 		{
-			Use: "prepare-gateway", Short: "Let this host forward packets, as role gateway needs it", Args: noArguments,
-			Long: `Prepare-gateway writes the kernel settings that role gateway needs, in the network namespace that
-it runs in. It is for a privileged container ahead of the role, which then needs no right but
-NET_ADMIN; started with more rights, the role writes them itself.`,
+			Use: "prepare-gateway", Short: "Write the kernel settings that role gateway needs to forward packets", Args: noArguments,
+			Long: `Prepare-gateway writes the kernel settings that role gateway needs. It writes them in the network
+namespace of its own process. A privileged init container runs it, so that the role needs no
+capability but NET_ADMIN. A role with more rights writes the settings itself.`,
 			RunE: prepareGateway,
 		},
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/liqod/liqod/roles/config"
 )
 
-// ipamWorkers is how many claims of a kind are worked on at once. All of them write the same
-// record, one after the other.
+// ipamWorkers is the number of workers per kind of claim. All of them write the same record,
+// one after the other.
 const ipamWorkers = 2
 
 func buildIPAM(_ context.Context, env Env) (Parts, error) {
@@ -44,16 +44,16 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 	}}, nil
 }
 
-// newRanges finds the ranges of this cluster, beside those of the configuration, by informers
-// of core.
+// newRanges finds the ranges of this cluster. It adds the ranges that the informers of core
+// report to those of the configuration.
 func newRanges(cfg config.Networking, core informers.SharedInformerFactory, log *zap.Logger) (*agent.Ranges, error) {
 	return agent.NewRanges(agent.RangesConfig{
 		Given: givenRanges(cfg), Nodes: core.Core().V1().Nodes(), ServiceCIDRs: core.Networking().V1().ServiceCIDRs(), Log: log,
 	})
 }
 
-// givenRanges are the configured ranges of this cluster. Those of its nodes are no peer's
-// views; the gateways of a peer may have addresses there.
+// givenRanges returns the configured ranges of this cluster. The view of a peer must not lie
+// in the ranges of the nodes, but the gateways of a peer may have addresses there.
 func givenRanges(cfg config.Networking) agent.Own {
 	return agent.Own{
 		Pods: config.Prefixes(cfg.PodCIDRs), External: config.Prefixes(cfg.ExternalCIDRs), Services: config.Prefixes(cfg.ServiceCIDRs),

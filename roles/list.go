@@ -1,7 +1,7 @@
 package roles
 
-// All returns every role, in the order of the documentation. One without Build is not
-// built yet, and says so when it is asked for.
+// All returns every role, in the order of the documentation. A role without Build is not
+// implemented yet, and the command line refuses it with a message.
 func All() []Role {
 	return []Role{
 		{Name: "controller", Short: "peers, namespaces, virtual nodes, and the pods of peers; one active replica", Build: buildController},

@@ -15,7 +15,7 @@ import (
 	"github.com/liqod/liqod/netfabric/kernel"
 )
 
-// fabric are the clients and caches of a host of the network fabric.
+// fabric has the clients and caches of a host of the network fabric.
 type fabric struct {
 	home      clients
 	sources   agent.Sources
@@ -23,7 +23,7 @@ type fabric struct {
 	factories []factory
 }
 
-// newFabric makes them. Nothing is sent.
+// newFabric makes the clients and caches. It sends no request.
 func newFabric(env Env) (*fabric, error) {
 	to, err := plainHome(env)
 	if err != nil {
@@ -45,14 +45,14 @@ func newFabric(env Env) (*fabric, error) {
 	}, nil
 }
 
-// gatewayLeases are the Leases by which gateways announce themselves.
+// gatewayLeases returns a factory for the Leases by which gateways announce themselves.
 func gatewayLeases(kube kubernetes.Interface, namespace string) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(namespace),
 		informers.WithTransform(client.StripManagedFields),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = agent.GatewayKey + "=true" }))
 }
 
-// judge finds out which gateways have died.
+// judge returns an actor that detects dead gateways by their Leases.
 func (f *fabric) judge(env Env) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return f.sources.Gateways.Judge(ctx, f.home.kube.CoordinationV1().Leases(env.Config.Namespace), env.Config.Lease.RetryPeriod)
@@ -97,8 +97,8 @@ func buildRoute(_ context.Context, env Env) (Parts, error) {
 	}}, nil
 }
 
-// hostWrites counts what is written to the network of this host. Writes where nothing has
-// changed in the cluster mean that another program reverts them.
+// hostWrites returns a counter of the writes to the network of this host. If it grows while
+// nothing changes in the cluster, another program reverts the writes.
 func hostWrites(env Env) (func(kind string), error) {
 	writes := counter("liqod_host_writes_total", "Writes to the network of this host, by kind of object.", "kind")
 	if err := env.Registry.Register(writes); err != nil {

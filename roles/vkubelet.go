@@ -46,13 +46,13 @@ type vkubelet struct {
 	addresses       []netip.Addr
 	port            int32
 
-	// tenant and nodes hold the VirtualNode, its NamespaceMap and Secrets, and the Node,
-	// in every replica; pods belong to the active one.
+	// tenant, kube and nodes hold the VirtualNode with its NamespaceMap, the Secrets, and the
+	// Node. Every replica runs them. Only the active replica holds pods.
 	tenant externalversions.SharedInformerFactory
 	kube   informers.SharedInformerFactory
 	nodes  informers.SharedInformerFactory
-	// clusters has the ForeignClusters, and remap translates addresses; nil without the
-	// network fabric.
+	// clusters has the ForeignClusters, and remap translates addresses. Both are nil without
+	// the network fabric.
 	clusters    externalversions.SharedInformerFactory
 	remap       *agent.Remapper
 	credentials *link.Credentials
@@ -65,11 +65,12 @@ type vkubelet struct {
 	raw, hardened *rest.Config
 	provider      kubernetes.Interface
 	pods          cache.SharedIndexInformer // of the node; nil in a standby
-	remapped      func(peer string)         // called when addresses have other translations; nil in a standby
+	remapped      func(peer string)         // called if the translation of addresses changes; nil in a standby
 }
 
-// gcPercent trades a little CPU for memory: a consumer with many virtual nodes runs many
-// vkubelets, and what one holds is small beside the garbage of a burst.
+// gcPercent makes the garbage collector run more often than by default. A consumer with many
+// virtual nodes runs many vkubelets, and the live heap of each is small beside the garbage
+// of a burst of changes.
 const gcPercent = 50
 
 func buildVKubelet(_ context.Context, env Env) (Parts, error) {
@@ -104,8 +105,8 @@ func buildVKubelet(_ context.Context, env Env) (Parts, error) {
 	}}, nil
 }
 
-// findAddress reads where the API server reaches this vkubelet: a literal address, for
-// it is also the host IP of the pods.
+// findAddress reads the address under which the API server reaches this vkubelet. Only a
+// literal address is accepted, because the address is also the host IP of the pods.
 func (v *vkubelet) findAddress() error {
 	cfg := v.env.Config.VKubelet
 	address, err := netip.ParseAddr(cfg.NodeAddress)
@@ -125,7 +126,7 @@ func (v *vkubelet) findAddress() error {
 	return nil
 }
 
-// watch registers for what every replica follows.
+// watch makes the caches of every replica.
 func (v *vkubelet) watch() error {
 	v.tenant = externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0,
 		externalversions.WithNamespace(v.namespace), externalversions.WithTransform(client.StripManagedFields))
@@ -176,7 +177,7 @@ func (v *vkubelet) server() (*kubelet.Server, error) {
 	})
 }
 
-// lookup finds the pods of the node for its kubelet API.
+// lookup returns the Lookup that finds the pods of the node for its kubelet API.
 func (v *vkubelet) lookup() kubelet.Lookup {
 	return kubelet.Lookup{
 		Namespace: v.namespace, Name: v.name, Kube: v.home.plain.kube, VirtualNodes: v.credentials.VirtualNodes.Lister(),
@@ -189,8 +190,8 @@ func (v *vkubelet) lookup() kubelet.Lookup {
 	}
 }
 
-// remoteConfig returns the same hardened configuration for as long as the credentials
-// are the same: client-go keeps a transport for each.
+// remoteConfig returns the hardened configuration for the provider. It returns the same one
+// until the credentials change, because client-go keeps one transport per configuration.
 func (v *vkubelet) remoteConfig() (*rest.Config, error) {
 	config, _, err := v.remote()
 	return config, err
@@ -215,7 +216,7 @@ func (v *vkubelet) remote() (*rest.Config, kubernetes.Interface, error) {
 }
 
 func (v *vkubelet) runCaches(ctx context.Context) error {
-	// The maps are used by the active replica and by the kubelet API of every one.
+	// The kubelet API of every replica uses the NamespaceMaps.
 	v.tenant.Offloading().V1beta1().NamespaceMaps().Informer()
 	v.tenant.Start(ctx.Done())
 	v.kube.Start(ctx.Done())
@@ -231,7 +232,7 @@ func (v *vkubelet) runCaches(ctx context.Context) error {
 	return nil
 }
 
-// runPods offloads pods while this replica leads, with the credentials of the time.
+// runPods offloads pods while this replica leads, always with the current credentials.
 func (v *vkubelet) runPods(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), v.credentials.VirtualNodes.Informer().HasSynced, v.credentials.Secrets.Informer().HasSynced, v.addressesKnown) {
 		return nil
@@ -251,8 +252,8 @@ func (v *vkubelet) tell(s link.ProviderState) {
 	})
 }
 
-// informersWhere returns a factory for the objects of home in which a field has the name
-// of the virtual node.
+// informersWhere returns a factory for the objects of this cluster in which a field has the
+// name of the virtual node.
 func (v *vkubelet) informersWhere(field string) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0,
 		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -260,12 +261,12 @@ func (v *vkubelet) informersWhere(field string) informers.SharedInformerFactory 
 		}))
 }
 
-// offload runs the reflection of pods and volumes, that of the shared kinds, and the
-// provider's check, until ctx ends.
+// offload runs until ctx ends. It runs the reflection of pods and volumes, the reflection
+// of the shared kinds, and the check of the provider.
 func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	vn, err := v.credentials.VirtualNodes.Lister().VirtualNodes(v.namespace).Get(v.name)
 	if apierrors.IsNotFound(err) {
-		<-ctx.Done() // it went a moment ago, and so will this vkubelet
+		<-ctx.Done() // the VirtualNode was just deleted; this vkubelet will be deleted too
 		return nil
 	}
 	if err != nil {
@@ -275,11 +276,11 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	if err != nil {
 		return err
 	}
-	// The factories live as long as the term: a standby holds no pods.
+	// The factories end with the term of leadership, because a standby holds no pods.
 	local := v.informersWhere("spec.nodeName")
 	maps := externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0, externalversions.WithNamespace(v.namespace))
 	nodes := v.informersWhere(metav1.ObjectNameField)
-	defer v.env.Tracker.Forget("pods") // what the ended loops had queued is late for nobody
+	defer v.env.Tracker.Forget("pods") // objects that an ended loop had queued do not count as late
 	defer v.env.Tracker.Forget(kinds.TokensLoop)
 	defer v.env.Tracker.Forget("claims")
 	recorder, stopEvents := newRecorder(v.home.fenced.kube, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
@@ -346,7 +347,8 @@ func (v *vkubelet) holdPods(informer cache.SharedIndexInformer) {
 	v.pods = informer
 }
 
-// heldPods lists the node's pods; it is nil where they are not held, or not yet.
+// heldPods returns the lister of the node's pods. It returns nil in a standby, and until the
+// cache is filled.
 func (v *vkubelet) heldPods() corelisters.PodLister {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -356,7 +358,8 @@ func (v *vkubelet) heldPods() corelisters.PodLister {
 	return corelisters.NewPodLister(v.pods.GetIndexer())
 }
 
-// apiAccess is what the settings say of the API server of this cluster.
+// apiAccess returns the settings for the access of offloaded pods to the API server of this
+// cluster.
 func (v *vkubelet) apiAccess() forge.APIAccess {
 	cfg := v.env.Config.VKubelet
 	access := forge.APIAccess{Enabled: cfg.EnableAPIServerSupport && v.env.Config.Reflection.ServiceAccount.Workers > 0, PodBound: cfg.TokenBinding == config.TokenBindingPod}
@@ -366,7 +369,7 @@ func (v *vkubelet) apiAccess() forge.APIAccess {
 	return access
 }
 
-// factory is what the two kinds of informer factories have in common.
+// factory has the methods that both kinds of informer factories have.
 type factory interface {
 	Start(stop <-chan struct{})
 	Shutdown()
@@ -389,7 +392,7 @@ func (v *vkubelet) runTerm(ctx context.Context, check *link.Check, work func(con
 	return err
 }
 
-// recordedUID reads which cluster was peered with.
+// recordedUID reads the UID that the ForeignCluster has recorded for a peer.
 func (v *vkubelet) recordedUID(ctx context.Context, clusterID string) (types.UID, error) {
 	list, err := v.home.plain.liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 	"github.com/liqod/liqod/reflect/kinds"
 )
 
-// watchAddresses registers for what says how addresses are translated: with the network
-// fabric, the Connection in the tenant namespace and the ForeignCluster, and the IP of the
-// API server. Every replica follows them, so that a standby that takes over has them.
+// watchAddresses watches the objects that decide the translation of addresses: the
+// Connection in the tenant namespace, the ForeignCluster, and the IP of the API server. It
+// does nothing without the network fabric. Every replica watches them, so that a standby
+// can take over at once.
 func (v *vkubelet) watchAddresses() error {
 	if !v.env.Config.Networking.Enabled {
 		return nil
@@ -36,8 +37,8 @@ func (v *vkubelet) watchAddresses() error {
 	return err
 }
 
-// networkingOf leaves of a ForeignCluster what the translation of addresses reads: there
-// may be many of both, ForeignClusters and vkubelets.
+// networkingOf strips a ForeignCluster to the fields that the translation of addresses
+// reads. There may be many ForeignClusters, and many vkubelets that cache them.
 func networkingOf(obj any) (any, error) {
 	fc, ok := obj.(*corev1beta1.ForeignCluster)
 	if !ok {
@@ -49,13 +50,13 @@ func networkingOf(obj any) (any, error) {
 	}, nil
 }
 
-// addressesKnown reports whether the caches have what says how addresses are translated. No
-// pod loses its address before that.
+// addressesKnown reports whether the caches of watchAddresses are filled. Before that, no
+// pod may lose its address.
 func (v *vkubelet) addressesKnown() bool {
 	return v.remap == nil || v.remap.HasSynced() && v.tenant.IPAM().V1alpha1().IPs().Informer().HasSynced()
 }
 
-// remapper translates the addresses of the provider's pods.
+// remapper returns the translation of the addresses of the provider's pods.
 func (v *vkubelet) remapper(peer string) forge.Remapper {
 	if v.remap == nil {
 		return forge.Identity{}
@@ -63,8 +64,8 @@ func (v *vkubelet) remapper(peer string) forge.Remapper {
 	return v.remap.Peer(peer)
 }
 
-// homeAPI finds the address under which the provider's pods reach the API server of this
-// cluster; nil without the network fabric.
+// homeAPI returns the lookup of the address under which the provider's pods reach the API
+// server of this cluster. It is nil without the network fabric.
 func (v *vkubelet) homeAPI(peer string) kinds.HomeAPI {
 	if v.remap == nil {
 		return nil
@@ -72,8 +73,8 @@ func (v *vkubelet) homeAPI(peer string) kinds.HomeAPI {
 	return agent.HomeAPI{IPs: v.tenant.IPAM().V1alpha1().IPs(), Remap: v.remap.Peer(peer), Namespace: v.namespace, VirtualNode: v.name}
 }
 
-// onRemap has changed called when the addresses of a peer have other translations; nil:
-// nothing is called any more.
+// onRemap sets the function that is called if the translation of a peer's addresses
+// changes. With nil, no function is called any more.
 func (v *vkubelet) onRemap(peer string, changed func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -86,7 +87,8 @@ func (v *vkubelet) onRemap(peer string, changed func()) {
 	}
 }
 
-// tellRemapped is called for a peer, or "" for any.
+// tellRemapped reports a change of the translation of the addresses of a peer, or of all
+// peers for "".
 func (v *vkubelet) tellRemapped(peer string) {
 	v.mu.Lock()
 	remapped := v.remapped
@@ -96,7 +98,7 @@ func (v *vkubelet) tellRemapped(peer string) {
 	}
 }
 
-// addressChanged has the pods synced that wait for the address of the API server.
+// addressChanged syncs the pods that wait for the address of the API server.
 func (v *vkubelet) addressChanged(obj any) {
 	if ip, ok := obj.(metav1.Object); ok && ip.GetName() == agent.APIServerIP(v.name) {
 		v.tellRemapped("")

@@ -14,7 +14,7 @@ import (
 	"github.com/liqod/liqod/reflect/kinds"
 )
 
-// newEventsDropped registers the metric of dropped events of the provider.
+// newEventsDropped registers the metric of dropped provider events.
 func newEventsDropped(registry prometheus.Registerer) (*prometheus.CounterVec, error) {
 	dropped := counter("liqod_events_dropped_total", "Events of the provider that were not written home; reason is overflow, stale or refused.", "reason")
 	if err := registry.Register(dropped); err != nil {
@@ -35,8 +35,8 @@ type eventsConfig struct {
 	reflects func() bool
 }
 
-// startEvents copies the provider's events to the consumer until stop is called. It has no
-// observer: events may be late while everything works.
+// startEvents copies the provider's events to the consumer until stop is called. No observer
+// follows it, because late events are no fault.
 func (v *vkubelet) startEvents(ctx context.Context, c eventsConfig) (stop func(), err error) {
 	setting := v.env.Config.Reflection.Event
 	if setting.Workers == 0 {
