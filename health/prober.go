@@ -58,7 +58,7 @@ func (p *Prober) try(ctx context.Context, timeout time.Duration, check func(cont
 		case <-ctx.Done():
 			return pending, nil
 		case <-time.After(timeout):
-			return pending, fmt.Errorf("no answer within %s, and the check has not ended", timeout)
+			return pending, fmt.Errorf("no answer within %s, and the check is still running", timeout)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -94,7 +94,7 @@ func find(all []Role, names []string) ([]Role, error) {
 		case i < 0:
 			return nil, cmd.Usagef("role %q is not accepted: one or more of %s", name, strings.Join(roleNames(all), ", "))
 		case all[i].Build == nil:
-			return nil, cmd.Usagef("role %s is not built yet: this version of liqod has %s", name, strings.Join(built(all), ", "))
+			return nil, cmd.Usagef("role %s is not implemented yet: this version of liqod has %s", name, strings.Join(built(all), ", "))
 		case slices.ContainsFunc(found, func(r Role) bool { return r.Name == name }):
 			return nil, cmd.Usagef("role %s is given twice", name)
 		}

@@ -70,7 +70,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 			return certs.ErrNoCertificate
 		}
 		if !podsKnown() {
-			return errors.New("NamespaceOffloadings are not known yet")
+			return errors.New("the cache of NamespaceOffloadings is not filled yet")
 		}
 		return nil
 	})

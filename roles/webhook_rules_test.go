@@ -71,7 +71,7 @@ func TestRulesAskTheAPIServer(t *testing.T) {
 		"a peer":                     {validateForeignClusterPath, review(t, "CREATE", foreignCluster("turin", "turin"), nil), "", 0},
 		"a peer that is there":       {validateForeignClusterPath, review(t, "CREATE", foreignCluster("again", "milan"), nil), "ForeignCluster milan has the clusterID milan already", 0},
 		"a peer as it is":            {validateForeignClusterPath, review(t, "UPDATE", foreignCluster("milan", "milan"), foreignCluster("milan", "milan")), "", 0},
-		"itself":                     {validateForeignClusterPath, review(t, "CREATE", foreignCluster("rome", "rome"), nil), "not peered with itself", 0},
+		"itself":                     {validateForeignClusterPath, review(t, "CREATE", foreignCluster("rome", "rome"), nil), "cannot be a peer of itself", 0},
 		"what is not written":        {validateForeignClusterPath, review(t, "DELETE", nil, foreignCluster("rome", "rome")), "", 0},
 		"what cannot be read":        {validateForeignClusterPath, review(t, "CREATE", "text", nil), "reading the", 0},
 		"what cannot be read of old": {validateForeignClusterPath, review(t, "UPDATE", foreignCluster("milan", "milan"), 7), "reading the", 0},

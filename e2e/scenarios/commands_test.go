@@ -180,7 +180,7 @@ func testCommandNoController(t *testing.T, w *world) {
 	w.rome.Controller.Kill()
 	<-w.rome.Controller.Exited()
 	within(t, soon, "check tells that no controller runs", w.says(w.rome, []string{"check"}, 1, "✘ role controller: ", "no replica leads", "kubectl -n liqod logs deployment/liqod-controller",
-		"? API server: liqod's controller does not run; the last that it said was True"))
+		"? API server: liqod's controller does not run; its last result was True"))
 	have, code, err := w.summary(t.Context(), w.rome)
 	require.NoError(t, err)
 	require.Equal(t, 1, code)

@@ -99,7 +99,7 @@ func TestDiscovery(t *testing.T) {
 	a := newAuthor(t, rome)
 	within(t, soon, "a change by hand is warned of", func(ctx context.Context) error { // an API server learns of policies in its own time
 		_, err := a.liqod.CoreV1beta1().ForeignClusters().Patch(ctx, "turin", types.MergePatchType, []byte(`{"spec":{"clusterName":"Torino"}}`), metav1.PatchOptions{})
-		if heard := strings.Join(a.heard.take(), ""); err == nil && !strings.Contains(heard, "discovery has made this ForeignCluster") {
+		if heard := strings.Join(a.heard.take(), ""); err == nil && !strings.Contains(heard, "discovery created this ForeignCluster") {
 			err = fmt.Errorf("heard: %q", heard)
 		}
 		return err

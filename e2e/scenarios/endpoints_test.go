@@ -341,7 +341,7 @@ func testSliceCollision(t *testing.T, w slicesWorld) {
 	require.NoError(t, w.peer.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
 	w.create(t, shadowSlice("taken", endpoint("10.100.1.1")))
 	within(t, soon, "told again", w.told("taken", offloadingv1beta1.ReasonEndpointSliceCollision))
-	require.Equal(t, before, w.slice(t, "taken"), "it is left alone")
+	require.Equal(t, before, w.slice(t, "taken"), "it is not changed")
 	require.NoError(t, in.Delete(t.Context(), "taken", metav1.DeleteOptions{}))
 	within(t, soon, "ours comes when it has gone", w.has("taken", "+10.100.1.1"))
 	within(t, soon, "and nothing is left to say", w.told("taken", ""))

@@ -275,7 +275,7 @@ func (e enrolments) rights(t *testing.T) {
 			return err
 		}
 	}
-	within(t, quickly, "there is no namespace for it", answered(offloadingv1beta1.MappingCreationLoopBackOff, "nothing has been offered to cluster rome yet"))
+	within(t, quickly, "there is no namespace for it", answered(offloadingv1beta1.MappingCreationLoopBackOff, "cluster rome has no offer yet"))
 	require.NoError(t, absent(e.milan.Client().CoreV1().Namespaces().Get(t.Context(), "shop-rome", metav1.GetOptions{})))
 	enrolled()
 

@@ -25,7 +25,7 @@ func TestPeering(t *testing.T) {
 	out, code, err := w.command(ctx, w.rome, w.toPeer(w.rome)...)
 	require.NoError(t, err)
 	require.Equal(t, 1, code, out)
-	require.Contains(t, out, "a cluster is no peer of itself")
+	require.Contains(t, out, "a cluster cannot be a peer of itself")
 
 	begin := time.Now()
 	w.peer(t, w.rome, w.milan)

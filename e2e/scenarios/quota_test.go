@@ -360,7 +360,7 @@ func testQuotaNodes(t *testing.T, w *world) {
 		a.create(t, coreful(e, "100m", corev1.RestartPolicyAlways))
 		local = a.untilLocal(t, 20*time.Second, e, "says that it may not be there, or runs", func(p *corev1.Pod) bool { return refused(p) || podRunning(p) })
 	}
-	require.Contains(t, local.Status.Message, "spec.nodeSelector asks for nodes with pool=own; the quota allows those with pool=shared")
+	require.Contains(t, local.Status.Message, "spec.nodeSelector selects nodes with pool=own; the quota allows nodes with pool=shared")
 	a.absent(t, a.milan, 2*time.Second, a.twin, e)
 	a.change(t, `{"nodeSelector":{"pool":"own"}}`)
 	a.untilLocal(t, 70*time.Second, e, "goes on where it may be", podRunning)

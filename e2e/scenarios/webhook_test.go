@@ -235,7 +235,7 @@ func (a author) newObjects() []judgement {
 	long := corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: "Like"}}}}}
 	return []judgement{
 		{a.cluster(func(*fc) {}), "", ""},
-		{a.cluster(func(c *fc) { c.Spec.ClusterID = "rome" }), "a cluster is not peered with itself", ""},
+		{a.cluster(func(c *fc) { c.Spec.ClusterID = "rome" }), "a cluster cannot be a peer of itself", ""},
 		{a.cluster(func(c *fc) { c.Spec.ClusterID = "milan" }), "ForeignCluster milan has the clusterID milan already", ""},
 		{a.cluster(func(c *fc) { c.Spec.UserName = "liqo.io:peer:milan:1" }), "is not this peer's", ""},
 		{a.cluster(func(c *fc) { c.Spec.AuthURL = "https://user:secret@turin.example" }), "spec.authUrl holds a user name", ""},
@@ -246,7 +246,7 @@ func (a author) newObjects() []judgement {
 
 		{a.node("liqo-tenant-milan", func(*vn) {}), "", ""},
 		{a.node("web", func(*vn) {}), "must be in the tenant namespace liqo-tenant-milan", ""},
-		{a.node("liqo-tenant-milan", func(n *vn) { n.Name = a.SimulatedNodeName(1) }), "exists that is not this virtual node's", ""},
+		{a.node("liqo-tenant-milan", func(n *vn) { n.Name = a.SimulatedNodeName(1) }), "exists that does not belong to this virtual node", ""},
 		{a.node("liqo-tenant-milan", func(n *vn) { n.Spec.KubeconfigSecretRef.Name = "" }), "spec.kubeconfigSecretRef.name is empty", ""},
 		{a.node("liqo-tenant-milan", func(n *vn) { n.Spec.ResourceQuota.Hard["cpu"] = resource.MustParse("-1") }), "spec.resourceQuota.hard.cpu is -1", ""},
 		{a.node("liqo-tenant-milan", func(n *vn) { delete(n.Spec.ResourceQuota.Hard, "pods") }), "", "has no pods"},
@@ -274,7 +274,7 @@ func (a author) edits() []judgement {
 	}
 	return []judgement{
 		{patchOffloading(`{"metadata":{"labels":{"team":"a"}}}`), "", ""},
-		{patchOffloading(`{"spec":{"podOffloadingStrategy":"Remote"}}`), "", "for pods that are created from now on"},
+		{patchOffloading(`{"spec":{"podOffloadingStrategy":"Remote"}}`), "", "applies to pods that are created from now on"},
 		{patchOffloading(`{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"region","operator":"In","values":["mars"]}]}]}}}`), "", "no longer selected: milan"},
 		{patchNode(`{"spec":{"resourceQuota":{"hard":{"cpu":"5"}}}}`), "", ""},
 		{patchNode(`{"spec":{"resourceQuota":{"hard":{"cpu":"3"}}}}`), "", "hard is smaller"},

@@ -36,7 +36,7 @@ const (
 )
 
 // ErrNotSigned means that the cluster signs no client certificates, or not in time.
-var ErrNotSigned = errors.New("the cluster has signed no certificate")
+var ErrNotSigned = errors.New("the cluster has not signed a certificate")
 
 // collisions is the number of attempts of a compare-and-swap.
 const collisions = 10
@@ -315,7 +315,7 @@ func (e *Endpoint) contested(ctx context.Context, ask enrolment, err error) {
 	}
 	next.Annotations[corev1beta1.RivalUIDAnnotation] = ask.UID
 	if err := e.cfg.Records.SavePeer(ctx, next); err != nil {
-		e.cfg.Log.Warn("another cluster claims the id of a peer, and the peer's record could not be told", zap.String("peer", ask.ID), zap.Error(err))
+		e.cfg.Log.Warn("another cluster claims the id of a peer, but the condition of the peer's ForeignCluster could not be written", zap.String("peer", ask.ID), zap.Error(err))
 	}
 }
 
@@ -359,7 +359,7 @@ func (e *Endpoint) finish(ctx context.Context, ask enrolment) {
 	}
 	err = errors.Join(err, e.uncontested(ctx, ask))
 	if err != nil {
-		e.cfg.Log.Warn("the peer is enrolled, and what was before it could not be tidied up", zap.String("peer", ask.ID), zap.Error(err))
+		e.cfg.Log.Warn("the peer is enrolled, but the objects of its earlier identity could not be deleted", zap.String("peer", ask.ID), zap.Error(err))
 	}
 }
 

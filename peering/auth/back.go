@@ -13,7 +13,7 @@ import (
 )
 
 // ErrWritten means that people wrote the Secret, so it is not replaced.
-var ErrWritten = errors.New("people have written it, and it stays")
+var ErrWritten = errors.New("it was written by hand and is not replaced")
 
 // back uses the token that a peer sent with its enrolment. If this cluster is going to use
 // the peer, its own controller enrols there with that token. A failure is logged and
@@ -36,7 +36,7 @@ func (e *Endpoint) back(ctx context.Context, ask enrolment, sent *trust.Invitati
 	if err == nil {
 		return
 	}
-	e.cfg.Log.Warn("the peer is enrolled, and the token that it sent in return is not used", zap.String("peer", ask.ID), zap.Error(err))
+	e.cfg.Log.Warn("the peer is enrolled, but the token that it sent in return is not used", zap.String("peer", ask.ID), zap.Error(err))
 	if fc != nil {
 		e.cfg.Records.Told(fc, "TokenNotTaken", "the token that cluster "+ask.ID+" sent in return for its own is not used: "+err.Error()+
 			"; for an identity there, name in spec.tokenSecretRef a Secret with a token of it (there: liqod token create)")

@@ -150,7 +150,7 @@ func (k *Cluster) Sign(ctx context.Context, clusterID string, csr trust.CSR, lif
 	}
 	defer k.dropRequest(ctx, request)
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: ReasonPeer, Message: "a peer of this cluster has shown a token or its identity",
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: ReasonPeer, Message: "the request comes from a peer with a valid token or identity",
 	})
 	_, err = k.cfg.Kube.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
@@ -322,11 +322,11 @@ func (k *Cluster) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
 	}
 	cm, err := k.cfg.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("reading which client certificates the API server believes: %w", err)
+		return nil, fmt.Errorf("reading the authorities for client certificates of the API server: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(cm.Data[key])) {
-		return nil, fmt.Errorf("ConfigMap %s/%s has no certificates in %s: the API server believes no client certificates", metav1.NamespaceSystem, name, key)
+		return nil, fmt.Errorf("ConfigMap %s/%s has no certificates in %s: the API server accepts no client certificates", metav1.NamespaceSystem, name, key)
 	}
 	k.roots, k.read = pool, now
 	return pool, nil

@@ -61,7 +61,7 @@ func read(req trust.EnrollRequest, self Identity) (enrolment, error) {
 		return e, refuse(trust.ReasonInvalid, "%v", err)
 	}
 	if e.token.ClusterID != self.ID {
-		return e, refuse(trust.ReasonInvalid, "the token is one of cluster %s, and this is cluster %s: the address leads elsewhere", e.token.ClusterID, self.ID)
+		return e, refuse(trust.ReasonInvalid, "the token was made by cluster %s, but this is cluster %s: the address belongs to another cluster", e.token.ClusterID, self.ID)
 	}
 	if err := trust.CheckClusterID(req.ClusterID); err != nil {
 		return e, refuse(trust.ReasonInvalid, "%v", err)
@@ -92,7 +92,7 @@ func word(s string, longest int) bool {
 func notSelf(peer, self Identity) error {
 	switch {
 	case peer.ID == self.ID:
-		return refuse(trust.ReasonConflict, "both clusters have the id %q: a cluster is no peer of itself, and each needs an id of its own (discovery.config.clusterID of the chart)", self.ID)
+		return refuse(trust.ReasonConflict, "both clusters have the id %q: a cluster cannot be a peer of itself, and each needs its own id (discovery.config.clusterID of the chart)", self.ID)
 	case peer.UID == self.UID:
 		return refuse(trust.ReasonConflict, "cluster %s has the same kube-system namespace as this one, %s: they are one cluster, or one was copied from the other", peer.ID, self.ID)
 	}
@@ -130,7 +130,7 @@ func special() []netip.Prefix {
 // badToken is the refusal of every invalid token. It does not say what is wrong, so that
 // guessing reveals nothing.
 func badToken() *refusal {
-	return refuse(trust.ReasonUnauthorized, "the token is not known here, is used up, revoked or too old, or is for another cluster: ask for a new one (liqod token create)")
+	return refuse(trust.ReasonUnauthorized, "the token is unknown here, used up, revoked, expired, or for another cluster: get a new one (liqod token create)")
 }
 
 // good checks a token for an enrolment. use is the index of the earlier redemption by the
@@ -153,7 +153,7 @@ func peerOf(all []corev1beta1.ForeignCluster, id string) (*corev1beta1.ForeignCl
 			continue
 		}
 		if found != nil {
-			return nil, refuse(trust.ReasonRefused, "this cluster has more than one record of cluster %s: its people are to delete one ForeignCluster of %s and %s", id, found.Name, all[i].Name)
+			return nil, refuse(trust.ReasonRefused, "this cluster has more than one ForeignCluster of cluster %s: its administrator must delete %s or %s", id, found.Name, all[i].Name)
 		}
 		found = &all[i]
 	}
@@ -167,7 +167,7 @@ func judge(all []corev1beta1.ForeignCluster, e enrolment, bound bool, use *trust
 	for i := range all {
 		if other := &all[i]; other.Spec.ClusterID != e.ID && knownUID(other) == e.UID {
 			return nil, &refusal{about: other, Refusal: trust.Refusal{Reason: trust.ReasonConflict,
-				Message: fmt.Sprintf("cluster %s is known here as %s: it is one cluster under two ids, or one was copied from the other; end the peering with %s first", e.ID, other.Spec.ClusterID, other.Spec.ClusterID)}}
+				Message: fmt.Sprintf("cluster %s is registered here as %s: one cluster has two ids, or one was copied from the other; end the peering with %s first", e.ID, other.Spec.ClusterID, other.Spec.ClusterID)}}
 		}
 	}
 	fc, err := peerOf(all, e.ID)
@@ -190,10 +190,10 @@ func judge(all []corev1beta1.ForeignCluster, e enrolment, bound bool, use *trust
 func takes(fc *corev1beta1.ForeignCluster, e enrolment) error {
 	switch uid := knownUID(fc); {
 	case fc.DeletionTimestamp != nil:
-		return refuse(trust.ReasonBusy, "the record of cluster %s here is being removed: try again", e.ID)
+		return refuse(trust.ReasonBusy, "the ForeignCluster of cluster %s is being deleted here: try again", e.ID)
 	case uid != "" && uid != e.UID:
 		return &refusal{about: fc, rival: true, Refusal: trust.Refusal{Reason: trust.ReasonConflict,
-			Message: fmt.Sprintf("another cluster with the id %s is a peer here: give one of them another id; if that one was rebuilt, end its peering here first (liqod unpeer %s)", e.ID, e.ID)}}
+			Message: fmt.Sprintf("another cluster with the id %s is a peer here: give one of them another id; if the cluster was rebuilt, end its old peering here first (liqod unpeer %s)", e.ID, e.ID)}}
 	case fc.Spec.IncomingPeeringEnabled == corev1beta1.PeeringNo:
 		return refuse(trust.ReasonRefused, "this cluster does not let cluster %s use it (spec.incomingPeeringEnabled of ForeignCluster %s is No)", e.ID, fc.Name)
 	}
@@ -221,7 +221,7 @@ func replaces(fc *corev1beta1.ForeignCluster, e enrolment, bound bool, use *trus
 }
 
 func revoked() *refusal {
-	r := refuse(trust.ReasonUnauthorized, "this enrolment was ended here: a new one needs a new key and a new token (liqod token create)")
+	r := refuse(trust.ReasonUnauthorized, "this cluster has ended this enrolment: a new one needs a new key and a new token (liqod token create)")
 	r.NewKey = true
 	return r
 }
@@ -276,7 +276,7 @@ func member(all []corev1beta1.ForeignCluster, id, user string) (*corev1beta1.For
 	case err != nil:
 		return nil, err
 	case fc == nil || fc.DeletionTimestamp != nil || user == "" || fc.Spec.UserName != user || !corev1beta1.ValidPeerUser(id, user):
-		return nil, refuse(trust.ReasonUnauthorized, "these credentials have no rights here (any more) as those of cluster %.60q: it needs a new token (liqod token create)", id)
+		return nil, refuse(trust.ReasonUnauthorized, "these credentials have no rights here, or have lost them, as credentials of cluster %.60q: the cluster needs a new token (liqod token create)", id)
 	}
 	return fc, nil
 }

@@ -51,7 +51,7 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 	if len(ask.leftOut) == 0 {
 		return
 	}
-	e.cfg.Log.Warn("the peer is enrolled without the address ranges in which this cluster has addresses",
+	e.cfg.Log.Warn("the peer is enrolled without the address ranges that overlap addresses of this cluster",
 		zap.String("peer", ask.ID), zap.Strings("ranges", ask.leftOut))
 	peers, err := e.cfg.Records.Peers(ctx)
 	if err != nil {

@@ -31,7 +31,7 @@ func (e *Endpoint) user(ctx context.Context, p proof) (string, error) {
 	if len(p.chain) == 0 {
 		user, err := e.cfg.Identities.Authenticate(ctx, p.bearer)
 		if err == nil && user == "" {
-			err = refuse(trust.ReasonUnauthorized, "the token of the present identity is not good (any more): a new enrolment needs a new token (liqod token create)")
+			err = refuse(trust.ReasonUnauthorized, "the token of the present identity is invalid or has expired: a new enrolment needs a new token (liqod token create)")
 		}
 		return user, err
 	}
@@ -47,7 +47,7 @@ func (e *Endpoint) user(ctx context.Context, p proof) (string, error) {
 		Roots: roots, Intermediates: between, CurrentTime: e.cfg.Clock.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return "", refuse(trust.ReasonUnauthorized, "the certificate of the present identity is not good (any more; is it too old?): a new enrolment needs a new token (liqod token create)")
+		return "", refuse(trust.ReasonUnauthorized, "the certificate of the present identity is invalid or has expired: a new enrolment needs a new token (liqod token create)")
 	}
 	return p.chain[0].Subject.CommonName, nil
 }
@@ -77,7 +77,7 @@ func (e *Endpoint) again(ctx context.Context, req trust.RenewRequest, p proof, u
 	if len(p.chain) == 0 {
 		account, ok := strings.CutPrefix(user, corev1beta1.PeerAccountUser(req.ClusterID, ""))
 		if !ok || !strings.HasPrefix(account, corev1beta1.PeerAccountPrefix) || req.CSR != "" {
-			return trust.Grant{}, refuse(trust.ReasonInvalid, "a token is renewed without a certificate request, by the service account that it is of")
+			return trust.Grant{}, refuse(trust.ReasonInvalid, "a certificate request is not accepted for the renewal of a token")
 		}
 		return e.account(ctx, req.ClusterID, account)
 	}
@@ -92,7 +92,7 @@ func (e *Endpoint) again(ctx context.Context, req trust.RenewRequest, p proof, u
 	case csr.User != user || !strings.HasPrefix(user, corev1beta1.PeerUserPrefix):
 		return trust.Grant{}, refuse(trust.ReasonInvalid, "the certificate request is for %.200q: %q is accepted, the name of the present identity", csr.User, user)
 	case csr.Serial == old:
-		return trust.Grant{}, refuse(trust.ReasonInvalid, "the certificate request has the key of the present certificate: a fresh one is accepted")
+		return trust.Grant{}, refuse(trust.ReasonInvalid, "the certificate request has the key of the present certificate: a new key is accepted")
 	}
 	return e.certificate(ctx, req.ClusterID, csr)
 }
@@ -124,7 +124,7 @@ func (e *Endpoint) leave(ctx context.Context, req trust.LeaveRequest, user strin
 		return err
 	}
 	if err := e.cfg.Identities.Retire(ctx, req.ClusterID, ""); err != nil {
-		e.cfg.Log.Warn("the peer has left, and its service account could not be removed", zap.String("peer", req.ClusterID), zap.Error(err))
+		e.cfg.Log.Warn("the peer has ended the peering, but its service account could not be deleted", zap.String("peer", req.ClusterID), zap.Error(err))
 	}
 	return nil
 }

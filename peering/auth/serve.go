@@ -89,7 +89,7 @@ func (e *Endpoint) proven(r *http.Request, body []byte, req any) (proof, string,
 	if len(p.chain) == 0 {
 		p.bearer, _ = strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if p.bearer == "" {
-			return p, "", refuse(trust.ReasonUnauthorized, "the present identity is needed: its client certificate, or its token as a bearer token")
+			return p, "", refuse(trust.ReasonUnauthorized, "the present identity is required: its client certificate, or its token as a bearer token")
 		}
 		if !e.limits.all.AllowN(e.cfg.Clock.Now(), 1) {
 			return p, "", tooMany()
@@ -156,9 +156,9 @@ func (e *Endpoint) refuse(w http.ResponseWriter, path string, remote netip.Addr,
 			e.cfg.Records.Told(told.about, "EnrolmentRefused", told.Message)
 		}
 	case errors.As(err, &taken):
-		told = refuse(trust.ReasonConflict, "this cluster has a ForeignCluster of the name %s that is for another cluster: its people are to rename it", peer)
+		told = refuse(trust.ReasonConflict, "this cluster has a ForeignCluster named %s for another cluster: its administrator must rename it", peer)
 	case errors.Is(err, ErrNotSigned):
-		told = refuse(trust.ReasonBusy, "this cluster has not signed the certificate: try again; where it never signs any, its people are to set authentication.identity to token")
+		told = refuse(trust.ReasonBusy, "this cluster has not signed the certificate: try again; if the cluster never signs certificates, its administrator must set authentication.identity to token")
 	default:
 		told = refuse(trust.ReasonBusy, "this cluster cannot answer now: try again")
 	}
@@ -207,7 +207,7 @@ func write(w http.ResponseWriter, status int, body any) {
 // some.
 func decode(body []byte, into any) error {
 	if err := json.Unmarshal(body, into); err != nil {
-		return refuse(trust.ReasonInvalid, "the request is not the JSON that is accepted here")
+		return refuse(trust.ReasonInvalid, "the request is not valid JSON of the accepted form")
 	}
 	return nil
 }

@@ -31,13 +31,13 @@ func Servers(servers []string) Exchange {
 		if len(ask) == 0 {
 			cfg, err := dns.ClientConfigFromFile(resolvConf)
 			if err != nil {
-				return nil, fmt.Errorf("reading which name servers there are: %w", err)
+				return nil, fmt.Errorf("reading the name servers: %w", err)
 			}
 			for _, s := range cfg.Servers {
 				ask = append(ask, net.JoinHostPort(s, cfg.Port))
 			}
 		}
-		err := errors.New("no name server is known")
+		err := errors.New("no name server is configured")
 		for _, server := range ask {
 			var answer *dns.Msg
 			if answer, err = exchange(ctx, question, server); err == nil {
@@ -154,7 +154,7 @@ func (d Domain) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && !failing:
-			d.Log.Warn("clusters of the domain are not known; those that were found before stay", zap.String("domain", d.Name), zap.Error(err))
+			d.Log.Warn("looking up the clusters of the domain failed; clusters that were found before are kept", zap.String("domain", d.Name), zap.Error(err))
 		case err == nil:
 			wait = a.TTL
 			d.Found(a)

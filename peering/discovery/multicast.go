@@ -52,7 +52,7 @@ func (m Multicast) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := m.session(ctx)
 		if err != nil && err.Error() != told {
-			m.Log.Warn("clusters on the local network are not looked for; trying again", zap.Strings("interfaces", m.Interfaces), zap.Error(err))
+			m.Log.Warn("looking for clusters on the local network failed; trying again", zap.Strings("interfaces", m.Interfaces), zap.Error(err))
 			told = err.Error()
 		}
 		if err == nil {

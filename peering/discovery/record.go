@@ -143,10 +143,10 @@ func goodURL(text string) error {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return errors.New("url: accepted is https with host, port and path, and nothing else")
+		return errors.New("url: https with host, port and path is accepted, and nothing else")
 	}
 	if _, err := net.LookupPort("tcp", cmp.Or(u.Port(), "443")); err != nil {
-		return errors.New("url: the port is none")
+		return errors.New("url: the port is invalid")
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ const (
 )
 
 // errNotMade means that a Secret of that name exists which liqod did not create.
-var errNotMade = errors.New("it is not one that liqod has made, and stays")
+var errNotMade = errors.New("liqod has not made it and does not replace it")
 
 // Back says how peers get identities in this cluster, in return for this cluster's
 // identities in theirs.
@@ -67,7 +67,7 @@ func (j *Join) invite(ctx context.Context, fc *corev1beta1.ForeignCluster, keyPE
 		stays = errors.Is(err, errNotMade) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 	}
 	if stays {
-		j.cfg.Log.Warn("the peer is sent no token in return", zap.String("peer", peer), zap.Error(err))
+		j.cfg.Log.Warn("no token is sent to the peer in return", zap.String("peer", peer), zap.Error(err))
 		j.cfg.Events.Eventf(fc, corev1.EventTypeWarning, "TokenNotSent",
 			"cluster %s is not told how to use this one in return: %v; its people need a token (here: liqod token create --for %s)", peer, err, peer)
 		return nil, nil

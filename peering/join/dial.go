@@ -90,7 +90,7 @@ func post(ctx context.Context, to target, path string, body any, by proof) (trus
 	}
 	var grant trust.Grant
 	if err := json.Unmarshal(answer, &grant); err != nil {
-		return trust.Grant{}, fmt.Errorf("an answer that is no grant: %w", err)
+		return trust.Grant{}, fmt.Errorf("an invalid answer: %w", err)
 	}
 	return grant, nil
 }
@@ -100,7 +100,7 @@ func post(ctx context.Context, to target, path string, body any, by proof) (trus
 func refused(status int, answer []byte) error {
 	r := &refusal{status: status}
 	if json.Unmarshal(answer, &r.Refusal) != nil || r.Reason == "" {
-		return fmt.Errorf("it answers with status %d %s, as something else does than an authentication endpoint of liqod", status, http.StatusText(status))
+		return fmt.Errorf("it answers with status %d %s, so it is not an authentication endpoint of liqod", status, http.StatusText(status))
 	}
 	r.Message = legible(r.Message)
 	return r
@@ -145,7 +145,7 @@ func (t target) client(by proof) (*http.Client, error) {
 		},
 		// A redirect would send the token to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return errors.New("it leads elsewhere, and is not followed")
+			return errors.New("it is a redirect, which is not followed")
 		},
 	}, nil
 }

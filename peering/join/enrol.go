@@ -44,7 +44,7 @@ func (j *Join) invitation(ctx context.Context, fc *corev1beta1.ForeignCluster) (
 	}
 	in.text = strings.TrimSpace(string(secret.Data[corev1beta1.TokenSecretKey]))
 	if in.token, err = trust.ParseToken(in.text); err == nil && in.token.ClusterID != fc.Spec.ClusterID {
-		err = fmt.Errorf("it is a token of cluster %s, and one of %s is needed", in.token.ClusterID, fc.Spec.ClusterID)
+		err = fmt.Errorf("it is a token of cluster %s: a token of cluster %s is accepted", in.token.ClusterID, fc.Spec.ClusterID)
 	}
 	if err != nil {
 		return in, says(metav1.ConditionFalse, corev1beta1.ReasonTokenInvalid, "Secret %s, key %s: %v", in.ref, corev1beta1.TokenSecretKey, err).after(lookAgain), nil
@@ -126,7 +126,7 @@ func (j *Join) anew(ctx context.Context, id string, have *identity) (*identity, 
 func (j *Join) askEnrol(ctx context.Context, fc *corev1beta1.ForeignCluster, in invitation, keyPEM []byte, back *trust.Invitation) (granted, error) {
 	key, err := trust.ParseKey(keyPEM)
 	if err != nil {
-		return granted{}, fmt.Errorf("the key that was kept: %w", err)
+		return granted{}, fmt.Errorf("the stored key: %w", err)
 	}
 	user, err := trust.User(j.cfg.ClusterID, key.Public())
 	if err != nil {
@@ -173,7 +173,7 @@ func (j *Join) renew(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 	reason, message, slow := why(id, err)
 	refused := reason == corev1beta1.ReasonTokenRefused
 	said := j.good(have, j.cfg.Clock.Now())
-	said.condition.Reason, said.condition.Message = corev1beta1.ReasonRenewalFails, "the identity is good for now, and could not be renewed: "+message
+	said.condition.Reason, said.condition.Message = corev1beta1.ReasonRenewalFails, "the identity is still valid, but could not be renewed: "+message
 	if refused {
 		said.condition.Status = metav1.ConditionFalse
 	}
@@ -193,7 +193,7 @@ func (j *Join) askRenew(ctx context.Context, fc *corev1beta1.ForeignCluster, hav
 	if have.grant.Certificate != "" {
 		pair, err := tls.X509KeyPair([]byte(have.grant.Certificate), have.key)
 		if err != nil {
-			return granted{}, fmt.Errorf("the certificate that was kept: %w", err)
+			return granted{}, fmt.Errorf("the stored certificate: %w", err)
 		}
 		by.certificate = &pair
 		if got.key, err = trust.NewKey(); err != nil {
@@ -315,7 +315,7 @@ func why(id string, err error) (reason, message string, slow bool) {
 	var bad badGrant
 	switch {
 	case errors.As(err, &no) && no.Reason == trust.ReasonUnauthorized:
-		return corev1beta1.ReasonTokenRefused, fmt.Sprintf("cluster %s does not take it: %s", id, no.Message), true
+		return corev1beta1.ReasonTokenRefused, fmt.Sprintf("cluster %s refuses the token: %s", id, no.Message), true
 	case errors.As(err, &no) && no.Reason == trust.ReasonConflict:
 		return corev1beta1.ReasonConflict, fmt.Sprintf("cluster %s refuses: %s", id, no.Message), true
 	case errors.As(err, &no) && no.Reason == trust.ReasonBusy:
@@ -326,9 +326,9 @@ func why(id string, err error) (reason, message string, slow bool) {
 		return corev1beta1.ReasonClusterReplaced,
 			err.Error() + ": it is not written to; if it is meant to be the peer, clear status.clusterUID or make the ForeignCluster anew", true
 	case errors.As(err, &bad):
-		return corev1beta1.ReasonGrantInvalid, fmt.Sprintf("what cluster %s gave is not accepted: %v", id, bad.error), true
+		return corev1beta1.ReasonGrantInvalid, fmt.Sprintf("the credentials from cluster %s are not accepted: %v", id, bad.error), true
 	}
-	return corev1beta1.ReasonPeerUnreachable, fmt.Sprintf("the authentication endpoint of cluster %s does not give an answer: %s", id, cause(err)), false
+	return corev1beta1.ReasonPeerUnreachable, fmt.Sprintf("the authentication endpoint of cluster %s does not answer: %s", id, cause(err)), false
 }
 
 func digest(parts ...string) string {

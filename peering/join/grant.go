@@ -48,13 +48,13 @@ func check(g trust.Grant, want expectation) error {
 	case g.ClusterID != want.peerID:
 		return fmt.Errorf("it is cluster %q that answers, and not %s", legible(g.ClusterID), want.peerID)
 	case g.ClusterUID == "" || len(g.ClusterUID) > longestText:
-		return errors.New("it does not say the UID of its cluster")
+		return errors.New("the UID of its cluster is missing")
 	case types.UID(g.ClusterUID) == want.ownUID:
-		return errors.New("it is this cluster itself that answers")
+		return errors.New("the endpoint is the one of this cluster itself")
 	case want.peerUID != "" && types.UID(g.ClusterUID) != want.peerUID:
 		return fmt.Errorf("%w: its kube-system namespace has UID %s, recorded is %s", errReplaced, legible(g.ClusterUID), want.peerUID)
 	case (g.Certificate == "") == (g.Token == ""):
-		return errors.New("it gives neither a certificate nor a token, or both")
+		return errors.New("exactly one of a certificate and a token is accepted")
 	case len(g.Version) > longestText || len(g.ClusterName) > longestText:
 		return fmt.Errorf("a name or version of more than %d bytes", longestText)
 	case !g.NotAfter.After(want.now):
@@ -78,7 +78,7 @@ func checkServer(g trust.Grant) error {
 	case len(g.APIServerCA) > longestBundle:
 		return fmt.Errorf("certificates of its API server of more than %d bytes", longestBundle)
 	case g.APIServerCA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(g.APIServerCA)):
-		return errors.New("the certificates of its API server are none")
+		return errors.New("the certificates of its API server are invalid")
 	}
 	if err := trust.CheckHost(u.Hostname()); err != nil {
 		return fmt.Errorf("the address of its API server: %w", err)
@@ -88,27 +88,27 @@ func checkServer(g trust.Grant) error {
 
 func checkCertificate(g trust.Grant, want expectation) error {
 	if g.User != want.user {
-		return fmt.Errorf("a certificate for user %q, where %s was asked for", legible(g.User), want.user)
+		return fmt.Errorf("a certificate for user %q: one for %s is accepted", legible(g.User), want.user)
 	}
 	if len(g.Certificate) > longestBundle {
 		return fmt.Errorf("a certificate of more than %d bytes", longestBundle)
 	}
 	pair, err := tls.X509KeyPair([]byte(g.Certificate), want.key)
 	if err != nil {
-		return errors.New("a certificate that does not fit the key that it was asked for")
+		return errors.New("a certificate for another key than that of the request")
 	}
 	leaf, err := x509.ParseCertificate(pair.Certificate[0])
 	switch {
 	case err != nil:
 		return errors.New("a certificate that cannot be read")
 	case leaf.Subject.CommonName != want.user || len(leaf.Subject.Organization) > 0:
-		return fmt.Errorf("a certificate for subject %q, where %s was asked for", legible(leaf.Subject.String()), want.user)
+		return fmt.Errorf("a certificate for subject %q: one for %s is accepted", legible(leaf.Subject.String()), want.user)
 	case leaf.IsCA:
-		return errors.New("a certificate of an authority")
+		return errors.New("a certificate of a certificate authority")
 	case leaf.NotBefore.After(want.now.Add(skew)):
 		return errors.New("a certificate that is not valid yet: do the clocks of both clusters agree?")
 	case !leaf.NotAfter.After(want.now) || g.NotAfter.After(leaf.NotAfter.Add(time.Second)):
-		return errors.New("a certificate that ends before it says")
+		return errors.New("a certificate that expires before the time given with it")
 	}
 	return nil
 }
@@ -119,11 +119,11 @@ func checkToken(g trust.Grant, want expectation) error {
 	account := corev1beta1.PeerAccountUser(want.ownID, "")
 	switch {
 	case len(g.Token) > longestBundle || bytes.ContainsAny([]byte(g.Token), " \r\n\t"):
-		return errors.New("a token that is none")
+		return errors.New("an invalid token")
 	case want.renewed && g.User != want.user:
-		return fmt.Errorf("a token for user %q, where %s was renewed", legible(g.User), want.user)
+		return fmt.Errorf("a token for user %q: a renewed one for %s is accepted", legible(g.User), want.user)
 	case !strings.HasPrefix(g.User, account) || !corev1beta1.ValidPeerUser(want.ownID, g.User):
-		return fmt.Errorf("a token for user %q, where %s… was awaited", legible(g.User), account)
+		return fmt.Errorf("a token for user %q: one for %s… is accepted", legible(g.User), account)
 	}
 	if subject := client.TokenSubject(g.Token); subject != "" && subject != g.User {
 		return fmt.Errorf("a token of %q, where it says %s", legible(subject), g.User)

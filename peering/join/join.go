@@ -296,7 +296,7 @@ func (j *Join) hold(ctx context.Context, fc *corev1beta1.ForeignCluster) error {
 }
 
 func (j *Join) given(i *identity) standing {
-	return says(metav1.ConditionTrue, corev1beta1.ReasonCredentialsGiven, "the credentials in Secret %s are used, which liqod did not get by itself", i.ref()).after(givenAgain)
+	return says(metav1.ConditionTrue, corev1beta1.ReasonCredentialsGiven, "the credentials in Secret %s are used; a person has put them there", i.ref()).after(givenAgain)
 }
 
 func (j *Join) unasked(id string) standing {

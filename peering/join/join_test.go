@@ -156,7 +156,7 @@ func TestPeerAwayDuringRenewal(t *testing.T) {
 	before := r.secret()
 	r.pass(lifetime * 6 / 10)
 	_ = r.sync()
-	require.Contains(t, r.says(), "True RenewalFails: the identity is good for now")
+	require.Contains(t, r.says(), "True RenewalFails: the identity is still valid")
 	asked := r.peer.count(trust.RenewPath)
 	_ = r.sync()
 	require.Equal(t, asked, r.peer.count(trust.RenewPath), "what wakes the loop does not make it ask sooner")
@@ -169,7 +169,7 @@ func TestPeerAwayDuringRenewal(t *testing.T) {
 	r.peer.set(func() { r.peer.rawAnswer, r.peer.owner = nil, "another key" })
 	r.pass(lifetime)
 	_ = r.sync()
-	require.Contains(t, r.says(), "False TokenRefused: cluster milan does not take it: the token is not known, or used up; make another token there (liqod token create), and put it into key token of Secret liqod/peer-milan-token")
+	require.Contains(t, r.says(), "False TokenRefused: cluster milan refuses the token: the token is not known, or used up; make another token there (liqod token create), and put it into key token of Secret liqod/peer-milan-token")
 	r.peer.set(func() { r.peer.token, r.peer.owner = r.peer.newToken("milan"), "" })
 	r.setToken(r.peer.token.String())
 	_ = r.sync()
@@ -226,7 +226,7 @@ func TestWhatIsSaid(t *testing.T) {
 			require.NoError(r.t, r.core.CoreV1().Secrets("liqod").Delete(context.Background(), "peer-milan-token", metav1.DeleteOptions{}))
 		}, "False TokenMissing: Secret liqod/peer-milan-token is awaited"},
 		"a broken token":    {func(r *rig) { r.setToken("liqod1.x") }, "False TokenInvalid: Secret liqod/peer-milan-token, key token: "},
-		"another cluster's": {func(r *rig) { r.setToken(r.peer.newToken("genoa").String()) }, "it is a token of cluster genoa, and one of milan is needed"},
+		"another cluster's": {func(r *rig) { r.setToken(r.peer.newToken("genoa").String()) }, "it is a token of cluster genoa: a token of cluster milan is accepted"},
 		"no reference": {func(r *rig) { r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.TokenSecretRef = nil }) },
 			"False TokenMissing: this cluster has no identity in cluster milan, and nothing says how to get one"},
 		"not wanted": {func(r *rig) {
@@ -235,13 +235,13 @@ func TestWhatIsSaid(t *testing.T) {
 		"refused":      {refuse(trust.ReasonRefused), "False PeerRefuses: cluster milan refuses: so it is"},
 		"conflict":     {refuse(trust.ReasonConflict), "False Conflict: cluster milan refuses: so it is"},
 		"busy":         {refuse(trust.ReasonBusy), "False PeerUnreachable: cluster milan cannot answer now: so it is"},
-		"unauthorized": {refuse(trust.ReasonUnauthorized), "False TokenRefused: cluster milan does not take it: so it is; make another token there"},
-		"away":         {func(r *rig) { r.peer.server.Close() }, "False PeerUnreachable: the authentication endpoint of cluster milan does not give an answer: connection refused"},
+		"unauthorized": {refuse(trust.ReasonUnauthorized), "False TokenRefused: cluster milan refuses the token: so it is; make another token there"},
+		"away":         {func(r *rig) { r.peer.server.Close() }, "False PeerUnreachable: the authentication endpoint of cluster milan does not answer: connection refused"},
 		"another authority": {func(r *rig) {
 			token := r.peer.newToken("milan")
 			token.CA = strings.Repeat("0", 64)
 			r.setToken(token.String())
-		}, "False PeerUnreachable: the authentication endpoint of cluster milan does not give an answer: the server is not the one that the token is for"},
+		}, "False PeerUnreachable: the authentication endpoint of cluster milan does not answer: the server is not the one of the token"},
 		"spec.authCA of others": {func(r *rig) {
 			r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.AuthCA = string(r.peer.signer.CertPEM()) })
 		}, "x509: certificate signed by unknown authority"},
@@ -252,14 +252,14 @@ func TestWhatIsSaid(t *testing.T) {
 		}, "but wanted to match localhost"},
 		"something else": {func(r *rig) {
 			r.peer.rawAnswer = func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusNotFound); return true }
-		}, "it answers with status 404 Not Found, as something else does"},
+		}, "it answers with status 404 Not Found, so it is not an authentication endpoint"},
 		"a redirect": {func(r *rig) {
 			r.peer.rawAnswer = func(w http.ResponseWriter) bool {
 				w.Header().Set("Location", "https://elsewhere.example/")
 				w.WriteHeader(http.StatusTemporaryRedirect)
 				return true
 			}
-		}, "it leads elsewhere, and is not followed"},
+		}, "it is a redirect, which is not followed"},
 		"a flood": {func(r *rig) {
 			r.peer.rawAnswer = func(w http.ResponseWriter) bool { _, _ = w.Write(make([]byte, 1<<20)); return true }
 		}, "an answer of more than 65536 bytes"},
@@ -267,7 +267,7 @@ func TestWhatIsSaid(t *testing.T) {
 			r.change(func(fc *corev1beta1.ForeignCluster) { fc.Status.ClusterUID = "another" })
 		}, "False ClusterReplaced: another cluster answers: its kube-system namespace has UID uid-milan, recorded is another"},
 		"a bad grant": {func(r *rig) { r.peer.tamper = func(g *trust.Grant) { g.ClusterUID = ownUID } },
-			"False GrantInvalid: what cluster milan gave is not accepted: it is this cluster itself that answers"},
+			"False GrantInvalid: the credentials from cluster milan are not accepted: the endpoint is the one of this cluster itself"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -406,7 +406,7 @@ func TestEndedBeforeTheAnswer(t *testing.T) {
 	})
 	r.setToken(r.peer.token.String())
 	_ = r.sync()
-	require.Contains(t, r.says(), "False TokenRefused: cluster milan does not take it: the enrolment was ended")
+	require.Contains(t, r.says(), "False TokenRefused: cluster milan refuses the token: the enrolment was ended")
 	r.pass(2 * quickDelay)
 	_ = r.sync()
 	require.Contains(t, r.says(), "True Enrolled")

@@ -36,7 +36,7 @@ var (
 	// ErrReplaced means that another cluster answers at the address of a peer.
 	ErrReplaced = errors.New("another cluster answers at the peer's address")
 	// ErrSelf means that the peer is this cluster itself.
-	ErrSelf = errors.New("a cluster is not peered with itself")
+	ErrSelf = errors.New("a cluster cannot be a peer of itself")
 )
 
 // recheckDelay is the delay before a peer's identity is read again, after it was the wrong
@@ -286,7 +286,7 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, kube kubern
 		return err
 	}
 	if have == c.ownUID() {
-		return fmt.Errorf("%w: it is this cluster that answers at the address of %s", ErrSelf, clusterID)
+		return fmt.Errorf("%w: the cluster at the address of %s is this cluster itself", ErrSelf, clusterID)
 	}
 	for _, fc := range live {
 		if want := fc.Status.ClusterUID; want != "" && have != want {
@@ -312,7 +312,7 @@ func Readyz(kube kubernetes.Interface) func(ctx context.Context) error {
 			return err
 		}
 		if string(body) != "ok" {
-			return fmt.Errorf("/readyz answers %.80q where ok is awaited", body)
+			return fmt.Errorf("/readyz answers %.80q instead of ok", body)
 		}
 		return nil
 	}

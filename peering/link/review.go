@@ -54,7 +54,7 @@ func (r Review) Judge() (refused string, warnings []string) {
 func (r Review) taken() string {
 	id := r.New.Spec.ClusterID
 	if id == r.ClusterID {
-		return fmt.Sprintf("this cluster itself has the id %s: a cluster is not peered with itself; if the peer has the same id, one of them needs another", id)
+		return fmt.Sprintf("this cluster itself has the id %s: a cluster cannot be a peer of itself; if the peer has the same id, one of them needs another id", id)
 	}
 	for _, other := range r.Others {
 		if other.Spec.ClusterID == id && other.Name != r.New.Name && other.DeletionTimestamp == nil {
@@ -87,9 +87,9 @@ func goodURL(field, text string, userAccepted bool) error {
 	case u.Hostname() == "":
 		return fmt.Errorf("%s has no host", field)
 	case u.User != nil && !userAccepted:
-		return fmt.Errorf("%s holds a user name: everybody who may read the ForeignCluster sees it, and it is not used", field)
+		return fmt.Errorf("%s contains a user name: liqod does not use it, and every reader of the ForeignCluster could see it", field)
 	case u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("%s ends with a query or a fragment: accepted are scheme, host, port and path", field)
+		return fmt.Errorf("%s has a query or a fragment: scheme, host, port and path are accepted", field)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func request(r *corev1beta1.CapacityRequest) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(r.Resources)) {
 		if q := r.Resources[name]; q.Sign() < 0 {
-			errs = append(errs, fmt.Errorf("spec.request.resources.%s is %s: less than nothing cannot be asked for", name, q.String()))
+			errs = append(errs, fmt.Errorf("spec.request.resources.%s is %s: a negative amount is not accepted", name, q.String()))
 		}
 	}
 	for field, set := range map[string]map[string]string{"nodeSelector": r.NodeSelector, "labels": r.Labels} {
@@ -200,14 +200,14 @@ func edits(old, fc *corev1beta1.ForeignCluster) (warnings []string) {
 			warnings = append(warnings, text)
 		}
 	}
-	warn(was.UserName != "" && is.UserName == "", "userName is empty now: the peer loses its rights here at once; what it runs here goes on, and cannot be changed by it")
-	warn(was.UserName != "" && is.UserName != "" && was.UserName != is.UserName, "another userName: the identity that the peer has used loses its rights at once, whether or not it has the new one yet")
-	warn(was.IncomingPeeringEnabled != corev1beta1.PeeringNo && is.IncomingPeeringEnabled == corev1beta1.PeeringNo, "incomingPeeringEnabled No: offers to the peer are withdrawn, and it drains what it runs here")
+	warn(was.UserName != "" && is.UserName == "", "userName is now empty: the peer loses its rights here at once; its pods here run on, but the peer cannot change them")
+	warn(was.UserName != "" && is.UserName != "" && was.UserName != is.UserName, "userName changes: the old identity of the peer loses its rights at once, even if the peer does not have the new one yet")
+	warn(was.IncomingPeeringEnabled != corev1beta1.PeeringNo && is.IncomingPeeringEnabled == corev1beta1.PeeringNo, "incomingPeeringEnabled No: offers to the peer are withdrawn, and the peer drains its pods here")
 	warn(was.OutgoingPeeringEnabled != corev1beta1.PeeringNo && is.OutgoingPeeringEnabled == corev1beta1.PeeringNo,
 		"outgoingPeeringEnabled No: virtual nodes that come from offers of the peer are drained and removed; those written by hand stay")
 	moved := was.AuthURL != is.AuthURL || was.AuthCA != is.AuthCA || !equality.Semantic.DeepEqual(was.TokenSecretRef, is.TokenSecretRef)
-	warn(moved && fc.Status.APIServerURL != "", "authUrl, authCA and tokenSecretRef are for the next identity: the one that this cluster has is used until then")
+	warn(moved && fc.Status.APIServerURL != "", "authUrl, authCA and tokenSecretRef apply to the next identity: this cluster uses its present identity until then")
 	warn(fc.Labels[corev1beta1.DiscoveredLabel] != "" && !equality.Semantic.DeepEqual(was, is),
-		"discovery has made this ForeignCluster; now that it is edited, it stays when the record that it was made from goes")
+		"discovery created this ForeignCluster; because it was edited, discovery no longer deletes it with its DNS record")
 	return warnings
 }

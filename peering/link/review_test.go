@@ -48,8 +48,8 @@ func TestReview(t *testing.T) {
 		}), refused: "is not this peer's"},
 		"a host":            {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AuthURL = "https://milan.example:8443/base" })},
 		"no host":           {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AuthURL = "https:///x" }), refused: "spec.authUrl has no host"},
-		"a secret in a URL": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AuthURL = "https://u:secret@milan.example" }), refused: "spec.authUrl holds a user name"},
-		"a query":           {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.APIServer.URL = "https://milan.example?a=b" }), refused: "spec.apiServer.url ends with a query"},
+		"a secret in a URL": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AuthURL = "https://u:secret@milan.example" }), refused: "spec.authUrl contains a user name"},
+		"a query":           {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.APIServer.URL = "https://milan.example?a=b" }), refused: "spec.apiServer.url has a query"},
 		"no URL":            {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AuthURL = "https://[" }), refused: "spec.authUrl is not a URL"},
 		"a proxy":           {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.APIServer.ProxyURL = "socks5://u:p@proxy:1080" })},
 		"a certificate":     {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AuthCA = ca })},
@@ -64,7 +64,7 @@ func TestReview(t *testing.T) {
 		}), refused: `spec.authCA holds a "PRIVATE KEY"`},
 		"a server name":  {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.APIServer.ServerName = "kubernetes.default.svc" })},
 		"no server name": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.APIServer.ServerName = "a b" }), refused: "spec.apiServer.serverName takes"},
-		"less than nothing": {change: ask(func(r *corev1beta1.CapacityRequest) {
+		"a negative amount": {change: ask(func(r *corev1beta1.CapacityRequest) {
 			r.Resources = corev1.ResourceList{"cpu": resource.MustParse("-2")}
 		}), refused: "spec.request.resources.cpu is -2"},
 		"a label":            {change: ask(func(r *corev1beta1.CapacityRequest) { r.Labels = map[string]string{"tier": "gold"} })},
@@ -78,15 +78,15 @@ func TestReview(t *testing.T) {
 		}},
 		"wanted, no token": {change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.OutgoingPeeringEnabled, s.AuthURL = "Yes", "https://x" }), warns: []string{"authUrl without tokenSecretRef"}},
 		"rights taken":     {before: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:1" }), change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "" }), warns: []string{"loses its rights here at once"}},
-		"another identity": {before: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:1" }), change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:2" }), warns: []string{"the identity that the peer has used loses its rights"}},
+		"another identity": {before: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:1" }), change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:2" }), warns: []string{"the old identity of the peer loses its rights"}},
 		"a first identity": {before: func(*corev1beta1.ForeignCluster) {}, change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.UserName = "liqo.io:peer:milan:2" })},
 		"directions off": {before: func(*corev1beta1.ForeignCluster) {}, change: spec(func(s *corev1beta1.ForeignClusterSpec) {
 			s.IncomingPeeringEnabled, s.OutgoingPeeringEnabled = "No", "No"
 		}), warns: []string{"offers to the peer are withdrawn", "are drained and removed"}},
-		"moved": {before: func(fc *corev1beta1.ForeignCluster) { fc.Status.APIServerURL = "https://x" }, change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AuthURL = "https://y" }), warns: []string{"are for the next identity"}},
+		"moved": {before: func(fc *corev1beta1.ForeignCluster) { fc.Status.APIServerURL = "https://x" }, change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.AuthURL = "https://y" }), warns: []string{"apply to the next identity"}},
 		"discovered, touched": {before: func(fc *corev1beta1.ForeignCluster) {
 			fc.Labels = map[string]string{corev1beta1.DiscoveredLabel: "dns"}
-		}, change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.ClusterName = "Milano" }), warns: []string{"discovery has made this ForeignCluster"}},
+		}, change: spec(func(s *corev1beta1.ForeignClusterSpec) { s.ClusterName = "Milano" }), warns: []string{"discovery created this ForeignCluster"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -245,7 +245,7 @@ func recordsOf(lister listers.ForeignClusterLister, id string) (live, ending []*
 func userOf(fcs []*corev1beta1.ForeignCluster, id string) (user string, p problem) {
 	switch {
 	case len(fcs) > 1:
-		return "", problem{corev1beta1.ReasonDuplicateClusterID, fmt.Sprintf("there are %d ForeignClusters with clusterID %s where one is accepted (%s): the cluster has no rights here until only one is left",
+		return "", problem{corev1beta1.ReasonDuplicateClusterID, fmt.Sprintf("there are %d ForeignClusters with clusterID %s (%s), and one is accepted: the cluster has no rights here until only one is left",
 			len(fcs), id, namesOf(fcs))}
 	case len(fcs) == 0 || fcs[0].Spec.UserName == "":
 		return "", problem{}

@@ -227,7 +227,7 @@ func TestSource(t *testing.T) {
 	require.Equal(t, "AllChecksPassed", Standing(w.cluster("milan"), ready).Reason)
 }
 
-// TestSelf: a cluster is not peered with itself, under its own id or another one.
+// TestSelf: a cluster cannot be a peer of itself, under its own id or another one.
 func TestSelf(t *testing.T) {
 	t.Parallel()
 	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "uid-of-rome"}}

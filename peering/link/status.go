@@ -223,10 +223,10 @@ func (f facts) lacksCredentials(conditions []metav1.Condition) bool {
 func (f facts) trouble() problem {
 	switch {
 	case f.clusterID == f.ownID:
-		return problem{corev1beta1.ReasonSelfPeering, fmt.Sprintf("this cluster itself has the id %s: a cluster is not peered with itself; "+
+		return problem{corev1beta1.ReasonSelfPeering, fmt.Sprintf("this cluster itself has the id %s: a cluster cannot be a peer of itself; "+
 			"if another cluster has been given the same id, install one of them anew with an id of its own", f.ownID)}
 	case f.isSelf():
-		return problem{corev1beta1.ReasonSelfPeering, fmt.Sprintf("the cluster that answers at %s is this cluster itself, %s: nothing is done there", f.endpoint.Clients.Host, f.ownID)}
+		return problem{corev1beta1.ReasonSelfPeering, fmt.Sprintf("the API server at %s is the one of this cluster itself, %s: liqod writes nothing there", f.endpoint.Clients.Host, f.ownID)}
 	case f.problem.reason != "":
 		return f.problem
 	case len(f.namesakes) > 0:
@@ -242,17 +242,17 @@ func (f facts) unchecked(lacking bool) (status metav1.ConditionStatus, reason, m
 	namespace := corev1beta1.TenantNamespace(f.clusterID)
 	switch {
 	case f.found && f.role() == corev1beta1.RoleUnknown:
-		return metav1.ConditionUnknown, corev1beta1.ReasonNotPeered, "the cluster was found by discovery, and nothing has been asked of it: to use it, give spec.tokenSecretRef a token of it, and set spec.outgoingPeeringEnabled: Yes"
+		return metav1.ConditionUnknown, corev1beta1.ReasonNotPeered, "the cluster was found by discovery and is not used: to use it, put a token of it into the Secret of spec.tokenSecretRef, and set spec.outgoingPeeringEnabled: Yes"
 	case f.awaited && !lacking && f.role() == corev1beta1.RoleUnknown:
-		return metav1.ConditionUnknown, corev1beta1.ReasonAwaitsEnrolment, "the cluster may use this one, and has no identity here yet: it gets that with a token of this cluster"
+		return metav1.ConditionUnknown, corev1beta1.ReasonAwaitsEnrolment, "the cluster may use this one, but has no identity here yet: it gets one with a token of this cluster"
 	case lacking, f.role() != corev1beta1.RoleConsumer:
 		return metav1.ConditionUnknown, corev1beta1.ReasonNoCredentials, fmt.Sprintf("nothing can be checked from here: namespace %s has no Secret with the label %s=%s",
 			namespace, corev1beta1.IdentityTypeLabel, corev1beta1.IdentityControlPlane)
 	case !f.tenant:
-		return metav1.ConditionUnknown, corev1beta1.ReasonNoCredentials, fmt.Sprintf("the rights of the cluster are kept in namespace %s, which is awaited with the labels %s=true and %s=%s",
+		return metav1.ConditionUnknown, corev1beta1.ReasonNoCredentials, fmt.Sprintf("the rights of the cluster belong into namespace %s, which does not exist yet with the labels %s=true and %s=%s",
 			namespace, corev1beta1.TenantNamespaceLabel, corev1beta1.RemoteClusterIDLabel, f.clusterID)
 	}
-	return metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed, "the cluster may use this one; it reaches us, and nothing can be checked from this side"
+	return metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed, "the cluster may use this one; it connects to this cluster, and cannot be checked from this side"
 }
 
 func (f facts) set(conditions *[]metav1.Condition, fc *corev1beta1.ForeignCluster, c metav1.Condition) {

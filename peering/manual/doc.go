@@ -50,13 +50,13 @@ func Installed(ctx context.Context, kube kubernetes.Interface) (id, namespace st
 		switch {
 		case config.ClusterID == "":
 		case namespace != "":
-			return "", "", fmt.Errorf("ConfigMaps in the namespaces %s and %s both say that they are the configuration of liqod: take the label app.kubernetes.io/name=liqod from the one that its chart has not made", namespace, cm.Namespace)
+			return "", "", fmt.Errorf("ConfigMaps in the namespaces %s and %s are both labelled as the configuration of liqod: remove the label app.kubernetes.io/name=liqod from the one that does not belong to the chart", namespace, cm.Namespace)
 		default:
 			id, namespace = config.ClusterID, cm.Namespace
 		}
 	}
 	if namespace == "" {
-		return "", "", errors.New("liqod is not installed in this cluster: no ConfigMap labelled app.kubernetes.io/name=liqod says its clusterID; install the chart first")
+		return "", "", errors.New("liqod is not installed in this cluster: no ConfigMap labelled app.kubernetes.io/name=liqod contains a clusterID; install the chart first")
 	}
 	return id, namespace, nil
 }

@@ -33,7 +33,7 @@ func TestInstalled(t *testing.T) {
 	require.Equal(t, "liqod", namespace)
 
 	_, _, err = Installed(t.Context(), fake.NewClientset(own, configuration("app", "clusterID: evil", nil)))
-	require.ErrorContains(t, err, "namespaces app and liqod both say")
+	require.ErrorContains(t, err, "namespaces app and liqod are both labelled")
 
 	_, _, err = Installed(t.Context(), fake.NewClientset(configuration("a-milan", "clusterID: evil", ofPeer)))
 	require.ErrorContains(t, err, "not installed")

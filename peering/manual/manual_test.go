@@ -141,10 +141,10 @@ func TestAdmitRefuses(t *testing.T) {
 		consumer, message string
 		objects           []runtime.Object
 	}{
-		"itself":             {"milan", "a cluster is no peer of itself", nil},
+		"itself":             {"milan", "a cluster cannot be a peer of itself", nil},
 		"no DNS label":       {"Rome!", "a DNS label of at most 51 characters is accepted", nil},
 		"nothing":            {"", "a DNS label", nil},
-		"other credentials":  {"rome", `spec.userName "liqo.io:peer:rome:1", which was not made by this`, []runtime.Object{byHand}},
+		"other credentials":  {"rome", `spec.userName "liqo.io:peer:rome:1", which this command has not made`, []runtime.Object{byHand}},
 		"a name of 52 bytes": {"a234567890123456789012345678901234567890123456789012", "at most 51", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestAdmitRefuses(t *testing.T) {
 			_, err := milan.Admit(t.Context(), Admission{Consumer: tc.consumer})
 			require.ErrorContains(t, err, tc.message)
 			_, err = milan.Dismiss(t.Context(), "milan")
-			require.ErrorContains(t, err, "no peer of itself")
+			require.ErrorContains(t, err, "cannot be a peer of itself")
 		})
 	}
 }

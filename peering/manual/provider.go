@@ -88,7 +88,7 @@ func (c Cluster) account(ctx context.Context, consumer, namespace string) (strin
 	if fc != nil {
 		account := strings.TrimPrefix(fc.Spec.UserName, corev1beta1.PeerAccountUser(consumer, ""))
 		if _, ours := enrolment(account); fc.Spec.UserName != "" && !ours {
-			return "", fmt.Errorf("ForeignCluster %s has spec.userName %q, which was not made by this: empty it to replace those credentials by new ones", fc.Name, fc.Spec.UserName)
+			return "", fmt.Errorf("ForeignCluster %s has spec.userName %q, which this command has not made: empty the field to replace those credentials", fc.Name, fc.Spec.UserName)
 		}
 		current = account
 	}
@@ -174,7 +174,7 @@ func (c Cluster) token(ctx context.Context, namespace, account string) (*corev1.
 		return len(have.Data[corev1.ServiceAccountTokenKey]) > 0, nil
 	})
 	if wait.Interrupted(err) {
-		return nil, fmt.Errorf("the cluster has not put a token into secret %s/%s: is its kube-controller-manager running? %w", namespace, account, err)
+		return nil, fmt.Errorf("secret %s/%s has no token yet: is the kube-controller-manager of the cluster running? %w", namespace, account, err)
 	}
 	return have, err
 }

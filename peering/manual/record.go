@@ -25,7 +25,7 @@ func (c Cluster) check(peer string) error {
 	case len(peer) > longestID || len(validation.IsDNS1123Label(peer)) > 0:
 		return fmt.Errorf("cluster id %q: a DNS label of at most %d characters is accepted", peer, longestID)
 	case peer == c.ID:
-		return fmt.Errorf("both clusters have the id %q: a cluster is no peer of itself, and each needs an id of its own (discovery.config.clusterID of the chart)", peer)
+		return fmt.Errorf("both clusters have the id %q: a cluster cannot be a peer of itself, and each needs its own id (discovery.config.clusterID of the chart)", peer)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func checkOffer(clusterID, provider string, o *sharingv1alpha1.ResourceOffer) er
 	s := &o.Spec
 	switch {
 	case s.ConsumerClusterID != clusterID || s.ProviderClusterID != provider:
-		return fmt.Errorf("it is an offer of %q to %q; expected is one of %s to %s", s.ProviderClusterID, s.ConsumerClusterID, provider, clusterID)
+		return fmt.Errorf("it is an offer of %q to %q: an offer of %s to %s is accepted", s.ProviderClusterID, s.ConsumerClusterID, provider, clusterID)
 	case !sharingv1alpha1.ValidOfferName(provider, o.Name):
 		return fmt.Errorf("its name is %s; %s is accepted, and %s-<n> from 2 to %d", o.Name, provider, provider, sharingv1alpha1.MaxVirtualNodes)
 	}

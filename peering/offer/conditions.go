@@ -73,7 +73,7 @@ func newDirection(d *Direction) (*Direction, error) {
 	handler := cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, after any) { tell(after) }, DeleteFunc: tell}
 	for _, inf := range d.informers() {
 		if _, err := inf.AddEventHandler(handler); err != nil {
-			return nil, fmt.Errorf("watching what is negotiated: %w", err)
+			return nil, fmt.Errorf("watching the negotiation: %w", err)
 		}
 	}
 	return d, nil
@@ -147,7 +147,7 @@ func outgoing(provider string, request *sharingv1alpha1.ResourceRequest, offers 
 		case accepted && made(o.Status.VirtualNode):
 			used = append(used, o.Status.VirtualNode)
 		case accepted:
-			unused = append(unused, fmt.Sprintf("%s: virtual node %s is being made", o.Name, o.Status.VirtualNode))
+			unused = append(unused, fmt.Sprintf("%s: virtual node %s is being created", o.Name, o.Status.VirtualNode))
 		default:
 			unused = append(unused, o.Name+": "+cmp.Or(o.Status.Message, "it has just come, and is being judged"))
 		}
@@ -156,7 +156,7 @@ func outgoing(provider string, request *sharingv1alpha1.ResourceRequest, offers 
 	case len(used) > 0:
 		return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonAccepted, Message: "cluster " + provider + " is used as virtual node " + strings.Join(used, ", ")}
 	case request == nil:
-		return no(ReasonNotAsked, "cluster %s has not been asked for capacity yet: that takes credentials for it", provider)
+		return no(ReasonNotAsked, "no capacity has been requested from cluster %s yet: this cluster needs credentials for it first", provider)
 	case request.Status.Reason == sharingv1alpha1.ReasonReplicationFailed:
 		return no(sharingv1alpha1.ReasonReplicationFailed, "%s", request.Status.Message)
 	case request.Status.Phase == sharingv1alpha1.RequestRefused:
@@ -190,7 +190,7 @@ func incoming(consumer string, request *sharingv1alpha1.ResourceRequest, offers 
 	case used > 0:
 		return &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonAccepted, Message: fmt.Sprintf("cluster %s uses %d of %d offers", consumer, used, len(offers))}
 	case ending > 0:
-		return no(ReasonWithdrawn, "cluster %s has %d offer(s) to give back, and is asked to drain its pods", consumer, ending)
+		return no(ReasonWithdrawn, "cluster %s must return %d offer(s) and drain its pods", consumer, ending)
 	case request == nil:
 		return nil
 	case request.Status.Phase == sharingv1alpha1.RequestRefused && request.Status.Reason != "":
@@ -200,5 +200,5 @@ func incoming(consumer string, request *sharingv1alpha1.ResourceRequest, offers 
 	case len(unused) > 0:
 		return no(ReasonOfferNotUsed, "%s", strings.Join(unused, "; "))
 	}
-	return no(ReasonNotAnswered, "cluster %s has not taken the offer yet", consumer)
+	return no(ReasonNotAnswered, "cluster %s has not accepted the offer yet", consumer)
 }

@@ -139,7 +139,7 @@ func Decide(f Facts, p Policy) Decision {
 	nodes := nodesFor(f.Nodes, selector)
 	live := liveOffers(f)
 	if len(nodes) == 0 && len(live) == 0 {
-		return refused(ReasonNoNodes, "cluster %s has no node for pods of others with the labels %v", f.Provider, selector)
+		return refused(ReasonNoNodes, "cluster %s has no shared node with the labels %v", f.Provider, selector)
 	}
 	sum, short := grant(f, p, nodes, live)
 	if lack := lacking(sum); len(lack) > 0 && len(live) == 0 {
@@ -153,7 +153,7 @@ func Decide(f Facts, p Policy) Decision {
 	}
 	if waiting := unapproved(d.Offers); len(waiting) > 0 {
 		d.Phase, d.Reason = sharingv1alpha1.RequestManualActionRequired, ReasonApprovalRequired
-		d.Message = fmt.Sprintf("somebody of cluster %s has to approve: liqod offer approve %s -n %s", f.Provider, strings.Join(waiting, " "), corev1beta1.TenantNamespace(f.Consumer))
+		d.Message = fmt.Sprintf("an administrator of cluster %s must approve the offer: liqod offer approve %s -n %s", f.Provider, strings.Join(waiting, " "), corev1beta1.TenantNamespace(f.Consumer))
 		return d
 	}
 	d.Message = fmt.Sprintf("offered as %d virtual node(s)%s", n, short)

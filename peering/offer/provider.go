@@ -394,7 +394,7 @@ func (p *Provider) refuses(consumer string, w world) (reason, message string) {
 	s := w.request.Spec
 	switch {
 	case s.ConsumerClusterID != consumer || s.ProviderClusterID != p.cfg.ClusterID:
-		return ReasonInvalidRequest, fmt.Sprintf("it asks for %q in the name of %q; expected is one of %s to %s", s.ProviderClusterID, s.ConsumerClusterID, consumer, p.cfg.ClusterID)
+		return ReasonInvalidRequest, fmt.Sprintf("it is a request of %[2]q to %[1]q: a request of %[3]s to %[4]s is accepted", s.ProviderClusterID, s.ConsumerClusterID, consumer, p.cfg.ClusterID)
 	case w.cluster == nil:
 		return ReasonNotAllowed, fmt.Sprintf("cluster %s has no ForeignCluster for %s", p.cfg.ClusterID, consumer)
 	case !link.IncomingWanted(w.cluster, p.cfg.Incoming):

@@ -135,7 +135,7 @@ func (r received) decide() plan {
 	case !r.wanted:
 		return plan{drain: mine, status: is(sharingv1alpha1.OfferRefused, ReasonNotWanted, "cluster "+r.clusterID+" does not want to use cluster "+r.provider)}
 	case s.WithdrawalTimestamp != nil:
-		return plan{drain: mine, status: is(sharingv1alpha1.OfferRefused, ReasonWithdrawn, "cluster "+r.provider+" takes the offer back")}
+		return plan{drain: mine, status: is(sharingv1alpha1.OfferRefused, ReasonWithdrawn, "cluster "+r.provider+" withdraws the offer")}
 	case expired:
 		return plan{drain: mine, status: is(sharingv1alpha1.OfferRefused, ReasonExpired, "the offer has ended")}
 	}

@@ -55,7 +55,7 @@ func ReadBack(text, peer string) (Token, error) {
 func CheckHost(host string) error {
 	a, err := netip.ParseAddr(host)
 	if err == nil && (a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()) {
-		return fmt.Errorf("%s: no server of a peer is there", a)
+		return fmt.Errorf("%s: a peer cannot have a server at this address", a)
 	}
 	return nil
 }

@@ -44,11 +44,11 @@ func TestReadBack(t *testing.T) {
 		"good":              {text("https://rome:8443", "rome"), ""},
 		"by address":        {text("https://[fd00::1]:8443", "rome"), ""},
 		"of another":        {text("https://rome:8443", "turin"), "it is a token of cluster turin"},
-		"link-local":        {text("https://169.254.169.254", "rome"), "169.254.169.254: no server of a peer is there"},
-		"link-local IPv6":   {text("https://[fe80::1]:8443", "rome"), "no server of a peer is there"},
-		"no address at all": {text("https://0.0.0.0:8443", "rome"), "no server of a peer is there"},
+		"link-local":        {text("https://169.254.169.254", "rome"), "169.254.169.254: a peer cannot have a server at this address"},
+		"link-local IPv6":   {text("https://[fe80::1]:8443", "rome"), "a peer cannot have a server at this address"},
+		"no address at all": {text("https://0.0.0.0:8443", "rome"), "a peer cannot have a server at this address"},
 		"no token":          {"liqod1.x", "a damaged token"},
-		"far too long":      {"liqod1." + strings.Repeat("a", longestToken), "none has more than"},
+		"far too long":      {"liqod1." + strings.Repeat("a", longestToken), "at most"},
 		"nothing":           {"", "not a token"},
 	} {
 		t.Run(name, func(t *testing.T) {

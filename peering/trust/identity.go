@@ -79,7 +79,7 @@ func verifyPinned(chain []*x509.Certificate, fingerprints []string) error {
 		}
 	}
 	if !found {
-		return errors.New("the server is not the one that the token is for: its certificate was issued by another authority (something between may end TLS; it has to be passed through)")
+		return errors.New("the server is not the one of the token: its certificate was issued by another authority (if a proxy terminates TLS, it must pass TLS through instead)")
 	}
 	if _, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
 		return fmt.Errorf("verifying the server's certificate: %w", err)

@@ -71,19 +71,19 @@ func ParseToken(s string) (Token, error) {
 	body, ok := strings.CutPrefix(s, tokenPrefix)
 	switch {
 	case len(s) > longestToken:
-		return Token{}, fmt.Errorf("a token of %d bytes: none has more than %d", len(s), longestToken)
+		return Token{}, fmt.Errorf("a token of %d bytes: at most %d are accepted", len(s), longestToken)
 	case !ok:
 		return Token{}, fmt.Errorf("not a token: it begins with %s, as `liqod token create` prints it", tokenPrefix)
 	}
 	text, err := base64.RawURLEncoding.Strict().DecodeString(body)
 	if err != nil {
-		return Token{}, errors.New("a damaged token: what follows the prefix is not base64url; was it copied whole?")
+		return Token{}, errors.New("a damaged token: the text after the prefix is not base64url; was it copied completely?")
 	}
 	var j tokenJSON
 	decoder := json.NewDecoder(strings.NewReader(string(text)))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&j); err != nil || decoder.More() {
-		return Token{}, errors.New("a damaged token: it does not hold what a token holds; was it copied whole?")
+		return Token{}, errors.New("a damaged token: its fields are missing or wrong; was it copied completely?")
 	}
 	t := Token(j)
 	return t, t.check()

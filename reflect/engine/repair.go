@@ -111,7 +111,7 @@ func (r *kindLoop[L, R]) remake(ctx context.Context, v view[L, R], w wish[R]) er
 	case wait > 0:
 		return loop.After(wait)
 	}
-	r.log.Info("object made anew: what has changed is immutable", zap.Stringer("key", v.key))
+	r.log.Info("object created again: the changed field is immutable", zap.Stringer("key", v.key))
 	if err := r.deleteRemote(ctx, v.scope, v.have); err != nil {
 		return err
 	}

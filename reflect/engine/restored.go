@@ -55,6 +55,6 @@ func (r *kindLoop[L, R]) keep(ctx context.Context, v view[L, R]) error {
 		return fmt.Errorf("marking an object that is not known here: %w", err)
 	}
 	r.wrote(v, written)
-	r.log.Warn("object kept in the provider: it is not known here, but the state of this cluster went back", zap.Stringer("key", v.key))
+	r.log.Warn("object kept in the provider: it is unknown here, but the state of this cluster went back", zap.Stringer("key", v.key))
 	return nil
 }

@@ -88,7 +88,7 @@ func (r *kindLoop[L, R]) taken(ctx context.Context, v view[L, R], name string) (
 		r.tell(v, "", "", false)
 		return true, loop.After(staleRetry)
 	}
-	r.tell(v, ReasonFailedReflection, fmt.Sprintf("%s %s/%s of cluster %s was not made by liqod for this one, and is left as it is; waiting until it is gone",
+	r.tell(v, ReasonFailedReflection, fmt.Sprintf("%s %s/%s of cluster %s was not made by liqod for this object, and is not changed; waiting until it is gone",
 		r.Resource, v.scope.RemoteNamespace, name, v.scope.DestinationClusterID), true)
 	return true, loop.After(takenRetry)
 }

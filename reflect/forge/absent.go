@@ -84,7 +84,7 @@ func end(s *corev1.ContainerStatus, now metav1.Time) {
 	terminated := &corev1.ContainerStateTerminated{
 		ExitCode:    unknownExitCode,
 		Reason:      unknownReason,
-		Message:     "the container was not seen to end before its pod was gone",
+		Message:     "the end of the container was not observed before its pod was gone",
 		FinishedAt:  now,
 		ContainerID: s.ContainerID,
 	}

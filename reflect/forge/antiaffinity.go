@@ -58,7 +58,7 @@ func antiAffinityLabels(local *corev1.Pod, labels map[string]string) (map[string
 			}
 		}
 		if len(out) == 0 {
-			return nil, &Refused{ReasonAntiAffinityInvalid, fmt.Sprintf("annotation %s: the pod has no reflected label to be told apart by; set one",
+			return nil, &Refused{ReasonAntiAffinityInvalid, fmt.Sprintf("annotation %s: the pod has no reflected label that could identify it; set one",
 				offloadingv1beta1.AntiAffinityPresetAnnotation)}
 		}
 		return out, nil

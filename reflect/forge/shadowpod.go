@@ -90,7 +90,7 @@ func ShadowPod(local *corev1.Pod, o PodOptions) (*offloadingv1beta1.ShadowPod, e
 // specified.
 func supported(local *corev1.Pod) error {
 	if local.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod {
-		return &Refused{ReasonReflected, fmt.Sprintf("label %s=%s: the pod stands for a pod of another cluster, and nothing reflected is reflected again",
+		return &Refused{ReasonReflected, fmt.Sprintf("label %s=%s: the pod stands for a pod of another cluster, and reflected pods are not reflected again",
 			offloadingv1beta1.ManagedByLabel, offloadingv1beta1.ManagedByShadowPod)}
 	}
 	if err := knownSupport(local); err != nil {
@@ -102,7 +102,7 @@ func supported(local *corev1.Pod) error {
 	}
 	for i := range local.Spec.Volumes {
 		if hasPodCertificate(&local.Spec.Volumes[i]) {
-			return &Refused{ReasonPodCertificate, fmt.Sprintf("spec.volumes %q has a podCertificate source: the provider would issue it to an identity of its own; offloaded pods must have none",
+			return &Refused{ReasonPodCertificate, fmt.Sprintf("spec.volumes %q has a podCertificate source: the provider would issue it for an identity of the provider; offloaded pods must have none",
 				local.Spec.Volumes[i].Name)}
 		}
 	}

@@ -274,7 +274,7 @@ func TestShadowPodRefuses(t *testing.T) {
 		"pod certificate": {func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{projected("id", corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}})}
 		}, ReasonPodCertificate, `"id"`},
-		"a reflected pod": {func(p *corev1.Pod) { p.Labels["liqo.io/managed-by"] = "shadowpod" }, ReasonReflected, "nothing reflected"},
+		"a reflected pod": {func(p *corev1.Pod) { p.Labels["liqo.io/managed-by"] = "shadowpod" }, ReasonReflected, "reflected pods"},
 		"unknown preset": {func(p *corev1.Pod) { p.Annotations["liqo.io/anti-affinity-preset"] = "strict" },
 			ReasonAntiAffinityInvalid, `"strict": accepted are propagate, soft and hard`},
 		"preset without labels": {func(p *corev1.Pod) {

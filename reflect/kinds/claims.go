@@ -169,7 +169,7 @@ func (c *Claims) sync(ctx context.Context, key loop.Key) error {
 		return c.releaseUnmapped(ctx, v)
 	}
 	if err := c.cfg.Gate(); err != nil {
-		c.cfg.Log.Debug("the provider may not be acted upon", zap.Error(err))
+		c.cfg.Log.Debug("writes to the provider are blocked", zap.Error(err))
 		return nil // Resync follows
 	}
 	if !v.twin.synced() {

@@ -167,7 +167,7 @@ func TestVolumeThatTheWatchDoesNotShow(t *testing.T) {
 		volume func(*corev1.PersistentVolume)
 		told   string
 	}{
-		"the label was taken off": {told: "has no label liqo.io/remote-cluster-id=milan",
+		"the label was taken off": {told: "lacks the label liqo.io/remote-cluster-id=milan",
 			volume: func(v *corev1.PersistentVolume) { delete(v.Labels, corev1beta1.RemoteClusterIDLabel) }},
 		"it is of another provider": {told: "was not made by liqod for this claim",
 			volume: func(v *corev1.PersistentVolume) { v.Labels[corev1beta1.RemoteClusterIDLabel] = "paris" }},

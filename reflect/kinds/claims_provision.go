@@ -167,7 +167,7 @@ func (c *Claims) taken(ctx context.Context, v claimView) error {
 		return fmt.Errorf("looking at the PersistentVolumeClaim that has the name: %w", err)
 	}
 	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
-		"PersistentVolumeClaim %s of cluster %s was not made by liqod for this cluster, and is left as it is; waiting until it is gone", v.there(), c.cfg.Destination))
+		"PersistentVolumeClaim %s of cluster %s was not made by liqod for this cluster, and is not changed; waiting until it is gone", v.there(), c.cfg.Destination))
 	return loop.After(takenRetry)
 }
 
@@ -183,7 +183,7 @@ func (c *Claims) takenByAnother(ctx context.Context, v claimView) error {
 		return c.tidy(ctx, v)
 	}
 	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeTaken, fmt.Sprintf(
-		"cluster %s keeps the data of an earlier PersistentVolumeClaim of this name, or of one that this cluster has forgotten: annotate this one with %s=true to take it over, or delete PersistentVolumeClaim %s there",
+		"cluster %s keeps the data of an earlier PersistentVolumeClaim of this name, or of one that this cluster has forgotten: annotate this claim with %s=true to adopt the data, or delete PersistentVolumeClaim %s there",
 		c.cfg.Destination, offloadingv1beta1.AdoptRemoteVolumeAnnotation, v.there()))
 	return nil // the annotation of the claim, or the deletion in the provider, triggers a new sync
 }
@@ -252,7 +252,7 @@ func (c *Claims) lost(ctx context.Context, v claimView) error {
 		return fmt.Errorf("verifying the provider before believing that the volume is lost: %w", err)
 	}
 	c.tell(v.local, corev1.EventTypeWarning, reasonRemoteVolumeLost, fmt.Sprintf(
-		"PersistentVolumeClaim %s was deleted in cluster %s: its data is no longer there, and no empty volume is put in its place; delete this claim and make it again to start anew",
+		"PersistentVolumeClaim %s was deleted in cluster %s: its data is gone, and no empty volume replaces it; to start with an empty volume, delete this claim and create it again",
 		v.there(), c.cfg.Destination))
 	return nil
 }
@@ -374,10 +374,10 @@ func (c *Claims) volumeTaken(ctx context.Context, v claimView, want *corev1.Pers
 		return loop.After(staleRetry)
 	case ours && label == "":
 		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
-			"PersistentVolume %s has no label %s=%s, by which it is found: put the label back", have.Name, key, c.cfg.Destination))
+			"PersistentVolume %s lacks the label %s=%s, which liqod needs to find it: restore the label", have.Name, key, c.cfg.Destination))
 	default:
 		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf(
-			"PersistentVolume %s was not made by liqod for this claim and cluster %s, and is left as it is; waiting until it is gone", have.Name, c.cfg.Destination))
+			"PersistentVolume %s was not made by liqod for this claim and cluster %s, and is not changed; waiting until it is gone", have.Name, c.cfg.Destination))
 	}
 	return loop.After(takenRetry)
 }

@@ -355,7 +355,7 @@ func (p *Pods) sync(ctx context.Context, key loop.Key) error {
 		return p.notOffloaded(ctx, v.local)
 	}
 	if err := p.cfg.Gate(); err != nil {
-		p.cfg.Log.Debug("the provider may not be acted upon", zap.Error(err))
+		p.cfg.Log.Debug("writes to the provider are blocked", zap.Error(err))
 		return p.holdUnready(ctx, v.local) // Resync follows
 	}
 	if !v.twin.synced() {

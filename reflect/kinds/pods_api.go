@@ -54,7 +54,7 @@ func (p *Pods) awaitsAPI(local *corev1.Pod, o forge.PodOptions) string {
 		return ""
 	}
 	if p.now().Sub(boundSince(local)) < homeAPIPatience {
-		return fmt.Sprintf("waiting for the address under which cluster %s reaches the API server of this cluster: %s", p.cfg.Destination, err)
+		return fmt.Sprintf("the address of this cluster's API server for cluster %s is not known yet: %s", p.cfg.Destination, err)
 	}
 	p.cfg.Recorder.Event(local, corev1.EventTypeWarning, reasonHomeAPIUnknown, fmt.Sprintf(
 		"the pod starts in cluster %s without the address of the API server of this cluster, and clients in it do not reach the API server: %s", p.cfg.Destination, err))

@@ -116,10 +116,10 @@ func (p *Pods) keep(ctx context.Context, v view) error {
 		return fmt.Errorf("marking the ShadowPod of a pod that is not known here: %w", err)
 	}
 	p.shadows.Wrote(written)
-	p.cfg.Log.Warn("remote pod kept: its local pod is not known, but the state of this cluster went back", zap.Stringer("key", v.key))
+	p.cfg.Log.Warn("remote pod kept: its local pod is unknown, but the state of this cluster went back", zap.Stringer("key", v.key))
 	if n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node); err == nil {
 		p.cfg.Recorder.Event(n, corev1.EventTypeWarning, offloadingv1beta1.ReasonRemotePodKept, fmt.Sprintf(
-			"pod %s runs in cluster %s and is not known here: the state of this cluster went back, as by a restored backup; it is kept until ShadowPod %s/%s is deleted there",
+			"pod %s runs in cluster %s but is unknown here: the state of this cluster went back, for example by a restored backup; the pod is kept until ShadowPod %s/%s is deleted there",
 			v.key, p.cfg.Destination, v.twin.remote, v.shadow.Name))
 	}
 	v.shadow = written
@@ -137,7 +137,7 @@ func (p *Pods) waitForKept(ctx context.Context, v view) error {
 	case ended(v.local):
 		return nil
 	}
-	message := fmt.Sprintf("a pod of the same name runs in cluster %s that is not known here, because the state of this cluster went back; waiting until ShadowPod %s/%s is deleted there",
+	message := fmt.Sprintf("a pod of the same name runs in cluster %s that is unknown here, because the state of this cluster went back; waiting until ShadowPod %s/%s is deleted there",
 		p.cfg.Destination, v.twin.remote, v.shadow.Name)
 	if started(v.local) {
 		want := forge.UnreadyStatus(v.local, p.now())

@@ -225,7 +225,7 @@ func (t *tokens) leaving() bool {
 // renewal.
 func (t *tokens) provide(ctx context.Context, v tokenView) error {
 	if err := t.pods.cfg.Gate(); err != nil {
-		t.pods.cfg.Log.Debug("the provider may not be acted upon", zap.Error(err))
+		t.pods.cfg.Log.Debug("writes to the provider are blocked", zap.Error(err))
 		return nil // Resync follows
 	}
 	account, err := v.space.accounts.Get(v.token.ServiceAccount)

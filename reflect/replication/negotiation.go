@@ -91,7 +91,7 @@ func resourceOffers(clusterID, provider string) pulled[*sharingv1alpha1.Resource
 		given: func(remote ro) bool { return remote.Spec.Approved },
 		check: func(remote ro) error {
 			if remote.Spec.ConsumerClusterID != clusterID || remote.Spec.ProviderClusterID != provider {
-				return fmt.Errorf("it is an offer of %q to %q; expected is one of %s to %s", remote.Spec.ProviderClusterID, remote.Spec.ConsumerClusterID, provider, clusterID)
+				return fmt.Errorf("it is an offer of %q to %q: an offer of %s to %s is accepted", remote.Spec.ProviderClusterID, remote.Spec.ConsumerClusterID, provider, clusterID)
 			}
 			return nil
 		},

@@ -92,7 +92,7 @@ func configurationsIn(clusterID, peer string, held func() bool) pulled[configura
 			remote.Status.Conditions = slices.Clone(remote.Status.Conditions)
 			meta.SetStatusCondition(&remote.Status.Conditions, metav1.Condition{
 				Type: networkingv1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: networkingv1beta1.ReasonInvalid,
-				Message: bounded(fmt.Sprintf("cluster %s takes nothing of it over: %s", clusterID, why)), ObservedGeneration: remote.Generation,
+				Message: bounded(fmt.Sprintf("cluster %s does not use it: %s", clusterID, why)), ObservedGeneration: remote.Generation,
 			})
 		},
 		take: func(remote, home configuration) {

@@ -104,7 +104,7 @@ func (p *pair[T]) adopt(ctx context.Context, home T) error {
 		return peerError{fmt.Errorf("reading the copy of %s %s: %w", p.kind.name, home.GetName(), err)}
 	}
 	if labels := remote.GetLabels(); labels[offloadingv1beta1.ReplicatedLabel] != "true" {
-		return peerError{fmt.Errorf("the peer has a %s %s/%s of its own where the copy of %s/%s belongs",
+		return peerError{fmt.Errorf("the peer has its own %s %s/%s with the name of the copy of %s/%s",
 			p.kind.name, remote.GetNamespace(), remote.GetName(), home.GetNamespace(), home.GetName())}
 	}
 	return p.equal(ctx, home, remote)

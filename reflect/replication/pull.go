@@ -203,7 +203,7 @@ func (p *pull[T]) let(ctx context.Context, name string, home T) error {
 	if gone := p.since(name); gone < vanishedHold {
 		return loop.After(min(moment, vanishedHold-gone)) // it may be used no more before
 	}
-	p.cfg.Log.Warn("the peer has it no more: it is let go here", zap.String("peer", p.peer), zap.String("kind", p.kind.name), zap.String("name", name))
+	p.cfg.Log.Warn("the peer has deleted its object: the local copy is released", zap.String("peer", p.peer), zap.String("kind", p.kind.name), zap.String("name", name))
 	if p.kind.end == nil {
 		return p.remove(ctx, home)
 	}

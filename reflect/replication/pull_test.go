@@ -210,7 +210,7 @@ func TestVanished(t *testing.T) {
 	require.ErrorContains(t, p.sync(t.Context(), milanKey), "again in", "the time begins anew")
 	n.clk.Step(vanishedHold + time.Second)
 	require.NoError(t, p.sync(t.Context(), milanKey))
-	require.NotNil(t, n.here().Spec.WithdrawalTimestamp, "it is let go")
+	require.NotNil(t, n.here().Spec.WithdrawalTimestamp, "the local copy is released")
 	require.Equal(t, "milan", n.here().Status.VirtualNode)
 }
 

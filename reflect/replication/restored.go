@@ -71,7 +71,7 @@ func (p *pair[T]) keepAll(ctx context.Context, remote T) error {
 func (p *pair[T]) settleLoss(next T) {
 	p.judged = p.cfg.HomeLost()
 	if p.kind.kept(next) {
-		p.cfg.Log.Warn("the state of this cluster went back: what the peer holds beyond it is kept",
+		p.cfg.Log.Warn("the state of this cluster went back: newer objects of the peer are kept",
 			zap.String("peer", p.peer), zap.String("kind", p.kind.name))
 	}
 }

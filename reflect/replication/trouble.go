@@ -63,7 +63,7 @@ func (p *pair[T]) watchFailed(ctx context.Context, err error) {
 	}
 	trouble := fmt.Errorf("watching the copy of %s %s: %w", p.kind.name, p.peer, err)
 	if err := p.show(ctx, home, trouble); err != nil {
-		p.cfg.Log.Debug("trouble not shown; the next refusal will show it", zap.String("peer", p.peer), zap.Error(err))
+		p.cfg.Log.Debug("the refusal could not be written to the status; the next refusal will be", zap.String("peer", p.peer), zap.Error(err))
 	}
 }
 

@@ -130,7 +130,7 @@ func TestTroubleIsShown(t *testing.T) {
 		"no right to watch":       {nil, "list", nil, "no right to list"},
 		"no right to update":      {[]runtime.Object{remoteMap(nil)}, "update", nil, "no right to update"},
 		"another cluster":         {nil, "", errors.New("another cluster answers"), "another cluster answers"},
-		"a map of the peer's own": {[]runtime.Object{theirs}, "", nil, "the peer has a NamespaceMap liqo-tenant-rome/milan of its own"},
+		"a map of the peer's own": {[]runtime.Object{theirs}, "", nil, "the peer has its own NamespaceMap liqo-tenant-rome/milan"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

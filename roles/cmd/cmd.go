@@ -1,6 +1,6 @@
-// Package cmd holds the commands for people: what they ask of the cluster that their
-// kubeconfig leads to, and what they are told. They have the rights of who runs them, and
-// do nothing that kubectl could not do with the same kinds.
+// Package cmd holds the commands for people. A command talks to the cluster of the
+// kubeconfig, with the rights of the user. It does nothing that kubectl could not do with the
+// same kinds.
 package cmd
 
 import (
@@ -18,13 +18,13 @@ import (
 
 // Exit codes of the commands, beside 0.
 const (
-	// ExitProblem says that what was asked for has failed, or is not well.
+	// ExitProblem means that the command has failed, or has found a problem.
 	ExitProblem = 1
-	// ExitUsage says that the command line is wrong: nothing was tried.
+	// ExitUsage means that the command line is wrong. The command has sent no request.
 	ExitUsage = 2
-	// ExitUnknown says that it could not be found out.
+	// ExitUnknown means that the command could not determine the state.
 	ExitUnknown = 2
-	// ExitInterrupted says that a signal ended the command.
+	// ExitInterrupted means that a signal ended the command.
 	ExitInterrupted = 130
 )
 
@@ -32,9 +32,9 @@ const (
 type Error struct {
 	// Code is the exit code.
 	Code int
-	// Err is told; nil if all has been said.
+	// Err is printed. It is nil if the command has printed everything.
 	Err error
-	// Usage says that the help of the command would help.
+	// Usage makes the program refer to the help of the command.
 	Usage bool
 }
 
@@ -49,28 +49,28 @@ func (e *Error) Error() string {
 // Unwrap returns what is told.
 func (e *Error) Unwrap() error { return e.Err }
 
-// UsageError says that nothing was tried, because what was asked for makes no sense.
+// UsageError returns the error of a wrong command line. The command has sent no request.
 func UsageError(err error) error { return &Error{Code: ExitUsage, Err: err, Usage: true} }
 
-// Usagef is UsageError of a new text.
+// Usagef is UsageError with a formatted error.
 func Usagef(format string, args ...any) error { return UsageError(fmt.Errorf(format, args...)) }
 
 func unknown(err error) error { return &Error{Code: ExitUnknown, Err: err} }
 
 // Config configures the commands.
 type Config struct {
-	// Program is what people type before the name of a command.
+	// Program is the name of the program in help texts and messages.
 	Program string
 	// Version of this binary.
 	Version string
 }
 
-// commands is what the commands share. Tests replace connect and make it quick.
+// commands has the fields that all commands share. Tests replace connect and every.
 type commands struct {
 	program string
 	version string
 	connect func(*connection) (*clients, error)
-	every   time.Duration // between two looks at what is waited for
+	every   time.Duration // time between two looks at the awaited objects
 }
 
 // New returns the commands. They start nothing, and connect when they run.
@@ -83,7 +83,7 @@ func (c *commands) all() []*cobra.Command {
 	return []*cobra.Command{c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.network(), c.generate()}
 }
 
-// example puts the name of the program into lines that people could type.
+// example puts the name of the program into the lines of an example.
 func (c *commands) example(lines string) string { return fmt.Sprintf(lines, c.program) }
 
 // interruptible ends the context of a command at the first signal.

@@ -20,18 +20,18 @@ import (
 	"github.com/liqod/liqod/kube/client"
 )
 
-// connection says which cluster is meant, by the flags that kubectl has for it.
+// connection selects a cluster, with the same flags as kubectl.
 type connection struct {
 	version    string
 	kubeconfig string
 	overrides  clientcmd.ConfigOverrides
-	// limit is how long a request may take.
+	// limit is the timeout of a request.
 	limit time.Duration
-	// warnings is where those of the API server are told.
+	// warnings receives the warnings of the API server.
 	warnings io.Writer
 }
 
-// patience is how long a request may take where nothing else is said.
+// patience is the default timeout of a request.
 const patience = 30 * time.Second
 
 func (c *commands) newConnection() *connection {
@@ -50,12 +50,12 @@ func (c *commands) connection(flags *pflag.FlagSet) *connection {
 	return conn
 }
 
-// clients reach the cluster that is meant.
+// clients has the clients of the selected cluster.
 type clients struct {
 	kube kubernetes.Interface
 	liqo versioned.Interface
-	// server is the URL of its API server, and ca the certificate that it is believed by,
-	// as PEM; empty where the machine's own are.
+	// server is the URL of its API server. ca has the authorities of its certificate as PEM;
+	// it is empty if those of this machine apply.
 	server string
 	ca     []byte
 	// now is the time by the cluster's clock, as far as it has told.
@@ -90,8 +90,8 @@ func (c *connection) clients() (*clients, error) {
 	return out, nil
 }
 
-// clusterClock is the clock of an API server, from the dates of its answers. The ages of
-// Leases are judged by it: this machine's clock may be another.
+// clusterClock is the clock of an API server, from the dates of its answers. The age of a
+// Lease is computed with it, because the clock of this machine may differ.
 type clusterClock struct{ ahead atomic.Int64 }
 
 func (c *clusterClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
@@ -113,7 +113,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// explain adds to an error what to do about it.
+// explain adds a solution to an error.
 func explain(err error) error {
 	var away *url.Error
 	switch {
@@ -129,8 +129,8 @@ func explain(err error) error {
 	return err
 }
 
-// noSuchKind says that the API server does not know the kind, which is not to say that it
-// lacks an object.
+// noSuchKind reports whether the API server does not serve the kind. A missing object is
+// another error.
 func noSuchKind(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err)
 }

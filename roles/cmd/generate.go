@@ -12,18 +12,19 @@ import (
 	"github.com/liqod/liqod/peering/manual"
 )
 
-const generatePeeringAbout = `Peering prints what peer --token writes: a Secret with the token, and a ForeignCluster. It asks
-no cluster. The Secret holds the token in clear: encrypt it before it goes anywhere.
+const generatePeeringAbout = `Peering prints the objects that peer --token writes: a Secret with the token, and a
+ForeignCluster. It contacts no cluster. The Secret contains the token in clear text: encrypt it
+before you store or send it.
 
-With --for it prints the other half instead, for the cluster that the token leads to: a Secret
-by which the token is good, for the cluster of that id alone and until the Secret is deleted,
-and a ForeignCluster that lets that cluster use it. The token cannot be had from it.`
+With --for, it prints the objects for the cluster that made the token instead: a Secret that
+makes the token valid, only for the cluster with that id and until the Secret is deleted, and a
+ForeignCluster that lets that cluster use this one. The token cannot be derived from them.`
 
 const generatePeeringExamples = `  %[1]s generate peering --token=liqod1.eyJp... | kubectl apply -f -
   %[1]s generate peering --token=- --cpu=8 --memory=16Gi --name=Milano < token > milan.yaml
   %[1]s generate peering --token=- --for=rome --pod-cidr=10.42.0.0/16 < token > in-milan/rome.yaml`
 
-// generate is the parent of the commands that print YAML, for people who let others write it.
+// generate is the parent of the commands that print YAML instead of writing objects.
 func (c *commands) generate() *cobra.Command {
 	return parent("generate", "Print objects instead of writing them, for GitOps", c.generatePeering())
 }
@@ -31,18 +32,18 @@ func (c *commands) generate() *cobra.Command {
 func (c *commands) generatePeering() *cobra.Command {
 	p := peering{amounts: map[corev1.ResourceName]*string{}}
 	cmd := &cobra.Command{
-		Use: "peering", Short: "Print what lets this cluster use another one", Long: generatePeeringAbout, Example: c.example(generatePeeringExamples), Args: noArguments,
+		Use: "peering", Short: "Print the objects with which this cluster uses another one", Long: generatePeeringAbout, Example: c.example(generatePeeringExamples), Args: noArguments,
 	}
 	flags := cmd.Flags()
 	var namespace, consumer string
 	flags.StringVarP(&namespace, "namespace", "n", usualNamespace, "`namespace` that liqod is installed in")
 	flags.StringVar(&p.token, "token", "", "`token` of the other cluster; - reads it from the standard input")
-	flags.StringVar(&consumer, "for", "", "print what the other cluster keeps for the one with this `id`, instead of what that one keeps")
+	flags.StringVar(&consumer, "for", "", "print the objects for the other cluster, which the cluster with this `id` will use")
 	flags.StringVar(&p.name, "name", "", "`name` of the other cluster for people")
 	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
 		p.amounts[r] = flags.String(string(r), "", fmt.Sprintf("`quantity` of %s that is asked for", r))
 	}
-	flags.StringSliceVar(&p.podRanges, "pod-cidr", nil, "`range` of this cluster's pods, where that is not the configured one; may be repeated")
+	flags.StringSliceVar(&p.podRanges, "pod-cidr", nil, "`range` of this cluster's pods, if it is not the configured one; may be repeated")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if p.token == "" {
 			return Usagef("generate peering needs --token: liqod token create prints one, in the other cluster")

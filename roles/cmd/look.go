@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// installed selects what the chart makes.
+	// installed selects the objects of the chart.
 	installed = "app.kubernetes.io/name=liqod"
-	// usualNamespace is where liqod is looked for when nothing of it is found.
+	// usualNamespace is the namespace that is assumed if no object of the chart is found.
 	usualNamespace = "liqod"
 	// configurationName is the name of the ConfigMap of the chart, and the key in it.
 	configurationName, configurationKey = "liqod", "config.yaml"
@@ -40,8 +40,8 @@ type reading struct {
 	seen map[string]bool // pods that have been read
 }
 
-// look reads everything that status and check are about. Only a cluster that does not
-// answer at all is an error; what cannot be read else is noted in the snapshot.
+// look reads all objects for status and check. It returns an error only if the cluster does
+// not answer. The snapshot notes the objects that could not be read.
 func (c *commands) look(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
 	version, err := answered(ctx, to.kube.Discovery().ServerVersion)
 	if err != nil {
@@ -60,8 +60,8 @@ func (c *commands) look(ctx context.Context, to *clients, namespace string) (*re
 	return r.snap, nil
 }
 
-// answered returns what a request of discovery answers, which knows no contexts, or why ctx
-// has ended before.
+// answered returns the answer of a discovery request, or the cause of ctx if it ends first.
+// The discovery client takes no context.
 func answered[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -89,7 +89,7 @@ func (r *reading) together(ctx context.Context, reads ...func(context.Context)) 
 	wg.Wait()
 }
 
-// note keeps why something could not be read, or lets what was read be kept.
+// note records the error of a read in the snapshot, or calls keep if the read succeeded.
 func (r *reading) note(what string, err error, keep func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +100,7 @@ func (r *reading) note(what string, err error, keep func()) {
 	keep()
 }
 
-// installation finds liqod, in the namespace that was given or wherever it is.
+// installation finds the objects of the chart, in the given namespace or in all.
 func (r *reading) installation(ctx context.Context) {
 	list, err := r.to.kube.AppsV1().Deployments(r.snap.Namespace).List(ctx, metav1.ListOptions{LabelSelector: installed})
 	r.note(report.ReadInstallation, err, func() { r.snap.Roles = list.Items })
@@ -164,7 +164,7 @@ func (r *reading) webhooks(ctx context.Context) {
 	r.note(report.ReadWebhooks, err, func() { r.snap.Rules = rules.Items })
 }
 
-// own reads liqod's own kinds. One that the API server does not have is said by kinds.
+// own reads liqod's own kinds. kinds reports those that the API server lacks.
 func (r *reading) own(ctx context.Context) {
 	all := metav1.ListOptions{}
 	note := func(what string, err error, keep func()) {
@@ -206,19 +206,19 @@ func (r *reading) daemonSets(ctx context.Context) {
 	r.note(report.ReadDaemonSets, err, func() { r.snap.DaemonSets = list.Items })
 }
 
-// hosted reads the pods that peers run here.
+// hosted reads the pods of peers in this cluster.
 func (r *reading) hosted(ctx context.Context) {
 	r.somePods(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod})
 }
 
-// pods reads those on the virtual nodes.
+// pods reads the pods on the virtual nodes.
 func (r *reading) pods(ctx context.Context) {
 	for _, node := range r.snap.Nodes {
 		r.somePods(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node.Name).String()})
 	}
 }
 
-// somePods reads pods page by page, and keeps of each what is counted.
+// somePods reads pods page by page, and keeps only the counted fields of each.
 func (r *reading) somePods(ctx context.Context, options metav1.ListOptions) {
 	var pods []corev1.Pod
 	list := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {

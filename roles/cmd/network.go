@@ -13,18 +13,17 @@ import (
 	"github.com/liqod/liqod/netfabric/agent"
 )
 
-const explainAbout = `Explain tells the way of a packet from a pod of this cluster to an address that a peer has,
-and the way of the answer: each rule, route and translation on the pod's node and on the
-gateway, as they follow from what the cluster's objects say. What the peer does with the
-packet is known there.
+const explainAbout = `Explain prints the path of a packet from a pod of this cluster to an address of a peer, and
+the path of the answer: each rule, route and translation on the pod's node and on the gateway.
+It computes them from the objects of this cluster. Run it in the peer for the path there.
 
-The exit code is 1 when the packet ends on the way, or the address belongs to no peer.`
+The exit code is 1 if the packet is dropped on its path, or if the address belongs to no peer.`
 
 func (c *commands) network() *cobra.Command {
 	return parent("network", "Look at the network between clusters", c.explainAddress())
 }
 
-// explaining is what network explain is asked with.
+// explaining has the flags of network explain.
 type explaining struct {
 	conn    *connection
 	from    string
@@ -34,7 +33,7 @@ type explaining struct {
 func (c *commands) explainAddress() *cobra.Command {
 	in := &explaining{}
 	cmd := &cobra.Command{
-		Use: "explain IP", Short: "Tell the way of a packet to an address of a peer, and back",
+		Use: "explain IP", Short: "Print the path of a packet to an address of a peer, and back",
 		Long: explainAbout, Example: c.example("  %[1]s network explain 10.80.2.20\n  %[1]s network explain 10.80.2.20 --from 10.244.1.10"),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -43,7 +42,7 @@ func (c *commands) explainAddress() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&in.from, "from", "", "`address` of a pod of this cluster; else one is made up")
+	cmd.Flags().StringVar(&in.from, "from", "", "`address` of a pod of this cluster; default: an invented one")
 	cmd.Flags().DurationVar(&in.timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
 	in.conn = c.connection(cmd.Flags())
 	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
@@ -71,7 +70,7 @@ func (c *commands) explainAddress() *cobra.Command {
 	return cmd
 }
 
-// fabricObjects reads what the hosts of the network follow.
+// fabricObjects reads the objects that the hosts of the network fabric watch.
 func (c *commands) fabricObjects(ctx context.Context, conn *connection) (out agent.Objects, err error) {
 	to, err := c.connect(conn)
 	if err != nil {

@@ -23,24 +23,23 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-const offerListAbout = `List shows what this cluster offers its peers, and what they offer it: how much, what has
-become of it, and what somebody has to do.`
+const offerListAbout = `List shows the offers of this cluster to its peers, and of its peers to this cluster: the
+amounts, the state, and the action that an offer waits for.`
 
-const offerApproveAbout = `Approve lets an offer take effect that waits for somebody: one of this cluster, where its
-setting sharing.mode is Manual, or one that a peer makes this cluster, where
-peering.acceptOffers is Manual.`
+const offerApproveAbout = `Approve approves an offer that waits for a person. Offers of this cluster wait if its setting
+sharing.mode is Manual. Offers of peers to this cluster wait if peering.acceptOffers is Manual.`
 
-const offerRevokeAbout = `Revoke takes the approval of an offer of this cluster back, where its setting sharing.mode is
-Manual: nothing more begins, and the peer is asked to drain its pods and to leave.`
+const offerRevokeAbout = `Revoke withdraws the approval of an offer of this cluster, if its setting sharing.mode is
+Manual. No new pods of the peer start, and the peer must drain its pods.`
 
 const offerExamples = `  %[1]s offer list
   %[1]s offer approve milan -n liqo-tenant-rome`
 
 // offer is the parent of the commands about offers.
 func (c *commands) offer() *cobra.Command {
-	return parent("offer", "See and approve what clusters offer each other", c.offerList(),
-		c.offerJudge("approve", "Let an offer take effect", offerApproveAbout, approve),
-		c.offerJudge("revoke", "Take the approval of an offer back", offerRevokeAbout, disapprove))
+	return parent("offer", "Show and approve the offers of this cluster and of its peers", c.offerList(),
+		c.offerJudge("approve", "Approve an offer", offerApproveAbout, approve),
+		c.offerJudge("revoke", "Withdraw the approval of an offer", offerRevokeAbout, disapprove))
 }
 
 func (c *commands) offerList() *cobra.Command {
@@ -66,10 +65,10 @@ func (c *commands) offerList() *cobra.Command {
 	return cmd
 }
 
-// printOffers prints a line for each offer, those that wait for somebody first.
+// printOffers prints a line for each offer. Offers that wait for a person come first.
 func printOffers(out io.Writer, offers []sharingv1alpha1.ResourceOffer) error {
 	if len(offers) == 0 {
-		return say(out, "no offers: this cluster offers nothing, and nobody offers it anything")
+		return say(out, "no offers: neither from this cluster nor from its peers")
 	}
 	slices.SortFunc(offers, func(a, b sharingv1alpha1.ResourceOffer) int {
 		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -144,7 +143,7 @@ func offerNames(ctx context.Context, to *clients) (names []string, err error) {
 	return slices.Compact(names), nil
 }
 
-// findOffer returns the one offer of a name.
+// findOffer returns the only offer with a name.
 func findOffer(ctx context.Context, to *clients, namespace, name string) (*sharingv1alpha1.ResourceOffer, error) {
 	if namespace != "" {
 		o, err := to.liqo.SharingV1alpha1().ResourceOffers(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -220,7 +219,7 @@ func disapprove(ctx context.Context, to *clients, o *sharingv1alpha1.ResourceOff
 // sharedByPeople is the value of sharing.mode with which people approve each offer.
 const sharedByPeople = "Manual"
 
-// approvedByPeople tells whether people approve the offers of this cluster.
+// approvedByPeople reports whether a person must approve the offers of this cluster.
 func approvedByPeople(ctx context.Context, to *clients) (bool, error) {
 	_, namespace, err := manual.Installed(ctx, to.kube)
 	if err != nil {

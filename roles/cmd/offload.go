@@ -18,19 +18,19 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-const offloadAbout = `Offload lets the pods of a namespace run in the providers whose virtual nodes are
-selected: it creates the NamespaceOffloading "offloading" in the namespace, or changes the
-one that is there, and waits until every selected provider has the namespace's twin.
+const offloadAbout = `Offload lets the pods of a namespace run in the providers of the selected virtual nodes. It
+creates or changes the NamespaceOffloading "offloading" in the namespace, and waits until
+every selected provider has the namespace's twin.
 
-How twins are named (--namespace-mapping-strategy, --remote-namespace-name) stands once
-the namespace is offloaded. When the wait ends early, what was asked for stands all the same.`
+The names of twins (--namespace-mapping-strategy, --remote-namespace-name) cannot be changed
+once the namespace is offloaded. If the wait ends early, the NamespaceOffloading stays.`
 
 const offloadExamples = `  %[1]s offload namespace shop
   %[1]s offload namespace shop --pod-offloading-strategy=Remote --selector='liqo.io/remote-cluster-id=milan'
   %[1]s offload namespace shop -l 'region in (north),gpu' -l 'region=south' --timeout=1m
   %[1]s offload namespace shop --namespace-mapping-strategy=EnforceSameName -o yaml | kubectl apply -f -`
 
-// wish is what is asked of offload.
+// wish has the flags of offload.
 type wish struct {
 	strategy, mapping, remoteName string
 	selectors                     []string
@@ -91,7 +91,7 @@ func namespaceNames(ctx context.Context, to *clients) (names []string, err error
 	return names, nil
 }
 
-// object is the NamespaceOffloading that is asked for.
+// object returns the wanted NamespaceOffloading.
 func (w wish) object(namespace string) (*offloadingv1beta1.NamespaceOffloading, error) {
 	selected := w.mapping == string(offloadingv1beta1.SelectedName)
 	switch {
@@ -114,7 +114,7 @@ func (w wish) object(namespace string) (*offloadingv1beta1.NamespaceOffloading, 
 	}, nil
 }
 
-// nodeSelector makes a term of each selector: one that matches is enough.
+// nodeSelector makes one term of each selector. A node needs to match one term.
 func nodeSelector(selectors []string) (out corev1.NodeSelector, err error) {
 	for _, text := range selectors {
 		requirements, err := labels.ParseToRequirements(text)
@@ -150,7 +150,7 @@ func operator(o selection.Operator) corev1.NodeSelectorOperator {
 	return corev1.NodeSelectorOpIn
 }
 
-// ask creates the NamespaceOffloading, or makes the one that is there like it.
+// ask creates the NamespaceOffloading, or changes the existing one.
 func ask(ctx context.Context, to *clients, want *offloadingv1beta1.NamespaceOffloading, out io.Writer) error {
 	namespace := want.Namespace
 	if _, err := to.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
@@ -172,7 +172,7 @@ func ask(ctx context.Context, to *clients, want *offloadingv1beta1.NamespaceOffl
 	return change(ctx, to, have, want, out)
 }
 
-// change makes a NamespaceOffloading that is there like the wanted one.
+// change updates an existing NamespaceOffloading to the wanted one.
 func change(ctx context.Context, to *clients, have, want *offloadingv1beta1.NamespaceOffloading, out io.Writer) error {
 	namespace := have.Namespace
 	mapping := have.Spec.NamespaceMappingStrategy
@@ -203,13 +203,13 @@ func named(mapping offloadingv1beta1.NamespaceMappingStrategy, remoteName string
 	return fmt.Sprintf("%s %s", mapping, remoteName)
 }
 
-const unoffloadAbout = `Unoffload deletes the NamespaceOffloading of a namespace and waits until the providers
-have removed its twin. The namespace's pods in the providers end, and become Failed here
-(OffloadingAborted); those that a Deployment or the like owns are made anew.
+const unoffloadAbout = `Unoffload deletes the NamespaceOffloading of a namespace and waits until the providers have
+deleted its twins. The namespace's pods in the providers end, and become Failed here
+(OffloadingAborted). The owner of a pod, such as a Deployment, creates it again.
 
-A provider that is away does not hold anything up here: it removes the twin when it is
-reached again. Asking again waits for what is left. A twin that holds volumes is kept for
-them, and the end says so.`
+A provider that cannot be reached does not delay the other providers: it deletes its twin
+when it is reachable again. Run the command again to wait for the remaining twins. A twin
+with volumes is kept, and the last line says so.`
 
 func (c *commands) unoffload() *cobra.Command {
 	var wait bool
@@ -248,8 +248,8 @@ func offloadedNames(ctx context.Context, to *clients) (names []string, err error
 	return names, nil
 }
 
-// takeBack deletes the NamespaceOffloading of a namespace and returns its UID; empty if
-// there is none.
+// takeBack deletes the NamespaceOffloading of a namespace and returns its UID. The UID is
+// empty if there is no NamespaceOffloading.
 func takeBack(ctx context.Context, to *clients, namespace string, out io.Writer) (string, error) {
 	client := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace)
 	have, err := client.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})

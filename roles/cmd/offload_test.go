@@ -36,7 +36,7 @@ func standing() offloadingv1beta1.NamespaceOffloadingStatus {
 }
 
 func TestOffload(t *testing.T) {
-	waiting := "waiting for liqod's controller to look at it (if that takes long: liqod check)\n"
+	waiting := "waiting for liqod's controller to process it (if that takes long: liqod check)\n"
 	asked := "namespace shop: offloading is asked for (LocalAndRemote, twins by DefaultName)\n"
 	for name, tc := range map[string]struct {
 		answers []offloadingv1beta1.NamespaceOffloadingStatus
@@ -55,7 +55,7 @@ func TestOffload(t *testing.T) {
 		},
 		"no controller": {
 			[]offloadingv1beta1.NamespaceOffloadingStatus{{}}, []string{"--timeout=20ms"}, asked + waiting,
-			"Still missing: waiting for liqod's controller to look at it",
+			"Still missing: waiting for liqod's controller to process it",
 		},
 		"invalid": {
 			[]offloadingv1beta1.NamespaceOffloadingStatus{{OffloadingPhase: offloadingv1beta1.PhaseAllFailed,

@@ -25,29 +25,29 @@ import (
 
 const peerAbout = `Peer lets this cluster use the capacity of another one, in which liqod is installed too.
 
-With --token, which the other cluster's people print by liqod token create, liqod gets an
-identity there by itself, asks for capacity, and makes a virtual node of what is offered.
---cpu, --memory and --pods say what is asked for; what is not said is for the other cluster
-to choose. Nobody needs access to both clusters.
+With --token, liqod gets an identity in the other cluster, requests capacity, and creates a
+virtual node for the offer. An administrator of the other cluster prints the token with
+liqod token create. --cpu, --memory and --pods are the requested capacity; the other cluster
+chooses the amounts that are not given. Nobody needs access to both clusters.
 
-With the other cluster's kubeconfig, it makes there an identity for this cluster, which has
-rights only to what this one will offload; here the credentials and a virtual node. Both
-kubeconfigs need the rights of an administrator, and only this command uses them. The
-virtual node shows as much as --cpu, --memory and --pods say. What is not said is 90 %
-of what the provider's nodes have left now; nobody has promised it.
+With the other cluster's kubeconfig, the command creates an identity for this cluster there,
+and the credentials and a virtual node here. The identity has rights only to objects that
+this cluster will offload. Both kubeconfigs need the rights of an administrator, and only
+this command uses them. --cpu, --memory and --pods are the capacity of the virtual node. The
+default is 90 % of the free capacity of the provider's nodes now, which is not guaranteed.
 
-Asked again it leaves what is right as it is, and completes what was interrupted. To use
-each other, call it from both sides; or from one with a token, where both are made with
---both-ways.`
+A second run changes nothing that is right, and completes an interrupted one. For a peering
+in both directions, run the command in both clusters; or run it in one, with a token that was
+made with --both-ways, and with --both-ways.`
 
 const peerExamples = `  %[1]s peer --token=liqod1.eyJp... --cpu=8 --memory=16Gi
   %[1]s peer --remote-kubeconfig=milan.kubeconfig --pod-cidr=10.42.0.0/16
   %[1]s peer --remote-context=milan --cpu=8 --memory=16Gi --pods=100 --storage-class=fast`
 
-// sharePercent is how much of what is free a virtual node shows, unless people say.
+// sharePercent is the default share of the free capacity that a virtual node shows.
 const sharePercent = 90
 
-// peering is what is asked of peer.
+// peering has the flags of peer.
 type peering struct {
 	node, server           string
 	token, name            string
@@ -58,7 +58,7 @@ type peering struct {
 	timeout                time.Duration
 }
 
-// other says which cluster the other one is.
+// other adds the flags that select the other cluster.
 func (c *commands) other(flags *pflag.FlagSet) *connection {
 	conn := c.newConnection()
 	flags.StringVar(&conn.kubeconfig, "remote-kubeconfig", "", "`file` with the way to the other cluster; else KUBECONFIG, else ~/.kube/config")
@@ -138,8 +138,7 @@ func (c *commands) side(ctx context.Context, conn *connection) (*side, error) {
 	return &side{Cluster: manual.Cluster{ID: id, Namespace: namespace, Kube: to.kube, Liqo: to.liqo}, to: to}, nil
 }
 
-// check refuses what makes no sense before anything is tried, and returns the amounts
-// that were said.
+// check validates the flags before the first request, and returns the given amounts.
 func (p *peering) check() (corev1.ResourceList, error) {
 	amounts := corev1.ResourceList{}
 	for name, text := range p.amounts {
@@ -181,7 +180,7 @@ func (p *peering) enroll(ctx context.Context, here, there *side, amounts corev1.
 	if err != nil {
 		return "", err
 	}
-	var ranges []string // nil leaves those that are granted already
+	var ranges []string // nil keeps the ranges that were granted before
 	if len(p.podRanges) > 0 {
 		ranges = p.podRanges
 	}
@@ -215,7 +214,7 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && (a.IsLoopback() || a.IsUnspecified())
 }
 
-// free completes the amounts that were said by what a provider has left.
+// free adds the free capacity of a provider for the amounts that were not given.
 func free(ctx context.Context, there *side, amounts corev1.ResourceList) (corev1.ResourceList, error) {
 	nodes, err := there.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -241,7 +240,7 @@ func (c *commands) untilPeered(ctx context.Context, here *side, namespace, node 
 		}
 		ready := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
 		if ready == nil {
-			return look{lines: map[string]string{"": "waiting for liqod's controller to look at it (if that takes long: " + c.program + " check)"}}, nil
+			return look{lines: map[string]string{"": "waiting for liqod's controller to process it (if that takes long: " + c.program + " check)"}}, nil
 		}
 		return look{lines: map[string]string{"virtual node " + node: ready.Message}, done: ready.Status == metav1.ConditionTrue}, nil
 	})
@@ -251,15 +250,15 @@ func (c *commands) untilPeered(ctx context.Context, here *side, namespace, node 
 	return err
 }
 
-const unpeerAbout = `Unpeer ends both directions of a peering in this cluster: its own virtual nodes of the
-peer are drained and go, with the credentials; the peer's rights here end at once, and what
-it has offloaded here goes. Given the way to the peer too (--remote-kubeconfig,
---remote-context), it does the same there.
+const unpeerAbout = `Unpeer ends both directions of a peering in this cluster. The virtual nodes of the peer are
+drained and deleted, with the credentials. The peer loses its rights here at once, and its
+objects here are deleted. With --remote-kubeconfig or --remote-context, the command does the
+same in the peer.
 
-A virtual node is drained as the configuration says (controller.drainTimeout,
-drainForceAfter), and not longer: a peer that is gone for ever holds nothing up. With
---force its pods are removed at once, without waiting for the peer, which must be away.
-Data in volumes is kept. When the wait ends early, ask again: it goes on where it was.`
+The drain of a virtual node takes at most the configured time (controller.drainTimeout,
+drainForceAfter), even if the peer never comes back. With --force, the pods are removed at
+once, without waiting for the peer; the peer must be unreachable then. Data in volumes is
+kept. If the wait ends early, run the command again: it continues.`
 
 const unpeerExamples = `  %[1]s unpeer milan --remote-kubeconfig=milan.kubeconfig
   %[1]s unpeer milan --timeout=10m`
@@ -305,10 +304,11 @@ func (c *commands) unpeer() *cobra.Command {
 	return cmd
 }
 
-// isPeer refuses what is no id of a peer: nothing could be found of it, whatever is there.
+// isPeer returns an error if id is not the id of a peer. For an unknown id, no object would
+// be found, and the command would seem to succeed.
 func (c *commands) isPeer(ctx context.Context, here *side, id string) error {
 	if id == here.ID {
-		return Usagef("this is cluster %s: a cluster is no peer of itself", id)
+		return Usagef("this is cluster %s: a cluster cannot be a peer of itself", id)
 	}
 	if err := trust.CheckClusterID(id); err != nil {
 		return UsageError(err)
@@ -332,16 +332,15 @@ func (c *commands) isPeer(ctx context.Context, here *side, id string) error {
 	return nil
 }
 
-// parting is a peering that ends. there is nil for a peer that only its own people can
-// reach.
+// parting is the end of a peering. there is nil if the command has no kubeconfig of the peer.
 type parting struct {
 	here, there *side
 	peer        string
 	force       bool
 }
 
-// part ends a peering: first what each side uses of the other, while it still may, then
-// the rights.
+// part ends a peering. It first removes the objects that each side has in the other, while
+// the rights for that still exist, and then the rights.
 func (c *commands) part(ctx context.Context, p parting, timeout time.Duration, out io.Writer) error {
 	here, there, peer := p.here, p.there, p.peer
 	type step struct {

@@ -20,22 +20,23 @@ import (
 )
 
 const (
-	// longestToken is, in bytes, more than any token has.
+	// longestToken is a size in bytes that no token exceeds.
 	longestToken = 8 << 10
-	// A refusal may be about the token before this one: so many looks are awaited.
+	// A refusal may be about the token before this one, so the command ignores refusals in
+	// the first looks.
 	looksBeforeFailing = 20
-	// awayPatience is how long it may take to notice that a peer is away.
+	// awayPatience is the time until the status shows that a peer is unreachable.
 	awayPatience = 20 * time.Second
 )
 
-// mended are the reasons for which there is no identity that only people can mend.
+// mended are the reasons for a missing identity that only a person can resolve.
 var mended = []string{
 	corev1beta1.ReasonTokenInvalid, corev1beta1.ReasonTokenRefused, corev1beta1.ReasonPeerRefuses,
 	corev1beta1.ReasonConflict, corev1beta1.ReasonGrantInvalid, corev1beta1.ReasonClusterReplaced,
 }
 
-// peerByToken lets liqod's controller get an identity by a token, and waits for what comes
-// of it.
+// peerByToken gives liqod's controller a token, and waits until the controller has an
+// identity and a virtual node.
 func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.ResourceList, local *connection, in io.Reader, out io.Writer) error {
 	if p.node != "" || p.server != "" {
 		return Usagef("--node and --server-url are for --remote-kubeconfig: with --token the other cluster says them")
@@ -69,8 +70,8 @@ func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.R
 	return explain(c.untilJoined(ctx, here, provider, p.timeout, out))
 }
 
-// offers fails where no peer can be sent a token: the controller knows of no way in but
-// that of its configuration.
+// offers returns an error if this cluster cannot send a token in return. The controller
+// needs authentication.url for it.
 func offers(ctx context.Context, here *side) error {
 	own, err := authConfig(ctx, here.to, here.Namespace)
 	if err == nil && own.URL == "" {
@@ -79,8 +80,8 @@ func offers(ctx context.Context, here *side) error {
 	return err
 }
 
-// readToken returns the token that a flag gives: itself, or the first line of the standard
-// input.
+// readToken returns the token of a flag. The value - stands for the first line of the
+// standard input.
 func readToken(flag string, in io.Reader) (string, error) {
 	if flag != "-" {
 		return flag, nil
@@ -114,7 +115,7 @@ func (c *commands) untilJoined(ctx context.Context, here *side, provider string,
 	return err
 }
 
-// joined looks how far the use of a provider is.
+// joined returns the progress of a peering with a provider.
 func (c *commands) joined(ctx context.Context, here *side, provider string) (look, error) {
 	now := look{lines: map[string]string{}}
 	fcs, err := here.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
@@ -128,7 +129,7 @@ func (c *commands) joined(ctx context.Context, here *side, provider string) (loo
 	conditions := fcs.Items[at].Status.Conditions
 	authenticated := meta.FindStatusCondition(conditions, corev1beta1.ConditionAuthenticated)
 	if authenticated == nil {
-		now.lines[""] = "waiting for liqod's controller to look at it (if that takes long: " + c.program + " check)"
+		now.lines[""] = "waiting for liqod's controller to process it (if that takes long: " + c.program + " check)"
 		return now, nil
 	}
 	now.lines["identity"] = authenticated.Message
@@ -155,8 +156,8 @@ func (c *commands) joined(ctx context.Context, here *side, provider string) (loo
 	return now, nil
 }
 
-// confirmAway refuses to part from a peer that answers as from one that is gone: what it
-// runs for this cluster would run on there, and nobody would know of it.
+// confirmAway returns an error if the peer answers. With --force, the pods in a peer that
+// answers would run on there unnoticed.
 func (c *commands) confirmAway(ctx context.Context, here *side, peer string, out io.Writer) error {
 	_, err := c.until(ctx, awayPatience, out, func(ctx context.Context) (look, error) {
 		fcs, err := here.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})

@@ -11,28 +11,27 @@ import (
 	"github.com/liqod/liqod/roles/cmd/report"
 )
 
-const statusAbout = `Status tells how liqod is in this cluster: problems first, then the peers, their health,
-and what is offloaded to them. With the ids of peers it tells more about those, and
-nothing of the others.
+const statusAbout = `Status shows the state of liqod in this cluster: problems first, then the peers, their health,
+and the namespaces and pods that are offloaded to them. With the ids of peers, it shows more
+about these peers, and omits the others.
 
-The exit code is 0 when everything is well, 1 when there are problems, and 2 when some of it
-could not be found out. Unknown is not down: it is said where nobody can tell, as when the
-controller that would have to does not run.`
+The exit code is 0 if everything is well, 1 if there are problems, and 2 if a part of the state
+is unknown. Unknown does not mean down. For example, the health of peers is unknown while the
+controller does not run.`
 
 const statusExamples = `  %[1]s status
   %[1]s status milan
   %[1]s status -o json | jq '.peers[] | {clusterID, health}'`
 
-const checkAbout = `Check looks at the installation (kinds, roles, webhook, versions) and at each peering, item by
-item, and says for each problem what to do. It changes nothing.
+const checkAbout = `Check examines the installation (kinds, roles, webhook, versions) and each peering, and prints
+a solution for each problem. It changes nothing.
 
-  ✔ well   ‼ worth a look   ? could not be found out   ✘ a problem
+  ✔ well   ‼ a warning   ? unknown   ✘ a problem
 
-The exit code is 1 when there is a problem, else 2 when something could not be found out, else
-0. DaemonSets whose pods land on virtual nodes are listed with the affinity that keeps
-them away.`
+The exit code is 1 if there is a problem, else 2 if something is unknown, else 0. DaemonSets
+with pods on virtual nodes are listed with the affinity that prevents this.`
 
-// inquiry is what status and check are asked with.
+// inquiry has the flags of status and check.
 type inquiry struct {
 	conn      *connection
 	namespace string
@@ -53,7 +52,7 @@ func (c *commands) inquiry(cmd *cobra.Command) *inquiry {
 func (c *commands) snapshot(ctx context.Context, in *inquiry) (*report.Snapshot, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, in.timeout, fmt.Errorf("%w after %s", errTimeout, in.timeout))
 	defer cancel()
-	in.conn.limit = in.timeout // discovery knows no contexts
+	in.conn.limit = in.timeout // the discovery client takes no context
 	to, err := c.connect(in.conn)
 	if err != nil {
 		return nil, err
@@ -63,7 +62,7 @@ func (c *commands) snapshot(ctx context.Context, in *inquiry) (*report.Snapshot,
 
 func (c *commands) status() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status [PEER...]", Short: "Tell how the peerings are, and what is offloaded",
+		Use: "status [PEER...]", Short: "Show the state of the peerings and of offloaded namespaces",
 		Long: statusAbout, Example: c.example(statusExamples), Args: cobra.ArbitraryArgs,
 	}
 	in := c.inquiry(cmd)
@@ -92,7 +91,7 @@ func (c *commands) status() *cobra.Command {
 
 func (c *commands) check() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "check", Short: "Look for what is wrong with the installation and the peerings",
+		Use: "check", Short: "Find problems of the installation and the peerings",
 		Long: checkAbout, Example: c.example("  %[1]s check\n  %[1]s check --context rome -o json"), Args: noArguments,
 	}
 	in := c.inquiry(cmd)

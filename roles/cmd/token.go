@@ -28,23 +28,23 @@ import (
 // authService is the chart's Service that leads to the authentication endpoint.
 const authService = "liqod-auth"
 
-// tokenKept is how long a token is listed after its end.
+// tokenKept is the time for which an expired token is listed.
 const tokenKept = 24 * time.Hour
 
-const tokenCreateAbout = `Create makes a token and prints it: the one thing that another cluster needs to use this
-one. Give it to that cluster's people by a way that others cannot read, for
+const tokenCreateAbout = `Create makes a token and prints it. Another cluster needs nothing else to use this one. Send
+the token to an administrator of that cluster over a confidential channel, for
 
   %[1]s peer --token TOKEN
 
-The token is kept as a hash in a Secret of liqod's namespace. It can replace the identity of
-a cluster that is a peer already only if it is made for that cluster alone (--for).`
+A Secret in liqod's namespace keeps a hash of the token. A token can replace the identity of an
+existing peer only if it was made for that cluster (--for).`
 
 const tokenCreateExamples = `  %[1]s token create
   %[1]s token create --for=rome --ttl=24h
   %[1]s token create --for=rome --both-ways
   %[1]s token create --ttl=0 --uses=0 --url=https://milan.example:8443`
 
-// tokenWish is what is asked of token create.
+// tokenWish has the flags of token create.
 type tokenWish struct {
 	ttl                time.Duration
 	uses               int
@@ -55,7 +55,7 @@ type tokenWish struct {
 // tokenView is a token as commands print it.
 type tokenView struct {
 	ID string `json:"id"`
-	// Token is told once, when it is made.
+	// Token is set only in the output of token create.
 	Token      string   `json:"token,omitempty"`
 	URL        string   `json:"url,omitempty"`
 	For        string   `json:"for,omitempty"`
@@ -127,7 +127,7 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 		return tokenView{}, err
 	}
 	if w.forID == id {
-		return tokenView{}, fmt.Errorf("this is cluster %s: a cluster is no peer of itself", id)
+		return tokenView{}, fmt.Errorf("this is cluster %s: a cluster cannot be a peer of itself", id)
 	}
 	url, err := authURL(ctx, to, namespace, w.url)
 	if err != nil {
@@ -160,8 +160,8 @@ func (w *tokenWish) create(ctx context.Context, to *clients) (tokenView, error) 
 	return view, nil
 }
 
-// authURL returns how other clusters reach the endpoint: as was said, as the chart was
-// told, or by the load balancer of its Service.
+// authURL returns the URL under which other clusters reach the endpoint. It is the URL of
+// the flag, else the one of the chart, else the address of the Service's load balancer.
 func authURL(ctx context.Context, to *clients, namespace, given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -184,13 +184,13 @@ func authURL(ctx context.Context, to *clients, namespace, given string) (string,
 	return "", fmt.Errorf("it is not known how other clusters reach this one: say with --url how they reach Service %s/%s, or set authentication.url of the chart", namespace, authService)
 }
 
-// ownAuth is what the chart was told of the authentication endpoint.
+// ownAuth has the chart's settings for the authentication endpoint.
 type ownAuth struct {
 	Address *string `json:"address"`
 	URL     string  `json:"url"`
 }
 
-// authConfig fails where there is no endpoint.
+// authConfig returns an error if the endpoint is disabled.
 func authConfig(ctx context.Context, to *clients, namespace string) (ownAuth, error) {
 	cm, err := to.kube.CoreV1().ConfigMaps(namespace).Get(ctx, "liqod", metav1.GetOptions{})
 	if err != nil {
@@ -208,7 +208,7 @@ func authConfig(ctx context.Context, to *clients, namespace string) (ownAuth, er
 	return config.Authentication, nil
 }
 
-// tidyTokens removes tokens that have ended a while ago. It is no matter if it fails.
+// tidyTokens deletes tokens that expired long ago. Its errors are ignored.
 func tidyTokens(ctx context.Context, to *clients, namespace string) {
 	all, err := tokens(ctx, to, namespace)
 	if err != nil {
@@ -247,8 +247,8 @@ func viewOf(r trust.Record, now time.Time) tokenView {
 	return v
 }
 
-const tokenListAbout = `List shows the tokens of this cluster, and which clusters have used them. The tokens
-themselves are not kept: one that was lost is revoked and made anew.`
+const tokenListAbout = `List shows the tokens of this cluster, and the clusters that have used them. Only hashes of
+the tokens are stored: if a token is lost, revoke it and create another one.`
 
 func (c *commands) tokenList() *cobra.Command {
 	var output string
@@ -317,8 +317,8 @@ func printTokens(out io.Writer, views []tokenView) error {
 	return table.Flush()
 }
 
-const tokenRevokeAbout = `Revoke removes tokens: nobody gets an identity by them any more. Identities that they have
-given stay; take those with %[1]s unpeer.`
+const tokenRevokeAbout = `Revoke deletes tokens. No cluster can get an identity with them any more. Identities that
+clusters have got with them stay; %[1]s unpeer removes those.`
 
 func (c *commands) tokenRevoke() *cobra.Command {
 	cmd := &cobra.Command{
@@ -356,7 +356,7 @@ func (c *commands) tokenRevoke() *cobra.Command {
 	return cmd
 }
 
-// revoke removes the Secret of a token, and nothing else that has its name.
+// revoke deletes the Secret of a token. It does not delete another Secret of the same name.
 func revoke(ctx context.Context, to *clients, namespace, arg string, out io.Writer) error {
 	id := arg
 	if token, err := trust.ParseToken(arg); err == nil {

@@ -28,16 +28,16 @@ func addWait(flags *pflag.FlagSet, wait *bool, timeout *time.Duration, limit tim
 	flags.DurationVar(timeout, "timeout", limit, "how long to wait; 0 is without end")
 }
 
-// look is how far something is that is waited for.
+// look is the progress of a wait at one time.
 type look struct {
-	// lines tell the state of each part, by its name.
+	// lines has the state of each part, by its name.
 	lines map[string]string
-	// done says that nothing is left to wait for; failed, that waiting does not help.
+	// done means that the wait is over, and failed that waiting longer is useless.
 	done, failed bool
 }
 
-// until looks again and again, and tells each part whose state has changed, until it is
-// done or has failed, or the time is over. It returns the last look.
+// until polls until a look is done or failed, or until the timeout. It prints each part
+// whose state has changed. It returns the last look.
 func (c *commands) until(ctx context.Context, timeout time.Duration, out io.Writer, see func(context.Context) (look, error)) (look, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -75,7 +75,7 @@ func (c *commands) until(ctx context.Context, timeout time.Duration, out io.Writ
 	return last, err
 }
 
-// permanent says that asking again does not help.
+// permanent reports whether a retry is useless after err.
 func permanent(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || noSuchKind(err)
 }
@@ -114,7 +114,7 @@ func (c *commands) untilOffloaded(ctx context.Context, to *clients, namespace st
 	return say(out, "namespace %s: offloaded; %s", namespace, message)
 }
 
-// missing is what a wait that has ended early was for.
+// missing describes the parts that were not done when a wait ended early.
 func missing(last look, message string) string {
 	if message != "" {
 		return message
@@ -133,7 +133,7 @@ func missing(last look, message string) string {
 func (c *commands) offloaded(o *offloadingv1beta1.NamespaceOffloading) (look, string) {
 	ready := meta.FindStatusCondition(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
 	if o.Status.ObservedGeneration != o.Generation || ready == nil {
-		return look{lines: map[string]string{"": "waiting for liqod's controller to look at it (if that takes long: " + c.program + " check)"}}, ""
+		return look{lines: map[string]string{"": "waiting for liqod's controller to process it (if that takes long: " + c.program + " check)"}}, ""
 	}
 	now := look{lines: map[string]string{}}
 	for id, conditions := range o.Status.RemoteNamespacesConditions {
@@ -190,8 +190,8 @@ func (c *commands) untilTakenBack(ctx context.Context, to *clients, namespace, u
 	return say(out, "namespace %s: no provider has anything of it any more", namespace)
 }
 
-// twins tells, by provider, what is left of a namespace there, and returns how many of
-// that are to go. Those that are kept for their volumes stay.
+// twins returns the state of the remaining twins of a namespace, by provider, and the number
+// of twins that are still to be deleted. Twins that are kept for their volumes do not count.
 func twins(namespace string, all []offloadingv1beta1.NamespaceMap, lines map[string]string) (left int) {
 	for _, m := range all {
 		own := m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" && m.Namespace == corev1beta1.TenantNamespace(m.Name)

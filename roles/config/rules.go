@@ -207,7 +207,7 @@ func (c *Config) together() error {
 	}
 	for direction, p := range map[string][2]string{"outgoing": {c.Peering.Outgoing, c.Peering.OutgoingSelector}, "incoming": {c.Peering.Incoming, c.Peering.IncomingSelector}} {
 		if p[0] == "Labelled" && p[1] == "" {
-			errs = append(errs, fmt.Errorf("peering.%s: Labelled is not accepted: peering.%sSelector says no labels", direction, direction))
+			errs = append(errs, fmt.Errorf("peering.%s: Labelled is not accepted: peering.%sSelector is empty", direction, direction))
 		}
 	}
 	errs = append(errs, c.Networking.together()...)
@@ -220,7 +220,7 @@ func (c *Config) together() error {
 func (e *Effective) ValidateFor(roles []string) error {
 	var errs []error
 	if slices.Contains(roles, "gateway") && slices.Contains(roles, "route") {
-		errs = append(errs, errors.New("roles gateway and route are not accepted in one process: each has the network of its host to itself"))
+		errs = append(errs, errors.New("roles gateway and route are not accepted in one process: each changes the network of its host"))
 	}
 	for _, role := range roles {
 		keys := needed[role]

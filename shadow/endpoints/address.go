@@ -135,7 +135,7 @@ func special(addr netip.Addr) string {
 	case !addr.IsGlobalUnicast():
 		return "a broadcast address"
 	case slices.Contains(metadata, addr):
-		return "where clouds serve their metadata"
+		return "the address of the metadata service of clouds"
 	}
 	return ""
 }

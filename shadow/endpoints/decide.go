@@ -127,7 +127,7 @@ func (f facts) occupied() action {
 		return action{verb: nothing, keep: true, after: f.notBefore.Sub(f.now)}
 	}
 	return action{verb: nothing, retry: true, condition: f.deny(offloadingv1beta1.ReasonEndpointSliceCollision, fmt.Sprintf(
-		"an EndpointSlice %s/%s exists that was not made for this ShadowEndpointSlice; it is left alone, and ours is created when it is gone",
+		"an EndpointSlice %s/%s exists that was not made for this ShadowEndpointSlice; it is not changed, and the own one is created when it is gone",
 		f.slice.Namespace, f.slice.Name))}
 }
 

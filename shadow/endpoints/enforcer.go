@@ -97,7 +97,7 @@ func New(cfg Config) (*Enforcer, error) {
 		return nil, fmt.Errorf("indexing Pods by address: %w", err)
 	}
 	if err := cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: ownPods}); err != nil {
-		return nil, fmt.Errorf("indexing ShadowEndpointSlices by what they stand for: %w", err)
+		return nil, fmt.Errorf("indexing ShadowEndpointSlices by their EndpointSlices: %w", err)
 	}
 	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
 	for _, w := range []struct {

@@ -233,7 +233,7 @@ func TestCollisionAndItsEnd(t *testing.T) {
 	require.Equal(t, []string{"create", "status"}, r.settle())
 	require.Equal(t, offloadingv1beta1.ReasonEndpointSliceCollision, r.reason())
 	require.Len(t, r.events.Events, 1)
-	require.Equal(t, before, r.slice(), "it is left alone")
+	require.Equal(t, before, r.slice(), "it is not changed")
 	_, err := r.sync()
 	require.Equal(t, loop.After(time.Second), err)
 

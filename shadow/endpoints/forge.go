@@ -66,7 +66,7 @@ func (a applied) String() string {
 func forge(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules, well bool) (slice *discoveryv1.EndpointSlice, refused string) {
 	template := &shadow.Spec.Template
 	if template.AddressType != discoveryv1.AddressTypeIPv4 && template.AddressType != discoveryv1.AddressTypeIPv6 {
-		return nil, fmt.Sprintf("spec.template.addressType is %s; IPv4 and IPv6 are accepted: a name can lead anywhere", template.AddressType)
+		return nil, fmt.Sprintf("spec.template.addressType is %s; IPv4 and IPv6 are accepted, because a host name can resolve to any address", template.AddressType)
 	}
 	slice = &discoveryv1.EndpointSlice{
 		ObjectMeta:  metadataOf(shadow, r.peer, well),

@@ -207,7 +207,7 @@ func TestForgeRefuses(t *testing.T) {
 		s.Spec.Template.AddressType = discoveryv1.AddressTypeFQDN
 	}), testRules(), true)
 	require.Nil(t, slice)
-	require.Equal(t, "spec.template.addressType is FQDN; IPv4 and IPv6 are accepted: a name can lead anywhere", refused)
+	require.Equal(t, "spec.template.addressType is FQDN; IPv4 and IPv6 are accepted, because a host name can resolve to any address", refused)
 }
 
 func TestChanges(t *testing.T) {

@@ -62,7 +62,7 @@ func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Conditi
 		r.from(all[0])
 		return r, all[0].Status.Conditions, nil
 	default:
-		r.problem = fmt.Sprintf("there are %d ForeignClusters with clusterID %s where one is accepted", len(all), peer)
+		r.problem = fmt.Sprintf("there are %d ForeignClusters with clusterID %s, and one is accepted", len(all), peer)
 		return r, nil, nil
 	}
 }

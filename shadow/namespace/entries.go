@@ -81,7 +81,7 @@ func (e *entries) set(ctx context.Context, provider, namespace, name string) (st
 		return "", fmt.Errorf("reading the NamespaceMap of %s: %w", provider, err)
 	}
 	if !isHome(m) {
-		return fmt.Sprintf("NamespaceMap %s/%s was put there by cluster %s and does not ask it for namespaces", m.Namespace, m.Name, provider), nil
+		return fmt.Sprintf("NamespaceMap %s/%s was written by cluster %s and cannot request namespaces from it", m.Namespace, m.Name, provider), nil
 	}
 	if problem := taken(m, namespace, name); problem != "" {
 		return problem, nil
@@ -90,7 +90,7 @@ func (e *entries) set(ctx context.Context, provider, namespace, name string) (st
 		return "", nil
 	}
 	if err := e.patch(ctx, m, namespace, &name); apierrors.IsInvalid(err) {
-		return fmt.Sprintf("the NamespaceMap of cluster %s takes no more namespaces: %v", provider, err), nil
+		return fmt.Sprintf("the NamespaceMap of cluster %s accepts no more namespaces: %v", provider, err), nil
 	} else if err != nil {
 		return "", err
 	}

@@ -229,12 +229,12 @@ func (m *Maps) origin(nm *offloadingv1beta1.NamespaceMap) (peer, problem string,
 	peer = ns.Labels[corev1beta1.RemoteClusterIDLabel]
 	switch origin := nm.Labels[offloadingv1beta1.OriginIDLabel]; {
 	case ns.Labels[corev1beta1.TenantNamespaceLabel] != "true" || peer == "" || ns.Name != corev1beta1.TenantNamespace(peer):
-		return "", fmt.Sprintf("namespace %s is no tenant namespace: a replicated NamespaceMap is accepted where the labels %s=true and %s=<id> are, in the namespace %s<id>",
+		return "", fmt.Sprintf("namespace %s is not a tenant namespace: a replicated NamespaceMap is accepted in a namespace %[4]s<id> with the labels %[2]s=true and %[3]s=<id>",
 			nm.Namespace, corev1beta1.TenantNamespaceLabel, corev1beta1.RemoteClusterIDLabel, corev1beta1.TenantNamespacePrefix), nil
 	case origin != peer:
 		return "", fmt.Sprintf("label %s is %q: in the tenant namespace of cluster %s only %s is accepted", offloadingv1beta1.OriginIDLabel, origin, peer, peer), nil
 	case nm.Name != m.cfg.ClusterID:
-		return "", fmt.Sprintf("what cluster %s asks of this cluster is accepted in the NamespaceMap %s only", peer, m.cfg.ClusterID), nil
+		return "", fmt.Sprintf("requests of cluster %s to this cluster are accepted in the NamespaceMap %s only", peer, m.cfg.ClusterID), nil
 	}
 	return peer, "", nil
 }

@@ -112,7 +112,7 @@ func TestTwinsWaitForAnOffer(t *testing.T) {
 	enrolled := romeCluster(romeUser)
 	enrolled.Annotations = map[string]string{corev1beta1.EnrolmentAnnotation: "1"}
 	w := newWorld(t, tenantNamespace("rome"), enrolled, replica(map[string]string{"web": "web-rome"})).provider()
-	w.backsOff("web", "nothing has been offered to cluster rome yet")
+	w.backsOff("web", "cluster rome has no offer yet")
 	w.settled()
 	require.Nil(t, w.namespace("web-rome"))
 	quotas := w.liqo.OffloadingV1beta1().Quotas("liqo-tenant-rome")
@@ -125,7 +125,7 @@ func TestTwinsWaitForAnOffer(t *testing.T) {
 	require.NoError(t, quotas.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	w.eventually("the Quota is missed", func() bool { return w.namespace("web-rome").Labels[offloadingv1beta1.BoundedLabel] == "false" })
 	w.setDesired(map[string]string{"web": "web-rome", "shop": "shop-rome"})
-	w.backsOff("shop", "nothing has been offered to cluster rome yet")
+	w.backsOff("shop", "cluster rome has no offer yet")
 	w.settled()
 	w.accepted("web")
 	require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
@@ -136,7 +136,7 @@ func TestTwinsWaitForAnOffer(t *testing.T) {
 	enrolled.Annotations[corev1beta1.EnrolmentAnnotation], enrolled.Spec.UserName = "2", "liqo.io:peer:rome:2"
 	_, err = w.liqo.CoreV1beta1().ForeignClusters().Update(t.Context(), enrolled, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	w.backsOff("web", "nothing has been offered to cluster rome yet")
+	w.backsOff("web", "cluster rome has no offer yet")
 	require.Nil(t, w.bound("web-rome", PeerTwinRole))
 	_, err = quotas.Create(t.Context(), &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "by-hand", UID: "r"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestReservedNames(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{
 		"a": "kube-system", "b": "default", "c": "liqod", "d": "liqo-tenant-oslo", "e": "kube-x", "f": "Not A Name", "g": "same", "h": "same"})).provider()
-	for original, why := range map[string]string{"a": "reserved", "b": "reserved", "c": "reserved", "d": "reserved", "e": "reserved", "f": "not the name", "h": "asked for twice"} {
+	for original, why := range map[string]string{"a": "reserved", "b": "reserved", "c": "reserved", "d": "reserved", "e": "reserved", "f": "not the name", "h": "requested twice"} {
 		w.backsOff(original, why)
 	}
 	w.accepted("g")
@@ -217,8 +217,8 @@ func TestMapsThatAreNotAccepted(t *testing.T) {
 		"another origin": {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { m.Labels[offloadingv1beta1.OriginIDLabel] = "oslo" }, "only rome is accepted"},
 		"no origin":      {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { delete(m.Labels, offloadingv1beta1.OriginIDLabel) }, "only rome is accepted"},
 		"named as peer":  {tenantNamespace("rome"), func(m *offloadingv1beta1.NamespaceMap) { m.Name = "rome" }, "in the NamespaceMap milan only"},
-		"another tenant": {oslos, func(m *offloadingv1beta1.NamespaceMap) { m.Labels[offloadingv1beta1.OriginIDLabel] = "oslo" }, "is no tenant namespace"},
-		"no tenant":      {other, func(*offloadingv1beta1.NamespaceMap) {}, "is no tenant namespace"},
+		"another tenant": {oslos, func(m *offloadingv1beta1.NamespaceMap) { m.Labels[offloadingv1beta1.OriginIDLabel] = "oslo" }, "is not a tenant namespace"},
+		"no tenant":      {other, func(*offloadingv1beta1.NamespaceMap) {}, "is not a tenant namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := replica(map[string]string{"web": "web"}, tc.change)

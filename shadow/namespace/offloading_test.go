@@ -240,7 +240,7 @@ func TestPeersMapIsNotWritten(t *testing.T) {
 		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"web": "web-milan"}}}
 	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), m, virtualNode("milan", "milan", nil), offload("web")).consumer()
 	w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseAllFailed })
-	require.Contains(t, w.message("web"), "was put there by cluster milan")
+	require.Contains(t, w.message("web"), "was written by cluster milan")
 	require.Equal(t, map[string]string{"web": "web-milan"}, w.desired("milan"))
 }
 

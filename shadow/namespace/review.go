@@ -73,7 +73,7 @@ func (r Review) nowhere() string {
 func (r Review) changes(chosen []string) (warnings []string) {
 	old, spec := &r.Old.Spec, &r.New.Spec
 	if old.PodOffloadingStrategy != spec.PodOffloadingStrategy {
-		warnings = append(warnings, fmt.Sprintf("podOffloadingStrategy %s is for pods that are created from now on: those that exist stay where they are until they are made again (kubectl rollout restart)",
+		warnings = append(warnings, fmt.Sprintf("podOffloadingStrategy %s applies to pods that are created from now on: existing pods stay where they are until they are created again (kubectl rollout restart)",
 			spec.PodOffloadingStrategy))
 	}
 	if equality.Semantic.DeepEqual(old.ClusterSelector, spec.ClusterSelector) {
@@ -85,7 +85,7 @@ func (r Review) changes(chosen []string) (warnings []string) {
 	}
 	gone := slices.DeleteFunc(before, func(id string) bool { return slices.Contains(chosen, id) })
 	if len(gone) > 0 {
-		warnings = append(warnings, fmt.Sprintf("no longer selected: %s; the twin namespace there is removed, and pods that run there wait until they are made again elsewhere", strings.Join(gone, ", ")))
+		warnings = append(warnings, fmt.Sprintf("no longer selected: %s; the twin namespace there is deleted, and its pods wait until they are created again elsewhere", strings.Join(gone, ", ")))
 	}
 	return warnings
 }

@@ -49,7 +49,7 @@ func TestReview(t *testing.T) {
 		"selects nothing":         {plainNamespace("web"), spec{ClusterSelector: inRegion("west")}, nil, nodes, "", []string{"matches no virtual node"}},
 		"Local needs nothing":     {plainNamespace("web"), spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}, nil, nil, "", nil},
 		"the same again":          {plainNamespace("web"), spec{ClusterSelector: inRegion("north")}, &spec{ClusterSelector: inRegion("north")}, nodes, "", nil},
-		"another strategy":        {plainNamespace("web"), spec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}, &spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}, nodes, "", []string{"podOffloadingStrategy Remote is for pods that are created from now on"}},
+		"another strategy":        {plainNamespace("web"), spec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}, &spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}, nodes, "", []string{"podOffloadingStrategy Remote applies to pods that are created from now on"}},
 		"a narrower selector":     {plainNamespace("web"), spec{ClusterSelector: inRegion("north")}, &spec{}, nodes, "", []string{"no longer selected: bari;"}},
 		"a wider selector":        {plainNamespace("web"), spec{}, &spec{ClusterSelector: inRegion("north")}, nodes, "", nil},
 		"instead of a broken one": {plainNamespace("web"), spec{}, &spec{ClusterSelector: broken}, nodes, "", nil},

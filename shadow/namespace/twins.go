@@ -111,7 +111,7 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, early: early}
 		if other, ok := taken[w.name]; ok && other != original {
 			mu.Lock()
-			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is asked for twice: it is the twin of %s", w.name, other))
+			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is requested twice: it is the twin of %s", w.name, other))
 			mu.Unlock()
 			continue
 		}
@@ -177,9 +177,9 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 	case len(failed) > 0:
 		return offloadingv1beta1.ReasonCreationLoopBackOff, strings.Join(failed, "; ")
 	case terminating > 0:
-		return offloadingv1beta1.ReasonTerminating, strings.Join(append([]string{fmt.Sprintf("%d twin namespaces stand, %d are no longer asked for", ready, terminating)}, kept...), "; ")
+		return offloadingv1beta1.ReasonTerminating, strings.Join(append([]string{fmt.Sprintf("%d twin namespaces exist, %d are no longer requested", ready, terminating)}, kept...), "; ")
 	}
-	return offloadingv1beta1.ReasonNamespaceCreated, fmt.Sprintf("%d twin namespaces stand", ready)
+	return offloadingv1beta1.ReasonNamespaceCreated, fmt.Sprintf("%d twin namespaces exist", ready)
 }
 
 // records returns the ForeignClusters of a peer that are not being deleted.
@@ -211,7 +211,7 @@ func (m *Maps) early(peer string) (string, error) {
 	if len(quotas) > 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("nothing has been offered to cluster %s yet: it may use cluster %s once it has asked for capacity and was given some, or somebody has made a Quota in namespace %s there",
+	return fmt.Sprintf("cluster %s has no offer yet: it may use cluster %s once it has requested and got capacity there, or once a Quota exists in namespace %s there",
 		peer, m.cfg.ClusterID, corev1beta1.TenantNamespace(peer)), nil
 }
 
@@ -232,7 +232,7 @@ func (m *Maps) user(peer string) (user, none string, err error) {
 	case len(found) == 0:
 		return "", fmt.Sprintf("there is no ForeignCluster with clusterID %s: the cluster has no rights here", peer), nil
 	case len(found) > 1:
-		return "", fmt.Sprintf("there are %d ForeignClusters with clusterID %s where one is accepted: the cluster has no rights here", len(found), peer), nil
+		return "", fmt.Sprintf("there are %d ForeignClusters with clusterID %s, and one is accepted: the cluster has no rights here", len(found), peer), nil
 	case found[0].Spec.UserName == "":
 		return "", fmt.Sprintf("ForeignCluster %s has no spec.userName: the cluster has no rights here", found[0].Name), nil
 	}
@@ -307,7 +307,7 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	if have == nil {
 		var err error
 		if have, err = m.create(ctx, w); err != nil {
-			return w.failed(fmt.Sprintf("namespace %s cannot be made: %v", w.name, err)), err
+			return w.failed(fmt.Sprintf("namespace %s cannot be created: %v", w.name, err)), err
 		}
 	}
 	switch {
@@ -315,7 +315,7 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 		return w.failed(fmt.Sprintf("namespace %s exists already and was not made for cluster %s: choose another name, remove it, or have it accept the cluster with the annotation %s=%s",
 			w.name, w.peer, offloadingv1beta1.AcceptTwinAnnotation, w.peer)), nil
 	case have.DeletionTimestamp != nil:
-		return w.terminating(fmt.Sprintf("namespace %s is being removed, and is made again when it is gone", w.name)), m.revoke(ctx, w.name, w.user)
+		return w.terminating(fmt.Sprintf("namespace %s is being deleted, and is created again when it is gone", w.name)), m.revoke(ctx, w.name, w.user)
 	case originalOf(have) != "" && originalOf(have) != w.original:
 		return w.terminating(fmt.Sprintf("namespace %s was the twin of %s and is being removed", w.name, originalOf(have))), nil
 	}

@@ -226,7 +226,7 @@ func networkUnavailable(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode,
 	case vn.Spec.DisableNetworkCheck != nil && *vn.Spec.DisableNetworkCheck:
 		return is(corev1.ConditionFalse, "NetworkCheckDisabled", "spec.disableNetworkCheck of the VirtualNode is true")
 	case network == nil:
-		return is(corev1.ConditionFalse, "NetworkNotChecked", "the networks of the two clusters reach each other by themselves")
+		return is(corev1.ConditionFalse, "NetworkNotChecked", "the networks of the two clusters are connected without liqod")
 	case network.Status == metav1.ConditionTrue:
 		return is(corev1.ConditionFalse, "LiqoNetworkingUp", "")
 	case network.Status == metav1.ConditionFalse, hadNoNetwork(s):

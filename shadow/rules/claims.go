@@ -27,9 +27,9 @@ func claimable(v *corev1.Volume, allowed Allowed) error {
 	case byAnnotation:
 		return refuse("metadata.annotations "+corev1.BetaStorageClassAnnotation, "spec.storageClassName")
 	case template.Spec.VolumeName != "":
-		return refuse("spec.volumeName", "none: it may be the volume of others")
+		return refuse("spec.volumeName", "none: it may be a volume of another user")
 	case template.Spec.Selector != nil:
-		return refuse("spec.selector", "none: it may choose the volume of others")
+		return refuse("spec.selector", "none: it may select a volume of another user")
 	case source != nil && source.Namespace != nil && *source.Namespace != "":
 		return refuse("spec.dataSourceRef.namespace", "none")
 	}

@@ -67,10 +67,10 @@ func (b Bound) Misplaced(asked map[string]string) string {
 	for _, key := range slices.Sorted(maps.Keys(b.Nodes)) {
 		values := b.Nodes[key]
 		if len(values) > 1 {
-			return fmt.Sprintf("its quotas contradict each other: they ask for nodes with %s %s", key, strings.Join(values, " and "))
+			return fmt.Sprintf("its quotas contradict each other: they require nodes with %s %s", key, strings.Join(values, " and "))
 		}
 		if value, ok := asked[key]; ok && value != values[0] {
-			return fmt.Sprintf("spec.nodeSelector asks for nodes with %s=%s; the quota allows those with %s=%s", key, value, key, values[0])
+			return fmt.Sprintf("spec.nodeSelector selects nodes with %s=%s; the quota allows nodes with %s=%s", key, value, key, values[0])
 		}
 	}
 	return ""

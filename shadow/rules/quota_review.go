@@ -28,11 +28,11 @@ func (r QuotaReview) Judge() string {
 	}
 	bound, consumer := SumQuotas(open), r.New.Labels[offloadingv1beta1.OriginLabel]
 	if text := Undeclared(&pod.Spec, bound.Enforcement); text != "" {
-		return fmt.Sprintf("the quota of cluster %s asks for CPU and memory to be declared (%s): %s", consumer, bound.Enforcement, text)
+		return fmt.Sprintf("the quota of cluster %s requires declared CPU and memory (%s): %s", consumer, bound.Enforcement, text)
 	}
 	delete(pod.Spec.NodeSelector, corev1.LabelHostname) // no peer's pod picks a single node: it is taken out
 	if text := SumQuotas(r.Quotas).Misplaced(pod.Spec.NodeSelector); text != "" {
-		return fmt.Sprintf("the pod of cluster %s is not for the nodes that it may use: %s", consumer, text)
+		return fmt.Sprintf("the pod of cluster %s selects nodes that the cluster may not use: %s", consumer, text)
 	}
 	requests := Requests(pod)
 	if short := bound.Short(nil, requests); len(short) > 0 {

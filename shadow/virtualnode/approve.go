@@ -33,7 +33,7 @@ type Facts struct {
 // addresses. Otherwise the string is the reason for the refusal. It is pure.
 func Approve(csr *certificatesv1.CertificateSigningRequest, facts Facts) (bool, string) {
 	if csr.Spec.SignerName != certificatesv1.KubeletServingSignerName {
-		return false, fmt.Sprintf("the signer is %s: only %s is looked at", csr.Spec.SignerName, certificatesv1.KubeletServingSignerName)
+		return false, fmt.Sprintf("the signer is %s: only %s is accepted", csr.Spec.SignerName, certificatesv1.KubeletServingSignerName)
 	}
 	vn := facts.VirtualNode
 	key, ok := Requestor(csr.Spec.Username)

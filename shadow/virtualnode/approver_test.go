@@ -85,7 +85,7 @@ func TestApprover(t *testing.T) {
 		"a pod that has ended":     {kube: objects(vkubeletPod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })), again: true, event: "10.0.0.7"},
 		"a pod of another account": {kube: objects(vkubeletPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" })), again: true, event: "10.0.0.7"},
 		"a pod of another node":    {kube: objects(vkubeletPod(func(p *corev1.Pod) { p.Labels[offloadingv1beta1.VirtualNodeLabel] = "turin" })), again: true, event: "10.0.0.7"},
-		"a Node that is not ours":  {kube: objects(vkubeletPod(), foreign), again: true, event: "not this virtual node's"},
+		"a Node that is not ours":  {kube: objects(vkubeletPod(), foreign), again: true, event: "not belong to this virtual node"},
 		"somebody else's request":  {change: func(c *certificatesv1.CertificateSigningRequest) { c.Spec.Username = "system:node:worker-1" }},
 		"another signer's": {change: func(c *certificatesv1.CertificateSigningRequest) {
 			c.Spec.SignerName = certificatesv1.KubeAPIServerClientSignerName

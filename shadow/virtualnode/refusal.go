@@ -57,7 +57,7 @@ func refuse(vn *offloadingv1beta1.VirtualNode, namesakes []*offloadingv1beta1.Vi
 	}
 	if node != nil && !isNodeOf(vn, node) {
 		return refusal{ReasonNameTaken, fmt.Sprintf(
-			"a Node %s exists that is not this virtual node's (its providerID is %q, not %q): use another name, or delete that Node",
+			"a Node %s exists that does not belong to this virtual node (its providerID is %q, not %q): use another name, or delete that Node",
 			node.Name, node.Spec.ProviderID, shadownode.ProviderID(vn.Spec.ClusterID, vn.Name))}
 	}
 	return refusal{}

@@ -42,7 +42,7 @@ func (r Review) Judge() (refused string, warnings []string) {
 		return why, nil
 	}
 	if r.Offer {
-		warnings = append(warnings, fmt.Sprintf("the offer %s of cluster %s has this name: what is written here by hand is changed back to what it says, or keeps the offer waiting",
+		warnings = append(warnings, fmt.Sprintf("the offer %s of cluster %s has this name: the controller reverts manual changes to the values of the offer, or the offer waits",
 			r.New.Name, r.New.Spec.ClusterID))
 	}
 	warnings = append(warnings, odd(&r.New.Spec)...)
@@ -60,7 +60,7 @@ func wrong(spec *offloadingv1beta1.VirtualNodeSpec) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.ResourceQuota.Hard)) {
 		if q := spec.ResourceQuota.Hard[name]; q.Sign() < 0 {
-			return fmt.Sprintf("spec.resourceQuota.hard.%s is %s: a node cannot have less than nothing", name, q.String())
+			return fmt.Sprintf("spec.resourceQuota.hard.%s is %s: a negative amount is not accepted", name, q.String())
 		}
 	}
 	if p := spec.OffloadingPatch; p != nil && p.Affinity != nil && p.Affinity.NodeAffinity != nil {
@@ -98,17 +98,17 @@ func odd(spec *offloadingv1beta1.VirtualNodeSpec) (warnings []string) {
 // edits returns warnings about effects that an edit does not have.
 func edits(old, spec *offloadingv1beta1.VirtualNodeSpec) (warnings []string) {
 	if !equality.Semantic.DeepEqual(old.OffloadingPatch, spec.OffloadingPatch) {
-		warnings = append(warnings, "spec.offloadingPatch is for pods that are offloaded from now on: those that run in the provider stay as they are")
+		warnings = append(warnings, "spec.offloadingPatch applies to pods that are offloaded from now on: pods that run in the provider do not change")
 	}
 	for _, name := range slices.Sorted(maps.Keys(old.ResourceQuota.Hard)) {
 		have, want := old.ResourceQuota.Hard[name], spec.ResourceQuota.Hard[name]
 		if want.Cmp(have) < 0 {
-			warnings = append(warnings, "spec.resourceQuota.hard is smaller: pods that run on the node stay, also beyond it")
+			warnings = append(warnings, "spec.resourceQuota.hard is smaller: pods that run on the node stay, even if they exceed it")
 			break
 		}
 	}
 	if n := spec.VirtualKubelet.Replicas; n != nil && *n == 0 && (old.VirtualKubelet.Replicas == nil || *old.VirtualKubelet.Replicas != 0) {
-		warnings = append(warnings, "spec.virtualKubelet.replicas 0: the Node turns NotReady; its pods run on in the provider, and are not heard of")
+		warnings = append(warnings, "spec.virtualKubelet.replicas 0: the Node becomes NotReady; its pods run on in the provider, but their state is not updated here")
 	}
 	return warnings
 }

@@ -48,12 +48,12 @@ func TestReview(t *testing.T) {
 		"plain, again":            {update: true},
 		"with its Node":           {review: Review{Node: ourNode(corev1.ConditionTrue)}},
 		"in another namespace":    {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Namespace = "default" }, refused: "must be in the tenant namespace liqo-tenant-milano"},
-		"the name of a real Node": {review: Review{Node: metal}, refused: "a Node milan exists that is not this virtual node's"},
+		"the name of a real Node": {review: Review{Node: metal}, refused: "a Node milan exists that does not belong to this virtual node"},
 		"it came later":           {review: Review{Node: metal}, update: true},
 		"the name of another":     {review: Review{Namesakes: []*offloadingv1beta1.VirtualNode{elsewhere}}, refused: "VirtualNode liqo-tenant-turin/milan has the same name"},
 		"that is none itself":     {review: Review{Namesakes: []*offloadingv1beta1.VirtualNode{misplaced}}},
 		"no credentials":          {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.KubeconfigSecretRef.Name = "" }, refused: "kubeconfigSecretRef.name is empty"},
-		"less than nothing":       {change: cpu("-1"), refused: "hard.cpu is -1"},
+		"a negative amount":       {change: cpu("-1"), refused: "hard.cpu is -1"},
 		"an affinity for no pod":  {change: affinity("Like"), refused: "offloadingPatch.affinity.nodeAffinity"},
 		"an affinity":             {change: affinity(corev1.NodeSelectorOpExists)},
 		"the name of an offer":    {review: Review{Offer: true}, warns: []string{"the offer milan of cluster milano has this name"}},
@@ -62,10 +62,10 @@ func TestReview(t *testing.T) {
 		"a label of ours": {change: func(vn *offloadingv1beta1.VirtualNode) {
 			vn.Spec.Labels = map[string]string{"liqo.io/remote-cluster-id": "turin", "liqo.io/type": "virtual-node"}
 		}, warns: []string{"liqo.io/remote-cluster-id of the Node is always milano"}},
-		"another patch":     {change: affinity(corev1.NodeSelectorOpExists), update: true, warns: []string{"for pods that are offloaded from now on"}},
+		"another patch":     {change: affinity(corev1.NodeSelectorOpExists), update: true, warns: []string{"applies to pods that are offloaded from now on"}},
 		"less of something": {change: cpu("3"), update: true, warns: []string{"hard is smaller"}},
 		"more of something": {change: cpu("5"), update: true},
-		"no vkubelet":       {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.VirtualKubelet.Replicas = new(int32) }, update: true, warns: []string{"the Node turns NotReady"}},
+		"no vkubelet":       {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.VirtualKubelet.Replicas = new(int32) }, update: true, warns: []string{"the Node becomes NotReady"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -150,7 +150,7 @@ func decideOccupied(f facts) action {
 		return action{verb: wait, after: f.notBefore.Sub(f.now)}
 	}
 	a := deny(f, offloadingv1beta1.ReasonPodCollision, fmt.Sprintf(
-		"a pod %s/%s exists that was not made for this ShadowPod; it is left alone, and the pod is created when it is gone",
+		"a pod %s/%s exists that was not made for this ShadowPod; it is not changed, and the pod is created when it is gone",
 		f.pod.Namespace, f.pod.Name))
 	a.retry = true
 	return a

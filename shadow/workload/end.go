@@ -156,7 +156,7 @@ func terminate(statuses []corev1.ContainerStatus) {
 		}
 		end := &corev1.ContainerStateTerminated{
 			Reason: unknownReason, ExitCode: unknownExitCode, ContainerID: c.ContainerID,
-			Message: "the container was not heard of again before its pod was lost",
+			Message: "the state of the container was unknown when its pod was lost",
 		}
 		if c.State.Running != nil {
 			end.StartedAt = c.State.Running.StartedAt

@@ -200,7 +200,7 @@ func (e *Enforcer) try(ctx context.Context, f facts, w ask) (verdict, error) {
 		w.measure(pod)
 		e.trials.learn(w.key.Namespace, len(rules.MoreResources(w.total, foreseen)) > 0)
 	case !loop.IsRefusal(err) && !apierrors.IsAlreadyExists(err):
-		return verdict{}, fmt.Errorf("asking what the pod of ShadowPod %s would be: %w", w.key, err)
+		return verdict{}, fmt.Errorf("creating the pod of ShadowPod %s as a dry run: %w", w.key, err)
 	}
 	w.tried = true
 	v, woken := e.ledger.admit(w)
@@ -273,14 +273,14 @@ func (e *Enforcer) surprise(ctx context.Context, key loop.Key, pod *corev1.Pod) 
 	})
 	if apierrors.IsConflict(err) {
 		e.memory.arrived(pod.UID)
-		e.cfg.Log.Warn("pod is larger than foreseen, and beyond the quota", zap.Stringer("key", key))
+		e.cfg.Log.Warn("the created pod is larger than expected and exceeds the quota", zap.Stringer("key", key))
 		return nil
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("taking back pod %s, which is beyond the quota: %w", key, err)
+		return fmt.Errorf("deleting pod %s, which exceeds the quota: %w", key, err)
 	}
 	e.wake(e.ledger.absent(key))
-	e.cfg.Log.Info("pod taken back before it ran: it is larger than foreseen, and beyond the quota", zap.Stringer("key", key))
+	e.cfg.Log.Info("pod deleted before it ran: it is larger than expected and exceeds the quota", zap.Stringer("key", key))
 	if !hasFinalizer(pod) {
 		return nil
 	}

@@ -126,7 +126,7 @@ func TestGateRefusesOtherNodes(t *testing.T) {
 	r.settle()
 	require.Nil(t, r.pod())
 	require.Equal(t, offloadingv1beta1.ReasonQuotaNodeSelector, r.enforced().Reason)
-	require.Equal(t, "the pod of cluster rome is not for the nodes that it may use: spec.nodeSelector asks for nodes with pool=own; the quota allows those with pool=shared", r.enforced().Message)
+	require.Equal(t, "the pod of cluster rome selects nodes that the cluster may not use: spec.nodeSelector selects nodes with pool=own; the quota allows nodes with pool=shared", r.enforced().Message)
 	r.settle()
 	require.Equal(t, []string{statusWrite}, r.writes, "told once")
 	require.Empty(t, (&book{ledger: r.e.ledger}).admits(asks("young", "1", 0)).reason, "nobody waits for it")

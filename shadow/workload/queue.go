@@ -174,7 +174,7 @@ func (l *ledger) judge(a *account, w *ask) verdict {
 			break
 		}
 		if other.key != w.key && l.holds(a, &other.ask) {
-			return noRoom(w, "others have waited longer for room in its quota")
+			return noRoom(w, "other pods have waited longer for room in its quota")
 		}
 	}
 	return verdict{}
@@ -189,17 +189,17 @@ func noRoom(w *ask, why string) verdict {
 func (a *account) alone(w *ask) verdict {
 	if text := w.undeclared[a.bound.Enforcement]; text != "" {
 		return verdict{reason: offloadingv1beta1.ReasonQuotaUndeclared, message: fmt.Sprintf(
-			"the quota of cluster %s asks for CPU and memory to be declared (%s): %s", w.consumer, a.bound.Enforcement, text)}
+			"the quota of cluster %s requires declared CPU and memory (%s): %s", w.consumer, a.bound.Enforcement, text)}
 	}
 	if text := a.bound.Misplaced(w.nodes); text != "" && !w.resize {
 		return verdict{reason: offloadingv1beta1.ReasonQuotaNodeSelector, message: fmt.Sprintf(
-			"the pod of cluster %s is not for the nodes that it may use: %s", w.consumer, text)}
+			"the pod of cluster %s selects nodes that the cluster may not use: %s", w.consumer, text)}
 	}
 	if len(w.need) == 0 {
 		return verdict{}
 	}
 	if a.bound.Cordoned {
-		return verdict{reason: offloadingv1beta1.ReasonQuotaCordoned, message: fmt.Sprintf("the quota of cluster %s is cordoned: nothing new begins", w.consumer)}
+		return verdict{reason: offloadingv1beta1.ReasonQuotaCordoned, message: fmt.Sprintf("the quota of cluster %s is cordoned: no new pod starts", w.consumer)}
 	}
 	if short := tooLarge(a.bound, w); len(short) > 0 {
 		return verdict{reason: offloadingv1beta1.ReasonQuotaTooSmall, message: fmt.Sprintf(

@@ -227,14 +227,14 @@ func (c *checker) rules(subject string) {
 				trusted++
 				continue
 			}
-			c.bundle(name, "ValidatingWebhookConfiguration "+configuration.Name, w.ClientConfig.CABundle, Warning, "what people write is not checked when they write it")
+			c.bundle(name, "ValidatingWebhookConfiguration "+configuration.Name, w.ClientConfig.CABundle, Warning, "objects are not checked when they are written")
 		}
 	}
 	if len(c.Rules) == 0 {
-		c.add(Warning, subject, "there is no ValidatingWebhookConfiguration of liqod: what people write is not checked when they write it", "upgrade the release of the chart: it has one")
+		c.add(Warning, subject, "there is no ValidatingWebhookConfiguration of liqod: objects are not checked when they are written", "upgrade the release of the chart: it has one")
 	}
 	if trusted > 0 {
-		c.add(OK, subject, fmt.Sprintf("%d rules for what people write", trusted), "")
+		c.add(OK, subject, fmt.Sprintf("%d rules for objects that people write", trusted), "")
 	}
 }
 

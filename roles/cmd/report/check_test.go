@@ -31,7 +31,7 @@ func TestCheckOfAHealthyCluster(t *testing.T) {
   ✔ role controller: 2 of 2 replicas are ready; controller-0 leads
   ✔ role webhook: 2 of 2 replicas are ready; webhook-0 leads
   ✔ admission webhook pod.mutate.liqo.io: its caBundle is set, valid until 2030-05-05
-  ✔ admission webhook: 1 rules for what people write
+  ✔ admission webhook: 1 rules for objects that people write
   ✔ versions: every part runs liqod:1
 
 Peering with milan
@@ -114,7 +114,7 @@ func TestCheck(t *testing.T) {
 		}, []says{{Unknown, "API server", "not answered yet", "in a moment"}}},
 		"no rules": {func(s *Snapshot) { s.Rules = nil }, []says{{Warning, "admission webhook", "no ValidatingWebhookConfiguration", "chart"}}},
 		"rules that are not trusted": {func(s *Snapshot) { s.Rules[0].Webhooks[0].ClientConfig.CABundle = nil },
-			[]says{{Warning, "admission webhook virtualnode.validate.liqo.io", "ValidatingWebhookConfiguration liqod is empty: what people write is not checked", "logs deployment/liqod-webhook"}}},
+			[]says{{Warning, "admission webhook virtualnode.validate.liqo.io", "ValidatingWebhookConfiguration liqod is empty: objects are not checked", "logs deployment/liqod-webhook"}}},
 		"no identity": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
 		}, []says{{Problem, "identity", "the token is used up (TokenRefused", "liqod token create there, liqod peer --token here"}}},
@@ -129,17 +129,17 @@ func TestCheck(t *testing.T) {
 			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionUnknown, "ManualActionRequired", "an offer waits for approval")
 		}, []says{{Unknown, "capacity used here", "an offer waits for approval", "liqod offer approve"}}},
 		"itself": {func(s *Snapshot) {
-			s.ForeignClusters[0].Status.Conditions = []metav1.Condition{is(corev1beta1.ConditionReady, metav1.ConditionFalse, corev1beta1.ReasonSelfPeering, "a cluster is not peered with itself")}
-		}, []says{{Problem, "ForeignCluster", "not peered with itself", "kubectl delete foreigncluster milan"}}},
+			s.ForeignClusters[0].Status.Conditions = []metav1.Condition{is(corev1beta1.ConditionReady, metav1.ConditionFalse, corev1beta1.ReasonSelfPeering, "a cluster cannot be a peer of itself")}
+		}, []says{{Problem, "ForeignCluster", "cannot be a peer of itself", "kubectl delete foreigncluster milan"}}},
 		"peer replaced": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonClusterReplaced, "another UID")
 		}, []says{{Problem, "API server", "another UID", "another cluster answers"}}},
 		"no conditions": {func(s *Snapshot) { s.ForeignClusters[0].Status.Conditions = nil },
-			[]says{{Unknown, "ForeignCluster", "has not looked at it yet", "get pods"}}},
+			[]says{{Unknown, "ForeignCluster", "has not processed it yet", "get pods"}}},
 		"conditions of an earlier generation": {func(s *Snapshot) {
 			s.ForeignClusters[0].Generation = 3
 			s.ForeignClusters[0].Status.Conditions[0].ObservedGeneration = 2
-		}, []says{{Unknown, "API server", "has not looked at the last change yet", "in a moment"}}},
+		}, []says{{Unknown, "API server", "has not processed the last change yet", "in a moment"}}},
 		"no ForeignCluster": {func(s *Snapshot) { s.ForeignClusters = nil },
 			[]says{{Problem, "ForeignCluster", "none with spec.clusterID milan", "docs/peering.md"}}},
 		"two ForeignClusters": {func(s *Snapshot) { s.ForeignClusters = append(s.ForeignClusters, s.ForeignClusters[0]) },
@@ -170,7 +170,7 @@ func TestCheck(t *testing.T) {
 		}, []says{{Problem, "range 10.42.0.0/16", "no range is free", "docs/addresses.md"}}},
 		"range without an answer": {func(s *Snapshot) {
 			s.Networks = []ipamv1alpha1.Network{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "n", CreationTimestamp: ago(time.Hour)}, Spec: ipamv1alpha1.NetworkSpec{CIDR: "10.42.0.0/16"}}}
-		}, []says{{Unknown, "range 10.42.0.0/16", "nobody has answered Network n", "component=ipam"}}},
+		}, []says{{Unknown, "range 10.42.0.0/16", "Network n has no answer yet", "component=ipam"}}},
 		"map not answered": {func(s *Snapshot) { s.Maps[0].Generation = 2 }, []says{{Unknown, "namespaces asked for", "has not answered", "moment"}}},
 		"map refused": {func(s *Snapshot) {
 			set(s.Maps[0].Status.Conditions, "Ready", metav1.ConditionFalse, offloadingv1beta1.ReasonReplicationFailed, "forbidden")
@@ -303,7 +303,7 @@ func TestOnlyFound(t *testing.T) {
 	})
 	findings := Check(s)
 	require.Equal(t, OK, Worst(findings), findings)
-	require.Contains(t, CheckText(findings), "Peering with turin\n  ✔ ForeignCluster: found by discovery; nothing is asked of it\n")
+	require.Contains(t, CheckText(findings), "Peering with turin\n  ✔ ForeignCluster: found by discovery, and not used\n")
 }
 
 // TestAwaitedConsumer: one that has been let in, and has not come yet, is no trouble, and takes a

@@ -30,7 +30,7 @@ func (c *checker) offloading(o *offloadingv1beta1.NamespaceOffloading) {
 	case o.DeletionTimestamp != nil:
 		c.add(Warning, subject, "it is being taken back from the providers", "")
 	case ready == nil:
-		c.add(Unknown, subject, "liqod's controller has not looked at its NamespaceOffloading yet", fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace))
+		c.add(Unknown, subject, "liqod's controller has not processed its NamespaceOffloading yet", fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace))
 	default:
 		c.condition(subject, o.Generation, ready, c.offloadingFix(o, ready.Reason))
 	}
@@ -69,7 +69,7 @@ func (c *checker) daemonSets() {
 			continue
 		}
 		found = true
-		c.add(Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and most likely are of no use there", c.Nodes[n].Name), affinityFix)
+		c.add(Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and are probably useless there", c.Nodes[n].Name), affinityFix)
 	}
 	if !found {
 		c.add(OK, "virtual nodes", "no DaemonSet lands on them", "")

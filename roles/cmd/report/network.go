@@ -51,7 +51,7 @@ func (c *checker) claim(n *ipamv1alpha1.Network) {
 	switch {
 	case ready == nil && c.Taken.Sub(n.CreationTimestamp.Time) < slow:
 	case ready == nil:
-		c.add(Unknown, subject, fmt.Sprintf("nobody has answered Network %s", n.Name), fmt.Sprintf("see whether role ipam runs: kubectl -n %s get pods -l %s=ipam", c.Namespace, ComponentLabel))
+		c.add(Unknown, subject, fmt.Sprintf("Network %s has no answer yet", n.Name), fmt.Sprintf("see whether role ipam runs: kubectl -n %s get pods -l %s=ipam", c.Namespace, ComponentLabel))
 	case ready.Status == metav1.ConditionFalse:
 		c.add(Problem, subject, ready.Message, "docs/addresses.md says what to do about "+ready.Reason)
 	}

@@ -69,7 +69,7 @@ func consumes(role corev1beta1.RoleType) bool {
 func (c *checker) peering(id string) {
 	fcs := c.foreignClusters(id)
 	if len(fcs) == 1 && c.onlyFound(fcs[0]) {
-		c.add(OK, "ForeignCluster", "found by discovery; nothing is asked of it", "")
+		c.add(OK, "ForeignCluster", "found by discovery, and not used", "")
 		return
 	}
 	if len(fcs) == 1 && !c.stale() && c.readyReason(fcs[0]) == corev1beta1.ReasonAwaitsEnrolment {
@@ -135,7 +135,7 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 	ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady)
 	switch {
 	case ready == nil:
-		c.add(Unknown, "ForeignCluster", "liqod's controller has not looked at it yet", fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace))
+		c.add(Unknown, "ForeignCluster", "liqod's controller has not processed it yet", fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace))
 	case !told && !(checked && ready.Status == metav1.ConditionTrue):
 		c.condition("ForeignCluster", fc.Generation, ready, c.peerFix(fc, ready))
 	}
@@ -154,10 +154,10 @@ func (c *checker) condition(subject string, generation int64, condition *metav1.
 	}
 	switch {
 	case c.stale():
-		level, message = Unknown, fmt.Sprintf("liqod's controller does not run; the last that it said was %s: %s", condition.Status, condition.Message)
+		level, message = Unknown, fmt.Sprintf("liqod's controller does not run; its last result was %s: %s", condition.Status, condition.Message)
 		fix = "make the controller run first"
 	case condition.ObservedGeneration != 0 && condition.ObservedGeneration != generation:
-		level, message = Unknown, "liqod's controller has not looked at the last change yet"
+		level, message = Unknown, "liqod's controller has not processed the last change yet"
 		fix = "look again in a moment"
 	}
 	if level == OK {
@@ -208,7 +208,7 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 	case corev1beta1.ReasonIdentityUnknown:
 		return "the peer has to let this cluster read its namespace kube-system: see the ClusterRole liqod-peer-cluster there, and ForeignCluster.spec.userName"
 	case corev1beta1.ReasonRightsRevoked:
-		return fmt.Sprintf("%s unpeer %s, if its people have ended the peering; else %s token create there, %s peer --token here", c.Program, fc.Spec.ClusterID, c.Program, c.Program)
+		return fmt.Sprintf("%s unpeer %s, if its administrator has ended the peering; else %s token create there, %s peer --token here", c.Program, fc.Spec.ClusterID, c.Program, c.Program)
 	case corev1beta1.ReasonProbing:
 		return "look again in a moment"
 	case corev1beta1.ReasonSelfPeering, corev1beta1.ReasonDuplicateClusterID, corev1beta1.ReasonSameCluster:
@@ -220,7 +220,7 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 	case corev1beta1.ConditionAuthenticated:
 		return fmt.Sprintf("if the message asks for another token: %s token create there, %s peer --token here; docs/peering.md says more", c.Program, c.Program)
 	case corev1beta1.ConditionUniqueID:
-		return "the message names all ways; the peer that is enrolled here is not disturbed meanwhile"
+		return "the message lists all solutions; the enrolled peer is not affected"
 	case corev1beta1.ConditionOutgoingPeering:
 		return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers shows what has been asked and offered; the peer's people decide about it", tenant)
 	case corev1beta1.ConditionIncomingPeering:
@@ -243,7 +243,7 @@ func (c *checker) tenant(id string) {
 		c.add(Problem, "tenant namespace", fmt.Sprintf("namespace %s lacks the label %s=%s", name, corev1beta1.RemoteClusterIDLabel, id),
 			fmt.Sprintf("kubectl label namespace %s --overwrite %s=%s", name, corev1beta1.RemoteClusterIDLabel, id))
 	case c.Tenants[i].DeletionTimestamp != nil:
-		c.add(Problem, "tenant namespace", fmt.Sprintf("namespace %s is being deleted", name), "let it go, and make the peering anew")
+		c.add(Problem, "tenant namespace", fmt.Sprintf("namespace %s is being deleted", name), "wait until it is gone, and peer again")
 	default:
 		c.add(OK, "tenant namespace", name, "")
 	}
@@ -305,7 +305,7 @@ func (c *checker) namespaceMap(id string) {
 	}
 	if ready := meta.FindStatusCondition(m.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady); ready != nil {
 		c.condition("namespaces asked for", m.Generation, ready,
-			fmt.Sprintf("see kubectl -n %s describe namespacemap %s; once the peer is reached and allows it, it follows by itself", m.Namespace, m.Name))
+			fmt.Sprintf("see kubectl -n %s describe namespacemap %s; once the peer is reachable and allows it, this resolves by itself", m.Namespace, m.Name))
 	}
 }
 
@@ -330,7 +330,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 	}
 	level, text, fix := nodeState(node), nodeMessage(node), logs
 	if level == Problem && c.peerDown(vn.Spec.ClusterID) {
-		fix = "it follows when the peer is reached again"
+		fix = "this changes once the peer is reachable again"
 	}
 	if level == OK {
 		fix = ""
@@ -356,7 +356,7 @@ func message(conditions []metav1.Condition, kind string) string {
 	if c := meta.FindStatusCondition(conditions, kind); c != nil {
 		return c.Message
 	}
-	return "liqod's controller has not looked at it yet"
+	return "liqod's controller has not processed it yet"
 }
 
 func (s *Snapshot) node(name string) *corev1.Node {

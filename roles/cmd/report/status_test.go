@@ -41,7 +41,7 @@ Problems
   ✘ milan, API server: https://milan:6443: timeout (APIServerNotReady, for 12s)
       Fix: see whether https://milan:6443 can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running
   ✘ milan, virtual node milan: the Node is not Ready: milan is away (ProviderAway)
-      Fix: it follows when the peer is reached again
+      Fix: this changes once the peer is reachable again
 
 liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2
 
