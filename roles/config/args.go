@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// notVKubelets are the settings, and sections of settings, that are of this process or
-// of another role, and would be wrong in a vkubelet.
+// notVKubelets are the settings, and sections of settings, that apply to this process or to
+// another role only. They would be wrong in a vkubelet.
 var notVKubelets = []string{
 	"controller", "webhook", "peering", "discovery", "authentication", "sharing", "ipam", "gateway", "route",
 	"networking.podCIDRs", "networking.serviceCIDRs", "networking.externalCIDRs", "networking.nodeCIDRs", "networking.reservedSubnets",
 	"kubeconfig", "namespace", // a vkubelet runs elsewhere
 	"vkubelet.virtualNode", "vkubelet.nodeAddress", // differ from one virtual node to the next
 	"vkubelet.certificateDirectory",                       // is a volume of the Deployment
-	"reflection.skipLabels", "reflection.skipAnnotations", // told by the VirtualNode's status, without a restart
+	"reflection.skipLabels", "reflection.skipAnnotations", // the vkubelet reads them from the VirtualNode's status, without a restart
 	"server.address", // the probes of the Deployment ask the default port
 }
 
@@ -40,7 +40,7 @@ func (e *Effective) VKubeletArgs() []string {
 	return args
 }
 
-// flagTexts returns what a setting's flags are given for a value of its type.
+// flagTexts returns the texts of a setting's flags for a value of its type.
 func flagTexts(value any) []string {
 	switch v := value.(type) {
 	case []string:

@@ -1,5 +1,5 @@
-// Package config is what liqod can be told: the typed settings, read strictly from
-// defaults, file, environment and flags. It starts nothing and knows no role's work.
+// Package config has the typed settings of liqod. It reads them strictly from defaults,
+// file, environment and flags. It starts nothing, and is independent of the roles' code.
 package config
 
 import (
@@ -68,13 +68,13 @@ func (p Probe) Window() health.Window {
 	return health.Window{Size: p.Size, Failures: p.Failures, Successes: p.Successes}
 }
 
-// Health configures what /livez takes for alive.
+// Health configures the check of /livez.
 type Health struct {
 	LateAfter    time.Duration `mapstructure:"lateAfter"`
 	UnknownGrace time.Duration `mapstructure:"unknownGrace"`
 }
 
-// Reflection configures what is carried to a peer.
+// Reflection configures the reflection of each kind to a peer.
 type Reflection struct {
 	SkipLabels      []string `mapstructure:"skipLabels"`
 	SkipAnnotations []string `mapstructure:"skipAnnotations"`
@@ -123,8 +123,8 @@ type Multicast struct {
 	URL        string   `mapstructure:"url"`
 }
 
-// Peering configures which peers are used, and which may use this cluster, where their
-// ForeignClusters leave it open (link.Policy).
+// Peering configures the default policies for both directions of peerings. They apply to
+// ForeignClusters with the value Auto (link.Policy).
 type Peering struct {
 	Outgoing         string `mapstructure:"outgoing"`
 	OutgoingSelector string `mapstructure:"outgoingSelector"`
@@ -151,7 +151,7 @@ type Controller struct {
 	VKubelet         VKubeletTemplate `mapstructure:"vkubelet"`
 }
 
-// VKubeletTemplate is what role controller makes vkubelet Deployments from.
+// VKubeletTemplate has the settings from which role controller makes vkubelet Deployments.
 type VKubeletTemplate struct {
 	Image           string `mapstructure:"image"`
 	ImagePullPolicy string `mapstructure:"imagePullPolicy"`
@@ -176,7 +176,7 @@ type VKubelet struct {
 	VirtualNode   string `mapstructure:"virtualNode"`
 	NodeAddress   string `mapstructure:"nodeAddress"`
 	ListenAddress string `mapstructure:"listenAddress"`
-	// CertificateDirectory is empty where the serving certificate is kept in memory only.
+	// CertificateDirectory is empty if the serving certificate is kept in memory only.
 	CertificateDirectory string `mapstructure:"certificateDirectory"`
 	// NodeLeaseDuration is in whole seconds.
 	NodeLeaseDuration time.Duration `mapstructure:"nodeLeaseDuration"`
@@ -238,9 +238,9 @@ type Gateway struct {
 	StateDir    string `mapstructure:"stateDir"`
 	TunnelPort  int    `mapstructure:"tunnelPort"`
 	OverlayPort int    `mapstructure:"overlayPort"`
-	// Addresses are where the nodes reach it.
+	// Addresses are the addresses under which nodes reach the gateway.
 	Addresses []string `mapstructure:"addresses"`
-	// Endpoints, and else Service, are where other clusters reach it.
+	// Endpoints, or else the addresses of Service, are announced to other clusters.
 	Endpoints []string `mapstructure:"endpoints"`
 	Service   string   `mapstructure:"service"`
 	NodeName  string   `mapstructure:"nodeName"`

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagValue is the text of a flag, and for lists its elements; it is judged with all
-// other sources, not by the parser of the command line.
+// flagValue is the text of a flag, or the elements of a list. Load checks it together with
+// the other sources; the parser of the command line accepts any text.
 type flagValue struct {
 	kind     string
 	list     bool
@@ -20,7 +20,7 @@ type flagValue struct {
 // String implements pflag.Value.
 func (f *flagValue) String() string { return f.text }
 
-// Type implements pflag.Value: it is what --help says of the value.
+// Type implements pflag.Value. --help shows it as the type of the value.
 func (f *flagValue) Type() string { return f.kind }
 
 // Set implements pflag.Value. A list's flag may be repeated.

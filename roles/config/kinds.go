@@ -27,12 +27,12 @@ type kind struct {
 var (
 	dnsLabel     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 	dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-	// As the kernel takes them, less what nobody uses.
+	// The names that the kernel accepts, without unusual characters.
 	interfaceName = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]*$`)
 	metadataKey   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
 )
 
-// text accepts strings for which ok says yes.
+// text accepts strings for which ok returns true.
 func text(name, accepts string, ok func(string) bool) kind {
 	return kind{name, accepts, func(raw any) (any, bool) {
 		s, isText := raw.(string)
@@ -56,7 +56,7 @@ func objectName() kind {
 	return matching("name", "the name of an object (a-z, 0-9, - and ., at most 253 characters)", dnsSubdomain, 253)
 }
 
-// labelSelector accepts what kubectl takes after --selector, and nothing at all.
+// labelSelector accepts the selectors of kubectl's --selector, and the empty string.
 func labelSelector() kind {
 	return text("selector", "a label selector, as tier=partner,region in (eu,us), or \"\"", func(s string) bool {
 		_, err := labels.Parse(s)
@@ -158,7 +158,7 @@ func address() kind {
 	})
 }
 
-// remoteAddress accepts where something listens that is not this process.
+// remoteAddress accepts the listen address of another process.
 func remoteAddress() kind {
 	return text("host:port", "host:port, as in 192.0.2.1:6443", func(s string) bool {
 		name, port, err := net.SplitHostPort(s)
@@ -170,7 +170,7 @@ func remoteAddress() kind {
 	})
 }
 
-// httpsURL accepts what other clusters dial.
+// httpsURL accepts the URL of an endpoint that other clusters dial.
 func httpsURL() kind {
 	return text("URL", "an https URL of a host and a port, as https://milan.example:6443", func(s string) bool {
 		u, err := url.Parse(s)

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Sources says where to read settings from, beside the defaults.
+// Sources has the sources of settings in addition to the defaults.
 type Sources struct {
 	// Settings are those of the embedded config.yaml.
 	Settings []Setting
@@ -25,7 +25,7 @@ type Sources struct {
 	Flags *pflag.FlagSet
 }
 
-// Effective is the configuration in effect, and where each value came from.
+// Effective is the effective configuration, with the source of each value.
 type Effective struct {
 	Config
 
@@ -35,8 +35,8 @@ type Effective struct {
 }
 
 // Load reads all sources, checks every value, and returns an error that names each key
-// that is unknown or whose value is not accepted. What a role needs is checked by
-// ValidateFor.
+// that is unknown or whose value is not accepted. ValidateFor checks the settings that a
+// role needs.
 func Load(from Sources) (*Effective, error) {
 	e := &Effective{settings: from.Settings, viper: viper.New(), origin: map[string]string{}}
 	for _, s := range from.Settings {
@@ -47,7 +47,7 @@ func Load(from Sources) (*Effective, error) {
 	if from.Flags != nil {
 		e.readFlags(from.Flags)
 	}
-	// Both at once: who mends one mistake sees the next one too.
+	// All errors are returned at once, so that one run shows every mistake.
 	if err := errors.Join(unknown, e.check()); err != nil {
 		return nil, err
 	}
@@ -132,14 +132,14 @@ func (e *Effective) readLine(key string, value *yaml.Node, origin string) error 
 // null is a key without a value in a file. No setting accepts it.
 type null struct{}
 
-// fallbacks are variables of other origin that replace defaults, and nothing more: a pod's
-// own namespace and addresses, and its node.
+// fallbacks are variables without the prefix LIQOD_: the namespace, addresses and node of a
+// pod. They replace defaults only.
 var fallbacks = map[string][]string{
 	"POD_NAMESPACE": {"namespace"}, "POD_IP": {"vkubelet.nodeAddress"}, "POD_IPS": {"gateway.addresses"}, "NODE_NAME": {"gateway.nodeName", "route.nodeName"},
 }
 
 // serviceLink matches the variables that a kubelet makes for a Service whose name begins
-// with liqod: nobody means a setting by them.
+// with liqod. They are not settings.
 var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
 func (e *Effective) readEnv(env []string) error {
@@ -170,7 +170,7 @@ func (e *Effective) readEnv(env []string) error {
 	return errors.Join(errs...)
 }
 
-// check puts every value into its field's type, or says what is accepted instead.
+// check converts every value to the type of its field. Its errors name the accepted values.
 func (e *Effective) check() error {
 	var errs []error
 	for _, s := range e.settings {

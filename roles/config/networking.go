@@ -16,7 +16,7 @@ type owned struct {
 	setting string
 }
 
-// ranges returns those of a setting.
+// ranges returns the ranges of a setting.
 func ranges(setting string, texts []string) (out []owned) {
 	for _, p := range Prefixes(texts) {
 		out = append(out, owned{p, "networking." + setting})
@@ -24,8 +24,8 @@ func ranges(setting string, texts []string) (out []owned) {
 	return out
 }
 
-// together checks what the ranges of this cluster say of each other: the same address would
-// lead to two places.
+// together checks that the ranges of this cluster do not overlap. In an overlap, an address
+// would lead to two places.
 func (n Networking) together() (errs []error) {
 	pods, services, external := ranges("podCIDRs", n.PodCIDRs), ranges("serviceCIDRs", n.ServiceCIDRs), ranges("externalCIDRs", n.ExternalCIDRs)
 	nodes, reserved := ranges("nodeCIDRs", n.NodeCIDRs), ranges("reservedSubnets", n.ReservedSubnets)
@@ -39,7 +39,7 @@ func (n Networking) together() (errs []error) {
 	}
 	errs = append(errs, checkExternal(external)...)
 	errs = append(errs, overlaps(pods, services, external)...)
-	// Pods have addresses of their nodes' range where the nodes' network gives them.
+	// The ranges of pods may overlap those of nodes: in some networks, nodes and pods share one.
 	errs = append(errs, overlaps(nodes, external)...)
 	return append(errs, overlaps(reserved, external)...)
 }
@@ -58,8 +58,8 @@ func checkExternal(external []owned) (errs []error) {
 	return errs
 }
 
-// overlaps are those between the ranges of the last list and all before, of the one before
-// that, and so on. Ranges of one list do not overlap either.
+// overlaps returns an error for each overlap between ranges of the lists. Only the ranges
+// within networking.nodeCIDRs, or within networking.reservedSubnets, may overlap each other.
 func overlaps(lists ...[]owned) (errs []error) {
 	var before []owned
 	for _, list := range lists {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Print writes the configuration as YAML in the order of config.yaml, with a comment
-// beside each value that says where it came from. What it writes can be given to
-// --config; it holds no secret, because no setting is one.
+// Print writes the configuration as YAML in the order of config.yaml. A comment beside each
+// value names its source. --config accepts the output. It contains no secret, because no
+// setting is one.
 func (e *Effective) Print(w io.Writer) error {
 	var open []string
 	for _, s := range e.settings {

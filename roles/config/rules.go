@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// rules says what each setting accepts.
+// rules has the accepted values of each setting.
 var rules = map[string]kind{
 	"clusterID":       label(51).orEmpty(),
 	"namespace":       label(63),
@@ -156,7 +156,7 @@ var rules = map[string]kind{
 	"route.mtu":         underlayMTU(),
 }
 
-// pointless says why settings that somebody may look for do not exist.
+// pointless explains why some plausible settings do not exist.
 var pointless = map[string]string{
 	"reflection.pod.type":                   "pods follow the namespace's offloading strategy and their node, not a policy; leave it out",
 	"reflection.endpointslice.type":         "EndpointSlices follow the policy of their Service: set reflection.service.type",
@@ -173,13 +173,13 @@ var needed = map[string][]string{
 	"route":      {"clusterID", "route.nodeName"},
 }
 
-// neededWithNetworking lists those that a role cannot start without where networking.enabled
-// is set.
+// neededWithNetworking lists the settings that a role cannot start without if
+// networking.enabled is true.
 var neededWithNetworking = map[string][]string{
 	"controller": {"networking.externalCIDRs"},
 }
 
-// together checks what settings say of each other.
+// together checks settings that depend on each other.
 func (c *Config) together() error {
 	var errs []error
 	less := func(small string, a time.Duration, large string, b time.Duration) {
@@ -190,7 +190,7 @@ func (c *Config) together() error {
 	less("lease.renewDeadline", c.Lease.RenewDeadline, "lease.duration", c.Lease.Duration)
 	// client-go spreads retries by this factor, and refuses a deadline within it.
 	less("lease.retryPeriod × 1.2", c.Lease.RetryPeriod*6/5, "lease.renewDeadline", c.Lease.RenewDeadline)
-	// A take-over lasts as long as the lease; nothing turns unwell by one.
+	// A take-over lasts as long as the lease, and must not make a health count as bad.
 	less("lease.duration", c.Lease.Duration, "health.unknownGrace", c.Health.UnknownGrace)
 	if c.Gateway.TunnelPort == c.Gateway.OverlayPort {
 		errs = append(errs, fmt.Errorf("gateway.overlayPort: %d is not accepted: gateway.tunnelPort is the same", c.Gateway.OverlayPort))

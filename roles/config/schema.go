@@ -98,7 +98,7 @@ func leaves(mapping *yaml.Node, prefix string, visit func(key string, name, valu
 }
 
 // Nearest returns the word of known that differs least from word, or "" when none is
-// near enough to be what was meant.
+// similar enough.
 func Nearest(word string, known []string) string {
 	best, bestDistance := "", max(len(word)/2, 3)
 	for _, k := range known {

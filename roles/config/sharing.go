@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Sharing configures what this cluster gives its peers.
+// Sharing configures the capacity that this cluster offers its peers.
 type Sharing struct {
 	Mode       string `mapstructure:"mode"`
 	Percentage int    `mapstructure:"percentage"`
@@ -84,8 +84,8 @@ func Amounts(list []string) corev1.ResourceList {
 	return out
 }
 
-// AmountsOfPeers reads a checked list of the limits of peers, by cluster id. What is said
-// of one peer in several lines counts together.
+// AmountsOfPeers reads a checked list of the limits of peers, by cluster id. It merges the
+// entries of one peer.
 func AmountsOfPeers(list []string) map[string]corev1.ResourceList {
 	out := map[string]corev1.ResourceList{}
 	for _, s := range list {
