@@ -70,7 +70,18 @@ type Remote struct {
 // node translates a packet once.
 type IP struct {
 	External, Real netip.Addr
+	Peer           string    // ID of the one peer that it is for; empty: for all
+	Ports          []Service // of Real, that it is for; empty: for all protocols and ports. Those of all IPs of Real add up
 }
+
+// Service is a port of a protocol.
+type Service struct {
+	Proto string // "tcp" or "udp"
+	Port  uint16
+}
+
+// For reports whether the peer with the ID id reaches Real by ip.
+func (ip IP) For(id string) bool { return ip.Peer == "" || ip.Peer == id }
 
 // Ports are UDP ports of this cluster.
 type Ports struct {

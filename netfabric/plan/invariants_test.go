@@ -115,7 +115,8 @@ func checkTable(t *testing.T, table Table) {
 	for i, e := range table.Elements {
 		s, ok := sets[e.Set]
 		require.True(t, ok, "%s: no such set", e)
-		require.Equal(t, s.Keys == 2, e.B.IsValid(), "%s", e)
+		require.Equal(t, s.Keys > 1, e.B.IsValid(), "%s", e)
+		require.Equal(t, s.Keys > 2, e.Service != Service{}, "%s", e)
 		require.Equal(t, s.Value != NoValue, e.Value.IsValid(), "%s", e)
 		for _, p := range []netip.Prefix{e.A, e.B, e.Value} {
 			require.True(t, !p.IsValid() || family(p.Addr()) == s.Family && p == p.Masked(), "%s", e)
@@ -142,7 +143,7 @@ func lastKey(e Element) netip.Prefix {
 }
 
 func overlap(a, b Element) bool {
-	return a.A.Overlaps(b.A) && (!a.B.IsValid() || a.B.Overlaps(b.B))
+	return a.A.Overlaps(b.A) && (!a.B.IsValid() || a.B.Overlaps(b.B)) && a.Service == b.Service
 }
 
 func checkLookup(t *testing.T, sets map[string]Set, m Match, l Lookup, want Value) {
@@ -177,9 +178,19 @@ func checkSent(t *testing.T, in Input, s State, p Packet) {
 	require.True(t, within(single(p.Src), from.Theirs.all()), "%v", steps)
 	given := slices.ContainsFunc(from.Ours, func(m Map) bool { return m.View.Contains(p.Dst) })
 	require.True(t, given, "%v", steps)
-	if last.Verdict == Handed {
-		require.True(t, slices.ContainsFunc(in.IPs, func(ip IP) bool { return ip.Real == last.Packet.Dst }), "%v", steps)
+	node := slices.ContainsFunc(in.Nodes, func(h Host) bool { return slices.Contains(h.Addrs, last.Packet.Dst) })
+	if last.Verdict == Handed || node && last.Verdict == Sent && to == nil {
+		require.True(t, reaches(in, *from, last.Packet, p.Flow != nil), "%v", steps)
 	}
+}
+
+// reaches reports whether an IP leads a peer to the destination of a packet, and to its port
+// unless the connection is known.
+func reaches(in Input, from Peer, p Packet, known bool) bool {
+	return slices.ContainsFunc(in.IPs, func(ip IP) bool {
+		port := known || len(ip.Ports) == 0 || slices.Contains(ip.Ports, Service{p.Proto, p.DstPort})
+		return ip.Real == p.Dst && ip.For(from.ID) && port
+	})
 }
 
 func peerOf(in Input, key string) *Peer {
