@@ -187,6 +187,14 @@ func TestAPIServerStaleCaches(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, writes)
 
+	open := have.DeepCopy()
+	open.Spec.Ports = nil
+	require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(open))
+	writes, err = sync()
+	require.NoError(t, err)
+	require.Equal(t, []string{"update ips " + tenant + "/milan-2-api-server"}, writes, "one of before gets its port")
+	require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(have))
+
 	require.NoError(t, slices.Replace([]any{serverSlice(6443, "192.0.2.9")}, ""))
 	writes, err = sync()
 	require.Equal(t, loop.After(catchUp), err, "the live list has the address")
