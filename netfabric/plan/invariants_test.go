@@ -193,6 +193,32 @@ func reaches(in Input, from Peer, p Packet, known bool) bool {
 	})
 }
 
+// checkExposed sends from each peer to each IP, at ports that some IPs have: the guard lets
+// pass what an IP leads to, and nothing else. It counts both.
+func checkExposed(t *testing.T, in Input, s State, passed map[bool]int) {
+	t.Helper()
+	for _, peer := range in.Peers {
+		for _, ip := range in.IPs {
+			to, ok := peer.Ours.Out(ip.External)
+			from := slices.IndexFunc(peer.Theirs.Pods, func(p netip.Prefix) bool { return family(p.Addr()) == family(to) })
+			if peer.Use == 0 || !ok || from < 0 {
+				continue
+			}
+			for _, service := range []Service{{"tcp", 80}, {"tcp", 81}, {"udp", 53}, {"udp", 80}} {
+				p := Packet{In: TunnelDevice, Tuple: Tuple{Proto: service.Proto, Src: nth(peer.Theirs.Pods[from], 1), Dst: to, SrcPort: 40000, DstPort: service.Port}}
+				checkSent(t, in, s, p)
+				steps := Trace(s, p)
+				last := steps[len(steps)-1]
+				leads := p
+				leads.Dst = ip.Real
+				want := ip.For(peer.ID) && reaches(in, peer, leads, false)
+				require.Equal(t, want, last.Verdict != Dropped, "%v", steps)
+				passed[want]++
+			}
+		}
+	}
+}
+
 func peerOf(in Input, key string) *Peer {
 	for i, p := range in.Peers {
 		if slices.ContainsFunc(p.Gateways, func(r Remote) bool { return r.Key == key }) {

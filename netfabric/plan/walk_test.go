@@ -222,6 +222,7 @@ func (k *kernel) elements(want, have []Element) []Element {
 // and then there is no difference.
 func TestRandomWalk(t *testing.T) {
 	t.Parallel()
+	passed := map[bool]int{}
 	for self, build := range map[string]func(Input) (State, error){"rome-1": Node, "gw-a": Gateway} {
 		for seed := range uint64(6) {
 			r := rand.New(rand.NewPCG(seed, 11))
@@ -245,9 +246,13 @@ func TestRandomWalk(t *testing.T) {
 				k.writes = 0
 				k.apply(want)
 				require.Zero(t, k.writes, "what is in place is not written again")
+				if self == "gw-a" {
+					checkExposed(t, in, want, passed)
+				}
 			}
 		}
 	}
+	require.Greater(t, min(passed[true], passed[false]), 100, "too few packets to show anything: %v", passed)
 }
 
 // difference is what changes between two inputs on one host, as lines.
