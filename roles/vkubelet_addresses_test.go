@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -78,8 +79,8 @@ func TestVKubeletAddresses(t *testing.T) {
 	_, err = api.Address()
 	require.ErrorContains(t, err, "there is no IP "+tenant+"/milan-2-api-server")
 	_, err = liqod.IPAMV1alpha1().IPs(tenant).Create(ctx, &ipamv1alpha1.IP{
-		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-2-api-server", Annotations: map[string]string{ipamv1alpha1.PortAnnotation: "6443"}},
-		Spec:       ipamv1alpha1.IPSpec{IP: "192.0.2.1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-2-api-server"},
+		Spec:       ipamv1alpha1.IPSpec{IP: "192.0.2.1", Ports: []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: 6443}}},
 		Status:     ipamv1alpha1.IPStatus{IP: "10.70.0.20", Conditions: []metav1.Condition{{Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionTrue}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -174,7 +174,7 @@ func (a *APIServer) keep(ctx context.Context, vn *offloadingv1beta1.VirtualNode,
 		return a.create(ctx, vn, want)
 	case is.Addr() == want.Addr():
 		next := have.DeepCopy()
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, ipamv1alpha1.PortAnnotation, strconv.Itoa(int(want.Port())))
+		next.Spec.Ports = serverPort(want)
 		if _, err := a.cfg.Liqo.IPAMV1alpha1().IPs(next.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("updating the IP of the API server: %w", err)
 		}
@@ -199,11 +199,10 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 			Labels: map[string]string{
 				corev1beta1.RemoteClusterIDLabel: vn.Spec.ClusterID, offloadingv1beta1.ManagedByLabel: ipamv1alpha1.ManagedByAPIServer,
 			},
-			Annotations:     map[string]string{ipamv1alpha1.PortAnnotation: strconv.Itoa(int(want.Port()))},
 			OwnerReferences: []metav1.OwnerReference{apply.ControllerReference(vn, offloadingv1beta1.SchemeGroupVersion.WithKind("VirtualNode"))},
 		},
 		// An API server outside of the nodes has no route back to peers.
-		Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(want.Addr().String()), Masquerade: new(true)},
+		Spec: ipamv1alpha1.IPSpec{IP: networkingv1beta1.IP(want.Addr().String()), Masquerade: new(true), Ports: serverPort(want)},
 	}
 	_, err := a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Create(ctx, ip, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -223,7 +222,13 @@ func (a *APIServer) remove(ctx context.Context, have *ipamv1alpha1.IP) error {
 	return nil
 }
 
-// serverOf returns the address and port that an IP is for; the zero value for none.
+// serverPort is what peers reach of an API server: nothing else of its host.
+func serverPort(server netip.AddrPort) []ipamv1alpha1.IPPort {
+	return []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: int32(server.Port())}}
+}
+
+// serverOf returns the address and the port of the API server that an IP is for; the zero
+// value for none. The port is 0 unless it is the only one of the IP.
 func serverOf(ip *ipamv1alpha1.IP) netip.AddrPort {
 	if ip == nil {
 		return netip.AddrPort{}
@@ -232,9 +237,10 @@ func serverOf(ip *ipamv1alpha1.IP) netip.AddrPort {
 	if !ok {
 		return netip.AddrPort{}
 	}
-	// An invalid port reads as 0.
-	port, _ := strconv.ParseUint(ip.Annotations[ipamv1alpha1.PortAnnotation], 10, 16)
-	return netip.AddrPortFrom(addr, uint16(port))
+	if p := ip.Spec.Ports; len(p) == 1 && p[0].Protocol == corev1.ProtocolTCP && p[0].Port > 0 && p[0].Port <= 65535 {
+		return netip.AddrPortFrom(addr, uint16(p[0].Port))
+	}
+	return netip.AddrPortFrom(addr, 0)
 }
 
 // chooseServer returns the address of an API server: the one that have has, else the first
@@ -307,8 +313,8 @@ func (h HomeAPI) Address() (netip.AddrPort, error) {
 	case !ok || ready == nil || ready.Status != metav1.ConditionTrue:
 		return netip.AddrPort{}, fmt.Errorf("IP %s/%s of the API server has no address yet", h.Namespace, name)
 	case port == 0:
-		return netip.AddrPort{}, fmt.Errorf("IP %s/%s of the API server: annotation %s is %.64q: a port from 1 to 65535 is accepted",
-			h.Namespace, name, ipamv1alpha1.PortAnnotation, ip.Annotations[ipamv1alpha1.PortAnnotation])
+		return netip.AddrPort{}, fmt.Errorf("IP %s/%s of the API server: spec.ports has %d ports: one TCP port from 1 to 65535 is accepted",
+			h.Namespace, name, len(ip.Spec.Ports))
 	}
 	view, ok := h.Remap.View(external)
 	if !ok {

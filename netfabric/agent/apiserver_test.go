@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -114,7 +116,7 @@ func TestAPIServer(t *testing.T) {
 			case err != nil:
 				have = err.Error()
 			default:
-				have = string(ip.Spec.IP) + " " + ip.Annotations[ipamv1alpha1.PortAnnotation]
+				have = fmt.Sprint(ip.Spec.IP, " ", ip.Spec.Ports)
 			}
 			return have == want
 		}, time.Minute, 5*time.Millisecond, "want %s, have %s", want, have)
@@ -123,23 +125,23 @@ func TestAPIServer(t *testing.T) {
 	slices := core.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
 	_, err = slices.Create(ctx, serverSlice(6443, "192.0.2.1"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	ip := becomes("192.0.2.1 6443")
+	ip := becomes("192.0.2.1 [{TCP 6443}]")
 	require.True(t, metav1.IsControlledBy(ip, milanNode()))
 	require.True(t, *ip.Spec.Masquerade)
 	require.Equal(t, "milan", ip.Labels["liqo.io/remote-cluster-id"])
 
 	_, err = slices.Update(ctx, serverSlice(443, "192.0.2.1"), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	becomes("192.0.2.1 443")
+	becomes("192.0.2.1 [{TCP 443}]")
 	_, err = slices.Update(ctx, serverSlice(443, "192.0.2.2"), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	becomes("192.0.2.2 443")
+	becomes("192.0.2.2 [{TCP 443}]")
 	_, err = liqo.CoreV1beta1().ForeignClusters().Update(ctx, milanCluster(new(false)), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	becomes("none")
 	_, err = liqo.CoreV1beta1().ForeignClusters().Update(ctx, milanCluster(new(true)), metav1.UpdateOptions{})
 	require.NoError(t, err)
-	becomes("192.0.2.2 443")
+	becomes("192.0.2.2 [{TCP 443}]")
 }
 
 // apiServerRig is an APIServer with caches that the test fills.
@@ -185,6 +187,14 @@ func TestAPIServerStaleCaches(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, writes)
 
+	open := have.DeepCopy()
+	open.Spec.Ports = nil
+	require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(open))
+	writes, err = sync()
+	require.NoError(t, err)
+	require.Equal(t, []string{"update ips " + tenant + "/milan-2-api-server"}, writes, "one of before gets its port")
+	require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(have))
+
 	require.NoError(t, slices.Replace([]any{serverSlice(6443, "192.0.2.9")}, ""))
 	writes, err = sync()
 	require.Equal(t, loop.After(catchUp), err, "the live list has the address")
@@ -217,8 +227,8 @@ func TestHomeAPI(t *testing.T) {
 	t.Parallel()
 	good := func(mods ...func(*ipamv1alpha1.IP)) *ipamv1alpha1.IP {
 		ip := &ipamv1alpha1.IP{
-			ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-2-api-server", Annotations: map[string]string{ipamv1alpha1.PortAnnotation: "6443"}},
-			Spec:       ipamv1alpha1.IPSpec{IP: "192.0.2.1"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan-2-api-server"},
+			Spec:       ipamv1alpha1.IPSpec{IP: "192.0.2.1", Ports: []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: 6443}}},
 			Status: ipamv1alpha1.IPStatus{IP: "10.70.0.20", Conditions: []metav1.Condition{{
 				Type: ipamv1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ipamv1alpha1.ReasonAllocated}}},
 		}
@@ -240,7 +250,11 @@ func TestHomeAPI(t *testing.T) {
 		"exhausted": {ip: good(func(ip *ipamv1alpha1.IP) {
 			ip.Status.Conditions[0].Status, ip.Status.Conditions[0].Message = metav1.ConditionFalse, "no address is free"
 		}), connection: toMilan(), err: "is not ready: no address is free"},
-		"no port": {ip: good(func(ip *ipamv1alpha1.IP) { ip.Annotations = nil }), connection: toMilan(), err: "a port from 1 to 65535 is accepted"},
+		"no port": {ip: good(func(ip *ipamv1alpha1.IP) { ip.Spec.Ports = nil }), connection: toMilan(), err: "has 0 ports: one TCP port from 1 to 65535 is accepted"},
+		"a port of UDP": {ip: good(func(ip *ipamv1alpha1.IP) { ip.Spec.Ports[0].Protocol = corev1.ProtocolUDP }), connection: toMilan(),
+			err: "one TCP port from 1 to 65535 is accepted"},
+		"several ports": {ip: good(func(ip *ipamv1alpha1.IP) { ip.Spec.Ports = append(ip.Spec.Ports, ip.Spec.Ports[0]) }), connection: toMilan(),
+			err: "has 2 ports"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

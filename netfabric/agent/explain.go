@@ -150,7 +150,7 @@ func whose(in plan.Input, a netip.Addr) string {
 	}
 	for _, ip := range in.IPs {
 		if ip.External == a {
-			return fmt.Sprintf("one of this cluster's external range, for %s", ip.Real)
+			return fmt.Sprintf("one of this cluster's external range, for %s, which %s", ip.Real, reached(ip))
 		}
 	}
 	switch {
@@ -160,6 +160,22 @@ func whose(in plan.Input, a netip.Addr) string {
 		return "one of an external range of this cluster"
 	}
 	return "outside of the fabric, which the routes of the node lead to"
+}
+
+// reached says who reaches what of an IP.
+func reached(ip plan.IP) string {
+	who, what := "all peers reach", "at all ports"
+	if ip.Peer != "" {
+		who = "peer " + ip.Peer + " alone reaches"
+	}
+	var ports []string
+	for _, s := range ip.Ports {
+		ports = append(ports, fmt.Sprintf("%s %d", s.Proto, s.Port))
+	}
+	if len(ports) > 0 {
+		what = "at " + strings.Join(ports, ", ") + " only"
+	}
+	return who + " " + what
 }
 
 func ranged(peers []plan.Peer) string {

@@ -338,8 +338,29 @@ func (b *builder) exposed(list []*ipamv1alpha1.IP) {
 			b.refuse(refusedIP(i, "spec.ip is %.64q: an address is accepted", i.Spec.IP))
 			continue
 		}
-		b.ips = append(b.ips, exposure{i, plan.IP{External: external, Real: destination}})
+		b.ips = append(b.ips, exposure{i, plan.IP{External: external, Real: destination, Peer: onlyPeer(i), Ports: services(i.Spec.Ports)}})
 	}
+}
+
+// onlyPeer is the one peer that an IP is for: that of its tenant namespace; empty elsewhere.
+func onlyPeer(i *ipamv1alpha1.IP) string {
+	if peer, ok := strings.CutPrefix(i.Namespace, corev1beta1.TenantNamespacePrefix); ok {
+		return peer
+	}
+	return ""
+}
+
+// services are ports as the plan has them. A port that none has reads as 0, which the plan
+// refuses.
+func services(ports []ipamv1alpha1.IPPort) (out []plan.Service) {
+	for _, p := range ports {
+		s := plan.Service{Proto: strings.ToLower(string(p.Protocol)), Port: uint16(p.Port)}
+		if int32(s.Port) != p.Port {
+			s.Port = 0
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 func refusedIP(i *ipamv1alpha1.IP, format string, args ...any) Refusal {

@@ -121,6 +121,17 @@ func TestBuildInput(t *testing.T) {
 		{Name: "node-2", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.12")}, Pods: ranges("10.244.2.0/24")},
 	}, in.Nodes)
 
+	exposing := good()
+	exposing.IPs[0].Namespace = "liqo-tenant-milan"
+	exposing.IPs[0].Spec.Ports = []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: 6443}, {Protocol: corev1.ProtocolUDP, Port: 53}}
+	in, refused, err = BuildInput(exposing, settings)
+	require.NoError(t, err)
+	require.Empty(t, refused)
+	require.Equal(t, []plan.IP{{
+		External: netip.MustParseAddr("10.70.0.20"), Real: netip.MustParseAddr("198.51.100.9"),
+		Peer: "milan", Ports: []plan.Service{{Proto: "tcp", Port: 6443}, {Proto: "udp", Port: 53}},
+	}}, in.IPs)
+
 	// Each change leaves out one object, and the others stay.
 	for name, tc := range map[string]struct {
 		change func(*Objects)
@@ -147,6 +158,8 @@ func TestBuildInput(t *testing.T) {
 		"an IP of nobody":          {func(o *Objects) { o.IPs[0].Status.IP = "" }, "milan oslo", 0, ""},
 		"an IP of a gateway":       {func(o *Objects) { o.IPs[0].Status.IP = "10.70.0.3" }, "milan oslo", 0, "IP apps/api is left out: ips: 10.70.0.3"},
 		"an IP twice":              {func(o *Objects) { o.IPs = append(o.IPs, exposedIP("b", "198.51.100.10", "10.70.0.20", noon)) }, "milan oslo", 1, "IP apps/b is left out: status.ip 10.70.0.20"},
+		"an IP of no port":         {func(o *Objects) { o.IPs[0].Spec.Ports = []ipamv1alpha1.IPPort{{Protocol: "TCP", Port: 1 << 16}} }, "milan oslo", 0, "port 0 of protocol"},
+		"an IP of no protocol":     {func(o *Objects) { o.IPs[0].Spec.Ports = []ipamv1alpha1.IPPort{{Protocol: "SCTP", Port: 9}} }, "milan oslo", 0, `protocol "sctp"`},
 		"an IP to the range":       {func(o *Objects) { o.IPs[0].Spec.IP = "10.70.0.30" }, "milan oslo", 0, "leads to 10.70.0.30"},
 		"a younger IP to a peer":   {func(o *Objects) { o.IPs[0] = exposedIP("api", "10.201.0.9", "10.70.0.20", noon.Add(time.Hour)) }, "milan oslo", 0, "spec.ip 10.201.0.9 is an address of peer milan"},
 		"an older IP within views": {func(o *Objects) { o.IPs[0].Spec.IP = "10.201.0.9" }, "oslo", 1, "Connection liqo-tenant-milan/milan is left out"},
@@ -293,6 +306,18 @@ func TestExplain(t *testing.T) {
 	} {
 		_, err = Explain(o, netip.MustParseAddr(address), from)
 		require.True(t, errors.Is(err, ErrNoPeer))
+		require.ErrorContains(t, err, says)
+	}
+	for says, ip := range map[string]*ipamv1alpha1.IP{
+		"for 198.51.100.9, which all peers reach at all ports": {},
+		"for 198.51.100.9, which peer milan alone reaches at tcp 6443, udp 53 only;": {
+			ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan"},
+			Spec:       ipamv1alpha1.IPSpec{Ports: []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: 6443}, {Protocol: corev1.ProtocolUDP, Port: 53}}},
+		},
+	} {
+		ip.Spec.IP, ip.Status.IP = "198.51.100.9", "10.70.0.99"
+		o.IPs = []*ipamv1alpha1.IP{ip}
+		_, err = Explain(o, netip.MustParseAddr("10.70.0.99"), from)
 		require.ErrorContains(t, err, says)
 	}
 	_, err = Explain(o, to, netip.MustParseAddr("10.9.9.9"))

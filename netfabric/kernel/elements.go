@@ -2,11 +2,13 @@ package kernel
 
 import (
 	"bytes"
+	"net"
 	"net/netip"
 	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
+	"golang.org/x/sys/unix"
 
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -17,8 +19,8 @@ func newSet(t *nftables.Table, s plan.Set) *nftables.Set {
 		one = nftables.TypeIP6Addr
 	}
 	out := &nftables.Set{Table: t, Name: s.Name, Interval: true, KeyType: one, KeyByteOrder: binaryutil.BigEndian}
-	if s.Keys == 2 {
-		out.KeyType, out.Concatenation = pairs(s.Family), true
+	if s.Keys > 1 {
+		out.KeyType, out.Concatenation = keyType(one, s.Keys), true
 	}
 	switch s.Value {
 	case plan.Address:
@@ -30,14 +32,11 @@ func newSet(t *nftables.Table, s plan.Set) *nftables.Set {
 	return out
 }
 
-// pairs returns the type of two addresses.
-func pairs(f plan.Family) nftables.SetDatatype {
-	one := nftables.TypeIPAddr
-	if f == plan.V6 {
-		one = nftables.TypeIP6Addr
-	}
-	pair, _ := nftables.ConcatSetType(one, one) // an error is for more than five
-	return pair
+// keyType returns the type of two addresses, and of a protocol and a port with four parts.
+func keyType(one nftables.SetDatatype, parts int) nftables.SetDatatype {
+	all := []nftables.SetDatatype{one, one, nftables.TypeInetProto, nftables.TypeInetService}
+	out, _ := nftables.ConcatSetType(all[:parts]...) // an error is for more than five
+	return out
 }
 
 // encode converts an element as nft does. With two keys the element has a first and a last
@@ -53,14 +52,43 @@ func encode(e plan.Element, value plan.Value) []nftables.SetElement {
 		val = append(e.Value.Addr().AsSlice(), last(e.Value).AsSlice()...)
 	}
 	if e.B.IsValid() {
-		first = append(first, e.B.Addr().AsSlice()...)
-		return []nftables.SetElement{{Key: first, KeyEnd: append(end.AsSlice(), last(e.B).AsSlice()...), Val: val}}
+		service := encodeService(e.Service)
+		return []nftables.SetElement{{
+			Key:    slices.Concat(first, e.B.Addr().AsSlice(), service),
+			KeyEnd: slices.Concat(end.AsSlice(), last(e.B).AsSlice(), service),
+			Val:    val,
+		}}
 	}
 	out := []nftables.SetElement{{Key: first, Val: val}}
 	if next := end.Next(); next.IsValid() {
 		out = append(out, nftables.SetElement{Key: next.AsSlice(), IntervalEnd: true})
 	}
 	return out
+}
+
+// serviceSize is the size of a protocol and a port in a key. Each part begins at a multiple
+// of four bytes.
+const serviceSize = 8
+
+// protocols are the numbers of the protocols of plan.Service.
+var protocols = map[string]byte{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}
+
+func encodeService(s plan.Service) []byte {
+	if s == (plan.Service{}) {
+		return nil
+	}
+	return append([]byte{protocols[s.Proto], 0, 0, 0}, byte(s.Port>>8), byte(s.Port), 0, 0)
+}
+
+// decodeService reverses encodeService.
+func decodeService(key []byte) (plan.Service, bool) {
+	for name := range protocols {
+		s := plan.Service{Proto: name, Port: uint16(key[4])<<8 | uint16(key[5])}
+		if s.Port != 0 && bytes.Equal(encodeService(s), key) {
+			return s, true
+		}
+	}
+	return plan.Service{}, false
 }
 
 // readSet reads the elements of a set, and reports whether a plan can have all of them.
@@ -111,19 +139,22 @@ func closed(raw []nftables.SetElement) (out []nftables.SetElement) {
 
 // decode reverses encode.
 func decode(r nftables.SetElement, set *nftables.Set) (e plan.Element, ok bool) {
-	size := len(r.Key)
-	if set.Concatenation {
-		size /= 2
-	}
-	if len(r.KeyEnd) != len(r.Key) || size != 4 && size != 16 {
+	e.Set = set.Name
+	size, parts := layout(len(r.Key), set.Concatenation)
+	if len(r.KeyEnd) != len(r.Key) || parts == 0 {
 		return e, false
 	}
-	e.Set = set.Name
 	if e.A, ok = between(r.Key[:size], r.KeyEnd[:size]); !ok {
 		return e, false
 	}
-	if set.Concatenation {
-		if e.B, ok = between(r.Key[size:], r.KeyEnd[size:]); !ok {
+	if parts > 1 {
+		if e.B, ok = between(r.Key[size:2*size], r.KeyEnd[size:2*size]); !ok {
+			return e, false
+		}
+	}
+	if parts > 2 {
+		service := r.Key[2*size:]
+		if e.Service, ok = decodeService(service); !ok || !bytes.Equal(service, r.KeyEnd[2*size:]) {
 			return e, false
 		}
 	}
@@ -138,6 +169,22 @@ func decode(r nftables.SetElement, set *nftables.Set) (e plan.Element, ok bool) 
 		ok = false
 	}
 	return e, ok
+}
+
+// layout returns the size of an address in a key, and the number of parts of the key; zero
+// parts for a key that no plan has.
+func layout(length int, concatenation bool) (size, parts int) {
+	for _, size := range []int{net.IPv4len, net.IPv6len} {
+		switch {
+		case !concatenation && length == size:
+			return size, 1
+		case concatenation && length == 2*size:
+			return size, 2
+		case concatenation && length == 2*size+serviceSize:
+			return size, 4
+		}
+	}
+	return 0, 0
 }
 
 // between returns the prefix from first to end, if they are the ends of one.

@@ -70,6 +70,22 @@ func TestNeighbouringElements(t *testing.T) {
 	require.ElementsMatch(t, want, got)
 }
 
+func TestElementsWithAPort(t *testing.T) {
+	t.Parallel()
+	for family, e := range map[plan.Family]plan.Element{
+		plan.V4: {Set: "s", A: prefix("10.200.0.0/16"), B: prefix("192.0.2.1/32"), Service: plan.Service{Proto: "tcp", Port: 6443}},
+		plan.V6: {Set: "s", A: prefix("fd00:aa::/56"), B: prefix("fd00:1::1/128"), Service: plan.Service{Proto: "udp", Port: 53}},
+	} {
+		set := plan.Set{Name: "s", Family: family, Keys: 4}
+		raw := encode(e, set.Value)
+		require.Len(t, raw, 1)
+		got, ok := decode(raw[0], newSet(table("t"), set))
+		require.True(t, ok)
+		require.Equal(t, e, got)
+		require.EqualValues(t, newSet(table("t"), set).KeyType.Bytes, len(raw[0].Key))
+	}
+}
+
 // What decode cannot read is not of a plan's making.
 func TestElementsOfOthers(t *testing.T) {
 	t.Parallel()
@@ -80,6 +96,14 @@ func TestElementsOfOthers(t *testing.T) {
 		"a range that is no prefix": {plan.Set{Family: plan.V4, Keys: 1}, nftables.SetElement{Key: []byte{10, 0, 0, 1}, KeyEnd: []byte{10, 0, 0, 2}}},
 		"a port":                    {plan.Set{Family: plan.V4, Keys: 1}, nftables.SetElement{Key: []byte{0, 1}, KeyEnd: []byte{0, 1}}},
 		"no end":                    {plan.Set{Family: plan.V4, Keys: 2}, nftables.SetElement{Key: make([]byte, 8)}},
+		"a range of ports": {
+			plan.Set{Family: plan.V4, Keys: 4},
+			nftables.SetElement{Key: []byte{10, 0, 0, 1, 10, 0, 0, 2, 6, 0, 0, 0, 0, 80, 0, 0}, KeyEnd: []byte{10, 0, 0, 1, 10, 0, 0, 2, 6, 0, 0, 0, 0, 81, 0, 0}},
+		},
+		"another protocol": {
+			plan.Set{Family: plan.V4, Keys: 4},
+			nftables.SetElement{Key: []byte{10, 0, 0, 1, 10, 0, 0, 2, 1, 0, 0, 0, 0, 80, 0, 0}, KeyEnd: []byte{10, 0, 0, 1, 10, 0, 0, 2, 1, 0, 0, 0, 0, 80, 0, 0}},
+		},
 		"a value that is no prefix": {
 			plan.Set{Family: plan.V4, Keys: 1, Value: plan.Prefix},
 			nftables.SetElement{Key: make([]byte, 4), KeyEnd: make([]byte, 4), Val: []byte{10, 0, 0, 1, 10, 0, 0, 2}},

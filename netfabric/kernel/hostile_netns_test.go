@@ -52,6 +52,12 @@ func newMallory(t *testing.T, internet *space, victim *city) *mallory {
 
 	peer := victim.peer(&city{name: "mallory", gateway: m.gateway}, m.ours, m.theirs, netip.AddrPort{})
 	victim.in.Peers = append(victim.in.Peers, peer)
+	tcpOnly := []plan.Service{{Proto: "tcp", Port: echoPort}}
+	victim.in.IPs = []plan.IP{ // of node 1 for milan, of node 0 for all
+		{External: addr("10.70.0.30"), Real: nodeAddrs(1)[0], Peer: "milan", Ports: tcpOnly},
+		{External: addr("10.70.0.31"), Real: nodeAddrs(0)[0], Ports: tcpOnly},
+		{External: addr("fd00:70::31"), Real: nodeAddrs(0)[1], Ports: tcpOnly},
+	}
 	victim.apply(t)
 	public := victim.gateway.key.Public()
 	m.apply(t, plan.State{
@@ -108,7 +114,11 @@ type segment struct {
 }
 
 func datagram(from, to string, port uint16, text string) segment {
-	body := binary.BigEndian.AppendUint16(nil, 40000)
+	return datagramFrom(from, to, 40000, port, text)
+}
+
+func datagramFrom(from, to string, source, port uint16, text string) segment {
+	body := binary.BigEndian.AppendUint16(nil, source)
 	body = binary.BigEndian.AppendUint16(body, port)
 	body = binary.BigEndian.AppendUint16(body, uint16(8+len(text)))
 	return segment{from: from, to: to, proto: unix.IPPROTO_UDP, body: append(append(body, 0, 0), text...), checksum: 6}
@@ -303,6 +313,9 @@ func hostilePackets() []hostilePacket {
 		{"broadcast", plan.DropFromPeer, "10.210.1.1", "255.255.255.255"},
 
 		{"external address that no IP names", plan.DropToOutside, "10.210.1.1", "10.221.0.99"},
+		{"IP of another peer", plan.DropToOutside, "10.210.1.1", "10.221.0.30"},
+		{"IP, by another protocol", plan.DropToPort, "10.210.1.1", "10.221.0.31"},
+		{"IP, by another protocol, IPv6", plan.DropToPort, "fd00:ca::1", "fd00:db::31"},
 		{"gateway", plan.DropToGateway, "10.210.1.1", "10.221.0.1"},
 		{"gateway, IPv6", plan.DropToGateway, "fd00:ca::1", "fd00:db::1"},
 	} {
@@ -314,6 +327,14 @@ func hostilePackets() []hostilePacket {
 		hostilePacket{name: "overlay inside the tunnel", counter: plan.DropToGateway, packets: [][]byte{datagram("10.210.1.1", "10.221.0.1", plan.OverlayPort, named("overlay")).packet()}},
 		hostilePacket{name: "tunnel inside the tunnel", counter: plan.DropToGateway, packets: [][]byte{datagram("10.210.1.1", "10.221.0.2", plan.TunnelPort, named("tunnel")).packet()}},
 		hostilePacket{name: "connection to the gateway", counter: plan.DropToGateway, packets: [][]byte{tcpSegment("10.210.1.1", "10.221.0.2", 22, 0x02, "").packet()}},
+		hostilePacket{name: "IP of another peer, at its port", counter: plan.DropToOutside, packets: [][]byte{tcpSegment("10.210.1.1", "10.221.0.30", echoPort, 0x02, "").packet()}},
+		hostilePacket{name: "IP, at another port", counter: plan.DropToPort, packets: [][]byte{tcpSegment("10.210.1.1", "10.221.0.31", 22, 0x02, "").packet()}},
+		hostilePacket{name: "IP, at another port, IPv6", counter: plan.DropToPort, packets: [][]byte{tcpSegment("fd00:ca::1", "fd00:db::31", 22, 0x02, "").packet()}},
+		hostilePacket{name: "IP, at another port, in the middle of a connection", counter: plan.DropToPort, packets: [][]byte{
+			tcpSegment("10.210.1.1", "10.221.0.31", 22, 0x18, named("middle")).packet(),
+		}},
+		hostilePacket{name: "IP, in fragments", counter: plan.DropToPort, packets: halves(datagram("10.210.1.1", "10.221.0.31", echoPort, named("parts")))},
+		hostilePacket{name: "IP, the other way round", counter: plan.DropToPort, packets: [][]byte{datagramFrom("10.210.1.1", "10.221.0.31", echoPort, 22, named("turned")).packet()}},
 		hostilePacket{name: "reset of no connection", counter: plan.DropInvalid, packets: [][]byte{tcpSegment("10.210.1.1", "10.220.1.10", echoPort, 0x04, named("reset")).packet()}},
 		hostilePacket{name: "all flags of TCP", counter: plan.DropInvalid, packets: [][]byte{tcpSegment("10.210.1.1", "10.220.1.10", echoPort, 0x3f, named("flags")).packet()}},
 		hostilePacket{name: "garbage to the WireGuard port", counter: DropTunnelGarbage, times: 2, outside: true, packets: [][]byte{

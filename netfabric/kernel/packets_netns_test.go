@@ -108,6 +108,86 @@ func errorsComeBack(t *testing.T, from, to *city, toSeen views) {
 	}
 }
 
+// An IP leads the peers that it is for to its ports, and nobody to anything else. The host
+// opens connections as before.
+func TestNetnsExposedAtAPort(t *testing.T) {
+	t.Parallel()
+	rome, milan := &city{name: "rome", pod: 244, external: 70}, &city{name: "milan", pod: 244, external: 70}
+	internet := newLab(t, rome, milan, romeSeen, milanSeen)
+	echo(t, rome.nodes[0])
+	echo(t, internet)
+	external := map[netip.Addr]netip.Addr{
+		addr("10.70.0.20"): nodeAddrs(0)[0], addr("fd00:70::20"): nodeAddrs(0)[1], addr("10.70.0.21"): rome.public.Prev(),
+	}
+	view := func(a netip.Addr) netip.Addr {
+		if a.Is4() {
+			return moved(a, romeSeen.ext4)
+		}
+		return moved(a, romeSeen.ext6)
+	}
+	expose := func(peer string, ports ...plan.Service) {
+		rome.in.IPs = nil
+		for e, real := range external {
+			rome.in.IPs = append(rome.in.IPs, plan.IP{External: e, Real: real, Peer: peer, Ports: ports})
+		}
+		rome.apply(t)
+	}
+	reached := func(network string, want bool, counter map[bool]string) {
+		t.Helper()
+		for e := range external {
+			before := rome.counters(t)
+			ask := map[string]func() error{
+				"tcp": func() error { _, err := tcp(milan.pods[0], view(e)); return err },
+				"udp": func() error { _, err := udp(milan.pods[0], view(e), time.Minute); return err },
+			}[network]
+			if want {
+				require.NoError(t, ask(), "%s to %s", network, e)
+				continue
+			}
+			c, err := dial(milan.pods[0], network, view(e), time.Second)
+			if network == "udp" {
+				_, err = c.Write([]byte("?"))
+				require.NoError(t, err)
+				_ = c.Close()
+			} else {
+				require.Error(t, err)
+			}
+			name := counter[e == addr("fd00:70::20")]
+			require.Eventually(t, func() bool { return name == "" || rome.counters(t)[name] > before[name] }, time.Minute, 10*time.Millisecond,
+				"%s to %s is not counted as %s", network, e, name)
+		}
+	}
+	atPort := plan.Service{Proto: "tcp", Port: echoPort}
+	toPort := map[bool]string{false: plan.DropToPort, true: plan.DropToPort}
+
+	expose("milan", atPort)
+	reached("tcp", true, nil)
+	reached("udp", false, toPort)
+	s4, _ := milan.podAddrs(0)
+	got, err := tcp(rome.nodes[0], moved(s4, milanSeen.pods4))
+	require.NoError(t, err, "the host begins")
+	require.Equal(t, view(addr("10.70.0.20")), got)
+	require.NoError(t, ping(rome.nodes[0], moved(s4, milanSeen.pods4)))
+
+	expose("", plan.Service{Proto: "udp", Port: echoPort}, plan.Service{Proto: "tcp", Port: echoPort + 1})
+	reached("udp", true, nil)
+	reached("tcp", false, toPort)
+
+	// No route leads to an IPv6 address of the external range, so nothing drops it.
+	expose("paris", atPort)
+	reached("tcp", false, map[bool]string{false: plan.DropToOutside})
+
+	expose("milan")
+	reached("tcp", true, nil)
+	reached("udp", true, nil)
+}
+
+// counters are those of the gateway.
+func (c *city) counters(t *testing.T) map[string]uint64 {
+	t.Helper()
+	return c.gateway.ask(t, request{State: c.state(t, "gw", plan.Gateway)}).Counters
+}
+
 // The source of an ICMP error is written with the checksums that go with it: the error is
 // not heard otherwise.
 func TestNetnsSourceOfErrors(t *testing.T) {

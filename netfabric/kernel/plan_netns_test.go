@@ -47,7 +47,17 @@ func (p part) cluster() plan.Input {
 		in.Hairpin = plan.Maps{{Own: prefix("10.244.0.0/16"), View: prefix("10.90.0.0/16")}}
 	}
 	for i := range p.IntN(3) {
-		in.IPs = append(in.IPs, plan.IP{External: addr(fmt.Sprintf("10.70.0.%d", 20+i)), Real: addr(fmt.Sprintf("172.16.5.%d", p.IntN(2)))})
+		ip := plan.IP{
+			External: addr(fmt.Sprintf("10.70.0.%d", 20+i)), Real: addr(fmt.Sprintf("172.16.5.%d", p.IntN(2))),
+			Peer: []string{"", "peer-0", "peer-1"}[p.IntN(3)],
+		}
+		if p.yes() {
+			ip.External, ip.Real = addr(fmt.Sprintf("fd00:70::%d", 20+i)), addr(fmt.Sprintf("fd00:5::%d", p.IntN(2)))
+		}
+		for n := range p.IntN(3) {
+			ip.Ports = append(ip.Ports, plan.Service{Proto: []string{"tcp", "udp"}[n], Port: uint16(80 + p.IntN(2))})
+		}
+		in.IPs = append(in.IPs, ip)
 	}
 	return in
 }

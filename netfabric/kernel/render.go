@@ -176,12 +176,16 @@ func addresses(f plan.Family) (src, dst, size uint32) {
 	return 12, 16, 4
 }
 
-// loadKey loads the key of a lookup into reg, and a second address into the next register.
+// loadKey loads the key of a lookup into reg, and the parts behind the first into the
+// registers that follow.
 func loadKey(key plan.Key, f plan.Family) ([]expr.Any, error) {
 	src, dst, size := addresses(f)
-	offsets, ok := map[plan.Key][]uint32{plan.Src: {src}, plan.Dst: {dst}, plan.SrcDst: {src, dst}, plan.DstSrc: {dst, src}}[key]
+	offsets, ok := map[plan.Key][]uint32{
+		plan.Src: {src}, plan.Dst: {dst}, plan.SrcDst: {src, dst}, plan.DstSrc: {dst, src}, plan.SrcDstService: {src, dst},
+	}[key]
 	if !ok || f == 0 {
-		return nil, fmt.Errorf("a lookup of %q needs a family and one of %q, %q, %q, %q", key, plan.Src, plan.Dst, plan.SrcDst, plan.DstSrc)
+		return nil, fmt.Errorf("a lookup of %q needs a family and one of %q, %q, %q, %q, %q",
+			key, plan.Src, plan.Dst, plan.SrcDst, plan.DstSrc, plan.SrcDstService)
 	}
 	_, next := registers(f)
 	var out []expr.Any
@@ -192,7 +196,21 @@ func loadKey(key plan.Key, f plan.Family) ([]expr.Any, error) {
 		}
 		out = append(out, &expr.Payload{DestRegister: to, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size})
 	}
+	if key == plan.SrcDstService {
+		proto, port := serviceRegisters(f)
+		out = append(out,
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: proto},
+			&expr.Payload{DestRegister: port, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
+	}
 	return out, nil
+}
+
+// serviceRegisters returns the registers of the protocol and the port of a key.
+func serviceRegisters(f plan.Family) (proto, port uint32) {
+	if f == plan.V6 {
+		return unix.NFT_REG32_08, unix.NFT_REG32_09
+	}
+	return unix.NFT_REG32_02, unix.NFT_REG32_03
 }
 
 // registers returns the registers of the two addresses of a key, or of a value.

@@ -238,6 +238,11 @@ func (c *checker) ips() {
 			c.fail(at, "%s is there twice", ip.External)
 		}
 		seen[ip.External] = true
+		for _, s := range ip.Ports {
+			if s.Proto != "tcp" && s.Proto != "udp" || s.Port == 0 {
+				c.fail(at, "port %d of protocol %q of %s: ports from 1 to 65535 of tcp and udp are accepted", s.Port, s.Proto, ip.External)
+			}
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ func cloud() Input {
 		Gateways: []Remote{{1, key(11), netip.MustParseAddrPort("10.200.7.7:51840")}},
 		Use:      1,
 	}}
-	in.IPs = []IP{{addr("10.70.0.20"), addr("10.0.4.12")}, {addr("10.70.0.21"), addr("10.0.250.5")}}
+	in.IPs = []IP{{External: addr("10.70.0.20"), Real: addr("10.0.4.12")}, {External: addr("10.70.0.21"), Real: addr("10.0.250.5")}}
 	in.MTU = 9001
 	return in
 }
@@ -98,6 +98,44 @@ func TestNodesAndPodsInOneRange(t *testing.T) {
 			home, last, _ := w.follow(at, back)
 			require.Equal(t, tc.from, home, "%v", last)
 			require.Equal(t, tc.packet.reverse(), last.Packet.Tuple)
+		})
+	}
+}
+
+// A node that shares a range with pods is reached by both of its addresses, and by both at
+// the ports and from the peer of its IP only.
+func TestANodeInARangeOfPodsAtAPort(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		peer  string
+		ports []Service
+		to    string
+		rule  string // it is dropped by
+	}{
+		"by the exposed address":                  {"milan", []Service{{"tcp", 80}}, "10.71.0.20", ""},
+		"by its own":                              {"milan", []Service{{"tcp", 80}}, "10.200.4.12", ""},
+		"by the exposed address, at another port": {"milan", []Service{{"tcp", 443}}, "10.71.0.20", DropToPort},
+		"by its own, at another port":             {"milan", []Service{{"tcp", 443}}, "10.200.4.12", DropToPort},
+		"by the exposed address, another peer":    {"paris", nil, "10.71.0.20", DropToOutside},
+		"by its own, another peer":                {"paris", nil, "10.200.4.12", DropToNode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := romeAndMilan(t, func(rome, milan *Input) {
+				*rome = cloud()
+				rome.IPs[0].Peer, rome.IPs[0].Ports = tc.peer, tc.ports
+				milan.Peers[0].Theirs = Ranges{Pods: prefixes("10.200.0.0/16"), External: prefixes("10.71.0.0/16")}
+				milan.Peers[0].Gateways = milan.Peers[0].Gateways[:1]
+			})
+			at, got, _ := w.follow("milan milan-2", tcp("10.244.2.20", tc.to))
+			if tc.rule != "" {
+				require.Equal(t, "rome gw-a", at)
+				require.Equal(t, Dropped, got.Verdict, "%v", got)
+				require.Contains(t, got.What, tc.rule)
+				return
+			}
+			require.Equal(t, "rome rome-2", at, "%v", got)
+			require.Equal(t, Delivered, got.Verdict, "%v", got)
 		})
 	}
 }

@@ -98,12 +98,21 @@ func (t *tape) input() Input {
 		owns = append(owns, in.Peers[i].Theirs.all()...)
 	}
 	for range t.n(3) {
-		in.IPs = append(in.IPs, IP{t.addr(), t.addr()})
+		ip := IP{External: t.addr(), Real: t.addr(), Peer: []string{"", "p0", "p1"}[t.n(3)]}
+		for range t.n(3) {
+			ip.Ports = append(ip.Ports, t.service())
+		}
+		in.IPs = append(in.IPs, ip)
 	}
 	if len(in.Pods) > 0 && t.n(8) == 0 {
 		in.Hairpin = Maps{{in.Pods[0], t.like(in.Pods[0])}}
 	}
 	return in
+}
+
+// service is a port that packets of the tests have, or none that is accepted.
+func (t *tape) service() Service {
+	return Service{[]string{"tcp", "udp", "tcp", "icmp"}[t.n(4)], []uint16{80, OverlayPort, TunnelPort, 0}[t.n(4)]}
 }
 
 // valid is an input of the same shape that passes Check.

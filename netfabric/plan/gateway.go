@@ -131,7 +131,10 @@ func (g gateway) table() Table {
 			both("peers", 1, NoValue),     // ranges of peers
 			both("back", 2, NoValue),      // range of a peer . range of the same peer
 			both("own", 1, NoValue),       // sources that nothing but snat translates
-			both("targets", 1, NoValue),   // real addresses outside the overlay
+			both("targets", 2, NoValue),   // range of a peer . real address outside the overlay
+			both("ports", 4, NoValue),     // range of a peer . real address . protocol . port
+			both("limited", 2, NoValue),   // range of a peer . real address of which it has nothing but ports
+			both("open", 2, NoValue),      // range of a peer . node of which it has all ports
 			both("closed", 1, NoValue),    // nodes within the own pod ranges
 			both("dnat", 2, Prefix),       // range of a peer . view of us -> own range
 			both("snat", 2, Prefix),       // range of a peer . own range -> view of us
@@ -145,8 +148,8 @@ func (g gateway) table() Table {
 }
 
 func gatewayChains(ports Ports) []Chain {
-	outsideIn := Match{In: OutsideDevices, Out: AllDevices, Set: Lookup{Name: "targets", Key: Src, Not: true}, Do: Drop, Name: DropFromOutside}
-	outsideOut := Match{In: TunnelDevice, Out: OutsideDevices, Set: Lookup{Name: "targets", Key: Dst, Not: true}, Do: Drop, Name: DropToOutside}
+	outsideIn := Match{In: OutsideDevices, Out: AllDevices, Set: Lookup{Name: "targets", Key: DstSrc, Not: true}, Do: Drop, Name: DropFromOutside}
+	outsideOut := Match{In: TunnelDevice, Out: OutsideDevices, Set: Lookup{Name: "targets", Key: SrcDst, Not: true}, Do: Drop, Name: DropToOutside}
 	return []Chain{
 		{Name: "guard_in", Hook: HookPrerouting, Priority: RawPriority, Rules: slices.Concat(
 			[]Match{
@@ -178,7 +181,12 @@ func gatewayChains(ports Ports) []Chain {
 			each(outsideOut),
 			// Its view of us may be a range of its own as we see it: so goes what nothing has translated.
 			each(Match{In: TunnelDevice, Out: TunnelDevice, Set: Lookup{Name: "back", Key: SrcDst}, Do: Drop, Name: DropFromPeer}),
-			each(Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Drop, Name: DropToNode}),
+			each(
+				Match{In: TunnelDevice, CT: New, Set: Lookup{Name: "ports", Key: SrcDstService}, Do: Accept},
+				Match{In: TunnelDevice, CT: New, Set: Lookup{Name: "limited", Key: SrcDst}, Do: Drop, Name: DropToPort},
+				Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "open", Key: SrcDst}, Do: Accept},
+				Match{In: TunnelDevice, Out: OverlayDevice, CT: New, Set: Lookup{Name: "closed", Key: Dst}, Do: Drop, Name: DropToNode},
+			),
 			[]Match{{In: OverlayDevice, Out: "!" + TunnelDevice, Do: Drop, Name: DropFromNode}},
 			each(outsideIn),
 		)},
@@ -209,7 +217,7 @@ func (g gateway) elements() []Element {
 	for _, p := range slices.Concat(g.in.Pods, g.in.External) {
 		e.set("own", p)
 	}
-	g.addresses(&e)
+	nodes := g.nodes(&e)
 	for _, p := range g.in.Peers {
 		for _, r := range p.Theirs.all() {
 			e.set("own", r)
@@ -217,30 +225,28 @@ func (g gateway) elements() []Element {
 			for _, other := range p.Theirs.all() {
 				e.pair("back", r, other)
 			}
-			g.towards(&e, p.Ours, r)
+			g.towards(&e, p, r)
+			g.exposed(&e, g.exposedTo(p), nodes, r)
 		}
 	}
 	return e
 }
 
-// towards adds the elements for packets from and to one range of a peer.
-func (g gateway) towards(e *elements, ours Maps, theirs netip.Prefix) {
-	for _, m := range ours {
+// towards adds the elements that translate packets from and to one range of a peer.
+func (g gateway) towards(e *elements, p Peer, theirs netip.Prefix) {
+	for _, m := range p.Ours {
 		e.pair("pairs", theirs, m.View)
 		e.pairTo("dnat", theirs, m.View, m.Own)
 		e.pairTo("snat", theirs, m.Own, m.View)
 	}
 	for _, own := range g.in.External {
-		if a, ok := ours.Out(GatewayAddr(own)); ok {
+		if a, ok := p.Ours.Out(GatewayAddr(own)); ok {
 			e.to("gateway", theirs, single(a))
 		}
 	}
 	known := map[netip.Addr]bool{}
-	for _, ip := range sortedIPs(g.in.IPs) {
-		a, ok := ours.Out(ip.External)
-		if !ok {
-			continue
-		}
+	for _, ip := range g.exposedTo(p) {
+		a, _ := p.Ours.Out(ip.External)
 		e.pairTo("hosts_in", theirs, single(a), single(ip.Real))
 		if !known[ip.Real] { // the lowest of several external addresses is the source
 			e.pairTo("hosts_out", theirs, single(ip.Real), single(a))
@@ -249,25 +255,50 @@ func (g gateway) towards(e *elements, ours Maps, theirs netip.Prefix) {
 	}
 }
 
-// addresses adds the real addresses that peers may reach by the routes of this host, and the
-// nodes that they may not reach although a pod range holds them: in some clouds nodes and
-// pods share one range.
-func (g gateway) addresses(e *elements) {
-	open, nodes := map[netip.Addr]bool{}, map[netip.Addr]bool{}
-	for _, ip := range g.in.IPs {
-		open[ip.Real] = true
-	}
+// exposedTo are the IPs by which a peer reaches something, in order: those that are for it,
+// of which it has a view.
+func (g gateway) exposedTo(p Peer) []IP {
+	return slices.DeleteFunc(sortedIPs(g.in.IPs), func(ip IP) bool {
+		_, ok := p.Ours.Out(ip.External)
+		return !ok || !ip.For(p.ID)
+	})
+}
+
+// nodes returns the addresses of the nodes, and adds those that a pod range holds: in some
+// clouds nodes and pods share one range, and peers reach no node but by an IP.
+func (g gateway) nodes(e *elements) map[netip.Addr]bool {
+	nodes := map[netip.Addr]bool{}
 	for _, h := range g.in.Nodes {
 		for _, a := range h.Addrs {
 			nodes[a] = true
-			if !open[a] && within(single(a), g.in.Pods) {
+			if within(single(a), g.in.Pods) {
 				e.set("closed", single(a))
 			}
 		}
 	}
-	for a := range open {
-		if !nodes[a] {
-			e.set("targets", single(a))
+	return nodes
+}
+
+// exposed adds what one range of a peer reaches by its IPs: the real addresses, and of each
+// the ports, if no IP of it is for all.
+func (g gateway) exposed(e *elements, ips []IP, nodes map[netip.Addr]bool, theirs netip.Prefix) {
+	all := map[netip.Addr]bool{}
+	for _, ip := range ips {
+		all[ip.Real] = all[ip.Real] || len(ip.Ports) == 0
+	}
+	for _, ip := range ips {
+		host := single(ip.Real)
+		if !nodes[ip.Real] {
+			e.pair("targets", theirs, host)
+		} else if all[ip.Real] && within(host, g.in.Pods) {
+			e.pair("open", theirs, host)
+		}
+		if all[ip.Real] {
+			continue
+		}
+		e.pair("limited", theirs, host)
+		for _, s := range ip.Ports {
+			e.service("ports", theirs, host, s)
 		}
 	}
 }

@@ -189,11 +189,23 @@ func TestGatewayElements(t *testing.T) {
 	t.Parallel()
 	exposed := func(in *Input) {
 		in.IPs = []IP{
-			{addr("10.70.0.22"), addr("172.16.5.5")},
-			{addr("10.70.0.21"), addr("172.16.5.5")},
-			{addr("10.70.0.20"), addr("192.168.0.11")},
+			{External: addr("10.70.0.22"), Real: addr("172.16.5.5")},
+			{External: addr("10.70.0.21"), Real: addr("172.16.5.5")},
+			{External: addr("10.70.0.20"), Real: addr("192.168.0.11")},
 		}
 		in.Peers[0].Theirs.External = nil
+	}
+	elsewhere := func(in *Input) {
+		exposed(in)
+		for i := range in.IPs {
+			in.IPs[i].Peer = "turin"
+		}
+	}
+	ported := func(in *Input) {
+		exposed(in)
+		in.IPs = in.IPs[:2]
+		in.IPs[0].Peer, in.IPs[0].Ports = in.Peers[0].ID, []Service{{"tcp", 6443}, {"udp", 53}}
+		in.IPs[1].Ports = []Service{{"tcp", 22}, {"tcp", 6443}}
 	}
 	shared := func(in *Input) { // nodes and pods in one range, as in some clouds
 		in.Nodes[0].Addrs = addrs("10.244.200.1")
@@ -223,12 +235,37 @@ func TestGatewayElements(t *testing.T) {
 		"nothing closed":         {nil, "closed", nil},
 		"exposed, in":            {exposed, "hosts_in", []string{"10.200.0.0/16 . 10.81.0.20 : 192.168.0.11", "10.200.0.0/16 . 10.81.0.21 : 172.16.5.5", "10.200.0.0/16 . 10.81.0.22 : 172.16.5.5"}},
 		"exposed, out":           {exposed, "hosts_out", []string{"10.200.0.0/16 . 172.16.5.5 : 10.81.0.21", "10.200.0.0/16 . 192.168.0.11 : 10.81.0.20"}},
-		"exposed, outside":       {exposed, "targets", []string{"172.16.5.5"}},
+		"exposed, outside":       {exposed, "targets", []string{"10.200.0.0/16 . 172.16.5.5"}},
 		"nodes that are no pods": {shared, "closed", []string{"10.244.200.1", "10.244.200.2"}},
 		"nodes that are exposed": {
-			func(in *Input) { shared(in); in.IPs = []IP{{addr("10.70.0.20"), addr("10.244.200.2")}} },
-			"closed",
-			[]string{"10.244.200.1"},
+			func(in *Input) { shared(in); in.IPs = []IP{{External: addr("10.70.0.20"), Real: addr("10.244.200.2")}} },
+			"open",
+			[]string{"10.200.0.0/16 . 10.244.200.2", "10.201.0.0/16 . 10.244.200.2"},
+		},
+		"nodes that are no pods, and not closed": {exposed, "open", nil},
+		"exposed to another peer, in":            {elsewhere, "hosts_in", nil},
+		"exposed to another peer, out":           {elsewhere, "hosts_out", nil},
+		"exposed to another peer, outside":       {elsewhere, "targets", nil},
+		"exposed to this peer":                   {ported, "hosts_in", []string{"10.200.0.0/16 . 10.81.0.21 : 172.16.5.5", "10.200.0.0/16 . 10.81.0.22 : 172.16.5.5"}},
+		"exposed at ports": {
+			ported, "ports",
+			[]string{"10.200.0.0/16 . 172.16.5.5 . tcp . 22", "10.200.0.0/16 . 172.16.5.5 . tcp . 6443", "10.200.0.0/16 . 172.16.5.5 . udp . 53"},
+		},
+		"at no other port": {ported, "limited", []string{"10.200.0.0/16 . 172.16.5.5"}},
+		"at ports, and by another address at all": {
+			func(in *Input) { ported(in); in.IPs[1].Ports = nil }, "limited", nil,
+		},
+		"at ports, and by another peer's address at all": {
+			func(in *Input) { ported(in); in.IPs[1].Peer, in.IPs[1].Ports = "turin", nil },
+			"ports",
+			[]string{"10.200.0.0/16 . 172.16.5.5 . tcp . 6443", "10.200.0.0/16 . 172.16.5.5 . udp . 53"},
+		},
+		"a node that is exposed at ports is not open": {
+			func(in *Input) {
+				shared(in)
+				in.IPs = []IP{{External: addr("10.70.0.20"), Real: addr("10.244.200.2"), Ports: []Service{{"tcp", 6443}}}}
+			},
+			"open", nil,
 		},
 		"exposed, to a peer without external range": {
 			func(in *Input) { exposed(in); in.Peers[0].Ours = in.Peers[0].Ours[:1] },

@@ -66,11 +66,23 @@ type Remote struct {
 
 // IP gives an address outside the own pod ranges an address of the external range, under
 // which peers and own pods reach it. Towards peers it also has that address as a source.
-// Peers may so reach the address of a Service by a gateway that is a pod, own pods not: a
-// node translates a packet once.
+// The address of a pod is reached by the pod range as well, by peers that the IP is not for
+// at all ports. Peers may so reach the address of a Service by a gateway that is a pod, own
+// pods not: a node translates a packet once.
 type IP struct {
 	External, Real netip.Addr
+	Peer           string    // ID of the one peer that it is for; empty: for all
+	Ports          []Service // of Real, that it is for; empty: for all protocols and ports. Those of all IPs of Real add up
 }
+
+// Service is a port of a protocol.
+type Service struct {
+	Proto string // "tcp" or "udp"
+	Port  uint16
+}
+
+// For reports whether the peer with the ID id reaches Real by ip.
+func (ip IP) For(id string) bool { return ip.Peer == "" || ip.Peer == id }
 
 // Ports are UDP ports of this cluster.
 type Ports struct {

@@ -77,9 +77,9 @@ func rome() Input {
 			},
 		},
 		IPs: []IP{
-			{addr("10.70.0.20"), addr("192.168.0.12")}, // a pod in the host network of rome-2
-			{addr("10.70.0.21"), addr("172.16.5.5")},   // a printer
-			{addr("10.70.0.22"), addr("172.16.5.5")},   // and again
+			{External: addr("10.70.0.20"), Real: addr("192.168.0.12")}, // a pod in the host network of rome-2
+			{External: addr("10.70.0.21"), Real: addr("172.16.5.5")},   // a printer
+			{External: addr("10.70.0.22"), Real: addr("172.16.5.5")},   // and again
 		},
 		Ports: Ports{Overlay: OverlayPort, Tunnel: TunnelPort},
 		MTU:   1500,
@@ -350,6 +350,14 @@ func TestCheck(t *testing.T) {
 		"the cloud's metadata": {
 			func(in *Input) { in.IPs[0].Real = addr("169.254.169.254") },
 			[]FieldError{{Field: "ips", Text: "169.254.169.254 is no address of a host"}},
+		},
+		"a port of a protocol without ports": {
+			func(in *Input) { in.IPs[0].Ports = []Service{{"tcp", 80}, {"icmp", 8}} },
+			[]FieldError{{Field: "ips", Text: `port 8 of protocol "icmp" of 10.70.0.20`}},
+		},
+		"port 0": {
+			func(in *Input) { in.IPs[0].Ports = []Service{{"udp", 0}} },
+			[]FieldError{{Field: "ips", Text: `port 0 of protocol "udp" of 10.70.0.20`}},
 		},
 		"a real address in the external range": {
 			func(in *Input) { in.IPs[0].Real = addr("10.70.0.99") },

@@ -115,7 +115,8 @@ func checkTable(t *testing.T, table Table) {
 	for i, e := range table.Elements {
 		s, ok := sets[e.Set]
 		require.True(t, ok, "%s: no such set", e)
-		require.Equal(t, s.Keys == 2, e.B.IsValid(), "%s", e)
+		require.Equal(t, s.Keys > 1, e.B.IsValid(), "%s", e)
+		require.Equal(t, s.Keys > 2, e.Service != Service{}, "%s", e)
 		require.Equal(t, s.Value != NoValue, e.Value.IsValid(), "%s", e)
 		for _, p := range []netip.Prefix{e.A, e.B, e.Value} {
 			require.True(t, !p.IsValid() || family(p.Addr()) == s.Family && p == p.Masked(), "%s", e)
@@ -142,7 +143,7 @@ func lastKey(e Element) netip.Prefix {
 }
 
 func overlap(a, b Element) bool {
-	return a.A.Overlaps(b.A) && (!a.B.IsValid() || a.B.Overlaps(b.B))
+	return a.A.Overlaps(b.A) && (!a.B.IsValid() || a.B.Overlaps(b.B)) && a.Service == b.Service
 }
 
 func checkLookup(t *testing.T, sets map[string]Set, m Match, l Lookup, want Value) {
@@ -177,8 +178,44 @@ func checkSent(t *testing.T, in Input, s State, p Packet) {
 	require.True(t, within(single(p.Src), from.Theirs.all()), "%v", steps)
 	given := slices.ContainsFunc(from.Ours, func(m Map) bool { return m.View.Contains(p.Dst) })
 	require.True(t, given, "%v", steps)
-	if last.Verdict == Handed {
-		require.True(t, slices.ContainsFunc(in.IPs, func(ip IP) bool { return ip.Real == last.Packet.Dst }), "%v", steps)
+	node := slices.ContainsFunc(in.Nodes, func(h Host) bool { return slices.Contains(h.Addrs, last.Packet.Dst) })
+	if last.Verdict == Handed || node && last.Verdict == Sent && to == nil {
+		require.True(t, reaches(in, *from, last.Packet, p.Flow != nil), "%v", steps)
+	}
+}
+
+// reaches reports whether an IP leads a peer to the destination of a packet, and to its port
+// unless the connection is known.
+func reaches(in Input, from Peer, p Packet, known bool) bool {
+	return slices.ContainsFunc(in.IPs, func(ip IP) bool {
+		port := known || len(ip.Ports) == 0 || slices.Contains(ip.Ports, Service{p.Proto, p.DstPort})
+		return ip.Real == p.Dst && ip.For(from.ID) && port
+	})
+}
+
+// checkExposed sends from each peer to each IP, at ports that some IPs have: the guard lets
+// pass what an IP leads to, and nothing else. It counts both.
+func checkExposed(t *testing.T, in Input, s State, passed map[bool]int) {
+	t.Helper()
+	for _, peer := range in.Peers {
+		for _, ip := range in.IPs {
+			to, ok := peer.Ours.Out(ip.External)
+			from := slices.IndexFunc(peer.Theirs.Pods, func(p netip.Prefix) bool { return family(p.Addr()) == family(to) })
+			if peer.Use == 0 || !ok || from < 0 {
+				continue
+			}
+			for _, service := range []Service{{"tcp", 80}, {"tcp", 81}, {"udp", 53}, {"udp", 80}} {
+				p := Packet{In: TunnelDevice, Tuple: Tuple{Proto: service.Proto, Src: nth(peer.Theirs.Pods[from], 1), Dst: to, SrcPort: 40000, DstPort: service.Port}}
+				checkSent(t, in, s, p)
+				steps := Trace(s, p)
+				last := steps[len(steps)-1]
+				leads := p
+				leads.Dst = ip.Real
+				want := ip.For(peer.ID) && reaches(in, peer, leads, false)
+				require.Equal(t, want, last.Verdict != Dropped, "%v", steps)
+				passed[want]++
+			}
+		}
 	}
 }
 

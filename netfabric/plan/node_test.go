@@ -221,7 +221,7 @@ func TestNodeElements(t *testing.T) {
 		"no own view":        {nil, "again", nil},
 		"exposed addresses": {
 			func(in *Input) {
-				in.IPs = []IP{{addr("10.70.0.20"), addr("192.168.0.11")}, {addr("10.70.0.21"), addr("172.16.5.5")}}
+				in.IPs = []IP{{External: addr("10.70.0.20"), Real: addr("192.168.0.11")}, {External: addr("10.70.0.21"), Real: addr("172.16.5.5")}}
 			},
 			"hosts",
 			[]string{"10.70.0.20 : 192.168.0.11", "10.70.0.21 : 172.16.5.5"},

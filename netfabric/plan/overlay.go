@@ -108,6 +108,14 @@ func (e *elements) to(name string, key, value netip.Prefix) {
 	e.pairTo(name, key, netip.Prefix{}, value)
 }
 
+// service adds an element with a protocol and a port unless it mixes families.
+func (e *elements) service(name string, a, b netip.Prefix, s Service) {
+	before := len(*e)
+	if e.pair(name, a, b); len(*e) > before {
+		(*e)[before].Service = s
+	}
+}
+
 // pairTo adds an element unless it mixes families: no packet is of two.
 func (e *elements) pairTo(name string, a, b, value netip.Prefix) {
 	f := family(a.Addr())

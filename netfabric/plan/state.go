@@ -179,16 +179,18 @@ const (
 type Set struct {
 	Name   string
 	Family Family
-	Keys   int // prefixes in a key: 1 or 2
+	Keys   int // parts of a key: 1 or 2 prefixes; 4: two prefixes, a protocol and a port
 	Value  Value
 }
 
-// Element is an element of a set. B is valid if the set has two keys, Value if it is a map;
-// an address is a prefix of full length. No two elements of a set overlap.
+// Element is an element of a set. B is valid if the set has two keys or four, Service is not
+// zero if it has four, Value is valid if it is a map; an address is a prefix of full length.
+// No two elements of a set overlap.
 type Element struct {
-	Set   string
-	A, B  netip.Prefix
-	Value netip.Prefix
+	Set     string
+	A, B    netip.Prefix
+	Service Service
+	Value   netip.Prefix
 }
 
 // Hook is a base chain's place.
@@ -259,7 +261,12 @@ const (
 	Dst    Key = "daddr"
 	SrcDst Key = "saddr . daddr"
 	DstSrc Key = "daddr . saddr"
+
+	SrcDstService Key = SrcDst + ofService
 )
+
+// ofService is the part of a key that a Service is looked up by.
+const ofService = " . meta l4proto . th dport"
 
 // Action is the effect of a rule.
 type Action string

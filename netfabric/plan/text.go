@@ -149,7 +149,8 @@ func (r Rule) String() string {
 
 // String writes e as nft does.
 func (e Element) String() string {
-	return words(e.Set, "{", short(e.A), when(e.B.IsValid(), ". %s", short(e.B)), when(e.Value.IsValid(), ": %s", short(e.Value)), "}")
+	return words(e.Set, "{", short(e.A), when(e.B.IsValid(), ". %s", short(e.B)),
+		when(e.Service != Service{}, ". %s . %d", e.Service.Proto, e.Service.Port), when(e.Value.IsValid(), ": %s", short(e.Value)), "}")
 }
 
 // short writes a prefix, and an address without its length.
@@ -187,8 +188,11 @@ func (s Set) String() string {
 		kind, value = "map", " : interval "+one
 	}
 	keys := one
-	if s.Keys == 2 {
+	if s.Keys > 1 {
 		keys += " . " + one
+	}
+	if s.Keys > 2 {
+		keys += " . inet_proto . inet_service"
 	}
 	return fmt.Sprintf("%s %s { type %s%s; flags interval; }", kind, s.Name, keys, value)
 }
@@ -247,7 +251,8 @@ func (m Match) key(k Key) string {
 	if m.Family == V6 {
 		ip = "ip6 "
 	}
-	return ip + strings.ReplaceAll(string(k), ". ", ". "+ip)
+	addresses, service := strings.CutSuffix(string(k), ofService)
+	return ip + strings.ReplaceAll(addresses, ". ", ". "+ip) + when(service, ofService)
 }
 
 func (m Match) action() string {

@@ -355,7 +355,8 @@ func (t *tracer) find(l Lookup) (Element, bool) {
 		a, b = b, a
 	}
 	for _, e := range t.sets[l.Name] {
-		if e.A.Contains(a) && (!e.B.IsValid() || e.B.Contains(b)) {
+		service := e.Service == Service{} || e.Service == Service{t.p.Proto, t.p.DstPort}
+		if e.A.Contains(a) && (!e.B.IsValid() || e.B.Contains(b)) && service {
 			return e, true
 		}
 	}

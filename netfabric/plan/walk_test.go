@@ -106,7 +106,21 @@ var mutations = []func(*tape, Input) Input{
 			in.IPs = slices.Delete(in.IPs, i, i+1)
 			return in
 		}
-		in.IPs = append(in.IPs, IP{nth(in.External[0], n), addr(fmt.Sprintf("172.16.9.%d", 1+n%5))})
+		ip := IP{External: nth(in.External[0], n), Real: addr(fmt.Sprintf("172.16.9.%d", 1+n%5))}
+		if len(in.Peers) > 0 && n%2 == 0 {
+			ip.Peer = in.Peers[t.n(len(in.Peers))].ID
+		}
+		for range t.n(3) {
+			ip.Ports = append(ip.Ports, Service{"tcp", uint16(80 + t.n(2))})
+		}
+		in.IPs = append(in.IPs, ip)
+		return in
+	},
+	func(t *tape, in Input) Input { // an address is exposed to others, or at other ports
+		if len(in.IPs) > 0 {
+			ip := &in.IPs[t.n(len(in.IPs))]
+			ip.Peer, ip.Ports = []string{"", "milan", "nobody"}[t.n(3)], []Service{{"udp", 53}, {"tcp", 80}}[:t.n(3)]
+		}
 		return in
 	},
 	func(t *tape, in Input) Input { // nodes move to another gateway
@@ -208,6 +222,7 @@ func (k *kernel) elements(want, have []Element) []Element {
 // and then there is no difference.
 func TestRandomWalk(t *testing.T) {
 	t.Parallel()
+	passed := map[bool]int{}
 	for self, build := range map[string]func(Input) (State, error){"rome-1": Node, "gw-a": Gateway} {
 		for seed := range uint64(6) {
 			r := rand.New(rand.NewPCG(seed, 11))
@@ -231,9 +246,13 @@ func TestRandomWalk(t *testing.T) {
 				k.writes = 0
 				k.apply(want)
 				require.Zero(t, k.writes, "what is in place is not written again")
+				if self == "gw-a" {
+					checkExposed(t, in, want, passed)
+				}
 			}
 		}
 	}
+	require.Greater(t, min(passed[true], passed[false]), 100, "too few packets to show anything: %v", passed)
 }
 
 // difference is what changes between two inputs on one host, as lines.
@@ -296,8 +315,14 @@ func TestChangesAreLocal(t *testing.T) {
 			gateway: "10.244.9.0/24",
 		},
 		"an address is exposed": {
-			change: func(in *Input) { in.IPs = append(in.IPs, IP{addr("10.70.0.99"), addr("172.16.7.7")}) },
+			change: func(in *Input) { in.IPs = append(in.IPs, IP{External: addr("10.70.0.99"), Real: addr("172.16.7.7")}) },
 			node:   "10.70.0.99", gateway: "172.16.7.7",
+		},
+		"an address is exposed to one peer, at a port": {
+			change: func(in *Input) {
+				in.IPs = append(in.IPs, IP{External: addr("10.70.0.99"), Real: addr("172.16.7.7"), Peer: "paris", Ports: []Service{{"tcp", 80}}})
+			},
+			node: "10.70.0.99", gateway: "10.1.0.0/16 . 172.16.7.7|10.1.0.0/16 . 10.|10.202.0.0/16 . 172.16.7.7|10.202.0.0/16 . 10.",
 		},
 		"the node uses another gateway": {
 			change: func(in *Input) { in.Via = "gw-b" },

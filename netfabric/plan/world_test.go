@@ -209,6 +209,81 @@ func TestAPeerThatIsGone(t *testing.T) {
 	require.Equal(t, Handed, got.Verdict)
 }
 
+// An IP for one peer leads that peer to its ports, and nobody to anything else. What the
+// host begins passes, and so do the answers.
+func TestAnAddressForOnePeerAtAPort(t *testing.T) {
+	t.Parallel()
+	ping := func(src, dst string) Packet {
+		return Packet{In: "veth0", Tuple: Tuple{Proto: "icmp", Src: addr(src), Dst: addr(dst)}}
+	}
+	datagram := func(src, dst string) Packet {
+		p := tcp(src, dst)
+		p.Proto, p.SYN = "udp", false
+		return p
+	}
+	for name, tc := range map[string]struct {
+		peer   string
+		ports  []Service
+		packet Packet
+		where  string // it ends on rome's gateway, if it is dropped
+		rule   string
+	}{
+		"the peer, at the port":     {"milan", []Service{{"tcp", 80}}, tcp("10.244.2.20", "10.71.0.21"), "", ""},
+		"the peer, at all ports":    {"milan", nil, tcp("10.244.2.20", "10.71.0.21"), "", ""},
+		"all peers, at the port":    {"", []Service{{"udp", 53}, {"tcp", 80}}, tcp("10.244.2.20", "10.71.0.21"), "", ""},
+		"the peer, at another port": {"milan", []Service{{"tcp", 443}}, tcp("10.244.2.20", "10.71.0.21"), "forward pass", DropToPort},
+		"by another protocol":       {"milan", []Service{{"tcp", 80}}, datagram("10.244.2.20", "10.71.0.21"), "forward pass", DropToPort},
+		"by ICMP":                   {"milan", []Service{{"tcp", 80}}, ping("10.244.2.20", "10.71.0.21"), "forward pass", DropToPort},
+		"another peer":              {"paris", nil, tcp("10.244.2.20", "10.71.0.21"), "forward pass", DropToOutside},
+		"another peer, at the port": {"paris", []Service{{"tcp", 80}}, tcp("10.244.2.20", "10.71.0.21"), "forward pass", DropToOutside},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := romeAndMilan(t, func(rome, _ *Input) {
+				rome.IPs = []IP{{External: addr("10.70.0.21"), Real: addr("172.16.5.5"), Peer: tc.peer, Ports: tc.ports}}
+			})
+			at, got, _ := w.follow("milan milan-2", tc.packet)
+			require.Equal(t, "rome gw-a", at)
+			if tc.where != "" {
+				require.Equal(t, Dropped, got.Verdict, "%v", got)
+				require.Equal(t, tc.where, got.Where)
+				require.Contains(t, got.What, tc.rule)
+				return
+			}
+			require.Equal(t, Handed, got.Verdict, "%v", got)
+			require.Equal(t, "172.16.5.5", got.Packet.Dst.String())
+			home, last, _ := w.follow(at, answer(got.Packet, "eth0"))
+			require.Equal(t, "milan milan-2", home, "%v", last)
+			require.Equal(t, tc.packet.reverse(), last.Packet.Tuple)
+		})
+	}
+}
+
+// A host that an IP exposes to one peer begins connections to that peer only, as far as the
+// fabric is concerned, and the answers need no port.
+func TestAHostThatIsExposedToOnePeer(t *testing.T) {
+	t.Parallel()
+	for peer, reached := range map[string]bool{"": true, "milan": true, "paris": false} {
+		w := romeAndMilan(t, func(rome, _ *Input) {
+			rome.IPs = []IP{{External: addr("10.70.0.21"), Real: addr("172.16.5.5"), Peer: peer, Ports: []Service{{"tcp", 443}}}}
+		})
+		p := tcp("172.16.5.5", "10.200.2.20")
+		p.In = "eth0"
+		at, got, _ := w.follow("rome gw-a", p)
+		if !reached {
+			require.Equal(t, Dropped, got.Verdict, "%v", got)
+			require.Contains(t, got.What, DropFromOutside)
+			continue
+		}
+		require.Equal(t, "milan milan-2", at, "%v", got)
+		require.Equal(t, "10.71.0.21", got.Packet.Src.String())
+		home, back, _ := w.follow(at, answer(got.Packet, "veth0"))
+		require.Equal(t, "rome gw-a", home)
+		require.Equal(t, Handed, back.Verdict, "%v", back)
+		require.Equal(t, p.reverse(), back.Packet.Tuple)
+	}
+}
+
 // An address that is no longer exposed is reached no more, and a connection to it ends.
 func TestAnAddressThatIsNoLongerExposed(t *testing.T) {
 	t.Parallel()

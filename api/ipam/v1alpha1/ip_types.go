@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
@@ -8,7 +9,8 @@ import (
 
 // IP claims an address of this cluster's external range for something that is no pod, such
 // as a host outside of the cluster. Peers reach it there, at the same place of their view
-// of the external range.
+// of the external range. An IP in a tenant namespace is for that peer only, one in any other
+// namespace is for all peers.
 //
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -43,6 +45,14 @@ type IPSpec struct {
 	// have no route back to the peers.
 	// +optional
 	Masquerade *bool `json:"masquerade,omitempty"`
+	// Ports are what peers reach of the address; without them all ports by all protocols. Ports
+	// of several IPs of one address add up. Connections that the address begins need none.
+	// +optional
+	// +listType=map
+	// +listMapKey=protocol
+	// +listMapKey=port
+	// +kubebuilder:validation:MaxItems=16
+	Ports []IPPort `json:"ports,omitempty"`
 
 	// NetworkRef is not supported.
 	// +optional
@@ -56,6 +66,18 @@ type IPSpec struct {
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	ServiceTemplate *networkingv1beta1.Unsupported `json:"serviceTemplate,omitempty"`
+}
+
+// IPPort is a port that peers reach.
+type IPPort struct {
+	// Protocol is TCP or UDP.
+	// +kubebuilder:default=TCP
+	// +kubebuilder:validation:Enum=TCP;UDP
+	Protocol corev1.Protocol `json:"protocol,omitempty"`
+	// Port is the number of the port.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
 }
 
 // IPStatus is the address that was allocated.

@@ -6,10 +6,9 @@ const (
 	NotRemappedLabel = "ipam.liqo.io/network-not-remapped"
 
 	// ManagedByAPIServer is the value of liqo.io/managed-by on the IPs that the controller
-	// makes for this cluster's API server, one for each VirtualNode. PortAnnotation on them is
-	// the port of the API server at spec.ip.
+	// makes for this cluster's API server, one for each VirtualNode. Its one port is that of the
+	// API server at spec.ip.
 	ManagedByAPIServer = "api-server"
-	PortAnnotation     = "ipam.liqo.io/port"
 
 	// NetworkFinalizer and IPFinalizer keep a claim that is deleted until what it has is free
 	// again.
