@@ -101,8 +101,7 @@ func (c *controller) makeFactories() {
 		labelled(offloadingv1beta1.ManagedByLabel+"="+offloadingv1beta1.ManagedByShadowPod))
 	c.slices = informers.NewSharedInformerFactoryWithOptions(core, 0, strip,
 		labelled(discoveryv1.LabelManagedBy+"="+offloadingv1beta1.ManagedByShadowEndpointSlice))
-	c.apiServer = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithNamespace(metav1.NamespaceDefault),
-		labelled(discoveryv1.LabelServiceName+"="+agent.APIServerService))
+	c.apiServer = apiServerSlices(core)
 	c.requests = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.signerName=" + certificatesv1.KubeletServingSignerName
 	}))

@@ -50,6 +50,7 @@ func (c *controller) addAPIServer() error {
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), IPs: c.liqo.IPAM().V1alpha1().IPs(),
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
 		Off:             !cfg.Networking.Enabled || !cfg.VKubelet.EnableAPIServerSupport || cfg.VKubelet.HomeAPIServer != "",
+		NoIPAM:          !cfg.Networking.Enabled,
 		Log:             c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {

@@ -54,7 +54,7 @@ func (c *controller) findRanges() (*agent.Ranges, error) {
 	if !cfg.Enabled {
 		return agent.NewRanges(agent.RangesConfig{Given: givenRanges(cfg), Nodes: c.own.Core().V1().Nodes(), Log: c.env.Log})
 	}
-	ranges, err := newRanges(cfg, c.own, c.env.Log)
+	ranges, err := newRanges(cfg, c.own, c.apiServer.Discovery().V1().EndpointSlices(), c.env.Log)
 	if err != nil {
 		return nil, err
 	}

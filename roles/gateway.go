@@ -76,7 +76,7 @@ func readyz(kube kubernetes.Interface) func(context.Context) error {
 // gatewayConfig returns the configuration of the gateway without its Host.
 func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.GatewayConfig, err error) {
 	cfg := env.Config.Gateway
-	ranges, err := newRanges(env.Config.Networking, f.core, env.Log)
+	ranges, err := newRanges(env.Config.Networking, f.core, nil, env.Log)
 	if err != nil {
 		return out, err
 	}

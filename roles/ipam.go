@@ -5,7 +5,11 @@ import (
 	"slices"
 
 	"go.uber.org/zap"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/client"
@@ -24,8 +28,9 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 	}
 	own := externalversions.NewSharedInformerFactoryWithOptions(h.plain.liqo, 0, externalversions.WithTransform(client.StripManagedFields))
 	core := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithTransform(agent.TrimNode))
+	endpoints := apiServerSlices(h.plain.kube)
 	group, cfg, network := own.IPAM().V1alpha1(), env.Config.IPAM, env.Config.Networking
-	ranges, err := newRanges(network, core, env.Log)
+	ranges, err := newRanges(network, core, endpoints.Discovery().V1().EndpointSlices(), env.Log)
 	if err != nil {
 		return Parts{}, err
 	}
@@ -38,17 +43,26 @@ func buildIPAM(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	return Parts{Leader: h.lease, Actors: []Actor{
-		{Name: "caches", Run: runFactories(own, core)},
+		{Name: "caches", Run: runFactories(own, core, endpoints)},
 		{Name: "ranges", Run: ranges.Run},
 		{Name: "allocator", Leased: true, Run: func(ctx context.Context) error { return allocator.Run(ctx, ipamWorkers) }},
 	}}, nil
 }
 
+// apiServerSlices has the EndpointSlices of the API server.
+func apiServerSlices(kube kubernetes.Interface) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTransform(client.StripManagedFields),
+		informers.WithNamespace(metav1.NamespaceDefault), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.LabelSelector = discoveryv1.LabelServiceName + "=" + agent.APIServerService
+		}))
+}
+
 // newRanges finds the ranges of this cluster. It adds the ranges that the informers of core
-// report to those of the configuration.
-func newRanges(cfg config.Networking, core informers.SharedInformerFactory, log *zap.Logger) (*agent.Ranges, error) {
+// report to those of the configuration. apiServer is nil for a role that does not need the
+// addresses of the API server.
+func newRanges(cfg config.Networking, core informers.SharedInformerFactory, apiServer discoveryinformers.EndpointSliceInformer, log *zap.Logger) (*agent.Ranges, error) {
 	return agent.NewRanges(agent.RangesConfig{
-		Given: givenRanges(cfg), Nodes: core.Core().V1().Nodes(), ServiceCIDRs: core.Networking().V1().ServiceCIDRs(), Log: log,
+		Given: givenRanges(cfg), Nodes: core.Core().V1().Nodes(), ServiceCIDRs: core.Networking().V1().ServiceCIDRs(), APIServer: apiServer, Log: log,
 	})
 }
 

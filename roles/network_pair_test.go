@@ -78,7 +78,7 @@ func (s *side) wire(key string) {
 	nodes := informers.NewSharedInformerFactory(s.kube, 0)
 	networking, claims := s.factory.Networking().V1beta1(), s.factory.IPAM().V1alpha1()
 	cfg := config.Networking{ExternalCIDRs: []string{"10.70.0.0/16"}} // the others are found
-	own, err := newRanges(cfg, nodes, zap.NewNop())
+	own, err := newRanges(cfg, nodes, nodes.Discovery().V1().EndpointSlices(), zap.NewNop())
 	require.NoError(s.t, err)
 	gateways := oneGateway{networkingv1beta1.Gateway{Name: "gw", Number: 1, PublicKey: key}}
 	s.publish, err = agent.NewPublisher(agent.PublishConfig{

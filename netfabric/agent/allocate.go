@@ -44,8 +44,8 @@ type AllocateConfig struct {
 	// Pools are where the ranges of Networks are taken from that cannot be what they ask for,
 	// in this order.
 	Pools []netip.Prefix
-	// Keep are the ranges, beside Pools, in which a Network gets what it asks for if that is
-	// free.
+	// Keep are the ranges in which a Network gets the range of its spec.cidr if that is free.
+	// A peer names the ranges that its Networks ask for.
 	Keep []netip.Prefix
 	// External are the ranges that the addresses of IPs are taken from. They are given to no
 	// Network.
@@ -132,7 +132,7 @@ func spaces(cfg AllocateConfig) (networks, ips spaceNow, err error) {
 	}
 	external.Most = ipamv1alpha1.MaxAllocations
 	networkConfig := ipam.Config{
-		Pools: cfg.Pools, Setting: settingPools, Keep: slices.Concat(cfg.Keep, cfg.Pools), Most: ipamv1alpha1.MaxAllocations,
+		Pools: cfg.Pools, Setting: settingPools, Keep: cfg.Keep, Most: ipamv1alpha1.MaxAllocations,
 		Reserved: named("an external range of this cluster", cfg.External),
 	}
 	if _, err := ipam.New(networkConfig); err != nil {

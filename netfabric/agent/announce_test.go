@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -206,7 +208,8 @@ func TestResolver(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakeClock(noon)
 	answer, failure := []netip.Addr{netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("10.96.0.1")}, error(nil)
-	r := NewResolver(func(context.Context, string) ([]netip.Addr, error) { return answer, failure }, clk, zap.NewNop(), func() {})
+	changes := 0
+	r := NewResolver(func(context.Context, string) ([]netip.Addr, error) { return answer, failure }, clk, zap.NewNop(), func() { changes++ })
 	g := networkingv1beta1.Gateway{PublicKey: "k", Endpoints: []networkingv1beta1.Endpoint{{Address: "gw.milan.example", Port: 7}, {Address: "203.0.113.1", Port: 8}}}
 	accept := func(a netip.Addr) error {
 		if a == netip.MustParseAddr("10.96.0.1") {
@@ -214,25 +217,102 @@ func TestResolver(t *testing.T) {
 		}
 		return nil
 	}
-	require.Equal(t, "203.0.113.1:8", r.Endpoint(g, accept).String(), "nobody waits for an answer")
-	require.Equal(t, []string{"gw.milan.example"}, r.due())
-	require.True(t, r.ask(t.Context(), "gw.milan.example"))
-	require.Equal(t, "198.51.100.2:7", r.Endpoint(g, accept).String(), "what it resolves to is checked")
+	require.Equal(t, "203.0.113.1:8", r.Endpoint("milan", g, accept).String(), "nobody waits for an answer")
+	require.Equal(t, map[string][]string{"milan": {"gw.milan.example"}}, r.due())
+	require.Empty(t, r.due(), "it is being looked up")
+	r.askAll(t.Context(), "milan", []string{"gw.milan.example"})
+	require.Equal(t, 1, changes)
+	require.Equal(t, "198.51.100.2:7", r.Endpoint("milan", g, accept).String(), "what it resolves to is checked")
 	r.Next("k")
-	require.Equal(t, "203.0.113.1:8", r.Endpoint(g, accept).String())
+	require.Equal(t, "203.0.113.1:8", r.Endpoint("milan", g, accept).String())
 	r.Next("k")
-	require.Equal(t, "198.51.100.2:7", r.Endpoint(g, accept).String())
+	require.Equal(t, "198.51.100.2:7", r.Endpoint("milan", g, accept).String())
 	require.Empty(t, r.due())
 	clk.Step(resolveEvery)
 	require.Len(t, r.due(), 1)
 	failure = errors.New("no answer")
-	require.False(t, r.ask(t.Context(), "gw.milan.example"))
-	require.Equal(t, "198.51.100.2:7", r.Endpoint(g, accept).String(), "the last answer stays")
+	r.askAll(t.Context(), "milan", []string{"gw.milan.example"})
+	require.Equal(t, 1, changes)
+	require.Equal(t, "198.51.100.2:7", r.Endpoint("milan", g, accept).String(), "the last answer stays")
 	clk.Step(forgetNames + time.Second)
 	require.Empty(t, r.due(), "nobody asks for it any more")
+	require.Empty(t, r.peers)
+	require.Empty(t, r.turns)
 	bad := networkingv1beta1.Gateway{Endpoints: []networkingv1beta1.Endpoint{{Address: "kubernetes.default.svc", Port: 7}}}
-	require.False(t, r.Endpoint(bad, accept).IsValid())
+	require.False(t, r.Endpoint("milan", bad, accept).IsValid())
 	require.Empty(t, r.due(), "it is not even looked up")
+}
+
+// TestResolverOfManyNames: a peer has more names and addresses than are looked up.
+func TestResolverOfManyNames(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakeClock(noon)
+	r := NewResolver(func(context.Context, string) (out []netip.Addr, err error) {
+		for i := range 5 {
+			out = append(out, netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}))
+		}
+		return out, nil
+	}, clk, zap.NewNop(), func() {})
+	ask := func(prefix string) {
+		for i := range 2 * maxNames {
+			g := networkingv1beta1.Gateway{PublicKey: fmt.Sprint("k", i), Endpoints: []networkingv1beta1.Endpoint{{Address: fmt.Sprintf("%s%d.milan.example", prefix, i), Port: 7}}}
+			r.Endpoint("milan", g, func(netip.Addr) error { return nil })
+		}
+	}
+	ask("a")
+	due := r.due()
+	require.Len(t, due["milan"], maxNames)
+	r.askAll(t.Context(), "milan", due["milan"])
+	total := 0
+	for _, a := range r.peers["milan"] {
+		total += len(a.addrs)
+	}
+	require.Equal(t, maxAddresses, total)
+	ask("b")
+	require.Empty(t, r.due(), "those that are looked up stay")
+	clk.Step(replaceNames + time.Second)
+	ask("b")
+	due = r.due()
+	require.Len(t, due["milan"], maxNames)
+	require.Contains(t, due["milan"], "b0.milan.example", "names that nobody asks for make room")
+}
+
+// TestResolverOfAHangingPeer: names of one peer are not answered at all.
+func TestResolverOfAHangingPeer(t *testing.T) {
+	t.Parallel()
+	changed := make(chan struct{}, 10)
+	r := NewResolver(func(ctx context.Context, host string) ([]netip.Addr, error) {
+		if strings.HasSuffix(host, ".milan.example") {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return []netip.Addr{netip.MustParseAddr("198.51.100.2")}, nil
+	}, clocktesting.NewFakeClock(noon), zap.NewNop(), func() { changed <- struct{}{} })
+	endpoint := func(peer, host string) netip.AddrPort {
+		g := networkingv1beta1.Gateway{PublicKey: peer, Endpoints: []networkingv1beta1.Endpoint{{Address: host, Port: 7}}}
+		return r.Endpoint(peer, g, func(netip.Addr) error { return nil })
+	}
+	for i := range maxNames {
+		endpoint("milan", fmt.Sprintf("gw%d.milan.example", i))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.busy["milan"]
+	}, time.Minute, time.Millisecond)
+	endpoint("oslo", "gw.oslo.example")
+	select {
+	case <-changed:
+	case <-time.After(time.Minute):
+		require.Fail(t, "nothing is known of oslo")
+	}
+	require.Equal(t, "198.51.100.2:7", endpoint("oslo", "gw.oslo.example").String())
+	require.False(t, endpoint("milan", "gw0.milan.example").IsValid())
+	cancel()
+	require.NoError(t, <-done)
 }
 
 func TestStatusOfConnections(t *testing.T) {

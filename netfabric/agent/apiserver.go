@@ -52,7 +52,10 @@ type APIServerConfig struct {
 	// Off: pods are not led to the API server through the network fabric. IPs from a time when
 	// they were are deleted.
 	Off bool
-	Log *zap.Logger
+	// NoIPAM: role ipam does not run in this cluster, so its finalizer is taken from the IPs
+	// that are being deleted.
+	NoIPAM bool
+	Log    *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
 }
@@ -119,19 +122,22 @@ func ownerKey(obj any) []loop.Key {
 }
 
 func (a *APIServer) sync(ctx context.Context, key loop.Key) error {
-	vn, err := a.cfg.VirtualNodes.Lister().VirtualNodes(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && vn.DeletionTimestamp != nil {
-		return nil // the IP goes with it
-	}
-	if err != nil {
-		return fmt.Errorf("reading the VirtualNode: %w", err)
-	}
 	have, err := a.cfg.IPs.Lister().IPs(key.Namespace).Get(APIServerIP(key.Name))
 	if apierrors.IsNotFound(err) {
 		have, err = nil, nil
 	}
 	if err != nil {
 		return fmt.Errorf("reading the IP of the API server: %w", err)
+	}
+	if have != nil && have.DeletionTimestamp != nil && have.Labels[offloadingv1beta1.ManagedByLabel] == ipamv1alpha1.ManagedByAPIServer {
+		return a.lift(ctx, have)
+	}
+	vn, err := a.cfg.VirtualNodes.Lister().VirtualNodes(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && vn.DeletionTimestamp != nil {
+		return nil // the IP goes with it
+	}
+	if err != nil {
+		return fmt.Errorf("reading the VirtualNode: %w", err)
 	}
 	wanted, err := a.wanted(vn.Spec.ClusterID)
 	if err != nil {
@@ -225,6 +231,21 @@ func (a *APIServer) remove(ctx context.Context, have *ipamv1alpha1.IP) error {
 // serverPort is what peers reach of an API server: nothing else of its host.
 func serverPort(server netip.AddrPort) []ipamv1alpha1.IPPort {
 	return []ipamv1alpha1.IPPort{{Protocol: corev1.ProtocolTCP, Port: int32(server.Port())}}
+}
+
+// lift takes the finalizer of role ipam from an IP that is being deleted, where none runs.
+func (a *APIServer) lift(ctx context.Context, ip *ipamv1alpha1.IP) error {
+	if !a.cfg.NoIPAM {
+		return nil // its end is an event
+	}
+	body, kind, err := apply.FinalizerPatch(ip, ipamv1alpha1.IPFinalizer, false)
+	if err != nil || body == nil {
+		return err
+	}
+	if _, err = a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Patch(ctx, ip.Name, kind, body, metav1.PatchOptions{}); apply.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the finalizers of IP %s/%s: %w", ip.Namespace, ip.Name, err)
+	}
+	return nil
 }
 
 // serverOf returns the address and the port of the API server that an IP is for; the zero

@@ -279,3 +279,45 @@ func TestHomeAPI(t *testing.T) {
 		})
 	}
 }
+
+// TestAPIServerWithoutIPAM: where no role ipam runs, its finalizer does not keep an IP that is
+// being deleted, also when the VirtualNode is gone.
+func TestAPIServerWithoutIPAM(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		noIPAM, gone, foreign bool
+		want                  []string
+	}{
+		"ipam runs":        {},
+		"none runs":        {noIPAM: true, want: []string{"example.com/other"}},
+		"VirtualNode gone": {noIPAM: true, gone: true, want: []string{"example.com/other"}},
+		"made by somebody": {noIPAM: true, foreign: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := metav1.Now()
+			ip := &ipamv1alpha1.IP{ObjectMeta: metav1.ObjectMeta{
+				Namespace: tenant, Name: "milan-2-api-server", DeletionTimestamp: &now,
+				Finalizers: []string{ipamv1alpha1.IPFinalizer, "example.com/other"},
+				Labels:     map[string]string{offloadingv1beta1.ManagedByLabel: ipamv1alpha1.ManagedByAPIServer},
+			}}
+			if tc.foreign {
+				ip.Labels = nil
+			}
+			liqo := fake.NewSimpleClientset(ip)
+			a := apiServerRig(t, liqo, corefake.NewClientset())
+			a.cfg.Off, a.cfg.NoIPAM = true, tc.noIPAM
+			require.NoError(t, a.cfg.IPs.Informer().GetIndexer().Add(ip))
+			if tc.gone {
+				require.NoError(t, a.cfg.VirtualNodes.Informer().GetIndexer().Delete(milanNode()))
+			}
+			require.NoError(t, a.sync(t.Context(), loop.Key{Namespace: tenant, Name: "milan-2"}))
+			have, err := liqo.IPAMV1alpha1().IPs(tenant).Get(t.Context(), ip.Name, metav1.GetOptions{})
+			require.NoError(t, err)
+			if tc.want == nil {
+				tc.want = ip.Finalizers
+			}
+			require.Equal(t, tc.want, have.Finalizers)
+		})
+	}
+}

@@ -12,15 +12,36 @@ const (
 	clusterBits6 = 56
 )
 
-// coverPods returns one range of each family that holds the podCIDRs of all Nodes. What peers
-// have been told before stays as long as it does, for another range costs all of them another
-// view. A range is not made wider than it has to be where that would take in some of avoid.
-func coverPods(nodes, avoid []netip.Prefix, before [][]netip.Prefix) (out []netip.Prefix) {
+// coverPods returns ranges that hold the podCIDRs of all Nodes. What peers have been told
+// before stays as long as it does; while it holds some of them, a range for the others is
+// added. For a range that replaces another one cuts all peers until they have a view of it. A
+// range is not made wider than it has to be where that would take in some of avoid.
+func coverPods(nodes, avoid []netip.Prefix, before [][]netip.Prefix) []netip.Prefix {
+	outside := func(told []netip.Prefix) []netip.Prefix {
+		return slices.DeleteFunc(slices.Clone(nodes), func(p netip.Prefix) bool { return holdsRange(told, p) })
+	}
 	for _, told := range before {
-		if len(nodes) > 0 && len(told) > 0 && !slices.ContainsFunc(nodes, func(p netip.Prefix) bool { return !holdsRange(told, p) }) {
+		if len(nodes) > 0 && len(told) > 0 && len(outside(told)) == 0 {
 			return told
 		}
 	}
+	for _, told := range before {
+		rest := outside(told)
+		if len(rest) == len(nodes) {
+			continue // it holds none
+		}
+		more := coverEach(rest, avoid, told)
+		apart := !slices.ContainsFunc(more, func(p netip.Prefix) bool { return slices.ContainsFunc(told, p.Overlaps) })
+		if apart && len(told)+len(more) <= maxPodRanges {
+			return slices.Concat(told, more)
+		}
+	}
+	return coverEach(nodes, avoid, nil)
+}
+
+// coverEach returns one range of each family that holds all of nodes. It is as wide as it can
+// be beside told, up to the default of installers.
+func coverEach(nodes, avoid, told []netip.Prefix) (out []netip.Prefix) {
 	for _, family := range []struct {
 		is   func(netip.Addr) bool
 		bits int
@@ -33,6 +54,9 @@ func coverPods(nodes, avoid []netip.Prefix, before [][]netip.Prefix) (out []neti
 		wide := netip.PrefixFrom(least.Addr(), min(least.Bits(), family.bits)).Masked()
 		if slices.ContainsFunc(avoid, wide.Overlaps) {
 			wide = least
+		}
+		for wide.Bits() < least.Bits() && slices.ContainsFunc(told, wide.Overlaps) {
+			wide = netip.PrefixFrom(least.Addr(), wide.Bits()+1).Masked()
 		}
 		out = append(out, wide)
 	}

@@ -417,13 +417,32 @@ func (f facts) connected(view networkingv1beta1.CIDR) bool {
 	return f.connection != nil && slices.ContainsFunc(f.connection.Spec.Remote, func(m networkingv1beta1.Mapping) bool { return m.View == view })
 }
 
+// stuck reports whether a Network that was made for the peer is being deleted and still has
+// the finalizer of role ipam.
+func (f facts) stuck() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(f.networks)), func(n *ipamv1alpha1.Network) bool {
+		return managed(n) && n.DeletionTimestamp != nil && apply.HasFinalizer(n, ipamv1alpha1.NetworkFinalizer)
+	})
+}
+
 func (e *Exchange) free(ctx context.Context, n *ipamv1alpha1.Network) error {
-	if n.DeletionTimestamp != nil {
+	networks := e.cfg.Client.IPAMV1alpha1().Networks(n.Namespace)
+	if n.DeletionTimestamp == nil {
+		if err := networks.Delete(ctx, n.Name, apply.DeleteUID(n)); apply.IgnoreGone(err) != nil {
+			return fmt.Errorf("deleting Network %s: %w", n.Name, err)
+		}
 		return nil
 	}
-	err := e.cfg.Client.IPAMV1alpha1().Networks(n.Namespace).Delete(ctx, n.Name, apply.DeleteUID(n))
-	if apply.IgnoreGone(err) != nil {
-		return fmt.Errorf("deleting Network %s: %w", n.Name, err)
+	if !e.cfg.Off {
+		return nil
+	}
+	// With networking off, no role ipam runs that would take its finalizer away.
+	body, kind, err := apply.FinalizerPatch(n, ipamv1alpha1.NetworkFinalizer, false)
+	if err != nil || body == nil {
+		return err
+	}
+	if _, err = networks.Patch(ctx, n.Name, kind, body, metav1.PatchOptions{}); apply.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the finalizers of Network %s: %w", n.Name, err)
 	}
 	return nil
 }
@@ -432,7 +451,7 @@ func (e *Exchange) free(ctx context.Context, n *ipamv1alpha1.Network) error {
 // is not to be answered any more: the Connection, when that is gone the Networks, and then our finalizer.
 func (e *Exchange) end(ctx context.Context, f facts) error {
 	held := f.theirs != nil && apply.HasFinalizer(f.theirs, networkingv1beta1.ConfigurationFinalizer)
-	if !held && len(f.unneeded(nil)) == 0 && (f.connection == nil || !managed(f.connection)) {
+	if !held && len(f.unneeded(nil)) == 0 && !(e.cfg.Off && f.stuck()) && (f.connection == nil || !managed(f.connection)) {
 		return nil
 	}
 	live, err := e.live(ctx, f)

@@ -155,6 +155,29 @@ func TestNothingIsClaimedBeforeAnOfferIsUsed(t *testing.T) {
 	require.Len(t, b.claims("milan"), 2)
 }
 
+// TestRangeIsAdded: what both sides have agreed on stays in force while they negotiate about
+// one range more.
+func TestRangeIsAdded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.connected()
+	before := b.connection("milan").Spec
+	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) {
+		c.Spec.Local.CIDR.Pod = append(c.Spec.Local.CIDR.Pod, "10.1.0.0/16")
+	})
+	r.settle("milan")
+	require.Equal(t, before, b.connection("milan").Spec, "the new range has no view yet")
+	b.grant("milan", "10.1.0.0/16", "10.82.0.0/16")
+	b.edit(b.mine("milan"), func(c *networkingv1beta1.Configuration) {
+		c.Spec.Local.CIDR.Pod = append(c.Spec.Local.CIDR.Pod, "10.245.0.0/16")
+	})
+	r.deliver()
+	_, err := r.sync("milan")
+	require.NoError(t, err)
+	require.Equal(t, []networkingv1beta1.CIDR{"10.80.0.0/16", "10.82.0.0/16", "10.71.0.0/16"}, viewsOf(b.connection("milan")))
+	require.Equal(t, before.Local, b.connection("milan").Spec.Local, "milan has not answered")
+}
+
 // Another range gets another Network; the old one is free when the Connection has let go.
 func TestRangeIsReplaced(t *testing.T) {
 	t.Parallel()

@@ -211,7 +211,7 @@ func (e *explanation) inUse() map[string]int {
 	return out
 }
 
-func (e *explanation) endpoint(g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
+func (e *explanation) endpoint(_ string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
 	for _, point := range g.Endpoints {
 		if addr, err := netip.ParseAddr(point.Address); err == nil && accept(addr) == nil {
 			return netip.AddrPortFrom(addr, uint16(point.Port))

@@ -44,7 +44,7 @@ type Settings struct {
 	Use map[string]int
 	// Endpoint returns the address to send to of a peer's gateway, among those that accept
 	// allows. It may be nil: no gateway of a peer has an address.
-	Endpoint func(g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort
+	Endpoint func(peer string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort
 }
 
 // Refusal says why an object, or a part of it, is left out of an Input.
@@ -506,7 +506,7 @@ func (b *builder) located(c candidate, around surroundings) []plan.Remote {
 	for i, r := range out {
 		for _, g := range c.from.Spec.Gateways {
 			if g.PublicKey == r.Key {
-				out[i].Endpoint = b.set.Endpoint(g, around.checkEndpointAddr)
+				out[i].Endpoint = b.set.Endpoint(c.peer.ID, g, around.checkEndpointAddr)
 			}
 		}
 	}

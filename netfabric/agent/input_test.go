@@ -76,8 +76,8 @@ func ownGateway(key string) Announcement {
 }
 
 // firstEndpoint takes the first address that is accepted.
-func firstEndpoint(g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
-	return (&explanation{}).endpoint(g, accept)
+func firstEndpoint(peer string, g networkingv1beta1.Gateway, accept func(netip.Addr) error) netip.AddrPort {
+	return (&explanation{}).endpoint(peer, g, accept)
 }
 
 func TestBuildInput(t *testing.T) {
@@ -139,21 +139,29 @@ func TestBuildInput(t *testing.T) {
 		ips    int
 		says   string // of the object that is left out
 	}{
-		"no Connections":           {func(o *Objects) { o.Connections = nil }, "", 0, ""},
-		"in another namespace":     {func(o *Objects) { o.Connections[0].Namespace = "apps" }, "oslo", 1, `Connection apps/milan is left out: spec.clusterID is "milan"`},
-		"of another name":          {func(o *Objects) { o.Connections[0].Name = "other" }, "oslo", 1, "the Connection of a peer has its id as its name"},
-		"being deleted":            {func(o *Objects) { o.Connections[0].DeletionTimestamp = &metav1.Time{Time: noon} }, "oslo", 1, ""},
-		"no range":                 {func(o *Objects) { o.Connections[0].Spec.Remote[0].View = "10.201.0.0" }, "oslo", 1, `spec.remote: "10.244.0.0/16" and "10.201.0.0": two ranges`},
-		"ranges of two sizes":      {func(o *Objects) { o.Connections[0].Spec.Remote[0].View = "10.201.0.0/17" }, "oslo", 1, "different lengths"},
-		"a use that is not known":  {func(o *Objects) { o.Connections[0].Spec.Local[0].Use = "Node" }, "oslo", 1, `use is "Node"`},
-		"a view of a node":         {func(o *Objects) { o.Connections[0].Spec.Remote[0] = remapped("10.0.0.0/24", "192.0.2.0/24") }, "oslo", 1, "192.0.2.0/24 overlaps 192.0.2.1"},
-		"a view of own pods":       {func(o *Objects) { o.Connections[0].Spec.Remote[0].View = "10.244.0.0/16" }, "oslo", 1, "overlaps"},
-		"a view of an older peer":  {func(o *Objects) { o.Connections[1].Spec.Remote[0].View = "10.201.0.0/16" }, "milan", 1, "Connection liqo-tenant-oslo/oslo is left out"},
-		"a key of an older peer":   {func(o *Objects) { o.Connections[1].Spec.Gateways[0].PublicKey = keys[1] }, "milan", 1, "is a key of peer"},
-		"a key of this cluster":    {func(o *Objects) { o.Connections[1].Spec.Gateways[0].PublicKey = keys[0] }, "milan", 1, "is the key of gateway gw-a of this cluster"},
-		"a key of all":             {func(o *Objects) { o.Connections[1].Spec.Gateways[0].PublicKey = strings.Repeat("A", 43) + "=" }, "milan", 1, "anybody can compute"},
-		"another external range":   {func(o *Objects) { o.Connections[1].Spec.Local[1] = remapped("10.71.0.0/16", "10.51.0.0/16") }, "milan", 1, "10.71.0.0/16 is the second of IPv4"},
-		"an MTU of nothing":        {func(o *Objects) { o.Connections[1].Spec.MTU = 20 }, "milan", 1, "peers.mtu: 20"},
+		"no Connections":          {func(o *Objects) { o.Connections = nil }, "", 0, ""},
+		"in another namespace":    {func(o *Objects) { o.Connections[0].Namespace = "apps" }, "oslo", 1, `Connection apps/milan is left out: spec.clusterID is "milan"`},
+		"of another name":         {func(o *Objects) { o.Connections[0].Name = "other" }, "oslo", 1, "the Connection of a peer has its id as its name"},
+		"being deleted":           {func(o *Objects) { o.Connections[0].DeletionTimestamp = &metav1.Time{Time: noon} }, "oslo", 1, ""},
+		"no range":                {func(o *Objects) { o.Connections[0].Spec.Remote[0].View = "10.201.0.0" }, "oslo", 1, `spec.remote: "10.244.0.0/16" and "10.201.0.0": two ranges`},
+		"ranges of two sizes":     {func(o *Objects) { o.Connections[0].Spec.Remote[0].View = "10.201.0.0/17" }, "oslo", 1, "different lengths"},
+		"a use that is not known": {func(o *Objects) { o.Connections[0].Spec.Local[0].Use = "Node" }, "oslo", 1, `use is "Node"`},
+		"a view of a node":        {func(o *Objects) { o.Connections[0].Spec.Remote[0] = remapped("10.0.0.0/24", "192.0.2.0/24") }, "oslo", 1, "192.0.2.0/24 overlaps 192.0.2.1"},
+		"a view of own pods":      {func(o *Objects) { o.Connections[0].Spec.Remote[0].View = "10.244.0.0/16" }, "oslo", 1, "overlaps"},
+		"a view of an older peer": {func(o *Objects) { o.Connections[1].Spec.Remote[0].View = "10.201.0.0/16" }, "milan", 1, "Connection liqo-tenant-oslo/oslo is left out"},
+		"a key of an older peer":  {func(o *Objects) { o.Connections[1].Spec.Gateways[0].PublicKey = keys[1] }, "milan", 1, "is a key of peer"},
+		"a key of this cluster":   {func(o *Objects) { o.Connections[1].Spec.Gateways[0].PublicKey = keys[0] }, "milan", 1, "is the key of gateway gw-a of this cluster"},
+		"a key of all":            {func(o *Objects) { o.Connections[1].Spec.Gateways[0].PublicKey = strings.Repeat("A", 43) + "=" }, "milan", 1, "anybody can compute"},
+		"another external range":  {func(o *Objects) { o.Connections[1].Spec.Local[1] = remapped("10.71.0.0/16", "10.51.0.0/16") }, "milan", 1, "10.71.0.0/16 is the second of IPv4"},
+		"an MTU of nothing":       {func(o *Objects) { o.Connections[1].Spec.MTU = 20 }, "milan", 1, "peers.mtu: 20"},
+		"a small MTU and IPv6": {func(o *Objects) {
+			o.Connections[0].Spec.MTU = 600
+			o.Connections[0].Spec.Remote = append(o.Connections[0].Spec.Remote, remapped("fd01::/48", "fd80::/48"))
+		}, "oslo", 1, "Connection liqo-tenant-milan/milan is left out: peer \"milan\": peers.mtu: 600"},
+		"a small MTU, and IPv6 of a younger peer": {func(o *Objects) {
+			o.Connections[0].Spec.MTU = 600
+			o.Connections[1].Spec.Remote = append(o.Connections[1].Spec.Remote, remapped("fd01::/48", "fd80::/48"))
+		}, "milan oslo", 1, ""},
 		"number 15":                {func(o *Objects) { o.Connections[1].Spec.Gateways[0].Number = 15 }, "milan", 1, "number 15"},
 		"an IP of nobody":          {func(o *Objects) { o.IPs[0].Status.IP = "" }, "milan oslo", 0, ""},
 		"an IP of a gateway":       {func(o *Objects) { o.IPs[0].Status.IP = "10.70.0.3" }, "milan oslo", 0, "IP apps/api is left out: ips: 10.70.0.3"},

@@ -11,9 +11,12 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	serviceinformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -30,6 +33,8 @@ type Own struct {
 	Reserved []netip.Prefix
 	// Nodes are the addresses of its Nodes.
 	Nodes []netip.Addr
+	// APIServer are the addresses of its API server.
+	APIServer []netip.Addr
 }
 
 // RangesConfig configures Ranges.
@@ -39,6 +44,9 @@ type RangesConfig struct {
 	Nodes coreinformers.NodeInformer
 	// ServiceCIDRs is nil where none are asked for: then Given has all ranges of Services.
 	ServiceCIDRs serviceinformers.ServiceCIDRInformer
+	// APIServer has the EndpointSlices of APIServerService in namespace default, and may have
+	// others. It is nil where nobody needs the addresses.
+	APIServer discoveryinformers.EndpointSliceInformer
 
 	Log *zap.Logger
 }
@@ -59,6 +67,11 @@ func NewRanges(cfg RangesConfig) (*Ranges, error) {
 	r := &Ranges{cfg: cfg}
 	if err := watchNodes(cfg.Nodes.Informer(), r.changed); err != nil {
 		return nil, err
+	}
+	if cfg.APIServer != nil {
+		if err := watchSlices(cfg.APIServer.Informer(), r.changed); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.ServiceCIDRs == nil {
 		return r, nil
@@ -95,6 +108,9 @@ func (r *Ranges) changed() {
 // Run tells subscribers when the caches are filled, and ends with ctx.
 func (r *Ranges) Run(ctx context.Context) error {
 	synced := []cache.InformerSynced{r.cfg.Nodes.Informer().HasSynced}
+	if r.cfg.APIServer != nil {
+		synced = append(synced, r.cfg.APIServer.Informer().HasSynced)
+	}
 	if r.cfg.ServiceCIDRs != nil {
 		synced = append(synced, r.cfg.ServiceCIDRs.Informer().HasSynced)
 	}
@@ -105,10 +121,12 @@ func (r *Ranges) Run(ctx context.Context) error {
 	return nil
 }
 
-// Wait returns when the Nodes are read, and the ServiceCIDRs are or cannot be. It is false
+// Wait returns when the Nodes and the EndpointSlices of the API server are read, and the ServiceCIDRs are or cannot be. It is false
 // where ctx ends before.
 func (r *Ranges) Wait(ctx context.Context) bool {
 	return cache.WaitForCacheSync(ctx.Done(), r.cfg.Nodes.Informer().HasSynced, func() bool {
+		return r.cfg.APIServer == nil || r.cfg.APIServer.Informer().HasSynced()
+	}, func() bool {
 		return r.cfg.ServiceCIDRs == nil || r.cfg.ServiceCIDRs.Informer().HasSynced() || r.failure() != nil
 	})
 }
@@ -142,6 +160,7 @@ func (r *Ranges) Own() (Own, error) {
 	own := r.cfg.Given
 	pods, nodes := r.nodes()
 	own.Pods, own.Nodes = slices.Concat(own.Pods, pods), slices.Concat(own.Nodes, nodes)
+	own.APIServer = slices.Concat(own.APIServer, r.apiServer())
 	var unknown error
 	if len(own.Pods) == 0 {
 		unknown = errNoPodRange
@@ -179,6 +198,56 @@ func (r *Ranges) nodes() (pods []netip.Prefix, at []netip.Addr) {
 		pods, at = append(pods, podRanges(n)...), append(at, addresses(n)...)
 	}
 	return pods, at
+}
+
+// apiServer returns the addresses of the API server, in order.
+func (r *Ranges) apiServer() (out []netip.Addr) {
+	if r.cfg.APIServer == nil {
+		return nil
+	}
+	for _, obj := range r.cfg.APIServer.Informer().GetStore().List() {
+		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
+			out = append(out, apiServerAddresses(s)...)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// apiServerAddresses returns the addresses in an EndpointSlice of the API server, and none
+// for any other.
+func apiServerAddresses(s *discoveryv1.EndpointSlice) (out []netip.Addr) {
+	if s.Namespace != metav1.NamespaceDefault || s.Labels[discoveryv1.LabelServiceName] != APIServerService {
+		return nil
+	}
+	for _, e := range s.Endpoints {
+		for _, text := range e.Addresses {
+			if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+				out = append(out, addr.Unmap())
+			}
+		}
+	}
+	return out
+}
+
+// watchSlices calls changed when the addresses of the API server change.
+func watchSlices(informer cache.SharedIndexInformer, changed func()) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() },
+		UpdateFunc: func(before, after any) {
+			a, isSlice := before.(*discoveryv1.EndpointSlice)
+			b, areSlices := after.(*discoveryv1.EndpointSlice)
+			if isSlice && areSlices && slices.Equal(apiServerAddresses(a), apiServerAddresses(b)) {
+				return
+			}
+			changed()
+		},
+		DeleteFunc: func(any) { changed() },
+	})
+	if err != nil {
+		return fmt.Errorf("watching the EndpointSlices of the API server: %w", err)
+	}
+	return nil
 }
 
 // services returns the ranges of the ServiceCIDRs. Where there are none to be read, those that
@@ -229,7 +298,7 @@ func (r *Ranges) told(own Own, before [][]netip.Prefix) []netip.Prefix {
 	if len(r.cfg.Given.Pods) > 0 {
 		return r.cfg.Given.Pods
 	}
-	return coverPods(own.Pods, slices.Concat(singles(own.Nodes), own.External, own.Services, own.Reserved), before)
+	return coverPods(own.Pods, slices.Concat(singles(own.Nodes), singles(own.APIServer), own.External, own.Services, own.Reserved), before)
 }
 
 // Reserved implements Reserved. Where the ranges of pods are found, so is the room for those
@@ -244,5 +313,5 @@ func (r *Ranges) Reserved() ([]ipam.Range, error) {
 	}
 	return slices.Concat(
 		named("a pod range of this cluster", own.Pods), named("a range of Services of this cluster", own.Services),
-		named("a node of this cluster", singles(own.Nodes)), named("a reserved range of this cluster", own.Reserved)), nil
+		named("a node of this cluster", singles(own.Nodes)), named("an API server of this cluster", singles(own.APIServer)), named("a reserved range of this cluster", own.Reserved)), nil
 }

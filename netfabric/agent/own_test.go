@@ -53,7 +53,7 @@ func newFinder(t *testing.T, given Own, fail error, objects ...runtime.Object) *
 	})
 	factory := coreinformers.NewSharedInformerFactoryWithOptions(f.core, 0, coreinformers.WithTransform(TrimNode))
 	var err error
-	f.Ranges, err = NewRanges(RangesConfig{Given: given, Nodes: factory.Core().V1().Nodes(), ServiceCIDRs: factory.Networking().V1().ServiceCIDRs(), Log: zap.NewNop()})
+	f.Ranges, err = NewRanges(RangesConfig{Given: given, Nodes: factory.Core().V1().Nodes(), ServiceCIDRs: factory.Networking().V1().ServiceCIDRs(), APIServer: factory.Discovery().V1().EndpointSlices(), Log: zap.NewNop()})
 	require.NoError(t, err)
 	f.Subscribe(func() { f.told.Add(1) })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -131,15 +131,15 @@ func TestOwnRanges(t *testing.T) {
 // TestReservedRanges: there is room for the pods of the next Nodes.
 func TestReservedRanges(t *testing.T) {
 	t.Parallel()
-	objects := []runtime.Object{testNode("a", "192.168.0.11", "10.244.1.0/24"), serviceCIDR("kubernetes", "10.96.0.0/16")}
+	objects := []runtime.Object{testNode("a", "192.168.0.11", "10.244.1.0/24"), serviceCIDR("kubernetes", "10.96.0.0/16"), serverSlice(6443, "10.50.0.7")}
 	for name, tc := range map[string]struct {
 		given Own
 		want  string
 	}{
-		"found": {Own{}, "[{10.244.0.0/16 a pod range of this cluster} {10.96.0.0/16 a range of Services of this cluster} {192.168.0.11/32 a node of this cluster}]"},
+		"found": {Own{}, "[{10.244.0.0/16 a pod range of this cluster} {10.96.0.0/16 a range of Services of this cluster} {192.168.0.11/32 a node of this cluster} {10.50.0.7/32 an API server of this cluster}]"},
 		"given": {Own{Pods: prefixList("10.42.0.0/16"), Reserved: prefixList("172.16.0.0/12")},
 			"[{10.42.0.0/16 a pod range of this cluster} {10.244.1.0/24 a pod range of this cluster} {10.96.0.0/16 a range of Services of this cluster} " +
-				"{192.168.0.11/32 a node of this cluster} {172.16.0.0/12 a reserved range of this cluster}]"},
+				"{192.168.0.11/32 a node of this cluster} {10.50.0.7/32 an API server of this cluster} {172.16.0.0/12 a reserved range of this cluster}]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,6 +175,9 @@ func TestOwnRangesAppear(t *testing.T) {
 	_, err = f.core.NetworkingV1().ServiceCIDRs().Create(t.Context(), serviceCIDR("more", "10.97.0.0/16"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	until("there are more", func() bool { own, _ := f.Own(); return len(own.Services) == 2 })
+	_, err = f.core.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Create(t.Context(), serverSlice(6443, "10.50.0.7"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	until("the API server has an address", func() bool { own, _ := f.Own(); return len(own.APIServer) == 1 })
 	require.NoError(t, f.core.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	until("the Node is gone", func() bool { own, err := f.Own(); return err != nil && len(own.Nodes) == 0 })
 }

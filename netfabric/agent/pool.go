@@ -114,7 +114,7 @@ func (p *pool) decode(list []ipamv1alpha1.Allocation) (ipam.Record, error) {
 		if err != nil {
 			return ipam.Record{}, &unreadableError{p.name, fmt.Errorf("for of %s/%s: %w", a.Namespace, a.Name, err)}
 		}
-		out = append(out, ipam.Allocation{Owner: a.UID, For: asked, Given: given})
+		out = append(out, ipam.Allocation{Owner: a.UID, Group: peerOf(a.Namespace), For: asked, Given: given})
 	}
 	record, err := ipam.NewRecord(out)
 	if err != nil {
@@ -180,7 +180,7 @@ func (p *pool) answer(space *ipam.Space, record ipam.Record, c claim) (ipam.Allo
 
 // adopt records what the status of a claim says, if that can be.
 func (p *pool) adopt(space *ipam.Space, record ipam.Record, c claim) (ipam.Allocation, ipam.Record, bool) {
-	a := ipam.Allocation{Owner: c.uid, For: c.request.For, Given: c.given}
+	a := ipam.Allocation{Owner: c.uid, Group: c.request.Group, For: c.request.For, Given: c.given}
 	if !c.given.IsValid() || space != nil && p.check(space, a) != nil {
 		return a, record, false
 	}

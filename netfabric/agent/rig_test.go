@@ -89,7 +89,7 @@ func (r *rig) actorWith(client *fake.Clientset, change ...func(*AllocateConfig))
 	factory := externalversions.NewSharedInformerFactory(client, 0)
 	group := factory.IPAM().V1alpha1()
 	cfg := AllocateConfig{
-		Pools: ranges("10.80.0.0/15", "fd80::/47"), Keep: kept, External: ranges("10.70.0.0/27", "fd70::/123"),
+		Pools: ranges("10.80.0.0/14", "fd80::/46"), Keep: kept, External: ranges("10.70.0.0/27", "fd70::/123"),
 		Reserved: &fixedRanges{list: []ipam.Range{{Prefix: netip.MustParsePrefix("10.244.0.0/16"), Name: "a pod range of this cluster"}}},
 		Client:   client, Networks: group.Networks(), IPs: group.IPs(), AddressPools: group.AddressPools(),
 		Clock: r.clk, Log: zap.NewNop(),

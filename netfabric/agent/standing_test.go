@@ -16,8 +16,11 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 func standingOf(t *testing.T, gateways Gateways, off bool, factory externalversions.SharedInformerFactory, given ...string) *Standing {
@@ -155,5 +158,30 @@ func TestOff(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range all.Items {
 		require.NotContains(t, c.Finalizers, networkingv1beta1.ConfigurationFinalizer)
+	}
+}
+
+// TestOffWithoutIPAM: a Network that is being deleted loses the finalizer of role ipam where the
+// fabric is switched off, and keeps it where role ipam runs.
+func TestOffWithoutIPAM(t *testing.T) {
+	t.Parallel()
+	for name, off := range map[string]bool{"off": true, "on": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			now := metav1.Now()
+			_, err := b.others.IPAMV1alpha1().Networks("liqo-tenant-milan").Create(t.Context(), &ipamv1alpha1.Network{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "liqo-tenant-milan", Name: "rome-pod", Labels: made("milan"), DeletionTimestamp: &now,
+				Finalizers: []string{ipamv1alpha1.NetworkFinalizer, "example.com/other"},
+			}}, metav1.CreateOptions{})
+			require.NoError(t, err)
+			r := b.replica()
+			r.exchange.cfg.Off = off
+			require.NoError(t, r.exchange.sync(t.Context(), loop.Key{Name: "milan"}))
+			n, err := b.others.IPAMV1alpha1().Networks("liqo-tenant-milan").Get(t.Context(), "rome-pod", metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Equal(t, !off, apply.HasFinalizer(n, ipamv1alpha1.NetworkFinalizer))
+			require.True(t, apply.HasFinalizer(n, "example.com/other"))
+		})
 	}
 }

@@ -65,7 +65,8 @@ func named(name string, prefixes []netip.Prefix) (out []ipam.Range) {
 func (s surroundings) inside() []ipam.Range {
 	return slices.Concat(
 		named("a pod range of "+s.clusterID, s.own.Pods), named("a range of Services of "+s.clusterID, s.own.Services),
-		named("an external range of "+s.clusterID, s.own.External), named("a node of "+s.clusterID, singles(s.own.Nodes)))
+		named("an external range of "+s.clusterID, s.own.External), named("a node of "+s.clusterID, singles(s.own.Nodes)),
+		named("an API server of "+s.clusterID, singles(s.own.APIServer)))
 }
 
 func singles(addrs []netip.Addr) (out []netip.Prefix) {

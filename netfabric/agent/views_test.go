@@ -36,7 +36,7 @@ func romeSurroundings() surroundings {
 		clusterID: "rome",
 		own: Own{Pods: prefixList("10.244.0.0/16", "fd00:10:244::/56"), External: prefixList("10.70.0.0/16"),
 			Services: prefixList("10.96.0.0/12"), Reserved: prefixList("172.20.0.0/16"),
-			Nodes: []netip.Addr{netip.MustParseAddr("192.168.0.11"), netip.MustParseAddr("fd00:1::11")}},
+			Nodes: []netip.Addr{netip.MustParseAddr("192.168.0.11"), netip.MustParseAddr("fd00:1::11")}, APIServer: []netip.Addr{netip.MustParseAddr("172.21.0.5")}},
 		keys:  map[string]string{gatewayKey(1): "a gateway of rome", gatewayKey(77): "a gateway of paris"},
 		views: []ipam.Range{{Prefix: netip.MustParsePrefix("10.81.0.0/16"), Name: "a range under which paris is seen"}},
 	}
@@ -214,6 +214,7 @@ func TestCheckView(t *testing.T) {
 		"own Services":             {"10.9.0.0/16", "10.97.0.0/16", "a range of Services of rome"},
 		"own node":                 {"10.9.0.0/16", "192.168.0.0/16", "192.168.0.11/32, a node of rome"},
 		"reserved":                 {"10.9.0.0/16", "172.20.0.0/16", "a reserved range of rome"},
+		"own API server":           {"10.9.0.0/16", "172.21.0.0/16", "172.21.0.5/32, an API server of rome"},
 		"a view of another peer":   {"10.9.0.0/24", "10.81.7.0/24", "a range under which paris is seen"},
 		"larger than another view": {"10.0.0.0/15", "10.80.0.0/15", "a range under which paris is seen"},
 	} {

@@ -29,13 +29,35 @@ func (m model) free(p netip.Prefix) bool {
 	return true
 }
 
+// fair counts addresses.
+func (m model) fair(group string, p netip.Prefix) bool {
+	for _, pool := range m.cfg.Pools {
+		in := func(q netip.Prefix) int {
+			if !pool.Overlaps(q) {
+				return 0
+			}
+			return 1 << (q.Addr().BitLen() - max(q.Bits(), pool.Bits()))
+		}
+		have, size := 0, in(pool)
+		for _, a := range m.given {
+			if a.Group == group {
+				have += in(a.Given)
+			}
+		}
+		if group != "" && in(p) > 0 && (in(p)*4 > size || (have+in(p))*2 > size) {
+			return false
+		}
+	}
+	return true
+}
+
 // take returns the answer, and false where there is none.
 func (m model) take(req Request) (netip.Prefix, bool) {
 	if have, ok := m.given[req.Owner]; ok {
 		return have.Given, have.For == req.For
 	}
 	for _, keep := range m.cfg.Keep {
-		if keep.Bits() <= req.For.Bits() && keep.Overlaps(req.For) && m.free(req.For) {
+		if keep.Bits() <= req.For.Bits() && keep.Overlaps(req.For) && m.free(req.For) && (req.Exact || m.fair(req.Group, req.For)) {
 			return req.For, true
 		}
 	}
@@ -47,7 +69,7 @@ func (m model) take(req Request) (netip.Prefix, bool) {
 			continue
 		}
 		for at := pool.Addr(); pool.Contains(at); at = last(netip.PrefixFrom(at, req.For.Bits())).Next() {
-			if p := netip.PrefixFrom(at, req.For.Bits()); m.free(p) {
+			if p := netip.PrefixFrom(at, req.For.Bits()); m.free(p) && m.fair(req.Group, p) {
 				return p, true
 			}
 		}
@@ -71,7 +93,7 @@ func draw(next func(n int) int) Request {
 	bytes[len(bytes)-1] = byte(next(256))
 	addr, _ = netip.AddrFromSlice(bytes)
 	p := netip.PrefixFrom(addr, addr.BitLen()-next(8)).Masked()
-	return Request{Owner: fmt.Sprint("owner-", next(12)), For: p, Exact: next(6) == 0}
+	return Request{Owner: fmt.Sprint("owner-", next(12)), Group: []string{"", "milan", "turin"}[next(3)], For: p, Exact: next(6) == 0}
 }
 
 // walk takes and releases, and compares each step with the model.

@@ -13,6 +13,8 @@ import (
 type Allocation struct {
 	// Owner is unique among the allocations of a Record.
 	Owner string
+	// Group is the Group of the request.
+	Group string
 	// For is the requested range, and Given the allocated one. Both have the same size.
 	For, Given netip.Prefix
 }

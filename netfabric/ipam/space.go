@@ -45,6 +45,10 @@ type Space struct {
 type Request struct {
 	// Owner is the owner of the range. An owner has one range.
 	Owner string
+	// Group is who the owner belongs to, such as a peer. An owner with a Group gets at most a
+	// quarter of a pool, and the owners of one Group together get at most a half of it. Both
+	// limits do not hold for Exact and for owners without a Group.
+	Group string
 	// For is the requested range.
 	For netip.Prefix
 	// Exact accepts only For itself, even outside Keep.
@@ -113,7 +117,7 @@ func prefixes(ranges []Range) []netip.Prefix {
 
 // Take returns the allocation for a request, and the Record with it. If the owner has an
 // allocation, Take returns that one. Otherwise it allocates the requested range if that is
-// free and may be kept, and else the first free range of that size in the pools. Its error
+// free and lies in Keep, and else the first free range of that size in the pools. Its error
 // is an *Error. With an error it returns the Record unchanged.
 func (s *Space) Take(r Record, req Request) (Allocation, Record, error) {
 	if err := s.valid(req); err != nil {
@@ -129,7 +133,7 @@ func (s *Space) Take(r Record, req Request) (Allocation, Record, error) {
 	if err != nil {
 		return Allocation{}, r, err
 	}
-	a := Allocation{Owner: req.Owner, For: req.For, Given: given}
+	a := Allocation{Owner: req.Owner, Group: req.Group, For: req.For, Given: given}
 	next, conflict := r.With(a)
 	if conflict != nil {
 		return Allocation{}, r, refuse(Overlaps, "%v", conflict)
@@ -158,19 +162,74 @@ func (s *Space) choose(r Record, req Request) (netip.Prefix, error) {
 		return netip.Prefix{}, refuse(Exhausted, "%d allocations exist, as many as are kept: delete claims that are not needed", r.Len())
 	}
 	obstacle := s.obstacle(r, req.For)
-	if obstacle == "" && (req.Exact || within(s.cfg.Keep, req.For)) {
+	if obstacle == "" && (req.Exact || within(s.cfg.Keep, req.For) && s.fair(r, req.Group, req.For)) {
 		return req.For, nil
 	}
 	if req.Exact {
 		return netip.Prefix{}, refuse(Overlaps, "%s is not free, and no other range is accepted: it overlaps %s", text(req.For), obstacle)
 	}
-	taken := s.taken(r)
+	taken, free := s.taken(r), false
 	for _, pool := range s.cfg.Pools {
-		if p, ok := firstFree(pool, req.For, taken); ok {
+		p, ok := firstFree(pool, req.For, taken)
+		if ok && s.fair(r, req.Group, p) {
 			return p, nil
 		}
+		free = free || ok
+	}
+	if largest, ok := s.largest(req.For); req.Group != "" && ok && largest > req.For.Bits() {
+		return netip.Prefix{}, refuse(Exhausted, "%s is too large: a claim gets at most a quarter of a range of %s, so ranges of size /%d and smaller are accepted: add a larger range to %s",
+			text(req.For), s.cfg.Setting, largest, s.cfg.Setting)
+	}
+	if free {
+		return netip.Prefix{}, refuse(Exhausted, "nothing more is given to %s, for %s: its claims get at most a half of each range of %s: add a range to %s, or delete claims of %s that are not needed",
+			req.Group, text(req.For), s.cfg.Setting, s.cfg.Setting, req.Group)
 	}
 	return netip.Prefix{}, s.exhausted(req.For)
+}
+
+// whole is the number of parts that share counts a pool in.
+const whole = 1 << 32
+
+// share returns how many parts of a pool lie in p. A smaller range counts as one part.
+func share(pool, p netip.Prefix) uint64 {
+	if !pool.Overlaps(p) {
+		return 0
+	}
+	return max(1, uint64(whole)>>max(0, p.Bits()-pool.Bits()))
+}
+
+// fair reports whether an owner of group may get p beside what the group has.
+func (s *Space) fair(r Record, group string, p netip.Prefix) bool {
+	if group == "" {
+		return true
+	}
+	for _, pool := range s.cfg.Pools {
+		part := share(pool, p)
+		if part == 0 {
+			continue
+		}
+		sum := part
+		for _, a := range r.list {
+			if a.Group == group {
+				sum += share(pool, a.Given)
+			}
+		}
+		if part > whole/4 || sum > whole/2 {
+			return false
+		}
+	}
+	return true
+}
+
+// largest returns the length of the largest range of the family of p that an owner with a
+// Group gets. It is false where there is no pool of that family.
+func (s *Space) largest(p netip.Prefix) (bits int, ok bool) {
+	for _, pool := range s.cfg.Pools {
+		if pool.Addr().BitLen() == p.Addr().BitLen() && (!ok || pool.Bits()+2 < bits) {
+			bits, ok = pool.Bits()+2, true
+		}
+	}
+	return min(bits, p.Addr().BitLen()), ok
 }
 
 // obstacle describes a reserved or allocated range that p overlaps. It returns "" if there

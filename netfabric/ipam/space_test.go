@@ -111,6 +111,39 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
+// TestGroups: a peer names many or large ranges.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	s := space(t, Config{Setting: "pools", Pools: ranges("10.80.0.0/14", "fd6c::/40"), Keep: ranges("10.0.0.0/9", "192.168.0.0/16")})
+	of := func(owner, group, p string) Request { return Request{Owner: owner, Group: group, For: prefix(p)} }
+	give := func(r Record, req Request, want string) Record {
+		t.Helper()
+		a, r, err := s.Take(r, req)
+		require.NoError(t, err)
+		require.Equal(t, want, a.Given.String())
+		return r
+	}
+	r := give(Record{}, of("a", "milan", "172.16.0.0/16"), "10.80.0.0/16")
+	r = give(r, of("b", "milan", "10.83.0.0/16"), "10.83.0.0/16")
+	_, _, err := s.Take(r, of("c", "milan", "172.18.0.0/16"))
+	requireReason(t, err, Exhausted, "nothing more is given to milan, for 172.18.0.0/16: its claims get at most a half of each range of pools: add a range to pools")
+	_, _, err = s.Take(r, of("c", "milan", "10.81.0.0/24"))
+	requireReason(t, err, Exhausted, "nothing more is given to milan")
+	r = give(r, of("c", "milan", "192.168.0.0/17"), "192.168.0.0/17")
+	r = give(r, of("d", "turin", "172.18.0.0/16"), "10.81.0.0/16")
+	r = give(r, of("e", "milan", "2001:db8::/42"), "fd6c::/42")
+	for _, large := range []string{"10.64.0.0/10", "172.16.0.0/15", "172.16.0.0/12"} {
+		_, _, err = s.Take(Record{}, of("f", "milan", large))
+		requireReason(t, err, Exhausted, large+" is too large: a claim gets at most a quarter of a range of pools, so ranges of size /16 and smaller are accepted: add a larger range to pools")
+	}
+	_, _, err = s.Take(r, of("f", "turin", "2001:db8::/41"))
+	requireReason(t, err, Exhausted, "/42 and smaller")
+	exact := of("g", "milan", "10.82.0.0/16")
+	exact.Exact = true
+	give(r, exact, "10.82.0.0/16")
+	give(r, of("g", "", "172.18.0.0/16"), "10.82.0.0/16")
+}
+
 func requireReason(t *testing.T, err error, want Reason, says string) {
 	t.Helper()
 	var problem *Error

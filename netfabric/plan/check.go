@@ -387,6 +387,10 @@ func (c *checker) mtu() {
 		c.fail(place{field: "mtu"}, "%d leaves %d to packets: %d to %d is accepted", c.in.MTU, m, least+tunnelOverhead, maxMTU)
 	}
 	for _, p := range c.in.Peers {
+		least := minMTU4
+		if len(only(p.Theirs.all(), V6)) > 0 {
+			least = minMTU6
+		}
 		if p.MTU != 0 && (p.MTU < least || p.MTU > maxMTU) {
 			c.fail(place{peer: p.ID, field: "peers.mtu"}, "%d: 0, and %d to %d are accepted", p.MTU, least, maxMTU)
 		}

@@ -120,6 +120,9 @@ func TestInputsOfTheTestsAreValid(t *testing.T) {
 	require.NoError(t, rome().Check())
 	require.NoError(t, milan().Check())
 	require.NoError(t, Input{Ports: Ports{1, 2}, MTU: 1500}.Check(), "a cluster without anything")
+	small := rome()
+	small.Peers[1].MTU = 1000
+	require.NoError(t, small.Check(), "IPv6 of others does not matter to a peer without IPv6")
 }
 
 func TestGatewayAddresses(t *testing.T) {
@@ -170,8 +173,12 @@ func TestCheck(t *testing.T) {
 		"small MTU": {func(in *Input) { in.MTU = 1359 }, []FieldError{{Field: "mtu", Text: "leaves 1279 to packets"}}},
 		"large MTU": {func(in *Input) { in.MTU = 65536 }, []FieldError{{Field: "mtu", Text: "accepted"}}},
 		"a peer's MTU": {
-			func(in *Input) { in.Peers[1].MTU = 1279 },
-			[]FieldError{{Peer: "paris", Field: "peers.mtu", Text: "0, and 1280 to 65535"}},
+			func(in *Input) { in.Peers[0].MTU = 1279 },
+			[]FieldError{{Peer: "milan", Field: "peers.mtu", Text: "0, and 1280 to 65535"}},
+		},
+		"the MTU of a peer without IPv6": {
+			func(in *Input) { in.Peers[1].MTU = 575 },
+			[]FieldError{{Peer: "paris", Field: "peers.mtu", Text: "0, and 576 to 65535"}},
 		},
 
 		"a node without name": {

@@ -1,4 +1,4 @@
-// Package replica copies negotiation objects between this cluster's tenant namespace of a
+// Package replication copies negotiation objects between this cluster's tenant namespace of a
 // peer and the peer's tenant namespace of this cluster. The spec of a request is copied
 // to the peer and its status is copied back. Only this cluster opens connections, so the
 // peer does not need to reach it. While a peer is unreachable, nothing changes in this
@@ -49,7 +49,7 @@ type Peers interface {
 type Config struct {
 	// ClusterID is the id of this cluster.
 	ClusterID string
-	// Core and Liqo are clients for this cluster.
+	// Kube and Liqo are clients for this cluster.
 	Kube kubernetes.Interface
 	Liqo versioned.Interface
 	// Maps, Requests and Offers are informers for all namespaces of this cluster. If

@@ -83,7 +83,7 @@ func TestDefaultsAreConfigYAML(t *testing.T) {
 	require.Equal(t, "64Mi", c.Controller.VKubelet.Resources.MemoryRequest)
 	require.Equal(t, ":10250", c.VKubelet.ListenAddress)
 	require.Len(t, Prefixes(c.IPAM.Pools), 2)
-	require.Len(t, Prefixes(c.IPAM.Keep), 5)
+	require.Empty(t, c.IPAM.Keep)
 }
 
 var wantLine = regexp.MustCompile(`(?m)^# want: (.*)$`)

@@ -195,6 +195,9 @@ func (c *Config) together() error {
 	if c.Gateway.TunnelPort == c.Gateway.OverlayPort {
 		errs = append(errs, fmt.Errorf("gateway.overlayPort: %d is not accepted: gateway.tunnelPort is the same", c.Gateway.OverlayPort))
 	}
+	if c.Gateway.OverlayPort != c.Route.OverlayPort {
+		errs = append(errs, fmt.Errorf("route.overlayPort: %d is not accepted: write the port of gateway.overlayPort, which is %d", c.Route.OverlayPort, c.Gateway.OverlayPort))
+	}
 	if p := c.Gateway.Probe; p.Silence < 4*p.Interval {
 		errs = append(errs, fmt.Errorf("gateway.probe.silence: %s is not accepted: at least four times gateway.probe.interval, which is %s", short(p.Silence), short(p.Interval)))
 	} else if p.Patience < p.Silence {

@@ -41,9 +41,11 @@ type IPSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="ip is immutable: delete the IP and create another"
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).isGlobalUnicast()",message="ip must be an ordinary address: no loopback, link-local or multicast one"
 	IP networkingv1beta1.IP `json:"ip"`
-	// Masquerade gives packets to the address the source address of a node, for hosts that
-	// have no route back to the peers.
+	// Masquerade says that hosts outside of the cluster see packets of peers from the address
+	// of the gateway's host, so that they need no route back to the peers. This is so for all
+	// IPs: false is refused.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self",message="masquerade: false is not supported, because hosts outside of the cluster have no route back to peers: true is accepted, and leaving it out, which is the same"
 	Masquerade *bool `json:"masquerade,omitempty"`
 	// Ports are what peers reach of the address; without them all ports by all protocols. Ports
 	// of several IPs of one address add up. Connections that the address begins need none.
