@@ -151,6 +151,8 @@ func TestChart(t *testing.T) {
 	t.Run("defaults", func(t *testing.T) { chartDefaults(t, c, plain) })
 	t.Run("values", func(t *testing.T) { chartValues(t, c) })
 	t.Run("refused", func(t *testing.T) { chartRefused(t, c) })
+	t.Run("restarts", func(t *testing.T) { chartRestarts(t, c, plain) })
+	t.Run("overlay policy", func(t *testing.T) { chartOverlayPolicy(t, c) })
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
 }
 
@@ -195,6 +197,82 @@ func chartClasses(t *testing.T, c chart) {
 				}
 			}
 			require.Equal(t, tc.want, slices.Sorted(maps.Keys(said)))
+		})
+	}
+}
+
+// checksums are those of the configuration that the pods of each role carry.
+func checksums(t *testing.T, objects rendered) map[string]string {
+	out := map[string]string{}
+	for _, obj := range objects.ofKind("Deployment", "DaemonSet") {
+		sum, _, err := unstructured.NestedString(obj.Object, "spec", "template", "metadata", "annotations", "checksum/config")
+		require.NoError(t, err)
+		require.Len(t, sum, 64, obj.GetName())
+		out[strings.TrimPrefix(obj.GetName(), "liqod-")] = sum
+	}
+	return out
+}
+
+// chartRestarts checks that a setting starts only the pods of those roles again that read it.
+func chartRestarts(t *testing.T, c chart, plain rendered) {
+	before := checksums(t, plain)
+	all := slices.Sorted(maps.Keys(before))
+	require.Equal(t, []string{"controller", "gateway", "ipam", "route", "webhook"}, all)
+	for name, tc := range map[string]struct {
+		values values
+		want   []string
+	}{
+		"log":        {values{"config": values{"log": values{"level": "debug"}}}, all},
+		"cluster id": {values{"discovery": values{"config": values{"clusterID": "milan"}}}, all},
+		"health":     {values{"config": values{"health": values{"lateAfter": "3m"}}}, all},
+		"lease":      {values{"config": values{"lease": values{"retryPeriod": "1s"}}}, []string{"controller", "gateway", "ipam", "route"}},
+		"probe":      {values{"config": values{"probe": values{"interval": "2s"}}}, []string{"controller", "gateway"}},
+		"sharing":    {values{"config": values{"sharing": values{"percentage": 50}}}, []string{"controller"}},
+		"peering":    {values{"config": values{"peering": values{"renewAt": 0.5}}}, []string{"controller"}},
+		"reflection": {values{"offloading": values{"reflection": values{"secret": values{"workers": 3}}}}, []string{"controller"}},
+		"vkubelets":  {values{"virtualKubelet": values{"replicas": 2}}, []string{"controller"}},
+		"webhook":    {values{"webhook": values{"port": 9555}}, []string{"webhook"}},
+		"own ranges": {withRanges(nil), []string{"controller", "gateway", "ipam"}},
+		"pools":      {values{"ipam": values{"pools": []string{"10.90.0.0/16"}}}, []string{"ipam"}},
+		"gateway":    {values{"config": values{"gateway": values{"probe": values{"silence": "2s"}}}}, []string{"gateway"}},
+		"route":      {values{"config": values{"route": values{"overlayPort": 7000}}}, []string{"route"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var changed []string
+			for role, sum := range checksums(t, c.mustRender(t, tc.values)) {
+				if sum != before[role] {
+					changed = append(changed, role)
+				}
+			}
+			slices.Sort(changed)
+			require.Equal(t, tc.want, changed)
+		})
+	}
+}
+
+// chartOverlayPolicy checks who reaches the overlay port of the gateway.
+func chartOverlayPolicy(t *testing.T, c chart) {
+	for name, tc := range map[string]struct {
+		fromNodes bool
+		want      []any
+	}{
+		"anybody": {false, nil},
+		"nodes":   {true, []any{map[string]any{"ipBlock": map[string]any{"cidr": "192.0.2.0/24"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := c.mustRender(t, withRanges(values{"networkPolicy": values{"enabled": true, "overlayFromNodeCIDRs": tc.fromNodes}}))
+			policies := objects.ofKind("NetworkPolicy")
+			i := slices.IndexFunc(policies, func(o *unstructured.Unstructured) bool { return o.GetName() == "liqod-gateway" })
+			require.GreaterOrEqual(t, i, 0)
+			ingress, _, err := unstructured.NestedSlice(roundTrip(t, policies[i].Object), "spec", "ingress")
+			require.NoError(t, err)
+			require.Len(t, ingress, 2)
+			require.NotContains(t, ingress[0], "from", "peers are anywhere")
+			from, _, err := unstructured.NestedSlice(ingress[1].(map[string]any), "from")
+			require.NoError(t, err)
+			require.Equal(t, tc.want, from)
 		})
 	}
 }
@@ -395,7 +473,10 @@ func chartRefused(t *testing.T, c chart) {
 		"ranges, misplaced":                {values{"config": values{"ipam": values{"pools": []string{}}}}, []string{"config.ipam", "use ipam"}},
 		"several gateways":                 {values{"networking": values{"gatewayTemplates": values{"replicas": 2}}}, []string{"networking.gatewayTemplates.replicas", "not built yet"}},
 		"several gateways, earlier name":   {values{"gateway": values{"replicas": 3}}, []string{"networking.gatewayTemplates.replicas", "not built yet"}},
-		"folder of the key, misplaced":     {values{"config": values{"gateway": values{"stateDir": "/tmp"}}}, []string{"config.gateway.stateDir", "volume"}},
+		"folder of the key, misplaced":     {values{"config": values{"gateway": values{"stateDir": "/tmp"}}}, []string{"config.gateway.stateDir", "Secret liqod-gateway-key"}},
+		"Secret of the key, misplaced":     {values{"config": values{"gateway": values{"keySecret": "x"}}}, []string{"config.gateway.keySecret", "Secret liqod-gateway-key"}},
+		"overlay of no nodes":              {values{"networkPolicy": values{"enabled": true, "overlayFromNodeCIDRs": true}}, []string{"networkPolicy.overlayFromNodeCIDRs", "networking.nodeCIDRs is empty"}},
+		"overlay without a policy":         {withRanges(values{"networkPolicy": values{"overlayFromNodeCIDRs": true}}), []string{"networkPolicy.overlayFromNodeCIDRs", "networkPolicy.enabled"}},
 		"wrong type":                       {values{"webhook": values{"replicas": "two"}}, []string{"replicas", "webhook"}},
 		"wrong level":                      {values{"controllerManager": values{"config": values{"podSecurityLevel": "none"}}}, []string{"podSecurityLevel", "baseline"}},
 	}

@@ -37,6 +37,7 @@ type TunnelHost interface {
 	Host
 	Tunnel() (kernel.Mode, []kernel.Peer, error)
 	Redial(want plan.Device, key string) error
+	SetKey(key kernel.Key)
 }
 
 // GatewayConfig configures a Gateway.
@@ -46,7 +47,8 @@ type GatewayConfig struct {
 	MTU       int                 // of the underlay
 	Addresses []netip.Addr        // of the underlay, at most one of each family
 	Closed    func() []ipam.Range // as in Settings, as they are now; it may be nil
-	Key       kernel.Key
+	// Key returns the private key. It is called until it returns no error.
+	Key func(context.Context) (kernel.Key, error)
 
 	// Endpoints are where peers reach this gateway. Without any, those of a Service are taken:
 	// the only object that Services sees, which may be nil.
@@ -82,6 +84,7 @@ type Gateway struct {
 	announcer *Announcer
 	resolver  *Resolver
 	echoes    *echoes
+	key       kernel.Key // set before the loops begin
 
 	// Of the loop of the host alone.
 	use     map[string]plan.Choice // by id of the peer
@@ -90,6 +93,8 @@ type Gateway struct {
 
 	mu   sync.Mutex
 	view view
+	// keyless says why there is no key.
+	keyless error
 }
 
 // view is what the loop of the host has done last, for the status of Connections.
@@ -103,7 +108,7 @@ type view struct {
 
 // NewGateway registers with the informers and starts nothing.
 func NewGateway(cfg GatewayConfig) (*Gateway, error) {
-	g := &Gateway{cfg: cfg, use: map[string]plan.Choice{}, dialled: map[string]time.Time{}}
+	g := &Gateway{cfg: cfg, keyless: errors.New("it has not been read yet"), use: map[string]plan.Choice{}, dialled: map[string]time.Time{}}
 	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock}
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
@@ -135,6 +140,9 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 // Run works until ctx is done. What is applied in the kernel stays then; a tunnel device in
 // the process ends with the process.
 func (g *Gateway) Run(ctx context.Context) error {
+	if !g.awaitKey(ctx) {
+		return nil
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var errs [3]error
@@ -149,6 +157,43 @@ func (g *Gateway) Run(ctx context.Context) error {
 }
 
 const statusWorkers = 2
+
+// keyTimeout bounds one attempt to get the key, and keyAgain is the time until the next.
+const (
+	keyTimeout = 10 * time.Second
+	keyAgain   = 2 * time.Second
+)
+
+// awaitKey gets the private key. It reports false when ctx is done before. What stands in the
+// kernel, from an earlier process, goes on meanwhile.
+func (g *Gateway) awaitKey(ctx context.Context) bool {
+	for said := ""; ; {
+		key, err := g.readKey(ctx)
+		g.mu.Lock()
+		g.keyless = err
+		g.mu.Unlock()
+		if err == nil {
+			g.key = key
+			g.cfg.Host.SetKey(key)
+			return true
+		}
+		if text := err.Error(); text != said && ctx.Err() == nil {
+			said = text
+			g.log.Warn("reading the key of this gateway failed; will retry", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-g.clk.After(keyAgain):
+		}
+	}
+}
+
+func (g *Gateway) readKey(ctx context.Context) (kernel.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	return g.cfg.Key(ctx)
+}
 
 func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 	number, ok := g.announcer.Number()
@@ -211,7 +256,7 @@ func (g *Gateway) settings() Settings {
 // withSelf are the own gateways with this one as it is, whatever the cache has.
 func (g *Gateway) withSelf(list []Announcement, number int) []Announcement {
 	self := Announcement{Alive: true, MTU: g.cfg.MTU}
-	self.Name, self.Number, self.PublicKey = g.cfg.Announce.Name, int32(number), g.cfg.Key.Public()
+	self.Name, self.Number, self.PublicKey = g.cfg.Announce.Name, int32(number), g.key.Public()
 	for _, a := range g.cfg.Addresses {
 		self.Addresses = append(self.Addresses, a.String())
 	}
@@ -244,7 +289,7 @@ func (g *Gateway) chooseAll(connections []*networkingv1beta1.Connection) (again 
 // announce says where this gateway is, when that changes.
 func (g *Gateway) announce(mode kernel.Mode, nodes []*corev1.Node) {
 	say := Announcement{MTU: g.cfg.MTU}
-	say.PublicKey, say.WireGuard, say.Endpoints = g.cfg.Key.Public(), wireGuard(mode), g.endpoints(nodes)
+	say.PublicKey, say.WireGuard, say.Endpoints = g.key.Public(), wireGuard(mode), g.endpoints(nodes)
 	for _, a := range g.cfg.Addresses {
 		say.Addresses = append(say.Addresses, a.String())
 	}
@@ -328,8 +373,14 @@ func (g *Gateway) show(refused []Refusal, applied error, device plan.Device, mod
 // Name returns the name of this gateway.
 func (g *Gateway) Name() string { return g.cfg.Announce.Name }
 
-// Ready returns nil when the gateway has a number and its host is as planned.
+// Ready returns nil when the gateway has its key and a number and its host is as planned.
 func (g *Gateway) Ready() error {
+	g.mu.Lock()
+	keyless := g.keyless
+	g.mu.Unlock()
+	if keyless != nil {
+		return fmt.Errorf("this gateway has no key: %w", keyless)
+	}
 	if _, ok := g.announcer.Number(); !ok {
 		return errors.New("this gateway holds no Lease, so it has no number")
 	}

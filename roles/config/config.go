@@ -235,6 +235,8 @@ type IPAM struct {
 
 // Gateway configures role gateway.
 type Gateway struct {
+	// KeySecret, and else a file in StateDir, has its private key.
+	KeySecret   string `mapstructure:"keySecret"`
 	StateDir    string `mapstructure:"stateDir"`
 	TunnelPort  int    `mapstructure:"tunnelPort"`
 	OverlayPort int    `mapstructure:"overlayPort"`

@@ -137,6 +137,7 @@ var rules = map[string]kind{
 	"ipam.keep":  list(addressRange()),
 	"ipam.pools": list(addressRange()),
 
+	"gateway.keySecret":      objectName().orEmpty(),
 	"gateway.stateDir":       directory(),
 	"gateway.tunnelPort":     integer(1, math.MaxUint16),
 	"gateway.overlayPort":    integer(1, math.MaxUint16),

@@ -59,6 +59,20 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}
 {{- end }}
 
+{{- /* Checksum of the configuration without the sections that a role does not read: a change of
+these starts none of its pods again. Sections that are not listed count for every role. Takes a dict: root, role. */ -}}
+{{- define "liqod.checksum" -}}
+{{- $foreign := dict
+  "controller" (list "webhook" "ipam" "gateway" "route")
+  "webhook" (list "lease" "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "authentication" "networking" "ipam" "gateway" "route")
+  "ipam" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "gateway" "route")
+  "gateway" (list "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "ipam" "route")
+  "route" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "networking" "ipam" "gateway") -}}
+{{- $config := include "liqod.config" .root | fromYaml -}}
+{{- range get $foreign .role }}{{ $config = omit $config . }}{{ end -}}
+{{- toYaml $config | sha256sum -}}
+{{- end }}
+
 {{- /* Settings that the rest of the chart depends on: each has a place of its own. */ -}}
 {{- define "liqod.misplaced" -}}
 {{- $given := .given -}}
@@ -84,7 +98,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "webhook.address" "use webhook.port"
   "networking" "use networking"
   "ipam" "use ipam"
-  "gateway.stateDir" "leave it out: it is a volume of the gateway's pod"
+  "gateway.keySecret" "leave it out: the rights of the chart are for Secret liqod-gateway-key"
+  "gateway.stateDir" "leave it out: the key is in Secret liqod-gateway-key"
   "gateway.tunnelPort" "use networking.gatewayTemplates.service.port, to which the Service leads from outside"
   "gateway.addresses" "leave it out: they are those of the gateway's pod"
   "gateway.endpoints" "use networking.gatewayTemplates.endpoints"
@@ -157,7 +172,7 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
       annotations:
-        checksum/config: {{ include "liqod.config" $root | sha256sum }}
+        checksum/config: {{ include "liqod.checksum" (dict "root" $root "role" .role) }}
         {{- with $root.Values.common.podAnnotations }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
