@@ -108,7 +108,10 @@ func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.Gateway
 	}
 	out.Announce = agent.AnnounceConfig{
 		Client: f.home.kube.CoordinationV1(), Namespace: env.Config.Namespace, Name: name,
-		Duration: env.Config.Lease.Duration, RetryPeriod: env.Config.Lease.RetryPeriod, Clock: env.Clock, Log: env.Log,
+		Standby: cfg.Standby, Duration: env.Config.Lease.Duration, RetryPeriod: env.Config.Lease.RetryPeriod, Clock: env.Clock, Log: env.Log,
+	}
+	if cfg.Standby && os.Getenv("POD_NAME") != "" {
+		out.Activate = activate(f.home.kube.CoreV1().Pods(env.Config.Namespace), name)
 	}
 	if out.Metrics, err = agent.NewProbeMetrics(env.Registry); err != nil {
 		return out, err

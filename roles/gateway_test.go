@@ -85,6 +85,28 @@ func TestGateway(t *testing.T) {
 	require.ErrorContains(t, err, "the name of this gateway")
 }
 
+// The pod that is active has the label, and no other has it.
+func TestActivate(t *testing.T) {
+	t.Parallel()
+	pod := func(name string, labels map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: name, Labels: labels}}
+	}
+	kube := kubefake.NewClientset(pod("a", map[string]string{activeLabel: "true", "x": "y"}), pod("b", map[string]string{"x": "y"}), pod("c", nil))
+	pods := kube.CoreV1().Pods("liqod")
+	require.NoError(t, activate(pods, "b")(t.Context()))
+	require.NoError(t, activate(pods, "b")(t.Context()))
+	have := map[string]map[string]string{}
+	list, err := pods.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, p := range list.Items {
+		have[p.Name] = p.Labels
+	}
+	require.Equal(t, map[string]string{"x": "y"}, have["a"])
+	require.Equal(t, map[string]string{"x": "y", activeLabel: "true"}, have["b"])
+	require.Empty(t, have["c"])
+	require.ErrorContains(t, activate(pods, "gone")(t.Context()), "label networking.liqo.io/active of pod gone")
+}
+
 func TestRoute(t *testing.T) {
 	t.Parallel()
 	env := hostEnv(t, "route")

@@ -61,6 +61,9 @@ type GatewayConfig struct {
 	// Client is of this cluster.
 	Client   versioned.Interface
 	Announce AnnounceConfig // without OnChange
+	// Activate is called when this gateway has the only number, of those that stand by for
+	// each other, and its tunnels are in place: peers shall be led here. It may be nil.
+	Activate func(context.Context) error
 	// Lookup resolves names of endpoints, as that of a *net.Resolver does.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Listen opens the socket of probes. The address is on the tunnel device then.
@@ -90,6 +93,7 @@ type Gateway struct {
 	use     map[string]plan.Choice // by id of the peer
 	dialled map[string]time.Time   // by public key: when the next attempt is due
 	said    *Announcement
+	active  bool // Activate has returned
 
 	mu   sync.Mutex
 	view view
@@ -138,7 +142,8 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 }
 
 // Run works until ctx is done. What is applied in the kernel stays then; a tunnel device in
-// the process ends with the process.
+// the process ends with the process. One that has others stand by for it takes its tunnels down
+// and then gives its number back: they have the same key.
 func (g *Gateway) Run(ctx context.Context) error {
 	if !g.awaitKey(ctx) {
 		return nil
@@ -146,10 +151,14 @@ func (g *Gateway) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var errs [3]error
-	wg.Go(func() { errs[0] = g.announcer.Run(ctx) })
+	announcing, release := g.announcing(ctx)
+	defer release()
+	wg.Go(func() { errs[0] = g.announcer.Run(announcing) })
 	wg.Go(func() { errs[1] = g.resolver.Run(ctx) })
 	wg.Go(func() { errs[2] = g.status.Run(ctx, statusWorkers) })
 	err := g.run(ctx)
+	g.withdraw(ctx)
+	release()
 	wg.Wait()
 	g.farewell(ctx)
 	g.echoes.stop()
@@ -198,7 +207,7 @@ func (g *Gateway) readKey(ctx context.Context) (kernel.Key, error) {
 func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 	number, ok := g.announcer.Number()
 	if !ok {
-		return nil // the announcer wakes this loop; what is applied stays
+		return g.standBy(ctx)
 	}
 	objects, err := g.objects()
 	if err != nil {
@@ -223,10 +232,11 @@ func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 	if errTunnel == nil && mode != "" {
 		g.announce(mode, objects.Nodes)
 	}
+	errActive := g.activate(ctx, mode)
 	errEcho := g.echoes.follow(ctx, in, objects.Connections)
 	down := g.redial(state.Device, peers)
 	g.show(refused, errApply, state.Device, mode, objects.Connections)
-	if err := g.ended(errors.Join(errApply, errTunnel, errEcho)); err != nil {
+	if err := g.ended(errors.Join(errApply, errTunnel, errActive, errEcho)); err != nil {
 		return err
 	}
 	switch {
@@ -373,7 +383,8 @@ func (g *Gateway) show(refused []Refusal, applied error, device plan.Device, mod
 // Name returns the name of this gateway.
 func (g *Gateway) Name() string { return g.cfg.Announce.Name }
 
-// Ready returns nil when the gateway has its key and a number and its host is as planned.
+// Ready returns nil when the gateway has its key and a number, or stands by, and its host is
+// as planned.
 func (g *Gateway) Ready() error {
 	g.mu.Lock()
 	keyless := g.keyless
@@ -381,7 +392,7 @@ func (g *Gateway) Ready() error {
 	if keyless != nil {
 		return fmt.Errorf("this gateway has no key: %w", keyless)
 	}
-	if _, ok := g.announcer.Number(); !ok {
+	if _, ok := g.announcer.Number(); !ok && !g.announcer.StandsBy() {
 		return errors.New("this gateway holds no Lease, so it has no number")
 	}
 	return g.fabric.Ready()

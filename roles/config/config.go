@@ -236,10 +236,12 @@ type IPAM struct {
 // Gateway configures role gateway.
 type Gateway struct {
 	// KeySecret, and else a file in StateDir, has its private key.
-	KeySecret   string `mapstructure:"keySecret"`
-	StateDir    string `mapstructure:"stateDir"`
-	TunnelPort  int    `mapstructure:"tunnelPort"`
-	OverlayPort int    `mapstructure:"overlayPort"`
+	KeySecret string `mapstructure:"keySecret"`
+	StateDir  string `mapstructure:"stateDir"`
+	// Standby has several gateways of one key take turns.
+	Standby     bool `mapstructure:"standby"`
+	TunnelPort  int  `mapstructure:"tunnelPort"`
+	OverlayPort int  `mapstructure:"overlayPort"`
 	// Addresses are where the nodes reach it.
 	Addresses []string `mapstructure:"addresses"`
 	// Endpoints, and else Service, are where other clusters reach it.

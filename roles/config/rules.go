@@ -139,6 +139,7 @@ var rules = map[string]kind{
 
 	"gateway.keySecret":      objectName().orEmpty(),
 	"gateway.stateDir":       directory(),
+	"gateway.standby":        boolean(),
 	"gateway.tunnelPort":     integer(1, math.MaxUint16),
 	"gateway.overlayPort":    integer(1, math.MaxUint16),
 	"gateway.addresses":      list(ipAddress()),
@@ -195,6 +196,9 @@ func (c *Config) together() error {
 	less("lease.duration", c.Lease.Duration, "health.unknownGrace", c.Health.UnknownGrace)
 	if c.Gateway.TunnelPort == c.Gateway.OverlayPort {
 		errs = append(errs, fmt.Errorf("gateway.overlayPort: %d is not accepted: gateway.tunnelPort is the same", c.Gateway.OverlayPort))
+	}
+	if c.Gateway.Standby && c.Gateway.KeySecret == "" {
+		errs = append(errs, errors.New("gateway.standby: true is not accepted: gateway.keySecret is empty, and gateways that stand by for each other have the same key"))
 	}
 	if p := c.Gateway.Probe; p.Silence < 4*p.Interval {
 		errs = append(errs, fmt.Errorf("gateway.probe.silence: %s is not accepted: at least four times gateway.probe.interval, which is %s", short(p.Silence), short(p.Interval)))

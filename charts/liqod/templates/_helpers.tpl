@@ -15,8 +15,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $v := .Values -}}
 {{- $id := required "discovery.config.clusterID is needed: the name of this cluster among its peers, a DNS label of at most 51 characters" $v.discovery.config.clusterID -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,49}[a-z0-9])?$" $id) }}{{ fail (printf "discovery.config.clusterID %q: a DNS label of at most 51 characters is accepted" $id) }}{{ end -}}
-{{- $earlierGateway := get $v "gateway" | default dict -}}
-{{- range list $v.networking.gatewayTemplates.replicas (get $earlierGateway "replicas" | default 1) }}{{ if ne (int .) 1 }}{{ fail (printf "networking.gatewayTemplates.replicas %d is not accepted: several gateways are not built yet; 1 is" (int .)) }}{{ end }}{{ end -}}
 {{- include "liqod.misplaced" (dict "given" $v.config) -}}
 {{- if and $v.networking.enabled (not $v.networking.externalCIDRs) }}{{ fail "networking.externalCIDRs is needed with networking.enabled: a range that is free in this cluster, as 10.70.0.0/16" }}{{ end -}}
 {{- $skip := $v.offloading.reflection.skip -}}
@@ -59,6 +57,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}
 {{- end }}
 
+{{- /* The number of gateways: by the earlier name of the value, or today's. */ -}}
+{{- define "liqod.gateways" -}}
+{{- get (get .Values "gateway" | default dict) "replicas" | default .Values.networking.gatewayTemplates.replicas | int -}}
+{{- end }}
+
 {{- /* Checksum of the configuration without the sections that a role does not read: a change of
 these starts none of its pods again. Sections that are not listed count for every role. Takes a dict: root, role. */ -}}
 {{- define "liqod.checksum" -}}
@@ -99,6 +102,7 @@ these starts none of its pods again. Sections that are not listed count for ever
   "networking" "use networking"
   "ipam" "use ipam"
   "gateway.keySecret" "leave it out: the rights of the chart are for Secret liqod-gateway-key"
+  "gateway.standby" "leave it out: it follows from networking.gatewayTemplates.replicas"
   "gateway.stateDir" "leave it out: the key is in Secret liqod-gateway-key"
   "gateway.tunnelPort" "use networking.gatewayTemplates.service.port, to which the Service leads from outside"
   "gateway.addresses" "leave it out: they are those of the gateway's pod"
