@@ -137,6 +137,7 @@ type Announcer struct {
 
 	mu     sync.Mutex
 	number int
+	term   int  // counts how often it has got a number
 	waits  bool // another gateway holds the only number
 	say    *Announcement
 	seen   map[string]sighting // of the Leases of others
@@ -170,6 +171,13 @@ func (a *Announcer) StandsBy() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.waits
+}
+
+// Term counts how often this gateway has got a number.
+func (a *Announcer) Term() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.term
 }
 
 // Announce replaces what is announced. Number and Name are the Announcer's to fill in.
@@ -254,6 +262,9 @@ func (a *Announcer) set(number int) {
 	a.mu.Lock()
 	waits := number == 0 && a.cfg.Standby
 	changed := a.number != number || a.waits != waits
+	if a.number == 0 && number != 0 {
+		a.term++
+	}
 	a.number, a.waits = number, waits
 	a.mu.Unlock()
 	switch {

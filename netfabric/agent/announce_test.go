@@ -124,6 +124,7 @@ func TestStandbyOfGateways(t *testing.T) {
 	step(a)
 	require.Equal(t, 1, number(a))
 	require.False(t, a.StandsBy())
+	require.Equal(t, 2, a.Term(), "once after the kill, and once now")
 }
 
 func TestLeaseGateways(t *testing.T) {

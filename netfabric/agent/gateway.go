@@ -93,7 +93,7 @@ type Gateway struct {
 	use     map[string]plan.Choice // by id of the peer
 	dialled map[string]time.Time   // by public key: when the next attempt is due
 	said    *Announcement
-	active  bool // Activate has returned
+	active  int // the term in which Activate has returned
 
 	mu   sync.Mutex
 	view view

@@ -34,7 +34,7 @@ func (g *Gateway) standBy(ctx context.Context) error {
 		return nil // the announcer wakes this loop
 	}
 	g.echoes.stop()
-	g.use, g.dialled, g.said, g.active = map[string]plan.Choice{}, map[string]time.Time{}, nil, false
+	g.use, g.dialled, g.said, g.active = map[string]plan.Choice{}, map[string]time.Time{}, nil, 0
 	g.mu.Lock()
 	g.view = view{} // the status of Connections is the active one's to write
 	g.mu.Unlock()
@@ -46,13 +46,14 @@ func (g *Gateway) standBy(ctx context.Context) error {
 
 // activate leads peers here, once there is a device for them.
 func (g *Gateway) activate(ctx context.Context, mode kernel.Mode) error {
-	if g.cfg.Activate == nil || g.active || mode == "" {
+	term := g.announcer.Term()
+	if g.cfg.Activate == nil || g.active == term || mode == "" {
 		return nil
 	}
 	if err := g.cfg.Activate(ctx); err != nil {
 		return err
 	}
-	g.active = true
+	g.active = term
 	return nil
 }
 
