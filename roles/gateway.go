@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"go.uber.org/zap"
@@ -27,9 +25,6 @@ import (
 	"github.com/liqod/liqod/roles/config"
 )
 
-// keyFile is the name of the file, in gateway.stateDir, with the private key.
-const keyFile = "wireguard.key"
-
 func buildGateway(_ context.Context, env Env) (Parts, error) {
 	f, err := newFabric(env)
 	if err != nil {
@@ -44,7 +39,7 @@ func buildGateway(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	host := kernel.New(kernel.Config{Key: cfg.Key, Log: env.Log, Wrote: wrote})
+	host := kernel.New(kernel.Config{Log: env.Log, Wrote: wrote})
 	cfg.Host = host
 	gateway, err := agent.NewGateway(cfg)
 	if err != nil {
@@ -113,12 +108,15 @@ func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.Gateway
 	}
 	out.Announce = agent.AnnounceConfig{
 		Client: f.home.kube.CoordinationV1(), Namespace: env.Config.Namespace, Name: name,
-		Duration: env.Config.Lease.Duration, RetryPeriod: env.Config.Lease.RetryPeriod, Clock: env.Clock, Log: env.Log,
+		Standby: cfg.Standby, Duration: env.Config.Lease.Duration, RetryPeriod: env.Config.Lease.RetryPeriod, Clock: env.Clock, Log: env.Log,
+	}
+	if cfg.Standby && os.Getenv("POD_NAME") != "" {
+		out.Activate = activate(f.home.kube.CoreV1().Pods(env.Config.Namespace), name)
 	}
 	if out.Metrics, err = agent.NewProbeMetrics(env.Registry); err != nil {
 		return out, err
 	}
-	out.Key, err = loadKey(cfg.StateDir)
+	out.Key, err = gatewayKey(cfg, f.home.kube.CoreV1().Secrets(env.Config.Namespace))
 	return out, err
 }
 
@@ -185,45 +183,4 @@ func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 
 func listen(at netip.AddrPort) (agent.ProbeSocket, error) {
 	return net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
-}
-
-// loadKey reads the private key of this gateway. At the first start it generates the key.
-func loadKey(dir string) (kernel.Key, error) {
-	path := filepath.Join(dir, keyFile)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return newKey(dir, path)
-	}
-	if err != nil {
-		return kernel.Key{}, fmt.Errorf("reading the key of this gateway (gateway.stateDir): %w", err)
-	}
-	key, err := kernel.ParseKey(strings.TrimSpace(string(text)))
-	if err != nil {
-		return kernel.Key{}, fmt.Errorf("reading the key of this gateway: %s: %w; delete the file for another key", path, err)
-	}
-	return key, nil
-}
-
-// newKey writes a new key. The file appears whole or not at all.
-func newKey(dir, path string) (kernel.Key, error) {
-	key, err := kernel.GenerateKey()
-	if err != nil {
-		return kernel.Key{}, err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return kernel.Key{}, fmt.Errorf("making the folder of gateway.stateDir: %w", err)
-	}
-	next, err := os.CreateTemp(dir, keyFile+".") // of mode 0600
-	if err != nil {
-		return kernel.Key{}, fmt.Errorf("writing the key of this gateway (gateway.stateDir): %w", err)
-	}
-	defer os.Remove(next.Name())
-	_, errWrite := next.WriteString(key.Private() + "\n")
-	if err := errors.Join(errWrite, next.Sync(), next.Close()); err != nil {
-		return kernel.Key{}, fmt.Errorf("writing the key of this gateway: %w", err)
-	}
-	if err := os.Rename(next.Name(), path); err != nil {
-		return kernel.Key{}, fmt.Errorf("writing the key of this gateway: %w", err)
-	}
-	return key, nil
 }

@@ -1,19 +1,28 @@
 package roles
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/roles/config"
 )
 
@@ -57,7 +66,7 @@ func TestGateway(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"caches", "gateways", "api-server", "gateway"}, actorNames(parts))
 	_, err = env.Ready.Report()
-	require.ErrorContains(t, err, "holds no Lease")
+	require.ErrorContains(t, err, "this gateway has no key: it has not been read yet")
 
 	for name, tc := range map[string]struct {
 		arg, says string
@@ -69,9 +78,33 @@ func TestGateway(t *testing.T) {
 		_, err = buildGateway(t.Context(), hostEnv(t, "gateway", append(args, tc.arg)...))
 		require.ErrorContains(t, err, tc.says, name)
 	}
+	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", "--gateway.mtu=1500", "--gateway.keySecret=a", "--gateway.stateDir="+filepath.Join(state, keyFile)))
+	require.NoError(t, err, "with a Secret there is no file")
 	t.Setenv("POD_NAME", "Not_A_Label")
 	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", args...))
 	require.ErrorContains(t, err, "the name of this gateway")
+}
+
+// The pod that is active has the label, and no other has it.
+func TestActivate(t *testing.T) {
+	t.Parallel()
+	pod := func(name string, labels map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: name, Labels: labels}}
+	}
+	kube := kubefake.NewClientset(pod("a", map[string]string{activeLabel: "true", "x": "y"}), pod("b", map[string]string{"x": "y"}), pod("c", nil))
+	pods := kube.CoreV1().Pods("liqod")
+	require.NoError(t, activate(pods, "b")(t.Context()))
+	require.NoError(t, activate(pods, "b")(t.Context()))
+	have := map[string]map[string]string{}
+	list, err := pods.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, p := range list.Items {
+		have[p.Name] = p.Labels
+	}
+	require.Equal(t, map[string]string{"x": "y"}, have["a"])
+	require.Equal(t, map[string]string{"x": "y", activeLabel: "true"}, have["b"])
+	require.Empty(t, have["c"])
+	require.ErrorContains(t, activate(pods, "gone")(t.Context()), "label networking.liqo.io/active of pod gone")
 }
 
 func TestRoute(t *testing.T) {
@@ -105,4 +138,66 @@ func TestKeyOfAGateway(t *testing.T) {
 	_, err = loadKey(dir)
 	require.ErrorContains(t, err, "delete the file for another key")
 	require.False(t, strings.Contains(err.Error(), "secret?"))
+}
+
+func TestKeyInASecret(t *testing.T) {
+	t.Parallel()
+	kube := kubefake.NewClientset()
+	secrets := kube.CoreV1().Secrets("liqod")
+	first, err := secretKey(t.Context(), secrets, "key")
+	require.NoError(t, err)
+	again, err := secretKey(t.Context(), secrets, "key")
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	made, err := secrets.Get(t.Context(), "key", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.True(t, *made.Immutable)
+	verbs := []string{}
+	for _, a := range kube.Actions() {
+		verbs = append(verbs, a.GetVerb())
+	}
+	require.Equal(t, []string{"get", "create", "get", "get"}, verbs, "it is never watched or listed")
+
+	// Another gateway makes it between the look and the write.
+	var hidden atomic.Bool
+	hidden.Store(true)
+	kube.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return hidden.Swap(false), nil, apierrors.NewNotFound(corev1.Resource("secrets"), "key")
+	})
+	again, err = secretKey(t.Context(), secrets, "key")
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+
+	kube.PrependReactor("get", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return a.(clienttesting.GetAction).GetName() == "closed", nil, apierrors.NewForbidden(corev1.Resource("secrets"), "closed", errors.New("no right"))
+	})
+	_, err = secretKey(t.Context(), secrets, "closed")
+	require.ErrorContains(t, err, "Secret closed (gateway.keySecret)")
+}
+
+func TestBrokenKeyInASecret(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*corev1.Secret)
+		says   string
+	}{
+		"another type": {func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, `type "Opaque" is not accepted`},
+		"no field":     {func(s *corev1.Secret) { s.Data = nil }, "field privateKey is missing"},
+		"too short":    {func(s *corev1.Secret) { s.Data[keySecretField] = []byte("c2VjcmV0") }, "field privateKey: a WireGuard private key is 32 bytes in base64"},
+		"no base64":    {func(s *corev1.Secret) { s.Data[keySecretField] = []byte("secret?") }, "field privateKey: a WireGuard private key is 32 bytes in base64"},
+	} {
+		key, err := kernel.GenerateKey()
+		require.NoError(t, err)
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "key"}, Type: keySecretType,
+			Data: map[string][]byte{keySecretField: []byte(key.Private() + "\n")}}
+		got, err := parseKeySecret(secret)
+		require.NoError(t, err)
+		require.Equal(t, key, got)
+		tc.change(secret)
+		_, err = parseKeySecret(secret)
+		require.ErrorContains(t, err, tc.says, name)
+		require.ErrorContains(t, err, "Secret liqod/key (gateway.keySecret)", name)
+		require.ErrorContains(t, err, "delete the Secret for another key", name)
+		require.NotContains(t, err.Error(), "secret?", name)
+	}
 }

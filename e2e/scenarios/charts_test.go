@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -151,6 +152,9 @@ func TestChart(t *testing.T) {
 	t.Run("defaults", func(t *testing.T) { chartDefaults(t, c, plain) })
 	t.Run("values", func(t *testing.T) { chartValues(t, c) })
 	t.Run("refused", func(t *testing.T) { chartRefused(t, c) })
+	t.Run("restarts", func(t *testing.T) { chartRestarts(t, c, plain) })
+	t.Run("standby gateways", func(t *testing.T) { chartStandby(t, c, plain) })
+	t.Run("overlay policy", func(t *testing.T) { chartOverlayPolicy(t, c) })
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
 }
 
@@ -195,6 +199,124 @@ func chartClasses(t *testing.T, c chart) {
 				}
 			}
 			require.Equal(t, tc.want, slices.Sorted(maps.Keys(said)))
+		})
+	}
+}
+
+// checksums are those of the configuration that the pods of each role carry.
+func checksums(t *testing.T, objects rendered) map[string]string {
+	out := map[string]string{}
+	for _, obj := range objects.ofKind("Deployment", "DaemonSet") {
+		sum, _, err := unstructured.NestedString(obj.Object, "spec", "template", "metadata", "annotations", "checksum/config")
+		require.NoError(t, err)
+		require.Len(t, sum, 64, obj.GetName())
+		out[strings.TrimPrefix(obj.GetName(), "liqod-")] = sum
+	}
+	return out
+}
+
+// chartRestarts checks that a setting starts only the pods of those roles again that read it.
+func chartRestarts(t *testing.T, c chart, plain rendered) {
+	before := checksums(t, plain)
+	all := slices.Sorted(maps.Keys(before))
+	require.Equal(t, []string{"controller", "gateway", "ipam", "route", "webhook"}, all)
+	for name, tc := range map[string]struct {
+		values values
+		want   []string
+	}{
+		"log":        {values{"config": values{"log": values{"level": "debug"}}}, all},
+		"cluster id": {values{"discovery": values{"config": values{"clusterID": "milan"}}}, all},
+		"health":     {values{"config": values{"health": values{"lateAfter": "3m"}}}, all},
+		"lease":      {values{"config": values{"lease": values{"retryPeriod": "1s"}}}, []string{"controller", "gateway", "ipam", "route"}},
+		"probe":      {values{"config": values{"probe": values{"interval": "2s"}}}, []string{"controller", "gateway"}},
+		"sharing":    {values{"config": values{"sharing": values{"percentage": 50}}}, []string{"controller"}},
+		"peering":    {values{"config": values{"peering": values{"renewAt": 0.5}}}, []string{"controller"}},
+		"reflection": {values{"offloading": values{"reflection": values{"secret": values{"workers": 3}}}}, []string{"controller"}},
+		"vkubelets":  {values{"virtualKubelet": values{"replicas": 2}}, []string{"controller"}},
+		"webhook":    {values{"webhook": values{"port": 9555}}, []string{"webhook"}},
+		"own ranges": {withRanges(nil), []string{"controller", "gateway", "ipam"}},
+		"pools":      {values{"ipam": values{"pools": []string{"10.90.0.0/16"}}}, []string{"ipam"}},
+		"gateway":    {values{"config": values{"gateway": values{"probe": values{"silence": "2s"}}}}, []string{"gateway"}},
+		"route":      {values{"config": values{"route": values{"overlayPort": 7000}}}, []string{"route"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var changed []string
+			for role, sum := range checksums(t, c.mustRender(t, tc.values)) {
+				if sum != before[role] {
+					changed = append(changed, role)
+				}
+			}
+			slices.Sort(changed)
+			require.Equal(t, tc.want, changed)
+		})
+	}
+}
+
+// chartStandby checks what more there is where gateways stand by for each other.
+func chartStandby(t *testing.T, c chart, plain rendered) {
+	several := c.mustRender(t, values{"networking": values{"gatewayTemplates": values{"replicas": 2}}})
+	chartRights(t, several, "controller", "gateway", "ipam", "peer", "route", "vkubelet", "webhook")
+	named := func(objects rendered, kind string) *unstructured.Unstructured {
+		all := objects.ofKind(kind)
+		i := slices.IndexFunc(all, func(o *unstructured.Unstructured) bool { return o.GetName() == "liqod-gateway" })
+		if i < 0 {
+			return nil
+		}
+		return all[i]
+	}
+	for _, kind := range []string{"PodDisruptionBudget", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
+		require.Nil(t, named(plain, kind), kind)
+		require.NotNil(t, named(several, kind), kind)
+	}
+	for _, tc := range []struct {
+		objects  rendered
+		standby  bool
+		strategy string
+	}{{plain, false, "Recreate"}, {several, true, ""}} {
+		var d appsv1.Deployment
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Deployment").Object), &d))
+		require.Equal(t, tc.strategy, string(d.Spec.Strategy.Type))
+		require.NotNil(t, d.Spec.Template.Spec.Affinity.PodAntiAffinity)
+		require.NotNil(t, d.Spec.Template.Spec.Affinity.NodeAffinity)
+		args := d.Spec.Template.Spec.Containers[0].Args
+		require.Contains(t, args, "--gateway.keySecret=liqod-gateway-key")
+		require.Equal(t, tc.standby, slices.Contains(args, "--gateway.standby=true"))
+		_, err := c.config(t, append(args[:1:1], slices.Concat([]string{"--config=" + configMap(t, tc.objects)}, args[2:])...)...)
+		require.NoError(t, err, "the role accepts its arguments")
+		var s corev1.Service
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Service").Object), &s))
+		_, selected := s.Spec.Selector["networking.liqo.io/active"]
+		require.Equal(t, tc.standby, selected)
+		var role rbacv1.Role
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Role").Object), &role))
+		pods := slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "pods") })
+		require.Equal(t, tc.standby, pods)
+	}
+}
+
+// chartOverlayPolicy checks who reaches the overlay port of the gateway.
+func chartOverlayPolicy(t *testing.T, c chart) {
+	for name, tc := range map[string]struct {
+		fromNodes bool
+		want      []any
+	}{
+		"anybody": {false, nil},
+		"nodes":   {true, []any{map[string]any{"ipBlock": map[string]any{"cidr": "192.0.2.0/24"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := c.mustRender(t, withRanges(values{"networkPolicy": values{"enabled": true, "overlayFromNodeCIDRs": tc.fromNodes}}))
+			policies := objects.ofKind("NetworkPolicy")
+			i := slices.IndexFunc(policies, func(o *unstructured.Unstructured) bool { return o.GetName() == "liqod-gateway" })
+			require.GreaterOrEqual(t, i, 0)
+			ingress, _, err := unstructured.NestedSlice(roundTrip(t, policies[i].Object), "spec", "ingress")
+			require.NoError(t, err)
+			require.Len(t, ingress, 2)
+			require.NotContains(t, ingress[0], "from", "peers are anywhere")
+			from, _, err := unstructured.NestedSlice(ingress[1].(map[string]any), "from")
+			require.NoError(t, err)
+			require.Equal(t, tc.want, from)
 		})
 	}
 }
@@ -322,6 +444,14 @@ func chartValues(t *testing.T, c chart) {
 			config: map[string]string{"networking.enabled": "true", "networking.podCIDRs": "[10.244.0.0/16]", "ipam.pools": "[10.90.0.0/16]", "ipam.keep": "[]", "networking.externalCIDRs": "[10.70.0.0/16]"},
 			counts: map[string]int64{"liqod-ipam": 2, "liqod-gateway": 1},
 		},
+		"several gateways": {
+			values: values{"networking": values{"gatewayTemplates": values{"replicas": 3}}},
+			counts: map[string]int64{"liqod-gateway": 3},
+		},
+		"several gateways, earlier name": {
+			values: values{"gateway": values{"replicas": 2}},
+			counts: map[string]int64{"liqod-gateway": 2},
+		},
 		"no networking": {
 			values: values{"networking": values{"enabled": false}},
 			config: map[string]string{"networking.enabled": "false"},
@@ -393,9 +523,13 @@ func chartRefused(t *testing.T, c chart) {
 		"external range, missing":          {values{"networking": values{"externalCIDRs": []string{}}}, []string{"networking.externalCIDRs", "networking.enabled"}},
 		"own ranges, misplaced":            {values{"config": values{"networking": values{"podCIDRs": []string{}}}}, []string{"config.networking", "use networking"}},
 		"ranges, misplaced":                {values{"config": values{"ipam": values{"pools": []string{}}}}, []string{"config.ipam", "use ipam"}},
-		"several gateways":                 {values{"networking": values{"gatewayTemplates": values{"replicas": 2}}}, []string{"networking.gatewayTemplates.replicas", "not built yet"}},
-		"several gateways, earlier name":   {values{"gateway": values{"replicas": 3}}, []string{"networking.gatewayTemplates.replicas", "not built yet"}},
-		"folder of the key, misplaced":     {values{"config": values{"gateway": values{"stateDir": "/tmp"}}}, []string{"config.gateway.stateDir", "volume"}},
+		"no gateway":                       {values{"networking": values{"gatewayTemplates": values{"replicas": 0}}}, []string{"replicas", "minimum"}},
+		"no gateway, earlier name":         {values{"gateway": values{"replicas": 0}}, []string{"replicas", "minimum"}},
+		"standby, misplaced":               {values{"config": values{"gateway": values{"standby": true}}}, []string{"config.gateway.standby", "networking.gatewayTemplates.replicas"}},
+		"folder of the key, misplaced":     {values{"config": values{"gateway": values{"stateDir": "/tmp"}}}, []string{"config.gateway.stateDir", "Secret liqod-gateway-key"}},
+		"Secret of the key, misplaced":     {values{"config": values{"gateway": values{"keySecret": "x"}}}, []string{"config.gateway.keySecret", "Secret liqod-gateway-key"}},
+		"overlay of no nodes":              {values{"networkPolicy": values{"enabled": true, "overlayFromNodeCIDRs": true}}, []string{"networkPolicy.overlayFromNodeCIDRs", "networking.nodeCIDRs is empty"}},
+		"overlay without a policy":         {withRanges(values{"networkPolicy": values{"overlayFromNodeCIDRs": true}}), []string{"networkPolicy.overlayFromNodeCIDRs", "networkPolicy.enabled"}},
 		"wrong type":                       {values{"webhook": values{"replicas": "two"}}, []string{"replicas", "webhook"}},
 		"wrong level":                      {values{"controllerManager": values{"config": values{"podSecurityLevel": "none"}}}, []string{"podSecurityLevel", "baseline"}},
 	}

@@ -116,12 +116,15 @@ type AnnounceConfig struct {
 	// Name of this gateway. No other live one has it; one that is started again keeps it, and
 	// with it its number.
 	Name string
+	// Standby has one number only: a gateway that does not get it stands by. Else the gateways
+	// have a number each.
+	Standby bool
 	// Duration, RetryPeriod are as in kube/lease.
 	Duration, RetryPeriod time.Duration
 
 	Clock clock.WithTicker
 	Log   *zap.Logger
-	// OnChange is called when the number has changed. It returns at once.
+	// OnChange is called when the number has changed, or it stands by now. It returns at once.
 	OnChange func()
 }
 
@@ -134,6 +137,8 @@ type Announcer struct {
 
 	mu     sync.Mutex
 	number int
+	term   int  // counts how often it has got a number
+	waits  bool // another gateway holds the only number
 	say    *Announcement
 	seen   map[string]sighting // of the Leases of others
 }
@@ -160,11 +165,31 @@ func (a *Announcer) Number() (int, bool) {
 	return a.number, a.number != 0
 }
 
+// StandsBy reports whether another gateway has the only number. While that is not known it
+// does not.
+func (a *Announcer) StandsBy() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.waits
+}
+
+// Term counts how often this gateway has got a number.
+func (a *Announcer) Term() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.term
+}
+
 // Announce replaces what is announced. Number and Name are the Announcer's to fill in.
 func (a *Announcer) Announce(say Announcement) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.say = &say
+	a.mu.Unlock()
+	a.Look()
+}
+
+// Look has the Leases looked at now, and not after RetryPeriod.
+func (a *Announcer) Look() {
 	select {
 	case a.news <- struct{}{}:
 	default:
@@ -207,7 +232,7 @@ func (a *Announcer) step(ctx context.Context) error {
 	}
 	// Its own first: a gateway that is started again stays what its peers know.
 	for _, foreign := range []bool{false, true} {
-		for number := 1; number <= plan.MaxReplicas; number++ {
+		for number := 1; number <= a.cfg.numbers(); number++ {
 			held, err := a.take(ctx, number, foreign)
 			if err != nil {
 				return err
@@ -219,18 +244,38 @@ func (a *Announcer) step(ctx context.Context) error {
 		}
 	}
 	a.set(0)
+	if a.cfg.Standby {
+		return nil
+	}
 	return fmt.Errorf("each of the %d Leases %sN in namespace %s is held by another gateway", plan.MaxReplicas, gatewayLeases, a.cfg.Namespace)
+}
+
+// numbers are how many there are to have.
+func (c AnnounceConfig) numbers() int {
+	if c.Standby {
+		return 1
+	}
+	return plan.MaxReplicas
 }
 
 func (a *Announcer) set(number int) {
 	a.mu.Lock()
-	changed := a.number != number
-	a.number = number
-	a.mu.Unlock()
-	if changed {
-		a.cfg.Log.Info("this gateway has a number", zap.Int("number", number))
-		a.cfg.OnChange()
+	waits := number == 0 && a.cfg.Standby
+	changed := a.number != number || a.waits != waits
+	if a.number == 0 && number != 0 {
+		a.term++
 	}
+	a.number, a.waits = number, waits
+	a.mu.Unlock()
+	switch {
+	case !changed:
+		return
+	case waits:
+		a.cfg.Log.Info("this gateway stands by: another one is active")
+	default:
+		a.cfg.Log.Info("this gateway has a number", zap.Int("number", number))
+	}
+	a.cfg.OnChange()
 }
 
 // take writes the Lease of a number, if this gateway holds it, or, with foreign, if nobody

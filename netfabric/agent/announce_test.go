@@ -82,6 +82,53 @@ func TestNumbersOfGateways(t *testing.T) {
 	require.ErrorContains(t, err, "a DNS label is accepted")
 }
 
+// Of gateways that stand by for each other one has the only number.
+func TestStandbyOfGateways(t *testing.T) {
+	t.Parallel()
+	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
+	changes := 0
+	standby := func(name string) *Announcer {
+		a := announcer(t, kube, clk, name)
+		a.cfg.Standby, a.cfg.Duration, a.cfg.OnChange = true, 6*time.Second, func() { changes++ }
+		return a
+	}
+	step := func(list ...*Announcer) {
+		t.Helper()
+		for _, a := range list {
+			require.NoError(t, a.step(t.Context()))
+		}
+	}
+	a, b := standby("a"), standby("b")
+	require.False(t, b.StandsBy(), "that another is active is not known yet")
+	step(a, b, b)
+	require.Equal(t, []int{1, 0}, []int{number(a), number(b)})
+	require.True(t, b.StandsBy())
+	require.False(t, a.StandsBy())
+	require.Equal(t, 2, changes)
+
+	// The active one is killed. Started again in time it is still the active one.
+	clk.Step(5 * time.Second)
+	a = standby("a")
+	step(a, b)
+	require.Equal(t, []int{1, 0}, []int{number(a), number(b)})
+
+	// It is silent for longer, and then learns that it is not active any more.
+	clk.Step(5 * time.Second)
+	step(b)
+	require.Zero(t, number(b))
+	clk.Step(2 * time.Second)
+	step(b, a)
+	require.Equal(t, []int{0, 1}, []int{number(a), number(b)})
+	require.True(t, a.StandsBy())
+
+	// A number that is given back is taken at the next look.
+	require.NoError(t, b.release(t.Context()))
+	step(a)
+	require.Equal(t, 1, number(a))
+	require.False(t, a.StandsBy())
+	require.Equal(t, 2, a.Term(), "once after the kill, and once now")
+}
+
 func TestLeaseGateways(t *testing.T) {
 	t.Parallel()
 	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)

@@ -95,7 +95,7 @@ func (e *echoes) start(ctx context.Context, address netip.Addr) error {
 	}
 	echo, err := NewEcho(EchoConfig{
 		ClusterID: cfg.ClusterID, Conn: conn, Port: plan.ProbePort, Timing: cfg.Timing, APIServer: cfg.APIServer,
-		Keys:     func(public string) (ProbeKeys, error) { return NewProbeKeys(cfg.Key, public) },
+		Keys:     func(public string) (ProbeKeys, error) { return NewProbeKeys(e.g.key, public) },
 		Received: e.received, OnChange: e.changed, Metrics: cfg.Metrics, Clock: cfg.Clock,
 	})
 	if err != nil {

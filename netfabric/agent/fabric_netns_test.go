@@ -170,8 +170,8 @@ func (s site) gateway(a *apis) (*Gateway, error) {
 	log = log.Named(s.ClusterID)
 	return NewGateway(GatewayConfig{
 		ClusterID: s.ClusterID, Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
-		Addresses: []netip.Addr{netip.MustParseAddr(s.Address)}, Key: key, Endpoints: list,
-		Host: kernel.New(kernel.Config{Key: key, Log: log}), Sources: a.sources, Client: a.liqo,
+		Addresses: []netip.Addr{netip.MustParseAddr(s.Address)}, Key: func(context.Context) (kernel.Key, error) { return key, nil }, Endpoints: list,
+		Host: kernel.New(kernel.Config{Log: log}), Sources: a.sources, Client: a.liqo,
 		Announce: AnnounceConfig{Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-" + s.ClusterID,
 			Duration: 15 * time.Second, RetryPeriod: time.Second, Clock: clock.RealClock{}, Log: log},
 		Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },

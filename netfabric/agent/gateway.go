@@ -37,6 +37,7 @@ type TunnelHost interface {
 	Host
 	Tunnel() (kernel.Mode, []kernel.Peer, error)
 	Redial(want plan.Device, key string) error
+	SetKey(key kernel.Key)
 }
 
 // GatewayConfig configures a Gateway.
@@ -46,7 +47,8 @@ type GatewayConfig struct {
 	MTU       int                 // of the underlay
 	Addresses []netip.Addr        // of the underlay, at most one of each family
 	Closed    func() []ipam.Range // as in Settings, as they are now; it may be nil
-	Key       kernel.Key
+	// Key returns the private key. It is called until it returns no error.
+	Key func(context.Context) (kernel.Key, error)
 
 	// Endpoints are where peers reach this gateway. Without any, those of a Service are taken:
 	// the only object that Services sees, which may be nil.
@@ -59,6 +61,9 @@ type GatewayConfig struct {
 	// Client is of this cluster.
 	Client   versioned.Interface
 	Announce AnnounceConfig // without OnChange
+	// Activate is called when this gateway has the only number, of those that stand by for
+	// each other, and its tunnels are in place: peers shall be led here. It may be nil.
+	Activate func(context.Context) error
 	// Lookup resolves names of endpoints, as that of a *net.Resolver does.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Listen opens the socket of probes. The address is on the tunnel device then.
@@ -82,14 +87,18 @@ type Gateway struct {
 	announcer *Announcer
 	resolver  *Resolver
 	echoes    *echoes
+	key       kernel.Key // set before the loops begin
 
 	// Of the loop of the host alone.
 	use     map[string]plan.Choice // by id of the peer
 	dialled map[string]time.Time   // by public key: when the next attempt is due
 	said    *Announcement
+	active  int // the term in which Activate has returned
 
 	mu   sync.Mutex
 	view view
+	// keyless says why there is no key.
+	keyless error
 }
 
 // view is what the loop of the host has done last, for the status of Connections.
@@ -103,7 +112,7 @@ type view struct {
 
 // NewGateway registers with the informers and starts nothing.
 func NewGateway(cfg GatewayConfig) (*Gateway, error) {
-	g := &Gateway{cfg: cfg, use: map[string]plan.Choice{}, dialled: map[string]time.Time{}}
+	g := &Gateway{cfg: cfg, keyless: errors.New("it has not been read yet"), use: map[string]plan.Choice{}, dialled: map[string]time.Time{}}
 	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock}
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
@@ -133,15 +142,23 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 }
 
 // Run works until ctx is done. What is applied in the kernel stays then; a tunnel device in
-// the process ends with the process.
+// the process ends with the process. One that has others stand by for it takes its tunnels down
+// and then gives its number back: they have the same key.
 func (g *Gateway) Run(ctx context.Context) error {
+	if !g.awaitKey(ctx) {
+		return nil
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var errs [3]error
-	wg.Go(func() { errs[0] = g.announcer.Run(ctx) })
+	announcing, release := g.announcing(ctx)
+	defer release()
+	wg.Go(func() { errs[0] = g.announcer.Run(announcing) })
 	wg.Go(func() { errs[1] = g.resolver.Run(ctx) })
 	wg.Go(func() { errs[2] = g.status.Run(ctx, statusWorkers) })
 	err := g.run(ctx)
+	g.withdraw(ctx)
+	release()
 	wg.Wait()
 	g.farewell(ctx)
 	g.echoes.stop()
@@ -150,10 +167,47 @@ func (g *Gateway) Run(ctx context.Context) error {
 
 const statusWorkers = 2
 
+// keyTimeout bounds one attempt to get the key, and keyAgain is the time until the next.
+const (
+	keyTimeout = 10 * time.Second
+	keyAgain   = 2 * time.Second
+)
+
+// awaitKey gets the private key. It reports false when ctx is done before. What stands in the
+// kernel, from an earlier process, goes on meanwhile.
+func (g *Gateway) awaitKey(ctx context.Context) bool {
+	for said := ""; ; {
+		key, err := g.readKey(ctx)
+		g.mu.Lock()
+		g.keyless = err
+		g.mu.Unlock()
+		if err == nil {
+			g.key = key
+			g.cfg.Host.SetKey(key)
+			return true
+		}
+		if text := err.Error(); text != said && ctx.Err() == nil {
+			said = text
+			g.log.Warn("reading the key of this gateway failed; will retry", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-g.clk.After(keyAgain):
+		}
+	}
+}
+
+func (g *Gateway) readKey(ctx context.Context) (kernel.Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	return g.cfg.Key(ctx)
+}
+
 func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 	number, ok := g.announcer.Number()
 	if !ok {
-		return nil // the announcer wakes this loop; what is applied stays
+		return g.standBy(ctx)
 	}
 	objects, err := g.objects()
 	if err != nil {
@@ -178,10 +232,11 @@ func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 	if errTunnel == nil && mode != "" {
 		g.announce(mode, objects.Nodes)
 	}
+	errActive := g.activate(ctx, mode)
 	errEcho := g.echoes.follow(ctx, in, objects.Connections)
 	down := g.redial(state.Device, peers)
 	g.show(refused, errApply, state.Device, mode, objects.Connections)
-	if err := g.ended(errors.Join(errApply, errTunnel, errEcho)); err != nil {
+	if err := g.ended(errors.Join(errApply, errTunnel, errActive, errEcho)); err != nil {
 		return err
 	}
 	switch {
@@ -211,7 +266,7 @@ func (g *Gateway) settings() Settings {
 // withSelf are the own gateways with this one as it is, whatever the cache has.
 func (g *Gateway) withSelf(list []Announcement, number int) []Announcement {
 	self := Announcement{Alive: true, MTU: g.cfg.MTU}
-	self.Name, self.Number, self.PublicKey = g.cfg.Announce.Name, int32(number), g.cfg.Key.Public()
+	self.Name, self.Number, self.PublicKey = g.cfg.Announce.Name, int32(number), g.key.Public()
 	for _, a := range g.cfg.Addresses {
 		self.Addresses = append(self.Addresses, a.String())
 	}
@@ -244,7 +299,7 @@ func (g *Gateway) chooseAll(connections []*networkingv1beta1.Connection) (again 
 // announce says where this gateway is, when that changes.
 func (g *Gateway) announce(mode kernel.Mode, nodes []*corev1.Node) {
 	say := Announcement{MTU: g.cfg.MTU}
-	say.PublicKey, say.WireGuard, say.Endpoints = g.cfg.Key.Public(), wireGuard(mode), g.endpoints(nodes)
+	say.PublicKey, say.WireGuard, say.Endpoints = g.key.Public(), wireGuard(mode), g.endpoints(nodes)
 	for _, a := range g.cfg.Addresses {
 		say.Addresses = append(say.Addresses, a.String())
 	}
@@ -328,9 +383,16 @@ func (g *Gateway) show(refused []Refusal, applied error, device plan.Device, mod
 // Name returns the name of this gateway.
 func (g *Gateway) Name() string { return g.cfg.Announce.Name }
 
-// Ready returns nil when the gateway has a number and its host is as planned.
+// Ready returns nil when the gateway has its key and a number, or stands by, and its host is
+// as planned.
 func (g *Gateway) Ready() error {
-	if _, ok := g.announcer.Number(); !ok {
+	g.mu.Lock()
+	keyless := g.keyless
+	g.mu.Unlock()
+	if keyless != nil {
+		return fmt.Errorf("this gateway has no key: %w", keyless)
+	}
+	if _, ok := g.announcer.Number(); !ok && !g.announcer.StandsBy() {
 		return errors.New("this gateway holds no Lease, so it has no number")
 	}
 	return g.fabric.Ready()

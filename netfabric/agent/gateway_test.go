@@ -3,9 +3,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,6 +34,13 @@ type fakeHost struct {
 	err     error
 	dialled []string
 	changed func()
+	key     kernel.Key
+}
+
+func (h *fakeHost) SetKey(key kernel.Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.key = key
 }
 
 func (h *fakeHost) Apply(_ context.Context, want plan.State) error {
@@ -99,10 +108,17 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	metrics, err := NewProbeMetrics(registry)
 	require.NoError(t, err)
-	host := &fakeHost{}
+	host, asked := &fakeHost{}, make(chan struct{}, 10)
+	keys := func(context.Context) (kernel.Key, error) {
+		asked <- struct{}{}
+		if len(asked) == 1 {
+			return kernel.Key{}, errors.New("the API server is away")
+		}
+		return key, nil
+	}
 	g, err := NewGateway(GatewayConfig{
 		ClusterID: "rome", Ports: plan.Ports{Overlay: plan.OverlayPort, Tunnel: plan.TunnelPort}, MTU: 1500,
-		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Key: key, Services: services.Core().V1().Services(), NodeName: nodeName,
+		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.13")}, Key: keys, Services: services.Core().V1().Services(), NodeName: nodeName,
 		Host: host, Sources: a.sources, Client: a.liqo,
 		Announce: AnnounceConfig{Client: a.kube.CoordinationV1(), Namespace: homeNamespace, Name: "gw-a", Duration: 15 * time.Second, RetryPeriod: 100 * time.Millisecond, Clock: clock.RealClock{}, Log: zap.NewNop()},
 		Lookup:   func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no names here") },
@@ -130,8 +146,11 @@ func TestGatewayFollowsObjects(t *testing.T) {
 		t.Helper()
 		require.Eventually(t, ok, patience, 5*time.Millisecond, what)
 	}
+	eventually("why there is no key is said", func() bool { return strings.Contains(fmt.Sprint(g.Ready()), "has no key: the API server is away") })
 	eventually("it is announced", func() bool { return announcement().Name == "gw-a" && g.Ready() == nil })
 	require.Equal(t, networkingv1beta1.WireGuardKernel, announcement().WireGuard)
+	require.Equal(t, key.Public(), announcement().PublicKey)
+	require.Equal(t, key, host.key)
 	require.Equal(t, []networkingv1beta1.Endpoint{{Address: "192.0.2.11", Port: 31000}}, announcement().Endpoints)
 	service.Spec.Ports[0].NodePort = 32000
 	_, err = a.kube.CoreV1().Services(homeNamespace).Update(t.Context(), service, metav1.UpdateOptions{})
@@ -140,8 +159,8 @@ func TestGatewayFollowsObjects(t *testing.T) {
 		return slices.Equal(announcement().Endpoints, []networkingv1beta1.Endpoint{{Address: "192.0.2.11", Port: 32000}})
 	})
 
-	keys := publicKeys(t, 2)
-	good, bad := linked("milan", 1, keys[0]), linked("oslo", 2, keys[1])
+	peers := publicKeys(t, 2)
+	good, bad := linked("milan", 1, peers[0]), linked("oslo", 2, peers[1])
 	bad.Spec.Remote[0].View = "10.244.0.0/16"
 	require.NoError(t, a.connect(t.Context(), good))
 	require.NoError(t, a.connect(t.Context(), bad))
@@ -160,11 +179,11 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	require.Equal(t, "203.0.113.7:51840", status("milan").Gateways[0].Endpoint)
 	state, _ := host.last()
 	require.Len(t, state.Device.Peers, 1)
-	require.Equal(t, keys[0], state.Device.Peers[0].Key)
+	require.Equal(t, peers[0], state.Device.Peers[0].Key)
 	eventually("the silent peer is dialled anew", func() bool {
 		host.mu.Lock()
 		defer host.mu.Unlock()
-		return slices.Contains(host.dialled, keys[0])
+		return slices.Contains(host.dialled, peers[0])
 	})
 
 	_, before := host.last()

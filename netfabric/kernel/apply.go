@@ -28,7 +28,7 @@ type Config struct {
 	// threads of wireguard-go run in the process's own, so another namespace supports a
 	// tunnel device only with the kernel's WireGuard.
 	Namespace int
-	Key       Key         // private key of the tunnel device; zero for states without one
+	Key       Key         // private key of the tunnel device; zero for states without one, or until SetKey
 	Log       *zap.Logger // errors of wireguard-go, at debug level
 
 	// Wrote is called after each write with the kind of object: link, address, neighbour,
@@ -47,6 +47,13 @@ type Kernel struct {
 
 // New returns a Kernel. It reads and writes nothing.
 func New(cfg Config) *Kernel { return &Kernel{cfg: cfg} }
+
+// SetKey replaces the private key of the tunnel device, from the next Apply on.
+func (k *Kernel) SetKey(key Key) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cfg.Key = key
+}
 
 // Apply brings the host to want. It adds and changes in the order of the fields of State,
 // and then deletes the rest in the reverse order. A state that is in place costs no write.

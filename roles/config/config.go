@@ -235,9 +235,13 @@ type IPAM struct {
 
 // Gateway configures role gateway.
 type Gateway struct {
-	StateDir    string `mapstructure:"stateDir"`
-	TunnelPort  int    `mapstructure:"tunnelPort"`
-	OverlayPort int    `mapstructure:"overlayPort"`
+	// KeySecret, or else a file in StateDir, has the private key of the gateway.
+	KeySecret string `mapstructure:"keySecret"`
+	StateDir  string `mapstructure:"stateDir"`
+	// Standby lets several gateways with one key take turns.
+	Standby     bool `mapstructure:"standby"`
+	TunnelPort  int  `mapstructure:"tunnelPort"`
+	OverlayPort int  `mapstructure:"overlayPort"`
 	// Addresses are the addresses under which nodes reach the gateway.
 	Addresses []string `mapstructure:"addresses"`
 	// Endpoints, or else the addresses of Service, are announced to other clusters.

@@ -137,7 +137,9 @@ var rules = map[string]kind{
 	"ipam.keep":  list(addressRange()),
 	"ipam.pools": list(addressRange()),
 
+	"gateway.keySecret":      objectName().orEmpty(),
 	"gateway.stateDir":       directory(),
+	"gateway.standby":        boolean(),
 	"gateway.tunnelPort":     integer(1, math.MaxUint16),
 	"gateway.overlayPort":    integer(1, math.MaxUint16),
 	"gateway.addresses":      list(ipAddress()),
@@ -197,6 +199,9 @@ func (c *Config) together() error {
 	}
 	if c.Gateway.OverlayPort != c.Route.OverlayPort {
 		errs = append(errs, fmt.Errorf("route.overlayPort: %d is not accepted: write the port of gateway.overlayPort, which is %d", c.Route.OverlayPort, c.Gateway.OverlayPort))
+	}
+	if c.Gateway.Standby && c.Gateway.KeySecret == "" {
+		errs = append(errs, errors.New("gateway.standby: true is not accepted: gateway.keySecret is empty, and gateways that stand by for each other have the same key"))
 	}
 	if p := c.Gateway.Probe; p.Silence < 4*p.Interval {
 		errs = append(errs, fmt.Errorf("gateway.probe.silence: %s is not accepted: at least four times gateway.probe.interval, which is %s", short(p.Silence), short(p.Interval)))

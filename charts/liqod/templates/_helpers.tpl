@@ -15,8 +15,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $v := .Values -}}
 {{- $id := required "discovery.config.clusterID is needed: the name of this cluster among its peers, a DNS label of at most 51 characters" $v.discovery.config.clusterID -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]{0,49}[a-z0-9])?$" $id) }}{{ fail (printf "discovery.config.clusterID %q: a DNS label of at most 51 characters is accepted" $id) }}{{ end -}}
-{{- $earlierGateway := get $v "gateway" | default dict -}}
-{{- range list $v.networking.gatewayTemplates.replicas (get $earlierGateway "replicas" | default 1) }}{{ if ne (int .) 1 }}{{ fail (printf "networking.gatewayTemplates.replicas %d is not accepted: several gateways are not built yet; 1 is" (int .)) }}{{ end }}{{ end -}}
 {{- include "liqod.misplaced" (dict "given" $v.config) -}}
 {{- if and $v.networking.enabled (not $v.networking.externalCIDRs) }}{{ fail "networking.externalCIDRs is needed with networking.enabled: a range that is free in this cluster, as 10.70.0.0/16" }}{{ end -}}
 {{- $skip := $v.offloading.reflection.skip -}}
@@ -59,6 +57,25 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}
 {{- end }}
 
+{{- /* The number of gateways: by the earlier name of the value, or today's. */ -}}
+{{- define "liqod.gateways" -}}
+{{- get (get .Values "gateway" | default dict) "replicas" | default .Values.networking.gatewayTemplates.replicas | int -}}
+{{- end }}
+
+{{- /* Checksum of the configuration without the sections that a role does not read: a change of
+these starts none of its pods again. Sections that are not listed count for every role. Takes a dict: root, role. */ -}}
+{{- define "liqod.checksum" -}}
+{{- $foreign := dict
+  "controller" (list "webhook" "ipam" "gateway" "route")
+  "webhook" (list "lease" "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "authentication" "networking" "ipam" "gateway" "route")
+  "ipam" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "gateway" "route")
+  "gateway" (list "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "ipam" "route")
+  "route" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "networking" "ipam" "gateway") -}}
+{{- $config := include "liqod.config" .root | fromYaml -}}
+{{- range get $foreign .role }}{{ $config = omit $config . }}{{ end -}}
+{{- toYaml $config | sha256sum -}}
+{{- end }}
+
 {{- /* Settings that the rest of the chart depends on: each has a place of its own. */ -}}
 {{- define "liqod.misplaced" -}}
 {{- $given := .given -}}
@@ -84,7 +101,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "webhook.address" "use webhook.port"
   "networking" "use networking"
   "ipam" "use ipam"
-  "gateway.stateDir" "leave it out: it is a volume of the gateway's pod"
+  "gateway.keySecret" "leave it out: the rights of the chart are for Secret liqod-gateway-key"
+  "gateway.standby" "leave it out: it follows from networking.gatewayTemplates.replicas"
+  "gateway.stateDir" "leave it out: the key is in Secret liqod-gateway-key"
   "gateway.tunnelPort" "use networking.gatewayTemplates.service.port, to which the Service leads from outside"
   "gateway.addresses" "leave it out: they are those of the gateway's pod"
   "gateway.endpoints" "use networking.gatewayTemplates.endpoints"
@@ -157,7 +176,7 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
       annotations:
-        checksum/config: {{ include "liqod.config" $root | sha256sum }}
+        checksum/config: {{ include "liqod.checksum" (dict "root" $root "role" .role) }}
         {{- with $root.Values.common.podAnnotations }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
