@@ -132,6 +132,7 @@ func TestLeaseGateways(t *testing.T) {
 	away = false
 	l.confirm(t.Context(), leases, leaseName(1))
 	require.False(t, l.List()[0].Alive)
+	require.False(t, l.Alive())
 	gateways, known = l.Gateways()
 	require.True(t, known && len(gateways) == 1, "there is no other")
 	require.NoError(t, a.step(t.Context()))

@@ -155,7 +155,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	require.Contains(t, status("oslo").Conditions[0].Message, "10.244.0.0/16")
 	eventually("the good peer is silent", func() bool {
 		s := status("milan")
-		return s.Value == networkingv1beta1.Connecting && len(s.Conditions) == 1 && s.Conditions[0].Status == metav1.ConditionFalse
+		return s.Value == networkingv1beta1.Connecting && len(s.Conditions) == 2 && s.Conditions[0].Status == metav1.ConditionFalse
 	})
 	require.Equal(t, "203.0.113.7:51840", status("milan").Gateways[0].Endpoint)
 	state, _ := host.last()

@@ -84,6 +84,11 @@ func (l *LeaseGateways) Gateways() (out []networkingv1beta1.Gateway, known bool)
 	return out, len(out) > 0
 }
 
+// Alive implements Gateways.
+func (l *LeaseGateways) Alive() bool {
+	return !l.synced() || slices.ContainsFunc(l.List(), func(a Announcement) bool { return a.Alive })
+}
+
 // MTU implements Gateways.
 func (l *LeaseGateways) MTU() (smallest int32) {
 	for _, a := range l.List() {
