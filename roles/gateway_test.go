@@ -1,15 +1,22 @@
 package roles
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/health"
@@ -72,6 +79,34 @@ func TestGateway(t *testing.T) {
 	t.Setenv("POD_NAME", "Not_A_Label")
 	_, err = buildGateway(t.Context(), hostEnv(t, "gateway", args...))
 	require.ErrorContains(t, err, "the name of this gateway")
+}
+
+// TestOwnServer: what the gateway tells its peers of the own API server follows that.
+func TestOwnServer(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" || broken.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write([]byte("ok"))
+	}))
+	defer api.Close()
+	kube, err := kubernetes.NewForConfig(&rest.Config{Host: api.URL})
+	require.NoError(t, err)
+	env := hostEnv(t, "gateway", "--gateway.mtu=1500", "--gateway.stateDir="+t.TempDir(), "--probe.interval=100ms", "--probe.timeout=1s")
+	server, probe := ownServer(env, kube)
+	require.Equal(t, health.Unknown, server())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- probe(ctx) }()
+	for _, want := range []health.Verdict{health.Up, health.Down, health.Up} {
+		broken.Store(want == health.Down)
+		require.Eventually(t, func() bool { return server() == want }, time.Minute, 5*time.Millisecond)
+	}
+	cancel()
+	require.NoError(t, <-done)
 }
 
 func TestRoute(t *testing.T) {
