@@ -127,10 +127,24 @@ func TestLeaseGateways(t *testing.T) {
 	kube.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return away, nil, errors.New("away")
 	})
-	l.confirm(t.Context(), leases, leaseName(1))
-	require.True(t, l.List()[0].Alive)
+	confirm := func() { l.confirm(t.Context(), leases, leaseName(1), 4*time.Second) }
+	confirm()
+	clk.Step(4 * time.Second)
+	confirm()
+	require.True(t, l.Alive())
 	away = false
-	l.confirm(t.Context(), leases, leaseName(1))
+	confirm()
+	clk.Step(2 * time.Second)
+	confirm()
+	require.True(t, l.Alive(), "it has had no time to renew since the API server is back")
+	clk.Step(2 * time.Second)
+	away = true
+	confirm()
+	away = false
+	confirm()
+	require.True(t, l.Alive(), "a read that failed starts the time anew")
+	clk.Step(4 * time.Second)
+	confirm()
 	require.False(t, l.List()[0].Alive)
 	require.False(t, l.Alive())
 	gateways, known = l.Gateways()

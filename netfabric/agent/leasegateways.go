@@ -44,6 +44,7 @@ type announced struct {
 	renewal  string
 	renewed  time.Time // when the renewal was seen here
 	duration time.Duration
+	doubted  time.Time // when the API server first said that there is no later one; zero: not so far
 }
 
 // NewLeaseGateways registers with the informer, which sees the Leases of liqod's own
@@ -144,7 +145,7 @@ func (l *LeaseGateways) update(lease *coordinationv1.Lease) (changed bool) {
 	next.Alive, next.Since = lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == a.Name, now
 	if before != nil && before.Name == a.Name {
 		if before.renewal == next.renewal { // not a sign of life
-			next.Alive, next.renewed = next.Alive && before.Alive, before.renewed
+			next.Alive, next.renewed, next.doubted = next.Alive && before.Alive, before.renewed, before.doubted
 		}
 		if before.Alive == next.Alive {
 			next.Since = before.Since
@@ -193,7 +194,7 @@ func (l *LeaseGateways) Judge(ctx context.Context, leases coordinationv1client.L
 		case <-ticker.C:
 		}
 		for _, name := range l.overdue() {
-			l.confirm(ctx, leases, name)
+			l.confirm(ctx, leases, name, 2*every)
 		}
 	}
 }
@@ -212,27 +213,46 @@ func (l *LeaseGateways) overdue() (names []string) {
 }
 
 // confirm asks the API server: where it is away its watch is, too, and then a gateway that
-// is alive seems to be silent.
-func (l *LeaseGateways) confirm(ctx context.Context, leases coordinationv1client.LeaseInterface, name string) {
+// is alive seems to be silent. One read is not enough: when the API server is back, the
+// gateway has a while to renew. A read that fails starts the while anew.
+func (l *LeaseGateways) confirm(ctx context.Context, leases coordinationv1client.LeaseInterface, name string, while time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return
-	}
-	l.mu.Lock()
-	a := l.known[name]
-	dead := a != nil && a.renewal == renewal(lease)
-	if dead {
-		a.Alive, a.Since = false, l.clock.Now()
-	}
-	l.mu.Unlock()
-	if dead {
+	dead, later := l.doubt(name, lease, err, while)
+	switch {
+	case dead:
 		l.log.Warn("a gateway is silent", zap.String("lease", name))
 		l.tell()
-		return
+	case later:
+		l.saw(lease)
 	}
-	l.saw(lease)
+}
+
+// doubt takes what a live read of a Lease has shown: its gateway is dead, or it has renewed
+// the Lease later than the watch says, or neither is known yet.
+func (l *LeaseGateways) doubt(name string, lease *coordinationv1.Lease, err error, while time.Duration) (dead, later bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.known[name]
+	switch {
+	case a == nil || !a.Alive: // known meanwhile
+		return false, err == nil
+	case err != nil:
+		a.doubted = time.Time{}
+		return false, false
+	case a.renewal != renewal(lease):
+		return false, true
+	}
+	now := l.clock.Now()
+	if a.doubted.IsZero() {
+		a.doubted = now
+	}
+	if now.Sub(a.doubted) < while {
+		return false, false
+	}
+	a.Alive, a.Since = false, now
+	return true, false
 }
 
 const confirmTimeout = 2 * time.Second
