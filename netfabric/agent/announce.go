@@ -116,6 +116,9 @@ type AnnounceConfig struct {
 	// Name of this gateway. No other live one has it; one that is started again keeps it, and
 	// with it its number.
 	Name string
+	// PublicKey is the WireGuard public key of this gateway. A Lease with its announcement is
+	// its own, from before it was started again under another name.
+	PublicKey string
 	// Duration, RetryPeriod are as in kube/lease.
 	Duration, RetryPeriod time.Duration
 
@@ -126,7 +129,8 @@ type AnnounceConfig struct {
 }
 
 // Announcer holds the Lease of this gateway: the one with the lowest number that is free or
-// has expired, or was its own before. It writes the Announcement there. It is safe for
+// has expired, or was its own before. It waits for a Lease that may be its predecessor's
+// until that expires or is renewed. It writes the Announcement there. It is safe for
 // concurrent use.
 type Announcer struct {
 	cfg  AnnounceConfig
@@ -134,6 +138,7 @@ type Announcer struct {
 
 	mu     sync.Mutex
 	number int
+	held   bool // it has had a number
 	say    *Announcement
 	seen   map[string]sighting // of the Leases of others
 }
@@ -143,6 +148,7 @@ type Announcer struct {
 type sighting struct {
 	version string
 	at      time.Time
+	renewed bool // its holder has lived since the first sighting
 }
 
 // NewAnnouncer starts nothing.
@@ -206,26 +212,39 @@ func (a *Announcer) step(ctx context.Context) error {
 		a.cfg.Log.Warn("another gateway has the number of this one now", zap.Int("number", number))
 	}
 	// Its own first: a gateway that is started again stays what its peers know.
-	for _, foreign := range []bool{false, true} {
-		for number := 1; number <= plan.MaxReplicas; number++ {
-			held, err := a.take(ctx, number, foreign)
-			if err != nil {
-				return err
-			}
-			if held {
-				a.set(number)
-				return nil
-			}
+	for number := 1; number <= plan.MaxReplicas; number++ {
+		if held, err := a.take(ctx, number, false); held || err != nil {
+			return a.got(number, held, err)
+		}
+	}
+	for number := 1; number <= plan.MaxReplicas; number++ {
+		held, err := a.take(ctx, number, true)
+		if errors.Is(err, errWait) {
+			a.set(0)
+			return nil
+		}
+		if held || err != nil {
+			return a.got(number, held, err)
 		}
 	}
 	a.set(0)
 	return fmt.Errorf("each of the %d Leases %sN in namespace %s is held by another gateway", plan.MaxReplicas, gatewayLeases, a.cfg.Namespace)
 }
 
+// errWait says that it is not known yet whether the holder of a Lease lives.
+var errWait = errors.New("the holder may live or not")
+
+func (a *Announcer) got(number int, held bool, err error) error {
+	if held {
+		a.set(number)
+	}
+	return err
+}
+
 func (a *Announcer) set(number int) {
 	a.mu.Lock()
 	changed := a.number != number
-	a.number = number
+	a.number, a.held = number, a.held || number != 0
 	a.mu.Unlock()
 	if changed {
 		a.cfg.Log.Info("this gateway has a number", zap.Int("number", number))
@@ -234,7 +253,8 @@ func (a *Announcer) set(number int) {
 }
 
 // take writes the Lease of a number, if this gateway holds it, or, with foreign, if nobody
-// does. It reports whether this gateway holds it then.
+// does. It reports whether this gateway holds it then. The error is errWait while nobody can
+// tell whether another does.
 func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, error) {
 	leases := a.cfg.Client.Leases(a.cfg.Namespace)
 	have, err := leases.Get(ctx, leaseName(number), metav1.GetOptions{})
@@ -247,11 +267,16 @@ func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, e
 	case err != nil:
 		return false, fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, leaseName(number), err)
 	}
-	mine := have.Spec.HolderIdentity != nil && *have.Spec.HolderIdentity == a.cfg.Name
-	if !mine && (!foreign || !missing && !a.free(have)) {
+	held, mine := holder(have) == a.cfg.Name, a.mine(have)
+	if !mine && !foreign {
 		return false, nil
 	}
-	next, err := a.lease(have, number, mine)
+	if !mine && !missing {
+		if free, err := a.free(have); !free {
+			return false, err
+		}
+	}
+	next, err := a.lease(have, number, held)
 	if err != nil {
 		return false, err
 	}
@@ -261,7 +286,7 @@ func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, e
 		_, err = leases.Update(ctx, next, metav1.UpdateOptions{})
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return mine, nil // another gateway was faster, or somebody else wrote: the next step tells
+		return held, nil // another gateway was faster, or somebody else wrote: the next step tells
 	}
 	if err != nil {
 		return false, fmt.Errorf("writing Lease %s/%s: %w", a.cfg.Namespace, leaseName(number), err)
@@ -269,19 +294,44 @@ func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, e
 	return true, nil
 }
 
-// free reports whether nobody holds a Lease, or its holder has been silent for its duration.
-func (a *Announcer) free(lease *coordinationv1.Lease) bool {
-	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+// mine reports whether a Lease is this gateway's. By its key it is only when this process has
+// had no number yet: two that run with one key would take the Lease from each other for ever.
+func (a *Announcer) mine(lease *coordinationv1.Lease) bool {
+	if holder(lease) == a.cfg.Name {
 		return true
+	}
+	a.mu.Lock()
+	held := a.held
+	a.mu.Unlock()
+	if held || a.cfg.PublicKey == "" {
+		return false
+	}
+	said, err := readAnnouncement(lease)
+	return err == nil && said.PublicKey == a.cfg.PublicKey
+}
+
+// free reports whether nobody holds a Lease, or its holder has been silent for its duration.
+// The error is errWait until the holder has either renewed it or been silent for that long:
+// it may be the one before this gateway, which has crashed.
+func (a *Announcer) free(lease *coordinationv1.Lease) (bool, error) {
+	if holder(lease) == "" {
+		return true, nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.cfg.Clock.Now()
-	if s, ok := a.seen[lease.Name]; ok && s.version == renewal(lease) {
-		return now.Sub(s.at) > leaseDuration(lease)
+	s, known := a.seen[lease.Name]
+	if !known || s.version != renewal(lease) {
+		s = sighting{version: renewal(lease), at: now, renewed: known}
+		a.seen[lease.Name] = s
 	}
-	a.seen[lease.Name] = sighting{renewal(lease), now}
-	return false
+	switch {
+	case now.Sub(s.at) > leaseDuration(lease):
+		return true, nil
+	case s.renewed:
+		return false, nil
+	}
+	return false, errWait
 }
 
 // renewal names the last renewal of a Lease.
@@ -300,10 +350,10 @@ func leaseDuration(lease *coordinationv1.Lease) time.Duration {
 }
 
 // lease is what a Lease becomes.
-func (a *Announcer) lease(have *coordinationv1.Lease, number int, mine bool) (*coordinationv1.Lease, error) {
+func (a *Announcer) lease(have *coordinationv1.Lease, number int, held bool) (*coordinationv1.Lease, error) {
 	next, now := have.DeepCopy(), metav1.NewMicroTime(a.cfg.Clock.Now())
 	seconds := int32(max(a.cfg.Duration/time.Second, 1))
-	if !mine {
+	if !held {
 		next.Spec.AcquireTime = &now
 		transitions := int32(1)
 		if have.Spec.LeaseTransitions != nil {
@@ -347,7 +397,7 @@ func (a *Announcer) release(ctx context.Context) error {
 	defer cancel()
 	leases := a.cfg.Client.Leases(a.cfg.Namespace)
 	have, err := leases.Get(ctx, leaseName(number), metav1.GetOptions{})
-	if err == nil && have.Spec.HolderIdentity != nil && *have.Spec.HolderIdentity == a.cfg.Name {
+	if err == nil && holder(have) == a.cfg.Name {
 		next := have.DeepCopy()
 		next.Spec.HolderIdentity = nil
 		_, err = leases.Update(ctx, next, metav1.UpdateOptions{})

@@ -58,7 +58,7 @@ type GatewayConfig struct {
 	Sources Sources
 	// Client is of this cluster.
 	Client   versioned.Interface
-	Announce AnnounceConfig // without OnChange
+	Announce AnnounceConfig // without OnChange and PublicKey
 	// Lookup resolves names of endpoints, as that of a *net.Resolver does.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Listen opens the socket of probes. The address is on the tunnel device then.
@@ -108,7 +108,7 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
 	announce := cfg.Announce
-	announce.OnChange = g.wake
+	announce.OnChange, announce.PublicKey = g.wake, cfg.Key.Public()
 	var err error
 	if g.announcer, err = NewAnnouncer(announce); err != nil {
 		return nil, err
