@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -188,6 +189,33 @@ func TestLastAnnouncements(t *testing.T) {
 	require.NoError(t, err)
 	l.saw(lease)
 	require.Equal(t, []string{"a", "b"}, names(), "there is no other")
+}
+
+// Those that follow the gateways hear of the first list when it counts: what it has, and that
+// it has nothing.
+func TestFirstListOfGatewaysIsTold(t *testing.T) {
+	t.Parallel()
+	for _, there := range []bool{false, true} {
+		kube := kubefake.NewSimpleClientset()
+		if there {
+			a := announcer(t, kube, clocktesting.NewFakeClock(noon), "a")
+			say := Announcement{Addresses: []string{"192.0.2.13"}}
+			say.PublicKey = publicKeys(t, 1)[0]
+			a.Announce(say)
+			require.NoError(t, a.step(t.Context()))
+		}
+		factory := informers.NewSharedInformerFactory(kube, 0)
+		l, err := NewLeaseGateways(factory.Coordination().V1().Leases(), zap.NewNop())
+		require.NoError(t, err)
+		var seen atomic.Bool
+		l.Subscribe(func() {
+			_, known := l.Gateways()
+			seen.Store(seen.Load() || known == there && l.Alive() == there)
+		})
+		factory.Start(t.Context().Done())
+		go func() { _ = l.Judge(t.Context(), kube.CoordinationV1().Leases(homeNamespace), time.Hour) }()
+		require.Eventually(t, seen.Load, time.Minute, 5*time.Millisecond)
+	}
 }
 
 func TestLeaseGateways(t *testing.T) {

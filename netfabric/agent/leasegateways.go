@@ -201,6 +201,10 @@ func (l *LeaseGateways) tell() {
 // Lease, while the API server says so. Without it, all count as alive. leases has those of
 // liqod's own namespace.
 func (l *LeaseGateways) Judge(ctx context.Context, leases coordinationv1client.LeaseInterface, every time.Duration) error {
+	if !cache.WaitForCacheSync(ctx.Done(), l.synced) {
+		return nil
+	}
+	l.tell() // until now it was not known that there are no others
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	listed := 0
