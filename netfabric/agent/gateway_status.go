@@ -91,12 +91,14 @@ func (g *Gateway) write(ctx context.Context, c *networkingv1beta1.Connection, f 
 	return nil
 }
 
-// facts gathers what is known for the status of a Connection; false while nothing is.
+// facts gathers what is known for the status of a Connection; false while nothing is, because
+// no attempt to apply a plan with it, as it is now, has ended.
 func (g *Gateway) facts(c *networkingv1beta1.Connection) (tunnelFacts, bool) {
 	g.mu.Lock()
 	v := g.view
 	g.mu.Unlock()
-	if v.refused == nil {
+	p, ok := v.planned[loop.Key{Namespace: c.Namespace, Name: c.Name}]
+	if !ok || p.uid != c.UID || p.generation < c.Generation {
 		return tunnelFacts{}, false
 	}
 	f := tunnelFacts{

@@ -140,6 +140,10 @@ func TestGatewayFollowsObjects(t *testing.T) {
 		return slices.Equal(announcement().Endpoints, []networkingv1beta1.Endpoint{{Address: "192.0.2.11", Port: 32000}})
 	})
 
+	// Of a Connection that no plan has been applied with yet, nothing is said.
+	_, says := g.facts(linked("paris", 3, publicKeys(t, 1)[0]))
+	require.False(t, says)
+
 	keys := publicKeys(t, 2)
 	good, bad := linked("milan", 1, keys[0]), linked("oslo", 2, keys[1])
 	bad.Spec.Remote[0].View = "10.244.0.0/16"
@@ -184,6 +188,32 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), leaseName(1), metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Nil(t, lease.Spec.HolderIdentity)
+}
+
+// The host follows what a Connection asks for, and not its status; and of a tunnel's states
+// only the verdict.
+func TestWhatTheHostFollows(t *testing.T) {
+	t.Parallel()
+	c := linked("milan", 1, publicKeys(t, 1)[0])
+	noted, changed, ending := c.DeepCopy(), c.DeepCopy(), c.DeepCopy()
+	noted.Status.Value = networkingv1beta1.Connected
+	changed.Spec.MTU = 1300
+	ending.DeletionTimestamp = &metav1.Time{Time: noon}
+	require.True(t, sameOrder(c, noted))
+	require.False(t, sameOrder(c, changed))
+	require.False(t, sameOrder(c, ending))
+
+	e := newEchoes(nil)
+	p := EchoPeer{Key: "k"}
+	up := EchoState{Verdict: health.Up, Since: noon, RTT: time.Millisecond}
+	slower, down, again := up, up, up
+	slower.RTT = time.Second
+	down.Verdict, down.Since = health.Down, noon.Add(time.Second)
+	again.Since = noon.Add(2 * time.Second)
+	require.True(t, e.judged(p, up))
+	require.False(t, e.judged(p, slower))
+	require.True(t, e.judged(p, down))
+	require.True(t, e.judged(p, again))
 }
 
 // A node uses the first gateway that is alive, and the one that it has while none is.
