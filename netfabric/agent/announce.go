@@ -166,6 +166,13 @@ func (a *Announcer) Number() (int, bool) {
 	return a.number, a.number != 0
 }
 
+// has reports whether a number is that of this gateway: its Lease, if somebody has deleted it,
+// is made again.
+func (a *Announcer) has(number int) bool {
+	have, ok := a.Number()
+	return ok && have == number
+}
+
 // Announce replaces what is announced. Number and Name are the Announcer's to fill in.
 func (a *Announcer) Announce(say Announcement) {
 	a.mu.Lock()
@@ -260,7 +267,7 @@ func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, e
 	have, err := leases.Get(ctx, leaseName(number), metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
 	switch {
-	case missing && !foreign:
+	case missing && !foreign && !a.has(number):
 		return false, nil
 	case missing:
 		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: leaseName(number)}}
@@ -268,10 +275,10 @@ func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, e
 		return false, fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, leaseName(number), err)
 	}
 	held, mine := holder(have) == a.cfg.Name, a.mine(have)
-	if !mine && !foreign {
-		return false, nil
-	}
 	if !mine && !missing {
+		if !foreign {
+			return false, nil
+		}
 		if free, err := a.free(have); !free {
 			return false, err
 		}
