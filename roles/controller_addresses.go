@@ -14,9 +14,15 @@ func (c *controller) remapper() (endpoints.Remapper, error) {
 	if !c.env.Config.Networking.Enabled {
 		return unmapped{}, nil
 	}
-	return agent.NewRemapper(agent.RemapConfig{
-		Connections: c.liqo.Networking().V1beta1().Connections(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Log: c.env.Log,
+	remap, err := agent.NewRemapper(agent.RemapConfig{
+		Connections: c.liqo.Networking().V1beta1().Connections(), ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(),
+		Client: c.home.plain.liqo, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
+	if err != nil {
+		return nil, err
+	}
+	c.actors = append(c.actors, Actor{Name: "addresses", Run: remap.Run})
+	return remap, nil
 }
 
 // unmapped is the translation of addresses between clusters whose networks reach each other

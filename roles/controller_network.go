@@ -38,10 +38,12 @@ func (c *controller) addNetwork() error {
 	if err != nil {
 		return err
 	}
-	c.conditions.AddSource(corev1beta1.ConditionNetwork, agent.NewStanding(agent.StandingConfig{
+	standing := agent.NewStanding(agent.StandingConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Gateways: c.gateways, Own: own, Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),
 		Configurations: networking.Configurations(), Connections: networking.Connections(),
-	}))
+	})
+	c.conditions.AddSource(corev1beta1.ConditionNetwork, standing)
+	c.conditions.AddSource(corev1beta1.ConditionAPIServer, agent.NewPeerServers(standing))
 	c.loop("network-published", c.publisher)
 	c.loop("network-exchanged", exchange)
 	return nil
@@ -87,6 +89,9 @@ type unannounced struct{}
 
 // Gateways implements agent.Gateways.
 func (unannounced) Gateways() ([]networkingv1beta1.Gateway, bool) { return nil, false }
+
+// Alive implements agent.Gateways.
+func (unannounced) Alive() bool { return true }
 
 // MTU implements agent.Gateways.
 func (unannounced) MTU() int32 { return 0 }

@@ -22,6 +22,7 @@ import (
 	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/roles/config"
 )
 
@@ -30,8 +31,8 @@ func buildGateway(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	prober := health.NewProber(env.Config.Probe.Window())
-	cfg, err := gatewayConfig(env, f, prober)
+	server, probe := ownServer(env, f.home.kube)
+	cfg, err := gatewayConfig(env, f, server)
 	if err != nil {
 		return Parts{}, err
 	}
@@ -52,24 +53,28 @@ func buildGateway(_ context.Context, env Env) (Parts, error) {
 	return Parts{Actors: []Actor{
 		{Name: "caches", Run: runFactories(f.factories...)},
 		{Name: "gateways", Run: f.judge(env)},
-		{Name: "api-server", Run: func(ctx context.Context) error {
-			prober.Run(ctx, env.Config.Probe.Interval, env.Config.Probe.Timeout, readyz(f.home.kube), func(s health.State) {
-				env.Log.Info("the API server has changed", zap.Stringer("verdict", s.Verdict), zap.String("reason", s.Reason))
-			})
-			return nil
-		}},
+		{Name: "api-server", Run: probe},
 		{Name: "gateway", Run: gateway.Run},
 	}}, nil
 }
 
-func readyz(kube kubernetes.Interface) func(context.Context) error {
-	return func(ctx context.Context) error {
-		return kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+// ownServer probes the API server of this cluster as those of peers are probed. server
+// returns the verdict, which the probes through tunnels carry to peers.
+func ownServer(env Env, kube kubernetes.Interface) (server func() health.Verdict, probe func(context.Context) error) {
+	cfg := env.Config.Probe
+	prober := health.NewProber(cfg.Window())
+	probe = func(ctx context.Context) error {
+		prober.Run(ctx, cfg.Interval, cfg.Timeout, link.Readyz(kube), func(s health.State) {
+			env.Log.Info("the API server has changed", zap.Stringer("verdict", s.Verdict), zap.String("reason", s.Reason))
+		})
+		return nil
 	}
+	return func() health.Verdict { return prober.State().Verdict }, probe
 }
 
-// gatewayConfig returns the configuration of the gateway without its Host.
-func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.GatewayConfig, err error) {
+// gatewayConfig returns the configuration of the gateway without its Host. server returns the
+// verdict on the API server of this cluster.
+func gatewayConfig(env Env, f *fabric, server func() health.Verdict) (out agent.GatewayConfig, err error) {
 	cfg := env.Config.Gateway
 	ranges, err := newRanges(env.Config.Networking, f.core, nil, env.Log)
 	if err != nil {
@@ -80,7 +85,7 @@ func gatewayConfig(env Env, f *fabric, prober *health.Prober) (out agent.Gateway
 		MTU: cfg.MTU, Closed: closedRanges(ranges, config.Prefixes(env.Config.Networking.ReservedSubnets)), NodeName: cfg.NodeName,
 		Sources: f.sources, Client: f.home.liqo, Lookup: lookup, Listen: listen,
 		Timing:    agent.EchoTiming{Interval: cfg.Probe.Interval, Silence: cfg.Probe.Silence, Patience: cfg.Probe.Patience, Answers: cfg.Probe.Answers},
-		APIServer: func() health.Verdict { return prober.State().Verdict },
+		APIServer: server,
 		Clock:     env.Clock, Log: env.Log, Observer: env.Observer,
 	}
 	if out.Addresses, err = gatewayAddresses(cfg.Addresses); err != nil {

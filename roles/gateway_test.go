@@ -1,12 +1,16 @@
 package roles
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
@@ -16,7 +20,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
@@ -105,6 +111,34 @@ func TestActivate(t *testing.T) {
 	require.Equal(t, map[string]string{"x": "y", activeLabel: "true"}, have["b"])
 	require.Empty(t, have["c"])
 	require.ErrorContains(t, activate(pods, "gone")(t.Context()), "label networking.liqo.io/active of pod gone")
+}
+
+// TestOwnServer: what the gateway tells its peers of the own API server follows that.
+func TestOwnServer(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" || broken.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write([]byte("ok"))
+	}))
+	defer api.Close()
+	kube, err := kubernetes.NewForConfig(&rest.Config{Host: api.URL})
+	require.NoError(t, err)
+	env := hostEnv(t, "gateway", "--gateway.mtu=1500", "--gateway.stateDir="+t.TempDir(), "--probe.interval=100ms", "--probe.timeout=1s")
+	server, probe := ownServer(env, kube)
+	require.Equal(t, health.Unknown, server())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- probe(ctx) }()
+	for _, want := range []health.Verdict{health.Up, health.Down, health.Up} {
+		broken.Store(want == health.Down)
+		require.Eventually(t, func() bool { return server() == want }, time.Minute, 5*time.Millisecond)
+	}
+	cancel()
+	require.NoError(t, <-done)
 }
 
 func TestRoute(t *testing.T) {

@@ -45,6 +45,7 @@ type oneGateway struct{ gateway networkingv1beta1.Gateway }
 func (g oneGateway) Gateways() ([]networkingv1beta1.Gateway, bool) {
 	return []networkingv1beta1.Gateway{g.gateway}, true
 }
+func (oneGateway) Alive() bool      { return true }
 func (oneGateway) MTU() int32       { return 0 }
 func (oneGateway) Subscribe(func()) {}
 

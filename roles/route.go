@@ -40,7 +40,7 @@ func newFabric(env Env) (*fabric, error) {
 		home: to, core: nodes, factories: []factory{liqo, nodes, leases},
 		sources: agent.Sources{
 			Connections: liqo.Networking().V1beta1().Connections(), IPs: liqo.IPAM().V1alpha1().IPs(),
-			Nodes: nodes.Core().V1().Nodes(), Gateways: gateways,
+			Nodes: nodes.Core().V1().Nodes(), Gateways: gateways, Client: to.liqo.NetworkingV1beta1(),
 		},
 	}, nil
 }

@@ -100,6 +100,7 @@ func buildVKubelet(_ context.Context, env Env) (Parts, error) {
 		{Name: "caches", Run: v.runCaches},
 		{Name: "certificate", Run: v.serving.Run},
 		{Name: "kubelet-api", Run: server.Run},
+		{Name: "addresses", Run: v.runAddresses},
 		{Name: "node", Leased: true, Run: v.keeper.Run},
 		{Name: "pods", Leased: true, Run: v.runPods},
 	}}, nil

@@ -1,6 +1,8 @@
 package roles
 
 import (
+	"context"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -22,7 +24,8 @@ func (v *vkubelet) watchAddresses() error {
 	v.clusters = externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0, externalversions.WithTransform(networkingOf))
 	var err error
 	v.remap, err = agent.NewRemapper(agent.RemapConfig{
-		Connections: v.tenant.Networking().V1beta1().Connections(), ForeignClusters: v.clusters.Core().V1beta1().ForeignClusters(), Log: v.env.Log,
+		Connections: v.tenant.Networking().V1beta1().Connections(), ForeignClusters: v.clusters.Core().V1beta1().ForeignClusters(),
+		Client: v.home.plain.liqo, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer,
 	})
 	if err != nil {
 		return err
@@ -35,6 +38,15 @@ func (v *vkubelet) watchAddresses() error {
 		AddFunc: v.addressChanged, UpdateFunc: func(_, after any) { v.addressChanged(after) },
 	})
 	return err
+}
+
+// runAddresses confirms that what is absent from the caches of watchAddresses is gone.
+func (v *vkubelet) runAddresses(ctx context.Context) error {
+	if v.remap == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return v.remap.Run(ctx)
 }
 
 // networkingOf strips a ForeignCluster to the fields that the translation of addresses

@@ -119,6 +119,10 @@ type AnnounceConfig struct {
 	// Standby has one number only: a gateway that does not get it stands by. Else the gateways
 	// have a number each.
 	Standby bool
+	// PublicKey is the WireGuard public key of this gateway. A Lease with its announcement is
+	// its own, from before it was started again under another name. With Standby it says
+	// nothing: all gateways have the same key.
+	PublicKey string
 	// Duration, RetryPeriod are as in kube/lease.
 	Duration, RetryPeriod time.Duration
 
@@ -129,7 +133,8 @@ type AnnounceConfig struct {
 }
 
 // Announcer holds the Lease of this gateway: the one with the lowest number that is free or
-// has expired, or was its own before. It writes the Announcement there. It is safe for
+// has expired, or was its own before. It waits for a Lease that may be its predecessor's
+// until that expires or is renewed. It writes the Announcement there. It is safe for
 // concurrent use.
 type Announcer struct {
 	cfg  AnnounceConfig
@@ -139,6 +144,7 @@ type Announcer struct {
 	number int
 	term   int  // counts how often it has got a number
 	waits  bool // another gateway holds the only number
+	held   bool // it has had a number
 	say    *Announcement
 	seen   map[string]sighting // of the Leases of others
 }
@@ -148,6 +154,7 @@ type Announcer struct {
 type sighting struct {
 	version string
 	at      time.Time
+	renewed bool // its holder has lived since the first sighting
 }
 
 // NewAnnouncer starts nothing.
@@ -178,6 +185,13 @@ func (a *Announcer) Term() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.term
+}
+
+// has reports whether a number is that of this gateway: its Lease, if somebody has deleted it,
+// is made again.
+func (a *Announcer) has(number int) bool {
+	have, ok := a.Number()
+	return ok && have == number
 }
 
 // Announce replaces what is announced. Number and Name are the Announcer's to fill in.
@@ -231,16 +245,19 @@ func (a *Announcer) step(ctx context.Context) error {
 		a.cfg.Log.Warn("another gateway has the number of this one now", zap.Int("number", number))
 	}
 	// Its own first: a gateway that is started again stays what its peers know.
-	for _, foreign := range []bool{false, true} {
-		for number := 1; number <= a.cfg.numbers(); number++ {
-			held, err := a.take(ctx, number, foreign)
-			if err != nil {
-				return err
-			}
-			if held {
-				a.set(number)
-				return nil
-			}
+	for number := 1; number <= a.cfg.numbers(); number++ {
+		if held, err := a.take(ctx, number, false); held || err != nil {
+			return a.got(number, held, err)
+		}
+	}
+	for number := 1; number <= a.cfg.numbers(); number++ {
+		held, err := a.take(ctx, number, true)
+		if errors.Is(err, errWait) {
+			a.set(0)
+			return nil
+		}
+		if held || err != nil {
+			return a.got(number, held, err)
 		}
 	}
 	a.set(0)
@@ -258,12 +275,22 @@ func (c AnnounceConfig) numbers() int {
 	return plan.MaxReplicas
 }
 
+// errWait says that it is not known yet whether the holder of a Lease lives.
+var errWait = errors.New("the holder may live or not")
+
+func (a *Announcer) got(number int, held bool, err error) error {
+	if held {
+		a.set(number)
+	}
+	return err
+}
+
 func (a *Announcer) set(number int) {
 	a.mu.Lock()
 	waits := number == 0 && a.cfg.Standby
 	changed := a.number != number || a.waits != waits
 	if a.number == 0 && number != 0 {
-		a.term++
+		a.term, a.held = a.term+1, true
 	}
 	a.number, a.waits = number, waits
 	a.mu.Unlock()
@@ -279,24 +306,30 @@ func (a *Announcer) set(number int) {
 }
 
 // take writes the Lease of a number, if this gateway holds it, or, with foreign, if nobody
-// does. It reports whether this gateway holds it then.
+// does. It reports whether this gateway holds it then. The error is errWait while nobody can
+// tell whether another does.
 func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, error) {
 	leases := a.cfg.Client.Leases(a.cfg.Namespace)
 	have, err := leases.Get(ctx, leaseName(number), metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
 	switch {
-	case missing && !foreign:
+	case missing && !foreign && !a.has(number):
 		return false, nil
 	case missing:
 		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: leaseName(number)}}
 	case err != nil:
 		return false, fmt.Errorf("reading Lease %s/%s: %w", a.cfg.Namespace, leaseName(number), err)
 	}
-	mine := have.Spec.HolderIdentity != nil && *have.Spec.HolderIdentity == a.cfg.Name
-	if !mine && (!foreign || !missing && !a.free(have)) {
-		return false, nil
+	held, mine := holder(have) == a.cfg.Name, a.mine(have)
+	if !mine && !missing {
+		if !foreign {
+			return false, nil
+		}
+		if free, err := a.free(have); !free {
+			return false, err
+		}
 	}
-	next, err := a.lease(have, number, mine)
+	next, err := a.lease(have, number, held)
 	if err != nil {
 		return false, err
 	}
@@ -306,7 +339,7 @@ func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, e
 		_, err = leases.Update(ctx, next, metav1.UpdateOptions{})
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return mine, nil // another gateway was faster, or somebody else wrote: the next step tells
+		return held, nil // another gateway was faster, or somebody else wrote: the next step tells
 	}
 	if err != nil {
 		return false, fmt.Errorf("writing Lease %s/%s: %w", a.cfg.Namespace, leaseName(number), err)
@@ -314,19 +347,43 @@ func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, e
 	return true, nil
 }
 
-// free reports whether nobody holds a Lease, or its holder has been silent for its duration.
-func (a *Announcer) free(lease *coordinationv1.Lease) bool {
-	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+// mine reports whether a Lease is this gateway's. By its key it is only when this process has
+// had no number yet: two that run with one key would take the Lease from each other for ever.
+func (a *Announcer) mine(lease *coordinationv1.Lease) bool {
+	if holder(lease) == a.cfg.Name {
 		return true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.cfg.Clock.Now()
-	if s, ok := a.seen[lease.Name]; ok && s.version == renewal(lease) {
-		return now.Sub(s.at) > leaseDuration(lease)
+	if a.held || a.cfg.Standby || a.cfg.PublicKey == "" {
+		return false
 	}
-	a.seen[lease.Name] = sighting{renewal(lease), now}
-	return false
+	said, err := readAnnouncement(lease)
+	return err == nil && said.PublicKey == a.cfg.PublicKey
+}
+
+// free reports whether nobody holds a Lease, or its holder has been silent for its duration.
+// The error is errWait until the holder has either renewed it or been silent for that long:
+// it may be the one before this gateway, which has crashed.
+func (a *Announcer) free(lease *coordinationv1.Lease) (bool, error) {
+	if holder(lease) == "" {
+		return true, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.cfg.Clock.Now()
+	s, known := a.seen[lease.Name]
+	if !known || s.version != renewal(lease) {
+		s = sighting{version: renewal(lease), at: now, renewed: known}
+		a.seen[lease.Name] = s
+	}
+	switch {
+	case now.Sub(s.at) > leaseDuration(lease):
+		return true, nil
+	case s.renewed:
+		return false, nil
+	}
+	return false, errWait
 }
 
 // renewal names the last renewal of a Lease.
@@ -345,10 +402,10 @@ func leaseDuration(lease *coordinationv1.Lease) time.Duration {
 }
 
 // lease is what a Lease becomes.
-func (a *Announcer) lease(have *coordinationv1.Lease, number int, mine bool) (*coordinationv1.Lease, error) {
+func (a *Announcer) lease(have *coordinationv1.Lease, number int, held bool) (*coordinationv1.Lease, error) {
 	next, now := have.DeepCopy(), metav1.NewMicroTime(a.cfg.Clock.Now())
 	seconds := int32(max(a.cfg.Duration/time.Second, 1))
-	if !mine {
+	if !held {
 		next.Spec.AcquireTime = &now
 		transitions := int32(1)
 		if have.Spec.LeaseTransitions != nil {
@@ -392,7 +449,7 @@ func (a *Announcer) release(ctx context.Context) error {
 	defer cancel()
 	leases := a.cfg.Client.Leases(a.cfg.Namespace)
 	have, err := leases.Get(ctx, leaseName(number), metav1.GetOptions{})
-	if err == nil && have.Spec.HolderIdentity != nil && *have.Spec.HolderIdentity == a.cfg.Name {
+	if err == nil && holder(have) == a.cfg.Name {
 		next := have.DeepCopy()
 		next.Spec.HolderIdentity = nil
 		_, err = leases.Update(ctx, next, metav1.UpdateOptions{})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,33 +43,48 @@ func number(a *Announcer) int {
 func TestNumbersOfGateways(t *testing.T) {
 	t.Parallel()
 	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
+	step := func(all ...*Announcer) {
+		t.Helper()
+		clk.Step(2 * time.Second)
+		for _, a := range all {
+			require.NoError(t, a.step(t.Context()))
+		}
+	}
 	a, b := announcer(t, kube, clk, "a"), announcer(t, kube, clk, "b")
-	require.NoError(t, a.step(t.Context()))
-	require.NoError(t, b.step(t.Context()))
-	require.Equal(t, []int{1, 2}, []int{number(a), number(b)})
+	step(a, b)
+	require.Equal(t, []int{1, 0}, []int{number(a), number(b)}, "the first one might be dead")
+	step(a, b)
+	require.Equal(t, []int{1, 2}, []int{number(a), number(b)}, "it has renewed its Lease")
 
 	// Started again it has its own number, though its Lease has not expired.
 	b = announcer(t, kube, clk, "b")
-	require.NoError(t, b.step(t.Context()))
+	step(a, b)
 	require.Equal(t, 2, number(b))
 
-	// A third one waits for nobody; when the first is silent, the next one gets its number.
+	// A third one waits until it knows that the others live.
 	c := announcer(t, kube, clk, "c")
-	require.NoError(t, c.step(t.Context()))
+	for range 3 {
+		step(a, b, c)
+	}
 	require.Equal(t, 3, number(c))
-	require.NoError(t, c.release(t.Context()))
+
+	// The first one crashes. Another one in its place has its number when its Lease has
+	// expired, though others are free.
 	d := announcer(t, kube, clk, "d")
-	require.NoError(t, d.step(t.Context()), "it looks at a and b, and takes what c has given back")
-	require.Equal(t, 3, number(d))
-	clk.Step(16 * time.Second)
-	e := announcer(t, kube, clk, "e")
-	e.seen = d.seen
-	require.NoError(t, b.step(t.Context()))
-	require.NoError(t, e.step(t.Context()))
-	require.Equal(t, 1, number(e))
+	step(b, c, d)
+	for range 6 {
+		step(b, c, d)
+		require.Zero(t, number(d))
+	}
+	for range 2 {
+		step(b, c, d)
+	}
+	require.Equal(t, 1, number(d))
 
 	// The first one comes back to its senses: its number is another's now.
-	require.NoError(t, a.step(t.Context()))
+	for range 4 {
+		step(a, b, c, d)
+	}
 	require.Equal(t, 4, number(a))
 
 	// While the API server is away, a number stays.
@@ -129,6 +145,131 @@ func TestStandbyOfGateways(t *testing.T) {
 	require.Equal(t, 2, a.Term(), "once after the kill, and once now")
 }
 
+// A gateway with another name and the key that a Lease announces has that Lease at once: it
+// is the same one, started again. Where both run, the one that was there has another number.
+func TestNumberOfTheSameKey(t *testing.T) {
+	t.Parallel()
+	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
+	a, b := announcer(t, kube, clk, "a"), announcer(t, kube, clk, "b")
+	say := Announcement{Addresses: []string{"192.0.2.13"}}
+	say.PublicKey = publicKeys(t, 1)[0]
+	a.cfg.PublicKey, b.cfg.PublicKey = say.PublicKey, say.PublicKey
+	a.Announce(say)
+	require.NoError(t, a.step(t.Context()))
+	require.NoError(t, b.step(t.Context()))
+	require.Equal(t, 1, number(b))
+	for range 3 {
+		clk.Step(2 * time.Second)
+		require.NoError(t, a.step(t.Context()))
+		require.NoError(t, b.step(t.Context()))
+	}
+	require.Equal(t, []int{2, 1}, []int{number(a), number(b)})
+}
+
+// What a gateway has said last counts while its Lease is deleted or cannot be read, and until
+// it has been dead for long while another lives.
+func TestLastAnnouncements(t *testing.T) {
+	t.Parallel()
+	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
+	l, err := NewLeaseGateways(informers.NewSharedInformerFactory(kube, 0).Coordination().V1().Leases(), zap.NewNop())
+	require.NoError(t, err)
+	l.clock, l.synced = clk, func() bool { return true }
+	leases, keys := kube.CoordinationV1().Leases(homeNamespace), publicKeys(t, 2)
+	var all []*Announcer
+	for i, name := range []string{"a", "b"} {
+		say := Announcement{Addresses: []string{netip.AddrFrom4([4]byte{192, 0, 2, byte(13 + i)}).String()}}
+		say.PublicKey = keys[i]
+		a := announcer(t, kube, clk, name)
+		a.Announce(say)
+		all = append(all, a)
+	}
+	step := func(some ...*Announcer) {
+		t.Helper()
+		clk.Step(2 * time.Second)
+		for _, a := range some {
+			require.NoError(t, a.step(t.Context()))
+			if n, ok := a.Number(); ok {
+				lease, err := leases.Get(t.Context(), leaseName(n), metav1.GetOptions{})
+				require.NoError(t, err)
+				l.saw(lease)
+			}
+		}
+	}
+	names := func() (out []string) {
+		for _, a := range l.List() {
+			out = append(out, a.Name)
+		}
+		return out
+	}
+	for range 3 {
+		step(all...)
+	}
+	require.Equal(t, []string{"a", "b"}, names())
+
+	bad, err := leases.Get(t.Context(), leaseName(1), metav1.GetOptions{})
+	require.NoError(t, err)
+	bad = bad.DeepCopy()
+	bad.Annotations[GatewayKey] = "{"
+	l.saw(bad)
+	require.Equal(t, []string{"a", "b"}, names())
+	require.True(t, l.List()[0].Alive)
+	bad.Spec.HolderIdentity = nil
+	l.saw(bad)
+	require.False(t, l.List()[0].Alive, "nobody holds it")
+	require.Equal(t, []string{"a", "b"}, names())
+	step(all...)
+	require.True(t, l.List()[0].Alive)
+
+	require.NoError(t, leases.Delete(t.Context(), leaseName(1), metav1.DeleteOptions{}))
+	for range 8 {
+		step(all[1])
+	}
+	require.Equal(t, []string{leaseName(1)}, l.overdue())
+	l.confirm(t.Context(), leases, leaseName(1), 4*time.Second)
+	require.True(t, l.List()[0].Alive)
+	clk.Step(4 * time.Second)
+	l.confirm(t.Context(), leases, leaseName(1), 4*time.Second)
+	require.False(t, l.List()[0].Alive)
+	require.Equal(t, []string{"a", "b"}, names())
+	clk.Step(forgetAfter)
+	require.Equal(t, []string{"b"}, names())
+	require.NoError(t, leases.Delete(t.Context(), leaseName(2), metav1.DeleteOptions{}))
+	step(all[1])
+	require.Equal(t, 2, number(all[1]), "its Lease is made again")
+	require.NoError(t, all[1].release(t.Context()))
+	lease, err := leases.Get(t.Context(), leaseName(2), metav1.GetOptions{})
+	require.NoError(t, err)
+	l.saw(lease)
+	require.Equal(t, []string{"a", "b"}, names(), "there is no other")
+}
+
+// Those that follow the gateways hear of the first list when it counts: what it has, and that
+// it has nothing.
+func TestFirstListOfGatewaysIsTold(t *testing.T) {
+	t.Parallel()
+	for _, there := range []bool{false, true} {
+		kube := kubefake.NewSimpleClientset()
+		if there {
+			a := announcer(t, kube, clocktesting.NewFakeClock(noon), "a")
+			say := Announcement{Addresses: []string{"192.0.2.13"}}
+			say.PublicKey = publicKeys(t, 1)[0]
+			a.Announce(say)
+			require.NoError(t, a.step(t.Context()))
+		}
+		factory := informers.NewSharedInformerFactory(kube, 0)
+		l, err := NewLeaseGateways(factory.Coordination().V1().Leases(), zap.NewNop())
+		require.NoError(t, err)
+		var seen atomic.Bool
+		l.Subscribe(func() {
+			_, known := l.Gateways()
+			seen.Store(seen.Load() || known == there && l.Alive() == there)
+		})
+		factory.Start(t.Context().Done())
+		go func() { _ = l.Judge(t.Context(), kube.CoordinationV1().Leases(homeNamespace), time.Hour) }()
+		require.Eventually(t, seen.Load, time.Minute, 5*time.Millisecond)
+	}
+}
+
 func TestLeaseGateways(t *testing.T) {
 	t.Parallel()
 	kube, clk := kubefake.NewSimpleClientset(), clocktesting.NewFakeClock(noon)
@@ -176,11 +317,26 @@ func TestLeaseGateways(t *testing.T) {
 	kube.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return away, nil, errors.New("away")
 	})
-	l.confirm(t.Context(), leases, leaseName(1))
-	require.True(t, l.List()[0].Alive)
+	confirm := func() { l.confirm(t.Context(), leases, leaseName(1), 4*time.Second) }
+	confirm()
+	clk.Step(4 * time.Second)
+	confirm()
+	require.True(t, l.Alive())
 	away = false
-	l.confirm(t.Context(), leases, leaseName(1))
+	confirm()
+	clk.Step(2 * time.Second)
+	confirm()
+	require.True(t, l.Alive(), "it has had no time to renew since the API server is back")
+	clk.Step(2 * time.Second)
+	away = true
+	confirm()
+	away = false
+	confirm()
+	require.True(t, l.Alive(), "a read that failed starts the time anew")
+	clk.Step(4 * time.Second)
+	confirm()
 	require.False(t, l.List()[0].Alive)
+	require.False(t, l.Alive())
 	gateways, known = l.Gateways()
 	require.True(t, known && len(gateways) == 1, "there is no other")
 	require.NoError(t, a.step(t.Context()))

@@ -108,6 +108,7 @@ type fixedGateways struct {
 }
 
 func (g *fixedGateways) Gateways() ([]networkingv1beta1.Gateway, bool) { return g.list, g.known }
+func (g *fixedGateways) Alive() bool                                   { return !g.known || len(g.list) > 0 }
 func (g *fixedGateways) MTU() int32                                    { return 1400 }
 func (g *fixedGateways) Subscribe(f func())                            { g.told = append(g.told, f) }
 

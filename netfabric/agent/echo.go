@@ -220,21 +220,22 @@ func (e *Echo) answered(t *target, in Probe, now time.Time) ProbeGarbage {
 
 // requested takes a request and returns the answer. A request of another run than the peer's
 // current one may be a recording, so it is no sign of life; neither is an overtaken request.
+// One that is not answered, because there are too many, changes nothing.
 func (e *Echo) requested(t *target, in Probe, server health.Verdict, now time.Time) ([]byte, ProbeGarbage) {
-	limit := t.unknown
-	if in.Run == t.theirs {
-		if !t.requests.accept(in.Sequence) {
+	current, limit := in.Run == t.theirs, t.unknown
+	if current {
+		if !t.requests.fresh(in.Sequence) {
 			return nil, GarbageReplay
 		}
 		limit = t.known
-		if in.Sequence == t.requests.top {
-			t.pulse.requested(in, now)
-		}
 	}
-	e.cfg.Metrics.count(e.cfg.Metrics.received, t.peer, in.Kind)
 	if !limit.AllowN(now, 1) {
 		return nil, GarbageRate
 	}
+	if current && t.requests.accept(in.Sequence) && in.Sequence == t.requests.top {
+		t.pulse.requested(in, now)
+	}
+	e.cfg.Metrics.count(e.cfg.Metrics.received, t.peer, in.Kind)
 	e.cfg.Metrics.count(e.cfg.Metrics.sent, t.peer, ProbeAnswer)
 	return EncodeProbe(t.keys.Send, Probe{
 		Kind: ProbeAnswer, APIServer: server, Hears: true, Sender: e.own, Run: t.run,

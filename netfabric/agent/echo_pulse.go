@@ -223,6 +223,9 @@ func (w *window) next() (sequence uint64, lost bool) {
 	return w.top, lost
 }
 
+// fresh reports whether accept would take a number. It changes nothing.
+func (w window) fresh(sequence uint64) bool { return w.accept(sequence) }
+
 // mark reports whether a number within the window is seen for the first time.
 func (w *window) mark(sequence uint64) bool {
 	age := w.top - sequence

@@ -560,6 +560,20 @@ func TestAnswersAreBounded(t *testing.T) {
 		require.Len(t, a.verdicts(), 1, "what is known is still answered")
 		require.InDelta(t, answersToKnown, flood(b.targets[romeAddr].run), 1)
 		require.NotZero(t, a.garbage(GarbageRate))
+
+		// What is above the limit changes nothing: no sequence number, no sign of life.
+		state := func() (window, pulse) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.targets[milanAddr].requests, a.targets[milanAddr].pulse
+		}
+		requests, pulse := state()
+		require.Nil(t, a.take(EncodeProbe(b.targets[romeAddr].keys.Send, Probe{
+			Kind: ProbeRequest, Sender: HashCluster("milan"), Run: b.targets[romeAddr].run, Sequence: 5000, APIServer: health.Down,
+		}), milanAddr))
+		requestsAfter, pulseAfter := state()
+		require.Equal(t, requests, requestsAfter)
+		require.Equal(t, pulse, pulseAfter)
 	})
 }
 

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -36,9 +39,18 @@ type echoes struct {
 	mu    sync.Mutex
 	echo  *Echo               // nil: no address, or the socket has failed
 	byKey map[string]EchoPeer // by public key
+	told  map[string]judgement
 }
 
-func newEchoes(g *Gateway) *echoes { return &echoes{g: g, byKey: map[string]EchoPeer{}} }
+// judgement is what the choice of gateways follows from, of one.
+type judgement struct {
+	verdict health.Verdict
+	since   time.Time
+}
+
+func newEchoes(g *Gateway) *echoes {
+	return &echoes{g: g, byKey: map[string]EchoPeer{}, told: map[string]judgement{}}
+}
 
 // state is that of the tunnel to a gateway with a public key.
 func (e *echoes) state(key string) (EchoState, bool) {
@@ -81,6 +93,7 @@ func (e *echoes) follow(ctx context.Context, in plan.Input, connections []*netwo
 	for _, p := range peers {
 		e.byKey[p.Key] = p
 	}
+	maps.DeleteFunc(e.told, func(key string, _ judgement) bool { _, ok := e.byKey[key]; return !ok })
 	if e.echo == nil {
 		return nil // it has just failed, and the loop is awake
 	}
@@ -132,12 +145,26 @@ func (e *echoes) stop() {
 	e.cancel, e.address = nil, netip.Addr{}
 }
 
-// changed follows a state: another gateway of the peer may be better.
+// changed follows a state. With another verdict, another gateway of the peer may be better.
 func (e *echoes) changed(p EchoPeer, s EchoState) {
 	e.g.log.Info("the tunnel to a gateway has changed", zap.String("peer", p.Cluster), zap.String("gateway", p.Gateway),
 		zap.Stringer("verdict", s.Verdict), zap.Duration("rtt", s.RTT), zap.String("message", s.Message))
-	e.g.wake()
+	if e.judged(p, s) {
+		e.g.wake()
+	}
 	e.g.status.Wake(loop.Key{Namespace: corev1beta1.TenantNamespace(p.Cluster), Name: p.Cluster})
+}
+
+// judged reports whether a state has another verdict than the one before it.
+func (e *echoes) judged(p EchoPeer, s EchoState) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := judgement{s.Verdict, s.Since}
+	if e.told[p.Key] == now {
+		return false
+	}
+	e.told[p.Key] = now
+	return true
 }
 
 // received returns the bytes that came from each peer.

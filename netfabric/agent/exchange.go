@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,7 +196,14 @@ func (e *Exchange) gather(peer string) (facts, error) {
 		return f, fmt.Errorf("listing Connections: %w", err)
 	}
 	for _, c := range connections {
-		f.beside(c)
+		if c.Namespace == namespace && c.Name == peer {
+			f.connection = c
+		}
+	}
+	for _, c := range connections {
+		if peerOf(c.Namespace) != peer {
+			f.beside(c)
+		}
 	}
 	return f, nil
 }
@@ -210,23 +218,29 @@ func (f *facts) configuration(clusterID string, c *networkingv1beta1.Configurati
 	}
 }
 
-// beside takes note of a Connection: what another peer has by it, this one may not have.
+// beside takes note of another peer's Connection: what that one has by it, this one may not
+// have. A key that both have is that of the older Connection. The answer goes to this peer,
+// so it does not say whose things are.
 func (f *facts) beside(c *networkingv1beta1.Connection) {
-	other := peerOf(c.Namespace)
-	if other == f.peer {
-		if c.Name == f.peer {
-			f.connection = c
-		}
-		return
-	}
 	for _, g := range c.Spec.Gateways {
-		f.keys[g.PublicKey] = "a gateway of " + other
+		if !f.hadFirst(g.PublicKey, c) {
+			f.keys[g.PublicKey] = "a gateway of another peer"
+		}
 	}
 	for _, m := range c.Spec.Remote {
 		if p, ok := m.View.Prefix(); ok {
-			f.views = append(f.views, ipam.Range{Prefix: p, Name: "a range under which " + other + " is seen"})
+			f.views = append(f.views, ipam.Range{Prefix: p, Name: "a range under which another peer is seen"})
 		}
 	}
+}
+
+// hadFirst reports whether this peer's Connection has a key and is older than another's.
+func (f *facts) hadFirst(key string, other *networkingv1beta1.Connection) bool {
+	mine := f.connection
+	if mine == nil || !slices.ContainsFunc(mine.Spec.Gateways, func(g networkingv1beta1.Gateway) bool { return g.PublicKey == key }) {
+		return false
+	}
+	return cmp.Or(mine.CreationTimestamp.Compare(other.CreationTimestamp.Time), strings.Compare(f.peer, peerOf(other.Namespace))) < 0
 }
 
 // surroundings are those of this cluster alone. Its error says what of them is not known.

@@ -315,7 +315,7 @@ func TestPeersDoNotShare(t *testing.T) {
 	b.says("paris", "10.244.0.0/16", "10.72.0.0/16", 11)
 	r := b.replica()
 	r.settle("paris")
-	require.Contains(t, b.condition("paris").Message, "is the key of a gateway of milan")
+	require.Contains(t, b.condition("paris").Message, "is the key of a gateway of another peer")
 	require.Empty(t, b.claims("paris"))
 	require.Equal(t, []loop.Key{{Name: "milan"}, {Name: "paris"}}, r.exchange.connectionKeys(b.connection("milan")), "paris waits for the key")
 
@@ -323,7 +323,42 @@ func TestPeersDoNotShare(t *testing.T) {
 	r.settle("paris")
 	b.grant("paris", "10.244.0.0/16", "10.80.0.0/16")
 	r.settle("paris")
-	require.Contains(t, b.condition("paris").Message, "10.80.0.0/16 overlaps 10.80.0.0/16, a range under which milan is seen")
+	require.Contains(t, b.condition("paris").Message, "10.80.0.0/16 overlaps 10.80.0.0/16, a range under which another peer is seen")
+}
+
+// Of two peers with one key the one whose Connection had it first keeps it, also when both
+// have got a Connection at once. Nobody has the key of this cluster's own gateways.
+func TestTheFirstPeerKeepsItsKey(t *testing.T) {
+	t.Parallel()
+	connection := func(peer string, age int, keys ...byte) *networkingv1beta1.Connection {
+		c := &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{
+			Namespace: corev1beta1.TenantNamespace(peer), Name: peer, CreationTimestamp: metav1.NewTime(noon.Add(-time.Duration(age) * time.Hour))}}
+		for _, k := range keys {
+			c.Spec.Gateways = append(c.Spec.Gateways, networkingv1beta1.Gateway{PublicKey: gatewayKey(k)})
+		}
+		return c
+	}
+	for name, tc := range map[string]struct {
+		mine, other *networkingv1beta1.Connection
+		refused     bool
+	}{
+		"no Connection yet":         {nil, connection("oslo", 1, 11), true},
+		"it is older":               {connection("milan", 2, 11), connection("oslo", 1, 11), false},
+		"it is younger":             {connection("milan", 1, 11), connection("oslo", 2, 11), true},
+		"of the same second":        {connection("milan", 1, 11), connection("oslo", 1, 11), false},
+		"older, but of another key": {connection("milan", 2, 12), connection("oslo", 1, 11), true},
+	} {
+		f := facts{peer: "milan", connection: tc.mine, surroundings: surroundings{keys: map[string]string{}}}
+		f.beside(tc.other)
+		require.Equal(t, tc.refused, f.checkKey(gatewayKey(11)) != nil, name)
+	}
+
+	b := newBench(t)
+	r := b.connected()
+	own := b.mine("milan").Spec.Gateways[0].PublicKey
+	b.edit(b.theirs("milan"), func(c *networkingv1beta1.Configuration) { c.Spec.Gateways[0].PublicKey = own })
+	r.settle("milan")
+	require.Contains(t, b.condition("milan").Message, "is the key of a gateway of rome")
 }
 
 func TestForeignObjectsAreLeftAlone(t *testing.T) {

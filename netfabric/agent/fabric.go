@@ -10,14 +10,17 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	networkingclient "github.com/liqod/liqod/api/generated/clientset/versioned/typed/networking/v1beta1"
 	ipaminformers "github.com/liqod/liqod/api/generated/informers/externalversions/ipam/v1alpha1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -52,6 +55,8 @@ type Sources struct {
 	Gateways    *LeaseGateways
 	// Pods may be nil. A gateway needs them where nodes have no podCIDRs.
 	Pods coreinformers.PodInformer
+	// Client reads Connections anew that are absent from the cache.
+	Client networkingclient.ConnectionsGetter
 }
 
 // fabric is what nodes and gateways have in common: a loop of one key that plans and applies.
@@ -63,6 +68,7 @@ type fabric struct {
 	clk  clock.WithTicker
 
 	synced []cache.InformerSynced
+	seen   presence // the loop's
 
 	mu      sync.Mutex
 	done    bool // an Apply has returned
@@ -71,10 +77,11 @@ type fabric struct {
 }
 
 func (f *fabric) watch() error {
-	for _, inf := range []cache.SharedIndexInformer{f.src.Connections.Informer(), f.src.IPs.Informer()} {
-		if _, err := f.Watch(inf, loop.Constant(fabricKey)); err != nil {
-			return err
-		}
+	if err := f.watchConnections(); err != nil {
+		return err
+	}
+	if _, err := f.Watch(f.src.IPs.Informer(), loop.Constant(fabricKey)); err != nil {
+		return err
 	}
 	if err := watchNodes(f.src.Nodes.Informer(), f.wake); err != nil {
 		return err
@@ -89,6 +96,32 @@ func (f *fabric) watch() error {
 	}
 	f.synced = append(f.synced, f.src.Pods.Informer().HasSynced)
 	return nil
+}
+
+// watchConnections wakes the loop for what a Connection says, and not for its status, which
+// the gateways write.
+func (f *fabric) watchConnections() error {
+	registration, err := f.src.Connections.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { f.wake() },
+		UpdateFunc: func(before, after any) {
+			b, areConnections := before.(*networkingv1beta1.Connection)
+			a, isConnection := after.(*networkingv1beta1.Connection)
+			if !areConnections || !isConnection || !sameOrder(b, a) {
+				f.wake()
+			}
+		},
+		DeleteFunc: func(any) { f.wake() },
+	})
+	if err != nil {
+		return fmt.Errorf("watching Connections: %w", err)
+	}
+	f.synced = append(f.synced, registration.HasSynced)
+	return nil
+}
+
+// sameOrder reports whether two states of a Connection ask for the same.
+func sameOrder(a, b *networkingv1beta1.Connection) bool {
+	return a.UID == b.UID && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
 func (f *fabric) wake() { f.Wake(fabricKey) }
@@ -135,26 +168,37 @@ func (f *fabric) verify(ctx context.Context) {
 	}
 }
 
-// objects reads the caches.
-func (f *fabric) objects() (out Objects, err error) {
-	if out.Connections, err = f.src.Connections.Lister().List(labels.Everything()); err != nil {
-		return out, fmt.Errorf("listing Connections: %w", err)
+// objects reads the caches. again says that they are behind the API server.
+func (f *fabric) objects(ctx context.Context) (out Objects, again bool, err error) {
+	cached, err := f.src.Connections.Lister().List(labels.Everything())
+	if err != nil {
+		return out, false, fmt.Errorf("listing Connections: %w", err)
+	}
+	if out.Connections, again, err = f.confirm(ctx, cached); err != nil {
+		return out, false, err
 	}
 	if out.IPs, err = f.src.IPs.Lister().List(labels.Everything()); err != nil {
-		return out, fmt.Errorf("listing IPs: %w", err)
+		return out, again, fmt.Errorf("listing IPs: %w", err)
 	}
 	if out.Nodes, err = f.src.Nodes.Lister().List(labels.Everything()); err != nil {
-		return out, fmt.Errorf("listing Nodes: %w", err)
+		return out, again, fmt.Errorf("listing Nodes: %w", err)
 	}
 	out.Gateways = f.src.Gateways.List()
 	if f.src.Pods != nil {
 		pods, err := f.src.Pods.Lister().List(labels.Everything())
 		if err != nil {
-			return out, fmt.Errorf("listing Pods: %w", err)
+			return out, again, fmt.Errorf("listing Pods: %w", err)
 		}
 		out.Pods = podAddresses(pods)
 	}
-	return out, nil
+	return out, again, nil
+}
+
+// confirm is that of the Connections seen so far.
+func (f *fabric) confirm(ctx context.Context, cached []*networkingv1beta1.Connection) ([]*networkingv1beta1.Connection, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	return f.seen.confirm(ctx, cached)
 }
 
 // tell logs which objects are left out, when that changes.

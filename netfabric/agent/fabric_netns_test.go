@@ -100,7 +100,7 @@ func newAPIs(nodes []corev1.Node) (*apis, error) {
 	}
 	a.sources = Sources{
 		Connections: liqo.Networking().V1beta1().Connections(), IPs: liqo.IPAM().V1alpha1().IPs(),
-		Nodes: kube.Core().V1().Nodes(), Gateways: gateways,
+		Nodes: kube.Core().V1().Nodes(), Gateways: gateways, Client: a.liqo.NetworkingV1beta1(),
 	}
 	a.start = func(stop <-chan struct{}) {
 		liqo.Start(stop)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/utils/clock"
 
@@ -60,7 +61,7 @@ type GatewayConfig struct {
 	Sources Sources
 	// Client is of this cluster.
 	Client   versioned.Interface
-	Announce AnnounceConfig // without OnChange
+	Announce AnnounceConfig // without OnChange and PublicKey
 	// Activate is called when this gateway has the only number, of those that stand by for
 	// each other, and its tunnels are in place: peers shall be led here. It may be nil.
 	Activate func(context.Context) error
@@ -104,16 +105,23 @@ type Gateway struct {
 // view is what the loop of the host has done last, for the status of Connections.
 type view struct {
 	refused   map[string]string // by name of the Connection
+	planned   map[loop.Key]planned
 	applied   error
 	use       map[string]plan.Choice
 	device    plan.Device
 	wireGuard networkingv1beta1.WireGuard
 }
 
+// planned is the state of a Connection that a plan followed from.
+type planned struct {
+	uid        types.UID
+	generation int64
+}
+
 // NewGateway registers with the informers and starts nothing.
 func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, keyless: errors.New("it has not been read yet"), use: map[string]plan.Choice{}, dialled: map[string]time.Time{}}
-	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock}
+	g.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	g.Loop = loop.New(loop.Config{Name: "gateway", Sync: g.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	g.status = loop.New(loop.Config{Name: "connections", Sync: g.report, Log: cfg.Log, Observer: cfg.Observer})
 	announce := cfg.Announce
@@ -182,7 +190,7 @@ func (g *Gateway) awaitKey(ctx context.Context) bool {
 		g.keyless = err
 		g.mu.Unlock()
 		if err == nil {
-			g.key = key
+			g.key, g.announcer.cfg.PublicKey = key, key.Public() // nothing else runs yet
 			g.cfg.Host.SetKey(key)
 			return true
 		}
@@ -209,7 +217,7 @@ func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 	if !ok {
 		return g.standBy(ctx)
 	}
-	objects, err := g.objects()
+	objects, behind, err := g.objects(ctx)
 	if err != nil {
 		return g.ended(err)
 	}
@@ -240,6 +248,8 @@ func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 		return err
 	}
 	switch {
+	case behind:
+		return loop.After(catchUp)
 	case down:
 		return loop.After(redialAfter / 2)
 	case again:
@@ -363,7 +373,7 @@ func (g *Gateway) redial(device plan.Device, peers []kernel.Peer) (down bool) {
 
 // show keeps what the status of Connections follows from, and has it written.
 func (g *Gateway) show(refused []Refusal, applied error, device plan.Device, mode kernel.Mode, connections []*networkingv1beta1.Connection) {
-	next := view{refused: map[string]string{}, applied: applied, use: g.use, device: device}
+	next := view{refused: map[string]string{}, planned: map[loop.Key]planned{}, applied: applied, use: g.use, device: device}
 	if mode != "" {
 		next.wireGuard = wireGuard(mode)
 	}
@@ -371,6 +381,9 @@ func (g *Gateway) show(refused []Refusal, applied error, device plan.Device, mod
 		if r.Kind == "Connection" {
 			next.refused[r.Namespace+"/"+r.Name] = strings.ReplaceAll(r.Message, "\n", "; ")
 		}
+	}
+	for _, c := range connections {
+		next.planned[loop.Key{Namespace: c.Namespace, Name: c.Name}] = planned{c.UID, c.Generation}
 	}
 	g.mu.Lock()
 	g.view = next

@@ -91,12 +91,14 @@ func (g *Gateway) write(ctx context.Context, c *networkingv1beta1.Connection, f 
 	return nil
 }
 
-// facts gathers what is known for the status of a Connection; false while nothing is.
+// facts gathers what is known for the status of a Connection; false while nothing is, because
+// no attempt to apply a plan with it, as it is now, has ended.
 func (g *Gateway) facts(c *networkingv1beta1.Connection) (tunnelFacts, bool) {
 	g.mu.Lock()
 	v := g.view
 	g.mu.Unlock()
-	if v.refused == nil {
+	p, ok := v.planned[loop.Key{Namespace: c.Namespace, Name: c.Name}]
+	if !ok || p.uid != c.UID || p.generation < c.Generation {
 		return tunnelFacts{}, false
 	}
 	f := tunnelFacts{
@@ -157,7 +159,30 @@ func (f tunnelFacts) status(c *networkingv1beta1.Connection) networkingv1beta1.C
 	}
 	ready.Type, ready.ObservedGeneration, ready.LastTransitionTime = networkingv1beta1.ConditionReady, c.Generation, f.now
 	apply.SetCondition(&next.Conditions, ready)
+	if i < 0 || next.Gateways[i].Name == f.gateway { // else two gateways that hear different reports would overwrite each other
+		server := f.peerServer()
+		server.Type, server.ObservedGeneration, server.LastTransitionTime = networkingv1beta1.ConditionPeerAPIServer, c.Generation, f.now
+		apply.SetCondition(&next.Conditions, server)
+	}
 	return next
+}
+
+// peerServer is what the peer reports on its API server, as far as this gateway hears it.
+func (f tunnelFacts) peerServer() metav1.Condition {
+	is := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Status: status, Reason: reason, Message: message}
+	}
+	switch {
+	case f.stopped:
+		return is(metav1.ConditionUnknown, networkingv1beta1.ReasonGatewayStopped, "the gateway has been stopped, so nobody hears what the peer reports")
+	case f.refused != "" || f.echo.Verdict != health.Up:
+		return is(metav1.ConditionUnknown, networkingv1beta1.ReasonTunnelDown, "no probe comes through the tunnel, so the peer reports nothing")
+	case f.echo.APIServer == health.Up:
+		return is(metav1.ConditionTrue, networkingv1beta1.ReasonPeerReportsUp, "the peer's gateway reports that its API server answers")
+	case f.echo.APIServer == health.Down:
+		return is(metav1.ConditionFalse, networkingv1beta1.ReasonPeerReportsDown, "the peer's gateway reports that its API server does not answer")
+	}
+	return is(metav1.ConditionUnknown, networkingv1beta1.ReasonPeerReportsNothing, "the peer's gateway does not say whether its API server answers")
 }
 
 // judge sums up how well this gateway reaches the peer.

@@ -159,6 +159,10 @@ func TestGatewayFollowsObjects(t *testing.T) {
 		return slices.Equal(announcement().Endpoints, []networkingv1beta1.Endpoint{{Address: "192.0.2.11", Port: 32000}})
 	})
 
+	// Of a Connection that no plan has been applied with yet, nothing is said.
+	_, says := g.facts(linked("paris", 3, publicKeys(t, 1)[0]))
+	require.False(t, says)
+
 	peers := publicKeys(t, 2)
 	good, bad := linked("milan", 1, peers[0]), linked("oslo", 2, peers[1])
 	bad.Spec.Remote[0].View = "10.244.0.0/16"
@@ -174,7 +178,7 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	require.Contains(t, status("oslo").Conditions[0].Message, "10.244.0.0/16")
 	eventually("the good peer is silent", func() bool {
 		s := status("milan")
-		return s.Value == networkingv1beta1.Connecting && len(s.Conditions) == 1 && s.Conditions[0].Status == metav1.ConditionFalse
+		return s.Value == networkingv1beta1.Connecting && len(s.Conditions) == 2 && s.Conditions[0].Status == metav1.ConditionFalse
 	})
 	require.Equal(t, "203.0.113.7:51840", status("milan").Gateways[0].Endpoint)
 	state, _ := host.last()
@@ -203,6 +207,32 @@ func TestGatewayFollowsObjects(t *testing.T) {
 	lease, err := a.kube.CoordinationV1().Leases(homeNamespace).Get(t.Context(), leaseName(1), metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Nil(t, lease.Spec.HolderIdentity)
+}
+
+// The host follows what a Connection asks for, and not its status; and of a tunnel's states
+// only the verdict.
+func TestWhatTheHostFollows(t *testing.T) {
+	t.Parallel()
+	c := linked("milan", 1, publicKeys(t, 1)[0])
+	noted, changed, ending := c.DeepCopy(), c.DeepCopy(), c.DeepCopy()
+	noted.Status.Value = networkingv1beta1.Connected
+	changed.Spec.MTU = 1300
+	ending.DeletionTimestamp = &metav1.Time{Time: noon}
+	require.True(t, sameOrder(c, noted))
+	require.False(t, sameOrder(c, changed))
+	require.False(t, sameOrder(c, ending))
+
+	e := newEchoes(nil)
+	p := EchoPeer{Key: "k"}
+	up := EchoState{Verdict: health.Up, Since: noon, RTT: time.Millisecond}
+	slower, down, again := up, up, up
+	slower.RTT = time.Second
+	down.Verdict, down.Since = health.Down, noon.Add(time.Second)
+	again.Since = noon.Add(2 * time.Second)
+	require.True(t, e.judged(p, up))
+	require.False(t, e.judged(p, slower))
+	require.True(t, e.judged(p, down))
+	require.True(t, e.judged(p, again))
 }
 
 // A node uses the first gateway that is alive, and the one that it has while none is.

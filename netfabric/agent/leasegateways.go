@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -16,7 +17,6 @@ import (
 	"k8s.io/utils/clock"
 
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
@@ -44,16 +44,18 @@ type announced struct {
 	renewal  string
 	renewed  time.Time // when the renewal was seen here
 	duration time.Duration
+	doubted  time.Time // when the API server first said that there is no later one; zero: not so far
 }
 
 // NewLeaseGateways registers with the informer, which sees the Leases of liqod's own
 // namespace, and starts nothing.
 func NewLeaseGateways(leases coordinationinformers.LeaseInformer, log *zap.Logger) (*LeaseGateways, error) {
 	l := &LeaseGateways{leases: leases.Informer(), log: log, clock: clock.RealClock{}, known: map[string]*announced{}, refused: map[string]string{}}
+	// A Lease that is deleted is one that is renewed no more: its gateway writes it again, or
+	// Judge finds it dead.
 	registration, err := l.leases.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    l.saw,
 		UpdateFunc: func(_, obj any) { l.saw(obj) },
-		DeleteFunc: l.gone,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watching Leases: %w", err)
@@ -68,20 +70,20 @@ func (l *LeaseGateways) HasSynced() bool { return l.synced() }
 // Subscribe implements Gateways.
 func (l *LeaseGateways) Subscribe(f func()) { l.told = append(l.told, f) }
 
-// Gateways implements Gateways. A gateway that has died stays for a while: it may come back,
-// and with it the sessions of its peers. It stays for as long as no other is alive.
+// Gateways implements Gateways.
 func (l *LeaseGateways) Gateways() (out []networkingv1beta1.Gateway, known bool) {
 	if !l.synced() {
 		return nil, false
 	}
-	list := l.List()
-	alive := slices.ContainsFunc(list, func(a Announcement) bool { return a.Alive })
-	for _, a := range list {
-		if a.Alive || !alive || l.clock.Since(a.Since) < forgetAfter {
-			out = append(out, a.Gateway)
-		}
+	for _, a := range l.List() {
+		out = append(out, a.Gateway)
 	}
 	return out, len(out) > 0
+}
+
+// Alive implements Gateways.
+func (l *LeaseGateways) Alive() bool {
+	return !l.synced() || slices.ContainsFunc(l.List(), func(a Announcement) bool { return a.Alive })
 }
 
 // MTU implements Gateways.
@@ -94,12 +96,20 @@ func (l *LeaseGateways) MTU() (smallest int32) {
 	return smallest
 }
 
-// List returns what gateways announce, or have announced last, by number.
+// List returns what gateways announce, or have announced last, by number. A gateway that has
+// died stays for a while: it may come back, and with it the sessions of its peers. It stays
+// for as long as no other is alive.
 func (l *LeaseGateways) List() (out []Announcement) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	alive := false
 	for _, a := range l.known {
-		out = append(out, a.Announcement)
+		alive = alive || a.Alive
+	}
+	for _, a := range l.known {
+		if a.Alive || !alive || l.clock.Since(a.Since) < forgetAfter {
+			out = append(out, a.Announcement)
+		}
 	}
 	return byNumber(out)
 }
@@ -119,27 +129,18 @@ func (l *LeaseGateways) saw(obj any) {
 func (l *LeaseGateways) update(lease *coordinationv1.Lease) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.known[lease.Name]
-	if lease.Annotations[GatewayKey] == "" {
-		delete(l.known, lease.Name)
-		return before != nil
-	}
+	before, now := l.known[lease.Name], l.clock.Now()
 	a, err := readAnnouncement(lease)
 	if err != nil {
-		if l.refused[lease.Name] != err.Error() {
-			l.refused[lease.Name] = err.Error()
-			l.log.Warn("a gateway is left out", zap.String("lease", lease.Name), zap.Error(err))
-		}
-		delete(l.known, lease.Name)
-		return before != nil
+		l.refuse(lease, err)
+		return before != nil && before.unreadable(lease, now)
 	}
 	delete(l.refused, lease.Name)
-	now := l.clock.Now()
 	next := &announced{Announcement: a, renewal: renewal(lease), renewed: now, duration: leaseDuration(lease)}
-	next.Alive, next.Since = lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == a.Name, now
+	next.Alive, next.Since = holder(lease) == a.Name, now
 	if before != nil && before.Name == a.Name {
 		if before.renewal == next.renewal { // not a sign of life
-			next.Alive, next.renewed = next.Alive && before.Alive, before.renewed
+			next.Alive, next.renewed, next.doubted = next.Alive && before.Alive, before.renewed, before.doubted
 		}
 		if before.Alive == next.Alive {
 			next.Since = before.Since
@@ -149,24 +150,45 @@ func (l *LeaseGateways) update(lease *coordinationv1.Lease) (changed bool) {
 	return before == nil || before.Alive != next.Alive || !before.same(a)
 }
 
+// refuse logs why a Lease cannot be read, once. Before its first announcement, a gateway says
+// nothing there.
+func (l *LeaseGateways) refuse(lease *coordinationv1.Lease, err error) {
+	if lease.Annotations[GatewayKey] == "" || l.refused[lease.Name] == err.Error() {
+		return
+	}
+	l.refused[lease.Name] = err.Error()
+	l.log.Warn("an announcement of a gateway cannot be read; the last good one counts", zap.String("lease", lease.Name), zap.Error(err))
+}
+
+// unreadable takes a Lease without an announcement that can be read. What the gateway said
+// last stays, and who holds the Lease still tells whether it lives. It reports whether that
+// has changed.
+func (a *announced) unreadable(lease *coordinationv1.Lease, now time.Time) (changed bool) {
+	if holder(lease) == a.Name {
+		if a.Alive && a.renewal != renewal(lease) {
+			a.renewal, a.renewed, a.doubted = renewal(lease), now, time.Time{}
+		}
+		return false
+	}
+	changed = a.Alive
+	if changed {
+		a.Alive, a.Since = false, now
+	}
+	return changed
+}
+
+// holder returns the holder of a Lease; "" while there is none.
+func holder(lease *coordinationv1.Lease) string {
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
 // same reports whether two announcements say the same.
 func (a Announcement) same(b Announcement) bool {
 	return a.Name == b.Name && a.Number == b.Number && a.PublicKey == b.PublicKey && a.WireGuard == b.WireGuard && a.MTU == b.MTU &&
 		slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Addresses, b.Addresses)
-}
-
-func (l *LeaseGateways) gone(obj any) {
-	lease, ok := loop.Object[*coordinationv1.Lease](obj)
-	if !ok {
-		return
-	}
-	l.mu.Lock()
-	before := l.known[lease.Name]
-	delete(l.known, lease.Name)
-	l.mu.Unlock()
-	if before != nil {
-		l.tell()
-	}
 }
 
 func (l *LeaseGateways) tell() {
@@ -179,8 +201,13 @@ func (l *LeaseGateways) tell() {
 // Lease, while the API server says so. Without it, all count as alive. leases has those of
 // liqod's own namespace.
 func (l *LeaseGateways) Judge(ctx context.Context, leases coordinationv1client.LeaseInterface, every time.Duration) error {
+	if !cache.WaitForCacheSync(ctx.Done(), l.synced) {
+		return nil
+	}
+	l.tell() // until now it was not known that there are no others
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	listed := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -188,7 +215,11 @@ func (l *LeaseGateways) Judge(ctx context.Context, leases coordinationv1client.L
 		case <-ticker.C:
 		}
 		for _, name := range l.overdue() {
-			l.confirm(ctx, leases, name)
+			l.confirm(ctx, leases, name, 2*every)
+		}
+		before := listed
+		if listed = len(l.List()); listed < before { // one is forgotten
+			l.tell()
 		}
 	}
 }
@@ -207,27 +238,49 @@ func (l *LeaseGateways) overdue() (names []string) {
 }
 
 // confirm asks the API server: where it is away its watch is, too, and then a gateway that
-// is alive seems to be silent.
-func (l *LeaseGateways) confirm(ctx context.Context, leases coordinationv1client.LeaseInterface, name string) {
+// is alive seems to be silent. One read is not enough: when the API server is back, the
+// gateway has a while to renew. A read that fails starts the while anew.
+func (l *LeaseGateways) confirm(ctx context.Context, leases coordinationv1client.LeaseInterface, name string, while time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return
+	if apierrors.IsNotFound(err) {
+		lease, err = nil, nil
 	}
-	l.mu.Lock()
-	a := l.known[name]
-	dead := a != nil && a.renewal == renewal(lease)
-	if dead {
-		a.Alive, a.Since = false, l.clock.Now()
-	}
-	l.mu.Unlock()
-	if dead {
+	dead, later := l.doubt(name, lease, err, while)
+	switch {
+	case dead:
 		l.log.Warn("a gateway is silent", zap.String("lease", name))
 		l.tell()
-		return
+	case later:
+		l.saw(lease)
 	}
-	l.saw(lease)
+}
+
+// doubt takes what a live read of a Lease, nil if it is deleted, has shown: its gateway is
+// dead, or it has renewed the Lease later than the watch says, or neither is known yet.
+func (l *LeaseGateways) doubt(name string, lease *coordinationv1.Lease, err error, while time.Duration) (dead, later bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.known[name]
+	switch {
+	case a == nil || !a.Alive: // the watch was faster
+		return false, false
+	case err != nil:
+		a.doubted = time.Time{}
+		return false, false
+	case lease != nil && a.renewal != renewal(lease):
+		return false, true
+	}
+	now := l.clock.Now()
+	if a.doubted.IsZero() {
+		a.doubted = now
+	}
+	if now.Sub(a.doubted) < while {
+		return false, false
+	}
+	a.Alive, a.Since = false, now
+	return true, false
 }
 
 const confirmTimeout = 2 * time.Second

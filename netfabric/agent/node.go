@@ -38,7 +38,7 @@ type Node struct {
 // NewNode registers with the informers and starts nothing.
 func NewNode(cfg NodeConfig) (*Node, error) {
 	n := &Node{cfg: cfg}
-	n.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock}
+	n.fabric = &fabric{src: cfg.Sources, host: cfg.Host, log: cfg.Log, clk: cfg.Clock, seen: presence{client: cfg.Sources.Client}}
 	n.Loop = loop.New(loop.Config{Name: "node", Sync: n.sync, Beside: atOnce, Log: cfg.Log, Observer: cfg.Observer})
 	return n, n.watch()
 }
@@ -47,7 +47,7 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 func (n *Node) Run(ctx context.Context) error { return n.run(ctx) }
 
 func (n *Node) sync(ctx context.Context, key loop.Key) error {
-	objects, err := n.objects()
+	objects, behind, err := n.objects(ctx)
 	if err != nil {
 		return n.ended(err)
 	}
@@ -71,7 +71,10 @@ func (n *Node) sync(ctx context.Context, key loop.Key) error {
 	if err := n.ended(n.cfg.Host.Apply(ctx, state)); err != nil {
 		return err
 	}
-	if again {
+	switch {
+	case behind:
+		return loop.After(catchUp)
+	case again:
 		return loop.After(hold)
 	}
 	return nil

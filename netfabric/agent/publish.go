@@ -32,6 +32,8 @@ type Gateways interface {
 	// by itself. It is false while they are not known: then nothing is published that is not,
 	// and what is published stays.
 	Gateways() ([]networkingv1beta1.Gateway, bool)
+	// Alive reports whether a replica runs, or may run: it is true while that is not known.
+	Alive() bool
 	// MTU is the largest packet of a pod, in bytes, that each replica takes into a tunnel; 0:
 	// not known.
 	MTU() int32

@@ -1,15 +1,20 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
@@ -26,19 +31,34 @@ type RemapConfig struct {
 	Connections networkinginformers.ConnectionInformer
 	// ForeignClusters has all of them. NewRemapper adds an index to it.
 	ForeignClusters coreinformers.ForeignClusterInformer
-	Log             *zap.Logger
+	// Client reads anew what is absent from the caches.
+	Client versioned.Interface
+	Clock  clock.PassiveClock
+	Log    *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
 }
+
+// vanishedHold is how long the last translation of a peer counts when its Connection is gone:
+// endpoints are not taken from pods because a backup is restored, or a peer is.
+const vanishedHold = 30 * time.Second
 
 // Remapper translates addresses as the Connections of peers say. Without a Connection an
 // address has no translation. Addresses of a peer whose ForeignCluster disables networking
-// stay as they are. The methods are safe for concurrent use. None of them blocks.
+// stay as they are. What an object said that is absent now counts until Run has confirmed
+// that it is gone, and for vanishedHold. The methods are safe for concurrent use. None of
+// them but Run blocks.
 type Remapper struct {
-	cfg RemapConfig
+	cfg  RemapConfig
+	loop *loop.Loop
 
 	mu sync.Mutex
 	// known has the translation of each peer. Each is computed once for each state of the
 	// Connection.
 	known map[string]*translation
+	off   map[string]bool      // peers whose ForeignCluster, as it was seen last, disables networking
+	gone  map[string]time.Time // since when it is confirmed that something of a peer is gone
+	told  []func(peer string)
 }
 
 // translation is what a Connection says.
@@ -61,8 +81,127 @@ func NewRemapper(cfg RemapConfig) (*Remapper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("indexing ForeignClusters by cluster id: %w", err)
 	}
-	cfg.Connections.Informer()
-	return &Remapper{cfg: cfg, known: map[string]*translation{}}, nil
+	r := &Remapper{cfg: cfg, known: map[string]*translation{}, off: map[string]bool{}, gone: map[string]time.Time{}}
+	r.loop = loop.New(loop.Config{Name: "remap", Sync: r.confirm, Beside: r.peers, Log: cfg.Log, Observer: cfg.Observer})
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		of       func(obj any, f func(peer string))
+	}{{cfg.Connections.Informer(), ofConnection}, {cfg.ForeignClusters.Informer(), ofForeignCluster}} {
+		_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+			w.of(obj, func(peer string) { r.loop.Wake(loop.Key{Name: peer}) })
+		}})
+		if err != nil {
+			return nil, fmt.Errorf("watching what translates addresses: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// Run confirms until ctx is done that what is absent from the caches is gone.
+func (r *Remapper) Run(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), r.HasSynced) {
+		return nil
+	}
+	return r.loop.Run(ctx, 1)
+}
+
+// peers are those of which something is known.
+func (r *Remapper) peers() (keys []loop.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for peer := range r.known {
+		keys = append(keys, loop.Key{Name: peer})
+	}
+	for peer := range r.off {
+		keys = append(keys, loop.Key{Name: peer})
+	}
+	return keys
+}
+
+// confirm forgets what is known of a peer, when it is gone for long enough.
+func (r *Remapper) confirm(ctx context.Context, key loop.Key) error {
+	peer := key.Name
+	connection, cluster := r.absent(peer)
+	if !connection && !cluster {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.gone, peer)
+		return nil
+	}
+	there, err := r.there(ctx, peer, connection, cluster)
+	if err != nil {
+		return err
+	}
+	if there { // the caches have not seen it yet
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.gone, peer)
+		return loop.After(catchUp)
+	}
+	if rest := r.hold(peer); rest > 0 {
+		return loop.After(rest)
+	}
+	r.mu.Lock()
+	delete(r.gone, peer)
+	if connection {
+		delete(r.known, peer)
+	}
+	if cluster {
+		delete(r.off, peer)
+	}
+	told := slices.Clone(r.told)
+	r.mu.Unlock()
+	r.cfg.Log.Info("the addresses of a peer are translated no more", zap.String("peer", peer))
+	for _, f := range told {
+		f(peer)
+	}
+	return nil
+}
+
+// absent reports which objects of a peer the caches have no more, though what they said counts.
+func (r *Remapper) absent(peer string) (connection, cluster bool) {
+	_, err := r.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer)
+	clusters, errIndex := r.clusters(peer)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return err != nil && r.known[peer] != nil, errIndex == nil && len(clusters) == 0 && r.off[peer]
+}
+
+// there reports whether the API server has one of the objects of a peer that the caches lack.
+func (r *Remapper) there(ctx context.Context, peer string, connection, cluster bool) (bool, error) {
+	if connection {
+		list, err := r.cfg.Client.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(peer)).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, fmt.Errorf("confirming that the Connection to %s is gone: %w", peer, err)
+		}
+		if slices.ContainsFunc(list.Items, func(c networkingv1beta1.Connection) bool { return c.Name == peer }) {
+			return true, nil
+		}
+	}
+	if cluster {
+		list, err := r.cfg.Client.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, fmt.Errorf("confirming that the ForeignCluster of %s is gone: %w", peer, err)
+		}
+		return slices.ContainsFunc(list.Items, func(fc corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == peer }), nil
+	}
+	return false, nil
+}
+
+// hold returns for how long what is gone counts yet.
+func (r *Remapper) hold(peer string) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.cfg.Clock.Now()
+	since, ok := r.gone[peer]
+	if !ok {
+		r.gone[peer], since = now, now
+	}
+	return vanishedHold - now.Sub(since)
+}
+
+func (r *Remapper) clusters(peer string) ([]any, error) {
+	return r.cfg.ForeignClusters.Informer().GetIndexer().ByIndex(clusterIDIndex, peer)
 }
 
 // HasSynced reports whether the caches have had their first lists.
@@ -73,11 +212,17 @@ func (r *Remapper) HasSynced() bool {
 // Fabric reports whether the network fabric connects this cluster with a peer, now or as
 // soon as there is a Connection. It does not for a peer whose ForeignCluster disables it.
 func (r *Remapper) Fabric(peer string) bool {
-	clusters, err := r.cfg.ForeignClusters.Informer().GetIndexer().ByIndex(clusterIDIndex, peer)
-	return err == nil && !slices.ContainsFunc(clusters, func(obj any) bool {
-		fc, ok := obj.(*corev1beta1.ForeignCluster)
-		return ok && disabled(fc)
-	})
+	clusters, err := r.clusters(peer)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil || len(clusters) == 0 {
+		return err == nil && !r.off[peer]
+	}
+	delete(r.off, peer)
+	if slices.ContainsFunc(clusters, func(obj any) bool { fc, ok := obj.(*corev1beta1.ForeignCluster); return ok && disabled(fc) }) {
+		r.off[peer] = true
+	}
+	return !r.off[peer]
 }
 
 func disabled(fc *corev1beta1.ForeignCluster) bool {
@@ -124,6 +269,9 @@ func (r *Remapper) Ranges(peer string) ([]netip.Prefix, error) {
 // may have changed. The caches have the change already. The result reports whether the
 // function has been called for all that the first lists had.
 func (r *Remapper) Subscribe(changed func(peer string)) (synced cache.InformerSynced, err error) {
+	r.mu.Lock()
+	r.told = append(r.told, changed)
+	r.mu.Unlock()
 	connections, err := r.cfg.Connections.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { ofConnection(obj, changed) },
 		UpdateFunc: func(before, after any) {
@@ -180,7 +328,9 @@ func (r *Remapper) translation(peer string) *translation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil { // a lister returns no other error than NotFound
-		delete(r.known, peer)
+		if have := r.known[peer]; have != nil && have.err == nil && !r.taken(peer, have) {
+			return have
+		}
 		return &translation{err: fmt.Errorf("there is no Connection %s/%s yet", namespace, peer)}
 	}
 	have := r.known[peer]
@@ -193,6 +343,17 @@ func (r *Remapper) translation(peer string) *translation {
 		r.cfg.Log.Warn("Connection not used for addresses", zap.String("peer", peer), zap.Error(t.err))
 	}
 	return t
+}
+
+// taken reports whether another peer is seen now under addresses that a translation has.
+func (r *Remapper) taken(peer string, t *translation) bool {
+	return slices.ContainsFunc(r.cfg.Connections.Informer().GetStore().List(), func(obj any) bool {
+		c, ok := obj.(*networkingv1beta1.Connection)
+		return ok && c.Spec.ClusterID != peer && slices.ContainsFunc(c.Spec.Remote, func(m networkingv1beta1.Mapping) bool {
+			view, ok := m.View.Prefix()
+			return ok && slices.ContainsFunc(views(t.theirs), view.Overlaps)
+		})
+	})
 }
 
 // translate reads a Connection. One error in it makes it unusable, because another address

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -10,11 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // toMilan is rome's Connection to milan: both clusters have the same pod ranges.
@@ -53,16 +58,19 @@ type remapRig struct {
 	*Remapper
 	t       *testing.T
 	factory externalversions.SharedInformerFactory
+	clk     *clocktesting.FakeClock
 }
 
 func newRemapRig(t *testing.T, client *fake.Clientset) remapRig {
 	t.Helper()
 	factory := externalversions.NewSharedInformerFactory(client, 0)
+	clk := clocktesting.NewFakeClock(noon)
 	r, err := NewRemapper(RemapConfig{
-		Connections: factory.Networking().V1beta1().Connections(), ForeignClusters: factory.Core().V1beta1().ForeignClusters(), Log: zap.NewNop(),
+		Connections: factory.Networking().V1beta1().Connections(), ForeignClusters: factory.Core().V1beta1().ForeignClusters(),
+		Client: client, Clock: clk, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
-	return remapRig{r, t, factory}
+	return remapRig{r, t, factory, clk}
 }
 
 func (r remapRig) connection(c *networkingv1beta1.Connection) {
@@ -128,7 +136,7 @@ func TestRemapperWithoutFabric(t *testing.T) {
 		want       string
 	}{
 		{nil, nil, true, "none"}, {nil, toMilan(), true, "10.80.3.4"}, {new(false), toMilan(), false, "10.244.3.4"},
-		{new(false), nil, false, "10.244.3.4"}, {new(true), nil, true, "none"}, {new(true), toMilan(), true, "10.80.3.4"},
+		{new(false), nil, false, "10.244.3.4"}, {new(true), nil, true, "10.80.3.4"}, {new(true), toMilan(), true, "10.80.3.4"},
 	} {
 		r.cluster(milanCluster(step.networking))
 		r.connection(step.connection)
@@ -186,9 +194,66 @@ func TestRemapperIsCheap(t *testing.T) {
 	require.Same(t, first, r.translation("milan"))
 	r.connection(toMilan())
 	require.NotSame(t, first, r.translation("milan"))
+	last := r.translation("milan")
 	r.connection(nil)
-	require.Error(t, r.translation("milan").err)
+	require.Same(t, last, r.translation("milan"), "it may be in the API server")
+}
+
+// What a Connection and a ForeignCluster said counts when the caches have them no more, until
+// the API server has said for a while that they are gone, or another peer has the addresses.
+func TestRemapperHolds(t *testing.T) {
+	t.Parallel()
+	client := fake.NewSimpleClientset(toMilan(), milanCluster(nil))
+	away := false
+	client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return away, nil, errors.New("away") })
+	r := newRemapRig(t, client)
+	var told []string
+	_, err := r.Subscribe(func(peer string) { told = append(told, peer) })
+	require.NoError(t, err)
+	ctx, addr, key := t.Context(), netip.MustParseAddr("10.244.3.4"), loop.Key{Name: "milan"}
+	r.cluster(milanCluster(nil))
+	r.connection(toMilan())
+	gives := func() string { return gives(r.Remap("milan", addr)) }
+	require.Equal(t, "10.80.3.4", gives())
+	require.NoError(t, r.confirm(ctx, key))
+
+	r.connection(nil)
+	require.Equal(t, "10.80.3.4", gives())
+	require.Equal(t, loop.After(catchUp), r.confirm(ctx, key), "the cache is behind")
+	require.NoError(t, client.NetworkingV1beta1().Connections(tenant).Delete(ctx, "milan", metav1.DeleteOptions{}))
+	away = true
+	r.clk.Step(time.Hour)
+	require.ErrorContains(t, r.confirm(ctx, key), "confirming that the Connection to milan is gone: away")
+	away = false
+	require.Equal(t, loop.After(vanishedHold), r.confirm(ctx, key))
+	r.clk.Step(vanishedHold - time.Second)
+	require.Equal(t, loop.After(time.Second), r.confirm(ctx, key))
+	require.Equal(t, "10.80.3.4", gives())
+	oslo := toMilan(func(s *networkingv1beta1.ConnectionSpec) { s.ClusterID = "oslo" })
+	oslo.Namespace, oslo.Name = corev1beta1.TenantNamespace("oslo"), "oslo"
+	r.connection(oslo)
+	require.Equal(t, "none", gives(), "another peer is seen there")
+	r.connection(nil)
+	require.Equal(t, "10.80.3.4", gives())
+	require.Empty(t, told)
+	r.clk.Step(time.Second)
+	require.NoError(t, r.confirm(ctx, key))
+	require.Equal(t, []string{"milan"}, told)
+	require.Equal(t, "none", gives())
 	require.Empty(t, r.known)
+
+	r.cluster(milanCluster(new(false)))
+	require.Equal(t, "10.244.3.4", gives())
+	require.NoError(t, r.cfg.ForeignClusters.Informer().GetIndexer().Replace(nil, ""))
+	require.Equal(t, "10.244.3.4", gives())
+	require.Equal(t, loop.After(catchUp), r.confirm(ctx, key))
+	require.NoError(t, client.CoreV1beta1().ForeignClusters().Delete(ctx, "milan-fc", metav1.DeleteOptions{}))
+	require.Equal(t, []loop.Key{key}, r.peers())
+	require.Equal(t, loop.After(vanishedHold), r.confirm(ctx, key))
+	r.clk.Step(vanishedHold)
+	require.NoError(t, r.confirm(ctx, key))
+	require.True(t, r.Fabric("milan"))
+	require.Empty(t, r.peers())
 }
 
 // TestRemapperTells: subscribers hear of the peer whose translation changed, and find it
@@ -238,7 +303,7 @@ func TestRemapperTells(t *testing.T) {
 		return slices.Equal(seen, []string{"milan 10.81.3.4"})
 	}, time.Minute, 5*time.Millisecond, "a change of the status is not told")
 	require.NoError(t, connections.Delete(ctx, "milan", metav1.DeleteOptions{}))
-	tells("milan none")
+	tells("milan 10.81.3.4")
 	_, err = client.CoreV1beta1().ForeignClusters().Update(ctx, milanCluster(new(false)), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	tells("milan 10.244.3.4")

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,15 +85,23 @@ func (s *Standing) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 		return standing(metav1.ConditionFalse, corev1beta1.ReasonNetworkingDisabled, fmt.Sprintf(
 			"spec.networkingEnabled is true, but cluster %s has no network fabric: set networking.enabled in its configuration (in the chart: networking.enabled), or leave the field out", s.cfg.ClusterID))
 	}
-	for _, i := range s.informers() {
-		if !i.HasSynced() {
-			if have := apply.FindCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork); have != nil {
-				return have.DeepCopy()
-			}
-			return nil
-		}
+	if !s.synced() {
+		return asTold(fc, corev1beta1.ConditionNetwork)
 	}
 	return s.of(fc)
+}
+
+func (s *Standing) synced() bool {
+	return !slices.ContainsFunc(s.informers(), func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
+}
+
+// asTold is the condition that a ForeignCluster has; nil if it has none.
+func asTold(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
+	have := apply.FindCondition(fc.Status.Conditions, kind)
+	if have == nil {
+		return nil
+	}
+	return have.DeepCopy()
 }
 
 func standing(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
@@ -122,9 +131,8 @@ func (s *Standing) of(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 // connected is what a Connection tells.
 func (s *Standing) connected(c *networkingv1beta1.Connection) *metav1.Condition {
 	ready := apply.FindCondition(c.Status.Conditions, networkingv1beta1.ConditionReady)
-	gateways, known := s.cfg.Gateways.Gateways()
 	switch {
-	case known && len(gateways) == 0:
+	case !s.cfg.Gateways.Alive(): // nobody else writes the status of a Connection
 		return standing(metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, fmt.Sprintf(
 			"no gateway of cluster %s is running, so nobody sees whether packets pass: look at the pods of Deployment liqod-gateway", s.cfg.ClusterID))
 	case ready == nil:

@@ -296,7 +296,7 @@ func TestRights(t *testing.T) {
 	w.eventually("controller", func() bool { return role(ControllerTenantRole) == ControllerTenantRole+" liqod-controller" })
 	w.eventually("peer", bound("liqo.io:peer:milan:1"))
 	w.eventually("consumer", func() bool { return w.cluster("milan").Status.Role == corev1beta1.RoleConsumer })
-	w.awaits(ready, "True AllChecksPassed")
+	w.awaits(ready, "Unknown NothingChecked")
 
 	set := func(user string) {
 		fc := w.cluster("milan")
@@ -368,7 +368,7 @@ func TestStatusOfFacts(t *testing.T) {
 		role          corev1beta1.RoleType
 	}{
 		"nothing known":   {facts{}, nil, "", "Unknown NoCredentials", corev1beta1.RoleUnknown},
-		"a consumer":      {facts{user: "u", tenant: true}, nil, "", "True AllChecksPassed", corev1beta1.RoleConsumer},
+		"a consumer":      {facts{user: "u", tenant: true}, nil, "", "Unknown NothingChecked", corev1beta1.RoleConsumer},
 		"no tenant yet":   {facts{user: "u"}, nil, "", "Unknown NoCredentials", corev1beta1.RoleConsumer},
 		"nothing but one": {facts{tenant: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleUnknown},
 		"both":            {facts{user: "u", tenant: true, virtualNode: true}, nil, "", "Unknown NoCredentials", corev1beta1.RoleConsumerAndProvider},
@@ -418,7 +418,7 @@ func TestConsumerWithoutTenantNamespace(t *testing.T) {
 	require.NoError(t, w.core.CoreV1().Namespaces().Delete(t.Context(), "liqo-tenant-milan", metav1.DeleteOptions{}))
 	_, err := w.core.CoreV1().Namespaces().Create(t.Context(), tenant("milan"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.awaits(ready, "True AllChecksPassed")
+	w.awaits(ready, "Unknown NothingChecked")
 }
 
 func TestVirtualNodeMakesAProvider(t *testing.T) {

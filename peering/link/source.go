@@ -34,8 +34,10 @@ func Standing(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {
 }
 
 // AddSource adds a source for a type of condition: ConditionAuthenticated,
-// ConditionOutgoingPeering, ConditionIncomingPeering or ConditionNetwork. It must be called
-// before Run, once per type.
+// ConditionOutgoingPeering, ConditionIncomingPeering, ConditionNetwork or
+// ConditionAPIServer. That for ConditionAPIServer counts for peers alone that this cluster
+// has no credentials for, and so cannot probe. AddSource must be called before Run, once per
+// type.
 func (c *Conditions) AddSource(kind string, s Source) {
 	c.sources[kind] = s
 	s.Subscribe(func(id string) { c.loop.Add(loop.Key{Name: id}) })

@@ -118,6 +118,9 @@ func TestReadyOfWhatSourcesTell(t *testing.T) {
 		"an identity not in use yet":      {facts{}, told{authenticated: says("True", "a")}, "Unknown NoCredentials"},
 		"the same, of a consumer":         {facts{user: "u", tenant: true}, told{authenticated: says("True", "a"), outgoing: says("False", "NotAsked"), incoming: says("True", "c")}, "Unknown NoCredentials"},
 		"a consumer":                      {facts{user: "u", tenant: true}, told{incoming: says("True", "c")}, "True AllChecksPassed"},
+		"a consumer, nothing applies":     {facts{user: "u", tenant: true}, told{outgoing: nil}, "Unknown NothingChecked"},
+		"a consumer that is down":         {facts{user: "u", tenant: true}, told{incoming: says("True", "c"), server: says("False", "PeerReportsDown")}, "False PeerReportsDown"},
+		"a consumer that is not heard of": {facts{user: "u", tenant: true}, told{incoming: says("True", "c"), server: says("Unknown", "NoGateway")}, "Unknown NoGateway"},
 		"a consumer that is given none":   {facts{user: "u", tenant: true}, told{incoming: says("False", "Full")}, "False Full"},
 		"another ForeignCluster of it":    {func() facts { f := up; f.namesakes = []string{"turin"}; return f }(), told{authenticated: says("True", "a")}, "False SameCluster"},
 		"its rights are taken back":       {facts{credentials: true, state: up.state, unknown: apierrors.NewForbidden(corev1.Resource("namespaces"), "kube-system", nil)}, told{authenticated: says("True", "a")}, "Unknown IdentityUnknown"},
@@ -145,6 +148,46 @@ func TestReadyOfWhatSourcesTell(t *testing.T) {
 	}
 }
 
+// TestServerWithoutCredentials: what the source reports of a peer's API server counts while
+// this cluster has no credentials to probe it with.
+func TestServerWithoutCredentials(t *testing.T) {
+	t.Parallel()
+	down, up := says("False", "PeerReportsDown"), says("True", "PeerReportsUp")
+	for name, tc := range map[string]struct {
+		facts  facts
+		told   *metav1.Condition
+		before string // reason of the condition before
+		want   string // empty: there is none
+	}{
+		"down":                        {facts{user: "u", tenant: true}, down, "PeerReportsUp", "False PeerReportsDown"},
+		"up":                          {facts{user: "u", tenant: true}, up, "PeerReportsDown", "True PeerReportsUp"},
+		"no report":                   {facts{user: "u", tenant: true}, nil, "PeerReportsUp", ""},
+		"credentials, up":             {facts{credentials: true, uid: "u", state: health.State{Verdict: health.Up}}, down, "", "True APIServerReady"},
+		"credentials, down":           {facts{credentials: true, state: health.State{Verdict: health.Down}}, up, "", "False APIServerNotReady"},
+		"credentials, not probed":     {facts{credentials: true}, up, "", "Unknown Probing"},
+		"credentials of no use":       {facts{credentials: true, endpoint: Endpoint{Problem: "no kubeconfig"}}, up, "", "False InvalidCredentials"},
+		"credentials not read so far": {facts{unread: true}, up, "APIServerReady", "Unknown APIServerReady"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := tc.facts
+			f.clusterID, f.ownID, f.now, f.told = "milan", "rome", time.Unix(1000, 0), map[string]*metav1.Condition{server: tc.told}
+			fc := milan("")
+			if tc.before != "" {
+				fc.Status.Conditions = []metav1.Condition{{Type: server, Status: "Unknown", Reason: tc.before}}
+			}
+			for range 2 { // the same facts give the same status
+				fc.Status = f.status(fc)
+				have := ""
+				if c := meta.FindStatusCondition(fc.Status.Conditions, server); c != nil {
+					have = string(c.Status) + " " + c.Reason
+				}
+				require.Equal(t, tc.want, have)
+			}
+		})
+	}
+}
+
 func TestOwnUIDIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	f := facts{clusterID: "milan", ownID: "rome", credentials: true, uid: "u", ownUID: "u", state: health.State{Verdict: health.Up}}
@@ -167,7 +210,7 @@ func TestFoundByDiscovery(t *testing.T) {
 	f := facts{clusterID: "milan", ownID: "rome", now: time.Unix(1000, 0)}
 	require.Equal(t, corev1beta1.ReasonNotPeered, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
 	f.user, f.tenant = "liqo.io:peer:milan:1", true
-	require.Equal(t, corev1beta1.ReasonAllChecksPassed, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
+	require.Equal(t, corev1beta1.ReasonNothingChecked, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
 }
 
 // TestAwaited: an admitted consumer that has not enrolled yet is no problem of this
@@ -181,7 +224,7 @@ func TestAwaited(t *testing.T) {
 	fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringYes
 	require.Equal(t, corev1beta1.ReasonNoCredentials, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
 	fc.Spec.OutgoingPeeringEnabled, f.user, f.tenant = corev1beta1.PeeringAuto, "liqo.io:peer:milan:1", true
-	require.Equal(t, corev1beta1.ReasonAllChecksPassed, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
+	require.Equal(t, corev1beta1.ReasonNothingChecked, meta.FindStatusCondition(f.status(fc).Conditions, ready).Reason)
 }
 
 // source is a Source with the same condition for every peer.
@@ -212,19 +255,19 @@ func TestSource(t *testing.T) {
 	s := &source{}
 	w.conditions.AddSource(incoming, s)
 	w.run()
-	w.awaits(ready, "True AllChecksPassed")
+	w.awaits(ready, "Unknown NothingChecked")
 	s.set(says("Unknown", "Waiting"))
 	w.awaits(incoming, "Unknown Waiting")
 	w.awaits(ready, "Unknown Waiting")
 	s.set(says("True", "Offered"))
 	w.awaits(ready, "True AllChecksPassed")
 	s.set(nil)
-	w.awaits(ready, "True AllChecksPassed")
+	w.awaits(ready, "Unknown NothingChecked")
 	w.eventually("it does not apply", func() bool {
 		return meta.FindStatusCondition(w.cluster("milan").Status.Conditions, incoming) == nil
 	})
 	require.Nil(t, Standing(w.cluster("milan"), incoming))
-	require.Equal(t, "AllChecksPassed", Standing(w.cluster("milan"), ready).Reason)
+	require.Equal(t, "NothingChecked", Standing(w.cluster("milan"), ready).Reason)
 }
 
 // TestSelf: a cluster cannot be a peer of itself, under its own id or another one.

@@ -69,6 +69,9 @@ func (f facts) status(fc *corev1beta1.ForeignCluster) corev1beta1.ForeignCluster
 	replaced := f.uid != "" && out.ClusterUID != f.uid
 	f.put(&out.Conditions, fc, corev1beta1.ConditionAPIServer, f.server(&out, replaced))
 	for kind, told := range f.told {
+		if kind == corev1beta1.ConditionAPIServer {
+			continue // server has weighed it
+		}
 		if kind == corev1beta1.ConditionOutgoingPeering && f.revoked(meta.FindStatusCondition(fc.Status.Conditions, kind)) && told != nil && told.Status == metav1.ConditionTrue {
 			told = &metav1.Condition{Status: metav1.ConditionUnknown, Reason: corev1beta1.ReasonRightsRevoked, Message: fmt.Sprintf(
 				"cluster %s gives this one no rights any more, and what runs there is out of reach: if its people have ended the peering, end it here, too (liqod unpeer %s); else get another identity with a token of it",
@@ -141,7 +144,8 @@ func (f facts) tenantNamespaces() corev1beta1.TenantNamespaces {
 	return out
 }
 
-// server returns the condition of the peer's API server, or nil without credentials.
+// server returns the condition of the peer's API server. Without credentials it is that of
+// the source, and nil if there is none.
 func (f facts) server(status *corev1beta1.ForeignClusterStatus, replaced bool) *metav1.Condition {
 	is := func(s metav1.ConditionStatus, reason, message string) *metav1.Condition {
 		return &metav1.Condition{Type: corev1beta1.ConditionAPIServer, Status: s, Reason: reason, Message: message}
@@ -150,7 +154,7 @@ func (f facts) server(status *corev1beta1.ForeignClusterStatus, replaced bool) *
 	case f.unread:
 		return meta.FindStatusCondition(status.Conditions, corev1beta1.ConditionAPIServer)
 	case !f.credentials:
-		return nil
+		return f.told[corev1beta1.ConditionAPIServer]
 	case f.endpoint.Problem != "":
 		return is(metav1.ConditionFalse, corev1beta1.ReasonInvalidCredentials, f.endpoint.Problem)
 	case f.state.Verdict == health.Down:
@@ -252,7 +256,7 @@ func (f facts) unchecked(lacking bool) (status metav1.ConditionStatus, reason, m
 		return metav1.ConditionUnknown, corev1beta1.ReasonNoCredentials, fmt.Sprintf("the rights of the cluster belong into namespace %s, which does not exist yet with the labels %s=true and %s=%s",
 			namespace, corev1beta1.TenantNamespaceLabel, corev1beta1.RemoteClusterIDLabel, f.clusterID)
 	}
-	return metav1.ConditionTrue, corev1beta1.ReasonAllChecksPassed, "the cluster may use this one; it connects to this cluster, and cannot be checked from this side"
+	return metav1.ConditionUnknown, corev1beta1.ReasonNothingChecked, "the cluster may use this one, and nothing can be checked from this side: there are no credentials for it, no tunnel to it, and it asks for nothing"
 }
 
 func (f facts) set(conditions *[]metav1.Condition, fc *corev1beta1.ForeignCluster, c metav1.Condition) {

@@ -163,7 +163,7 @@ func (c Cluster) leave(ctx context.Context, provider string, force, alone bool) 
 	if left, err = c.dropNodes(ctx, provider, force); err != nil || len(left) > 0 {
 		return left, false, err
 	}
-	away := alone || fc == nil || !meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionAPIServer)
+	away := alone || fc == nil || !corev1beta1.Reached(fc)
 	if !away { // the credentials are needed until the provider has received the changes
 		if left, err = c.asked(ctx, provider); err != nil || len(left) > 0 {
 			return left, true, err

@@ -117,6 +117,7 @@ func TestEndingWithoutTheProvider(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fc := deletedPeer("milan", "milan")
+			fc.Status.TenantNamespace.Remote = "liqo-tenant-rome"
 			fc.Status.Conditions = []metav1.Condition{{Type: corev1beta1.ConditionAPIServer, Status: metav1.ConditionTrue}}
 			c := newCluster("rome", fc, left)
 			c.used(t, nil)

@@ -384,7 +384,7 @@ func TestLeaveWaits(t *testing.T) {
 			t.Parallel()
 			rome := newCluster("rome",
 				&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"},
-					Status: corev1beta1.ForeignClusterStatus{Conditions: []metav1.Condition{{Type: corev1beta1.ConditionAPIServer, Status: tc.api}}}},
+					Status: corev1beta1.ForeignClusterStatus{TenantNamespace: corev1beta1.TenantNamespaces{Remote: "liqo-tenant-rome"}, Conditions: []metav1.Condition{{Type: corev1beta1.ConditionAPIServer, Status: tc.api}}}},
 				&offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
 					Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{"shop": tc.twin}}})
 			left, err := rome.Leave(ctx, "milan", false)

@@ -165,7 +165,7 @@ func (c *commands) confirmAway(ctx context.Context, here *side, peer string, out
 			return look{}, err
 		}
 		for i := range fcs.Items {
-			if fc := &fcs.Items[i]; fc.Spec.ClusterID == peer && meta.IsStatusConditionTrue(fc.Status.Conditions, corev1beta1.ConditionAPIServer) {
+			if fc := &fcs.Items[i]; fc.Spec.ClusterID == peer && corev1beta1.Reached(fc) {
 				return look{lines: map[string]string{"": fmt.Sprintf("cluster %s answers, as far as is known", peer)}}, nil
 			}
 		}

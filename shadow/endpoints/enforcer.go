@@ -28,7 +28,8 @@ import (
 // Config is the input of New. All fields are required except Observer. The informers watch
 // this cluster in all namespaces, and are indexed by namespace.
 type Config struct {
-	// Kube writes EndpointSlices. It also reads a single one live before a deletion.
+	// Kube writes EndpointSlices. It also reads a single one live before a deletion, and a
+	// namespace that is absent from the cache.
 	Kube kubernetes.Interface
 	// Liqod reads single ShadowEndpointSlices live and writes their status.
 	Liqo versioned.Interface
@@ -219,6 +220,11 @@ func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 	f, err := e.cached(key)
 	if err != nil {
 		return err
+	}
+	if behind, err := e.behind(ctx, f); err != nil {
+		return err
+	} else if behind {
+		return loop.After(catchUp)
 	}
 	a := decide(f)
 	if a.confirm {

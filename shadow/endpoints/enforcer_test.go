@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -10,8 +11,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -434,6 +437,31 @@ func TestForeignClusterComesAndGoes(t *testing.T) {
 	require.Equal(t, []string{"update", "status"}, r.settle())
 	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
 	require.Empty(t, r.reason())
+}
+
+// TestAbsenceIsConfirmed: a ForeignCluster or a namespace that is absent from a cache costs no
+// endpoint while the API server has it, or does not answer.
+func TestAbsenceIsConfirmed(t *testing.T) {
+	r := newRig(t, newShadow())
+	require.NoError(t, r.liqod.Tracker().Add(peer()))
+	require.NoError(t, r.core.Tracker().Add(twin()))
+	r.settle()
+	stays := func() {
+		t.Helper()
+		require.Equal(t, loop.After(catchUp), r.e.sync(t.Context(), r.key()))
+		require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+	}
+	r.noPeer()
+	stays()
+	away := true
+	r.liqod.PrependReactor("list", "foreignclusters", func(clienttesting.Action) (bool, runtime.Object, error) { return away, nil, errors.New("away") })
+	require.ErrorContains(t, r.e.sync(t.Context(), r.key()), "confirming that the ForeignCluster of rome is gone: away")
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+	away = false
+	r.peer()
+	require.NoError(t, r.e.cfg.Namespaces.GetIndexer().Delete(twin()))
+	r.clock.SetTime(r.clock.Now().Add(time.Hour))
+	stays()
 }
 
 func TestNodeAddresses(t *testing.T) {

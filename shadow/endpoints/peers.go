@@ -52,7 +52,7 @@ func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Conditi
 		return addressRules{}, nil, fmt.Errorf("listing ForeignClusters: %w", err)
 	}
 	all = slices.DeleteFunc(all, func(fc *corev1beta1.ForeignCluster) bool {
-		return fc.Spec.ClusterID != peer || fc.DeletionTimestamp != nil
+		return !isOf(fc, peer)
 	})
 	switch len(all) {
 	case 0:

@@ -1,6 +1,10 @@
 package v1beta1
 
-import "strings"
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+)
 
 // Labels that say which peer an object concerns.
 const (
@@ -84,8 +88,9 @@ const (
 const (
 	// ConditionReady is true when every check that applies to the peer passes.
 	ConditionReady = "Ready"
-	// ConditionAPIServer tells whether the peer's API server answers. It is absent
-	// while there are no credentials to ask it with.
+	// ConditionAPIServer tells whether the peer's API server answers. Without credentials to
+	// ask it with, the peer's gateway reports that through the tunnel. It is absent where there
+	// is neither.
 	ConditionAPIServer = "APIServerStatus"
 	// ConditionNetwork tells whether the tunnel to the peer carries packets. It is
 	// absent while the network is off for the peer, and while no offer between the two is in
@@ -156,6 +161,8 @@ const (
 	// ReasonNoCredentials says that nothing can be checked from this side, and that the
 	// peer has no rights here that would do without.
 	ReasonNoCredentials = "NoCredentials"
+	// ReasonNothingChecked says that the peer has rights here, and that no check applies to it.
+	ReasonNothingChecked = "NothingChecked"
 )
 
 // TenantNamespace returns the name of the namespace that holds what concerns a peer.
@@ -173,6 +180,12 @@ func Enrolled(fc *ForeignCluster) bool {
 	serial := fc.Annotations[EnrolmentAnnotation]
 	return serial != "" && (fc.Spec.UserName == PeerUserPrefix+fc.Spec.ClusterID+":"+serial ||
 		fc.Spec.UserName == PeerAccountUser(fc.Spec.ClusterID, PeerAccountPrefix+serial))
+}
+
+// Reached reports whether this cluster reaches the API server of a peer with credentials of
+// its own. An API server that the peer's gateway alone reports to answer is not reached.
+func Reached(fc *ForeignCluster) bool {
+	return fc.Status.TenantNamespace.Remote != "" && meta.IsStatusConditionTrue(fc.Status.Conditions, ConditionAPIServer)
 }
 
 // ValidPeerUser reports whether a peer's rights may be bound to a user: to that of one of

@@ -52,3 +52,26 @@ func TestEnrolled(t *testing.T) {
 		})
 	}
 }
+
+func TestReached(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		remote string
+		status metav1.ConditionStatus // empty: there is no condition
+		want   bool
+	}{
+		"it answers":         {"liqo-tenant-rome", metav1.ConditionTrue, true},
+		"it does not answer": {"liqo-tenant-rome", metav1.ConditionFalse, false},
+		"not known":          {"liqo-tenant-rome", metav1.ConditionUnknown, false},
+		"no check":           {"liqo-tenant-rome", "", false},
+		"by report alone":    {"", metav1.ConditionTrue, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fc := &ForeignCluster{Status: ForeignClusterStatus{TenantNamespace: TenantNamespaces{Remote: tc.remote}}}
+			if tc.status != "" {
+				fc.Status.Conditions = []metav1.Condition{{Type: ConditionAPIServer, Status: tc.status}}
+			}
+			require.Equal(t, tc.want, Reached(fc))
+		})
+	}
+}

@@ -124,6 +124,22 @@ const (
 	ReasonGatewayStopped = "GatewayStopped"
 )
 
+// ConditionPeerAPIServer of a Connection tells whether the peer's API server answers, as its
+// gateway reports through the tunnel. It is Unknown while the tunnel carries no probes.
+const ConditionPeerAPIServer = "PeerAPIServer"
+
+// Reasons of ConditionPeerAPIServer, beside ReasonGatewayStopped.
+const (
+	// ReasonPeerReportsUp: the peer's gateway reports that its API server answers.
+	ReasonPeerReportsUp = "PeerReportsUp"
+	// ReasonPeerReportsDown: the peer's gateway reports that its API server does not answer.
+	ReasonPeerReportsDown = "PeerReportsDown"
+	// ReasonPeerReportsNothing: the peer's gateway has no verdict on its API server.
+	ReasonPeerReportsNothing = "PeerReportsNothing"
+	// ReasonTunnelDown: no probe of the peer comes through the tunnel, so it reports nothing.
+	ReasonTunnelDown = "TunnelDown"
+)
+
 // ConnectionStatus is what is known of a connection. It is written when something changes,
 // never periodically: counters and round trip times are metrics.
 type ConnectionStatus struct {
@@ -140,7 +156,7 @@ type ConnectionStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	Gateways []GatewayStatus `json:"gateways,omitempty"`
-	// Conditions: Ready.
+	// Conditions: Ready, PeerAPIServer.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -134,6 +134,15 @@ func TestCheck(t *testing.T) {
 		"peer replaced": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonClusterReplaced, "another UID")
 		}, []says{{Problem, "API server", "another UID", "another cluster answers"}}},
+		"peer that reports its API server down": {func(s *Snapshot) {
+			apiServer(s, metav1.ConditionFalse, networkingv1beta1.ReasonPeerReportsDown, "the peer's gateway reports that")
+		}, []says{{Problem, "API server", "the peer's gateway reports that", "the API server of cluster milan"}}},
+		"peer that is not heard of": {func(s *Snapshot) {
+			apiServer(s, metav1.ConditionUnknown, networkingv1beta1.ReasonTunnelDown, "no probe comes")
+		}, []says{{Unknown, "API server", "no probe comes", "check of the network"}}},
+		"nothing to check": {func(s *Snapshot) {
+			s.ForeignClusters[0].Status.Conditions = []metav1.Condition{is(corev1beta1.ConditionReady, metav1.ConditionUnknown, corev1beta1.ReasonNothingChecked, "nothing can be checked")}
+		}, []says{{Unknown, "ForeignCluster", "nothing can be checked", "docs/networking.md"}}},
 		"no conditions": {func(s *Snapshot) { s.ForeignClusters[0].Status.Conditions = nil },
 			[]says{{Unknown, "ForeignCluster", "has not processed it yet", "get pods"}}},
 		"conditions of an earlier generation": {func(s *Snapshot) {

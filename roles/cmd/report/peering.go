@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
@@ -203,6 +204,12 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 		return fmt.Sprintf("see whether %s can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running", fc.Status.APIServerURL)
 	case corev1beta1.ReasonInvalidCredentials, corev1beta1.ReasonNoCredentials:
 		return fmt.Sprintf("use %s peer with a token of the peer, or give namespace %s the Secret with its kubeconfig, as docs/peering.md says", c.Program, tenant)
+	case networkingv1beta1.ReasonPeerReportsDown:
+		return fmt.Sprintf("see to the API server of cluster %s; what runs here for it goes on running", fc.Spec.ClusterID)
+	case networkingv1beta1.ReasonTunnelDown, networkingv1beta1.ReasonGatewayStopped, corev1beta1.ReasonNoGateway:
+		return "see the check of the network"
+	case corev1beta1.ReasonNothingChecked:
+		return "nothing, if the peer is not in use; the network fabric (docs/networking.md) would tell of its API server"
 	case corev1beta1.ReasonClusterReplaced:
 		return "another cluster answers at that address: correct the kubeconfig of the peer, or make the ForeignCluster anew if the peer was made anew"
 	case corev1beta1.ReasonIdentityUnknown:

@@ -168,7 +168,7 @@ func (s *Status) DetailText() string {
 		line("API server", p.APIServer)
 		line("Version", p.Version)
 		for _, c := range p.Conditions {
-			if c.Type != corev1beta1.ConditionAPIServer {
+			if c.Type != corev1beta1.ConditionAPIServer || p.APIServer == "" {
 				line(c.Type, fmt.Sprintf("%s (%s): %s", c.Status, c.Reason, c.Message))
 			}
 		}
