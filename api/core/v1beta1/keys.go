@@ -89,8 +89,8 @@ const (
 	// ConditionReady is true when every check that applies to the peer passes.
 	ConditionReady = "Ready"
 	// ConditionAPIServer tells whether the peer's API server answers. Without credentials to
-	// ask it with, the peer's gateway reports that through the tunnel. It is absent where there
-	// is neither.
+	// ask it with, the peer's gateway reports that through the tunnel, and without a tunnel the
+	// peer renews a Lease here (HeartbeatLease). It is absent where there is none of these.
 	ConditionAPIServer = "APIServerStatus"
 	// ConditionNetwork tells whether the tunnel to the peer carries packets. It is
 	// absent while the network is off for the peer, and while no offer between the two is in
@@ -163,7 +163,19 @@ const (
 	ReasonNoCredentials = "NoCredentials"
 	// ReasonNothingChecked says that the peer has rights here, and that no check applies to it.
 	ReasonNothingChecked = "NothingChecked"
+
+	// ReasonHeartbeatSeen says that the peer renews its heartbeat Lease here.
+	ReasonHeartbeatSeen = "HeartbeatSeen"
+	// ReasonHeartbeatMissed says that it has missed several renewals.
+	ReasonHeartbeatMissed = "HeartbeatMissed"
+	// ReasonHeartbeatAwaited says that the Lease has not been watched for long enough.
+	ReasonHeartbeatAwaited = "HeartbeatAwaited"
 )
+
+// HeartbeatLease is the name of the Lease by which a consumer that its provider cannot reach
+// shows that its API server serves. It is in the consumer's tenant namespace in the provider,
+// whose controller makes and deletes it. The consumer renews it.
+const HeartbeatLease = "liqod-heartbeat"
 
 // TenantNamespace returns the name of the namespace that holds what concerns a peer.
 func TenantNamespace(clusterID string) string { return TenantNamespacePrefix + clusterID }
