@@ -44,6 +44,8 @@ type controller struct {
 	vkubelets, pods, slices, requests informers.SharedInformerFactory
 	// apiServer has the EndpointSlices of the API server.
 	apiServer informers.SharedInformerFactory
+	// heartbeats has the heartbeat Leases of peers.
+	heartbeats informers.SharedInformerFactory
 	// leases are those of gateways; nil without the network fabric.
 	leases informers.SharedInformerFactory
 	liqo   externalversions.SharedInformerFactory
@@ -55,7 +57,9 @@ type controller struct {
 	gateways agent.Gateways
 	// conditions writes the status of ForeignClusters.
 	conditions *link.Conditions
-	actors     []Actor
+	// pulse judges peers by their heartbeats; nil if they are off.
+	pulse  *link.Pulse
+	actors []Actor
 }
 
 func buildController(_ context.Context, env Env) (Parts, error) {
@@ -68,7 +72,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	events, stopEvents := newRecorder(c.home.fenced.kube, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
 	for _, add := range []func() error{
-		c.followGateways, c.addPeering, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
+		c.followGateways, c.addPeering, c.addHeartbeat, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
 		c.addAuthentication,
 		c.addJoin,
 		c.addDiscovery,
@@ -80,7 +84,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	}
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
-		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.requests, c.apiServer, c.liqo}
+		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.requests, c.apiServer, c.heartbeats, c.liqo}
 		if c.leases != nil {
 			factories = append(factories, c.leases)
 		}
@@ -103,6 +107,7 @@ func (c *controller) makeFactories() {
 		labelled(discoveryv1.LabelManagedBy+"="+offloadingv1beta1.ManagedByShadowEndpointSlice))
 	c.apiServer = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithNamespace(metav1.NamespaceDefault),
 		labelled(discoveryv1.LabelServiceName+"="+agent.APIServerService))
+	c.heartbeats = informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithTransform(link.TrimLease), named(corev1beta1.HeartbeatLease))
 	c.requests = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.signerName=" + certificatesv1.KubeletServingSignerName
 	}))

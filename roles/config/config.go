@@ -68,10 +68,11 @@ func (p Probe) Window() health.Window {
 	return health.Window{Size: p.Size, Failures: p.Failures, Successes: p.Successes}
 }
 
-// Health configures what /livez takes for alive.
+// Health configures what /livez takes for alive, and how the health of peers is judged.
 type Health struct {
 	LateAfter    time.Duration `mapstructure:"lateAfter"`
 	UnknownGrace time.Duration `mapstructure:"unknownGrace"`
+	Heartbeat    time.Duration `mapstructure:"heartbeat"`
 }
 
 // Reflection configures what is carried to a peer.
