@@ -30,6 +30,9 @@ import (
 	"github.com/liqod/liqod/shadow/virtualnode"
 )
 
+// controllerLease is the name of the Lease of role controller.
+const controllerLease = "liqod-controller"
+
 // controller wires the loops of role controller. Its caches are filled in every
 // replica, so that a standby takes over at once; its loops run under the lease.
 type controller struct {
@@ -65,7 +68,7 @@ type controller struct {
 func buildController(_ context.Context, env Env) (Parts, error) {
 	c := &controller{env: env, cfg: env.Config.Controller}
 	var err error
-	if c.home, err = newHome(env, env.Config.Namespace, "liqod-controller"); err != nil {
+	if c.home, err = newHome(env, env.Config.Namespace, controllerLease); err != nil {
 		return Parts{}, err
 	}
 	c.makeFactories()

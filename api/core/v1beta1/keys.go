@@ -117,6 +117,9 @@ const (
 	ReasonConnecting = "Connecting"
 	// ReasonNoGateway says that no gateway of this cluster runs that could report.
 	ReasonNoGateway = "NoGateway"
+	// ReasonNoController says that no controller of this cluster runs that could check. Role
+	// webhook writes it.
+	ReasonNoController = "NoController"
 	// ReasonNetworkUnknown says that the state of the network cannot be read.
 	ReasonNetworkUnknown = "NetworkUnknown"
 

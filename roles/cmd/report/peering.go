@@ -210,6 +210,8 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 		return fmt.Sprintf("see whether cluster %s is up, whether its controller runs, and whether health.heartbeat is the same there; what runs here for it goes on running", fc.Spec.ClusterID)
 	case networkingv1beta1.ReasonTunnelDown, networkingv1beta1.ReasonGatewayStopped, corev1beta1.ReasonNoGateway:
 		return "see the check of the network"
+	case corev1beta1.ReasonNoController:
+		return "see the check of role controller"
 	case corev1beta1.ReasonNothingChecked:
 		return "nothing, if the peer is not in use; the network fabric (docs/networking.md) or health.heartbeat (docs/peering.md) in both clusters would tell of its API server"
 	case corev1beta1.ReasonClusterReplaced:
