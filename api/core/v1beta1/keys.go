@@ -198,7 +198,8 @@ func Enrolled(fc *ForeignCluster) bool {
 }
 
 // Reached reports whether this cluster reaches the API server of a peer with credentials of
-// its own. An API server that the peer's gateway alone reports to answer is not reached.
+// its own. An API server is not reached because the peer's gateway or its heartbeats report
+// that it answers.
 func Reached(fc *ForeignCluster) bool {
 	return fc.Status.TenantNamespace.Remote != "" && meta.IsStatusConditionTrue(fc.Status.Conditions, ConditionAPIServer)
 }
