@@ -30,9 +30,13 @@ type beating struct {
 	another error // of the identity of milan
 }
 
-func newBeating(t *testing.T, interval time.Duration) *beating {
+// newBeating has the Lease in milan as it is when rome starts: missing, made or renewed.
+func newBeating(t *testing.T, interval time.Duration, lease string) *beating {
 	b := &beating{world: newWorld(t, tenant("milan"), secret("milan", "k", "m")), milan: newPeer("uid-milan")}
 	b.addPeer("m", b.milan)
+	if lease != missing {
+		b.invite(lease == hasRenewal)
+	}
 	h, err := NewHeartbeat(HeartbeatConfig{
 		ClusterID: "rome", Interval: interval, Timeout: time.Minute, Directory: b.directory,
 		Serving: func(context.Context) error {
@@ -123,12 +127,17 @@ func (b *beating) ends() {
 	})
 }
 
+const (
+	missing    = "missing"
+	made       = "made"
+	hasRenewal = "renewed"
+)
+
 const quickBeat = 5 * time.Millisecond
 
 func TestHeartbeat(t *testing.T) {
 	t.Parallel()
-	b := newBeating(t, quickBeat)
-	b.invite(false)
+	b := newBeating(t, quickBeat, made)
 	b.use("")
 	b.more(3)
 	first := b.lease()
@@ -145,9 +154,8 @@ func TestHeartbeat(t *testing.T) {
 // TestHeartbeatToAnother: a cluster that is not the peer is not written to.
 func TestHeartbeatToAnother(t *testing.T) {
 	t.Parallel()
-	b := newBeating(t, quickBeat)
+	b := newBeating(t, quickBeat, made)
 	b.set(nil, ErrReplaced)
-	b.invite(false)
 	b.use("")
 	b.ends()
 	patches, _ := b.patches()
@@ -159,7 +167,7 @@ func TestHeartbeatToAnother(t *testing.T) {
 // TestHeartbeatUnasked: a provider without the Lease is asked seldom.
 func TestHeartbeatUnasked(t *testing.T) {
 	t.Parallel()
-	b := newBeating(t, quickBeat)
+	b := newBeating(t, quickBeat, missing)
 	b.use("")
 	b.more(1)
 	b.ends()
@@ -176,22 +184,19 @@ func TestHeartbeatTakenBack(t *testing.T) {
 	}
 	t.Run("the peer has rights here", func(t *testing.T) {
 		t.Parallel()
-		b := newBeating(t, quickBeat)
-		b.invite(true)
+		b := newBeating(t, quickBeat, hasRenewal)
 		b.use("liqo.io:peer:milan:1")
 		b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
 	})
 	t.Run("it is off", func(t *testing.T) {
 		t.Parallel()
-		b := newBeating(t, 0)
-		b.invite(true)
+		b := newBeating(t, 0, hasRenewal)
 		b.use("")
 		b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
 	})
 	t.Run("nothing to take back", func(t *testing.T) {
 		t.Parallel()
-		b := newBeating(t, 0)
-		b.invite(false)
+		b := newBeating(t, 0, made)
 		b.use("")
 		b.eventually("looked at", func() bool { _, all := b.patches(); return all >= 2 }) // with that of invite
 		b.ends()
@@ -201,8 +206,7 @@ func TestHeartbeatTakenBack(t *testing.T) {
 	})
 	t.Run("a tunnel comes, and goes", func(t *testing.T) {
 		t.Parallel()
-		b := newBeating(t, quickBeat)
-		b.invite(false)
+		b := newBeating(t, quickBeat, made)
 		b.use("")
 		b.more(2)
 		connections := b.liqo.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace("milan"))
