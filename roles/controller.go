@@ -30,6 +30,9 @@ import (
 	"github.com/liqod/liqod/shadow/virtualnode"
 )
 
+// controllerLease is the name of the Lease of role controller.
+const controllerLease = "liqod-controller"
+
 // controller wires the loops of role controller. Every replica fills its caches, so that a
 // standby can take over at once. The loops run under the lease.
 type controller struct {
@@ -44,6 +47,8 @@ type controller struct {
 	vkubelets, pods, slices, requests informers.SharedInformerFactory
 	// apiServer has the EndpointSlices of the API server.
 	apiServer informers.SharedInformerFactory
+	// heartbeats has the heartbeat Leases of peers.
+	heartbeats informers.SharedInformerFactory
 	// leases has the Leases of gateways. It is nil without the network fabric.
 	leases informers.SharedInformerFactory
 	liqo   externalversions.SharedInformerFactory
@@ -55,20 +60,22 @@ type controller struct {
 	gateways agent.Gateways
 	// conditions writes the status of ForeignClusters.
 	conditions *link.Conditions
-	actors     []Actor
+	// pulse judges peers by their heartbeats; nil if they are off.
+	pulse  *link.Pulse
+	actors []Actor
 }
 
 func buildController(_ context.Context, env Env) (Parts, error) {
 	c := &controller{env: env, cfg: env.Config.Controller}
 	var err error
-	if c.home, err = newHome(env, env.Config.Namespace, "liqod-controller"); err != nil {
+	if c.home, err = newHome(env, env.Config.Namespace, controllerLease); err != nil {
 		return Parts{}, err
 	}
 	c.makeFactories()
 	events, stopEvents := newRecorder(c.home.fenced.kube, corev1.EventSource{Component: "liqod-controller"})
 	c.events = events
 	for _, add := range []func() error{
-		c.followGateways, c.addPeering, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
+		c.followGateways, c.addPeering, c.addHeartbeat, c.addOffers, c.addNetwork, c.addNamespaces, c.addVirtualNodes, c.addWorkload, c.addEndpoints,
 		c.addAuthentication,
 		c.addJoin,
 		c.addDiscovery,
@@ -80,7 +87,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	}
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
-		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.requests, c.apiServer, c.liqo}
+		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.requests, c.apiServer, c.heartbeats, c.liqo}
 		if c.leases != nil {
 			factories = append(factories, c.leases)
 		}
@@ -102,6 +109,7 @@ func (c *controller) makeFactories() {
 	c.slices = informers.NewSharedInformerFactoryWithOptions(core, 0, strip,
 		labelled(discoveryv1.LabelManagedBy+"="+offloadingv1beta1.ManagedByShadowEndpointSlice))
 	c.apiServer = apiServerSlices(core)
+	c.heartbeats = informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithTransform(link.TrimLease), named(corev1beta1.HeartbeatLease))
 	c.requests = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.signerName=" + certificatesv1.KubeletServingSignerName
 	}))

@@ -9,6 +9,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/reflect/replication"
 )
 
@@ -43,7 +44,11 @@ func (c *controller) addNetwork() error {
 		Configurations: networking.Configurations(), Connections: networking.Connections(),
 	})
 	c.conditions.AddSource(corev1beta1.ConditionNetwork, standing)
-	c.conditions.AddSource(corev1beta1.ConditionAPIServer, agent.NewPeerServers(standing))
+	servers := []link.Source{agent.NewPeerServers(standing)}
+	if c.pulse != nil {
+		servers = append(servers, c.pulse)
+	}
+	c.conditions.AddSource(corev1beta1.ConditionAPIServer, link.FirstOf(servers...))
 	c.loop("network-published", c.publisher)
 	c.loop("network-exchanged", exchange)
 	return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/shadow/namespace"
 	"github.com/liqod/liqod/shadow/workload"
 )
@@ -84,8 +85,18 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	return Parts{Leader: h.lease, Actors: []Actor{
 		{Name: "caches", Run: runFactories(own, core, secrets, configurations)},
 		{Name: "certificates", Leased: true, Run: authority.Run},
+		{Name: "witness", Leased: true, Run: witness(env, h).Run},
 		{Name: "server", Run: webhookServer(env, &source, rules)},
 	}}, nil
+}
+
+// witness tells the health of peers Unknown while no replica of role controller leads. A
+// take-over lasts as long as the Lease, and a little more.
+func witness(env Env, h home) *link.Witness {
+	return link.NewWitness(link.WitnessConfig{
+		Leases: h.plain.kube.CoordinationV1(), Namespace: env.Config.Namespace, Name: controllerLease,
+		Period: env.Config.Lease.RetryPeriod, Patience: 2 * env.Config.Lease.Duration, Liqo: h.fenced.liqo, Clock: env.Clock, Log: env.Log,
+	})
 }
 
 // named restricts a factory to objects with this name.

@@ -58,6 +58,7 @@ func forbidden(t *testing.T, p attacker) {
 	allForbidden(t, sliceAttempts(t, p))
 	allForbidden(t, negotiationAttempts(t, p))
 	allForbidden(t, networkAttempts(t, p))
+	allForbidden(t, heartbeatAttempts(t, p))
 }
 
 // collision asks for a pod of a name that the provider's own pod has.

@@ -97,6 +97,10 @@ func webhookRights(t *testing.T, w *world) {
 			_, err := c.CoreV1().Secrets("liqod").Get(ctx, "other", metav1.GetOptions{})
 			return err
 		},
+		"the Lease of the controller": func(ctx context.Context) error {
+			_, err := c.CoordinationV1().Leases("liqod").Patch(ctx, "liqod-controller", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"evil"}}`), metav1.PatchOptions{})
+			return err
+		},
 		"pods": func(ctx context.Context) error {
 			_, err := c.CoreV1().Pods("shop").List(ctx, metav1.ListOptions{})
 			return err

@@ -23,6 +23,28 @@ type Source interface {
 	Subscribe(f func(clusterID string))
 }
 
+// FirstOf returns a source of the first condition that the sources have for a peer.
+func FirstOf(sources ...Source) Source { return firstOf(sources) }
+
+type firstOf []Source
+
+// Condition implements Source.
+func (f firstOf) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
+	for _, s := range f {
+		if c := s.Condition(fc); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// Subscribe implements Source.
+func (f firstOf) Subscribe(tell func(clusterID string)) {
+	for _, s := range f {
+		s.Subscribe(tell)
+	}
+}
+
 // Standing returns a copy of the ForeignCluster's existing condition, or nil if it has
 // none.
 func Standing(fc *corev1beta1.ForeignCluster, kind string) *metav1.Condition {

@@ -163,7 +163,7 @@ func (f facts) server(status *corev1beta1.ForeignClusterStatus, replaced bool) *
 		// After a restart there is no result yet. The previous condition stays until there
 		// is one.
 		have := meta.FindStatusCondition(status.Conditions, corev1beta1.ConditionAPIServer)
-		if have != nil && have.Reason != corev1beta1.ReasonInvalidCredentials {
+		if have != nil && have.Reason != corev1beta1.ReasonInvalidCredentials && have.Reason != corev1beta1.ReasonNoController {
 			return have
 		}
 		return is(metav1.ConditionUnknown, corev1beta1.ReasonProbing, "the API server has not answered yet")
@@ -263,5 +263,9 @@ func (f facts) set(conditions *[]metav1.Condition, fc *corev1beta1.ForeignCluste
 	c.ObservedGeneration = fc.Generation
 	c.LastTransitionTime = metav1.NewTime(f.now)
 	*conditions = slices.Clone(*conditions)
+	// While no controller ran, nobody could find out: what is Unknown now is so from now on.
+	if have := apply.FindCondition(*conditions, c.Type); have != nil && have.Reason == corev1beta1.ReasonNoController && c.Reason != have.Reason {
+		have.LastTransitionTime = c.LastTransitionTime
+	}
 	apply.SetCondition(conditions, c) // SetCondition clips the message: a peer's text may be too long
 }

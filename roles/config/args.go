@@ -12,6 +12,7 @@ import (
 var notVKubelets = []string{
 	"controller", "webhook", "peering", "discovery", "authentication", "sharing", "ipam", "gateway", "route",
 	"networking.podCIDRs", "networking.serviceCIDRs", "networking.externalCIDRs", "networking.nodeCIDRs", "networking.reservedSubnets",
+	"health.heartbeat",        // is kept by role controller
 	"kubeconfig", "namespace", // a vkubelet runs elsewhere
 	"vkubelet.virtualNode", "vkubelet.nodeAddress", // differ from one virtual node to the next
 	"vkubelet.certificateDirectory",                       // is a volume of the Deployment

@@ -13,7 +13,7 @@ var others = map[string]string{
 	"server.address": ":9999", "server.pprof": "true",
 	"lease.duration": "1m", "lease.renewDeadline": "45s", "lease.retryPeriod": "3s",
 	"probe.interval": "2s", "probe.timeout": "3s", "probe.window": "9", "probe.failures": "4", "probe.successes": "5",
-	"health.lateAfter": "7m", "health.unknownGrace": "2m", "shutdownTimeout": "25s",
+	"health.lateAfter": "7m", "health.unknownGrace": "2m", "health.heartbeat": "3s", "shutdownTimeout": "25s",
 	"reflection.skipLabels": "example.com/a,b", "reflection.skipAnnotations": "",
 	"reflection.pod.workers": "7", "reflection.service.type": "AllowList", "reflection.service.workers": "2", "reflection.endpointslice.workers": "2",
 	"reflection.ingress.type": "AllowList", "reflection.ingress.workers": "0", "reflection.configmap.type": "AllowList", "reflection.configmap.workers": "2",
@@ -78,7 +78,7 @@ func TestVKubeletArgsForgetNoSetting(t *testing.T) {
 	usual, err := Load(Sources{Settings: settings})
 	require.NoError(t, err)
 	want := e.Config
-	want.Namespace, want.Kubeconfig, want.Server.Address = usual.Namespace, usual.Kubeconfig, usual.Server.Address
+	want.Namespace, want.Kubeconfig, want.Server.Address, want.Health.Heartbeat = usual.Namespace, usual.Kubeconfig, usual.Server.Address, usual.Health.Heartbeat
 	want.Controller, want.Webhook, want.Peering, want.Authentication = usual.Controller, usual.Webhook, usual.Peering, usual.Authentication
 	want.Sharing, want.IPAM, want.Gateway, want.Route = usual.Sharing, usual.IPAM, usual.Gateway, usual.Route
 	want.Networking = usual.Networking

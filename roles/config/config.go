@@ -68,10 +68,11 @@ func (p Probe) Window() health.Window {
 	return health.Window{Size: p.Size, Failures: p.Failures, Successes: p.Successes}
 }
 
-// Health configures the check of /livez.
+// Health configures the check of /livez, and how the health of peers is judged.
 type Health struct {
 	LateAfter    time.Duration `mapstructure:"lateAfter"`
 	UnknownGrace time.Duration `mapstructure:"unknownGrace"`
+	Heartbeat    time.Duration `mapstructure:"heartbeat"`
 }
 
 // Reflection configures the reflection of each kind to a peer.

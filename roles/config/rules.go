@@ -32,6 +32,7 @@ var rules = map[string]kind{
 	"health.lateAfter": duration(10*time.Second, 24*time.Hour),
 
 	"health.unknownGrace": duration(time.Second, time.Hour),
+	"health.heartbeat":    duration(0, time.Minute),
 
 	"reflection.skipLabels":      list(matching("key", "a label key", metadataKey, 317)),
 	"reflection.skipAnnotations": list(matching("key", "an annotation key", metadataKey, 317)),
@@ -181,6 +182,9 @@ var neededWithNetworking = map[string][]string{
 	"controller": {"networking.externalCIDRs"},
 }
 
+// shortestHeartbeat is the least time between two renewals of a Lease: each is a write.
+const shortestHeartbeat = 500 * time.Millisecond
+
 // together checks settings that depend on each other.
 func (c *Config) together() error {
 	var errs []error
@@ -194,6 +198,9 @@ func (c *Config) together() error {
 	less("lease.retryPeriod × 1.2", c.Lease.RetryPeriod*6/5, "lease.renewDeadline", c.Lease.RenewDeadline)
 	// A take-over lasts as long as the lease, and must not make a health count as bad.
 	less("lease.duration", c.Lease.Duration, "health.unknownGrace", c.Health.UnknownGrace)
+	if h := c.Health.Heartbeat; h > 0 && h < shortestHeartbeat {
+		errs = append(errs, fmt.Errorf("health.heartbeat: %s is not accepted: 0s, or at least %s", short(h), short(shortestHeartbeat)))
+	}
 	if c.Gateway.TunnelPort == c.Gateway.OverlayPort {
 		errs = append(errs, fmt.Errorf("gateway.overlayPort: %d is not accepted: gateway.tunnelPort is the same", c.Gateway.OverlayPort))
 	}

@@ -366,6 +366,25 @@ func TestReadyFollowsTheConsumer(t *testing.T) {
 	require.Empty(t, r.reason())
 }
 
+// TestNoControllerForLong: endpoints that nobody could turn off are not turned off just
+// because somebody is back.
+func TestNoControllerForLong(t *testing.T) {
+	r := newRig(t, newShadow())
+	r.settle()
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+	r.peer(func(fc *corev1beta1.ForeignCluster) {
+		fc.Status.Conditions = append(fc.Status.Conditions, metav1.Condition{Type: corev1beta1.ConditionAPIServer, Status: metav1.ConditionUnknown,
+			Reason: corev1beta1.ReasonNoController, LastTransitionTime: ago(time.Hour)})
+	})
+	r.restart()
+	_, err := r.sync()
+	require.Equal(t, loop.After(testGrace), err)
+	require.Equal(t, []string{"+10.100.1.5"}, r.ready())
+	r.clock.SetTime(testTime().Add(testGrace))
+	require.Equal(t, []string{"update"}, r.settle())
+	require.Equal(t, []string{"-10.100.1.5"}, r.ready())
+}
+
 // TestUnknownSinceTheFuture: a transition time written by a fast clock does not prolong the
 // grace.
 func TestUnknownSinceTheFuture(t *testing.T) {

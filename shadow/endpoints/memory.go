@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -71,7 +72,8 @@ func (m *memory) wasWell(peer string) (well, known bool) {
 
 // sighted records which checks of a peer are Unknown. It returns the conditions with
 // transition times no later than the time at which this process first saw them Unknown, so
-// that a fast clock of their writer does not prolong the grace.
+// that a fast clock of their writer does not prolong the grace. While no controller ran,
+// nobody could turn endpoints off: what was Unknown for that reason alone counts from then.
 func (m *memory) sighted(peer string, conditions []metav1.Condition, now time.Time) []metav1.Condition {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,7 +88,7 @@ func (m *memory) sighted(peer string, conditions []metav1.Condition, now time.Ti
 			s = sighting{since: c.LastTransitionTime.Time, first: now}
 		}
 		unknown[c.Type] = s
-		if s.first.Before(s.since) {
+		if s.first.Before(s.since) || c.Reason == corev1beta1.ReasonNoController {
 			c.LastTransitionTime = metav1.NewTime(s.first)
 		}
 	}

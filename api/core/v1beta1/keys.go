@@ -89,8 +89,8 @@ const (
 	// ConditionReady is true when every check that applies to the peer passes.
 	ConditionReady = "Ready"
 	// ConditionAPIServer tells whether the peer's API server answers. Without credentials to
-	// ask it with, the peer's gateway reports that through the tunnel. It is absent where there
-	// is neither.
+	// ask it with, the peer's gateway reports that through the tunnel, and without a tunnel the
+	// peer renews a Lease here (HeartbeatLease). It is absent where there is none of these.
 	ConditionAPIServer = "APIServerStatus"
 	// ConditionNetwork tells whether the tunnel to the peer carries packets. It is
 	// absent while the network is off for the peer, and while no offer between the two is in
@@ -117,6 +117,9 @@ const (
 	ReasonConnecting = "Connecting"
 	// ReasonNoGateway says that no gateway of this cluster runs that could report.
 	ReasonNoGateway = "NoGateway"
+	// ReasonNoController says that no controller of this cluster runs that could check. Role
+	// webhook writes it.
+	ReasonNoController = "NoController"
 	// ReasonNetworkUnknown says that the state of the network cannot be read.
 	ReasonNetworkUnknown = "NetworkUnknown"
 
@@ -163,7 +166,19 @@ const (
 	ReasonNoCredentials = "NoCredentials"
 	// ReasonNothingChecked says that the peer has rights here, and that no check applies to it.
 	ReasonNothingChecked = "NothingChecked"
+
+	// ReasonHeartbeatSeen says that the peer renews its heartbeat Lease here.
+	ReasonHeartbeatSeen = "HeartbeatSeen"
+	// ReasonHeartbeatMissed says that it has missed several renewals.
+	ReasonHeartbeatMissed = "HeartbeatMissed"
+	// ReasonHeartbeatAwaited says that the Lease has not been watched for long enough.
+	ReasonHeartbeatAwaited = "HeartbeatAwaited"
 )
+
+// HeartbeatLease is the name of the Lease by which a consumer that its provider cannot reach
+// shows that its API server serves. It is in the consumer's tenant namespace in the provider,
+// whose controller makes and deletes it. The consumer renews it.
+const HeartbeatLease = "liqod-heartbeat"
 
 // TenantNamespace returns the name of the namespace that holds what concerns a peer.
 func TenantNamespace(clusterID string) string { return TenantNamespacePrefix + clusterID }
@@ -183,7 +198,8 @@ func Enrolled(fc *ForeignCluster) bool {
 }
 
 // Reached reports whether this cluster reaches the API server of a peer with credentials of
-// its own. An API server that the peer's gateway alone reports to answer is not reached.
+// its own. An API server is not reached because the peer's gateway or its heartbeats report
+// that it answers.
 func Reached(fc *ForeignCluster) bool {
 	return fc.Status.TenantNamespace.Remote != "" && meta.IsStatusConditionTrue(fc.Status.Conditions, ConditionAPIServer)
 }

@@ -137,6 +137,12 @@ func TestCheck(t *testing.T) {
 		"peer that reports its API server down": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, networkingv1beta1.ReasonPeerReportsDown, "the peer's gateway reports that")
 		}, []says{{Problem, "API server", "the peer's gateway reports that", "the API server of cluster milan"}}},
+		"peer that nobody checks": {func(s *Snapshot) {
+			apiServer(s, metav1.ConditionUnknown, corev1beta1.ReasonNoController, "nobody checks")
+		}, []says{{Unknown, "API server", "nobody checks", "role controller"}}},
+		"peer without a heartbeat": {func(s *Snapshot) {
+			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonHeartbeatMissed, "has not renewed")
+		}, []says{{Problem, "API server", "has not renewed", "its controller runs"}}},
 		"peer that is not heard of": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionUnknown, networkingv1beta1.ReasonTunnelDown, "no probe comes")
 		}, []says{{Unknown, "API server", "no probe comes", "check of the network"}}},

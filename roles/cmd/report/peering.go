@@ -206,17 +206,21 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 		return fmt.Sprintf("use %s peer with a token of the peer, or give namespace %s the Secret with its kubeconfig, as docs/peering.md says", c.Program, tenant)
 	case networkingv1beta1.ReasonPeerReportsDown:
 		return fmt.Sprintf("see to the API server of cluster %s; what runs here for it goes on running", fc.Spec.ClusterID)
+	case corev1beta1.ReasonHeartbeatMissed:
+		return fmt.Sprintf("see whether cluster %s is up, whether its controller runs, and whether health.heartbeat is the same there; what runs here for it goes on running", fc.Spec.ClusterID)
 	case networkingv1beta1.ReasonTunnelDown, networkingv1beta1.ReasonGatewayStopped, corev1beta1.ReasonNoGateway:
 		return "see the check of the network"
+	case corev1beta1.ReasonNoController:
+		return "see the check of role controller"
 	case corev1beta1.ReasonNothingChecked:
-		return "nothing, if the peer is not in use; the network fabric (docs/networking.md) would tell of its API server"
+		return "nothing, if the peer is not in use; the network fabric (docs/networking.md) or health.heartbeat (docs/peering.md) in both clusters would tell of its API server"
 	case corev1beta1.ReasonClusterReplaced:
 		return "another cluster answers at that address: correct the kubeconfig of the peer, or make the ForeignCluster anew if the peer was made anew"
 	case corev1beta1.ReasonIdentityUnknown:
 		return "the peer has to let this cluster read its namespace kube-system: see the ClusterRole liqod-peer-cluster there, and ForeignCluster.spec.userName"
 	case corev1beta1.ReasonRightsRevoked:
 		return fmt.Sprintf("%s unpeer %s, if its administrator has ended the peering; else %s token create there, %s peer --token here", c.Program, fc.Spec.ClusterID, c.Program, c.Program)
-	case corev1beta1.ReasonProbing:
+	case corev1beta1.ReasonProbing, corev1beta1.ReasonHeartbeatAwaited:
 		return "look again in a moment"
 	case corev1beta1.ReasonSelfPeering, corev1beta1.ReasonDuplicateClusterID, corev1beta1.ReasonSameCluster:
 		return fmt.Sprintf("kubectl get foreigncluster shows all of them; kubectl delete foreigncluster %s, if it is the one too many", fc.Name)

@@ -1,0 +1,47 @@
+package scenarios
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+)
+
+// heartbeatAttempts are attempts to write Leases of others, or more of the own one than its
+// times. What a peer may write is written first.
+func heartbeatAttempts(t *testing.T, p attacker) map[string]attempt {
+	t.Helper()
+	const renewal = `{"spec":{"renewTime":"2026-01-02T03:04:05.000006Z"}}`
+	patch := func(namespace, name, data string) attempt {
+		return func(ctx context.Context) error {
+			_, err := p.core.CoordinationV1().Leases(namespace).Patch(ctx, name, types.MergePatchType, []byte(data), metav1.PatchOptions{})
+			return err
+		}
+	}
+	require.NoError(t, patch(tenantOfRome, corev1beta1.HeartbeatLease, renewal)(t.Context()))
+	require.NoError(t, patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"spec":{"renewTime":null}}`)(t.Context()))
+	return map[string]attempt{
+		"who holds its Lease":   patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"spec":{"holderIdentity":"x"}}`),
+		"labels of its Lease":   patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"metadata":{"labels":{"a":"b"}}}`),
+		"annotations of it":     patch(tenantOfRome, corev1beta1.HeartbeatLease, `{"metadata":{"annotations":{"a":"b"}}}`),
+		"another Lease":         patch(tenantOfRome, "reflection", renewal),
+		"that of another peer":  patch(tenantOfParis, corev1beta1.HeartbeatLease, renewal),
+		"that of the installed": patch("liqod", "liqod-controller", renewal),
+		"a new Lease": func(ctx context.Context) error {
+			_, err := p.core.CoordinationV1().Leases(tenantOfRome).Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "vk-rome"}}, metav1.CreateOptions{})
+			return err
+		},
+		"its deletion": func(ctx context.Context) error {
+			return p.core.CoordinationV1().Leases(tenantOfRome).Delete(ctx, corev1beta1.HeartbeatLease, metav1.DeleteOptions{})
+		},
+		"all Leases": func(ctx context.Context) error {
+			_, err := p.core.CoordinationV1().Leases(tenantOfRome).List(ctx, metav1.ListOptions{})
+			return err
+		},
+	}
+}

@@ -1,0 +1,238 @@
+package link
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// heartbeatManager is the field manager of the renewals of heartbeat Leases.
+const heartbeatManager = "liqod-heartbeat"
+
+// unaskedDelay is the delay before the next renewal of a Lease that a provider does not have,
+// or does not let this cluster write: it does not ask for heartbeats.
+const unaskedDelay = 30 * time.Second
+
+// HeartbeatConfig is the input of NewHeartbeat. All fields are required except Observer.
+type HeartbeatConfig struct {
+	// ClusterID is this cluster's id.
+	ClusterID string
+	// Interval is the time between two renewals; 0: there are none, and those from before are
+	// taken back.
+	Interval time.Duration
+	// Serving returns an error unless this cluster's API server serves. It returns soon after
+	// its context is done, which is after Timeout.
+	Serving func(ctx context.Context) error
+	Timeout time.Duration
+	// Identity returns an error unless a client reaches the recorded cluster of a peer.
+	Identity func(ctx context.Context, clusterID string, kube kubernetes.Interface) error
+
+	// Directory has the clients for the peers. NewHeartbeat subscribes to it.
+	Directory *Directory
+	// The informers watch this cluster in all namespaces.
+	ForeignClusters informers.ForeignClusterInformer
+	Connections     networkinginformers.ConnectionInformer
+
+	Clock clock.WithTicker
+	Log   *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Heartbeat renews this cluster's heartbeat Lease in each provider that can check this
+// cluster in no other way: it has no credentials for it, and there is no tunnel between them.
+// It renews only after this cluster's API server has answered, so that the renewals end when
+// either ends.
+type Heartbeat struct {
+	loop *loop.Loop
+	cfg  HeartbeatConfig
+
+	mu      sync.Mutex
+	renewal map[string]*renewal // by cluster id
+	quiet   map[string]string   // Revision of the credentials with which a Lease was taken back, by cluster id
+}
+
+// NewHeartbeat returns a Heartbeat and registers its event handlers on the informers and the
+// directory. It starts nothing.
+func NewHeartbeat(cfg HeartbeatConfig) (*Heartbeat, error) {
+	h := &Heartbeat{cfg: cfg, renewal: map[string]*renewal{}, quiet: map[string]string{}}
+	h.loop = loop.New(loop.Config{Name: "heartbeat", Sync: h.sync, Log: cfg.Log, Observer: cfg.Observer})
+	cfg.Directory.Subscribe(func(id string) { h.loop.Add(loop.Key{Name: id}) })
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.ForeignClusters.Informer(), ClusterKey},
+		{cfg.Connections.Informer(), connectionKey},
+	} {
+		if _, err := h.loop.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// connectionKey returns the peer of a Connection.
+func connectionKey(obj any) []loop.Key {
+	c, ok := obj.(*networkingv1beta1.Connection)
+	if !ok || c.Namespace != corev1beta1.TenantNamespace(c.Name) {
+		return nil
+	}
+	return []loop.Key{{Name: c.Name}}
+}
+
+// Run blocks until ctx is done and all renewals have ended. It may be called again after
+// that.
+func (h *Heartbeat) Run(ctx context.Context, workers int) error {
+	var wg sync.WaitGroup
+	if h.cfg.Interval > 0 {
+		wg.Go(func() { h.beat(ctx) })
+	}
+	err := h.loop.Run(ctx, workers)
+	wg.Wait()
+	h.mu.Lock()
+	ids := make([]string, 0, len(h.renewal))
+	for id := range h.renewal {
+		ids = append(ids, id)
+	}
+	clear(h.quiet)
+	h.mu.Unlock()
+	for _, id := range ids {
+		h.stop(id)
+	}
+	return err
+}
+
+// beat has all Leases renewed each time that this cluster's API server answers. A renewal
+// that is still under way is not queued: it would be made when the answer is old.
+func (h *Heartbeat) beat(ctx context.Context) {
+	ticker := h.cfg.Clock.NewTicker(h.cfg.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		h.mu.Lock()
+		all := make([]*renewal, 0, len(h.renewal))
+		for _, r := range h.renewal {
+			all = append(all, r)
+		}
+		h.mu.Unlock()
+		if len(all) == 0 || !h.serves(ctx) {
+			continue
+		}
+		for _, r := range all {
+			select {
+			case r.due <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (h *Heartbeat) serves(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, min(h.cfg.Timeout, h.cfg.Interval))
+	defer cancel()
+	return h.cfg.Serving(ctx) == nil && ctx.Err() == nil
+}
+
+func (h *Heartbeat) sync(ctx context.Context, key loop.Key) error {
+	id := key.Name
+	e, ok := h.cfg.Directory.Endpoint(id)
+	if !ok || e.Problem != "" {
+		h.stop(id)
+		return nil
+	}
+	wanted, err := h.wanted(id)
+	if err != nil {
+		return err
+	}
+	if wanted {
+		h.start(ctx, id, e)
+		return nil
+	}
+	h.stop(id)
+	return h.takeBack(ctx, id, e)
+}
+
+// wanted reports whether the peer is to see heartbeats of this cluster. It has its own probes
+// of one that it has rights in, and reports through a tunnel.
+func (h *Heartbeat) wanted(id string) (bool, error) {
+	fcs, err := clustersOf(h.cfg.ForeignClusters.Lister(), id)
+	if err != nil || h.cfg.Interval == 0 || len(fcs) != 1 || fcs[0].Spec.UserName != "" || id == h.cfg.ClusterID {
+		return false, err
+	}
+	c, err := h.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(id)).Get(id)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the Connection with %s: %w", id, err)
+	}
+	return c.DeletionTimestamp != nil, nil
+}
+
+// takeBack clears the time of the last renewal, once for each process and credentials: else
+// the peer would take this cluster for down.
+func (h *Heartbeat) takeBack(ctx context.Context, id string, e Endpoint) error {
+	h.mu.Lock()
+	done := h.quiet[id] == e.Revision
+	h.mu.Unlock()
+	if done {
+		return nil
+	}
+	err := h.clearTime(ctx, id, e.Clients.Kube)
+	if err != nil && !unasked(err) {
+		return fmt.Errorf("taking back the heartbeats in %s: %w", id, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.quiet[id] = e.Revision
+	return nil
+}
+
+func (h *Heartbeat) clearTime(ctx context.Context, id string, kube kubernetes.Interface) error {
+	ctx, cancel := context.WithTimeout(ctx, recheckDelay)
+	defer cancel()
+	namespace := corev1beta1.TenantNamespace(h.cfg.ClusterID)
+	have, err := kube.CoordinationV1().Leases(namespace).Get(ctx, corev1beta1.HeartbeatLease, metav1.GetOptions{})
+	if err != nil || !renewed(have) {
+		return err
+	}
+	if err := h.cfg.Identity(ctx, id, kube); err != nil {
+		return err
+	}
+	return patchLease(ctx, kube, namespace, nil)
+}
+
+// unasked reports whether an error says that the peer does not ask for heartbeats.
+func unasked(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+
+// patchLease writes the time of a renewal, and nothing else. It needs no earlier read.
+func patchLease(ctx context.Context, kube kubernetes.Interface, namespace string, at *metav1.MicroTime) error {
+	body, err := json.Marshal(apply.Patch{"spec": apply.Patch{"renewTime": at}})
+	if err != nil {
+		return fmt.Errorf("encoding a renewal: %w", err)
+	}
+	_, err = kube.CoordinationV1().Leases(namespace).Patch(ctx, corev1beta1.HeartbeatLease, types.MergePatchType, body, metav1.PatchOptions{FieldManager: heartbeatManager})
+	return err
+}

@@ -1,0 +1,316 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+)
+
+// beating is rome, which uses milan.
+type beating struct {
+	*world
+	milan *peer
+
+	mu      sync.Mutex
+	serving error // of rome's API server
+	another error // of the identity of milan
+}
+
+// newBeating has the Lease in milan as it is when rome starts: missing, made or renewed.
+func newBeating(t *testing.T, interval time.Duration, lease string) *beating {
+	b := &beating{world: newWorld(t, tenant("milan"), secret("milan", "k", "m")), milan: newPeer("uid-milan")}
+	b.addPeer("m", b.milan)
+	if lease != missing {
+		b.invite(lease == hasRenewal)
+	}
+	h, err := NewHeartbeat(HeartbeatConfig{
+		ClusterID: "rome", Interval: interval, Timeout: time.Minute, Directory: b.directory,
+		Serving: func(context.Context) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.serving
+		},
+		Identity: func(_ context.Context, id string, kube kubernetes.Interface) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if id != "milan" || kube != kubernetes.Interface(b.milan.core) {
+				return errors.New("a wrong client")
+			}
+			return b.another
+		},
+		ForeignClusters: b.liqoInformers.Core().V1beta1().ForeignClusters(), Connections: b.liqoInformers.Networking().V1beta1().Connections(),
+		Clock: clock.RealClock{}, Log: zaptest.NewLogger(t),
+	})
+	require.NoError(t, err)
+	b.liqoInformers.Start(t.Context().Done())
+	b.world.run()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx, 2) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	return b
+}
+
+func (b *beating) set(serving, another error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.serving, b.another = serving, another
+}
+
+func (b *beating) use(user string) {
+	_, err := b.liqo.CoreV1beta1().ForeignClusters().Create(b.t.Context(), milan(user), metav1.CreateOptions{})
+	require.NoError(b.t, err)
+}
+
+// invite makes the Lease in milan; renewed: as it is after a renewal.
+func (b *beating) invite(renewed bool) {
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace("rome"), Name: corev1beta1.HeartbeatLease, Labels: map[string]string{"a": "b"}}}
+	if renewed {
+		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Unix(1000, 0)}
+	}
+	_, err := b.milan.core.CoordinationV1().Leases(l.Namespace).Create(b.t.Context(), l, metav1.CreateOptions{})
+	require.NoError(b.t, err)
+}
+
+func (b *beating) lease() *coordinationv1.Lease {
+	l, err := b.milan.core.CoordinationV1().Leases(corev1beta1.TenantNamespace("rome")).Get(context.Background(), corev1beta1.HeartbeatLease, metav1.GetOptions{})
+	require.NoError(b.t, err)
+	return l
+}
+
+// patches returns how many renewals, and how many of all requests for Leases there were.
+func (b *beating) patches() (patches, all int) {
+	for _, a := range b.milan.core.Actions() {
+		if a.GetResource().Resource == "leases" {
+			all++
+			if a.GetVerb() == "patch" {
+				patches++
+			}
+		}
+	}
+	return patches, all
+}
+
+// more waits for n more renewals.
+func (b *beating) more(n int) {
+	b.t.Helper()
+	before, _ := b.patches()
+	b.eventually(fmt.Sprintf("%d more renewals", n), func() bool { now, _ := b.patches(); return now >= before+n })
+}
+
+// ends waits until there are no renewals.
+func (b *beating) ends() {
+	b.t.Helper()
+	last, since := -1, time.Now()
+	b.eventually("renewals end", func() bool {
+		if n, _ := b.patches(); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > 200*time.Millisecond
+	})
+}
+
+const (
+	missing    = "missing"
+	made       = "made"
+	hasRenewal = "renewed"
+)
+
+const quickBeat = 5 * time.Millisecond
+
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	b := newBeating(t, quickBeat, made)
+	b.use("")
+	b.more(3)
+	first := b.lease()
+	require.Equal(t, map[string]string{"a": "b"}, first.Labels, "nothing else is written")
+	require.Nil(t, first.Spec.HolderIdentity)
+	b.eventually("each renewal is a change", func() bool { return !b.lease().Spec.RenewTime.Equal(first.Spec.RenewTime) })
+
+	b.set(errors.New("the own API server does not serve"), nil)
+	b.ends()
+	b.set(nil, nil)
+	b.more(3)
+}
+
+// TestHeartbeatToAnother: a cluster that is not the peer is not written to.
+func TestHeartbeatToAnother(t *testing.T) {
+	t.Parallel()
+	b := newBeating(t, quickBeat, made)
+	b.set(nil, ErrReplaced)
+	b.use("")
+	b.ends()
+	patches, _ := b.patches()
+	require.Zero(t, patches)
+	b.set(nil, nil)
+	b.more(2)
+}
+
+// TestHeartbeatUnasked: a provider without the Lease is asked seldom.
+func TestHeartbeatUnasked(t *testing.T) {
+	t.Parallel()
+	b := newBeating(t, quickBeat, missing)
+	b.use("")
+	b.more(1)
+	b.ends()
+	patches, _ := b.patches()
+	require.Equal(t, 1, patches)
+}
+
+// TestHeartbeatTakenBack: where the peer has a better way to check this cluster, it does not
+// take the end of the renewals for an outage.
+func TestHeartbeatTakenBack(t *testing.T) {
+	t.Parallel()
+	connection := func() *networkingv1beta1.Connection {
+		return &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace("milan"), Name: "milan"}}
+	}
+	t.Run("the peer has rights here", func(t *testing.T) {
+		t.Parallel()
+		b := newBeating(t, quickBeat, hasRenewal)
+		b.use("liqo.io:peer:milan:1")
+		b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
+	})
+	t.Run("it is off", func(t *testing.T) {
+		t.Parallel()
+		b := newBeating(t, 0, hasRenewal)
+		b.use("")
+		b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
+	})
+	t.Run("nothing to take back", func(t *testing.T) {
+		t.Parallel()
+		b := newBeating(t, 0, made)
+		b.use("")
+		b.eventually("looked at", func() bool { _, all := b.patches(); return all >= 2 }) // with that of invite
+		b.ends()
+		patches, all := b.patches()
+		require.Zero(t, patches)
+		require.Equal(t, 2, all, "once")
+	})
+	t.Run("a tunnel comes, and goes", func(t *testing.T) {
+		t.Parallel()
+		b := newBeating(t, quickBeat, made)
+		b.use("")
+		b.more(2)
+		connections := b.liqo.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace("milan"))
+		_, err := connections.Create(t.Context(), connection(), metav1.CreateOptions{})
+		require.NoError(t, err)
+		b.eventually("taken back", func() bool { return b.lease().Spec.RenewTime == nil })
+		b.ends()
+		require.Nil(t, b.lease().Spec.RenewTime)
+		require.NoError(t, connections.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		b.more(2)
+	})
+}
+
+func TestInvitations(t *testing.T) {
+	t.Parallel()
+	const user = "liqo.io:peer:milan:1"
+	namespace := corev1beta1.TenantNamespace("milan")
+	for name, tc := range map[string]struct {
+		interval time.Duration
+		user     string
+		secret   bool // credentials for milan
+		tunnel   bool
+		before   bool // there is a Lease
+		want     bool
+	}{
+		"a consumer":                    {time.Second, user, false, false, false, true},
+		"it has its Lease":              {time.Second, user, false, false, true, true},
+		"no consumer":                   {time.Second, "", false, false, false, false},
+		"a user that is not its own":    {time.Second, "admin", false, false, false, false},
+		"off":                           {0, user, false, false, true, false},
+		"this cluster can probe it":     {time.Second, user, true, false, true, false},
+		"its gateway reports":           {time.Second, user, false, true, true, false},
+		"one whose rights are withheld": {time.Second, "", false, false, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, tenant("milan"), milan(tc.user))
+			w.addPeer("m", newPeer("uid-milan"))
+			leases := w.core.CoordinationV1().Leases(namespace)
+			if tc.before {
+				_, err := leases.Create(t.Context(), heartbeatLease(nil), metav1.CreateOptions{})
+				require.NoError(t, err)
+			}
+			if tc.secret {
+				_, err := w.core.CoreV1().Secrets(namespace).Create(t.Context(), secret("milan", "k", "m"), metav1.CreateOptions{})
+				require.NoError(t, err)
+			}
+			if tc.tunnel {
+				_, err := w.liqo.NetworkingV1beta1().Connections(namespace).Create(t.Context(),
+					&networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "milan"}}, metav1.CreateOptions{})
+				require.NoError(t, err)
+			}
+			n, err := NewInvitations(InvitationsConfig{
+				ClusterID: "rome", Interval: tc.interval, Kube: w.core, Directory: w.directory,
+				ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(), Namespaces: w.coreInformers.Core().V1().Namespaces(),
+				Connections: w.liqoInformers.Networking().V1beta1().Connections(), Leases: w.coreInformers.Coordination().V1().Leases(), Log: zaptest.NewLogger(t),
+			})
+			require.NoError(t, err)
+			w.coreInformers.Start(t.Context().Done())
+			w.liqoInformers.Start(t.Context().Done())
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 2)
+			go func() { done <- n.Run(ctx, 2) }()
+			go func() { done <- w.directory.Run(ctx) }()
+			exists := func() bool {
+				_, err := leases.Get(t.Context(), corev1beta1.HeartbeatLease, metav1.GetOptions{})
+				require.True(t, err == nil || apierrors.IsNotFound(err), err)
+				return err == nil
+			}
+			w.eventually("the Lease", func() bool { return exists() == tc.want })
+			w.settled()
+			require.Equal(t, tc.want, exists())
+			if tc.want {
+				require.NoError(t, leases.Delete(t.Context(), corev1beta1.HeartbeatLease, metav1.DeleteOptions{}))
+				if tc.user != "" {
+					w.eventually("is made again", exists)
+				}
+			}
+			cancel()
+			require.NoError(t, errors.Join(<-done, <-done))
+		})
+	}
+}
+
+func TestFirstOf(t *testing.T) {
+	t.Parallel()
+	a, b := &toldSource{}, &toldSource{}
+	both := FirstOf(a, b)
+	var woken []string
+	both.Subscribe(func(id string) { woken = append(woken, id) })
+	require.Nil(t, both.Condition(milan("")))
+	b.told = says("False", "Second")
+	require.Equal(t, "Second", both.Condition(milan("")).Reason)
+	a.told = says("Unknown", "First")
+	require.Equal(t, "First", both.Condition(milan("")).Reason)
+	a.wake("x")
+	b.wake("y")
+	require.Equal(t, []string{"x", "y"}, woken)
+}
+
+type toldSource struct {
+	told *metav1.Condition
+	wake func(string)
+}
+
+func (s *toldSource) Condition(*corev1beta1.ForeignCluster) *metav1.Condition { return s.told }
+func (s *toldSource) Subscribe(f func(string))                                { s.wake = f }

@@ -1,0 +1,177 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	informers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// InvitationsConfig is the input of NewInvitations. All fields are required except Observer.
+type InvitationsConfig struct {
+	// ClusterID is this cluster's id.
+	ClusterID string
+	// Interval is the time between two renewals of a peer; 0: no peer is asked for them.
+	Interval time.Duration
+
+	// Kube is a client of this cluster.
+	Kube kubernetes.Interface
+	// Directory says for which peers there are credentials. NewInvitations subscribes to it.
+	Directory *Directory
+
+	// The informers watch this cluster in all namespaces. Leases has those named
+	// HeartbeatLease alone.
+	ForeignClusters informers.ForeignClusterInformer
+	Namespaces      coreinformers.NamespaceInformer
+	Connections     networkinginformers.ConnectionInformer
+	Leases          coordinationinformers.LeaseInformer
+
+	Log *zap.Logger
+	// Observer may be nil.
+	Observer loop.Observer
+}
+
+// Invitations keeps a heartbeat Lease, without a renewal, for each peer that has rights here
+// and that this cluster can check in no other way. So a peer needs no right to create Leases
+// beside those of the vkubelets in its tenant namespace. Its keys are cluster ids.
+type Invitations struct {
+	*loop.Loop
+	cfg    InvitationsConfig
+	synced cache.InformerSynced
+}
+
+// NewInvitations returns an Invitations and registers its event handlers on the informers and
+// the directory. It starts nothing.
+func NewInvitations(cfg InvitationsConfig) (*Invitations, error) {
+	n := &Invitations{cfg: cfg}
+	n.Loop = loop.New(loop.Config{Name: "heartbeat-leases", Sync: n.sync, Log: cfg.Log, Observer: cfg.Observer})
+	add := func(id string) { n.Add(loop.Key{Name: id}) }
+	cfg.Directory.Subscribe(add)
+	cfg.Directory.onNone(add)
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		keys     func(any) []loop.Key
+	}{
+		{cfg.ForeignClusters.Informer(), ClusterKey},
+		{cfg.Namespaces.Informer(), TenantKey},
+		{cfg.Connections.Informer(), connectionKey},
+	} {
+		if _, err := n.Watch(w.informer, w.keys); err != nil {
+			return nil, err
+		}
+	}
+	// A Lease wakes nobody by its renewals.
+	gone := n.Handler(func(obj any) []loop.Key {
+		if l, ok := obj.(*coordinationv1.Lease); ok && l.Name == corev1beta1.HeartbeatLease {
+			return peerKey(l.Namespace)
+		}
+		return nil
+	})
+	registration, err := cfg.Leases.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: gone.OnDelete})
+	if err != nil {
+		return nil, fmt.Errorf("watching heartbeat Leases: %w", err)
+	}
+	n.synced = registration.HasSynced
+	return n, nil
+}
+
+// Run is that of a Loop.
+func (n *Invitations) Run(ctx context.Context, workers int) error {
+	if !cache.WaitForCacheSync(ctx.Done(), n.synced) {
+		return nil
+	}
+	return n.Loop.Run(ctx, workers)
+}
+
+func (n *Invitations) sync(ctx context.Context, key loop.Key) error {
+	id := key.Name
+	namespace := corev1beta1.TenantNamespace(id)
+	ns, err := n.cfg.Namespaces.Lister().Get(namespace)
+	if apierrors.IsNotFound(err) {
+		return nil // the Lease goes with it
+	}
+	if err != nil {
+		return fmt.Errorf("reading the tenant namespace: %w", err)
+	}
+	if _, tenant := peerOf(ns); !tenant || ns.DeletionTimestamp != nil || !n.cfg.Directory.Judged(id) {
+		return nil
+	}
+	have, err := n.cfg.Leases.Lister().Leases(namespace).Get(corev1beta1.HeartbeatLease)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading the heartbeat Lease: %w", err)
+	}
+	exists := err == nil
+	wanted, needless, err := n.weigh(id)
+	switch {
+	case err != nil:
+		return err
+	case wanted && !exists:
+		return n.create(ctx, id)
+	case needless && exists:
+		return n.remove(ctx, have)
+	}
+	return nil
+}
+
+// weigh reports whether the Lease of a peer is wanted, and whether there is a reason to
+// delete it. The absence of the peer's ForeignCluster is none: the cache may be behind, and
+// the Lease goes with the namespace.
+func (n *Invitations) weigh(id string) (wanted, needless bool, err error) {
+	if n.cfg.Interval == 0 {
+		return false, true, nil
+	}
+	if _, reached := n.cfg.Directory.Endpoint(id); reached {
+		return false, true, nil
+	}
+	c, err := n.cfg.Connections.Lister().Connections(corev1beta1.TenantNamespace(id)).Get(id)
+	if err == nil && c.DeletionTimestamp == nil {
+		return false, true, nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, false, fmt.Errorf("reading the Connection with %s: %w", id, err)
+	}
+	fcs, err := clustersOf(n.cfg.ForeignClusters.Lister(), id)
+	user, _ := userOf(fcs, id)
+	return user != "" && id != n.cfg.ClusterID, false, err
+}
+
+func (n *Invitations) create(ctx context.Context, id string) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1beta1.TenantNamespace(id), Name: corev1beta1.HeartbeatLease,
+		Labels: map[string]string{offloadingv1beta1.ManagedByLabel: managedByLink, corev1beta1.RemoteClusterIDLabel: id}}}
+	_, err := n.cfg.Kube.CoordinationV1().Leases(lease.Namespace).Create(ctx, lease, metav1.CreateOptions{FieldManager: heartbeatManager})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating the heartbeat Lease: %w", err)
+	}
+	return nil
+}
+
+func (n *Invitations) remove(ctx context.Context, lease *coordinationv1.Lease) error {
+	err := n.cfg.Kube.CoordinationV1().Leases(lease.Namespace).Delete(ctx, lease.Name, *metav1.NewPreconditionDeleteOptions(string(lease.UID)))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting the heartbeat Lease: %w", err)
+	}
+	return nil
+}
+
+// peerKey returns the key of the peer of a tenant namespace.
+func peerKey(namespace string) []loop.Key {
+	if id, ok := strings.CutPrefix(namespace, corev1beta1.TenantNamespacePrefix); ok {
+		return []loop.Key{{Name: id}}
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+package roles
+
+import (
+	"github.com/liqod/liqod/peering/link"
+)
+
+// addHeartbeat renews this cluster's heartbeat Leases in providers, and judges those of
+// consumers. With health.heartbeat off, the loops take back what is there from a time when it
+// was on.
+func (c *controller) addHeartbeat() error {
+	interval := c.env.Config.Health.Heartbeat
+	clusters, connections := c.liqo.Core().V1beta1().ForeignClusters(), c.liqo.Networking().V1beta1().Connections()
+	leases := c.heartbeats.Coordination().V1().Leases()
+	heartbeat, err := link.NewHeartbeat(link.HeartbeatConfig{
+		ClusterID: c.env.Config.ClusterID, Interval: interval, Serving: link.Readyz(c.home.plain.kube), Timeout: c.env.Config.Probe.Timeout,
+		Identity: c.conditions.Identity, Directory: c.directory, ForeignClusters: clusters, Connections: connections,
+		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	invitations, err := link.NewInvitations(link.InvitationsConfig{
+		ClusterID: c.env.Config.ClusterID, Interval: interval, Kube: c.home.fenced.kube, Directory: c.directory,
+		ForeignClusters: clusters, Namespaces: c.own.Core().V1().Namespaces(), Connections: connections, Leases: leases,
+		Log: c.env.Log, Observer: c.env.Observer,
+	})
+	if err != nil {
+		return err
+	}
+	c.loop("heartbeat", heartbeat)
+	c.loop("heartbeat-leases", invitations)
+	if interval == 0 {
+		return nil
+	}
+	c.pulse, err = link.NewPulse(link.PulseConfig{Interval: interval, Leases: leases, Client: c.home.plain.kube.CoordinationV1(), Clock: c.env.Clock})
+	if err != nil {
+		return err
+	}
+	c.actors = append(c.actors, Actor{Name: "heartbeats", Run: c.pulse.Run})
+	return nil
+}
