@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -102,7 +103,9 @@ func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 // another process has written meanwhile, so that a delayed request does not restore an
 // old status.
 func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
-	before, err := json.Marshal(corev1.Pod{Status: local.Status})
+	have := local.Status
+	leaveOutEqual(&have, &want)
+	before, err := json.Marshal(corev1.Pod{Status: have})
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +114,20 @@ func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
 		return nil, err
 	}
 	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
+}
+
+// leaveOutEqual empties the lists of containers that both have: they are most of a status,
+// are not part of the patch, and cost most of the time that it takes to make one. That
+// counts when a provider is lost, as all pods get a patch at once.
+func leaveOutEqual(a, b *corev1.PodStatus) {
+	for _, lists := range [][2]*[]corev1.ContainerStatus{
+		{&a.InitContainerStatuses, &b.InitContainerStatuses}, {&a.ContainerStatuses, &b.ContainerStatuses},
+		{&a.EphemeralContainerStatuses, &b.EphemeralContainerStatuses},
+	} {
+		if equality.Semantic.DeepEqual(*lists[0], *lists[1]) {
+			*lists[0], *lists[1] = nil, nil
+		}
+	}
 }
 
 // holdUnready sets Ready to False if the node is not ready and no other part of the
