@@ -18,8 +18,8 @@ import (
 	"github.com/liqod/liqod/reflect/forge"
 )
 
-// TestOutageIsOneWritePerPod: when the provider is lost, each pod at home gets one write,
-// and one when it is back; nothing is written to the provider.
+// TestOutageIsOneWritePerPod: when the provider or the network to it is lost, each pod at
+// home gets one write, and one when it is back; nothing is written to the provider.
 func TestOutageIsOneWritePerPod(t *testing.T) {
 	const pods = 80 // a watch of the fakes holds 100 events
 	s := newSite()
@@ -52,19 +52,28 @@ func TestOutageIsOneWritePerPod(t *testing.T) {
 	}
 	s.idle(t, "shop")
 	require.Equal(t, pods, count(corev1.ConditionTrue))
-	for _, ready := range []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue} {
+	for _, step := range []struct {
+		node, network, ready corev1.ConditionStatus
+		written              int
+	}{
+		{corev1.ConditionFalse, corev1.ConditionFalse, corev1.ConditionFalse, pods},
+		{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionTrue, pods},
+		{corev1.ConditionTrue, corev1.ConditionTrue, corev1.ConditionFalse, pods},
+		{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionTrue, pods},
+		{corev1.ConditionTrue, corev1.ConditionUnknown, corev1.ConditionTrue, 0},
+	} {
 		s.home.ClearActions()
 		s.remoteLiqod.ClearActions()
 		s.remote.ClearActions()
 		node, err := s.home.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
 		require.NoError(t, err)
-		node.Status.Conditions[0].Status = ready
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: step.node}, {Type: corev1.NodeNetworkUnavailable, Status: step.network}}
 		_, err = s.home.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
 		require.NoError(t, err)
-		eventually(t, func() bool { return count(ready) == pods }, "all are as their node")
+		eventually(t, func() bool { return count(step.ready) == pods }, "all are as their node")
 		s.pods.Resync() // as when the gate opens
 		s.idle(t, "shop")
-		require.Equal(t, pods, patches(s.home.Actions()), "Ready=%s", ready)
+		require.Equal(t, step.written, patches(s.home.Actions()), "%+v", step)
 		require.Empty(t, writes(s.remoteLiqod.Actions()))
 		require.Empty(t, writes(s.remote.Actions()))
 	}

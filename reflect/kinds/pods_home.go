@@ -40,7 +40,7 @@ func (p *Pods) status(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, re
 func (p *Pods) input(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) forge.StatusInput {
 	return forge.StatusInput{
 		Local: local, Shadow: shadow, Remote: remote,
-		NodeReady: p.nodeReady(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
+		NodeReady: p.nodeReady(), NetworkUnavailable: p.networkDown(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
 	}
 }
 
@@ -49,6 +49,13 @@ func (p *Pods) pending(local *corev1.Pod, reason, message string) corev1.PodStat
 }
 
 func (p *Pods) nodeReady() bool { return p.readiness() == corev1.ConditionTrue }
+
+// networkDown reports whether the virtual node has no network to its provider. While that is
+// unknown, the node has the last known state or says Unknown, and Unknown is not down.
+func (p *Pods) networkDown() bool {
+	n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node)
+	return err == nil && networkDown(n)
+}
 
 // readiness returns the readiness of the virtual node; "" if there is no Node.
 func (p *Pods) readiness() corev1.ConditionStatus {
