@@ -4,7 +4,8 @@
 // does nothing but copy them. Both programs are commands of the bench, mirror and copier,
 // which it starts as processes of their own. Both ways run in the same two clusters, one
 // after the other, with liqod's settings as shipped. Last it measures the network fabric
-// beside a bare WireGuard tunnel, in network namespaces without API servers. It prints
+// beside a bare WireGuard tunnel, in network namespaces without API servers. With --only
+// outage it measures how pods and endpoints follow an outage of the provider. It prints
 // tables and writes the figures as JSON.
 package main
 

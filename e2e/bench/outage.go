@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -182,12 +183,12 @@ type readinessWatch struct {
 	wg     sync.WaitGroup
 	news   chan struct{}
 
-	mu                                sync.Mutex
-	node                              corev1.ConditionStatus
-	pods                              map[string]bool // ready ones by name
-	slices                            map[string]int  // ready endpoints by slice
-	nodeChanged, podSeen, endpoinSeen time.Time
-	err                               error
+	mu                                 sync.Mutex
+	node                               corev1.ConditionStatus
+	pods                               map[string]bool // ready ones by name
+	slices                             map[string]int  // ready endpoints by slice
+	nodeChanged, podSeen, endpointSeen time.Time
+	err                                error
 }
 
 func (w *world) watchReadiness(ctx context.Context) (*readinessWatch, error) {
@@ -255,7 +256,7 @@ func (r *readinessWatch) see(object metav1.Object, node string, deleted bool, no
 		}
 	case *discoveryv1.EndpointSlice:
 		if n := readyIn(o); n != r.slices[o.Name] {
-			r.slices[o.Name], r.endpoinSeen = n, now
+			r.slices[o.Name], r.endpointSeen = n, now
 		}
 	}
 	select {
@@ -336,7 +337,7 @@ func (r *readinessWatch) nodeAt() time.Time {
 func (r *readinessWatch) lastChanges() (pod, endpoint time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.podSeen, r.endpoinSeen
+	return r.podSeen, r.endpointSeen
 }
 
 func (r *readinessWatch) stop() {
@@ -349,16 +350,31 @@ func (o *outage) print(out io.Writer) {
 		o.Pods, outageGoal(o.Pods), o.Changed)
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\tverdict\tlast pod after it\tlast endpoint after it")
-	for name, turn := range map[string]turn{"lost": o.Lost, "back": o.Back} {
-		fmt.Fprintf(t, "%s\t%.2f s\t%.2f s\t%.2f s\n", name, turn.Verdict, turn.Pods, turn.Endpoints)
-	}
+	fmt.Fprintf(t, "lost\t%s\nback\t%s\n", o.Lost, o.Back)
 	_ = t.Flush()
-	fmt.Fprintf(out, "CPU seconds, lost: %v\nCPU seconds, back: %v\n", o.Lost.CPU, o.Back.CPU)
+	fmt.Fprintf(out, "CPU, lost: %s\nCPU, back: %s\n", used(o.Lost.CPU), used(o.Back.CPU))
 	for i, x := range o.Requests {
 		if i < 30 {
 			fmt.Fprintf(out, "%6d  %s %s %s\n", x.Count, x.Who, x.Verb, x.Resource)
 		}
 	}
+}
+
+// String is a row of the table.
+func (t turn) String() string {
+	return fmt.Sprintf("%.2f s\t%.2f s\t%.2f s", t.Verdict, t.Pods, t.Endpoints)
+}
+
+// used says which processes have used how much CPU, leaving out those that have hardly used
+// any.
+func used(cpu map[string]float64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(cpu)) {
+		if cpu[name] >= 0.1 {
+			parts = append(parts, fmt.Sprintf("%s %.2f s", name, cpu[name]))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // outageGoal is how many seconds after the verdict all pods have followed.
