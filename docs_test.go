@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"go/ast"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 )
 
 var (
@@ -178,4 +180,30 @@ func TestLinksBetweenDocuments(t *testing.T) {
 			require.NoError(t, err, "%s refers to it", doc)
 		}
 	}
+}
+
+// TestContinuityDefaults: the defaults in docs/continuity.md are those of config.yaml.
+func TestContinuityDefaults(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("config.yaml")
+	require.NoError(t, err)
+	var settings map[string]any
+	require.NoError(t, yaml.Unmarshal(data, &settings))
+	checked := 0
+	for _, r := range readPage(t, "docs/continuity.md").rows {
+		name := codeWord.FindStringSubmatch(r.cells[0])
+		if name == nil || name[0] != r.cells[0] {
+			continue
+		}
+		value := any(settings)
+		for key := range strings.SplitSeq(name[1], ".") {
+			section, ok := value.(map[string]any)
+			require.Truef(t, ok, "config.yaml has no %s", name[1])
+			value = section[key]
+		}
+		require.NotNilf(t, value, "config.yaml has no %s", name[1])
+		require.Equalf(t, fmt.Sprintf("`%v`", value), r.cells[1], "the default of %s", name[1])
+		checked++
+	}
+	require.NotZero(t, checked)
 }

@@ -12,10 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
@@ -65,13 +67,21 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 		return Parts{}, err
 	}
 	offloadings := own.Offloading().V1beta1().NamespaceOffloadings()
-	pods, podsKnown := namespace.PodRule{Offloadings: offloadings.Lister(), Liqo: h.plain.liqo, OwnNamespace: env.Config.Namespace}, offloadings.Informer().HasSynced
+	offloaded := informers.NewSharedInformerFactoryWithOptions(h.plain.kube, 0, informers.WithTransform(client.StripManagedFields),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			o.LabelSelector = labels.Set{offloadingv1beta1.SchedulingEnabledLabel: "true"}.String()
+		}))
+	namespaces := offloaded.Core().V1().Namespaces()
+	pods := namespace.PodRule{
+		Offloadings: offloadings.Lister(), Namespaces: namespaces.Lister(), Liqo: h.plain.liqo, Kube: h.plain.kube, OwnNamespace: env.Config.Namespace,
+	}
+	offloadingsKnown, namespacesKnown := offloadings.Informer().HasSynced, namespaces.Informer().HasSynced
 	env.Ready.Add("webhook", func() error {
 		if !source.Ready() {
 			return certs.ErrNoCertificate
 		}
-		if !podsKnown() {
-			return errors.New("the cache of NamespaceOffloadings is not filled yet")
+		if !offloadingsKnown() || !namespacesKnown() {
+			return errors.New("the caches of NamespaceOffloadings and their namespaces are not filled yet")
 		}
 		return nil
 	})
@@ -83,7 +93,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	rules := rulesForPeople(h.plain, env.Config.ClusterID, env.Config.Namespace)
 	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, lenient(shadows.Decide)
 	return Parts{Leader: h.lease, Actors: []Actor{
-		{Name: "caches", Run: runFactories(own, core, secrets, configurations)},
+		{Name: "caches", Run: runFactories(own, core, offloaded, secrets, configurations)},
 		{Name: "certificates", Leased: true, Run: authority.Run},
 		{Name: "witness", Leased: true, Run: witness(env, h).Run},
 		{Name: "server", Run: webhookServer(env, &source, rules)},

@@ -4,7 +4,8 @@
 // does nothing but copy them. Both programs are commands of the bench, mirror and copier,
 // which it starts as processes of their own. Both ways run in the same two clusters, one
 // after the other, with liqod's settings as shipped. Last it measures the network fabric
-// beside a bare WireGuard tunnel, in network namespaces without API servers. It prints
+// beside a bare WireGuard tunnel, in network namespaces without API servers. With --only
+// outage it measures how pods and endpoints follow an outage of the provider. It prints
 // tables and writes the figures as JSON.
 package main
 
@@ -30,10 +31,11 @@ type options struct {
 	out, profiles     string
 	// noEvents leaves the provider's events there.
 	noEvents bool
-	// only is what is measured: pods, reflection, network, or empty for all.
+	// only is what is measured: pods, reflection, network, outage, or empty for all but outage.
 	only    string
 	objects objectOptions
 	network networkOptions
+	outage  outageOptions
 }
 
 func main() {
@@ -80,14 +82,16 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.DurationVar(&o.idle, "idle", time.Minute, "how long idleness is measured")
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "bench.json"), "file for the figures")
 	flags.StringVar(&o.profiles, "profiles", "", "directory for profiles of the roles; empty: none. They are taken in the untimed part")
-	flags.StringVar(&o.only, "only", "", "pods, reflection or network: what is measured; empty: all")
+	flags.StringVar(&o.only, "only", "", "pods, reflection, network or outage: what is measured; empty: all but outage")
 	flags.BoolVar(&o.noEvents, "no-events", false, "do not bring the provider's events home (reflection.event.workers=0)")
 	o.objects.flags(flags)
 	o.network.flags(flags)
+	o.outage.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
 	o.objects.pairs, o.objects.idle, o.objects.noEvents = o.pairs, o.idle, o.noEvents
+	o.outage.out = o.out
 	o.network.pairs = networkPairs
 	flags.Visit(func(f *flag.Flag) {
 		if f.Name == "pairs" {
@@ -105,10 +109,10 @@ func parse(args []string, usage io.Writer) (options, error) {
 		return options{}, fmt.Errorf("--paced is %d: 0 or more is accepted", o.paced)
 	case o.idle < 0:
 		return options{}, fmt.Errorf("--idle is %s: 0 or more is accepted", o.idle)
-	case !slices.Contains([]string{"", onlyPods, onlyReflection, onlyNetwork}, o.only):
-		return options{}, fmt.Errorf("--only is %q: %s, %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection, onlyNetwork)
+	case !slices.Contains([]string{"", onlyPods, onlyReflection, onlyNetwork, onlyOutage}, o.only):
+		return options{}, fmt.Errorf("--only is %q: %s, %s, %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection, onlyNetwork, onlyOutage)
 	}
-	return o, errors.Join(o.objects.check(), o.network.check())
+	return o, errors.Join(o.objects.check(), o.network.check(), o.outage.check())
 }
 
 // What --only accepts.
@@ -116,10 +120,14 @@ const (
 	onlyPods       = "pods"
 	onlyReflection = "reflection"
 	onlyNetwork    = "network"
+	onlyOutage     = "outage"
 )
 
 // runAll measures what was asked for.
 func runAll(ctx context.Context, o options) error {
+	if o.only == onlyOutage {
+		return measureOutage(ctx, o.outage)
+	}
 	for _, part := range []struct {
 		name    string
 		measure func() error

@@ -3,10 +3,12 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -107,18 +109,13 @@ func testHomeDrain(t *testing.T, w *world) {
 
 // testHomeTaint: when the virtual node is not Ready for longer than a pod tolerates, home
 // gives the pod up and its owner makes another elsewhere. The one in the provider runs
-// until it can be reached again.
+// until it can be reached again. In a namespace that keeps its pods, it gives up none.
 func testHomeTaint(t *testing.T, w *world) {
 	const namespace, twin = "tolerant", "tolerant-rome"
+	kept := keepOne(t, w)
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
 	cordon(t, w.rome, true, "rome-sim-1", "rome-sim-2")
-	d := deployment("web", 1)
-	for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
-		d.Spec.Template.Spec.Tolerations = append(d.Spec.Template.Spec.Tolerations, corev1.Toleration{
-			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(1)),
-		})
-	}
-	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), d, metav1.CreateOptions{})
+	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), impatient(deployment("web", 1)), metav1.CreateOptions{})
 	require.NoError(t, err)
 	within(t, 30*time.Second, "the pod runs in the provider", w.available("web", namespace, 1))
 	cordon(t, w.rome, false, "rome-sim-1", "rome-sim-2")
@@ -145,6 +142,65 @@ func testHomeTaint(t *testing.T, w *world) {
 	w.absent(t, w.rome, 20*time.Second, namespace, name)
 	require.NoError(t, w.rome.WaitVirtualNode(t.Context(), "milan", corev1.ConditionTrue))
 	w.removeDeployment(t, namespace, "web")
+	kept()
+}
+
+// impatient has the pods of a Deployment evicted after a second on a lost node.
+func impatient(d *appsv1.Deployment) *appsv1.Deployment {
+	for _, key := range []string{corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady} {
+		d.Spec.Template.Spec.Tolerations = append(d.Spec.Template.Spec.Tolerations, corev1.Toleration{
+			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(1)),
+		})
+	}
+	return d
+}
+
+// keepOne has an impatient pod run in the provider, in a namespace that keeps its pods. The
+// function that it returns shows that it is the same pod still, here and there.
+func keepOne(t *testing.T, w *world) (still func()) {
+	const namespace, twin = "keeping", "keeping-rome"
+	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
+	annotate := func(value string) {
+		_, err := w.rome.Client().CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, offloadingv1beta1.OnProviderLossAnnotation, value), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	pod := impatient(deployment("web", 1)).Spec.Template
+	try := func(ctx context.Context) error {
+		_, err := w.rome.Client().CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "try"}, Spec: pod.Spec},
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	annotate("Hold")
+	within(t, soon, "an unknown value is refused", func(ctx context.Context) error {
+		if err := try(ctx); err == nil || !strings.Contains(err.Error(), `"Hold": Keep and Evict are accepted`) {
+			return fmt.Errorf("not refused: %w", err)
+		}
+		return nil
+	})
+	annotate("Keep")
+	within(t, soon, "Keep is accepted", try)
+	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), impatient(deployment("web", 1)), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "the kept pod runs in the provider", w.available("web", namespace, 1))
+	only := func(s *site.Site, namespace string) corev1.Pod {
+		list, err := s.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Len(t, list.Items, 1)
+		return list.Items[0]
+	}
+	here, there := only(w.rome, namespace), only(w.milan, twin)
+	require.Equal(t, offloadingv1beta1.LossTolerations(), here.Spec.Tolerations[:2])
+	for _, toleration := range there.Spec.Tolerations {
+		require.NotContains(t, offloadingv1beta1.LossTolerations(), toleration, "nodes of the provider are no virtual nodes")
+	}
+	return func() {
+		require.Equal(t, here.UID, only(w.rome, namespace).UID)
+		require.Equal(t, there.UID, only(w.milan, twin).UID)
+		within(t, 30*time.Second, "the kept pod is ready again", w.available("web", namespace, 1))
+		require.Zero(t, only(w.rome, namespace).Status.ContainerStatuses[0].RestartCount)
+		w.removeDeployment(t, namespace, "web")
+	}
 }
 
 // testNodePressure: a pod that a node of the provider evicts has ended, here too, with

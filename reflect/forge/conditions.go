@@ -86,6 +86,8 @@ func (in *StatusInput) ready(source *corev1.PodStatus) corev1.PodCondition {
 		reason, message = ReasonRemotePodTerminating, "the provider is removing the pod"
 	case !in.NodeReady:
 		reason, message = ReasonNodeNotReady, nodeNotReady
+	case in.NetworkUnavailable:
+		reason, message = ReasonNetworkUnavailable, "the network to the provider does not work"
 	case len(gates) > 0:
 		reason, message = ReasonReadinessGates, "not true: "+strings.Join(gates, ", ")
 	default:

@@ -130,6 +130,7 @@ func (o PodOptions) annotations(local *corev1.Pod) map[string]string {
 		skip = slices.Concat(skip, o.Patch.AnnotationsNotReflected)
 	}
 	out := without(local.Annotations, skip)
+	delete(out, offloadingv1beta1.OnProviderLossAnnotation) // about the virtual node
 	if len(out) == 0 {
 		return nil
 	}

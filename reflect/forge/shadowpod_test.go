@@ -235,6 +235,32 @@ func TestShadowPodVariants(t *testing.T) {
 				require.EqualValues(t, 8080, s.Spec.Pod.Containers[0].Ports[0].HostPort)
 			},
 		},
+		"what keeps the pod at home while the provider is lost stays at home": {
+			pod: func(p *corev1.Pod) {
+				p.Annotations[offloadingv1beta1.OnProviderLossAnnotation] = offloadingv1beta1.OnProviderLossKeep
+				p.Spec.Tolerations = append(offloadingv1beta1.LossTolerations(), p.Spec.Tolerations...)
+			},
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Len(t, s.Spec.Pod.Tolerations, 1)
+				require.EqualValues(t, 300, *s.Spec.Pod.Tolerations[0].TolerationSeconds)
+				require.Equal(t, map[string]string{"note": "x"}, s.Annotations)
+			},
+		},
+		"the same, of the pod's own, goes along": {
+			pod: func(p *corev1.Pod) {
+				p.Annotations[offloadingv1beta1.OnProviderLossAnnotation] = offloadingv1beta1.OnProviderLossKeep
+				p.Spec.Tolerations = append(offloadingv1beta1.LossTolerations(), offloadingv1beta1.LossTolerations()...)
+			},
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, offloadingv1beta1.LossTolerations(), s.Spec.Pod.Tolerations)
+			},
+		},
+		"and so without the annotation": {
+			pod: func(p *corev1.Pod) { p.Spec.Tolerations = offloadingv1beta1.LossTolerations() },
+			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {
+				require.Equal(t, offloadingv1beta1.LossTolerations(), s.Spec.Pod.Tolerations)
+			},
+		},
 		"a toleration of everything is kept": {
 			pod: func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} },
 			check: func(t *testing.T, s *offloadingv1beta1.ShadowPod) {

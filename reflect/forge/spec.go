@@ -28,7 +28,7 @@ func podSpec(local *corev1.Pod, o PodOptions, antiAffinity *corev1.PodAntiAffini
 	spec.ReadinessGates = nil
 	spec.Overhead = nil
 	spec.RuntimeClassName = runtimeClass(local, patch)
-	spec.Tolerations = forgeTolerations(local.Spec.Tolerations, patch)
+	spec.Tolerations = forgeTolerations(local, patch)
 	if patch != nil {
 		spec.NodeSelector = maps.Clone(patch.NodeSelector)
 	}
@@ -175,19 +175,32 @@ func runtimeClass(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatch) *
 	return nil
 }
 
-// forgeTolerations returns the pod's tolerations without that of the virtual node, and
-// the tolerations of the patch.
-func forgeTolerations(own []corev1.Toleration, patch *offloadingv1beta1.OffloadingPatch) []corev1.Toleration {
+// forgeTolerations returns the pod's tolerations without that of the virtual node and those
+// that keep it there while the provider is lost, and the tolerations of the patch. The
+// nodes of the provider are others than the virtual node: from a lost one of them, the
+// pod's own tolerations evict it.
+func forgeTolerations(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatch) []corev1.Toleration {
 	var out []corev1.Toleration
-	for i := range own {
-		if own[i].Key != offloadingv1beta1.VirtualNodeTaintKey {
-			out = append(out, *own[i].DeepCopy())
+	given := givenTolerations(local)
+	for _, t := range local.Spec.Tolerations {
+		if i := slices.Index(given, t); i >= 0 {
+			given = slices.Delete(given, i, i+1)
+		} else if t.Key != offloadingv1beta1.VirtualNodeTaintKey {
+			out = append(out, *t.DeepCopy())
 		}
 	}
 	if patch != nil {
 		out = addTolerations(out, patch.Tolerations)
 	}
 	return out
+}
+
+// givenTolerations are those that the webhook has given to the pod.
+func givenTolerations(local *corev1.Pod) []corev1.Toleration {
+	if local.Annotations[offloadingv1beta1.OnProviderLossAnnotation] != offloadingv1beta1.OnProviderLossKeep {
+		return nil
+	}
+	return offloadingv1beta1.LossTolerations()
 }
 
 // addTolerations appends the elements of add that have lacks. It may overwrite the spare

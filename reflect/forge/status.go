@@ -13,6 +13,9 @@ import (
 const (
 	// ReasonNodeNotReady means that the virtual node is not ready.
 	ReasonNodeNotReady = "NodeNotReady"
+	// ReasonNetworkUnavailable means that the virtual node is ready, and that the network to
+	// the provider does not work.
+	ReasonNetworkUnavailable = "NetworkUnavailable"
 	// ReasonRemotePodTerminating means that the provider is removing the pod.
 	ReasonRemotePodTerminating = "RemotePodTerminating"
 	// ReasonRemotePodMissing means that there is no remote pod at the moment.
@@ -44,6 +47,9 @@ type StatusInput struct {
 	Remote *corev1.Pod
 	// NodeReady reports whether the virtual node is ready.
 	NodeReady bool
+	// NetworkUnavailable reports whether the network to the provider does not work. The pod
+	// runs, and nothing in this cluster reaches it.
+	NetworkUnavailable bool
 	// HostIPs are the addresses of the vkubelet. Only the first address of each family is
 	// used. If it is empty, the current host addresses of the pod are kept.
 	HostIPs []netip.Addr
@@ -67,7 +73,7 @@ type StatusInput struct {
 //   - Restart counts never decrease, and no container leaves a terminated state that is
 //     final under its restart policy: the API server would reject the whole status.
 //   - Ready becomes False as soon as the remote pod is being removed or is missing, and
-//     while the virtual node is not ready.
+//     while the virtual node is not ready or the network to the provider does not work.
 //
 // Status is idempotent: for a pod that has its result it returns the same result.
 func Status(in StatusInput) corev1.PodStatus {

@@ -132,6 +132,8 @@ func TestReady(t *testing.T) {
 		"as it was":                {func(*StatusInput) {}, "True", "True", at(4)},
 		"remote not ready":         {func(in *StatusInput) { setReady(in, "False", "ContainersNotReady") }, "False ContainersNotReady", "True", at(160)},
 		"node not ready":           {func(in *StatusInput) { in.NodeReady = false }, "False NodeNotReady", "True", at(200)},
+		"network down":             {func(in *StatusInput) { in.NetworkUnavailable = true }, "False NetworkUnavailable", "True", at(200)},
+		"node and network down":    {func(in *StatusInput) { in.NodeReady = false; in.NetworkUnavailable = true }, "False NodeNotReady", "True", at(200)},
 		"node and pod not ready":   {func(in *StatusInput) { in.NodeReady = false; setReady(in, "False", "ContainersNotReady") }, "False ContainersNotReady", "True", at(160)},
 		"remote being removed":     {func(in *StatusInput) { in.Remote.DeletionTimestamp = &deleted }, "False RemotePodTerminating", "True", at(200)},
 		"removed on both sides":    {func(in *StatusInput) { in.Remote.DeletionTimestamp = &deleted; in.Local.DeletionTimestamp = &deleted }, "True", "True", at(4)},

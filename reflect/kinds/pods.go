@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -186,7 +187,8 @@ func unlessOver(ctx context.Context, err error) error {
 }
 
 // follow opens and closes twin namespaces when the NamespaceMap changes. It enqueues all
-// pods when the readiness of the Node or the patch of the VirtualNode changes.
+// pods when the readiness or the network of the Node or the patch of the VirtualNode
+// changes.
 func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 	maps, err := p.cfg.NamespaceMaps.Informer().AddEventHandler(p.mapHandler(ctx))
 	if err != nil {
@@ -214,7 +216,8 @@ func (p *Pods) follow(ctx context.Context) (remove func(), err error) {
 			}
 		},
 		UpdateFunc: func(before, after any) {
-			if b, ok := before.(*corev1.Node); ok && b.Name == p.cfg.Node && readiness(b) != readiness(after.(*corev1.Node)) {
+			b, a := before.(*corev1.Node), after.(*corev1.Node)
+			if b.Name == p.cfg.Node && (readiness(b) != readiness(a) || networkDown(b) != networkDown(a)) {
 				p.enqueueAll()
 			}
 		},
@@ -435,6 +438,12 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 		}
 	}
 	return ""
+}
+
+func networkDown(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
+	})
 }
 
 func (p *Pods) virtualNode() *offloadingv1beta1.VirtualNode {

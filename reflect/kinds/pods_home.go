@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,7 +40,7 @@ func (p *Pods) status(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, re
 func (p *Pods) input(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) forge.StatusInput {
 	return forge.StatusInput{
 		Local: local, Shadow: shadow, Remote: remote,
-		NodeReady: p.nodeReady(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
+		NodeReady: p.nodeReady(), NetworkUnavailable: p.networkDown(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
 	}
 }
 
@@ -48,6 +49,13 @@ func (p *Pods) pending(local *corev1.Pod, reason, message string) corev1.PodStat
 }
 
 func (p *Pods) nodeReady() bool { return p.readiness() == corev1.ConditionTrue }
+
+// networkDown reports whether the virtual node has no network to its provider. While that is
+// unknown, the node has the last known state or says Unknown, and Unknown is not down.
+func (p *Pods) networkDown() bool {
+	n, err := p.cfg.Nodes.Lister().Get(p.cfg.Node)
+	return err == nil && networkDown(n)
+}
 
 // readiness returns the readiness of the virtual node; "" if there is no Node.
 func (p *Pods) readiness() corev1.ConditionStatus {
@@ -102,7 +110,9 @@ func (p *Pods) patchStatus(ctx context.Context, local *corev1.Pod, want corev1.P
 // another process has written meanwhile, so that a delayed request does not restore an
 // old status.
 func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
-	before, err := json.Marshal(corev1.Pod{Status: local.Status})
+	have := local.Status
+	leaveOutEqual(&have, &want)
+	before, err := json.Marshal(corev1.Pod{Status: have})
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +121,20 @@ func statusPatch(local *corev1.Pod, want corev1.PodStatus) ([]byte, error) {
 		return nil, err
 	}
 	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
+}
+
+// leaveOutEqual empties the lists of containers that both have: they are most of a status,
+// are not part of the patch, and cost most of the time that it takes to make one. That
+// counts when a provider is lost, as all pods get a patch at once.
+func leaveOutEqual(a, b *corev1.PodStatus) {
+	for _, lists := range [][2]*[]corev1.ContainerStatus{
+		{&a.InitContainerStatuses, &b.InitContainerStatuses}, {&a.ContainerStatuses, &b.ContainerStatuses},
+		{&a.EphemeralContainerStatuses, &b.EphemeralContainerStatuses},
+	} {
+		if equality.Semantic.DeepEqual(*lists[0], *lists[1]) {
+			*lists[0], *lists[1] = nil, nil
+		}
+	}
 }
 
 // holdUnready sets Ready to False if the node is not ready and no other part of the

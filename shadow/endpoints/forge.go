@@ -140,7 +140,7 @@ func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressTyp
 			break
 		}
 	}
-	on, conditions := well, &endpoint.Conditions
+	on, serving, conditions := well, well, &endpoint.Conditions
 	if refused != "" {
 		pod, ok := ofOwnPod(endpoint, template, family, r)
 		if !ok {
@@ -148,13 +148,14 @@ func forgeEndpoint(template *discoveryv1.Endpoint, family discoveryv1.AddressTyp
 		}
 		// A pod in this cluster does not end with the consumer. While the consumer is not
 		// well, the pod's own readiness applies.
-		on = !pod.ending && (well || pod.ready)
+		on, serving = !pod.ending && (well || pod.ready), pod.ready || (well && !pod.ending)
 		if pod.ending {
 			conditions.Terminating = new(true)
 		}
-		if pod.ending && !pod.ready {
-			conditions.Serving = new(false)
-		}
+	}
+	if !serving {
+		// Where no endpoint is ready, proxies take those that serve while they end.
+		conditions.Serving = new(false)
 	}
 	conditions.Ready = new(on && (conditions.Ready == nil || *conditions.Ready))
 	if ref := endpoint.TargetRef; ref != nil && ref.Kind != "" && !strings.HasPrefix(ref.Kind, remotePrefix) {

@@ -158,12 +158,12 @@ func TestForgeOwnPodsHealth(t *testing.T) {
 		"ready, well":                 {pods: []ownPod{ready}, well: true, want: discoveryv1.EndpointConditions{Ready: new(true)}},
 		"ready, unwell":               {pods: []ownPod{ready}, want: discoveryv1.EndpointConditions{Ready: new(true)}},
 		"not ready, well":             {pods: []ownPod{down}, well: true, want: discoveryv1.EndpointConditions{Ready: new(true)}},
-		"not ready, unwell":           {pods: []ownPod{down}, want: discoveryv1.EndpointConditions{Ready: new(false)}},
+		"not ready, unwell":           {pods: []ownPod{down}, want: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false)}},
 		"ready, its owner says no":    {pods: []ownPod{ready}, given: discoveryv1.EndpointConditions{Ready: new(false)}, want: discoveryv1.EndpointConditions{Ready: new(false)}},
 		"ending, well":                {pods: []ownPod{ending}, well: true, want: discoveryv1.EndpointConditions{Ready: new(false), Terminating: new(true)}},
 		"ending, unwell":              {pods: []ownPod{ending}, want: discoveryv1.EndpointConditions{Ready: new(false), Terminating: new(true)}},
 		"ending on a node that fails": {pods: []ownPod{lost}, well: true, given: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)}, want: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)}},
-		"one of two is ready":         {pods: []ownPod{down, ready}, want: discoveryv1.EndpointConditions{Ready: new(false)}},
+		"one of two is ready":         {pods: []ownPod{down, ready}, want: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false)}},
 		"one of two ends":             {pods: []ownPod{ending, ready}, well: true, want: discoveryv1.EndpointConditions{Ready: new(false), Terminating: new(true)}},
 	} {
 		t.Run(name, func(t *testing.T) {

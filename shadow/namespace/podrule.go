@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
@@ -21,8 +23,11 @@ import (
 // PodRule is the webhook's rule for pods in offloaded namespaces.
 type PodRule struct {
 	Offloadings offloadinglisters.NamespaceOffloadingLister
-	// Liqo confirms what the lister does not have.
+	// Namespaces has at least the offloaded ones.
+	Namespaces corelisters.NamespaceLister
+	// Liqo and Kube confirm what the listers do not have.
 	Liqo versioned.Interface
+	Kube kubernetes.Interface
 	// OwnNamespace is the namespace that liqod runs in: its pods are left alone.
 	OwnNamespace string
 }
@@ -48,6 +53,17 @@ func (r PodRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) 
 	if err != nil {
 		return admit.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
 	}
+	annotations, err := r.annotations(ctx, req.Namespace)
+	if err != nil {
+		return admit.Response{Message: err.Error(), Code: http.StatusServiceUnavailable}
+	}
+	keep, err := offloadingv1beta1.KeptOnProviderLoss(annotations)
+	if err != nil {
+		return admit.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
+	}
+	if keep {
+		want = rules.KeepOnLoss(want)
+	}
 	patch, err := operations(&pod, want)
 	if err != nil {
 		return admit.Response{Message: "comparing pods: " + err.Error(), Code: http.StatusInternalServerError}
@@ -62,6 +78,21 @@ func operations(have, want *corev1.Pod) ([]admit.Operation, error) {
 	}
 	var steps []admit.Operation
 	return steps, json.Unmarshal(patch, &steps)
+}
+
+// annotations returns those of a namespace, none if it is gone.
+func (r PodRule) annotations(ctx context.Context, name string) (map[string]string, error) {
+	ns, err := r.Namespaces.Get(name)
+	if apierrors.IsNotFound(err) {
+		ns, err = r.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading namespace %s: %w", name, err)
+	}
+	return ns.Annotations, nil
 }
 
 // offloading returns the NamespaceOffloading of a namespace, nil if there is none. The

@@ -45,6 +45,9 @@ func (r Review) Judge() (refused string, warnings []string) {
 	if len(chosen) == 0 && spec.PodOffloadingStrategy != offloadingv1beta1.PodsLocal {
 		warnings = append(warnings, r.nowhere())
 	}
+	if why := r.onLoss(); why != "" {
+		warnings = append(warnings, why)
+	}
 	if r.Old != nil {
 		warnings = append(warnings, r.changes(chosen)...)
 	}
@@ -67,6 +70,19 @@ func (r Review) nowhere() string {
 		return "this cluster has no virtual node yet: nothing is offloaded until it is peered with a provider"
 	}
 	return "clusterSelector matches no virtual node by the labels of the VirtualNodes: nothing is offloaded until it does"
+}
+
+// onLoss returns the warning about the namespace's annotation for lost providers.
+func (r Review) onLoss() string {
+	keep, err := offloadingv1beta1.KeptOnProviderLoss(r.Namespace.Annotations)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("namespace %s: %v; no pod can be created until it is corrected", r.Namespace.Name, err)
+	case keep && r.New.Spec.PodOffloadingStrategy == offloadingv1beta1.PodsLocalAndRemote:
+		return fmt.Sprintf("annotation %s: %s is for every pod that may go to a virtual node: those that run on nodes of this cluster are not evicted from a lost one either",
+			offloadingv1beta1.OnProviderLossAnnotation, offloadingv1beta1.OnProviderLossKeep)
+	}
+	return ""
 }
 
 // changes returns warnings about effects of an edit that its author may not expect.

@@ -24,6 +24,9 @@ func TestReview(t *testing.T) {
 	twin := plainNamespace("web-oslo")
 	twin.Annotations = map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-oslo/oslo"}
 	twin.Labels = map[string]string{corev1beta1.RemoteClusterIDLabel: "oslo"}
+	keeping, unreadable := plainNamespace("web"), plainNamespace("web")
+	keeping.Annotations = map[string]string{offloadingv1beta1.OnProviderLossAnnotation: "Keep"}
+	unreadable.Annotations = map[string]string{offloadingv1beta1.OnProviderLossAnnotation: "Hold"}
 	long := strings.Repeat("x", 60)
 	broken := corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: "Like"}}}}}
 	for name, tc := range map[string]struct {
@@ -48,6 +51,9 @@ func TestReview(t *testing.T) {
 		"nothing to select":       {plainNamespace("web"), spec{}, nil, nil, "", []string{"no virtual node yet"}},
 		"selects nothing":         {plainNamespace("web"), spec{ClusterSelector: inRegion("west")}, nil, nodes, "", []string{"matches no virtual node"}},
 		"Local needs nothing":     {plainNamespace("web"), spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}, nil, nil, "", nil},
+		"keeps, remotely":         {keeping, spec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}, nil, nodes, "", nil},
+		"keeps, here or there":    {keeping, spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote}, nil, nodes, "", []string{"not evicted from a lost one either"}},
+		"an unknown value":        {unreadable, spec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}, nil, nodes, "", []string{`is "Hold": Keep and Evict are accepted; no pod can be created`}},
 		"the same again":          {plainNamespace("web"), spec{ClusterSelector: inRegion("north")}, &spec{ClusterSelector: inRegion("north")}, nodes, "", nil},
 		"another strategy":        {plainNamespace("web"), spec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}, &spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}, nodes, "", []string{"podOffloadingStrategy Remote applies to pods that are created from now on"}},
 		"a narrower selector":     {plainNamespace("web"), spec{ClusterSelector: inRegion("north")}, &spec{}, nodes, "", []string{"no longer selected: bari;"}},

@@ -3,9 +3,12 @@ package rules
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // operation is one step of a JSON patch.
@@ -16,10 +19,11 @@ type operation struct {
 }
 
 // OffloadPatch returns the JSON patch that makes have into want, where want is what
-// Offload returned for have; nil if they are the same. It touches nothing that Offload does not
-// set, so that fields which this program does not know survive.
+// Offload and KeepOnLoss returned for have; nil if they are the same. It touches nothing that
+// they do not set, so that fields which this program does not know survive.
 func OffloadPatch(have, want *corev1.Pod) ([]byte, error) {
-	operations := tolerationPatch(have.Spec.Tolerations, want.Spec.Tolerations)
+	operations := lossPatch(have.Annotations, want.Annotations)
+	operations = append(operations, tolerationPatch(have.Spec.Tolerations, want.Spec.Tolerations)...)
 	operations = append(operations, affinityPatch(have.Spec.Affinity, want.Spec.Affinity)...)
 	if len(operations) == 0 {
 		return nil, nil
@@ -31,6 +35,20 @@ func OffloadPatch(have, want *corev1.Pod) ([]byte, error) {
 	return out, nil
 }
 
+// lossPatch adds the annotation of KeepOnLoss.
+func lossPatch(have, want map[string]string) []operation {
+	const key = offloadingv1beta1.OnProviderLossAnnotation
+	switch {
+	case have[key] == want[key]:
+		return nil
+	case have == nil:
+		return []operation{{"add", "/metadata/annotations", map[string]string{key: want[key]}}}
+	default:
+		return []operation{{"add", "/metadata/annotations/" + strings.ReplaceAll(key, "/", "~1"), want[key]}}
+	}
+}
+
+// tolerationPatch adds what want has before and after the tolerations of have.
 func tolerationPatch(have, want []corev1.Toleration) []operation {
 	if len(want) == len(have) {
 		return nil
@@ -38,8 +56,15 @@ func tolerationPatch(have, want []corev1.Toleration) []operation {
 	if len(have) == 0 {
 		return []operation{{"add", "/spec/tolerations", want}}
 	}
+	before := 0
+	for before < len(want)-len(have) && !equality.Semantic.DeepEqual(want[before:before+len(have)], have) {
+		before++
+	}
 	var out []operation
-	for _, t := range want[len(have):] {
+	for i, t := range want[:before] {
+		out = append(out, operation{"add", fmt.Sprintf("/spec/tolerations/%d", i), t})
+	}
+	for _, t := range want[before+len(have):] {
 		out = append(out, operation{"add", "/spec/tolerations/-", t})
 	}
 	return out

@@ -90,6 +90,10 @@ const (
 	APIServerSupportAnnotation = "liqo.io/api-server-support"
 	APIServerSupportDisabled   = "disabled"
 	APIServerSupportEnabled    = "enabled"
+	// OnProviderLossAnnotation on a namespace is OnProviderLossKeep or OnProviderLossEvict:
+	// what becomes of its pods while the virtual node that they are on is not Ready. On a
+	// pod it is OnProviderLossKeep if the webhook has added LossTolerations to it.
+	OnProviderLossAnnotation = "offloading.liqo.io/on-provider-loss"
 	// TokenAnnotation on a Secret with a token of the consumer records, as JSON, whose it
 	// is and how long it lives.
 	TokenAnnotation = "offloading.liqo.io/token"

@@ -1,0 +1,135 @@
+package kinds
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// TestOutageIsOneWritePerPod: when the provider or the network to it is lost, each pod at
+// home gets one write, and one when it is back; nothing is written to the provider.
+func TestOutageIsOneWritePerPod(t *testing.T) {
+	const pods = 80 // a watch of the fakes holds 100 events
+	s := newSite()
+	s.offload("shop")
+	for i := range pods {
+		pod := localPod(running, uid(types.UID(fmt.Sprintf("local-%d", i))))
+		pod.Name = fmt.Sprintf("web-%d", i)
+		shadow, err := forge.ShadowPod(pod, forge.PodOptions{OriginClusterID: "rome", DestinationClusterID: "milan", NodeName: "milan", RemoteNamespace: "shop-rome"})
+		require.NoError(t, err)
+		remote := pod.DeepCopy()
+		remote.ResourceVersion, remote.Namespace, remote.Labels = "", "shop-rome", shadow.Labels
+		remote.UID = types.UID(fmt.Sprintf("remote-%d", i))
+		pod.Status.HostIP, pod.Status.HostIPs = "10.0.0.7", []corev1.HostIP{{IP: "10.0.0.7"}}
+		s.add(s.home.Tracker(), pod)
+		s.add(s.remoteLiqod.Tracker(), shadow)
+		s.add(s.remote.Tracker(), remote)
+	}
+	s.start(t)
+	count := func(ready corev1.ConditionStatus) (n int) {
+		list, err := s.home.CoreV1().Pods("shop").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for i := range list.Items {
+			for _, c := range list.Items[i].Status.Conditions {
+				if c.Type == corev1.PodReady && c.Status == ready {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	s.idle(t, "shop")
+	require.Equal(t, pods, count(corev1.ConditionTrue))
+	for _, step := range []struct {
+		node, network, ready corev1.ConditionStatus
+		written              int
+	}{
+		{corev1.ConditionFalse, corev1.ConditionFalse, corev1.ConditionFalse, pods},
+		{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionTrue, pods},
+		{corev1.ConditionTrue, corev1.ConditionTrue, corev1.ConditionFalse, pods},
+		{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionTrue, pods},
+		{corev1.ConditionTrue, corev1.ConditionUnknown, corev1.ConditionTrue, 0},
+	} {
+		s.home.ClearActions()
+		s.remoteLiqod.ClearActions()
+		s.remote.ClearActions()
+		node, err := s.home.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+		require.NoError(t, err)
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: step.node}, {Type: corev1.NodeNetworkUnavailable, Status: step.network}}
+		_, err = s.home.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		eventually(t, func() bool { return count(step.ready) == pods }, "all are as their node")
+		s.pods.Resync() // as when the gate opens
+		s.idle(t, "shop")
+		require.Equal(t, step.written, patches(s.home.Actions()), "%+v", step)
+		require.Empty(t, writes(s.remoteLiqod.Actions()))
+		require.Empty(t, writes(s.remote.Actions()))
+	}
+}
+
+func patches(actions []clienttesting.Action) (n int) {
+	for _, a := range actions {
+		if a.Matches("patch", "pods/status") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestStatusPatchIsSmall: what is the same is not in the patch, and what differs is.
+func TestStatusPatchIsSmall(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*corev1.PodStatus){
+		"unready":             func(s *corev1.PodStatus) { s.Conditions[0].Status = corev1.ConditionFalse },
+		"a container changes": func(s *corev1.PodStatus) { s.ContainerStatuses[0].RestartCount++ },
+		"one more": func(s *corev1.PodStatus) {
+			s.InitContainerStatuses = []corev1.ContainerStatus{{Name: "i", Ready: true}}
+		},
+		"all are gone": func(s *corev1.PodStatus) { s.ContainerStatuses = nil },
+		"nothing":      func(*corev1.PodStatus) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := localPod(running)
+			pod.ResourceVersion = "7"
+			before, want := pod.DeepCopy(), pod.DeepCopy()
+			change(&want.Status)
+			patch, err := statusPatch(pod, want.Status)
+			require.NoError(t, err)
+			require.Equal(t, before, pod, "the pod is changed")
+			sameContainers := equality.Semantic.DeepEqual(pod.Status.ContainerStatuses, want.Status.ContainerStatuses)
+			require.Equal(t, sameContainers, !strings.Contains(string(patch), `"containerStatuses"`), "%s", patch)
+			raw, err := json.Marshal(pod)
+			require.NoError(t, err)
+			raw, err = strategicpatch.StrategicMergePatch(raw, patch, corev1.Pod{})
+			require.NoError(t, err)
+			got := &corev1.Pod{}
+			require.NoError(t, json.Unmarshal(raw, got))
+			require.True(t, equality.Semantic.DeepEqual(want.Status, got.Status), "%s", patch)
+		})
+	}
+}
+
+// BenchmarkOutage is what a process does for each pod of a lost provider.
+func BenchmarkOutage(b *testing.B) {
+	pod := localPod(running)
+	pod.Status.ContainerStatuses[0].ImageID, pod.Status.ContainerStatuses[0].ContainerID = "registry.example/app@sha256:0", "containerd://0"
+	now := metav1.NewTime(time.Now())
+	for b.Loop() {
+		if _, err := statusPatch(pod, forge.UnreadyStatus(pod, now)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

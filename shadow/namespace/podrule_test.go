@@ -1,0 +1,71 @@
+package namespace
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// TestPodRuleOnProviderLoss: the annotation of the namespace decides, also where only the
+// API server has it yet.
+func TestPodRuleOnProviderLoss(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		value    string
+		strategy offloadingv1beta1.PodOffloadingStrategy
+		uncached bool
+		given    bool
+		denied   string
+	}{
+		"nothing said":         {strategy: offloadingv1beta1.PodsRemote},
+		"Evict":                {value: "Evict", strategy: offloadingv1beta1.PodsRemote},
+		"Keep":                 {value: "Keep", strategy: offloadingv1beta1.PodsRemote, given: true},
+		"Keep, not cached yet": {value: "Keep", strategy: offloadingv1beta1.PodsRemote, uncached: true, given: true},
+		"Keep, here or there":  {value: "Keep", strategy: offloadingv1beta1.PodsLocalAndRemote, given: true},
+		"Keep, here only":      {value: "Keep", strategy: offloadingv1beta1.PodsLocal},
+		"unknown": {value: "keep", strategy: offloadingv1beta1.PodsRemote,
+			denied: `namespace web: annotation offloading.liqo.io/on-provider-loss is "keep": Keep and Evict are accepted`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := plainNamespace("web")
+			if tc.value != "" {
+				ns.Annotations = map[string]string{offloadingv1beta1.OnProviderLossAnnotation: tc.value}
+			}
+			offloadings, namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+			require.NoError(t, offloadings.Add(&offloadingv1beta1.NamespaceOffloading{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: offloadingv1beta1.NamespaceOffloadingName},
+				Spec:       offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: tc.strategy},
+			}))
+			if !tc.uncached {
+				require.NoError(t, namespaces.Add(ns))
+			}
+			raw, err := json.Marshal(&corev1.Pod{})
+			require.NoError(t, err)
+			answer := PodRule{
+				Offloadings: offloadinglisters.NewNamespaceOffloadingLister(offloadings), Namespaces: corelisters.NewNamespaceLister(namespaces),
+				Liqo: liqodfake.NewSimpleClientset(), Kube: fake.NewClientset(ns), OwnNamespace: "liqod",
+			}.Decide(t.Context(), &admissionv1.AdmissionRequest{Namespace: "web", Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: raw}})
+			require.Equal(t, tc.denied, answer.Message)
+			require.Equal(t, tc.denied == "", answer.Allowed)
+			text, err := json.Marshal(answer.Patch)
+			require.NoError(t, err)
+			for _, part := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, "on-provider-loss"} {
+				require.Equal(t, tc.given, strings.Contains(string(text), part), "%s", text)
+			}
+		})
+	}
+}

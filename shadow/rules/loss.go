@@ -1,0 +1,46 @@
+package rules
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// KeepOnLoss returns the pod as it is to be created in a namespace that keeps its pods on a
+// lost provider. When nothing changes it returns the pod itself; it never changes its
+// argument.
+//
+// A pod that may go to a virtual node gets LossTolerations, ahead of its own tolerations:
+// of several that tolerate a taint, the first one says for how long. Its own ones stay, and
+// are those that the provider applies to its nodes. The annotation on the pod says that it
+// has been given tolerations.
+func KeepOnLoss(pod *corev1.Pod) *corev1.Pod {
+	if placed(pod) || !slices.ContainsFunc(pod.Spec.Tolerations, toleratesVirtualNodes) {
+		return pod
+	}
+	given := offloadingv1beta1.LossTolerations()
+	if !slices.ContainsFunc(given, func(t corev1.Toleration) bool { return !keeps(pod.Spec.Tolerations, t.Key) }) {
+		return pod
+	}
+	out := pod.DeepCopy()
+	out.Spec.Tolerations = append(given, out.Spec.Tolerations...)
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
+	out.Annotations[offloadingv1beta1.OnProviderLossAnnotation] = offloadingv1beta1.OnProviderLossKeep
+	return out
+}
+
+func toleratesVirtualNodes(t corev1.Toleration) bool {
+	return t.Key == offloadingv1beta1.VirtualNodeTaintKey || (t.Key == "" && t.Operator == corev1.TolerationOpExists)
+}
+
+// keeps reports whether the first toleration of a taint with effect NoExecute has no end.
+func keeps(own []corev1.Toleration, taint string) bool {
+	i := slices.IndexFunc(own, func(t corev1.Toleration) bool {
+		return noExecute(t) && (t.Key == taint || (t.Key == "" && t.Operator == corev1.TolerationOpExists))
+	})
+	return i >= 0 && own[i].TolerationSeconds == nil
+}
