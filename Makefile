@@ -67,7 +67,8 @@ demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
 	@hack/deps.sh
 	go run ./e2e/demo
 
-# In the simulated tier: no root needed. BENCH_FLAGS="--only reflection --pairs 3" and others.
+# Of pods and reflection no root is needed. BENCH_FLAGS="--only reflection --pairs 3", "--only network",
+# "--only continuity" and others.
 bench: ## Measure offloading and reflection beside a direct mirror
 	go run ./e2e/bench $(BENCH_FLAGS)
 
