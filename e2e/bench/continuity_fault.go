@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/netfabric/plan"
@@ -16,6 +17,8 @@ type fault struct {
 	name, text string
 	// condition of the ForeignCluster that tells of it; empty: none does.
 	condition string
+	// slow says that Kubernetes itself has patience with what is hit, beside that of the bench.
+	slow time.Duration
 	// node says that a consumer loses its virtual node by it.
 	node bool
 	// dies says that the node dies, and its pods are started again.
@@ -63,7 +66,7 @@ func faults() []fault {
 			undo:    func(_ context.Context, v *victim) error { return v.site.Fabric.RestartGateway() },
 		},
 		{
-			name: "node-killed", text: "its only node dies, with liqod's roles; API server and gateway live on other hosts", dies: true,
+			name: "node-killed", text: "its only node dies, with liqod's roles; API server and gateway live on other hosts", dies: true, slow: nodeGrace,
 			inflict: killNode, undo: startNode,
 		},
 		{

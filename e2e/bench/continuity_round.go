@@ -16,6 +16,8 @@ const (
 	// calmFor is how long all has to be well before a fault: as long as the probes that are
 	// remembered of the time before.
 	calmFor = 6 * time.Second
+	// quietFor is for how long no request of the client has failed then.
+	quietFor = 2 * time.Second
 	// aftermath is how long clients are looked at after all has come that is to come.
 	aftermath = 3 * time.Second
 	// notOver is how close to the end a request that failed says that others would.
@@ -100,7 +102,7 @@ func (w *continuity) round(ctx context.Context, c continuityCase) (r continuityR
 		return r, err
 	}
 	defer o.stop()
-	before, err := w.settled(ctx, o, living)
+	before, _, err := w.settled(ctx, o, living)
 	if err != nil {
 		return r, err
 	}
@@ -112,39 +114,59 @@ func (w *continuity) round(ctx context.Context, c continuityCase) (r continuityR
 		return r, fmt.Errorf("undoing the fault: %w", err)
 	}
 	r.Return.Undone = time.Since(begin).Seconds()
-	after, err := w.settled(ctx, o, living)
+	after, said, err := w.settled(ctx, o, living)
 	if err != nil {
 		return r, fmt.Errorf("after the fault was undone: %w", err)
-	}
-	said, err := living.asked(ctx)
-	if err != nil {
-		return r, err
 	}
 	r.Return.of(o, begin, said)
 	r.Changed, r.Restarted = lifeChanges(before, after, f, hit)
 	return r, nil
 }
 
-// settled waits until all has been well for a while, and returns the lives of the pods.
-func (w *continuity) settled(ctx context.Context, o *lookout, living *victim) (lives map[string]life, err error) {
+// settled waits until all has been well for a while, and no request of the client has
+// failed in that time. It returns the lives of the pods, and what became of the requests.
+func (w *continuity) settled(ctx context.Context, o *lookout, living *victim) (lives map[string]life, said asked, err error) {
 	ctx, cancel := context.WithTimeout(ctx, recovery)
 	defer cancel()
-	if err := o.calm(ctx, calmFor); err != nil {
-		return nil, err
-	}
 	err = lab.Eventually(ctx, func(ctx context.Context) error {
-		for _, name := range []string{"here", "there"} {
-			if _, err := w.readyPod(ctx, name); err != nil {
-				return err
-			}
+		earlier, err := living.asked(ctx)
+		if err != nil {
+			return err
+		}
+		said = said.and(earlier)
+		if err := waitUntil(ctx, time.Now().Add(quietFor), func() bool { return false }); err != nil {
+			return err
+		}
+		last, err := living.asked(ctx)
+		if err != nil {
+			return err
+		}
+		said = said.and(last)
+		if last.Failed > 0 || last.Requests == 0 {
+			return fmt.Errorf("of %d requests %d failed: %v", last.Requests, last.Failed, last.Failures)
+		}
+		if err := errors.Join(o.calm(calmFor), w.running(ctx)); err != nil {
+			return err
 		}
 		lives, err = w.lives(ctx)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("waiting for all to be well, seen from %s: %w", living.site.Name, err)
+		return nil, said, fmt.Errorf("waiting for all to be well, seen from %s: %w", living.site.Name, err)
 	}
-	return lives, nil
+	return lives, said, nil
+}
+
+// running says whether both pods of the Service are Ready.
+func (w *continuity) running(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	for _, name := range []string{"here", "there"} {
+		if _, err := w.readyPod(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // breaks inflicts a fault and notes what is seen of it.
@@ -164,7 +186,7 @@ func (w *continuity) breaks(ctx context.Context, f fault, hit, living *victim, o
 		}
 		return (condition || f.condition == "") && endpoint && node
 	}
-	if err := waitUntil(ctx, begin.Add(w.opts.patience), expected); err != nil {
+	if err := waitUntil(ctx, begin.Add(w.opts.patience+f.slow), expected); err != nil {
 		return err
 	}
 	if err := <-inflicted; err != nil {

@@ -160,6 +160,15 @@ func TestLastFailed(t *testing.T) {
 	}
 }
 
+func TestAskedTwice(t *testing.T) {
+	first := asked{Requests: 3, Failed: 2, LastFailed: at(2), Failures: map[string]int{"refused": 2}}
+	require.Equal(t, first, asked{}.and(first))
+	require.Equal(t, first, first.and(asked{}))
+	require.Equal(t, asked{Requests: 8, Failed: 4, LastFailed: at(3), Failures: map[string]int{"refused": 3, "late": 1}},
+		first.and(asked{Requests: 5, Failed: 2, LastFailed: at(3), Failures: map[string]int{"refused": 1, "late": 1}}))
+	require.Equal(t, map[string]int{"refused": 2}, first.Failures, "it is left as it is")
+}
+
 func TestLatency(t *testing.T) {
 	c := func(seconds float64) delay { return delay{came, seconds} }
 	nothing, lost := delay{State: none}, delay{State: never}

@@ -14,7 +14,6 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
-	"github.com/liqod/liqod/e2e/lab"
 )
 
 // lookout is what is seen of one cluster from another one that lives: by watches alone, which
@@ -117,16 +116,14 @@ func (o *lookout) all() map[string]*series {
 	return out
 }
 
-// calm waits until all has been well for a time.
-func (o *lookout) calm(ctx context.Context, since time.Duration) error {
-	return lab.Eventually(ctx, func(context.Context) error {
-		for name, s := range o.all() {
-			if at, well := s.wellSince(); !well || time.Since(at) < since {
-				return fmt.Errorf("%s has not been well for %s", name, since)
-			}
+// calm says whether all has been well for a time.
+func (o *lookout) calm(since time.Duration) error {
+	for name, s := range o.all() {
+		if at, well := s.wellSince(); !well || time.Since(at) < since {
+			return fmt.Errorf("%s has not been well for %s", name, since)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // down is when the condition that tells of a fault first turned unwell.

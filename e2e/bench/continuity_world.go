@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -102,7 +103,7 @@ func (w *continuity) start(ctx context.Context) error {
 	errs := make([]error, 2)
 	for i, target := range []**victim{&w.rome, &w.milan} {
 		wg.Go(func() {
-			options := lab.ClusterOptions{Name: []string{"rome", "milan"}[i]}
+			options := lab.ClusterOptions{Name: []string{"rome", "milan"}[i], NodeGrace: nodeGrace}
 			site.FabricOptions(&options)
 			c, err := w.sites.Full.Start(ctx, options, 1)
 			if err != nil {
@@ -202,8 +203,8 @@ func (w *continuity) readyPod(ctx context.Context, deployment string) (string, e
 	return "", fmt.Errorf("pod %s is not Ready: %+v", pods.Items[0].Name, pods.Items[0].Status)
 }
 
-func testContainer(command ...string) corev1.Container {
-	return corev1.Container{Name: "c", Image: lab.TestImage, ImagePullPolicy: corev1.PullNever, Command: command}
+func testContainer(args ...string) corev1.Container {
+	return corev1.Container{Name: "c", Image: lab.TestImage, ImagePullPolicy: corev1.PullNever, Args: args}
 }
 
 // contDeployment is one pod, on rome's own node or in milan.
@@ -247,10 +248,14 @@ func (w *continuity) addClient(ctx context.Context, v *victim) error {
 	if _, err := v.site.Client().CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating the client in %s: %w", v.site.Name, err)
 	}
-	return lab.Eventually(ctx, func(ctx context.Context) error {
+	err = lab.Eventually(ctx, func(ctx context.Context) error {
 		_, err := v.asked(ctx)
 		return err
 	})
+	if err != nil {
+		return fmt.Errorf("waiting for the client in %s: %w", v.site.Name, err)
+	}
+	return nil
 }
 
 // asked is what became of the requests of a client since the last look; see e2e/image.
@@ -258,6 +263,23 @@ type asked struct {
 	Requests, Failed int
 	LastFailed       time.Time
 	Failures         map[string]int
+}
+
+// and is what became of the requests of two looks.
+func (a asked) and(later asked) asked {
+	a.Requests += later.Requests
+	a.Failed += later.Failed
+	if later.LastFailed.After(a.LastFailed) {
+		a.LastFailed = later.LastFailed
+	}
+	a.Failures = maps.Clone(a.Failures)
+	for what, n := range later.Failures {
+		if a.Failures == nil {
+			a.Failures = map[string]int{}
+		}
+		a.Failures[what] += n
+	}
+	return a
 }
 
 // asked looks at the client of a cluster.
