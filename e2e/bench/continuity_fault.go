@@ -51,6 +51,10 @@ func faults() []fault {
 			inflict: dropAPI, undo: func(ctx context.Context, v *victim) error { return v.pass(ctx, v.node.Machine) },
 		},
 		{
+			name: "api-failing", text: "its API server answers 500 to other machines", condition: byAPIServer, node: true,
+			inflict: failAPI, undo: mendAPI,
+		},
+		{
 			name: "tunnel-cut", text: "no packet passes between the gateways", condition: byNetwork,
 			inflict: func(ctx context.Context, v *victim) error { return v.cutTunnel(ctx, true) },
 			undo:    func(ctx context.Context, v *victim) error { return v.pass(ctx, v.site.Fabric.Machine) },
@@ -75,9 +79,6 @@ func faults() []fault {
 		},
 	}
 }
-
-// leftOut says what is not measured, and why.
-const leftOut = "An API server that answers 500 is left out: real nodes reach the API server itself, and the lab's front stands beside it."
 
 func faultNames() (names []string) {
 	for _, f := range faults() {
@@ -106,6 +107,41 @@ func dropAPI(ctx context.Context, v *victim) error {
 		return fmt.Errorf("reading the URL of the API server of %s: %w", v.site.Name, err)
 	}
 	return v.rules(ctx, v.node.Machine, dropRules("input", fmt.Sprintf(`iifname != "lo" tcp dport %s drop`, server.Port())))
+}
+
+// failAPI leads other machines to the front of the API server, which fails all requests.
+// Their connections of before are reset.
+func failAPI(ctx context.Context, v *victim) error {
+	server, err := url.Parse(v.site.APIServer)
+	if err != nil {
+		return fmt.Errorf("reading the URL of the API server of %s: %w", v.site.Name, err)
+	}
+	front, err := url.Parse(v.site.Proxied().URL)
+	if err != nil {
+		return fmt.Errorf("reading the URL of the front of %s: %w", v.site.Name, err)
+	}
+	v.site.Proxied().Fail()
+	return v.rules(ctx, v.node.Machine, frontRules(server.Port(), front.Hostname(), front.Port()))
+}
+
+// frontRules lead connections to a port of this machine to the front, but those of the
+// front's own host: it reaches the API server by the same port.
+func frontRules(port, host, frontPort string) string {
+	others := fmt.Sprintf(`iifname "eth0" ip saddr != %s tcp dport %s`, host, port)
+	return fmt.Sprintf(`table ip %s {
+	chain resets { type filter hook input priority -300; %s reject with tcp reset; }
+	chain leads { type nat hook prerouting priority -110; %[2]s dnat to %[3]s:%[4]s; }
+	chain hides { type nat hook postrouting priority 90; ip daddr %[3]s tcp dport %[4]s masquerade; }
+}
+`, faultTable, others, host, frontPort)
+}
+
+// mendAPI leads other machines to the API server itself again.
+func mendAPI(ctx context.Context, v *victim) error {
+	v.site.Proxied().Pass()
+	err := v.rules(ctx, v.node.Machine, "delete table ip "+faultTable)
+	v.site.Proxied().Cut()
+	return err
 }
 
 // cutTunnel drops what the gateway sends to other gateways, and also what it gets from them

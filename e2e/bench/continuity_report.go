@@ -128,8 +128,8 @@ func (r *continuityReport) print(out io.Writer) {
 	for _, f := range faults() {
 		fmt.Fprintf(out, "  %s: %s\n", f.name, f.text)
 	}
-	fmt.Fprintf(out, "  %s\n\nFrom the fault, seen from the cluster that lives; never: not within %g s, or %g s where a node dies, with which Kubernetes has patience; -: not to come\n",
-		leftOut, r.Patience, r.Patience+nodeGrace.Seconds())
+	fmt.Fprintf(out, "\nFrom the fault, seen from the cluster that lives; never: not within %g s, or %g s where a node dies, with which Kubernetes has patience; -: not to come\n",
+		r.Patience, r.Patience+nodeGrace.Seconds())
 	rows := [][]string{{"PEERING", "FAULT", "HIT", "CONDITION", "NODE NOT READY", "ENDPOINT OUT", "AFTER CONDITION", "LAST FAILED REQUEST", "FAILED"}}
 	for _, c := range r.Results {
 		s := c.Summary
