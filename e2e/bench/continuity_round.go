@@ -67,8 +67,9 @@ type recovered struct {
 
 // String is the round in one line.
 func (r continuityRound) String() string {
-	return fmt.Sprintf("condition %s, node %s, endpoint %s, last failed request %s (%d of %d failed); well again after %s, %d pods changed",
-		r.Condition, r.Node, r.Endpoint, r.LastFailed, r.Failed, r.Requests, r.Return.Whole, len(r.Changed))
+	b := r.Return
+	return fmt.Sprintf("condition %s, node %s, endpoint %s, last failed request %s (%d of %d failed); back: condition %s, node %s, endpoint %s, last failed request %s; %d pods changed",
+		r.Condition, r.Node, r.Endpoint, r.LastFailed, r.Failed, r.Requests, b.Condition, b.Node, b.Endpoint, b.LastFailed, len(r.Changed))
 }
 
 // String is what tables show.
