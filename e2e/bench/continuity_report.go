@@ -146,12 +146,23 @@ func (r *continuityReport) print(out io.Writer) {
 	}
 	table(out, rows)
 	r.printChanged(out)
-	fmt.Fprintln(out, "\nGoals, of the worst round")
-	rows = [][]string{{"PEERING", "FAULT", "HIT", "GOAL", "MEASURED", ""}}
+	r.printGoals(out)
+}
+
+// printGoals lists the goals that are missed; the figures have the others, too.
+func (r *continuityReport) printGoals(out io.Writer) {
+	rows := [][]string{{"PEERING", "FAULT", "HIT", "GOAL", "MEASURED", ""}}
 	for _, g := range r.Goals {
-		rows = append(rows, []string{g.Way, g.Fault, g.Hit, g.Text, g.Value, map[bool]string{true: "reached", false: "NOT reached"}[g.Met]})
+		if !g.Met {
+			rows = append(rows, []string{g.Way, g.Fault, g.Hit, g.Text, g.Value, "NOT reached"})
+		}
 	}
-	table(out, rows)
+	missed := len(rows) - 1
+	fmt.Fprintf(out, "\nGoals, of the worst round: condition at most %g s after the fault, endpoint out at most %g s after the condition, no pod made or started again.\n%d of %d are reached\n",
+		worstCondition, worstEndpoint, len(r.Goals)-missed, len(r.Goals))
+	if missed > 0 {
+		table(out, rows)
+	}
 }
 
 // printChanged names the pods that were made or started again.

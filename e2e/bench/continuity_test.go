@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -311,6 +312,8 @@ func TestContinuityReport(t *testing.T) {
 	r.print(&out)
 	require.Contains(t, out.String(), "never / never (1 of 2)")
 	require.Contains(t, out.String(), "40 of 200")
+	require.Contains(t, out.String(), "1 of 4 are reached")
+	require.Equal(t, 3, strings.Count(out.String(), "NOT reached"))
 	require.Contains(t, out.String(), "one-way, api-killed, provider, round 2: rome cont/p was made again")
 }
 
