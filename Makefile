@@ -67,8 +67,8 @@ demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
 	@hack/deps.sh
 	go run ./e2e/demo
 
-# In the simulated tier: no root needed. BENCH_FLAGS="--only reflection --pairs 3" and others,
-# as "--only outage --outage-pods 300" for an outage of a provider.
+# Of pods and reflection no root is needed. BENCH_FLAGS="--only reflection --pairs 3",
+# "--only network", "--only continuity", "--only outage --outage-pods 300" and others.
 bench: ## Measure offloading and reflection beside a direct mirror
 	go run ./e2e/bench $(BENCH_FLAGS)
 

@@ -31,11 +31,13 @@ type options struct {
 	out, profiles     string
 	// noEvents leaves the provider's events there.
 	noEvents bool
-	// only is what is measured: pods, reflection, network, outage, or empty for all but outage.
-	only    string
-	objects objectOptions
-	network networkOptions
-	outage  outageOptions
+	// only is what is measured: pods, reflection, network, outage, continuity, or empty for all
+	// but the last two.
+	only       string
+	objects    objectOptions
+	network    networkOptions
+	outage     outageOptions
+	continuity continuityOptions
 }
 
 func main() {
@@ -75,27 +77,28 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.IntVar(&o.pods, "pods", 1000, "pods of each round")
-	flags.IntVar(&o.pairs, "pairs", 5, fmt.Sprintf("timed rounds of each, in turns; of the network %d by default", networkPairs))
+	flags.IntVar(&o.pairs, "pairs", 5, fmt.Sprintf("timed rounds of each, in turns; of the network %d and of continuity %d by default", networkPairs, continuityPairs))
 	flags.IntVar(&o.large, "large", 3000, "pods of each round of the second table; 0: no such table")
 	flags.IntVar(&o.largePairs, "large-pairs", 2, "timed rounds of each for the second table")
 	flags.IntVar(&o.paced, "paced", 150, "pods of the round with 5 pods a second; 0: no such round")
 	flags.DurationVar(&o.idle, "idle", time.Minute, "how long idleness is measured")
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "bench.json"), "file for the figures")
 	flags.StringVar(&o.profiles, "profiles", "", "directory for profiles of the roles; empty: none. They are taken in the untimed part")
-	flags.StringVar(&o.only, "only", "", "pods, reflection, network or outage: what is measured; empty: all but outage")
+	flags.StringVar(&o.only, "only", "", "pods, reflection, network, outage or continuity: what is measured; empty: all but outage, and continuity, which takes hours")
 	flags.BoolVar(&o.noEvents, "no-events", false, "do not bring the provider's events home (reflection.event.workers=0)")
 	o.objects.flags(flags)
 	o.network.flags(flags)
 	o.outage.flags(flags)
+	o.continuity.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
 	o.objects.pairs, o.objects.idle, o.objects.noEvents = o.pairs, o.idle, o.noEvents
 	o.outage.out = o.out
-	o.network.pairs = networkPairs
+	o.network.pairs, o.continuity.pairs = networkPairs, continuityPairs
 	flags.Visit(func(f *flag.Flag) {
 		if f.Name == "pairs" {
-			o.network.pairs = o.pairs
+			o.network.pairs, o.continuity.pairs = o.pairs, o.pairs
 		}
 	})
 	switch {
@@ -109,10 +112,10 @@ func parse(args []string, usage io.Writer) (options, error) {
 		return options{}, fmt.Errorf("--paced is %d: 0 or more is accepted", o.paced)
 	case o.idle < 0:
 		return options{}, fmt.Errorf("--idle is %s: 0 or more is accepted", o.idle)
-	case !slices.Contains([]string{"", onlyPods, onlyReflection, onlyNetwork, onlyOutage}, o.only):
-		return options{}, fmt.Errorf("--only is %q: %s, %s, %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection, onlyNetwork, onlyOutage)
+	case !slices.Contains([]string{"", onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity}, o.only):
+		return options{}, fmt.Errorf("--only is %q: %s, %s, %s, %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity)
 	}
-	return o, errors.Join(o.objects.check(), o.network.check(), o.outage.check())
+	return o, errors.Join(o.objects.check(), o.network.check(), o.outage.check(), o.continuity.check())
 }
 
 // What --only accepts.
@@ -121,22 +124,23 @@ const (
 	onlyReflection = "reflection"
 	onlyNetwork    = "network"
 	onlyOutage     = "outage"
+	onlyContinuity = "continuity"
 )
 
 // runAll measures what was asked for.
 func runAll(ctx context.Context, o options) error {
-	if o.only == onlyOutage {
-		return measureOutage(ctx, o.outage)
-	}
 	for _, part := range []struct {
 		name    string
+		asked   bool // it is measured only when --only names it
 		measure func() error
 	}{
-		{onlyPods, func() error { return run(ctx, o) }},
-		{onlyReflection, func() error { return measureObjects(ctx, o.objects) }},
-		{onlyNetwork, func() error { return measureNetwork(ctx, o.network) }},
+		{onlyPods, false, func() error { return run(ctx, o) }},
+		{onlyReflection, false, func() error { return measureObjects(ctx, o.objects) }},
+		{onlyNetwork, false, func() error { return measureNetwork(ctx, o.network) }},
+		{onlyOutage, true, func() error { return measureOutage(ctx, o.outage) }},
+		{onlyContinuity, true, func() error { return measureContinuity(ctx, o.continuity) }},
 	} {
-		if o.only != "" && o.only != part.name {
+		if o.only != part.name && (o.only != "" || part.asked) {
 			continue
 		}
 		if err := part.measure(); err != nil {

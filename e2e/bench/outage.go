@@ -48,14 +48,14 @@ func (o *outageOptions) check() error {
 // outage is what home did when the provider's API server stopped, and when it went on.
 type outage struct {
 	Pods     int           `json:"pods"`
-	Lost     turn          `json:"lost"`
-	Back     turn          `json:"back"`
+	Lost     swing         `json:"lost"`
+	Back     swing         `json:"back"`
 	Changed  int           `json:"changedPods"` // pods of the provider that are others than before
 	Requests []idleRequest `json:"requests,omitempty"`
 }
 
-// turn is one of the two: the seconds since the virtual node's readiness changed.
-type turn struct {
+// swing is one of the two: the seconds since the virtual node's readiness changed.
+type swing struct {
 	// Verdict is the time from the fault, or its end, to the change of the virtual node.
 	Verdict float64 `json:"verdictSeconds"`
 	// Pods and Endpoints are the times from then to the last pod and the last endpoint.
@@ -134,28 +134,28 @@ func (w *world) serve(ctx context.Context) error {
 
 // turn does something to milan's API server, and waits until the virtual node, its pods
 // and their endpoints have followed.
-func (w *world) turn(ctx context.Context, r *readinessWatch, do func(), want corev1.ConditionStatus, ready int) (turn, error) {
+func (w *world) turn(ctx context.Context, r *readinessWatch, do func(), want corev1.ConditionStatus, ready int) (swing, error) {
 	ctx, cancel := context.WithTimeout(ctx, outagePatience)
 	defer cancel()
 	begin := time.Now()
 	do()
 	if err := r.wait(ctx, func() bool { return r.node == want }); err != nil {
-		return turn{}, fmt.Errorf("waiting for the virtual node: %w", err)
+		return swing{}, fmt.Errorf("waiting for the virtual node: %w", err)
 	}
 	verdict := r.nodeAt()
 	used, err := w.usage()
 	if err != nil {
-		return turn{}, err
+		return swing{}, err
 	}
 	if err := r.wait(ctx, func() bool { return r.readyPods() == ready && r.readyEndpoints() == ready }); err != nil {
-		return turn{}, err
+		return swing{}, err
 	}
 	pods, endpoints := r.lastChanges()
 	now, err := w.usage()
 	if err != nil {
-		return turn{}, err
+		return swing{}, err
 	}
-	out := turn{
+	out := swing{
 		Verdict: verdict.Sub(begin).Seconds(), Pods: pods.Sub(verdict).Seconds(), Endpoints: endpoints.Sub(verdict).Seconds(),
 		CPU: now.since(used),
 	}
@@ -361,7 +361,7 @@ func (o *outage) print(out io.Writer) {
 }
 
 // String is a row of the table.
-func (t turn) String() string {
+func (t swing) String() string {
 	return fmt.Sprintf("%.2f s\t%.2f s\t%.2f s", t.Verdict, t.Pods, t.Endpoints)
 }
 

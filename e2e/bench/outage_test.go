@@ -68,7 +68,7 @@ func TestOutageReport(t *testing.T) {
 	require.Equal(t, outageOptions{pods: 300, out: "x"}, o.outage)
 	require.Equal(t, []float64{1, 8}, []float64{outageGoal(300), outageGoal(301)})
 	var out strings.Builder
-	(&outage{Pods: 3000, Lost: turn{Verdict: 3.2, Pods: 7, Endpoints: 7.5}, Back: turn{Verdict: 1, Pods: 6, Endpoints: 6.5}}).print(&out)
+	(&outage{Pods: 3000, Lost: swing{Verdict: 3.2, Pods: 7, Endpoints: 7.5}, Back: swing{Verdict: 1, Pods: 6, Endpoints: 6.5}}).print(&out)
 	require.Contains(t, out.String(), "with 3000 pods; goals after the verdict: 8 s; pods that are others afterwards: 0")
 	lost, back := strings.Index(out.String(), "lost  3.20 s"), strings.Index(out.String(), "back  1.00 s")
 	require.Positive(t, lost)

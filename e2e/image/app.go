@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -160,6 +159,8 @@ type tally struct {
 	Requests, Failed int
 	// Pause is the longest time without a request that succeeded.
 	Pause time.Duration
+	// LastFailed is when the last request began that failed.
+	LastFailed time.Time `json:",omitzero"`
 	// Failures counts the failures by what was said.
 	Failures map[string]int
 }
@@ -171,8 +172,8 @@ type customer struct {
 	last  time.Time
 }
 
-// count notes one request that ended at a time.
-func (c *customer) count(end time.Time, err error) {
+// count notes one request and its end.
+func (c *customer) count(begin, end time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tally.Requests++
@@ -182,6 +183,9 @@ func (c *customer) count(end time.Time, err error) {
 		return
 	}
 	c.tally.Failed++
+	if begin.After(c.tally.LastFailed) {
+		c.tally.LastFailed = begin
+	}
 	if c.tally.Failures == nil {
 		c.tally.Failures = map[string]int{}
 	}
@@ -198,25 +202,35 @@ func (c *customer) look(now time.Time) tally {
 	return out
 }
 
-// load asks the URL at a pace until ctx ends, and serves the tally.
-func load(ctx context.Context, url, every string) error {
-	pace, err := time.ParseDuration(every)
+// ask makes one request, and counts it unless ctx has ended.
+func (c *customer) ask(ctx context.Context, client *http.Client, url string) {
+	begin := time.Now()
+	_, err := fetch(ctx, client, url)
+	if ctx.Err() == nil {
+		c.count(begin, time.Now(), err)
+	}
+}
+
+// load asks the URL at a pace until ctx ends, and serves the tally. With a deadline for
+// each request they do not wait for each other: who is not answered does not ask less often.
+func load(ctx context.Context, url, every, deadline string) error {
+	pace, err := positive("the time between two requests", every)
 	if err != nil {
 		return err
 	}
-	if pace <= 0 {
-		return errors.New("the time between two requests is not positive")
+	c, client := &customer{last: time.Now()}, freshClient()
+	ask := func() { c.ask(ctx, client, url) }
+	if deadline != "" {
+		if client.Timeout, err = positive("the deadline of a request", deadline); err != nil {
+			return err
+		}
+		ask = func() { go c.ask(ctx, client, url) }
 	}
-	c := &customer{last: time.Now()}
 	go func() {
-		client := freshClient()
 		tick := time.NewTicker(pace)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			_, err := fetch(ctx, client, url)
-			if ctx.Err() == nil {
-				c.count(time.Now(), err)
-			}
+			ask()
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -224,4 +238,13 @@ func load(ctx context.Context, url, every string) error {
 		}
 	}()
 	return serve(ctx, "8080", application(func(w http.ResponseWriter, _ *http.Request) { respond(w, c.look(time.Now())) }))
+}
+
+// positive reads a duration.
+func positive(what, text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err == nil && d <= 0 {
+		err = fmt.Errorf("%s is %s: more than 0 is accepted", what, text)
+	}
+	return d, err
 }

@@ -27,8 +27,9 @@ const usage = `usage: test COMMAND
   relay FILE|URL...     HTTP on 8080: who answers, what the files hold, and what the URLs
                         answer to the same query; after SIGTERM until nobody asks
   cache                 HTTP on 8080: the value of ?key=, which &value= sets
-  load URL [EVERY]      request URL again and again; HTTP on 8080: what became of the
-                        requests since the last look
+  load URL [EVERY [DEADLINE]]
+                        request URL again and again, with DEADLINE without waiting for the
+                        one before; HTTP on 8080: what became of the requests since the last look
   ingress CLASS         HTTP on 8080: leads requests as the cluster's Ingresses of the class say
   exit CODE [AFTER]     end with CODE, after a Go duration
   api PATH              print what the API server of the pod's cluster answers; NAMESPACE
@@ -83,7 +84,7 @@ func run(name string, args []string) int {
 	case "ingress":
 		err = ingressController(ctx, arg(args, 0, ""))
 	case "load":
-		err = load(ctx, arg(args, 0, ""), arg(args, 1, "1s"))
+		err = load(ctx, arg(args, 0, ""), arg(args, 1, "1s"), arg(args, 2, ""))
 	case "exit":
 		return exit(ctx, args)
 	case "sleep":

