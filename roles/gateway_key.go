@@ -24,7 +24,7 @@ const (
 	// keySecretType is the type of the Secret gateway.keySecret, and keySecretField its only
 	// field: the private key in base64, as wg writes it.
 	keySecretType  corev1.SecretType = "networking.liqo.io/gateway-key"
-	keySecretField                   = "privateKey"
+	keySecretField string            = "privateKey"
 )
 
 // gatewayKey returns how the gateway gets its private key. That of a file is read, or made,
