@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,4 +133,19 @@ func BenchmarkOutage(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// TestOldPodsFirst: pods that started together are written together.
+func TestOldPodsFirst(t *testing.T) {
+	t.Parallel()
+	at := func(namespace, name string, second int) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.Unix(int64(second), 0)}}
+	}
+	pods := []*corev1.Pod{at("shop", "c", 2), at("shop", "b", 2), at("bank", "z", 9), at("shop", "d", 1), at("bank", "y", 9)}
+	slices.SortFunc(pods, earlier)
+	var names []string
+	for _, p := range pods {
+		names = append(names, p.Namespace+"/"+p.Name)
+	}
+	require.Equal(t, []string{"bank/y", "bank/z", "shop/d", "shop/b", "shop/c"}, names)
 }

@@ -1,11 +1,13 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -273,12 +276,27 @@ func (p *Pods) namespaceMap() *offloadingv1beta1.NamespaceMap {
 func (p *Pods) enqueueAll() { p.enqueueNamespace(corev1.NamespaceAll) }
 
 func (p *Pods) enqueueNamespace(namespace string) {
-	for _, pod := range p.localPods(namespace) {
-		p.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
-	}
-	for _, key := range p.twins.keys(namespace) { // objects without a local pod have no other trigger
+	pods := p.localPods(namespace)
+	slices.SortFunc(pods, earlier)
+	queued := make(sets.Set[loop.Key], len(pods))
+	for _, pod := range pods {
+		key := loop.Key{Namespace: pod.Namespace, Name: pod.Name}
+		queued.Insert(key)
 		p.loop.Wake(key)
 	}
+	for _, key := range p.twins.keys(namespace) { // objects without a local pod have no other trigger
+		if !queued.Has(key) {
+			p.loop.Wake(key)
+		}
+	}
+}
+
+// earlier orders pods by namespace and age. Pods that started together are mostly in the same
+// EndpointSlice: the controller of this cluster, which follows while their statuses are
+// being written, then has few of a Service's EndpointSlices to write at a time, and not all
+// of them each time.
+func earlier(a, b *corev1.Pod) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
 func (p *Pods) localPods(namespace string) []*corev1.Pod {
