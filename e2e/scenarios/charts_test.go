@@ -227,7 +227,7 @@ func chartRestarts(t *testing.T, c chart, plain rendered) {
 		"log":        {values{"config": values{"log": values{"level": "debug"}}}, all},
 		"cluster id": {values{"discovery": values{"config": values{"clusterID": "milan"}}}, all},
 		"health":     {values{"config": values{"health": values{"lateAfter": "3m"}}}, all},
-		"lease":      {values{"config": values{"lease": values{"retryPeriod": "1s"}}}, []string{"controller", "gateway", "ipam", "route"}},
+		"lease":      {values{"config": values{"lease": values{"retryPeriod": "1s"}}}, []string{"controller", "gateway", "ipam", "route", "webhook"}},
 		"probe":      {values{"config": values{"probe": values{"interval": "2s"}}}, []string{"controller", "gateway"}},
 		"sharing":    {values{"config": values{"sharing": values{"percentage": 50}}}, []string{"controller"}},
 		"peering":    {values{"config": values{"peering": values{"renewAt": 0.5}}}, []string{"controller"}},

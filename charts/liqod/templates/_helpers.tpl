@@ -67,7 +67,7 @@ these starts none of its pods again. Sections that are not listed count for ever
 {{- define "liqod.checksum" -}}
 {{- $foreign := dict
   "controller" (list "webhook" "ipam" "gateway" "route")
-  "webhook" (list "lease" "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "authentication" "networking" "ipam" "gateway" "route")
+  "webhook" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "authentication" "networking" "ipam" "gateway" "route")
   "ipam" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "gateway" "route")
   "gateway" (list "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "ipam" "route")
   "route" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "networking" "ipam" "gateway") -}}
