@@ -41,7 +41,13 @@ type storeWorld struct{ *fullWorld }
 // in two with equal ranges: its manifests say nothing of them, only the kustomization beside
 // them does.
 func TestApplication(t *testing.T) {
-	network := newNetworkWorld(t, site.FabricPods, 1, 2)
+	// A gateway that gets no CPU for a second, beside other tests, is silent for that long: the
+	// peer's endpoints would be gone for that time. With -all the defaults are kept.
+	patient := map[string]any{"gateway": map[string]any{"probe": map[string]any{"silence": "10s", "patience": "20s"}}}
+	if *all {
+		patient = nil
+	}
+	network := newNetworkWorld(t, site.FabricPods, patient, 1, 2)
 	network.peer(t)
 	w := storeWorld(network)
 	_, err := w.rome.KubectlCommand(t.Context())

@@ -41,7 +41,7 @@ type networkWorld struct{ *fullWorld }
 // TestNetwork: pods of two clusters reach each other by name and by every address that the
 // API shows, whatever was restarted or broken in between; and the peering leaves nothing.
 func TestNetwork(t *testing.T) {
-	w := newNetworkWorld(t, site.FabricProcesses, 2, 2)
+	w := newNetworkWorld(t, site.FabricProcesses, nil, 2, 2)
 	before := w.rest(t)
 	w.peer(t)
 	w.deploy(t)
@@ -57,11 +57,12 @@ func TestNetwork(t *testing.T) {
 	t.Run("nothing left", func(t *testing.T) { networkNothingLeft(t, w, before) })
 }
 
-// newNetworkWorld starts the clusters, with DNS and not connected.
-func newNetworkWorld(t *testing.T, mode site.FabricMode, nodes ...int) networkWorld {
+// newNetworkWorld starts the clusters, with DNS and not connected. settings are liqod's,
+// beside the lab's; nil: none.
+func newNetworkWorld(t *testing.T, mode site.FabricMode, settings map[string]any, nodes ...int) networkWorld {
 	t.Helper()
 	sites, list := site.World{
-		Clusters: []string{"rome", "milan"}, RealNodes: nodes, Long: true, Fabric: mode,
+		Clusters: []string{"rome", "milan"}, RealNodes: nodes, Long: true, Fabric: mode, Settings: []map[string]any{settings},
 		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
 	}.Start(t)
 	w := networkWorld{&fullWorld{world{sites: sites, rome: list[0], milan: list[1]}, sites.Full}}

@@ -262,6 +262,12 @@ func (s *site) idle(t *testing.T, namespace string) {
 	}, "the reflector is idle")
 }
 
+// known waits until the cache has the local pod: other caches may be filled before.
+func (s *site) known(t *testing.T) {
+	t.Helper()
+	eventually(t, func() bool { return s.pods.localPod(cache.ObjectName{Namespace: "shop", Name: "web"}) != nil }, "the local pod is known")
+}
+
 func TestOffloadIsOneWriteAndStatusReturns(t *testing.T) {
 	s := newSite()
 	s.offload("shop")
@@ -563,6 +569,7 @@ func TestTombstonesAreRemembered(t *testing.T) {
 	s.add(s.home.Tracker(), localPod(running))
 	s.start(t)
 	s.idle(t, "shop")
+	s.known(t)
 	remote := localPod(running, func(p *corev1.Pod) {
 		p.Labels = map[string]string{offloadingv1beta1.LocalPodUIDLabel: "local-1"}
 	})
@@ -622,6 +629,7 @@ func TestLostBeforeItWasWithdrawn(t *testing.T) {
 	s.there(localPod(), true, running)
 	s.start(t)
 	s.idle(t, "shop")
+	s.known(t)
 	remote, err := s.pods.twins.get("shop").pods.Get("web")
 	require.NoError(t, err)
 	s.pods.twins.handler("shop").OnDelete(remote)
