@@ -40,7 +40,9 @@ type continuityCase struct {
 type continuityRound struct {
 	Condition delay `json:"condition"`
 	Node      delay `json:"nodeNotReady"`
-	Endpoint  delay `json:"endpointOut"`
+	// Pod is when the offloaded pod was not Ready at home, if it is seen from there.
+	Pod      delay `json:"podNotReady"`
+	Endpoint delay `json:"endpointOut"`
 	// After is from the condition to the endpoint.
 	After delay `json:"endpointAfterCondition"`
 	// LastFailed is when the last request of the client began that failed.
@@ -68,8 +70,8 @@ type recovered struct {
 // String is the round in one line.
 func (r continuityRound) String() string {
 	b := r.Return
-	return fmt.Sprintf("condition %s, node %s, endpoint %s, last failed request %s (%d of %d failed); back: condition %s, node %s, endpoint %s, last failed request %s; %d pods changed",
-		r.Condition, r.Node, r.Endpoint, r.LastFailed, r.Failed, r.Requests, b.Condition, b.Node, b.Endpoint, b.LastFailed, len(r.Changed))
+	return fmt.Sprintf("condition %s, node %s, pod %s, endpoint %s, last failed request %s (%d of %d failed); back: condition %s, node %s, endpoint %s, last failed request %s; %d pods changed",
+		r.Condition, r.Node, r.Pod, r.Endpoint, r.LastFailed, r.Failed, r.Requests, b.Condition, b.Node, b.Endpoint, b.LastFailed, len(r.Changed))
 }
 
 // String is what tables show.
@@ -212,6 +214,11 @@ func (r *continuityRound) saw(f fault, o *lookout, begin time.Time, said asked) 
 	if o.node != nil {
 		at, found := o.node.turned(begin, false)
 		r.Node = delayOf(begin, at, found, f.node)
+	}
+	r.Pod = delay{State: none}
+	if o.pod != nil {
+		at, found := o.pod.turned(begin, false)
+		r.Pod = delayOf(begin, at, found, true)
 	}
 	at, found := o.endpoint.turned(begin, false)
 	r.Endpoint = delayOf(begin, at, found, true)

@@ -21,7 +21,9 @@ import (
 type lookout struct {
 	api, network, endpoint series
 	node                   *series // nil: it has no virtual node for the other
-	stop                   func()
+	// pod is the Service's pod over there, as its home says; nil: it is not at home here.
+	pod  *series
+	stop func()
 }
 
 // newLookout watches the other cluster from the living one, until it is stopped.
@@ -35,8 +37,11 @@ func newLookout(ctx context.Context, living, other *victim, uses bool) (*lookout
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
 			options.LabelSelector = discoveryv1.LabelServiceName + "=" + contService
 		}))
+	pods := informers.NewSharedInformerFactoryWithOptions(living.site.Client(), 0, informers.WithNamespace(living.namespace),
+		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = "metadata.name=" + other.pod }))
 	o.stop = func() {
 		cancel()
+		pods.Shutdown()
 		peers.Shutdown()
 		nodes.Shutdown()
 		slices.Shutdown()
@@ -53,6 +58,10 @@ func newLookout(ctx context.Context, living, other *victim, uses bool) (*lookout
 		o.node = &series{}
 		handlers[nodes.Core().V1().Nodes().Informer()] = o.virtualNode
 	}
+	if living.namespace == contNamespace {
+		o.pod = &series{}
+		handlers[pods.Core().V1().Pods().Informer()] = o.offloaded
+	}
 	for informer, see := range handlers {
 		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: see, UpdateFunc: func(_, now any) { see(now) }, DeleteFunc: see,
@@ -64,6 +73,7 @@ func newLookout(ctx context.Context, living, other *victim, uses bool) (*lookout
 	peers.Start(ctx.Done())
 	nodes.Start(ctx.Done())
 	slices.Start(ctx.Done())
+	pods.Start(ctx.Done())
 	return o, nil
 }
 
@@ -80,6 +90,22 @@ func (o *lookout) virtualNode(obj any) {
 	if n, ok := obj.(*corev1.Node); ok {
 		o.node.note(now, nodeReady(n))
 	}
+}
+
+func (o *lookout) offloaded(obj any) {
+	now := time.Now()
+	if p, ok := obj.(*corev1.Pod); ok {
+		o.pod.note(now, podReady(p))
+	}
+}
+
+func podReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
 }
 
 func nodeReady(n *corev1.Node) bool {
@@ -112,6 +138,9 @@ func (o *lookout) all() map[string]*series {
 	out := map[string]*series{byAPIServer: &o.api, byNetwork: &o.network, "endpoint": &o.endpoint}
 	if o.node != nil {
 		out["virtual node"] = o.node
+	}
+	if o.pod != nil {
+		out["pod"] = o.pod
 	}
 	return out
 }

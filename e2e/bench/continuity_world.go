@@ -195,10 +195,8 @@ func (w *continuity) readyPod(ctx context.Context, deployment string) (string, e
 	if len(pods.Items) != 1 {
 		return "", fmt.Errorf("deployment %s has %d pods, not 1", deployment, len(pods.Items))
 	}
-	for _, c := range pods.Items[0].Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return pods.Items[0].Name, nil
-		}
+	if podReady(&pods.Items[0]) {
+		return pods.Items[0].Name, nil
 	}
 	return "", fmt.Errorf("pod %s is not Ready: %+v", pods.Items[0].Name, pods.Items[0].Status)
 }
