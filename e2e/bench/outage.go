@@ -274,12 +274,6 @@ func nodeReadiness(n *corev1.Node) corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
-func podReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
 // readyIn counts the ready endpoints of a slice that the cluster itself has made.
 func readyIn(s *discoveryv1.EndpointSlice) (n int) {
 	for _, e := range s.Endpoints {
