@@ -238,7 +238,7 @@ func (a author) newObjects() []judgement {
 		{a.cluster(func(c *fc) { c.Spec.ClusterID = "rome" }), "a cluster cannot be a peer of itself", ""},
 		{a.cluster(func(c *fc) { c.Spec.ClusterID = "milan" }), "ForeignCluster milan has the clusterID milan already", ""},
 		{a.cluster(func(c *fc) { c.Spec.UserName = "liqo.io:peer:milan:1" }), "is not this peer's", ""},
-		{a.cluster(func(c *fc) { c.Spec.AuthURL = "https://user:secret@turin.example" }), "spec.authUrl holds a user name", ""},
+		{a.cluster(func(c *fc) { c.Spec.AuthURL = "https://user:secret@turin.example" }), "spec.authUrl contains a user name", ""},
 		{a.cluster(func(c *fc) { c.Spec.APIServer.CA = "nonsense" }), "spec.apiServer.ca takes certificates", ""},
 		{a.cluster(func(c *fc) { c.Spec.Request.Resources = corev1.ResourceList{"cpu": resource.MustParse("-1")} }), "spec.request.resources.cpu is -1", ""},
 		{a.cluster(func(c *fc) { c.Spec.AddressRanges = []string{"10.0.0.0/8"} }), "", "overlaps 10.200.0.0/16 of ForeignCluster milan"},
