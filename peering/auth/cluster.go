@@ -153,7 +153,10 @@ func (k *Cluster) Sign(ctx context.Context, clusterID string, csr trust.CSR, lif
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: ReasonPeer, Message: "the request comes from a peer with a valid token or identity",
 	})
 	_, err = k.cfg.Kube.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{FieldManager: fieldManager})
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err): // another replica has replaced it, for the same peer
+		return "", fmt.Errorf("approving a certificate request: %w", err)
+	case err != nil:
 		return "", notSigned(fmt.Errorf("approving a certificate request: %w", err))
 	}
 	return k.certificate(ctx, request)

@@ -143,6 +143,16 @@ func TestKubeIsNotSigned(t *testing.T) {
 			})
 		})
 	}
+	t.Run("another replica has deleted the request", func(t *testing.T) {
+		core := fake.NewClientset()
+		gone := apierrors.NewNotFound(schema.GroupResource{Resource: "certificatesigningrequests"}, "")
+		core.PrependReactor("update", "certificatesigningrequests", func(a k8stesting.Action) (bool, runtime.Object, error) {
+			return a.GetSubresource() == "approval", nil, gone
+		})
+		_, err := clusterOn(core).Sign(t.Context(), rome, checked(t), time.Hour)
+		require.ErrorIs(t, err, gone)
+		require.NotErrorIs(t, err, ErrNotSigned, "the cluster signs, and the peer asks again")
+	})
 	t.Run("but late", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			core := fake.NewClientset()
