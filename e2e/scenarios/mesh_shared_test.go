@@ -125,11 +125,12 @@ func sharedObjects(t *testing.T, m mesh, rome, milan *site.Site) {
 		there(t, "reflected", getter(s.Client().CoreV1().ConfigMaps("shared"), "only-"+o.Name), func(cm *corev1.ConfigMap) bool { return cm.Data["from"] == o.Name })
 		there(t, "reflected", getter(s.Client().CoreV1().ConfigMaps("shared"), "kube-root-ca.crt."+o.Name), anyState[*corev1.ConfigMap])
 	}
+	inShared := func(line string) bool { return strings.Contains(line, " shared/") }
+	m.atRest(t, []*site.Site{rome, milan}, inShared)
 	begin := time.Now()
 	holds(t, begin.Add(idle), "nothing goes round", func(ctx context.Context) error {
 		for _, s := range []*site.Site{rome, milan} {
-			all := slices.DeleteFunc(m.writes(t, s, begin), func(line string) bool { return !strings.Contains(line, " shared/") })
-			if len(all) > 0 {
+			if all := slices.DeleteFunc(m.writes(t, s, begin), func(line string) bool { return !inShared(line) }); len(all) > 0 {
 				return fmt.Errorf("%s: %v", s.Name, all)
 			}
 			for _, name := range []string{"app", "only-" + s.Name} {

@@ -168,6 +168,7 @@ func testMeshIdle(t *testing.T, m mesh) {
 			there(t, "the root CA", getter(s.Client().CoreV1().ConfigMaps(twinIn(s, o)), "kube-root-ca.crt."+o.Name), anyState[*corev1.ConfigMap])
 		}
 	}
+	m.atRest(t, m.list, func(string) bool { return true })
 	begin := time.Now()
 	holds(t, begin.Add(idle), "nothing goes round", func(context.Context) error {
 		for _, s := range m.list {
@@ -226,6 +227,23 @@ func (m mesh) writes(t *testing.T, s *site.Site, begin time.Time) []string {
 		all = append(all, writes(t, s.Cluster, "system:serviceaccount:liqo-tenant-"+o.Name+":vk-"+o.Name, begin)...)
 	}
 	return all
+}
+
+// settledFor is how long nothing is written when all has arrived, events of pods last.
+const settledFor = 3 * time.Second
+
+// atRest waits until liqod has written nothing for a while of what counts.
+func (m mesh) atRest(t *testing.T, list []*site.Site, counts func(line string) bool) {
+	t.Helper()
+	within(t, longest, "all has arrived", func(context.Context) error {
+		since := time.Now().Add(-settledFor)
+		for _, s := range list {
+			if all := m.writes(t, s, since); slices.ContainsFunc(all, counts) {
+				return fmt.Errorf("%s: %v", s.Name, all)
+			}
+		}
+		return nil
+	})
 }
 
 // testMeshChange: a change reaches each of the other clusters by one write, and an
