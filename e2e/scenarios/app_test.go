@@ -20,7 +20,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -307,8 +306,9 @@ func storeIngress(t *testing.T, w storeWorld) {
 	require.NoError(t, err)
 	have := there(t, "it is there, without class", remote, func(i *networkingv1.Ingress) bool { return i.Spec.IngressClassName == nil })
 	require.Equal(t, home.Spec.Rules, have.Spec.Rules)
-	_, err = w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Patch(t.Context(), "milan", types.MergePatchType,
-		[]byte(`{"spec":{"ingressClasses":[{"ingressClassName":"milans","default":true}]}}`), metav1.PatchOptions{})
+	_, err = w.milan.Client().NetworkingV1().IngressClasses().Create(t.Context(), &networkingv1.IngressClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "milans"}, Spec: networkingv1.IngressClassSpec{Controller: "example.com/milans"},
+	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	there(t, "it has the class that milan offers", remote, func(i *networkingv1.Ingress) bool {
 		return ptr.Deref(i.Spec.IngressClassName, "") == "milans"
