@@ -228,7 +228,7 @@ func (c *controller) addNamespaces() error {
 		return err
 	}
 	maps, err := namespace.NewMaps(namespace.MapsConfig{
-		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, PodSecurityLevel: c.cfg.PodSecurityLevel,
+		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, PodSecurityLevel: c.cfg.PodSecurityLevel, TwinNames: c.cfg.TwinNames,
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,

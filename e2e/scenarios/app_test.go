@@ -42,11 +42,11 @@ type storeWorld struct{ *fullWorld }
 func TestApplication(t *testing.T) {
 	// A gateway that gets no CPU for a second, beside other tests, is silent for that long: the
 	// peer's endpoints would be gone for that time. With -all the defaults are kept.
-	patient := map[string]any{"gateway": map[string]any{"probe": map[string]any{"silence": "10s", "patience": "20s"}}}
-	if *all {
-		patient = nil
+	settings := map[string]any{"controller": map[string]any{"twinNames": []string{storeNamespace}}}
+	if !*all {
+		settings["gateway"] = map[string]any{"probe": map[string]any{"silence": "10s", "patience": "20s"}}
 	}
-	network := newNetworkWorld(t, site.FabricPods, patient, 1, 2)
+	network := newNetworkWorld(t, site.FabricPods, settings, 1, 2)
 	network.peer(t)
 	w := storeWorld(network)
 	_, err := w.rome.KubectlCommand(t.Context())

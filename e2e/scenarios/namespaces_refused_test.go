@@ -96,6 +96,9 @@ func testReserved(t *testing.T, w *world) {
 		w.ask(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: twin})
 		within(t, soon, "twin "+twin+" is refused", w.stands(namespace, offloadingv1beta1.PhaseAllFailed, twin, "reserved"))
 	}
+	w.ask(t, "wants-product", offloadingv1beta1.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloadingv1beta1.SelectedName, RemoteNamespaceName: "cert-manager"})
+	within(t, soon, "the name of a product is refused before it is installed", w.stands("wants-product", offloadingv1beta1.PhaseAllFailed, "cert-manager", "controller.twinNames of milan"))
+	require.NoError(t, w.noTwin("cert-manager")(t.Context()))
 	long := strings.Repeat("x", 60)
 	w.ask(t, long, offloadingv1beta1.NamespaceOffloadingSpec{})
 	within(t, soon, "a name too long is refused", w.stands(long, offloadingv1beta1.PhaseAllFailed, long+"-rome", "SelectedName"))

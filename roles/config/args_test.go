@@ -27,7 +27,7 @@ var others = map[string]string{
 	"sharing.nodeSelector": "a=b", "sharing.updateThreshold": "5", "sharing.expiration": "1h", "sharing.labels": "region=north", "sharing.storageClasses": "fast",
 	"sharing.ingressClasses": "nginx", "sharing.loadBalancerClasses": "example.com/lb", "sharing.limitsEnforcement": "Hard",
 	"controller.workers": "3", "controller.inFlightPerPeer": "5", "controller.serviceAccount": "me", "controller.podSecurityLevel": "restricted",
-	"controller.runtimeClasses": "gvisor", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m", "controller.quotaPatience": "2m", "controller.enableNodeFailureController": "true",
+	"controller.runtimeClasses": "gvisor", "controller.twinNames": "shop-*", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m", "controller.quotaPatience": "2m", "controller.enableNodeFailureController": "true",
 	"controller.vkubelet.image": "liqod:v1", "controller.vkubelet.imagePullPolicy": "Never", "controller.vkubelet.imagePullSecrets": "registry",
 	"controller.vkubelet.replicas": "2", "controller.vkubelet.extraArgs": "--log.level=warn", "controller.vkubelet.nodeAddress": "10.0.0.1",
 	"controller.vkubelet.resources.cpuRequest": "1", "controller.vkubelet.resources.memoryRequest": "1Gi",

@@ -145,6 +145,7 @@ type Controller struct {
 	ServiceAccount   string           `mapstructure:"serviceAccount"`
 	PodSecurityLevel string           `mapstructure:"podSecurityLevel"`
 	RuntimeClasses   []string         `mapstructure:"runtimeClasses"`
+	TwinNames        []string         `mapstructure:"twinNames"`
 	DrainTimeout     time.Duration    `mapstructure:"drainTimeout"`
 	DrainForceAfter  time.Duration    `mapstructure:"drainForceAfter"`
 	QuotaPatience    time.Duration    `mapstructure:"quotaPatience"`

@@ -27,6 +27,7 @@ type kind struct {
 var (
 	dnsLabel     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 	dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	namePattern  = regexp.MustCompile(`^[-a-z0-9*]+$`)
 	// The names that the kernel accepts, without unusual characters.
 	interfaceName = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]*$`)
 	metadataKey   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
@@ -54,6 +55,11 @@ func label(most int) kind {
 
 func objectName() kind {
 	return matching("name", "the name of an object (a-z, 0-9, - and ., at most 253 characters)", dnsSubdomain, 253)
+}
+
+// labelPattern accepts DNS labels in which * stands for any characters.
+func labelPattern() kind {
+	return matching("pattern", "a DNS label in which * stands for any characters (shop-*, or * for all names)", namePattern, 63)
 }
 
 // labelSelector accepts the selectors of kubectl's --selector, and the empty string.

@@ -84,6 +84,7 @@ var rules = map[string]kind{
 	"controller.serviceAccount":   objectName(),
 	"controller.podSecurityLevel": oneOf("privileged", "baseline", "restricted"),
 	"controller.runtimeClasses":   list(objectName()),
+	"controller.twinNames":        list(labelPattern()),
 	"controller.drainTimeout":     duration(time.Second, 24*time.Hour),
 	"controller.drainForceAfter":  duration(time.Second, 24*time.Hour),
 	"controller.quotaPatience":    duration(0, 24*time.Hour),

@@ -114,6 +114,27 @@ func TestAcceptanceTakenBack(t *testing.T) {
 	w.eventually("its rights are gone", func() bool { return w.bound("shop", PeerTwinRole) == nil })
 }
 
+// TestTwinNames: a peer gets namespaces with its id in their names, those that the
+// administrator lists, and those that accept it. Otherwise it could take the name of a
+// product before that is installed, and read its Secrets.
+func TestTwinNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), plainNamespace("theirs"),
+		replica(map[string]string{"web": "web-rome", "product": "cert-manager", "listed": "team-a", "shop": "shop", "foreign": "theirs"})).providerAs("milan", "team-*")
+	w.accepted("web", "listed")
+	for original, twin := range map[string]string{"product": "cert-manager", "shop": "shop"} {
+		for _, why := range []string{"name a namespace " + twin, "end in -rome", "controller.twinNames of milan", "liqo.io/accept-twin=rome"} {
+			w.backsOff(original, why)
+		}
+		_, err := w.core.CoreV1().Namespaces().Get(t.Context(), twin, metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err))
+	}
+	w.backsOff("foreign", "was not made for cluster rome")
+	_, err := w.core.CoreV1().Namespaces().Create(t.Context(), sharing("shop", "rome"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.accepted("shop")
+}
+
 // TestStaleCacheTakesNoAcceptanceBack: a stale cache shows a namespace without its
 // acceptance; the namespace stays a twin.
 func TestStaleCacheTakesNoAcceptanceBack(t *testing.T) {

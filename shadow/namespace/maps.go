@@ -43,6 +43,10 @@ type MapsConfig struct {
 	// ServiceAccount is the name of the controller's service account in OwnNamespace. Maps
 	// binds it to ControllerTwinRole in every twin namespace.
 	ServiceAccount string
+	// TwinNames are patterns, as of path.Match, of the names that peers may give to their
+	// twins, beside those that end in - and the peer's id. A namespace that accepts a peer
+	// may have any name.
+	TwinNames []string
 	// PodSecurityLevel is the pod-security level that twin namespaces enforce: privileged,
 	// baseline or restricted.
 	PodSecurityLevel string

@@ -426,7 +426,7 @@ func TestBothDirections(t *testing.T) {
 		m.Namespace, m.Name = "liqo-tenant-milan", "rome"
 		m.Labels[offloadingv1beta1.OriginIDLabel] = "milan"
 	})
-	w := newWorld(t, tenantNamespace("milan"), milan, fromMilan, plainNamespace("web"), offload("web"), virtualNode("milan", "milan", nil)).providerAs("rome").consumer()
+	w := newWorld(t, tenantNamespace("milan"), milan, fromMilan, plainNamespace("web"), offload("web"), virtualNode("milan", "milan", nil)).providerAs("rome", "*").consumer()
 	theirs := func() *offloadingv1beta1.NamespaceMap { return w.mapOf("milan", "rome") }
 	w.eventually("rome asks", func() bool { return w.desired("milan")["web"] == "web-rome" })
 	w.eventually("rome answers", func() bool { return theirs().Status.CurrentMapping["shop"].Phase == offloadingv1beta1.MappingAccepted })

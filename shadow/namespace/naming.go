@@ -2,6 +2,8 @@ package namespace
 
 import (
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,6 +66,16 @@ func twinRefusal(name, own string) string {
 		return fmt.Sprintf("the name %s is reserved in this cluster: default, %s and names that begin with kube- or liqo are", name, own)
 	}
 	return ""
+}
+
+// mayName reports whether a peer may have a twin of this name created: one that ends in -
+// and the peer's id, or one that matches a pattern of path.Match. Any other name may be that
+// of a product that is installed later, whose Secrets the peer would read then.
+func mayName(name, peer string, patterns []string) bool {
+	return peer != "" && strings.HasSuffix(name, "-"+peer) || slices.ContainsFunc(patterns, func(pattern string) bool {
+		matched, err := path.Match(pattern, name)
+		return err == nil && matched
+	})
 }
 
 func isTenant(ns *corev1.Namespace) bool {

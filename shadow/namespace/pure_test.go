@@ -74,6 +74,14 @@ func TestRefusals(t *testing.T) {
 	} {
 		require.Equal(t, reserved, twinRefusal(name, "own") != "", name)
 	}
+	for name, may := range map[string]bool{
+		"web-rome": true, "web-eu-rome": true, "shop": true, "team-a": true, "team-": true,
+		"web": false, "web-romes": false, "webrome": false, "rome": false, "web-rome-x": false, "shops": false, "cert-manager": false, "a-team-a": false,
+	} {
+		require.Equal(t, may, mayName(name, "rome", []string{"shop", "team-*"}), name)
+		require.True(t, mayName(name, "rome", []string{"*"}), name)
+	}
+	require.False(t, mayName("web-", "", nil), "a peer without an id")
 }
 
 func virtualNode(name, cluster string, labels map[string]string) *offloadingv1beta1.VirtualNode {

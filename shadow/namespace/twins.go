@@ -306,8 +306,12 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	}
 	if have == nil {
 		var err error
-		if have, err = m.create(ctx, w); err != nil {
+		if have, err = m.find(ctx, w); err != nil {
 			return w.failed(fmt.Sprintf("namespace %s cannot be created: %v", w.name, err)), err
+		}
+		if have == nil {
+			return w.failed(fmt.Sprintf("%s does not let cluster %s name a namespace %s: names that end in -%s are accepted (namespaceMappingStrategy DefaultName), those that controller.twinNames of %s lists, "+
+				"and a namespace %s that exists there and has the annotation %s=%s", m.cfg.ClusterID, w.peer, w.name, w.peer, m.cfg.ClusterID, w.name, offloadingv1beta1.AcceptTwinAnnotation, w.peer)), nil
 		}
 	}
 	switch {
@@ -358,6 +362,22 @@ func (m *Maps) twinLabels(w wish) map[string]string {
 		out[offloadingv1beta1.BoundedLabel] = "true"
 	}
 	return out
+}
+
+// find returns the namespace for a wish that no twin fulfils. It creates the namespace, or
+// returns nil if it does not exist and the peer may not choose its name.
+func (m *Maps) find(ctx context.Context, w wish) (*corev1.Namespace, error) {
+	if mayName(w.name, w.peer, m.cfg.TwinNames) {
+		return m.create(ctx, w)
+	}
+	ns, err := m.cfg.Kube.CoreV1().Namespaces().Get(ctx, w.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading namespace %s: %w", w.name, err)
+	}
+	return ns, nil
 }
 
 // create creates a twin. It returns the existing namespace if there is one of that name.

@@ -136,14 +136,15 @@ func (w *world) consumer() *world {
 
 func (w *world) provider() *world {
 	w.t.Helper()
-	return w.providerAs("milan")
+	return w.providerAs("milan", "*")
 }
 
-func (w *world) providerAs(id string) *world {
+// providerAs lets peers choose the names of their twins that match the patterns.
+func (w *world) providerAs(id string, twinNames ...string) *world {
 	w.t.Helper()
 	var err error
 	w.maps, err = NewMaps(MapsConfig{
-		ClusterID: id, OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", Kube: w.core, Liqo: w.liqo,
+		ClusterID: id, OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", TwinNames: twinNames, Kube: w.core, Liqo: w.liqo,
 		Maps:            w.liqoInformers.Offloading().V1beta1().NamespaceMaps(),
 		Quotas:          w.liqoInformers.Offloading().V1beta1().Quotas(),
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(),

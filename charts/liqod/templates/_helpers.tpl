@@ -40,6 +40,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "serviceAccount" "liqod-controller"
   "podSecurityLevel" $v.controllerManager.config.podSecurityLevel
   "runtimeClasses" $v.controllerManager.config.runtimeClasses
+  "twinNames" $v.controllerManager.config.twinNames
   "drainTimeout" $v.controllerManager.config.drainTimeout
   "drainForceAfter" $v.controllerManager.config.drainForceAfter
   "enableNodeFailureController" $v.controllerManager.config.enableNodeFailureController
