@@ -5,10 +5,13 @@ import (
 	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
 
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/namespace"
+	"github.com/liqod/liqod/shadow/rules"
 	"github.com/liqod/liqod/shadow/virtualnode"
 )
 
@@ -20,6 +23,15 @@ func rulesForPeople(c clients, clusterID, ownNamespace string) map[string]admit.
 		validateVirtualNodePath:         lenient(virtualnode.Rule{Kube: c.kube, Liqo: c.liqo}.Decide),
 		validateForeignClusterPath:      lenient(link.Rule{Liqo: c.liqo, ClusterID: clusterID}.Decide),
 	}
+}
+
+// rulesForPeers adds the rules for objects that peers reflect, by path.
+func rulesForPeers(sharing config.Sharing, ingresses networkinginformers.IngressInformer, add map[string]admit.Func) {
+	services := namespace.PeerServiceRule{Bounds: rules.ServiceBounds{Types: sharing.ServiceTypes, Fields: sharing.ServiceFields}}
+	hosts := namespace.PeerIngressRule{
+		Bounds: rules.IngressBounds{Hosts: sharing.IngressHosts}, Ingresses: ingresses.Lister(), Synced: ingresses.Informer().HasSynced,
+	}
+	add[mutateServicePath], add[validateIngressPath] = services.Decide, hosts.Decide
 }
 
 // lenient accepts a request if decide returns an error. Without the webhook, the request

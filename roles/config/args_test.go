@@ -25,7 +25,7 @@ var others = map[string]string{
 	"peering.acceptOffers": "Manual",
 	"sharing.mode":         "Manual", "sharing.percentage": "50", "sharing.limits": "cpu=4,memory=8Gi", "sharing.peerLimits": "rome cpu=1 memory=2Gi,oslo pods=3",
 	"sharing.nodeSelector": "a=b", "sharing.updateThreshold": "5", "sharing.expiration": "1h", "sharing.labels": "region=north", "sharing.storageClasses": "fast",
-	"sharing.ingressClasses": "nginx", "sharing.loadBalancerClasses": "example.com/lb", "sharing.limitsEnforcement": "Hard",
+	"sharing.ingressClasses": "nginx", "sharing.loadBalancerClasses": "example.com/lb", "sharing.serviceTypes": "ClusterIP", "sharing.serviceFields": "nodePort", "sharing.ingressHosts": "*.{peer}.example.com", "sharing.limitsEnforcement": "Hard",
 	"controller.workers": "3", "controller.inFlightPerPeer": "5", "controller.serviceAccount": "me", "controller.podSecurityLevel": "restricted",
 	"controller.runtimeClasses": "gvisor", "controller.twinNames": "shop-*", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m", "controller.quotaPatience": "2m", "controller.enableNodeFailureController": "true",
 	"controller.vkubelet.image": "liqod:v1", "controller.vkubelet.imagePullPolicy": "Never", "controller.vkubelet.imagePullSecrets": "registry",

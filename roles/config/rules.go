@@ -77,6 +77,9 @@ var rules = map[string]kind{
 	"sharing.storageClasses":      list(className()),
 	"sharing.ingressClasses":      list(className()),
 	"sharing.loadBalancerClasses": list(matching("name", "the name of a class", metadataKey, 317)),
+	"sharing.serviceTypes":        list(oneOf("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")),
+	"sharing.serviceFields":       list(oneOf("clusterIP", "nodePort", "loadBalancerIP")),
+	"sharing.ingressHosts":        list(ingressHost()),
 	"sharing.limitsEnforcement":   oneOf("None", "Soft", "Hard"),
 
 	"controller.workers":          integer(1, 1000),

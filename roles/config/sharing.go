@@ -25,7 +25,11 @@ type Sharing struct {
 	StorageClasses      []string `mapstructure:"storageClasses"`
 	IngressClasses      []string `mapstructure:"ingressClasses"`
 	LoadBalancerClasses []string `mapstructure:"loadBalancerClasses"`
-	LimitsEnforcement   string   `mapstructure:"limitsEnforcement"`
+	// ServiceTypes and ServiceFields bound the Services of peers, IngressHosts their Ingresses.
+	ServiceTypes      []string `mapstructure:"serviceTypes"`
+	ServiceFields     []string `mapstructure:"serviceFields"`
+	IngressHosts      []string `mapstructure:"ingressHosts"`
+	LimitsEnforcement string   `mapstructure:"limitsEnforcement"`
 }
 
 // amount accepts resource=quantity.
@@ -70,6 +74,15 @@ func pair() kind {
 func className() kind {
 	return text("name", `the name of a class, or "*"`, func(s string) bool {
 		return s == "*" || len(validation.IsDNS1123Subdomain(s)) == 0
+	})
+}
+
+// ingressHost accepts a host of Ingresses, with a wildcard for its first label, in which the
+// id of the peer may be a label.
+func ingressHost() kind {
+	return text("host", "a host, *. before a domain for all hosts below it, and {peer} for the id of the peer, as in *.{peer}.example.com", func(s string) bool {
+		host := strings.ReplaceAll(strings.TrimPrefix(s, "*."), "{peer}", "peer")
+		return len(validation.IsDNS1123Subdomain(host)) == 0
 	})
 }
 

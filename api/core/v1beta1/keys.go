@@ -218,3 +218,14 @@ func ValidPeerUser(clusterID, userName string) bool {
 	account, ok := strings.CutPrefix(userName, PeerAccountUser(clusterID, ""))
 	return ok && account != "" && !strings.HasPrefix(account, VirtualKubeletPrefix)
 }
+
+// PeerOfUser returns the id of the peer whose user this is, as ValidPeerUser has it, or "".
+func PeerOfUser(userName string) string {
+	for _, prefix := range []string{PeerUserPrefix, "system:serviceaccount:" + TenantNamespacePrefix} {
+		rest, ok := strings.CutPrefix(userName, prefix)
+		if id, _, _ := strings.Cut(rest, ":"); ok && ValidPeerUser(id, userName) {
+			return id
+		}
+	}
+	return ""
+}

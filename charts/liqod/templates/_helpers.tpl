@@ -68,7 +68,7 @@ these starts none of its pods again. Sections that are not listed count for ever
 {{- define "liqod.checksum" -}}
 {{- $foreign := dict
   "controller" (list "webhook" "ipam" "gateway" "route")
-  "webhook" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "authentication" "networking" "ipam" "gateway" "route")
+  "webhook" (list "probe" "reflection" "discovery" "peering" "controller" "vkubelet" "authentication" "networking" "ipam" "gateway" "route")
   "ipam" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "gateway" "route")
   "gateway" (list "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "ipam" "route")
   "route" (list "probe" "reflection" "discovery" "peering" "sharing" "controller" "vkubelet" "webhook" "authentication" "networking" "ipam" "gateway") -}}
@@ -314,6 +314,12 @@ request.userInfo.username.startsWith('system:serviceaccount:liqo-tenant-' + {{ .
 {{- $sharing := dict "storageClasses" (list "*") "ingressClasses" (list "*") "loadBalancerClasses" list -}}
 {{- with get .root.Values.config "sharing" }}{{ $sharing = mergeOverwrite $sharing (deepCopy .) }}{{ end -}}
 {{- get $sharing .sort | default list | toJson -}}
+{{- end }}
+
+{{- /* A list of sharing as config.yaml has it, which is usual by default. Takes a dict: root, sort, usual. */}}
+{{- define "liqod.sharing.list" -}}
+{{- $sharing := get .root.Values.config "sharing" | default dict -}}
+{{- hasKey $sharing .sort | ternary (get $sharing .sort) .usual | default list | toJson | replace "\"" "'" -}}
 {{- end }}
 
 {{- /* Whether peers may use a class: "true" and "false" where that is known. Takes a dict: root, sort, class. */}}

@@ -1,0 +1,61 @@
+package namespace
+
+import (
+	"context"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/admit"
+	"github.com/liqod/liqod/shadow/rules"
+)
+
+// PeerServiceRule is the webhook's rule for Services that peers write. It must be called in
+// the mutating phase, before the API server allocates addresses and ports: afterwards they
+// look like those that the peer has chosen.
+type PeerServiceRule struct{ Bounds rules.ServiceBounds }
+
+// Decide refuses a Service outside of the bounds.
+func (r PeerServiceRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+	s, old, answer := admit.Objects[corev1.Service](req)
+	switch {
+	case answer != nil:
+		return *answer
+	case corev1beta1.PeerOfUser(req.UserInfo.Username) == "":
+		return admit.Allow()
+	}
+	return admit.Verdict(r.Bounds.Refuse(s, old), nil)
+}
+
+// PeerIngressRule is the webhook's rule for Ingresses that peers write.
+type PeerIngressRule struct {
+	Bounds rules.IngressBounds
+	// Ingresses has those of all namespaces. Synced reports whether it is filled; until then
+	// the rule refuses.
+	Ingresses networkinglisters.IngressLister
+	Synced    func() bool
+}
+
+// Decide refuses an Ingress for a host that another one uses, or that is outside of the bounds.
+func (r PeerIngressRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+	ing, _, answer := admit.Objects[networkingv1.Ingress](req)
+	peer := corev1beta1.PeerOfUser(req.UserInfo.Username)
+	switch {
+	case answer != nil:
+		return *answer
+	case peer == "":
+		return admit.Allow()
+	case !r.Synced():
+		return admit.Response{Message: "the webhook of liqod does not know the Ingresses of this cluster yet: try again", Code: http.StatusServiceUnavailable}
+	}
+	there, err := r.Ingresses.List(labels.Everything())
+	if err != nil {
+		return admit.Response{Message: "listing Ingresses: " + err.Error(), Code: http.StatusServiceUnavailable}
+	}
+	return admit.Verdict(r.Bounds.Refuse(ing, peer, there), nil)
+}

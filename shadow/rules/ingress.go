@@ -1,0 +1,77 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// PeerInHosts stands for the id of the peer in the patterns of IngressBounds.
+const PeerInHosts = "{peer}"
+
+// IngressBounds are the hosts that this cluster accepts in the Ingresses of peers.
+type IngressBounds struct {
+	// Hosts are the accepted hosts: *.example.com stands for any host below example.com, and
+	// PeerInHosts for the id of the peer. If the list is empty, each host is accepted.
+	Hosts []string
+}
+
+// Refuse returns the reason for which a peer may not write an Ingress, or "". others are the
+// Ingresses of this cluster; those that the peer has reflected itself take no host from it.
+func (b IngressBounds) Refuse(ing *networkingv1.Ingress, peer string, others []*networkingv1.Ingress) string {
+	hosts := ingressHosts(ing)
+	for _, host := range hosts {
+		if len(b.Hosts) > 0 && !slices.ContainsFunc(b.Hosts, func(pattern string) bool { return covers(strings.ReplaceAll(pattern, PeerInHosts, peer), host) }) {
+			return fmt.Sprintf("%s is not among the hosts that this cluster accepts from peers: %s (its setting sharing.ingressHosts)", named(host), strings.Join(b.Hosts, ", "))
+		}
+	}
+	for _, other := range others {
+		if other.Labels[offloadingv1beta1.OriginLabel] == peer {
+			continue
+		}
+		for _, host := range hosts {
+			if slices.ContainsFunc(ingressHosts(other), func(taken string) bool { return overlap(host, taken) }) {
+				return fmt.Sprintf("%s is used by another Ingress of this cluster: a peer may use only hosts that no other Ingress uses", named(host))
+			}
+		}
+	}
+	return ""
+}
+
+// ingressHosts are the hosts that an Ingress serves, sorted. "" stands for requests that no
+// other host takes: a rule without a host, and the default backend.
+func ingressHosts(ing *networkingv1.Ingress) (hosts []string) {
+	if ing.Spec.DefaultBackend != nil {
+		hosts = append(hosts, "")
+	}
+	for _, rule := range ing.Spec.Rules {
+		hosts = append(hosts, rule.Host)
+	}
+	for _, tls := range ing.Spec.TLS {
+		hosts = append(hosts, tls.Hosts...)
+	}
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}
+
+// overlap reports whether there are requests for both hosts.
+func overlap(a, b string) bool { return covers(a, b) || covers(b, a) }
+
+// covers reports whether a pattern stands for a host, or for each host of another pattern. In
+// an Ingress the star stands for one label; here it stands for any number, as some
+// controllers have it.
+func covers(pattern, host string) bool {
+	suffix, wild := strings.CutPrefix(pattern, "*.")
+	return pattern == host || wild && strings.HasSuffix(strings.TrimPrefix(host, "*"), "."+suffix)
+}
+
+func named(host string) string {
+	if host == "" {
+		return "a rule for all hosts (without host, or defaultBackend)"
+	}
+	return "host " + host
+}

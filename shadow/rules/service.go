@@ -1,0 +1,82 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Fields of Services that ServiceBounds can let peers set.
+const (
+	FieldClusterIP      = "clusterIP"
+	FieldNodePort       = "nodePort"
+	FieldLoadBalancerIP = "loadBalancerIP"
+)
+
+// ServiceBounds are the Services that this cluster accepts from peers. The zero value accepts
+// none.
+type ServiceBounds struct {
+	// Types are the accepted values of spec.type.
+	Types []string
+	// Fields are those that peers may set: FieldClusterIP, FieldNodePort, FieldLoadBalancerIP.
+	// This cluster allocates the others.
+	Fields []string
+}
+
+// Refuse returns the reason for which a peer may not write a Service, or "". old is the
+// Service that an update replaces, or nil: what it has may stay. The object is as the peer
+// sent it, before the API server allocates addresses and ports.
+func (b ServiceBounds) Refuse(s, old *corev1.Service) string {
+	if old == nil {
+		old = &corev1.Service{}
+	}
+	kind := s.Spec.Type
+	if kind == "" {
+		kind = corev1.ServiceTypeClusterIP
+	}
+	if !slices.Contains(b.Types, string(kind)) && kind != old.Spec.Type {
+		return fmt.Sprintf("spec.type is %s: this cluster accepts %s from peers; its setting sharing.serviceTypes allows others", kind, orNone(b.Types))
+	}
+	for _, f := range []struct {
+		field, path string
+		chosen      []string
+	}{
+		{FieldClusterIP, "spec.clusterIP", beside(clusterIPs(s), clusterIPs(old))},
+		{FieldNodePort, "a node port", beside(nodePorts(s), nodePorts(old))},
+		{FieldLoadBalancerIP, "spec.loadBalancerIP", beside([]string{s.Spec.LoadBalancerIP}, []string{old.Spec.LoadBalancerIP})},
+	} {
+		if len(f.chosen) > 0 && !slices.Contains(b.Fields, f.field) {
+			return fmt.Sprintf("%s is set to %s: this cluster allocates it; its setting sharing.serviceFields lets peers choose it (%s)", f.path, strings.Join(f.chosen, ", "), f.field)
+		}
+	}
+	return ""
+}
+
+// clusterIPs are the addresses that a Service names. None is no address.
+func clusterIPs(s *corev1.Service) []string {
+	return slices.DeleteFunc(append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...), func(ip string) bool { return ip == corev1.ClusterIPNone })
+}
+
+func nodePorts(s *corev1.Service) (out []string) {
+	for _, port := range append([]corev1.ServicePort{{NodePort: s.Spec.HealthCheckNodePort}}, s.Spec.Ports...) {
+		if port.NodePort != 0 {
+			out = append(out, fmt.Sprint(port.NodePort))
+		}
+	}
+	return out
+}
+
+// beside returns the values that are neither empty nor in old, each once.
+func beside(values, old []string) []string {
+	slices.Sort(values)
+	return slices.DeleteFunc(slices.Compact(values), func(v string) bool { return v == "" || slices.Contains(old, v) })
+}
+
+func orNone(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, ", ")
+}
