@@ -29,7 +29,7 @@ func TestMesh(t *testing.T) {
 		if o.Name != "turin" {
 			dualStack(o)
 		}
-	})}
+	}, anyService())}
 	m.connect(t)
 	for _, s := range m.list {
 		m.offload(t, s, "mesh", offloadingv1beta1.DefaultName)

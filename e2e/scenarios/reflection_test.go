@@ -20,7 +20,7 @@ import (
 const quickly = 10 * time.Second
 
 func TestReflection(t *testing.T) {
-	w := newAdjustedWorld(t, dualStack)
+	w := newAdjustedWorld(t, dualStack, anyService())
 	t.Run("Together", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *world){
 			"ConfigMap": testConfigMap, "Secret": testSecret, "Collision": testCollision, "ForeignKeys": testForeignKeys,
@@ -41,6 +41,13 @@ func TestReflection(t *testing.T) {
 	t.Run("HandOver", func(t *testing.T) { testHandOver(t, w) })
 	t.Run("TwoWays", func(t *testing.T) { testTwoWays(t, w) })
 	t.Run("Policy", func(t *testing.T) { testPolicyChange(t, w) })
+}
+
+// anyService are the settings of a provider that lets peers choose what Services have.
+func anyService() map[string]any {
+	return map[string]any{"sharing": map[string]any{
+		"serviceTypes": []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}, "serviceFields": []string{"nodePort"},
+	}}
 }
 
 // there waits until an object in the provider is as wanted, and returns it.

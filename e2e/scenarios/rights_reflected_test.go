@@ -2,12 +2,14 @@ package scenarios
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -148,6 +150,8 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 		},
 	}
 	maps.Copy(attempts, classAttempts(p, own, claimSpec))
+	maps.Copy(attempts, serviceAttempts(p, own))
+	maps.Copy(attempts, hostAttempts(t, p, own))
 	return attempts
 }
 
@@ -215,4 +219,72 @@ func classAttempts(p attacker, own func(string) metav1.ObjectMeta, claimSpec cor
 			return err
 		},
 	}
+}
+
+// serviceAttempts are attempts to choose what the provider allocates, and to name hosts of it.
+func serviceAttempts(p attacker, own func(string) metav1.ObjectMeta) map[string]attempt {
+	services := p.core.CoreV1().Services(twinOfRome)
+	out := map[string]attempt{}
+	for what, change := range map[string]func(*corev1.ServiceSpec){
+		"cluster IP":              func(s *corev1.ServiceSpec) { s.ClusterIP = "10.96.0.77" },
+		"node port":               func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30777 },
+		"load balancer's address": func(s *corev1.ServiceSpec) { s.Type, s.LoadBalancerIP = corev1.ServiceTypeLoadBalancer, "192.0.2.9" },
+		"name of another host": func(s *corev1.ServiceSpec) {
+			s.Type, s.ExternalName = corev1.ServiceTypeExternalName, "vault.vault.svc.cluster.local"
+		},
+	} {
+		out["a Service's "+what] = func(ctx context.Context) error {
+			s := &corev1.Service{ObjectMeta: own("chosen"), Spec: service("chosen").Spec}
+			change(&s.Spec)
+			_, err := services.Create(ctx, s, metav1.CreateOptions{})
+			return err
+		}
+	}
+	for what, body := range map[string]string{
+		"cluster IP": `{"spec":{"clusterIP":"10.96.0.77"}}`, "node port": `{"spec":{"type":"NodePort","ports":[{"port":80,"nodePort":30777}]}}`,
+		"name": `{"spec":{"type":"ExternalName","externalName":"vault.vault.svc.cluster.local"}}`,
+	} {
+		out["a Service's "+what+" afterwards"] = func(ctx context.Context) error {
+			_, err := services.Patch(ctx, "own", types.MergePatchType, []byte(body), metav1.PatchOptions{})
+			return err
+		}
+	}
+	return out
+}
+
+// hostAttempts are attempts to get the requests for hosts that the provider's own Ingresses
+// serve. A free host the peer may have.
+func hostAttempts(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) map[string]attempt {
+	t.Helper()
+	at := func(m metav1.ObjectMeta, hosts ...string) *networkingv1.Ingress {
+		ing := ingressOf(m.Name, "")
+		ing.ObjectMeta, ing.Spec.DefaultBackend = m, nil
+		for _, host := range hosts {
+			ing.Spec.Rules = append(ing.Spec.Rules, networkingv1.IngressRule{Host: host})
+		}
+		return ing
+	}
+	_, err := p.milan.Client().NetworkingV1().Ingresses("default").Create(t.Context(), at(metav1.ObjectMeta{Name: "bank"}, "bank.example.com"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	ingresses := p.core.NetworkingV1().Ingresses(twinOfRome)
+	_, err = ingresses.Create(t.Context(), at(own("store"), "store.example.com"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, soon, "the webhook knows of the bank", func(ctx context.Context) error {
+		_, err := ingresses.Create(ctx, at(own("evil"), "bank.example.com"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsForbidden(err) {
+			return fmt.Errorf("answer is %v", err)
+		}
+		return nil
+	})
+	out := map[string]attempt{"host of the bank, afterwards": func(ctx context.Context) error {
+		_, err := ingresses.Patch(ctx, "store", types.MergePatchType, []byte(`{"spec":{"rules":[{"host":"bank.example.com"}]}}`), metav1.PatchOptions{})
+		return err
+	}}
+	for _, host := range []string{"bank.example.com", "*.example.com"} {
+		out["an Ingress for "+host] = func(ctx context.Context) error {
+			_, err := ingresses.Create(ctx, at(own("evil"), "free.example.com", host), metav1.CreateOptions{})
+			return err
+		}
+	}
+	return out
 }
