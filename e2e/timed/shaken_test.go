@@ -41,7 +41,7 @@ func newShaken(t *testing.T) *shaken {
 		Clusters: []string{consumer, provider}, Settings: []map[string]any{{"sharing": map[string]any{
 			"serviceTypes": []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"},
 		}}},
-		Adjust:   func(o *lab.ClusterOptions) { o.SimulatedNodes, o.NodeGrace = 1, time.Minute },
+		Adjust: func(o *lab.ClusterOptions) { o.SimulatedNodes, o.NodeGrace = 1, time.Minute },
 	}.Start(t)
 	w := &shaken{world: &world{sites: sites, rome: list[0], milan: list[1]}, namespaces: []string{"soak-0", "soak-1", "soak-2"}}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
