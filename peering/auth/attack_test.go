@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -43,16 +44,17 @@ func TestEnrollRefusesCSRs(t *testing.T) {
 	for name, csr := range map[string]string{
 		"nothing":            "",
 		"masters":            subject(pkix.Name{CommonName: user, Organization: []string{"system:masters"}}),
-		"peers as a group":   subject(pkix.Name{CommonName: user, Organization: []string{"liqo.io:peers"}}),
-		"a unit":             subject(pkix.Name{CommonName: user, OrganizationalUnit: []string{"x"}}),
-		"an administrator":   subject(pkix.Name{CommonName: "system:admin"}),
-		"the controller":     subject(pkix.Name{CommonName: "system:serviceaccount:liqod:liqod-controller"}),
-		"another cluster":    subject(pkix.Name{CommonName: strings.Replace(user, rome, "paris", 1)}),
-		"another serial":     subject(pkix.Name{CommonName: "liqo.io:peer:rome:1"}),
-		"another key's name": request(newKey(t), &x509.CertificateRequest{Subject: pkix.Name{CommonName: user}}),
-		"a name of a host":   request(c.key, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user}, DNSNames: []string{"kubernetes"}}),
-		"an address":         request(c.key, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user}, IPAddresses: []net.IP{{10, 0, 0, 1}}}),
-		"a weak key":         request(weak, &x509.CertificateRequest{Subject: pkix.Name{CommonName: weakUser}}),
+		"no group":           subject(pkix.Name{CommonName: user}),
+		"masters too":        subject(pkix.Name{CommonName: user, Organization: []string{corev1beta1.PeersGroup, "system:masters"}}),
+		"a unit":             subject(pkix.Name{CommonName: user, OrganizationalUnit: []string{"x"}, Organization: []string{corev1beta1.PeersGroup}}),
+		"an administrator":   subject(pkix.Name{CommonName: "system:admin", Organization: []string{corev1beta1.PeersGroup}}),
+		"the controller":     subject(pkix.Name{CommonName: "system:serviceaccount:liqod:liqod-controller", Organization: []string{corev1beta1.PeersGroup}}),
+		"another cluster":    subject(pkix.Name{CommonName: strings.Replace(user, rome, "paris", 1), Organization: []string{corev1beta1.PeersGroup}}),
+		"another serial":     subject(pkix.Name{CommonName: "liqo.io:peer:rome:1", Organization: []string{corev1beta1.PeersGroup}}),
+		"another key's name": request(newKey(t), &x509.CertificateRequest{Subject: pkix.Name{CommonName: user, Organization: []string{corev1beta1.PeersGroup}}}),
+		"a name of a host":   request(c.key, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user, Organization: []string{corev1beta1.PeersGroup}}, DNSNames: []string{"kubernetes"}}),
+		"an address":         request(c.key, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user, Organization: []string{corev1beta1.PeersGroup}}, IPAddresses: []net.IP{{10, 0, 0, 1}}}),
+		"a weak key":         request(weak, &x509.CertificateRequest{Subject: pkix.Name{CommonName: weakUser, Organization: []string{corev1beta1.PeersGroup}}}),
 		"a certificate":      strings.ReplaceAll(c.csr(t), "CERTIFICATE REQUEST", "CERTIFICATE"),
 		"two":                c.csr(t) + c.csr(t),
 	} {
@@ -147,7 +149,7 @@ func TestEndpointLimitsSelfMade(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.PerMinute = 3 })
 	c := newClient(t, rome, romeUID)
 	g := w.enrolled(c)
-	cert := newCluster(t, w.clock.Now).issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: g.User}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	cert := newCluster(t, w.clock.Now).issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: g.User, Organization: []string{corev1beta1.PeersGroup}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		NotAfter: w.clock.Now().Add(time.Hour)}, c.key.Public())
 	reasons := map[string]int{}
 	for range 10 {

@@ -145,7 +145,7 @@ func signed(chain string, csr trust.CSR, now time.Time) (*x509.Certificate, erro
 		return nil, err
 	case serial != csr.Serial:
 		return nil, errors.New("it is for another key")
-	case leaf.Subject.CommonName != csr.User || len(leaf.Subject.Organization) > 0:
+	case leaf.Subject.CommonName != csr.User || !trust.InPeersGroup(leaf.Subject):
 		return nil, fmt.Errorf("it is for %s", leaf.Subject)
 	case leaf.IsCA || !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
 		return nil, errors.New("it is not for clients")

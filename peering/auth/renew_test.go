@@ -74,11 +74,11 @@ func TestRenewRefuses(t *testing.T) {
 		}, trust.ReasonUnauthorized},
 		"a self-made one": {func(t *testing.T, w *world, c client, g trust.Grant) try {
 			forged := newCluster(t, w.clock.Now)
-			cert := forged.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: g.User}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: w.clock.Now().Add(time.Hour)}, c.key.Public())
+			cert := forged.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: g.User, Organization: []string{corev1beta1.PeersGroup}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, NotAfter: w.clock.Now().Add(time.Hour)}, c.key.Public())
 			return try{renewal(t, rome, g.User, newKey(t)), &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: c.key}}
 		}, trust.ReasonUnauthorized},
 		"a server's": {func(t *testing.T, w *world, c client, g trust.Grant) try {
-			cert := w.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: g.User}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, NotAfter: w.clock.Now().Add(time.Hour)}, c.key.Public())
+			cert := w.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: g.User, Organization: []string{corev1beta1.PeersGroup}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, NotAfter: w.clock.Now().Add(time.Hour)}, c.key.Public())
 			return try{renewal(t, rome, g.User, newKey(t)), &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: c.key}}
 		}, trust.ReasonUnauthorized},
 		"expired": {func(t *testing.T, w *world, c client, g trust.Grant) try {

@@ -193,7 +193,7 @@ func (p *provider) grant(csr, user string) (*trust.Grant, *trust.Refusal) {
 }
 
 func (p *provider) issue(user string, key crypto.PublicKey, until time.Time) string {
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: user}, NotBefore: p.now().Add(-time.Minute), NotAfter: until}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: user, Organization: []string{corev1beta1.PeersGroup}}, NotBefore: p.now().Add(-time.Minute), NotAfter: until}
 	der, err := x509.CreateCertificate(rand.Reader, template, p.signer.Cert, key, p.signer.Key)
 	require.NoError(p.t, err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))

@@ -16,6 +16,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 )
@@ -80,10 +81,10 @@ func User(clusterID string, key crypto.PublicKey) (string, error) {
 	return corev1beta1.PeerUserPrefix + clusterID + ":" + serial, nil
 }
 
-// MakeCSR returns a certificate request as PEM. user is the result of User for an
-// enrolment, and the existing user for a renewal.
+// MakeCSR returns a certificate request as PEM, for a user in the group of peers. user is the
+// result of User for an enrolment, and the existing user for a renewal.
 func MakeCSR(key crypto.Signer, user string) (string, error) {
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user, Organization: []string{corev1beta1.PeersGroup}}}, key)
 	if err != nil {
 		return "", fmt.Errorf("making a certificate request: %w", err)
 	}
@@ -92,7 +93,7 @@ func MakeCSR(key crypto.Signer, user string) (string, error) {
 
 // CSR is a certificate request that CheckCSR has accepted.
 type CSR struct {
-	// User is its common name, the only attribute of its subject.
+	// User is its common name. Beside it, its subject has only the group of peers.
 	User string
 	// Serial is the Serial of its key.
 	Serial string
@@ -100,8 +101,8 @@ type CSR struct {
 	PEM []byte
 }
 
-// CheckCSR accepts a certificate request whose subject is a single common name, without
-// extensions or attributes, and that is signed by its own key. The key must be Ed25519,
+// CheckCSR accepts a certificate request whose subject is a common name and the group of
+// peers, without extensions or attributes, and that is signed by its own key. The key must be Ed25519,
 // ECDSA P-256 or P-384, or RSA with 2048 to 8192 bits. The caller decides whether the
 // client may have the user name.
 func CheckCSR(csr string) (CSR, error) {
@@ -151,25 +152,32 @@ func checkKey(key any) error {
 // checkSubject checks the encoded subject, because a subject with a repeated attribute is
 // parsed to its last value only.
 func checkSubject(req *x509.CertificateRequest) error {
-	only, err := onlyName(req.RawSubject)
+	only, err := onlyPeer(req.RawSubject)
 	switch {
-	case err != nil || !only || req.Subject.CommonName == "":
-		return errors.New("the subject of a certificate request: one common name and nothing else is accepted")
+	case err != nil || !only || !InPeersGroup(req.Subject) || req.Subject.CommonName == "":
+		return fmt.Errorf("the subject of a certificate request: one common name, and the organization %s, are accepted", corev1beta1.PeersGroup)
 	case len(req.DNSNames)+len(req.EmailAddresses)+len(req.IPAddresses)+len(req.URIs)+len(req.Extensions) > 0:
 		return errors.New("a certificate request with alternative names or extensions: none are accepted")
 	}
 	return noAttributes(req.RawTBSCertificateRequest)
 }
 
-// onlyName reports whether an encoded subject is a single common name.
-func onlyName(subject []byte) (bool, error) {
+// InPeersGroup reports whether a certificate of this subject is in the group of peers, and in
+// no other.
+func InPeersGroup(subject pkix.Name) bool {
+	return slices.Equal(subject.Organization, []string{corev1beta1.PeersGroup})
+}
+
+// onlyPeer reports whether an encoded subject is an organization and a common name.
+func onlyPeer(subject []byte) (bool, error) {
 	var names pkix.RDNSequence
 	rest, err := asn1.Unmarshal(subject, &names)
 	if err != nil {
 		return false, fmt.Errorf("parsing the subject: %w", err)
 	}
-	commonName := asn1.ObjectIdentifier{2, 5, 4, 3}
-	return len(rest) == 0 && len(names) == 1 && len(names[0]) == 1 && names[0][0].Type.Equal(commonName), nil
+	organization, commonName := asn1.ObjectIdentifier{2, 5, 4, 10}, asn1.ObjectIdentifier{2, 5, 4, 3}
+	return len(rest) == 0 && len(names) == 2 && len(names[0]) == 1 && len(names[1]) == 1 &&
+		names[0][0].Type.Equal(organization) && names[1][0].Type.Equal(commonName), nil
 }
 
 // noAttributes returns an error for a request with attributes, such as a challenge

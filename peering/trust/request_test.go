@@ -40,7 +40,7 @@ func request(t testing.TB, key crypto.Signer, template *x509.CertificateRequest)
 }
 
 func named(name string) *x509.CertificateRequest {
-	return &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}
+	return &x509.CertificateRequest{Subject: pkix.Name{CommonName: name, Organization: []string{corev1beta1.PeersGroup}}}
 }
 
 func TestCSRThereAndBack(t *testing.T) {
@@ -95,17 +95,20 @@ func TestCheckCSRRefusesSubjects(t *testing.T) {
 	for what, template := range map[string]*x509.CertificateRequest{
 		"no name":        named(""),
 		"masters":        {Subject: pkix.Name{CommonName: user, Organization: []string{"system:masters"}}},
-		"a unit":         {Subject: pkix.Name{CommonName: user, OrganizationalUnit: []string{"a"}}},
-		"a country":      {Subject: pkix.Name{CommonName: user, Country: []string{"IT"}}},
-		"a number":       {Subject: pkix.Name{CommonName: user, SerialNumber: "1"}},
-		"another":        {Subject: pkix.Name{CommonName: user, ExtraNames: []pkix.AttributeTypeAndValue{{Type: asn1.ObjectIdentifier{1, 2, 3}, Value: "a"}}}},
+		"no group":       {Subject: pkix.Name{CommonName: user}},
+		"two groups":     {Subject: pkix.Name{CommonName: user, Organization: []string{corev1beta1.PeersGroup, "system:masters"}}},
+		"a unit":         {Subject: pkix.Name{Organization: []string{corev1beta1.PeersGroup}, CommonName: user, OrganizationalUnit: []string{"a"}}},
+		"a country":      {Subject: pkix.Name{Organization: []string{corev1beta1.PeersGroup}, CommonName: user, Country: []string{"IT"}}},
+		"a number":       {Subject: pkix.Name{Organization: []string{corev1beta1.PeersGroup}, CommonName: user, SerialNumber: "1"}},
+		"another":        {Subject: pkix.Name{Organization: []string{corev1beta1.PeersGroup}, CommonName: user, ExtraNames: []pkix.AttributeTypeAndValue{{Type: asn1.ObjectIdentifier{1, 2, 3}, Value: "a"}}}},
 		"two names":      name(commonName("system:admin"), commonName(user)),
-		"DNS":            {Subject: pkix.Name{CommonName: user}, DNSNames: []string{"a"}},
-		"address":        {Subject: pkix.Name{CommonName: user}, IPAddresses: []net.IP{{127, 0, 0, 1}}},
-		"mail":           {Subject: pkix.Name{CommonName: user}, EmailAddresses: []string{"a@b"}},
-		"URI":            {Subject: pkix.Name{CommonName: user}, URIs: []*url.URL{uri}},
-		"an extension":   {Subject: pkix.Name{CommonName: user}, ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Value: []byte{0x30, 3, 1, 1, 0xff}}}},
-		"an attribute":   {Subject: pkix.Name{CommonName: user}, Attributes: []pkix.AttributeTypeAndValueSET{{Type: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 7}, Value: [][]pkix.AttributeTypeAndValue{{{Type: asn1.ObjectIdentifier{1, 2, 3}, Value: "a"}}}}}},
+		"a name twice":   {Subject: pkix.Name{Organization: []string{corev1beta1.PeersGroup}, ExtraNames: []pkix.AttributeTypeAndValue{commonName("system:admin"), commonName(user)}}},
+		"DNS":            {Subject: pkix.Name{Organization: []string{corev1beta1.PeersGroup}, CommonName: user}, DNSNames: []string{"a"}},
+		"address":        {Subject: pkix.Name{Organization: []string{corev1beta1.PeersGroup}, CommonName: user}, IPAddresses: []net.IP{{127, 0, 0, 1}}},
+		"mail":           {Subject: pkix.Name{Organization: []string{corev1beta1.PeersGroup}, CommonName: user}, EmailAddresses: []string{"a@b"}},
+		"URI":            {Subject: pkix.Name{Organization: []string{corev1beta1.PeersGroup}, CommonName: user}, URIs: []*url.URL{uri}},
+		"an extension":   {Subject: pkix.Name{Organization: []string{corev1beta1.PeersGroup}, CommonName: user}, ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Value: []byte{0x30, 3, 1, 1, 0xff}}}},
+		"an attribute":   {Subject: pkix.Name{Organization: []string{corev1beta1.PeersGroup}, CommonName: user}, Attributes: []pkix.AttributeTypeAndValueSET{{Type: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 7}, Value: [][]pkix.AttributeTypeAndValue{{{Type: asn1.ObjectIdentifier{1, 2, 3}, Value: "a"}}}}}},
 		"empty name too": name(commonName("")),
 	} {
 		t.Run(what, func(t *testing.T) {

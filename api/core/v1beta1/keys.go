@@ -25,6 +25,9 @@ const (
 	// PeerUserPrefix begins the user name of a peer's certificate; the peer's id and a
 	// serial unique to the enrolment follow, separated by colons.
 	PeerUserPrefix = "liqo.io:peer:"
+	// PeersGroup is the group in the certificates of all peers. It gives no rights: by it the
+	// API server bounds their requests (FlowSchema liqod-peers of the chart).
+	PeersGroup = "liqo.io:peers"
 	// DiscoveredLabel on a ForeignCluster that discovery made says how: DiscoveredByDNS
 	// (a domain that was configured) or DiscoveredByMulticast (the local network).
 	DiscoveredLabel       = "liqo.io/discovered"
