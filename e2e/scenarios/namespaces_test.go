@@ -23,7 +23,7 @@ import (
 const soon = 20 * time.Second
 
 func TestNamespaces(t *testing.T) {
-	w := newWorld(t, map[string]any{"controller": map[string]any{"twinNames": []string{"mapped-same", "elsewhere", "messages-*", "one-for-two"}}})
+	w := newWorld(t, map[string]any{"controller": map[string]any{"twinNames": []string{"mapped-same", "elsewhere", "messages-*", "one-for-two", "secret"}}})
 	t.Run("Commands", func(t *testing.T) { testCommands(t, w) })
 	t.Run("Strategies", func(t *testing.T) { testStrategies(t, w) })
 	t.Run("Affinity", func(t *testing.T) { testAffinityKept(t, w) })
