@@ -38,8 +38,7 @@ func (w *world) populate(t *testing.T, namespace string, many int) {
 		require.NoError(t, err)
 	}
 	_, err := w.rome.Client().NetworkingV1().Ingresses(namespace).Create(ctx, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
-			Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}}}, metav1.CreateOptions{})
+		Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: namespace + "." + w.rome.Name + ".example.com"}}}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = w.rome.Client().DiscoveryV1().EndpointSlices(namespace).Create(ctx, &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "plain-byhand", Labels: map[string]string{discoveryv1.LabelServiceName: "plain"}}, AddressType: discoveryv1.AddressTypeIPv4,

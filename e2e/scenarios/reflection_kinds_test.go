@@ -227,7 +227,9 @@ func testLeader(t *testing.T, w *world) {
 	ctx := t.Context()
 	w.offload(t, "leader", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote})
 	pods := w.rome.Client().CoreV1().Pods("leader")
-	_, err := pods.Create(ctx, boundPod("db"), metav1.CreateOptions{})
+	db := boundPod("db")
+	db.Spec.AutomountServiceAccountToken = ptr.To(false) // a token would be withdrawn while later tests count writes
+	_, err := pods.Create(ctx, db, metav1.CreateOptions{})
 	require.NoError(t, err)
 	pod := there(t, "the pod runs", getter(pods, "db"), func(p *corev1.Pod) bool { return podReady(p) == corev1.ConditionTrue && p.Status.PodIP != "" })
 	_, err = w.rome.Client().CoreV1().Services("leader").Create(ctx, service("db", func(s *corev1.ServiceSpec) { s.Selector = nil }), metav1.CreateOptions{})

@@ -56,7 +56,8 @@ func rows() []row {
 		}},
 		{resource: "ingress", kind: "Ingress", local: networkingv1.SchemeGroupVersion.WithResource("ingresses"), content: func(n int64) map[string]any {
 			backend := map[string]any{"name": "web", "port": map[string]any{"number": 80 + n}}
-			return map[string]any{"spec": map[string]any{"defaultBackend": map[string]any{"service": backend}}}
+			paths := []any{map[string]any{"path": "/", "pathType": "Prefix", "backend": map[string]any{"service": backend}}}
+			return map[string]any{"spec": map[string]any{"rules": []any{map[string]any{"host": fmt.Sprintf("app-%d.example.com", n), "http": map[string]any{"paths": paths}}}}}
 		}},
 		{resource: "endpointslice", kind: "EndpointSlice", local: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), content: func(n int64) map[string]any {
 			address := fmt.Sprintf("10.100.9.%d", n)
@@ -210,7 +211,7 @@ func testRowsTaken(t *testing.T, w *world) {
 	s := w.stand(t, "taken")
 	theirs := map[string]types.UID{}
 	for _, r := range rows() {
-		obj, err := s.remote.Resource(r.written()).Namespace(s.twin).Create(t.Context(), r.foreign("app", 1), metav1.CreateOptions{})
+		obj, err := s.remote.Resource(r.written()).Namespace(s.twin).Create(t.Context(), r.foreign("app", 9), metav1.CreateOptions{})
 		require.NoError(t, err)
 		theirs[r.resource] = obj.GetUID()
 	}
@@ -223,7 +224,7 @@ func testRowsTaken(t *testing.T, w *world) {
 		now, err := in.Get(t.Context(), "app", metav1.GetOptions{})
 		require.NoError(t, err)
 		require.Equal(t, theirs[r.resource], now.GetUID())
-		require.True(t, includes(now.Object, r.foreign("app", 1).Object), "%v", now.Object)
+		require.True(t, includes(now.Object, r.foreign("app", 9).Object), "%v", now.Object)
 		require.NoError(t, in.Delete(t.Context(), "app", metav1.DeleteOptions{}))
 	}
 	within(t, 2*quickly, "reflected when the name is free", s.shows("app", 3))

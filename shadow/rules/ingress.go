@@ -10,6 +10,8 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
+const ingressClassAnnotation = "kubernetes.io/ingress.class"
+
 // PeerInHosts stands for the id of the peer in the patterns of IngressBounds.
 const PeerInHosts = "{peer}"
 
@@ -34,8 +36,11 @@ func (b IngressBounds) Refuse(ing *networkingv1.Ingress, peer string, others []*
 			continue
 		}
 		for _, host := range hosts {
+			if host == "" && ingressClass(ing) != ingressClass(other) {
+				continue // other controllers serve them
+			}
 			if slices.ContainsFunc(ingressHosts(other), func(taken string) bool { return overlap(host, taken) }) {
-				return fmt.Sprintf("%s is used by another Ingress of this cluster: a peer may use only hosts that no other Ingress uses", named(host))
+				return fmt.Sprintf("%s is used by another Ingress of this cluster: a peer may use only hosts that no Ingress of others uses", named(host))
 			}
 		}
 	}
@@ -56,6 +61,14 @@ func ingressHosts(ing *networkingv1.Ingress) (hosts []string) {
 	}
 	slices.Sort(hosts)
 	return slices.Compact(hosts)
+}
+
+// ingressClass is the class of an Ingress, by its field or its annotation; "": the default one.
+func ingressClass(ing *networkingv1.Ingress) string {
+	if class := ing.Spec.IngressClassName; class != nil {
+		return *class
+	}
+	return ing.Annotations[ingressClassAnnotation]
 }
 
 // overlap reports whether there are requests for both hosts.

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
@@ -62,4 +63,10 @@ func TestIngressOfAPeer(t *testing.T) {
 	others := append(there, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{}}})
 	require.Contains(t, IngressBounds{}.Refuse(ingressFor("rome", ""), "rome", others), "a rule for all hosts")
 	require.Empty(t, IngressBounds{}.Refuse(ingressFor("rome", "store.example.com"), "rome", others))
+	elsewhere := ingressFor("rome", "")
+	elsewhere.Spec.IngressClassName = ptr.To("inner")
+	require.Empty(t, IngressBounds{}.Refuse(elsewhere, "rome", others), "of another class")
+	bank := ingressFor("rome", "bank.example.com")
+	bank.Spec.IngressClassName = ptr.To("inner")
+	require.NotEmpty(t, IngressBounds{}.Refuse(bank, "rome", others), "one controller may serve both classes")
 }
