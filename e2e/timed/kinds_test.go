@@ -262,25 +262,22 @@ func serviceContent(service *corev1.Service) *corev1.ServiceSpec {
 }
 
 func ingresses() kind {
-	backend := func(p int32) string {
-		return fmt.Sprintf(`{"spec":{"defaultBackend":{"service":{"name":"s","port":{"number":%d}}}}}`, p)
-	}
+	// Each has a host of its own: the provider lets no two clusters use one.
+	rules := func(host uint64) string { return fmt.Sprintf(`{"spec":{"rules":[{"host":"h%d.example.com"}]}}`, host) }
 	return kind{
 		name: "ingress", policy: true, manager: reflectionManager, owned: []string{"f:spec"},
 		at: func(c kubernetes.Interface, ns string) client {
 			return typed[*networkingv1.Ingress, *networkingv1.IngressList]{c.NetworkingV1().Ingresses(ns)}
 		},
 		make: func(r *rand.Rand) metav1.Object {
-			i := &networkingv1.Ingress{Spec: networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{
-				Service: &networkingv1.IngressServiceBackend{Name: "s", Port: networkingv1.ServiceBackendPort{Number: port(r)}},
-			}}}
+			i := &networkingv1.Ingress{Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: fmt.Sprintf("h%d.example.com", r.Uint64())}}}}
 			if r.IntN(2) == 0 {
 				i.Spec.IngressClassName = new("romes")
 			}
 			return i
 		},
-		change: func(r *rand.Rand) string { return backend(port(r)) },
-		spoil:  backend(60001),
+		change: func(r *rand.Rand) string { return rules(r.Uint64()) },
+		spoil:  rules(0),
 		content: func(obj metav1.Object) any {
 			s := obj.(*networkingv1.Ingress).Spec.DeepCopy()
 			s.IngressClassName = nil
