@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
@@ -206,7 +207,11 @@ func (v *vkubelet) remote() (*rest.Config, kubernetes.Interface, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.raw != config {
-		hardened := client.Harden(config, client.Settings{UserAgent: v.env.UserAgent, Log: v.env.Log})
+		distrusted, err := client.Distrust(config, v.env.foreign(strings.TrimPrefix(v.namespace, corev1beta1.TenantNamespacePrefix)))
+		if err != nil {
+			return nil, nil, err
+		}
+		hardened := client.Harden(distrusted, client.Settings{UserAgent: v.env.UserAgent, Log: v.env.Log})
 		provider, err := kubernetes.NewForConfig(client.Core(hardened))
 		if err != nil {
 			return nil, nil, fmt.Errorf("making a client of the provider: %w", err)
