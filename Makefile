@@ -12,10 +12,12 @@ TEST_FLAGS ?= -shuffle=on -timeout=60m
 # Tests wait more than they compute: many at a time, and no more clusters than there are
 # seats for (LAB_SEATS). The packages on clusters start first, since they take longest.
 # Those that count lost packets run before them, alone. What peers send to the network
-# fabric is fuzzed for a few seconds first; the other targets only play their seeds.
+# fabric, as the status of pods, as endpoints and to enrol is fuzzed for a few seconds
+# first; the other targets only play their seeds.
 ALONE := ./netfabric/kernel
-FUZZED := ./netfabric/...
-TEST_RUN = go run ./hack fuzz -for 2s -packages "$(FUZZED)" && \
+FUZZED := ./netfabric/... ./reflect/forge ./shadow/endpoints ./peering/auth
+FUZZ_FOR := 2s
+TEST_RUN = go run ./hack fuzz -for $(FUZZ_FOR) -packages "$(FUZZED)" && \
 	go run ./hack test -packages "$(ALONE)" -- $(TEST_FLAGS) && \
 	go run ./hack test -packages "./e2e/scenarios ./e2e/timed ./e2e/lab $$(go list ./... | grep -v '$(ALONE:.%=%)$$' | tr '\n' ' ')" -- -p 6 -parallel 64 $(TEST_FLAGS)
 
@@ -32,6 +34,7 @@ test: ## Run what has to pass: some 20 to 25 minutes on 2 cores
 	hack/deps.sh || [ "$${CI:-}" != true ] # without root the full tier is skipped, loudly; not in CI
 	$(TEST_RUN)
 
+test-all: FUZZ_FOR := 3m
 test-all: ## Run every test, long ones and all cases of the tables, with limits of time: hours on a quiet machine
 	hack/deps.sh || [ "$${CI:-}" != true ]
 	export LAB_SEATS=3 LAB_LONG=1; $(TEST_RUN)

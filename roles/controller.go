@@ -137,7 +137,7 @@ func (c *controller) addPeering() error {
 		Connect: link.Connector(client.Settings{
 			UserAgent: c.env.UserAgent, Observer: c.env.Requests("peers"), Gate: c.home.lease.Fence(),
 			MaxWrites: c.cfg.InFlightPerPeer, Log: c.env.Log,
-		}),
+		}, c.env.foreign),
 		Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {

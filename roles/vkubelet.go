@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
@@ -55,6 +56,7 @@ type vkubelet struct {
 	// the network fabric.
 	clusters    externalversions.SharedInformerFactory
 	remap       *agent.Remapper
+	ranges      ranges
 	credentials *link.Credentials
 	keeper      *node.Keeper
 	serving     *certs.KubeletServing
@@ -206,7 +208,11 @@ func (v *vkubelet) remote() (*rest.Config, kubernetes.Interface, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.raw != config {
-		hardened := client.Harden(config, client.Settings{UserAgent: v.env.UserAgent, Log: v.env.Log})
+		distrusted, err := client.Distrust(config, v.env.foreign(strings.TrimPrefix(v.namespace, corev1beta1.TenantNamespacePrefix)))
+		if err != nil {
+			return nil, nil, err
+		}
+		hardened := client.Harden(distrusted, client.Settings{UserAgent: v.env.UserAgent, Log: v.env.Log})
 		provider, err := kubernetes.NewForConfig(client.Core(hardened))
 		if err != nil {
 			return nil, nil, fmt.Errorf("making a client of the provider: %w", err)
@@ -311,7 +317,7 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
 		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
-		HostIPs: v.addresses, Claims: claims.provisioner(), Remapper: v.remapper(vn.Spec.ClusterID), Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
+		HostIPs: v.addresses, Claims: claims.provisioner(), Remapper: v.remapper(vn.Spec.ClusterID), Refused: func(reason string) { v.env.Refused(vn.Spec.ClusterID, reason) }, Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
 		TokenWorkers: v.env.Config.Reflection.ServiceAccount.Workers,
 	})

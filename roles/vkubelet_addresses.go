@@ -3,6 +3,7 @@ package roles
 import (
 	"context"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -40,13 +41,15 @@ func (v *vkubelet) watchAddresses() error {
 	return err
 }
 
-// runAddresses confirms that what is absent from the caches of watchAddresses is gone.
+// runAddresses confirms that what is absent from the caches of watchAddresses is gone, and
+// reads which addresses are this cluster's own.
 func (v *vkubelet) runAddresses(ctx context.Context) error {
-	if v.remap == nil {
-		<-ctx.Done()
-		return nil
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return v.keepRanges(ctx) })
+	if v.remap != nil {
+		group.Go(func() error { return v.remap.Run(ctx) })
 	}
-	return v.remap.Run(ctx)
+	return group.Wait()
 }
 
 // networkingOf strips a ForeignCluster to the fields that the translation of addresses
@@ -62,18 +65,20 @@ func networkingOf(obj any) (any, error) {
 	}, nil
 }
 
-// addressesKnown reports whether the caches of watchAddresses are filled. Before that, no
-// pod may lose its address.
+// addressesKnown reports whether the caches of watchAddresses are filled, and this
+// cluster's own addresses are known. Before that, no pod may lose or get its address.
 func (v *vkubelet) addressesKnown() bool {
+	return v.ranges.isKnown() && v.fabricKnown()
+}
+
+func (v *vkubelet) fabricKnown() bool {
 	return v.remap == nil || v.remap.HasSynced() && v.tenant.IPAM().V1alpha1().IPs().Informer().HasSynced()
 }
 
-// remapper returns the translation of the addresses of the provider's pods.
+// remapper returns the translation of the addresses of the provider's pods, and their
+// check.
 func (v *vkubelet) remapper(peer string) forge.Remapper {
-	if v.remap == nil {
-		return forge.Identity{}
-	}
-	return v.remap.Peer(peer)
+	return providerAddresses{peer: peer, remap: v.remap, ranges: &v.ranges}
 }
 
 // homeAPI returns the lookup of the address under which the provider's pods reach the API

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -20,7 +21,6 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
-	"github.com/liqod/liqod/reflect/forge"
 	"github.com/liqod/liqod/roles/config"
 )
 
@@ -60,7 +60,7 @@ func TestVKubeletAddresses(t *testing.T) {
 	becomes := func(want string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			got, ok := remap.Remap(addr)
+			got, _, ok := remap.Remap(addr)
 			return calls.Load() > 0 && (ok && got.String() == want || !ok && want == "none")
 		}, time.Minute, 5*time.Millisecond, want)
 		calls.Store(0)
@@ -106,13 +106,56 @@ func TestVKubeletAddresses(t *testing.T) {
 	require.Zero(t, calls.Load(), "a standby has no pods")
 }
 
+// TestVKubeletWithoutFabric: pods keep the addresses that they have in the provider, but none
+// of this cluster's own.
 func TestVKubeletWithoutFabric(t *testing.T) {
 	t.Parallel()
-	v := &vkubelet{env: Env{Config: &config.Effective{}}}
+	core := fake.NewClientset(
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.1.0.0/24"}},
+			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.1.7"}}}},
+		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
+	)
+	liqod := liqodfake.NewSimpleClientset()
+	v := &vkubelet{env: Env{Config: &config.Effective{}, Clock: clock.RealClock{}, Log: zap.NewNop()}, home: home{plain: clients{kube: core, liqo: liqod}}, namespace: "liqo-tenant-milan"}
 	require.NoError(t, v.watchAddresses())
+	require.False(t, v.addressesKnown())
+	require.NoError(t, v.readRanges(t.Context()))
 	require.True(t, v.addressesKnown())
-	require.Equal(t, forge.Identity{}, v.remapper("milan"))
 	require.Nil(t, v.homeAPI("milan"))
+	remap := v.remapper("milan")
+	check := func(addr, why string) {
+		t.Helper()
+		got, refused, ok := remap.Remap(netip.MustParseAddr(addr))
+		if why == "" {
+			require.Equal(t, addr, got.String())
+			require.Empty(t, refused)
+		} else {
+			require.Contains(t, refused, why)
+		}
+		require.Equal(t, why == "", ok)
+	}
+	check("10.2.0.5", "")
+	check("2001:db8::5", "")
+	for addr, why := range map[string]string{
+		"127.0.0.1": "loopback", "169.254.169.254": "link-local", "64:ff9b::a9fe:a9fe": "stands for one of IPv4", "100.100.100.200": "metadata", "224.0.0.1": "multicast",
+		"192.168.1.7": "this cluster's own", "10.1.0.9": "this cluster's own (10.1.0.0/24)", "10.96.0.1": "this cluster's own",
+	} {
+		check(addr, why)
+	}
+	_, err := liqod.CoreV1beta1().ForeignClusters().Create(t.Context(), &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{
+		ClusterID: "milan", AddressRanges: []string{"10.1.0.0/25", "192.168.0.0/16"},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	var calls atomic.Int64
+	v.onRemap("milan", func() { calls.Add(1) })
+	require.NoError(t, v.readRanges(t.Context()))
+	require.EqualValues(t, 1, calls.Load(), "pods are looked at again")
+	require.NoError(t, v.readRanges(t.Context()))
+	require.EqualValues(t, 1, calls.Load())
+	check("10.1.0.9", "")
+	check("10.1.0.200", "not in spec.addressRanges")
+	check("10.2.0.5", "not in spec.addressRanges")
+	check("192.168.1.7", "this cluster's own (192.168.1.7/32)")
 }
 
 func TestNetworkingOf(t *testing.T) {

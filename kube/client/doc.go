@@ -4,5 +4,6 @@
 //
 // A hardened request passes these round trippers, outermost first: patience (retries the
 // reads of informers), capped (bounds concurrent writes), gated (rejects writes without a
-// valid lease), observed (metrics) and deadline (timeouts).
+// valid lease), observed (metrics) and deadline (timeouts). Below them is distrusted, for
+// an API server of another organisation: it pins the host and limits sizes.
 package client

@@ -180,6 +180,7 @@ func (f *follower) transport() (http.RoundTripper, error) {
 	}
 	cfg := rest.CopyConfig(now)
 	cfg.Dial = (&dialer{firstByte: firstByteTimeout}).dial
+	cfg.DisableCompression = true // of the server nothing is known but its certificate
 	next, err := rest.TransportFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the credentials for %s: %w", now.Host, err)

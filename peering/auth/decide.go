@@ -119,11 +119,12 @@ func checkRanges(ranges []string) error {
 }
 
 // special returns the unspecified, loopback, link-local (with the clouds' metadata
-// services) and multicast ranges.
+// services) and multicast ranges, and those whose IPv6 addresses stand for IPv4 ones.
 func special() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
 		netip.MustParsePrefix("::/96"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+		netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -345,7 +346,7 @@ func TestEnrollRefusesClusters(t *testing.T) {
 
 func TestEnrollRefusesRanges(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "10.0.0.0", "10.0.0.1/8", "0.0.0.0/0", "::/0", "169.254.169.254/32", "127.0.0.0/8", "128.0.0.0/1", "fe80::/64", "::ffff:10.0.0.0/104", "224.0.0.0/24"} {
+	for _, text := range []string{"", "10.0.0.0", "10.0.0.1/8", "0.0.0.0/0", "::/0", "169.254.169.254/32", "127.0.0.0/8", "128.0.0.0/1", "fe80::/64", "::ffff:10.0.0.0/104", "224.0.0.0/24", "64:ff9b::/96", "64:ff9b:1::/64", "2002:a9fe::/32"} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
 			require.Error(t, checkRanges([]string{text}))
@@ -486,4 +487,24 @@ func TestEnrollRetiresAccounts(t *testing.T) {
 	user, err := w.Authenticate(t.Context(), first.Token)
 	require.NoError(t, err)
 	require.Empty(t, user)
+}
+
+// FuzzCheckRanges: what is accepted has no address that no pod has.
+func FuzzCheckRanges(f *testing.F) {
+	for _, text := range []string{"10.42.0.0/16", "::/0", "64:ff9b::/96", "0.0.0.0/1", "::ffff:0:0/90", "fe80::%eth0/64", "10.0.0.0/33"} {
+		f.Add(text, text)
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if checkRanges([]string{a, b}) != nil {
+			t.Skip()
+		}
+		for _, text := range []string{a, b} {
+			r, err := netip.ParsePrefix(text)
+			require.NoError(t, err)
+			require.Equal(t, r, r.Masked())
+			for _, never := range []string{"169.254.169.254", "127.0.0.1", "0.0.0.0", "::1", "::", "fe80::1", "ff02::1", "224.0.0.1", "255.255.255.255", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::ffff:169.254.169.254"} {
+				require.False(t, r.Contains(netip.MustParseAddr(never)), "%s has %s", text, never)
+			}
+		}
+	})
 }

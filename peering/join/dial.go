@@ -140,7 +140,8 @@ func (t target) client(by proof) (*http.Client, error) {
 	return &http.Client{
 		Timeout: answerTimeout,
 		Transport: &http.Transport{
-			Proxy: proxy, TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			DisableCompression: true,
+			Proxy:              proxy, TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSHandshakeTimeout: 2 * dialTimeout, DisableKeepAlives: true, MaxResponseHeaderBytes: 16 << 10,
 		},
 		// A redirect would send the token to another server.

@@ -5,17 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/apply"
 )
 
 // Reasons of a provider that is not ready, besides those of package api/core.
@@ -129,7 +132,7 @@ func (c *Check) judge(ctx context.Context, verdicts <-chan health.State) {
 			retry = nil
 			if v.Verdict != health.Up {
 				c.set(fmt.Errorf("the provider's API server is down: %s", v.Reason))
-				c.cfg.OnState(ProviderState{Ready: new(bool), Reason: reasonNotReady, Message: v.Reason})
+				c.tell(ProviderState{Ready: new(bool), Reason: reasonNotReady, Message: v.Reason})
 				continue
 			}
 		case <-retry:
@@ -160,19 +163,40 @@ func (c *Check) identify(ctx context.Context) bool {
 	switch {
 	case errors.As(err, &replaced):
 		c.set(err)
-		c.cfg.OnState(ProviderState{Ready: new(bool), Reason: corev1beta1.ReasonClusterReplaced, Message: err.Error(), Version: info})
+		c.tell(ProviderState{Ready: new(bool), Reason: corev1beta1.ReasonClusterReplaced, Message: err.Error(), Version: info})
 		return false // the record may be corrected
 	case err != nil:
 		c.set(err)
 		c.cfg.Log.Debug("the provider's identity is not known", zap.Error(err))
-		c.cfg.OnState(ProviderState{Ready: new(bool), Reason: reasonUnchecked, Message: err.Error()})
+		c.tell(ProviderState{Ready: new(bool), Reason: reasonUnchecked, Message: err.Error()})
 		return false
 	}
 	c.set(nil)
 	ready := true
-	c.cfg.OnState(ProviderState{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info})
+	c.tell(ProviderState{Ready: &ready, Reason: reasonReady, Message: "the provider's API server answers", Version: info})
 	c.cfg.OnOpen()
 	return true
+}
+
+// tell reports a state. Its texts may quote the provider.
+func (c *Check) tell(s ProviderState) {
+	s.Message, s.Version = apply.ClipMessage(s.Message), bounded(s.Version)
+	c.cfg.OnState(s)
+}
+
+// longestVersion is the limit of the texts of a version, in bytes.
+const longestVersion = 63
+
+// bounded returns the parts of a provider's version that this cluster uses, for the status
+// and the labels of the virtual node. A platform that cannot be the value of a label is
+// left out.
+func bounded(v version.Info) version.Info {
+	out := version.Info{GitVersion: strings.ToValidUTF8(v.GitVersion[:min(len(v.GitVersion), longestVersion)], "")}
+	os, arch, ok := strings.Cut(v.Platform, "/")
+	if ok && len(validation.IsDNS1123Label(os)) == 0 && len(validation.IsDNS1123Label(arch)) == 0 {
+		out.Platform = v.Platform
+	}
+	return out
 }
 
 type replacedError struct{ want, have types.UID }

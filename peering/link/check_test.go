@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -235,4 +236,20 @@ func TestCredentials(t *testing.T) {
 	}
 	cancel()
 	require.NoError(t, <-done)
+}
+
+func TestAProvidersVersionIsBounded(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1<<20)
+	for name, tc := range map[string]struct{ says, want version.Info }{
+		"ordinary":  {version.Info{GitVersion: "v1.36.1+k3s1", Platform: "linux/arm64"}, version.Info{GitVersion: "v1.36.1+k3s1", Platform: "linux/arm64"}},
+		"long":      {version.Info{GitVersion: long, GitCommit: long, Platform: long + "/" + long}, version.Info{GitVersion: long[:longestVersion]}},
+		"no labels": {version.Info{Platform: "linux/a b"}, version.Info{}},
+		"unknown":   {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, bounded(tc.says))
+		})
+	}
 }

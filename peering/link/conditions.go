@@ -296,10 +296,17 @@ func (c *Conditions) Identity(ctx context.Context, clusterID string, kube kubern
 	return nil
 }
 
+// longestUID is the limit of a cluster's UID, which is recorded, in bytes. Those of
+// Kubernetes have 36.
+const longestUID = 64
+
 func clusterUID(ctx context.Context, kube kubernetes.Interface) (types.UID, error) {
 	ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("reading the UID of namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	if len(ns.UID) > longestUID {
+		return "", fmt.Errorf("the UID of namespace %s has %d bytes; at most %d are accepted", metav1.NamespaceSystem, len(ns.UID), longestUID)
 	}
 	return ns.UID, nil
 }

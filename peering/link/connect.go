@@ -9,16 +9,20 @@ import (
 	"github.com/liqod/liqod/kube/client"
 )
 
-// Connector returns a function that creates the clients of a peer from a kubeconfig. Each
-// peer has its own limit for writes. The function does not connect to the peer.
-func Connector(settings client.Settings) func(kubeconfig []byte) (Clients, error) {
-	return func(kubeconfig []byte) (Clients, error) {
+// Connector returns a function that creates the clients of a peer from its cluster id and
+// a kubeconfig. Each peer has its own limit for writes. foreign describes the peer's API
+// server. The function does not connect to the peer.
+func Connector(settings client.Settings, foreign func(id string) client.Foreign) func(id string, kubeconfig []byte) (Clients, error) {
+	return func(id string, kubeconfig []byte) (Clients, error) {
 		cfg, err := client.FromKubeconfig(kubeconfig)
 		if err != nil {
 			return Clients{}, err
 		}
 		way := client.NewWay(cfg)
-		cfg = client.Harden(way.Config(), settings)
+		if cfg, err = client.Distrust(way.Config(), foreign(id)); err != nil {
+			return Clients{}, err
+		}
+		cfg = client.Harden(cfg, settings)
 		kube, err := kubernetes.NewForConfig(client.Core(cfg))
 		if err != nil {
 			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)

@@ -59,8 +59,9 @@ type DirectoryConfig struct {
 	Kube kubernetes.Interface
 	// Namespaces is the informer of this cluster's namespaces.
 	Namespaces coreinformers.NamespaceInformer
-	// Connect creates clients from a kubeconfig. It must not connect to the peer.
-	Connect func(kubeconfig []byte) (Clients, error)
+	// Connect creates the clients of a peer from its cluster id and a kubeconfig. It must
+	// not connect to the peer.
+	Connect func(id string, kubeconfig []byte) (Clients, error)
 	Log     *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
@@ -274,7 +275,7 @@ func (d *Directory) connect(id string, secret *corev1.Secret) Endpoint {
 		e.Problem = fmt.Sprintf("Secret %s has no key %s: it must hold a kubeconfig that reaches cluster %s", e.Secret, corev1beta1.KubeconfigSecretKey, id)
 		return e
 	}
-	clients, err := d.cfg.Connect(data)
+	clients, err := d.cfg.Connect(id, data)
 	if err != nil {
 		e.Problem = fmt.Sprintf("Secret %s, key %s: %v", e.Secret, corev1beta1.KubeconfigSecretKey, err)
 		return e

@@ -99,7 +99,7 @@ func (f *failing) ready(address string) func(context.Context) error {
 		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: "https://" + address, CertificateAuthorityData: ca}},
 	})
 	require.NoError(f.t, err)
-	clients, err := Connector(client.Settings{})(kubeconfig)
+	clients, err := Connector(client.Settings{}, func(id string) client.Foreign { return client.Foreign{Name: id} })("milan", kubeconfig)
 	require.NoError(f.t, err)
 	return clients.Ready
 }

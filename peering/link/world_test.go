@@ -99,7 +99,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	return w
 }
 
-func (w *world) connect(kubeconfig []byte) (Clients, error) {
+func (w *world) connect(_ string, kubeconfig []byte) (Clients, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.peers[string(kubeconfig)]

@@ -25,8 +25,11 @@ const (
 	mostCPUOf = mostOf / 1000
 	// mostResources is the maximum number of resources.
 	mostResources = 64
-	// longestImage is the maximum length of an image's names, in bytes.
-	longestImage = 4096
+	// mostImages is the maximum number of images, as in the status of a Node of a kubelet.
+	// longestImage is the maximum length of all names of an image, in bytes. Each heartbeat
+	// of the Node writes them again.
+	mostImages   = 50
+	longestImage = 256
 )
 
 // given are the labels in reserved domains that a virtual node may have nevertheless: they
@@ -121,13 +124,17 @@ func checkLoadBalancerClasses(names []string) error {
 }
 
 func checkImages(images []corev1.ContainerImage) error {
+	if len(images) > mostImages {
+		return fmt.Errorf("images: %d are named; at most %d are accepted", len(images), mostImages)
+	}
 	for _, image := range images {
 		length := 0
 		for _, name := range image.Names {
 			length += len(name)
 		}
 		if len(image.Names) == 0 || length > longestImage || image.SizeBytes < 0 {
-			return fmt.Errorf("images: one with %d names of %d characters and %d bytes is not accepted", len(image.Names), length, image.SizeBytes)
+			return fmt.Errorf("images: one with %d names of %d bytes in all and a size of %d bytes is not accepted; accepted are one name or more, of at most %d bytes in all",
+				len(image.Names), length, image.SizeBytes, longestImage)
 		}
 	}
 	return nil

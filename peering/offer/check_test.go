@@ -1,6 +1,7 @@
 package offer
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,8 +76,15 @@ func TestCheckOffer(t *testing.T) {
 		"no load balancer class": {func(o *sharingv1alpha1.ResourceOffer) { o.Spec.LoadBalancerClasses = []string{"a b"} }, "loadBalancerClasses"},
 		"an image":               {image(corev1.ContainerImage{Names: []string{"nginx:1"}, SizeBytes: 5}), ""},
 		"an image of names":      {image(corev1.ContainerImage{Names: []string{strings.Repeat("x", 5000)}}), "images"},
-		"an image without one":   {image(corev1.ContainerImage{SizeBytes: 4}), "images"},
-		"an image of less":       {image(corev1.ContainerImage{Names: []string{"x"}, SizeBytes: -4}), "images"},
+		"an image of many bytes": {image(corev1.ContainerImage{Names: []string{strings.Repeat("x", 200), strings.Repeat("y", 57)}}), "images"},
+		"many images": {func(o *sharingv1alpha1.ResourceOffer) {
+			o.Spec.Images = slices.Repeat([]corev1.ContainerImage{{Names: []string{"x"}}}, 51)
+		}, "images: 51 are named; at most 50"},
+		"some images": {func(o *sharingv1alpha1.ResourceOffer) {
+			o.Spec.Images = slices.Repeat([]corev1.ContainerImage{{Names: []string{strings.Repeat("x", 256)}}}, 50)
+		}, ""},
+		"an image without one": {image(corev1.ContainerImage{SizeBytes: 4}), "images"},
+		"an image of less":     {image(corev1.ContainerImage{Names: []string{"x"}, SizeBytes: -4}), "images"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

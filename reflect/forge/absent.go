@@ -131,7 +131,7 @@ func (in *StatusInput) refused() (reason, message string, ok bool) {
 	}
 	for _, c := range in.Shadow.Status.Conditions {
 		if c.Type == offloadingv1beta1.ShadowPodEnforced && c.Status == metav1.ConditionFalse {
-			return c.Reason, c.Message, true
+			return shortened(c.Reason, longestEventField), shortened(c.Message, longestText/2), true
 		}
 	}
 	return "", "", false

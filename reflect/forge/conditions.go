@@ -64,7 +64,7 @@ func (in *StatusInput) refusedResize() *corev1.PodCondition {
 		if c.Type == offloadingv1beta1.ShadowPodEnforced && c.Status == metav1.ConditionFalse {
 			return &corev1.PodCondition{
 				Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred,
-				Message: "the provider refuses it: " + c.Message,
+				Message: "the provider refuses it: " + shortened(c.Message, longestText/2),
 			}
 		}
 	}

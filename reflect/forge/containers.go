@@ -38,7 +38,8 @@ func (in *StatusInput) statuses(remote, old []corev1.ContainerStatus, containers
 // status returns the status of one container. old may be nil.
 func (in *StatusInput) status(remote, old *corev1.ContainerStatus, c *corev1.Container) corev1.ContainerStatus {
 	out := *remote.DeepCopy()
-	out.RestartCount += in.earlierRestarts(c.Name)
+	in.boundContainer(&out, old, c)
+	out.RestartCount = sumRestarts(out.RestartCount, in.earlierRestarts(c.Name))
 	if old == nil {
 		return out
 	}

@@ -50,13 +50,14 @@ func (in *StatusInput) ephemeralStatuses(remote []corev1.ContainerStatus) []core
 	containers := make([]corev1.Container, 0, len(spec))
 	for i := range spec {
 		// Ephemeral containers are never restarted, whatever the restart policy of the pod.
-		containers = append(containers, corev1.Container{Name: spec[i].Name, RestartPolicy: &never})
+		containers = append(containers, corev1.Container{Name: spec[i].Name, RestartPolicy: &never, VolumeMounts: spec[i].VolumeMounts})
 	}
 	known := in.statuses(remote, in.Local.Status.EphemeralContainerStatuses, containers)
 	if in.Remote == nil {
 		return known
 	}
 	reason, message, refused := in.refused()
+	message = shortened(message, min(longestText, containersTexts/in.containers())/2)
 	var out []corev1.ContainerStatus
 	for i := range spec {
 		s := findStatus(known, spec[i].Name)

@@ -238,8 +238,8 @@ var statusFields = map[string]string{
 	"Resize":                               theirs,
 	"ResourceClaimStatuses":                ours,
 	"ExtendedResourceClaimStatus":          ours,
-	"AllocatedResources":                   theirs,
-	"Resources":                            theirs,
+	"AllocatedResources":                   both,
+	"Resources":                            both,
 	"NodeAllocatableResourceClaimStatuses": ours,
 }
 
@@ -273,6 +273,10 @@ func TestEveryFieldOfAContainerStatusComesHome(t *testing.T) {
 	name := status.Name
 	fill(reflect.ValueOf(status).Elem(), 0)
 	status.Name = name
+	// The provider reports on what the pod asks for.
+	c := &in.Local.Spec.Containers[0]
+	c.Resources = *status.Resources.DeepCopy()
+	c.VolumeMounts = []corev1.VolumeMount{{Name: status.VolumeMounts[0].Name, MountPath: status.VolumeMounts[0].MountPath}}
 	require.Equal(t, []corev1.ContainerStatus{*status}, Status(in).ContainerStatuses)
 }
 

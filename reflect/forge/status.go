@@ -27,15 +27,17 @@ const (
 // Remapper translates pod addresses of the provider into the addresses that reach them
 // from this cluster.
 type Remapper interface {
-	// Remap returns the translated address, and false if there is none.
-	Remap(netip.Addr) (netip.Addr, bool)
+	// Remap returns the translated address. It returns false if there is none yet. refused is
+	// not empty if the provider's pods cannot have the address, and has the reason.
+	Remap(netip.Addr) (here netip.Addr, refused string, ok bool)
 }
 
-// Identity is the Remapper for a peer whose addresses need no translation.
+// Identity is the Remapper for a peer whose addresses need no translation and are not
+// checked.
 type Identity struct{}
 
 // Remap returns addr.
-func (Identity) Remap(addr netip.Addr) (netip.Addr, bool) { return addr, true }
+func (Identity) Remap(addr netip.Addr) (netip.Addr, string, bool) { return addr, "", true }
 
 // StatusInput has everything from which the status of a local pod is computed.
 type StatusInput struct {
@@ -56,6 +58,9 @@ type StatusInput struct {
 	// Remapper translates the pod's addresses. Addresses without a translation are left
 	// out.
 	Remapper Remapper
+	// Refused is called for each part of the provider's status that is cut or left out, with
+	// a reason for metrics and a message; it may be nil.
+	Refused func(reason, message string)
 	// Now is the transition time of conditions for which the remote pod has none.
 	Now metav1.Time
 }
@@ -72,6 +77,8 @@ type StatusInput struct {
 //     is being deleted too: otherwise the provider may create it again.
 //   - Restart counts never decrease, and no container leaves a terminated state that is
 //     final under its restart policy: the API server would reject the whole status.
+//   - What the provider wrote has limits: 4 KiB for a text, and 32 KiB for all texts of a
+//     pod. Only resources that the local pod asks for are reported.
 //   - Ready becomes False as soon as the remote pod is being removed or is missing, and
 //     while the virtual node is not ready or the network to the provider does not work.
 //
@@ -83,10 +90,11 @@ func Status(in StatusInput) corev1.PodStatus {
 	}
 	in.Now = in.Now.Rfc3339Copy()
 	source, final := in.source()
-	switch {
-	case source == nil:
+	if source == nil {
 		return in.missing()
-	case !final && !reported(source) && !readyKnown(in.Local):
+	}
+	source = in.bounded(source)
+	if !final && !reported(source) && !readyKnown(in.Local) {
 		return *in.Local.Status.DeepCopy()
 	}
 	return in.translate(source, final)
@@ -134,10 +142,11 @@ func (in *StatusInput) losing() bool {
 		(target != nil && target.Status == corev1.ConditionTrue && target.Reason == "DeletionByPodGC")
 }
 
-// translate turns the provider's status into the local one.
+// translate turns the provider's status, a copy of which bounded has made, into the local
+// one.
 func (in *StatusInput) translate(source *corev1.PodStatus, final bool) corev1.PodStatus {
 	old := &in.Local.Status
-	out := *source.DeepCopy()
+	out := *source
 
 	out.QOSClass = old.QOSClass
 	out.NominatedNodeName = old.NominatedNodeName
@@ -161,12 +170,16 @@ func (in *StatusInput) translate(source *corev1.PodStatus, final bool) corev1.Po
 func (in *StatusInput) addresses(out *corev1.PodStatus) {
 	out.HostIP, out.HostIPs = in.hostIPs()
 	var addrs []netip.Addr
-	for _, ip := range out.PodIPs {
+	for _, ip := range out.PodIPs[:min(len(out.PodIPs), mostAddresses)] {
 		addr, err := netip.ParseAddr(ip.IP)
-		if err != nil {
+		if err != nil || addr.Zone() != "" {
 			continue
 		}
-		if addr, ok := in.Remapper.Remap(addr); ok {
+		addr, refused, ok := in.Remapper.Remap(addr.Unmap())
+		if refused != "" {
+			in.refuse(RefusedAddress, "an address that the provider reports for the pod is left out: "+refused)
+		}
+		if ok && refused == "" {
 			addrs = append(addrs, addr)
 		}
 	}

@@ -302,13 +302,13 @@ func TestTransitionsAreNotInTheFuture(t *testing.T) {
 // subnet maps 10.2.0.0/16 to 10.72.0.0/16 and has no translation for other addresses.
 type subnet struct{}
 
-func (subnet) Remap(a netip.Addr) (netip.Addr, bool) {
+func (subnet) Remap(a netip.Addr) (netip.Addr, string, bool) {
 	if !netip.MustParsePrefix("10.2.0.0/16").Contains(a) {
-		return netip.Addr{}, false
+		return netip.Addr{}, "", false
 	}
 	b := a.As4()
 	b[1] = 72
-	return netip.AddrFrom4(b), true
+	return netip.AddrFrom4(b), "", true
 }
 
 func TestAddresses(t *testing.T) {

@@ -18,11 +18,11 @@ type views struct {
 	all map[string]string
 }
 
-func (v *views) Remap(addr netip.Addr) (netip.Addr, bool) {
+func (v *views) Remap(addr netip.Addr) (netip.Addr, string, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	out, err := netip.ParseAddr(v.all[addr.String()])
-	return out, err == nil
+	return out, "", err == nil
 }
 
 func (v *views) set(all map[string]string) {

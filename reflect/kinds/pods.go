@@ -57,8 +57,11 @@ type PodsConfig struct {
 	HostIPs []netip.Addr
 	// Claims provisions the volumes of this virtual node; nil if there are none.
 	Claims *Claims
-	// Remapper translates the addresses of the provider's pods.
+	// Remapper translates and checks the addresses of the provider's pods.
 	Remapper forge.Remapper
+	// Refused counts what is left out or delayed of the status of the provider's pods; it
+	// may be nil.
+	Refused func(reason string)
 	// API configures how pods in the provider reach the consumer's API server.
 	API forge.APIAccess
 	// HomeAPI finds the address of the consumer's API server if API.Host is empty; nil: pods
@@ -110,6 +113,10 @@ type Pods struct {
 	gone map[types.UID]departed
 	// told has the last event about a rejected change, by the UID of the local pod.
 	told map[types.UID]string
+	// buckets limit the writes of statuses, and refused has the refusals that events tell of,
+	// both by the UID of the local pod.
+	buckets map[types.UID]*bucket
+	refused map[types.UID]map[string]bool
 	// left has the UIDs of pods whose deletion the watch in the consumer has reported
 	// while the provider still had a ShadowPod.
 	left map[types.UID]bool
@@ -123,6 +130,7 @@ type Pods struct {
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
 		cfg: cfg, gone: map[types.UID]departed{}, told: map[types.UID]string{}, moved: map[types.UID]bool{}, left: map[types.UID]bool{}, doubted: map[types.UID]time.Time{},
+		buckets: map[types.UID]*bucket{}, refused: map[types.UID]map[string]bool{},
 		locals:  informer.NewWrites[*corev1.Pod](cfg.Clock),
 		shadows: informer.NewWrites[*offloadingv1beta1.ShadowPod](cfg.Clock),
 		remotes: informer.NewWrites[*corev1.Pod](cfg.Clock),
@@ -359,6 +367,8 @@ func (p *Pods) forget(uid types.UID) {
 	delete(p.gone, uid)
 	delete(p.told, uid)
 	delete(p.moved, uid)
+	delete(p.buckets, uid)
+	delete(p.refused, uid)
 }
 
 // view is the known state of one pod. Fields are nil if an object does not exist.

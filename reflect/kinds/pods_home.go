@@ -41,6 +41,7 @@ func (p *Pods) input(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, rem
 	return forge.StatusInput{
 		Local: local, Shadow: shadow, Remote: remote,
 		NodeReady: p.nodeReady(), NetworkUnavailable: p.networkDown(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
+		Refused: func(reason, message string) { p.tellRefused(local, reason, message) },
 	}
 }
 
@@ -66,15 +67,22 @@ func (p *Pods) readiness() corev1.ConditionStatus {
 	return readiness(n)
 }
 
-// writeStatus writes the status if it differs. While the node controller reports the node
+// writeStatus writes the status if it differs, at a limited rate. While the node controller reports the node
 // as Unknown, nothing is written: this process is about to report the node's status,
 // which enqueues all its pods.
 func (p *Pods) writeStatus(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
 	if p.readiness() == corev1.ConditionUnknown {
 		return nil
 	}
-	if forge.EqualStatus(&local.Status, &want, !p.takeMoved(local.UID)) {
+	moved := p.takeMoved(local.UID)
+	if forge.EqualStatus(&local.Status, &want, !moved) {
 		return nil
+	}
+	if wait := p.delay(local, &want); wait > 0 {
+		if moved {
+			p.markMoved(local.UID)
+		}
+		return loop.After(wait)
 	}
 	if err := p.patchStatus(ctx, local, want); err != nil {
 		return err
@@ -270,7 +278,7 @@ func (p *Pods) wanted(namespace string) (bool, string) {
 	}
 	why := fmt.Sprintf("namespace %s has no twin in cluster %s yet", namespace, p.cfg.Destination)
 	if s, ok := m.Status.CurrentMapping[namespace]; ok && s.Message != "" {
-		why += ": " + s.Message
+		why += ": " + apply.ClipMessage(s.Message)
 	}
 	return true, why
 }
@@ -305,6 +313,9 @@ func (p *Pods) backOff(ctx context.Context, local *corev1.Pod, message string) e
 func (p *Pods) patchIfNew(ctx context.Context, local *corev1.Pod, want corev1.PodStatus) error {
 	if forge.EqualStatus(&local.Status, &want, true) {
 		return nil
+	}
+	if wait := p.delay(local, &want); wait > 0 {
+		return loop.After(wait)
 	}
 	return p.patchStatus(ctx, local, want)
 }

@@ -78,6 +78,9 @@ func (c *connection) clients() (*clients, error) {
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, unknown(fmt.Errorf("reading the certificates of the kubeconfig: %w", err))
 	}
+	if config, err = client.Distrust(config, client.Foreign{Name: config.Host}); err != nil {
+		return nil, unknown(err)
+	}
 	seen := &clusterClock{}
 	config.Wrap(seen.watch)
 	out := &clients{now: seen.now, server: config.Host, ca: config.CAData}

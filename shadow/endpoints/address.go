@@ -98,7 +98,7 @@ func (r addressRules) parse(text string, family discoveryv1.AddressType) (addr n
 	if err != nil || addr.Zone() != "" || addr.Is4In6() || addr.Is4() != (family == discoveryv1.AddressTypeIPv4) {
 		return netip.Addr{}, fmt.Sprintf("%.64q is not an address of type %s", text, family)
 	}
-	if why := special(addr); why != "" {
+	if why := Special(addr); why != "" {
 		return netip.Addr{}, fmt.Sprintf("%s is %s", addr, why)
 	}
 	return addr, ""
@@ -111,7 +111,7 @@ func (r addressRules) here(addr netip.Addr, translate func(peer string, addr net
 	if !ok {
 		return netip.Addr{}, fmt.Sprintf("%s has no address in this cluster", addr)
 	}
-	if why := special(here); why != "" {
+	if why := Special(here); why != "" {
 		return netip.Addr{}, fmt.Sprintf("%s is %s here", addr, why)
 	}
 	if r.node(here) {
@@ -120,9 +120,16 @@ func (r addressRules) here(addr netip.Addr, translate func(peer string, addr net
 	return here, ""
 }
 
-// special describes an address that no pod of a peer can have, whatever the address ranges
+// translators has the ranges of IPv6 addresses that stand for IPv4 addresses. A gateway
+// (NAT64, 6to4) would lead to any IPv4 address, metadata services included.
+var translators = []netip.Prefix{
+	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
+}
+
+// Special describes an address that no pod of a peer can have, whatever the address ranges
 // are. It returns "" for an ordinary address.
-func special(addr netip.Addr) string {
+func Special(addr netip.Addr) string {
+	addr = addr.Unmap()
 	switch {
 	case addr.IsUnspecified():
 		return "the unspecified address"
@@ -134,6 +141,8 @@ func special(addr netip.Addr) string {
 		return "a multicast address"
 	case !addr.IsGlobalUnicast():
 		return "a broadcast address"
+	case slices.ContainsFunc(translators, func(p netip.Prefix) bool { return p.Contains(addr) }):
+		return "an address that stands for one of IPv4"
 	case slices.Contains(metadata, addr):
 		return "the address of the metadata service of clouds"
 	}

@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,6 +33,8 @@ func TestTranslate(t *testing.T) {
 		"broadcast":                       {text: "255.255.255.255", ranges: everything, refused: "255.255.255.255 is a broadcast address"},
 		"metadata of a cloud":             {text: "168.63.129.16", ranges: everything, refused: "168.63.129.16 is the address of the metadata service of clouds"},
 		"metadata IPv6":                   {text: "fd00:ec2::254", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "fd00:ec2::254 is the address of the metadata service of clouds"},
+		"NAT64":                           {text: "64:ff9b::a9fe:a9fe", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "64:ff9b::a9fe:a9fe is an address that stands for one of IPv4"},
+		"6to4":                            {text: "2002:a9fe:a9fe::1", family: discoveryv1.AddressTypeIPv6, ranges: everything, refused: "2002:a9fe:a9fe::1 is an address that stands for one of IPv4"},
 		"a node's":                        {text: "10.100.200.1", refused: "10.100.200.1 is the address of a node of this cluster"},
 		"IPv6":                            {text: "2001:db8:0:0::5", family: discoveryv1.AddressTypeIPv6, ranges: []string{"2001:db8::/64"}, want: "2001:db8::5"},
 		"IPv6 among IPv4":                 {text: "2001:db8::5", ranges: everything, refused: `"2001:db8::5" is not an address of type IPv4`},
@@ -60,4 +63,36 @@ func TestTranslate(t *testing.T) {
 			require.Equal(t, tc.want, address)
 		})
 	}
+}
+
+// FuzzTranslate: an address that is accepted is in a range of the peer, is none of those
+// that no pod has, and no node's.
+func FuzzTranslate(f *testing.F) {
+	for _, text := range []string{"10.100.1.5", "10.100.200.1", "169.254.169.254", "::ffff:10.100.1.5", "64:ff9b::1", "fe80::1%eth0", "2001:db8::5", "010.100.1.5", "evil.example.com"} {
+		f.Add(text, true, true)
+		f.Add(text, false, false)
+	}
+	f.Fuzz(func(t *testing.T, text string, v4, translated bool) {
+		family := discoveryv1.AddressTypeIPv6
+		if v4 {
+			family = discoveryv1.AddressTypeIPv4
+		}
+		r := testRules("10.96.0.0/11", "2000::/3", "64:ff9b::/96", "169.254.0.0/16")
+		if translated {
+			r.remap = shifted{}
+		}
+		here, refused := r.translate(text, family)
+		require.NotEqual(t, here == "", refused == "", "%q: %q, %q", text, here, refused)
+		require.Less(t, len(refused), 1024)
+		if refused != "" {
+			return
+		}
+		there, addr := netip.MustParseAddr(text), netip.MustParseAddr(here)
+		require.True(t, slices.ContainsFunc(r.ranges, func(p netip.Prefix) bool { return p.Contains(there) }))
+		require.Equal(t, v4, addr.Is4())
+		for _, a := range []netip.Addr{there, addr} {
+			require.Empty(t, Special(a))
+		}
+		require.False(t, r.node(addr))
+	})
 }

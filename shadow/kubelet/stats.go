@@ -29,8 +29,9 @@ const (
 	usageTimeout = 8 * time.Second
 	// listsAtOnce bounds the requests to the provider in flight.
 	listsAtOnce = 8
-	// longestList in bytes: some ten thousand pods. A peer may send anything.
-	longestList = 64 << 20
+	// longestList in bytes: some thousands of pods. A peer may send anything, and its client
+	// takes no longer answer.
+	longestList = 32 << 20
 )
 
 // measured is one reading of the provider's metrics API.

@@ -1,0 +1,506 @@
+package client
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/transport/spdy"
+)
+
+// most is the growth of the heap that a test allows: decoding holds a body several times.
+const most = 512 << 20
+
+// hostile is a client of a hostile API server, and what it has refused.
+type hostile struct {
+	config *rest.Config
+	kube   kubernetes.Interface
+	sent   atomic.Int64
+
+	mu      sync.Mutex
+	refused []string
+}
+
+func (h *hostile) reasons() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]string(nil), h.refused...)
+}
+
+// counting counts the bytes that the server has sent.
+type counting struct {
+	http.ResponseWriter
+
+	n *atomic.Int64
+}
+
+func (c counting) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+func (c counting) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// newHostile starts a server over TLS that answers with handler. With way, the client's
+// credentials can be renewed.
+func newHostile(t *testing.T, way bool, handler http.HandlerFunc) *hostile {
+	t.Helper()
+	h := &hostile{}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler(counting{w, &h.sent}, r)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	cfg := &rest.Config{Host: server.URL, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	if way {
+		cfg = NewWay(cfg).Config()
+	}
+	cfg, err := Distrust(cfg, Foreign{Name: "milan", Refused: func(r *Refusal) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.refused = append(h.refused, r.Reason)
+	}})
+	require.NoError(t, err)
+	h.config = Harden(cfg, Settings{})
+	h.kube, err = kubernetes.NewForConfig(h.config)
+	require.NoError(t, err)
+	return h
+}
+
+// pour writes chunk until the client goes away.
+func pour(w http.ResponseWriter, chunk []byte) {
+	for {
+		if _, err := w.Write(chunk); err != nil {
+			return
+		}
+	}
+}
+
+func bomb(t *testing.T, size int) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	chunk := bytes.Repeat([]byte("a"), 1<<20)
+	for range size >> 20 {
+		_, err := z.Write(chunk)
+		require.NoError(t, err)
+	}
+	require.NoError(t, z.Close())
+	return out.Bytes()
+}
+
+// heapGrowth runs f and returns by how much the heap was larger at most meanwhile.
+func heapGrowth(f func()) int64 {
+	var before, now runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	stop, done, growth := make(chan struct{}), make(chan struct{}), int64(0)
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			runtime.ReadMemStats(&now)
+			growth = max(growth, int64(now.HeapAlloc)-int64(before.HeapAlloc))
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	f()
+	close(stop)
+	<-done
+	return growth
+}
+
+func TestAHostileServerSendsTooMuch(t *testing.T) {
+	megabyte := bytes.Repeat([]byte("a"), 1<<20)
+	gzipped := bomb(t, 128<<20)
+	get := func(ctx context.Context, kube kubernetes.Interface) error {
+		_, err := kube.CoreV1().ConfigMaps("twin").Get(ctx, "it", metav1.GetOptions{})
+		return err
+	}
+	list := func(ctx context.Context, kube kubernetes.Interface) error {
+		_, err := kube.CoreV1().ConfigMaps("twin").List(ctx, metav1.ListOptions{})
+		return err
+	}
+	for name, tc := range map[string]struct {
+		answer http.HandlerFunc
+		ask    func(context.Context, kubernetes.Interface) error
+		reason string
+		says   string
+		sent   int64
+	}{
+		"an object without end": {
+			answer: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","data":{"x":"`)
+				pour(w, megabyte)
+			},
+			ask: get, reason: RefusedSize, says: "API server of milan: GET /api/v1/namespaces/twin/configmaps/it: a response of more than 8388608 bytes is not accepted",
+			sent: longestObject,
+		},
+		"a list without end": {
+			answer: func(w http.ResponseWriter, _ *http.Request) { pour(w, megabyte) },
+			ask:    list, reason: RefusedSize, says: "a response of more than 33554432 bytes", sent: longestBody,
+		},
+		"a length that is too large": {
+			answer: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", fmt.Sprint(1<<40))
+				pour(w, megabyte)
+			},
+			ask: list, reason: RefusedSize, says: "a response of more than 33554432 bytes",
+		},
+		"a bomb": {
+			answer: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Encoding", "gzip")
+				_, _ = w.Write(gzipped)
+			},
+			ask: list, reason: RefusedCompressed, says: "compressed data, which was not asked for",
+		},
+		"an error without end": {
+			answer: func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusForbidden)
+				pour(w, megabyte)
+			},
+			ask: get, reason: RefusedSize, says: "a response of more than 262144 bytes", sent: longestError,
+		},
+		"an upgrade that fails at length": {
+			answer: func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusBadRequest)
+				pour(w, megabyte)
+			},
+			ask: func(ctx context.Context, kube kubernetes.Interface) error {
+				return kube.CoreV1().RESTClient().Post().Namespace("twin").Resource("pods").Name("it").SubResource("exec").Do(ctx).Error()
+			},
+			reason: RefusedSize, says: "a response of more than 262144 bytes",
+		},
+		"a list in pages without end": {
+			answer: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"continue":"more"},"items":[{"data":{"x":"`)
+				for range 16 {
+					_, _ = w.Write(megabyte)
+				}
+				_, _ = io.WriteString(w, `"}}]}`)
+			},
+			ask: func(ctx context.Context, kube kubernetes.Interface) error {
+				p := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (apiruntime.Object, error) {
+					return kube.CoreV1().ConfigMaps("twin").List(ctx, o)
+				}))
+				_, _, err := p.ListWithAlloc(ctx, metav1.ListOptions{})
+				return err
+			},
+			reason: RefusedList, says: "a list of more than 134217728 bytes in all its pages", sent: longestList,
+		},
+	} {
+		for _, way := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, way %t", name, way), func(t *testing.T) {
+				h := newHostile(t, way, tc.answer)
+				var err error
+				grown := heapGrowth(func() { err = tc.ask(t.Context(), h.kube) })
+				require.ErrorContains(t, err, tc.says)
+				require.Contains(t, h.reasons(), tc.reason)
+				t.Logf("the heap grew by %d MiB", grown>>20)
+				require.Less(t, grown, int64(most))
+				// What is on its way in buffers was sent, too.
+				require.Less(t, h.sent.Load(), tc.sent+48<<20)
+			})
+		}
+	}
+}
+
+func TestAHostileServerSendsTheClientElsewhere(t *testing.T) {
+	t.Parallel()
+	var visited atomic.Bool
+	other := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { visited.Store(true) }))
+	t.Cleanup(other.Close)
+	for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		for _, way := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d, way %t", code, way), func(t *testing.T) {
+				t.Parallel()
+				h := newHostile(t, way, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+"/secret", code) })
+				_, err := h.kube.CoreV1().Pods("twin").Get(t.Context(), "it", metav1.GetOptions{})
+				require.ErrorContains(t, err, fmt.Sprintf("API server of milan: GET /api/v1/namespaces/twin/pods/it is answered with a redirect (status %d), which is not followed", code))
+				var refusal *Refusal
+				require.True(t, errors.As(err, &refusal))
+				require.Equal(t, RefusedRedirect, refusal.Reason)
+				_, err = h.kube.CoreV1().Pods("twin").GetLogs("it", &corev1.PodLogOptions{}).Stream(t.Context())
+				require.ErrorContains(t, err, "not followed")
+			})
+		}
+	}
+	t.Run("sessions", func(t *testing.T) {
+		t.Parallel()
+		h := newHostile(t, false, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		})
+		target := h.kube.CoreV1().RESTClient().Post().Namespace("twin").Resource("pods").Name("it").SubResource("exec").URL()
+		ws, err := remotecommand.NewWebSocketExecutor(h.config, http.MethodGet, target.String())
+		require.NoError(t, err)
+		require.Error(t, ws.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard}))
+		old, err := remotecommand.NewSPDYExecutor(h.config, http.MethodPost, target)
+		require.NoError(t, err)
+		require.ErrorContains(t, old.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard}), "not followed")
+	})
+	t.Cleanup(func() { require.False(t, visited.Load(), "the other server was asked") })
+}
+
+func TestTheHostIsPinned(t *testing.T) {
+	t.Parallel()
+	var visited atomic.Bool
+	other := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { visited.Store(true) }))
+	t.Cleanup(other.Close)
+	for _, way := range []bool{false, true} {
+		h := newHostile(t, way, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+		client, err := rest.HTTPClientFor(h.config)
+		require.NoError(t, err)
+		for _, where := range []string{other.URL, strings.Replace(h.config.Host, "https:", "http:", 1)} {
+			_, err = client.Get(where + "/api/v1/pods")
+			require.ErrorContains(t, err, "API server of milan: a request to")
+		}
+		resp, err := client.Get(h.config.Host + "/readyz")
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	h := newHostile(t, false, func(http.ResponseWriter, *http.Request) {})
+	target, err := url.Parse(other.URL + "/api/v1/namespaces/twin/pods/it/exec?command=id&stdout=true")
+	require.NoError(t, err)
+	ws, err := remotecommand.NewWebSocketExecutor(h.config, http.MethodGet, target.String())
+	require.NoError(t, err)
+	require.ErrorContains(t, ws.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard}), "a request to")
+	transport, upgrader, err := spdy.RoundTripperFor(h.config)
+	require.NoError(t, err)
+	_, _, err = spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, target).Dial("v4.channel.k8s.io")
+	require.ErrorContains(t, err, "a request to")
+	require.False(t, visited.Load())
+}
+
+// A watch has a limit for an event, and for all that it sends until the next list.
+func TestAHostileServerFloodsAWatch(t *testing.T) {
+	megabyte := strings.Repeat("a", 1<<20)
+	for name, tc := range map[string]struct {
+		watch  func(w io.Writer)
+		reason string
+	}{
+		"an event without end": {
+			watch: func(w io.Writer) {
+				_, _ = io.WriteString(w, `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","data":{"x":"`)
+				for {
+					if _, err := io.WriteString(w, megabyte); err != nil {
+						return
+					}
+				}
+			},
+			reason: RefusedSize,
+		},
+		"blanks without end": {
+			watch: func(w io.Writer) {
+				for {
+					if _, err := io.WriteString(w, strings.Repeat("\n", 1<<20)); err != nil {
+						return
+					}
+				}
+			},
+			reason: RefusedSize,
+		},
+		"objects without end": {
+			watch: func(w io.Writer) {
+				for i := 0; ; i++ {
+					if _, err := fmt.Fprintf(w, `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c%d","namespace":"twin","resourceVersion":"%d"},"data":{"x":"%s"}}}`+"\n",
+						i, i+2, megabyte[:256<<10]); err != nil {
+						return
+					}
+				}
+			},
+			reason: RefusedWatch,
+		},
+		"small objects without end": {
+			watch: func(w io.Writer) {
+				for i := 0; ; i++ {
+					if _, err := fmt.Fprintf(w, `{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"c%d","namespace":"twin","resourceVersion":"%d"}}}`+"\n", i, i+2); err != nil {
+						return
+					}
+				}
+			},
+			reason: RefusedWatch,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var lists atomic.Int64
+			h := newHostile(t, true, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch query := r.URL.Query(); {
+				case query.Get("sendInitialEvents") != "":
+					http.Error(w, "no", http.StatusBadRequest) // as a server without this form of a list
+				case query.Get("watch") == "":
+					lists.Add(1)
+					_, _ = io.WriteString(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`)
+				default:
+					tc.watch(w)
+				}
+			})
+			factory := informers.NewSharedInformerFactoryWithOptions(h.kube, 0, informers.WithNamespace("twin"))
+			factory.Core().V1().ConfigMaps().Informer()
+			grown := heapGrowth(func() {
+				stop := make(chan struct{})
+				factory.Start(stop)
+				require.Eventually(t, func() bool { return lists.Load() >= 2 }, 2*time.Minute, 50*time.Millisecond, "it lists again after each flood")
+				close(stop)
+				factory.Shutdown()
+			})
+			require.Contains(t, h.reasons(), tc.reason)
+			t.Logf("the heap grew by %d MiB", grown>>20)
+			require.Less(t, grown, int64(2*most))
+		})
+	}
+}
+
+// The server sends a byte now and then, so that it is never silent.
+func TestAHostileServerIsSlow(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for r.Context().Err() == nil {
+			if _, err := w.Write([]byte(" ")); err != nil {
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+			<-tick.C
+		}
+	}))
+	t.Cleanup(server.Close)
+	rt := &deadline{wrapped: wrapped{server.Client().Transport}, limit: 100 * time.Millisecond}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/api/v1/pods", http.NoBody)
+	require.NoError(t, err)
+	resp, err := rt.RoundTrip(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	_, err = io.ReadAll(resp.Body)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+func TestAHostileServerTellsTheClientToWait(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 100)
+	h := newHostile(t, true, func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		w.Header().Set("Retry-After", "1000000")
+		w.Header().Set("Warning", `299 - "look here"`)
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = h.kube.CoreV1().Pods("twin").Get(ctx, "it", metav1.GetOptions{})
+	}()
+	for range 2 {
+		select {
+		case <-asked:
+		case <-time.After(2 * time.Minute):
+			t.Fatal("the client waits as long as it was told")
+		}
+	}
+	cancel()
+	<-done
+}
+
+// What an honest server sends is not changed.
+func TestAnHonestServerIsNotDisturbed(t *testing.T) {
+	t.Parallel()
+	const text = "line\n"
+	h := newHostile(t, true, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/log"):
+			for range 40 << 20 / (len(text) << 10) { // more than a response may have
+				_, _ = io.WriteString(w, strings.Repeat(text, 1<<10))
+			}
+		case strings.HasSuffix(r.URL.Path, "/pods/none"):
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"continue":"more"},"items":[{"metadata":{"name":"it"}}]}`)
+		}
+	})
+	_, err := h.kube.CoreV1().Pods("twin").Get(t.Context(), "none", metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+	for range 20 { // each first page begins a new list
+		list, err := h.kube.CoreV1().Pods("twin").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Len(t, list.Items, 1)
+		_, err = h.kube.CoreV1().Pods("twin").List(t.Context(), metav1.ListOptions{Continue: list.Continue})
+		require.NoError(t, err)
+	}
+	logs, err := h.kube.CoreV1().Pods("twin").GetLogs("it", &corev1.PodLogOptions{}).Stream(t.Context())
+	require.NoError(t, err)
+	n, err := io.Copy(io.Discard, logs)
+	require.NoError(t, err)
+	require.Greater(t, n, int64(longestBody))
+	require.NoError(t, logs.Close())
+	require.Empty(t, h.reasons())
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	frame := func(size int) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, uint32(size)), bytes.Repeat([]byte("x"), size)...)
+	}
+	for name, tc := range map[string]struct {
+		contentType    string
+		data           []byte
+		longest, ended int64
+	}{
+		"two values":         {"application/json", []byte(`{"a":1}` + "\n" + `{"b":[1,2,{}]}`), 15, 2},
+		"braces in a string": {"application/json", []byte(`{"a":"}\"}{"}`), 13, 1},
+		"half a value":       {"application/json", []byte(`{"a":{"b":`), 10, 0},
+		"lines in a value":   {"application/json", []byte("{\n\n\n"), 4, 0},
+		"messages":           {"application/vnd.kubernetes.protobuf;stream=watch", append(frame(3), frame(0)...), 7, 2},
+		"half a message":     {"application/vnd.kubernetes.protobuf;stream=watch", frame(9)[:8], 8, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			longest, ended := newEvents(tc.contentType).scan(tc.data)
+			require.Equal(t, []int64{tc.longest, tc.ended}, []int64{longest, ended})
+			byByte, longest, ended := newEvents(tc.contentType), int64(0), int64(0)
+			for i := range tc.data {
+				l, n := byByte.scan(tc.data[i : i+1])
+				longest, ended = max(longest, l), ended+n
+			}
+			require.Equal(t, []int64{tc.longest, tc.ended}, []int64{longest, ended})
+		})
+	}
+}

@@ -1,0 +1,166 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/netfabric/agent"
+	"github.com/liqod/liqod/peering/auth"
+	"github.com/liqod/liqod/reflect/forge"
+	"github.com/liqod/liqod/shadow/endpoints"
+)
+
+const (
+	// rangesInterval is the time between two reads of this cluster's own ranges. Each is a
+	// list of all nodes.
+	rangesInterval = 10 * time.Minute
+	// rangesRetry is the delay after a read that failed.
+	rangesRetry = 2 * time.Second
+)
+
+// ranges are the addresses of this cluster's own, and those that its ForeignCluster allows
+// to a provider. Its methods are safe for concurrent use.
+type ranges struct {
+	mu    sync.Mutex
+	known bool
+	own   []netip.Prefix
+	peers map[string][]netip.Prefix // by cluster id
+}
+
+func (r *ranges) isKnown() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known
+}
+
+// set replaces the ranges and reports whether they differ.
+func (r *ranges) set(own []netip.Prefix, peers map[string][]netip.Prefix) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	same := slices.Equal(r.own, own) && len(r.peers) == len(peers)
+	for id, p := range peers {
+		same = same && slices.Equal(r.peers[id], p)
+	}
+	r.own, r.peers, r.known = own, peers, true
+	return !same
+}
+
+// refuses returns the reason for which a pod of a provider cannot have an address here. It
+// returns "" if it can. The ranges of the provider are those of its ForeignCluster, unless
+// the network fabric has checked the address against others.
+func (r *ranges) refuses(peer string, addr netip.Addr, fabric bool) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	theirs, named := r.peers[peer], false
+	if !fabric && len(theirs) > 0 {
+		named = slices.ContainsFunc(theirs, func(p netip.Prefix) bool { return p.Contains(addr) })
+		if !named {
+			return fmt.Sprintf("%s is not in spec.addressRanges of the provider's ForeignCluster (%s)", addr, texts(theirs))
+		}
+	}
+	for _, p := range r.own {
+		// People may name a part of this cluster's ranges in which it has no pods.
+		if p.Contains(addr) && !(named && !p.IsSingleIP()) {
+			return fmt.Sprintf("%s is an address of this cluster's own (%s); if this cluster has none there, name the provider's ranges in spec.addressRanges of its ForeignCluster", addr, p)
+		}
+	}
+	return ""
+}
+
+func texts(prefixes []netip.Prefix) string {
+	out := make([]string, 0, len(prefixes))
+	for _, p := range prefixes {
+		out = append(out, p.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// keepRanges reads the ranges of this cluster until ctx is done.
+func (v *vkubelet) keepRanges(ctx context.Context) error {
+	for ctx.Err() == nil {
+		wait := rangesInterval
+		if err := v.readRanges(ctx); err != nil {
+			v.env.Log.Warn("reading the address ranges of this cluster failed; pods have no address before it succeeds once", zap.Error(err))
+			wait = rangesRetry
+		}
+		select {
+		case <-ctx.Done():
+		case <-v.env.Clock.After(wait):
+		}
+	}
+	return nil
+}
+
+func (v *vkubelet) readRanges(ctx context.Context) error {
+	cfg := auth.ClusterConfig{Namespace: v.namespace, Kube: v.home.plain.kube}
+	if v.home.plain.config != nil {
+		cfg.Host = v.home.plain.config.Host
+	}
+	own, err := auth.NewCluster(cfg).Own(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := v.home.plain.liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing ForeignClusters: %w", err)
+	}
+	peers := map[string][]netip.Prefix{}
+	for i := range list.Items {
+		spec := &list.Items[i].Spec
+		for _, text := range spec.AddressRanges {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				peers[spec.ClusterID] = append(peers[spec.ClusterID], p)
+			}
+		}
+	}
+	slices.SortFunc(own, netip.Prefix.Compare)
+	if v.ranges.set(slices.Compact(own), peers) {
+		v.tellRemapped("")
+	}
+	return nil
+}
+
+// providerAddresses translates and checks the addresses of a provider's pods.
+type providerAddresses struct {
+	peer   string
+	remap  *agent.Remapper // nil without the network fabric
+	ranges *ranges
+}
+
+var _ forge.Remapper = providerAddresses{}
+
+// Remap implements forge.Remapper. The check is that of endpoints in the other direction.
+func (p providerAddresses) Remap(addr netip.Addr) (here netip.Addr, refused string, ok bool) {
+	if why := endpoints.Special(addr); why != "" {
+		return netip.Addr{}, fmt.Sprintf("%s is %s", addr, why), false
+	}
+	here = addr
+	fabric := p.remap != nil && p.remap.Fabric(p.peer)
+	if fabric {
+		theirs, err := p.remap.Ranges(p.peer)
+		if err != nil {
+			return netip.Addr{}, "", false // not yet, or no more
+		}
+		if !slices.ContainsFunc(theirs, func(r netip.Prefix) bool { return r.Contains(addr) }) {
+			return netip.Addr{}, fmt.Sprintf("%s is not in the ranges that cluster %s has in its Connection (%s)", addr, p.peer, texts(theirs)), false
+		}
+		if here, ok = p.remap.Remap(p.peer, addr); !ok {
+			return netip.Addr{}, "", false
+		}
+		if why := endpoints.Special(here); why != "" {
+			return netip.Addr{}, fmt.Sprintf("%s is %s here", addr, why), false
+		}
+	}
+	if why := p.ranges.refuses(p.peer, here, fabric); why != "" {
+		return netip.Addr{}, why, false
+	}
+	return here, "", true
+}
