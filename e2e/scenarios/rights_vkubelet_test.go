@@ -66,7 +66,7 @@ func vkubeletRights(t *testing.T, w *world) {
 			return err
 		},
 		"tolerations of another node's pod": func(ctx context.Context) error {
-			_, err := vk.CoreV1().Pods("default").Patch(ctx, "local", merge, []byte(`{"spec":{"tolerations":[{"operator":"Exists"}]}}`), none)
+			_, err := vk.CoreV1().Pods("default").Patch(ctx, "local", types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/tolerations/-","value":{"operator":"Exists"}}]`), none)
 			return err
 		},
 		"another Node": func(ctx context.Context) error {
