@@ -16,7 +16,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 )
 
-// lookout is what is seen of one cluster from another one that lives: by watches alone, which
+// lookout is the view of one cluster from another one that lives: by watches alone, which
 // cost the cluster that lives little, and the one that is hit nothing.
 type lookout struct {
 	api, network, endpoint series
