@@ -103,11 +103,7 @@ func noArguments(c *cobra.Command, args []string) error {
 func roleHelp(roles []Role) string {
 	var b strings.Builder
 	for _, r := range roles {
-		short := r.Short
-		if r.Build == nil {
-			short += " (not built yet)"
-		}
-		fmt.Fprintf(&b, "  %-11s %s\n", r.Name, short)
+		fmt.Fprintf(&b, "  %-11s %s\n", r.Name, r.Short)
 	}
 	return b.String()
 }

@@ -175,7 +175,7 @@ func (c *controller) addPeering() error {
 	if err := c.followRights(replicator); err != nil {
 		return err
 	}
-	c.leased("directory", c.directory.Run)
+	c.actors = append(c.actors, Actor{Name: "directory", Run: c.directory.Run}) // heartbeats need it in every replica
 	c.loop("conditions", c.conditions)
 	c.loop("rights", rights)
 	c.leased("replica", func(ctx context.Context) error {

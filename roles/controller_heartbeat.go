@@ -1,6 +1,8 @@
 package roles
 
 import (
+	"context"
+
 	"github.com/liqod/liqod/peering/link"
 )
 
@@ -27,7 +29,8 @@ func (c *controller) addHeartbeat() error {
 	if err != nil {
 		return err
 	}
-	c.loop("heartbeat", heartbeat)
+	// In every replica: else an active one that is killed would look like a dead API server.
+	c.actors = append(c.actors, Actor{Name: "heartbeat", Run: func(ctx context.Context) error { return heartbeat.Run(ctx, c.cfg.Workers) }})
 	c.loop("heartbeat-leases", invitations)
 	if interval == 0 {
 		return nil

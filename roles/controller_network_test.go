@@ -21,7 +21,8 @@ import (
 	"github.com/liqod/liqod/roles/config"
 )
 
-// TestNetworkIsWired: the loops of the network run with the lease, whether it is on or off.
+// TestNetworkIsWired: the loops of the network run with the lease, whether it is on or off; and
+// heartbeats without it.
 func TestNetworkIsWired(t *testing.T) {
 	text, err := os.ReadFile("../config.yaml")
 	require.NoError(t, err)
@@ -51,6 +52,10 @@ func TestNetworkIsWired(t *testing.T) {
 			leased[a.Name] = a.Leased
 		}
 		require.True(t, leased["network-published"] && leased["network-exchanged"], enabled)
+		for _, every := range []string{"heartbeat", "directory"} {
+			one, there := leased[every]
+			require.True(t, there && !one, "%s runs in every replica", every)
+		}
 
 		own := givenRanges(cfg.Networking)
 		require.Equal(t, "10.244.0.0/16", own.Pods[0].String())

@@ -58,7 +58,6 @@ func testRoles() []Role {
 		{Name: "idle", Build: buildIdle},
 		{Name: "failing", Build: actor("bad", func(context.Context) error { return errors.New("disk on fire") })},
 		{Name: "stubborn", Build: actor("rock", func(context.Context) error { select {} })},
-		{Name: "planned"},
 		{Name: "unbuildable", Build: func(context.Context, Env) (Parts, error) { return Parts{}, errors.New("no kubeconfig") }},
 	}
 }
@@ -157,7 +156,6 @@ func TestCommandLine(t *testing.T) {
 		"route":               {"main", nil, []string{"--role=route"}, 2, `^$`, `route.nodeName: needed by role route`},
 		"two on one network":  {"main", nil, []string{"--role=gateway,route", "--clusterID=rome", "--route.nodeName=n"}, 2, `^$`, `roles gateway and route are not accepted in one process`},
 		"ipam":                {"main", nil, []string{"--role=ipam", "--networking.externalCIDRs="}, 2, `^$`, `networking.externalCIDRs: needed by role ipam`},
-		"not implemented":     {"test", nil, []string{"--role=idle,planned"}, 2, `^$`, `role planned is not implemented yet: this version of liqod has idle, `},
 		"unknown role":        {"main", nil, []string{"--role=kitchen"}, 2, `^$`, `role "kitchen" is not accepted: one or more of controller, `},
 		"a role twice":        {"test", nil, []string{"--role=idle,idle"}, 2, `^$`, `role idle is given twice`},
 		"unknown command":     {"main", nil, []string{"frobnicate"}, 2, `^$`, `unknown command "frobnicate": the commands are .*completion, config, .*offload, .*version; roles are run by --role=NAME`},

@@ -95,8 +95,6 @@ func find(all []Role, names []string) ([]Role, error) {
 		switch {
 		case i < 0:
 			return nil, cmd.Usagef("role %q is not accepted: one or more of %s", name, strings.Join(roleNames(all), ", "))
-		case all[i].Build == nil:
-			return nil, cmd.Usagef("role %s is not implemented yet: this version of liqod has %s", name, strings.Join(built(all), ", "))
 		case slices.ContainsFunc(found, func(r Role) bool { return r.Name == name }):
 			return nil, cmd.Usagef("role %s is given twice", name)
 		}
@@ -110,8 +108,4 @@ func roleNames(roles []Role) (names []string) {
 		names = append(names, r.Name)
 	}
 	return names
-}
-
-func built(roles []Role) []string {
-	return roleNames(slices.DeleteFunc(slices.Clone(roles), func(r Role) bool { return r.Build == nil }))
 }

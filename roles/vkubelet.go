@@ -158,7 +158,7 @@ func (v *vkubelet) watch() error {
 		Kube: v.home.fenced.kube, VirtualNodes: v.tenant.Offloading().V1beta1().VirtualNodes(), Nodes: v.nodes.Core().V1().Nodes(),
 		ForeignClusters: v.tenant.Core().V1beta1().ForeignClusters(),
 		Namespace:       v.namespace, Name: v.name, Addresses: addresses, Port: v.port,
-		LeaseDuration: v.env.Config.VKubelet.NodeLeaseDuration, Identity: v.home.identity,
+		LeaseDuration: v.env.Config.VKubelet.NodeLeaseDuration, Grace: v.env.Config.Health.UnknownGrace, Identity: v.home.identity,
 		Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer,
 	})
 	return err
@@ -287,9 +287,9 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	local := v.informersWhere("spec.nodeName")
 	maps := externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0, externalversions.WithNamespace(v.namespace))
 	nodes := v.informersWhere(metav1.ObjectNameField)
-	defer v.env.Tracker.Forget("pods") // objects that an ended loop had queued do not count as late
-	defer v.env.Tracker.Forget(kinds.TokensLoop)
-	defer v.env.Tracker.Forget("claims")
+	for _, loop := range []string{"pods", kinds.TokensLoop, "claims", kinds.LossesLoop} {
+		defer v.env.Tracker.Forget(loop) // objects that an ended loop had queued do not count as late
+	}
 	recorder, stopEvents := newRecorder(v.home.fenced.kube, corev1.EventSource{Component: "liqod-vkubelet", Host: v.name})
 	defer stopEvents()
 	var pods *kinds.Pods
@@ -330,6 +330,10 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 	if err != nil {
 		return err
 	}
+	losses, namespaces, err := v.newLosses(local)
+	if err != nil {
+		return err
+	}
 	stop, err := v.startEvents(ctx, eventsConfig{
 		destination: vn.Spec.ClusterID, provider: provider, maps: maps.Offloading().V1beta1().NamespaceMaps(), pods: pods, check: check,
 		reflects: shared.reflects,
@@ -338,14 +342,29 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		return err
 	}
 	defer stop()
-	work := func(ctx context.Context) error {
+	work := together(pods.Run, claims.Run, shared.run, losses.Run)
+	return v.runTerm(ctx, check, work, local, maps, nodes, namespaces, claims.volumes)
+}
+
+// together runs all of them until each has returned; the first error ends the others.
+func together(runs ...func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return pods.Run(ctx) })
-		group.Go(func() error { return claims.Run(ctx) })
-		group.Go(func() error { return shared.run(ctx) })
+		for _, run := range runs {
+			group.Go(func() error { return run(ctx) })
+		}
 		return group.Wait()
 	}
-	return v.runTerm(ctx, check, work, local, maps, nodes, claims.volumes)
+}
+
+// newLosses returns the loop that has pods stay on a lost provider as their namespaces say,
+// and the factory of its namespaces.
+func (v *vkubelet) newLosses(local informers.SharedInformerFactory) (*kinds.Losses, informers.SharedInformerFactory, error) {
+	namespaces := informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0, informers.WithTransform(client.StripManagedFields))
+	losses, err := kinds.NewLosses(kinds.LossesConfig{
+		Home: v.home.fenced.kube, Pods: local.Core().V1().Pods(), Namespaces: namespaces.Core().V1().Namespaces(), Log: v.env.Log, Observer: v.env.Observer,
+	})
+	return losses, namespaces, err
 }
 
 func (v *vkubelet) holdPods(informer cache.SharedIndexInformer) {

@@ -12,12 +12,12 @@ import (
 	"github.com/liqod/liqod/netfabric/plan"
 )
 
-// fault is what happens to a cluster.
+// fault is one thing that happens to a cluster.
 type fault struct {
 	name, text string
 	// condition of the ForeignCluster that tells of it; empty: none does.
 	condition string
-	// slow says that Kubernetes itself has patience with what is hit, beside that of the bench.
+	// slow says that Kubernetes itself has patience with the part that is hit, beside that of the bench.
 	slow time.Duration
 	// node says that a consumer loses its virtual node by it.
 	node bool

@@ -24,7 +24,7 @@ type continuityResult struct {
 	Rounds  []continuityRound `json:"rounds"`
 }
 
-// continuitySummary has what is said about several rounds.
+// continuitySummary sums several rounds up.
 type continuitySummary struct {
 	Condition  latency `json:"condition"`
 	Node       latency `json:"nodeNotReady"`

@@ -16,7 +16,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 )
 
-// lookout is what is seen of one cluster from another one that lives: by watches alone, which
+// lookout is the view of one cluster from another one that lives: by watches alone, which
 // cost the cluster that lives little, and the one that is hit nothing.
 type lookout struct {
 	api, network, endpoint series
@@ -88,7 +88,7 @@ func (o *lookout) peer(obj any) {
 func (o *lookout) virtualNode(obj any) {
 	now := time.Now()
 	if n, ok := obj.(*corev1.Node); ok {
-		o.node.note(now, nodeReady(n))
+		o.node.note(now, nodeReadiness(n) == corev1.ConditionTrue)
 	}
 }
 
@@ -102,15 +102,6 @@ func (o *lookout) offloaded(obj any) {
 func podReady(p *corev1.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
-func nodeReady(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
 			return c.Status == corev1.ConditionTrue
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// An answer of one service of an application says who gave it, and what that service saw.
+// An answer of one service of an application names the pod that gave it, and all that this
+// service saw.
 type answer struct {
 	// Pod and Node that answered; Node is empty unless the pod's variable NODE says it.
 	Pod, Node string
@@ -46,8 +47,8 @@ func respond(w http.ResponseWriter, value any) {
 // patience is how long after the last request nobody is thought to ask any more.
 const patience = 8 * time.Second
 
-// linger serves until ctx has ended and then nobody asks any more: who does not know yet
-// that this pod leaves still gets an answer.
+// linger serves until ctx has ended and then nobody asks any more: a client that does not
+// know yet that this pod leaves still gets an answer.
 func linger(ctx context.Context, handler http.Handler) error {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -154,7 +155,7 @@ func cache() http.Handler {
 	})
 }
 
-// A tally says what became of the requests since somebody looked last.
+// A tally counts the outcomes of the requests since somebody looked last.
 type tally struct {
 	Requests, Failed int
 	// Pause is the longest time without a request that succeeded.
@@ -212,7 +213,7 @@ func (c *customer) ask(ctx context.Context, client *http.Client, url string) {
 }
 
 // load asks the URL at a pace until ctx ends, and serves the tally. With a deadline for
-// each request they do not wait for each other: who is not answered does not ask less often.
+// each request they do not wait for each other: a client without answers does not ask less often.
 func load(ctx context.Context, url, every, deadline string) error {
 	pace, err := positive("the time between two requests", every)
 	if err != nil {

@@ -126,9 +126,19 @@ func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 
 func writeFiles(files map[string][]byte) error {
 	for path, data := range files {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
+		if err := WriteFile(path, data); err != nil {
 			return fmt.Errorf("writing a file of the cluster: %w", err)
 		}
 	}
 	return nil
+}
+
+// WriteFile replaces a file as a whole: a process that starts meanwhile reads the old content
+// or the new one.
+func WriteFile(path string, data []byte) error {
+	next := path + ".next"
+	if err := os.WriteFile(next, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
 }

@@ -498,7 +498,8 @@ func roundTrip(t *testing.T, object map[string]any) map[string]any {
 	return out.Object
 }
 
-// chartRefused checks that what is not known, or not built, is said.
+// chartRefused checks that the chart refuses values that are not known, or not built, and
+// names them.
 func chartRefused(t *testing.T, c chart) {
 	cases := map[string]struct {
 		values values

@@ -155,8 +155,9 @@ func impatient(d *appsv1.Deployment) *appsv1.Deployment {
 	return d
 }
 
-// keepOne has an impatient pod run in the provider, in a namespace that keeps its pods. The
-// function that it returns shows that it is the same pod still, here and there.
+// keepOne has an impatient pod run in the provider, in a namespace that is told afterwards to
+// keep its pods. The function that it returns shows that it is the same pod still, here and
+// there.
 func keepOne(t *testing.T, w *world) (still func()) {
 	const namespace, twin = "keeping", "keeping-rome"
 	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
@@ -171,6 +172,9 @@ func keepOne(t *testing.T, w *world) (still func()) {
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
+	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), impatient(deployment("web", 1)), metav1.CreateOptions{})
+	require.NoError(t, err)
+	within(t, 30*time.Second, "the kept pod runs in the provider", w.available("web", namespace, 1))
 	annotate("Hold")
 	within(t, soon, "an unknown value is refused", func(ctx context.Context) error {
 		if err := try(ctx); err == nil || !strings.Contains(err.Error(), `"Hold": Keep and Evict are accepted`) {
@@ -180,15 +184,27 @@ func keepOne(t *testing.T, w *world) (still func()) {
 	})
 	annotate("Keep")
 	within(t, soon, "Keep is accepted", try)
-	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), impatient(deployment("web", 1)), metav1.CreateOptions{})
-	require.NoError(t, err)
-	within(t, 30*time.Second, "the kept pod runs in the provider", w.available("web", namespace, 1))
 	only := func(s *site.Site, namespace string) corev1.Pod {
 		list, err := s.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		require.Len(t, list.Items, 1)
 		return list.Items[0]
 	}
+	marked := func(want string) {
+		t.Helper()
+		within(t, soon, "the pod follows "+want, func(context.Context) error {
+			if got := only(w.rome, namespace).Annotations[offloadingv1beta1.OnProviderLossAnnotation]; got != want {
+				return fmt.Errorf("the pod says %q", got)
+			}
+			return nil
+		})
+	}
+	marked("Keep")
+	annotate("Evict")
+	marked("Evict")
+	require.Equal(t, new(int64(1)), only(w.rome, namespace).Spec.Tolerations[0].TolerationSeconds, "as long as the pod's own")
+	annotate("Keep")
+	marked("Keep")
 	here, there := only(w.rome, namespace), only(w.milan, twin)
 	require.Equal(t, offloadingv1beta1.LossTolerations(), here.Spec.Tolerations[:2])
 	for _, toleration := range there.Spec.Tolerations {

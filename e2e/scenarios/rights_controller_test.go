@@ -97,6 +97,15 @@ func webhookRights(t *testing.T, w *world) {
 			_, err := c.CoreV1().Secrets("liqod").Get(ctx, "other", metav1.GetOptions{})
 			return err
 		},
+		"a Secret of another name": func(ctx context.Context) error {
+			_, err := c.CoreV1().Secrets("liqod").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token-evil"}, Type: "liqo.io/peering-token"}, metav1.CreateOptions{})
+			return err
+		},
+		"an identity in its own Secret": func(ctx context.Context) error {
+			_, err := c.CoreV1().Secrets("liqod").Create(ctx, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
+				Name: "liqod-webhook-certs", Annotations: map[string]string{corev1.ServiceAccountNameKey: "liqod-controller"}}}, metav1.CreateOptions{})
+			return err
+		},
 		"the Lease of the controller": func(ctx context.Context) error {
 			_, err := c.CoordinationV1().Leases("liqod").Patch(ctx, "liqod-controller", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"evil"}}`), metav1.PatchOptions{})
 			return err

@@ -30,6 +30,9 @@ func vkubeletRights(t *testing.T, w *world) {
 	_, err := w.rome.Client().CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "local"},
 		Spec: corev1.PodSpec{NodeName: other, Containers: []corev1.Container{{Name: "c", Image: "sim/web:1"}}}}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	_, err = w.rome.Client().CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: corev1.PodSpec{
+		NodeName: "milan", Containers: []corev1.Container{{Name: "c", Image: "sim/web:1"}}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	requests := certificateRequests(t, vk, other)
 
 	none := metav1.PatchOptions{}
@@ -41,6 +44,30 @@ func vkubeletRights(t *testing.T, w *world) {
 		},
 		"deletion of another node's pod": func(ctx context.Context) error {
 			return vk.CoreV1().Pods("default").Delete(ctx, "local", metav1.DeleteOptions{})
+		},
+		"image of its own pod": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Pods("default").Patch(ctx, "own", types.StrategicMergePatchType, []byte(`{"spec":{"containers":[{"name":"c","image":"sim/evil:1"}]}}`), none)
+			return err
+		},
+		"labels of its own pod": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Pods("default").Patch(ctx, "own", merge, []byte(`{"metadata":{"labels":{"app":"web"}}}`), none)
+			return err
+		},
+		"annotations of its own pod": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Pods("default").Patch(ctx, "own", merge, []byte(`{"metadata":{"annotations":{"a":"b"}}}`), none)
+			return err
+		},
+		"deadline of its own pod": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Pods("default").Patch(ctx, "own", merge, []byte(`{"spec":{"activeDeadlineSeconds":1}}`), none)
+			return err
+		},
+		"finalizers of its own pod": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Pods("default").Patch(ctx, "own", merge, []byte(`{"metadata":{"finalizers":["evil.example/x"]}}`), none)
+			return err
+		},
+		"tolerations of another node's pod": func(ctx context.Context) error {
+			_, err := vk.CoreV1().Pods("default").Patch(ctx, "local", types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/tolerations/-","value":{"operator":"Exists"}}]`), none)
+			return err
 		},
 		"another Node": func(ctx context.Context) error {
 			_, err := vk.CoreV1().Nodes().Patch(ctx, other, merge, []byte(`{"spec":{"unschedulable":true}}`), none)

@@ -305,7 +305,10 @@ func (s *Site) writeConfig(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("reading the configuration that the chart made: %w", err)
 	}
 	path := filepath.Join(s.Dir, configName)
-	return path, os.WriteFile(path, []byte(cm.Data[configName]), 0o600)
+	if cm.Data[configName] == "" {
+		return "", fmt.Errorf("the configuration that the chart made has no %s", configName)
+	}
+	return path, lab.WriteFile(path, []byte(cm.Data[configName]))
 }
 
 // options say how a role runs as a process: with the token of its service account, in the

@@ -26,6 +26,7 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -193,7 +194,7 @@ func (a *APIServer) keep(ctx context.Context, vn *offloadingv1beta1.VirtualNode,
 		return fmt.Errorf("listing the EndpointSlices of the API server live: %w", err)
 	}
 	if now := chooseServer(pointersTo(live.Items), serverOf(have)); now != want {
-		return loop.After(catchUp) // the cache is behind
+		return loop.After(informer.CatchUp) // the cache is behind
 	}
 	return a.remove(ctx, have) // its end is an event
 }
@@ -212,7 +213,7 @@ func (a *APIServer) create(ctx context.Context, vn *offloadingv1beta1.VirtualNod
 	}
 	_, err := a.cfg.Liqo.IPAMV1alpha1().IPs(ip.Namespace).Create(ctx, ip, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return loop.After(catchUp) // the cache is behind
+		return loop.After(informer.CatchUp) // the cache is behind
 	}
 	if err != nil {
 		return fmt.Errorf("creating the IP of the API server: %w", err)
@@ -269,8 +270,10 @@ func serverOf(ip *ipamv1alpha1.IP) netip.AddrPort {
 func chooseServer(all []*discoveryv1.EndpointSlice, have netip.AddrPort) netip.AddrPort {
 	var found []netip.AddrPort
 	for _, s := range all {
-		if s.Labels[discoveryv1.LabelServiceName] == APIServerService {
-			found = append(found, serversIn(s)...)
+		for _, server := range serversIn(s) {
+			if server.ready && server.at.Port() > 0 && server.at.Addr().IsGlobalUnicast() {
+				found = append(found, server.at)
+			}
 		}
 	}
 	if len(found) == 0 {
@@ -285,20 +288,29 @@ func chooseServer(all []*discoveryv1.EndpointSlice, have netip.AddrPort) netip.A
 	return found[0]
 }
 
-func serversIn(s *discoveryv1.EndpointSlice) (out []netip.AddrPort) {
-	i := slices.IndexFunc(s.Ports, func(p discoveryv1.EndpointPort) bool {
-		return p.Port != nil && *p.Port > 0 && *p.Port <= 65535 && (p.Name == nil || *p.Name == "" || *p.Name == httpsPort)
-	})
-	if i < 0 {
+// server is one address of the API server.
+type server struct {
+	at    netip.AddrPort // without a port: the EndpointSlice names none
+	ready bool
+}
+
+// serversIn returns the addresses in an EndpointSlice of the API server, and none for any
+// other.
+func serversIn(s *discoveryv1.EndpointSlice) (out []server) {
+	if s.Namespace != metav1.NamespaceDefault || s.Labels[discoveryv1.LabelServiceName] != APIServerService {
 		return nil
 	}
-	for _, e := range s.Endpoints {
-		if e.Conditions.Ready != nil && !*e.Conditions.Ready {
-			continue
+	port := uint16(0)
+	for _, p := range s.Ports {
+		if port == 0 && p.Port != nil && *p.Port > 0 && *p.Port <= 65535 && (p.Name == nil || *p.Name == "" || *p.Name == httpsPort) {
+			port = uint16(*p.Port)
 		}
+	}
+	for _, e := range s.Endpoints {
+		ready := e.Conditions.Ready == nil || *e.Conditions.Ready
 		for _, text := range e.Addresses {
-			if addr, ok := networkingv1beta1.IP(text).Addr(); ok && addr.IsGlobalUnicast() {
-				out = append(out, netip.AddrPortFrom(addr, uint16(*s.Ports[i].Port)))
+			if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+				out = append(out, server{at: netip.AddrPortFrom(addr.Unmap(), port), ready: ready})
 			}
 		}
 	}

@@ -12,8 +12,8 @@ const (
 	clusterBits6 = 56
 )
 
-// coverPods returns ranges that hold the podCIDRs of all Nodes. What peers have been told
-// before stays as long as it does; while it holds some of them, a range for the others is
+// coverPods returns ranges that hold the podCIDRs of all Nodes. A range that peers have been
+// told before stays as long as it does; while it holds some of them, a range for the others is
 // added. For a range that replaces another one cuts all peers until they have a view of it. A
 // range is not made wider than it has to be where that would take in some of avoid.
 func coverPods(nodes, avoid []netip.Prefix, before [][]netip.Prefix) []netip.Prefix {

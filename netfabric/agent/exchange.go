@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -27,12 +26,10 @@ import (
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/ipam"
 )
-
-// catchUp is how long a cache is given to show what a live read has shown.
-const catchUp = time.Second
 
 // ExchangeConfig configures an Exchange.
 type ExchangeConfig struct {
@@ -283,7 +280,7 @@ func (e *Exchange) claim(ctx context.Context, namespace string, d decision) erro
 	for _, n := range d.create {
 		_, err := networks.Create(ctx, n, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
-			return loop.After(catchUp)
+			return loop.After(informer.CatchUp)
 		}
 		if err != nil {
 			return fmt.Errorf("creating Network %s: %w", n.Name, err)
@@ -324,7 +321,7 @@ func (e *Exchange) connect(ctx context.Context, f facts, d decision) error {
 			OwnerReferences: []metav1.OwnerReference{ownedBy(f.theirs)}}, Spec: *d.connection}
 		_, err := connections.Create(ctx, want, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
-			return loop.After(catchUp)
+			return loop.After(informer.CatchUp)
 		}
 		if err != nil {
 			return fmt.Errorf("creating Connection %s: %w", f.peer, err)
@@ -359,7 +356,7 @@ func (e *Exchange) disconnect(ctx context.Context, f facts) error {
 	}
 	if live.theirs != nil && live.theirs.DeletionTimestamp == nil {
 		if d := live.decide(); !d.apply || d.connection != nil {
-			return loop.After(catchUp)
+			return loop.After(informer.CatchUp)
 		}
 	}
 	return e.deleteConnection(ctx, f.connection)
@@ -412,7 +409,7 @@ func (e *Exchange) release(ctx context.Context, f facts, names []string) error {
 		return err
 	}
 	if live.theirs == nil || live.theirs.UID != f.theirs.UID || live.theirs.Generation != f.theirs.Generation {
-		return loop.After(catchUp)
+		return loop.After(informer.CatchUp)
 	}
 	for _, name := range names {
 		n := live.networks[name]
@@ -473,7 +470,7 @@ func (e *Exchange) end(ctx context.Context, f facts) error {
 		return err
 	}
 	if !e.cfg.Off && live.theirs != nil && live.theirs.DeletionTimestamp == nil {
-		return loop.After(catchUp)
+		return loop.After(informer.CatchUp)
 	}
 	if c := live.connection; c != nil && managed(c) {
 		if err := e.deleteConnection(ctx, c); err != nil {

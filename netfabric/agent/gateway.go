@@ -23,6 +23,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	"github.com/liqod/liqod/health"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/ipam"
 	"github.com/liqod/liqod/netfabric/kernel"
@@ -249,7 +250,7 @@ func (g *Gateway) sync(ctx context.Context, _ loop.Key) error {
 	}
 	switch {
 	case behind:
-		return loop.After(catchUp)
+		return loop.After(informer.CatchUp)
 	case down:
 		return loop.After(redialAfter / 2)
 	case again:

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -73,7 +74,7 @@ func (n *Node) sync(ctx context.Context, key loop.Key) error {
 	}
 	switch {
 	case behind:
-		return loop.After(catchUp)
+		return loop.After(informer.CatchUp)
 	case again:
 		return loop.After(hold)
 	}

@@ -23,6 +23,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -175,7 +176,7 @@ func (p *Publisher) keep(ctx context.Context, peer string, have *networkingv1bet
 	if have == nil {
 		_, err := configurations.Create(ctx, &networkingv1beta1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: peer, Labels: made(peer)}, Spec: spec}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
-			return loop.After(catchUp)
+			return loop.After(informer.CatchUp)
 		}
 		if err != nil {
 			return fmt.Errorf("creating the Configuration for %s: %w", peer, err)
@@ -202,7 +203,7 @@ func (p *Publisher) withdraw(ctx context.Context, peer string, have *networkingv
 		return err
 	}
 	if wanted {
-		return loop.After(catchUp)
+		return loop.After(informer.CatchUp)
 	}
 	p.cfg.Log.Info("configuration withdrawn", zap.String("peer", peer))
 	err = p.cfg.Client.NetworkingV1beta1().Configurations(have.Namespace).Delete(ctx, have.Name, apply.DeleteUID(have))

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -18,6 +17,7 @@ import (
 	coreinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
 	networkinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/netfabric/plan"
 )
@@ -136,7 +136,7 @@ func (r *Remapper) confirm(ctx context.Context, key loop.Key) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.gone, peer)
-		return loop.After(catchUp)
+		return loop.After(informer.CatchUp)
 	}
 	if rest := r.hold(peer); rest > 0 {
 		return loop.After(rest)
@@ -170,22 +170,17 @@ func (r *Remapper) absent(peer string) (connection, cluster bool) {
 // there reports whether the API server has one of the objects of a peer that the caches lack.
 func (r *Remapper) there(ctx context.Context, peer string, connection, cluster bool) (bool, error) {
 	if connection {
-		list, err := r.cfg.Client.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(peer)).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, fmt.Errorf("confirming that the Connection to %s is gone: %w", peer, err)
-		}
-		if slices.ContainsFunc(list.Items, func(c networkingv1beta1.Connection) bool { return c.Name == peer }) {
-			return true, nil
+		is := func(c *networkingv1beta1.Connection) bool { return c.Name == peer }
+		there, err := informer.Exists(ctx, "the Connection to "+peer, r.cfg.Client.NetworkingV1beta1().Connections(corev1beta1.TenantNamespace(peer)).List, is)
+		if err != nil || there {
+			return there, err
 		}
 	}
-	if cluster {
-		list, err := r.cfg.Client.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, fmt.Errorf("confirming that the ForeignCluster of %s is gone: %w", peer, err)
-		}
-		return slices.ContainsFunc(list.Items, func(fc corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == peer }), nil
+	if !cluster {
+		return false, nil
 	}
-	return false, nil
+	is := func(fc *corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == peer }
+	return informer.Exists(ctx, "the ForeignCluster of "+peer, r.cfg.Client.CoreV1beta1().ForeignClusters().List, is)
 }
 
 // hold returns for how long what is gone counts yet.

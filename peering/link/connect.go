@@ -10,8 +10,9 @@ import (
 )
 
 // Connector returns a function that creates the clients of a peer from its cluster id and
-// a kubeconfig. Each peer has its own limit for writes. foreign describes the peer's API
-// server. The function does not connect to the peer.
+// a kubeconfig. Each peer has its own limit for writes. The gate of settings holds for all
+// but heartbeats. foreign describes the peer's API server. The function does not connect to
+// the peer.
 func Connector(settings client.Settings, foreign func(id string) client.Foreign) func(id string, kubeconfig []byte) (Clients, error) {
 	return func(id string, kubeconfig []byte) (Clients, error) {
 		cfg, err := client.FromKubeconfig(kubeconfig)
@@ -19,10 +20,11 @@ func Connector(settings client.Settings, foreign func(id string) client.Foreign)
 			return Clients{}, err
 		}
 		way := client.NewWay(cfg)
-		if cfg, err = client.Distrust(way.Config(), foreign(id)); err != nil {
+		distrusted, err := client.Distrust(way.Config(), foreign(id))
+		if err != nil {
 			return Clients{}, err
 		}
-		cfg = client.Harden(cfg, settings)
+		cfg = client.Harden(distrusted, settings)
 		kube, err := kubernetes.NewForConfig(client.Core(cfg))
 		if err != nil {
 			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
@@ -31,10 +33,16 @@ func Connector(settings client.Settings, foreign func(id string) client.Foreign)
 		if err != nil {
 			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
 		}
+		free := settings
+		free.Gate = nil
+		beats, err := kubernetes.NewForConfig(client.Core(client.Harden(distrusted, free)))
+		if err != nil {
+			return Clients{}, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+		}
 		renew := func(kubeconfig []byte) bool {
 			cfg, err := client.FromKubeconfig(kubeconfig)
 			return err == nil && way.Renew(cfg)
 		}
-		return Clients{Host: cfg.Host, Kube: kube, Liqo: liqo, Ready: Readyz(kube), Renew: renew}, nil
+		return Clients{Host: cfg.Host, Kube: kube, Liqo: liqo, Beats: beats, Ready: Readyz(kube), Renew: renew}, nil
 	}
 }

@@ -29,6 +29,9 @@ type Clients struct {
 	Host string
 	Kube kubernetes.Interface
 	Liqo versioned.Interface
+	// Beats renews heartbeat Leases, and writes nothing else. It writes in every replica, also
+	// in those that do not lead: a renewal says only that this cluster's API server serves.
+	Beats kubernetes.Interface
 	// Ready returns an error unless the peer's API server is ready. It must return soon
 	// after ctx is done.
 	Ready func(ctx context.Context) error

@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"encoding/pem"
 	"io"
 	"net"
 	"net/http"
@@ -16,8 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/client"
@@ -91,15 +88,7 @@ func (f *failing) signal(s os.Signal) { require.NoError(f.t, f.cmd.Process.Signa
 
 // ready returns the check that probes of a peer make, with credentials of a kubeconfig.
 func (f *failing) ready(address string) func(context.Context) error {
-	server := httptest.NewTLSServer(nil) // all have the same certificate
-	defer server.Close()
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
-		CurrentContext: "c", Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "c"}}, AuthInfos: map[string]*clientcmdapi.AuthInfo{"c": {Token: "t"}},
-		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: "https://" + address, CertificateAuthorityData: ca}},
-	})
-	require.NoError(f.t, err)
-	clients, err := Connector(client.Settings{}, func(id string) client.Foreign { return client.Foreign{Name: id} })("milan", kubeconfig)
+	clients, err := Connector(client.Settings{}, func(id string) client.Foreign { return client.Foreign{Name: id} })("milan", kubeconfigFor(f.t, address))
 	require.NoError(f.t, err)
 	return clients.Ready
 }

@@ -59,7 +59,7 @@ type HeartbeatConfig struct {
 // Heartbeat renews this cluster's heartbeat Lease in each provider that can check this
 // cluster in no other way: it has no credentials for it, and there is no tunnel between them.
 // It renews only after this cluster's API server has answered, so that the renewals end when
-// either ends.
+// either ends. It runs in every replica: a take-over lasts longer than a provider waits.
 type Heartbeat struct {
 	loop *loop.Loop
 	cfg  HeartbeatConfig
@@ -200,7 +200,7 @@ func (h *Heartbeat) takeBack(ctx context.Context, id string, e Endpoint) error {
 	if done {
 		return nil
 	}
-	err := h.clearTime(ctx, id, e.Clients.Kube)
+	err := h.clearTime(ctx, id, e.Clients.Beats)
 	if err != nil && !unasked(err) {
 		return fmt.Errorf("taking back the heartbeats in %s: %w", id, err)
 	}

@@ -16,8 +16,7 @@ type prober struct {
 	revision string
 	clients  Clients
 	prober   *health.Prober
-	cancel   context.CancelFunc
-	done     chan struct{}
+	running
 
 	mu   sync.Mutex
 	uid  types.UID // UID of the peer since it last came up; empty: unknown
@@ -34,32 +33,21 @@ func (c *Conditions) probe(ctx context.Context, id string, e Endpoint) *prober {
 		return have
 	}
 	c.stop(id)
-	p := &prober{revision: e.Revision, clients: e.Clients, prober: health.NewProber(c.cfg.Window), done: make(chan struct{})}
-	ctx, p.cancel = context.WithCancel(ctx)
-	c.mu.Lock()
-	c.probing[id] = p
-	c.mu.Unlock()
-	go func() {
-		defer close(p.done)
+	p := &prober{revision: e.Revision, clients: e.Clients, prober: health.NewProber(c.cfg.Window)}
+	p.running = run(ctx, func(ctx context.Context) {
 		p.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, p.clients.Ready, func(health.State) {
 			p.forget() // another cluster may answer at the same address
 			c.loop.Add(loop.Key{Name: id})
 		})
-	}()
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probing[id] = p
 	return p
 }
 
 // stop stops the prober of a peer, if there is one, and waits for it.
-func (c *Conditions) stop(id string) {
-	c.mu.Lock()
-	p := c.probing[id]
-	delete(c.probing, id)
-	c.mu.Unlock()
-	if p != nil {
-		p.cancel()
-		<-p.done
-	}
-}
+func (c *Conditions) stop(id string) { stopOne(&c.mu, c.probing, id) }
 
 func (c *Conditions) forgetIdentity(id string) {
 	c.mu.Lock()

@@ -16,8 +16,7 @@ import (
 type renewal struct {
 	revision string
 	due      chan struct{} // a receiver waits there unless it is at work
-	cancel   context.CancelFunc
-	done     chan struct{}
+	running
 }
 
 // start starts the renewals in a peer, unless they run with these credentials.
@@ -30,28 +29,15 @@ func (h *Heartbeat) start(ctx context.Context, id string, e Endpoint) {
 		return
 	}
 	h.stop(id)
-	r := &renewal{revision: e.Revision, due: make(chan struct{}), done: make(chan struct{})}
-	ctx, r.cancel = context.WithCancel(ctx)
+	r := &renewal{revision: e.Revision, due: make(chan struct{})}
+	r.running = run(ctx, func(ctx context.Context) { h.renewAll(ctx, id, e, r.due) })
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.renewal[id] = r
-	h.mu.Unlock()
-	go func() {
-		defer close(r.done)
-		h.renewAll(ctx, id, e, r.due)
-	}()
 }
 
 // stop stops the renewals in a peer, if there are any, and waits for them.
-func (h *Heartbeat) stop(id string) {
-	h.mu.Lock()
-	r := h.renewal[id]
-	delete(h.renewal, id)
-	h.mu.Unlock()
-	if r != nil {
-		r.cancel()
-		<-r.done
-	}
-}
+func (h *Heartbeat) stop(id string) { stopOne(&h.mu, h.renewal, id) }
 
 // renewAll renews each time that it is due, until ctx is done. It logs when the result
 // changes. It reads which cluster answers before the first renewal and after each failure,
@@ -93,5 +79,5 @@ func (h *Heartbeat) renew(ctx context.Context, id string, to Clients, known bool
 		}
 	}
 	now := metav1.NewMicroTime(h.cfg.Clock.Now())
-	return patchLease(ctx, to.Kube, corev1beta1.TenantNamespace(h.cfg.ClusterID), &now)
+	return patchLease(ctx, to.Beats, corev1beta1.TenantNamespace(h.cfg.ClusterID), &now)
 }

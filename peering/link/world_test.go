@@ -106,7 +106,7 @@ func (w *world) connect(_ string, kubeconfig []byte) (Clients, error) {
 	if p == nil {
 		return Clients{}, errors.New("accepted is a kubeconfig with inline credentials")
 	}
-	return Clients{Host: "https://" + string(kubeconfig), Kube: p.core, Ready: p.ready, Renew: func(k []byte) bool { return p.renews[string(k)] }}, nil
+	return Clients{Host: "https://" + string(kubeconfig), Kube: p.core, Beats: p.core, Ready: p.ready, Renew: func(k []byte) bool { return p.renews[string(k)] }}, nil
 }
 
 func (w *world) addPeer(kubeconfig string, p *peer) {

@@ -22,12 +22,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/kubetest"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/forge"
 )
 
@@ -72,6 +74,7 @@ type rig struct {
 	admit                  func(*corev1.ConfigMap) // the provider's admission webhook
 	serial                 atomic.Int64            // the last resource version in the provider
 	skipLabels             []string
+	clock                  clock.PassiveClock
 	engine                 *Engine
 }
 
@@ -79,6 +82,7 @@ func newRig() *rig {
 	r := &rig{
 		home: fake.NewClientset(), remote: fake.NewClientset(), homeLiqod: liqodfake.NewSimpleClientset(), remoteLiqod: liqodfake.NewSimpleClientset(),
 		events: record.NewFakeRecorder(100), setting: Setting{Policy: forge.DenyList, Workers: 4},
+		clock: clock.RealClock{},
 	}
 	kubetest.WatchFromList(r.home)
 	kubetest.WatchFromList(r.remote)
@@ -114,6 +118,28 @@ func newRig() *rig {
 	})
 	r.add(r.homeLiqod.Tracker(), &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "milan"}})
 	return r
+}
+
+// stopClock has the engine go by a clock that moves in later only.
+func (r *rig) stopClock() *clocktesting.FakeClock {
+	c := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	r.clock = c
+	return c
+}
+
+// later moves the clock on until cond holds, and returns how far it has moved: what waits for
+// a time comes no earlier, however slow or fast the machine is.
+func later(t *testing.T, c *clocktesting.FakeClock, cond func() bool, what string) time.Duration {
+	t.Helper()
+	begin := c.Now()
+	eventually(t, func() bool {
+		if cond() {
+			return true
+		}
+		c.Step(loop.FirstRepair / 100)
+		return false
+	}, what)
+	return c.Since(begin)
 }
 
 // store admits an updated object and stores it with the next resource version.
@@ -171,7 +197,7 @@ func (r *rig) start(t *testing.T) (stop func()) {
 		},
 		HomeLost:  func() time.Time { return r.lost },
 		Transform: func(o any) (any, error) { return o, nil },
-		Recorder:  r.events, Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Recorder:  r.events, Clock: r.clock, Log: zap.NewNop(),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	own.Offloading().V1beta1().NamespaceMaps().Informer()

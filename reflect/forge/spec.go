@@ -180,12 +180,10 @@ func runtimeClass(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatch) *
 // nodes of the provider are others than the virtual node: from a lost one of them, the
 // pod's own tolerations evict it.
 func forgeTolerations(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatch) []corev1.Toleration {
+	_, own := splitTolerations(local)
 	var out []corev1.Toleration
-	given := givenTolerations(local)
-	for _, t := range local.Spec.Tolerations {
-		if i := slices.Index(given, t); i >= 0 {
-			given = slices.Delete(given, i, i+1)
-		} else if t.Key != offloadingv1beta1.VirtualNodeTaintKey {
+	for _, t := range own {
+		if t.Key != offloadingv1beta1.VirtualNodeTaintKey {
 			out = append(out, *t.DeepCopy())
 		}
 	}
@@ -193,14 +191,6 @@ func forgeTolerations(local *corev1.Pod, patch *offloadingv1beta1.OffloadingPatc
 		out = addTolerations(out, patch.Tolerations)
 	}
 	return out
-}
-
-// givenTolerations are those that the webhook has given to the pod.
-func givenTolerations(local *corev1.Pod) []corev1.Toleration {
-	if local.Annotations[offloadingv1beta1.OnProviderLossAnnotation] != offloadingv1beta1.OnProviderLossKeep {
-		return nil
-	}
-	return offloadingv1beta1.LossTolerations()
 }
 
 // addTolerations appends the elements of add that have lacks. It may overwrite the spare

@@ -4,17 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 )
-
-// catchUp is how long a cache is given to show what a live read has shown.
-const catchUp = time.Second
 
 // behind reports whether the API server has the namespace, or the ForeignCluster of its peer,
 // that the caches lack: without them the EndpointSlice of a shadow would lose its endpoints.
@@ -43,11 +40,8 @@ func (e *Enforcer) behind(ctx context.Context, f facts) (bool, error) {
 	if slices.ContainsFunc(cached, func(fc *corev1beta1.ForeignCluster) bool { return isOf(fc, peer) }) {
 		return false, nil
 	}
-	live, err := e.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return false, fmt.Errorf("confirming that the ForeignCluster of %s is gone: %w", peer, err)
-	}
-	return slices.ContainsFunc(live.Items, func(fc corev1beta1.ForeignCluster) bool { return isOf(&fc, peer) }), nil
+	return informer.Exists(ctx, "the ForeignCluster of "+peer, e.cfg.Liqo.CoreV1beta1().ForeignClusters().List,
+		func(fc *corev1beta1.ForeignCluster) bool { return isOf(fc, peer) })
 }
 
 // isOf reports whether a ForeignCluster is that of a peer.

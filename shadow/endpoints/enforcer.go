@@ -224,7 +224,7 @@ func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
 	if behind, err := e.behind(ctx, f); err != nil {
 		return err
 	} else if behind {
-		return loop.After(catchUp)
+		return loop.After(informer.CatchUp)
 	}
 	a := decide(f)
 	if a.confirm {

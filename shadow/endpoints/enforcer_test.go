@@ -19,6 +19,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -467,7 +468,7 @@ func TestAbsenceIsConfirmed(t *testing.T) {
 	r.settle()
 	stays := func() {
 		t.Helper()
-		require.Equal(t, loop.After(catchUp), r.e.sync(t.Context(), r.key()))
+		require.Equal(t, loop.After(informer.CatchUp), r.e.sync(t.Context(), r.key()))
 		require.Equal(t, []string{"+10.100.1.5"}, r.ready())
 	}
 	r.noPeer()

@@ -61,7 +61,9 @@ func (r PodRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) 
 	if err != nil {
 		return admit.Deny(fmt.Sprintf("namespace %s: %v", req.Namespace, err))
 	}
-	if keep {
+	// A pod that may land on a node of this cluster gets it from the vkubelet, once it is on a
+	// virtual node.
+	if keep && spec.PodOffloadingStrategy == offloadingv1beta1.PodsRemote {
 		want = rules.KeepOnLoss(want)
 	}
 	patch, err := operations(&pod, want)

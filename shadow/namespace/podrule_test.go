@@ -34,7 +34,7 @@ func TestPodRuleOnProviderLoss(t *testing.T) {
 		"Evict":                {value: "Evict", strategy: offloadingv1beta1.PodsRemote},
 		"Keep":                 {value: "Keep", strategy: offloadingv1beta1.PodsRemote, given: true},
 		"Keep, not cached yet": {value: "Keep", strategy: offloadingv1beta1.PodsRemote, uncached: true, given: true},
-		"Keep, here or there":  {value: "Keep", strategy: offloadingv1beta1.PodsLocalAndRemote, given: true},
+		"Keep, here or there":  {value: "Keep", strategy: offloadingv1beta1.PodsLocalAndRemote},
 		"Keep, here only":      {value: "Keep", strategy: offloadingv1beta1.PodsLocal},
 		"unknown": {value: "keep", strategy: offloadingv1beta1.PodsRemote,
 			denied: `namespace web: annotation offloading.liqo.io/on-provider-loss is "keep": Keep and Evict are accepted`},

@@ -79,13 +79,8 @@ func (r Review) nowhere() string {
 
 // onLoss returns the warning about the namespace's annotation for lost providers.
 func (r Review) onLoss() string {
-	keep, err := offloadingv1beta1.KeptOnProviderLoss(r.Namespace.Annotations)
-	switch {
-	case err != nil:
+	if _, err := offloadingv1beta1.KeptOnProviderLoss(r.Namespace.Annotations); err != nil {
 		return fmt.Sprintf("namespace %s: %v; no pod can be created until it is corrected", r.Namespace.Name, err)
-	case keep && r.New.Spec.PodOffloadingStrategy == offloadingv1beta1.PodsLocalAndRemote:
-		return fmt.Sprintf("annotation %s: %s is for every pod that may go to a virtual node: those that run on nodes of this cluster are not evicted from a lost one either",
-			offloadingv1beta1.OnProviderLossAnnotation, offloadingv1beta1.OnProviderLossKeep)
 	}
 	return ""
 }

@@ -55,7 +55,7 @@ func TestReview(t *testing.T) {
 		"selects nothing":         {plainNamespace("web"), spec{ClusterSelector: inRegion("west")}, nil, nodes, "", []string{"matches no virtual node"}},
 		"Local needs nothing":     {plainNamespace("web"), spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}, nil, nil, "", nil},
 		"keeps, remotely":         {keeping, spec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}, nil, nodes, "", nil},
-		"keeps, here or there":    {keeping, spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote}, nil, nodes, "", []string{"not evicted from a lost one either"}},
+		"keeps, here or there":    {keeping, spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote}, nil, nodes, "", nil},
 		"an unknown value":        {unreadable, spec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}, nil, nodes, "", []string{`is "Hold": Keep and Evict are accepted; no pod can be created`}},
 		"the same again":          {plainNamespace("web"), spec{ClusterSelector: inRegion("north")}, &spec{ClusterSelector: inRegion("north")}, nodes, "", nil},
 		"another strategy":        {plainNamespace("web"), spec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote}, &spec{PodOffloadingStrategy: offloadingv1beta1.PodsLocal}, nodes, "", []string{"podOffloadingStrategy Remote applies to pods that are created from now on"}},

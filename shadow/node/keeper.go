@@ -51,6 +51,8 @@ type Config struct {
 	// LeaseDuration is the duration of the heartbeat Lease. The Lease is renewed every
 	// quarter of it.
 	LeaseDuration time.Duration
+	// Grace is how long an unknown network to the provider changes nothing.
+	Grace time.Duration
 	// Identity names this replica as the holder of the Lease.
 	Identity string
 	Clock    clock.Clock
@@ -181,7 +183,12 @@ func (k *Keeper) sync(ctx context.Context, _ loop.Key) error {
 	if err != nil {
 		return err
 	}
-	return k.update(ctx, have, Want(have, vn, facts))
+	want := Want(have, vn, facts)
+	left, unknown := graceLeft(&want.Status, facts)
+	if err := k.update(ctx, have, want); err != nil || !unknown {
+		return err
+	}
+	return loop.After(left) // no event tells of the end of the grace period
 }
 
 func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (Facts, error) {
@@ -192,7 +199,7 @@ func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (Facts, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return Facts{
-		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Remote: k.remote, Network: network, Now: metav1.NewTime(k.cfg.Clock.Now()),
+		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Remote: k.remote, Network: network, Grace: k.cfg.Grace, Now: metav1.NewTime(k.cfg.Clock.Now()),
 	}, nil
 }
 

@@ -38,7 +38,7 @@ func start(t *testing.T, vn *offloadingv1beta1.VirtualNode, nodes ...*corev1.Nod
 	b.keeper, err = NewKeeper(Config{
 		Kube: b.client, VirtualNodes: own.Offloading().V1beta1().VirtualNodes(), Nodes: core.Core().V1().Nodes(),
 		ForeignClusters: own.Core().V1beta1().ForeignClusters(), Namespace: vn.Namespace, Name: vn.Name, Addresses: []string{"10.0.0.7"}, Port: 10250,
-		LeaseDuration: 40 * time.Second, Identity: "me", Clock: clock.RealClock{}, Log: zap.NewNop(),
+		LeaseDuration: 40 * time.Second, Grace: 2 * time.Second, Identity: "me", Clock: clock.RealClock{}, Log: zap.NewNop(),
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -124,4 +124,13 @@ func TestKeeperTellsOfTheNetwork(t *testing.T) {
 	_, err = b.liqod.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	eventually(t, func() bool { return network(b.node(t)).Reason == "LiqoNetworkingUp" }, "it works")
+	fc.Status.Conditions[0].Status, fc.Status.Conditions[0].Reason = metav1.ConditionUnknown, "NoGateway"
+	_, err = b.liqod.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool { return network(b.node(t)).Reason == "NoGateway" }, "nobody can tell")
+	eventually(t, func() bool { return network(b.node(t)).Status == corev1.ConditionTrue }, "nobody could tell for the grace period: it counts as down")
+	fc.Status.Conditions[0].Status = metav1.ConditionTrue
+	_, err = b.liqod.CoreV1beta1().ForeignClusters().Update(t.Context(), fc, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool { return network(b.node(t)).Reason == "LiqoNetworkingUp" }, "it works again")
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -48,6 +49,8 @@ type Facts struct {
 	// Network is the condition NetworkStatus of the provider's ForeignCluster; nil: the
 	// network is not checked.
 	Network *metav1.Condition
+	// Grace is how long an unknown network changes nothing. After that it counts as down.
+	Grace time.Duration
 	// Now is the time of condition transitions.
 	Now metav1.Time
 }
@@ -212,16 +215,18 @@ func setStatus(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, f Facts)
 		s.DeclaredFeatures = declaredFeatures(v)
 	}
 	setConditions(s, f)
-	setCondition(s, networkUnavailable(s, vn, f.Network), f.Now)
+	setCondition(s, networkUnavailable(s, vn, f), f.Now)
 	slices.SortFunc(s.Conditions, func(a, b corev1.NodeCondition) int { return strings.Compare(string(a.Type), string(b.Type)) })
 }
 
 // networkUnavailable is the Node's condition of that name. While it is unknown whether the
-// network works, a Node that had none does not get more pods.
-func networkUnavailable(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, network *metav1.Condition) corev1.NodeCondition {
+// network works, a Node that had none does not get more pods. One that had it has none as
+// soon as that is unknown for the grace period.
+func networkUnavailable(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode, f Facts) corev1.NodeCondition {
 	is := func(status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: status, Reason: reason, Message: message}
 	}
+	network := f.Network
 	switch {
 	case vn.Spec.DisableNetworkCheck != nil && *vn.Spec.DisableNetworkCheck:
 		return is(corev1.ConditionFalse, "NetworkCheckDisabled", "spec.disableNetworkCheck of the VirtualNode is true")
@@ -232,7 +237,23 @@ func networkUnavailable(s *corev1.NodeStatus, vn *offloadingv1beta1.VirtualNode,
 	case network.Status == metav1.ConditionFalse, hadNoNetwork(s):
 		return is(corev1.ConditionTrue, network.Reason, network.Message)
 	}
+	if left, unknown := graceLeft(s, f); unknown && left <= 0 {
+		return is(corev1.ConditionTrue, network.Reason, network.Message)
+	}
 	return is(corev1.ConditionUnknown, network.Reason, network.Message)
+}
+
+// graceLeft returns the time until an unknown network counts as down, and whether it is
+// unknown. The Node itself is the memory, so that another replica of the vkubelet goes on
+// where the last one ended.
+func graceLeft(s *corev1.NodeStatus, f Facts) (left time.Duration, unknown bool) {
+	i := slices.IndexFunc(s.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionUnknown
+	})
+	if i < 0 {
+		return 0, false
+	}
+	return f.Grace - f.Now.Sub(s.Conditions[i].LastTransitionTime.Time), true
 }
 
 func hadNoNetwork(s *corev1.NodeStatus) bool {
@@ -290,7 +311,8 @@ func setCondition(s *corev1.NodeStatus, c corev1.NodeCondition, now metav1.Time)
 		if have.Type != c.Type {
 			continue
 		}
-		if have.Status == c.Status {
+		// A time in the future is that of a replica whose clock was ahead.
+		if have.Status == c.Status && !have.LastTransitionTime.After(now.Time) {
 			c.LastTransitionTime = have.LastTransitionTime
 			if have.Reason == c.Reason && have.Message == c.Message {
 				return // the Lease is the heartbeat: nothing to write

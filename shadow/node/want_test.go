@@ -190,3 +190,48 @@ func TestNetworkUnavailable(t *testing.T) {
 	unknown := facts(with(told(metav1.ConditionFalse)), func(f *Facts) { f.Remote = Remote{Reason: "RemoteNotContacted"} })
 	require.Equal(t, corev1.ConditionTrue, network(Want(up, virtualNode(), unknown)).Status)
 }
+
+// An unknown network changes nothing for the grace period, and then counts as down. Neither a
+// restart nor the clock of another replica prolongs or shortens that.
+func TestUnknownNetworkFailsSafe(t *testing.T) {
+	const grace = 30 * time.Second
+	began := facts().Now
+	at := func(after time.Duration, status metav1.ConditionStatus, reason string) Facts {
+		return facts(func(f *Facts) {
+			f.Network, f.Grace = &metav1.Condition{Status: status, Reason: reason}, grace
+			f.Now = metav1.NewTime(began.Add(after))
+		})
+	}
+	up := Want(nil, virtualNode(), at(-time.Hour, metav1.ConditionTrue, "Up"))
+	unknown := Want(up, virtualNode(), at(0, metav1.ConditionUnknown, "NoGateway"))
+	ahead := Want(up, virtualNode(), at(5*time.Minute, metav1.ConditionUnknown, "NoGateway"))
+	for name, tc := range map[string]struct {
+		have *corev1.Node
+		told Facts
+		want corev1.ConditionStatus
+		left time.Duration
+	}{
+		"it has just become unknown":       {up, at(0, metav1.ConditionUnknown, "NoGateway"), corev1.ConditionUnknown, grace},
+		"it was never known":               {nil, at(0, metav1.ConditionUnknown, "Negotiating"), corev1.ConditionUnknown, grace},
+		"within the grace":                 {unknown, at(29*time.Second, metav1.ConditionUnknown, "NoGateway"), corev1.ConditionUnknown, time.Second},
+		"another reason begins none anew":  {unknown, at(29*time.Second, metav1.ConditionUnknown, "NoController"), corev1.ConditionUnknown, time.Second},
+		"the grace is over":                {unknown, at(grace, metav1.ConditionUnknown, "NoGateway"), corev1.ConditionTrue, 0},
+		"back within the grace":            {unknown, at(29*time.Second, metav1.ConditionTrue, "Up"), corev1.ConditionFalse, 0},
+		"down within the grace":            {unknown, at(time.Second, metav1.ConditionFalse, "Down"), corev1.ConditionTrue, 0},
+		"the last replica's clock was off": {ahead, at(0, metav1.ConditionUnknown, "NoGateway"), corev1.ConditionUnknown, grace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := Want(tc.have, virtualNode(), tc.told)
+			require.Equal(t, tc.want, network(n).Status)
+			left, isUnknown := graceLeft(&n.Status, tc.told)
+			require.Equal(t, tc.want == corev1.ConditionUnknown, isUnknown)
+			require.Equal(t, tc.left, left)
+		})
+	}
+	over := Want(unknown, virtualNode(), at(time.Minute, metav1.ConditionUnknown, "NoGateway"))
+	require.Equal(t, "NoGateway", network(over).Reason)
+	stays := Want(over, virtualNode(), at(time.Minute+time.Second, metav1.ConditionUnknown, "NoGateway"))
+	require.Equal(t, corev1.ConditionTrue, network(stays).Status, "it stays down until somebody can tell")
+	back := Want(stays, virtualNode(), at(2*time.Minute, metav1.ConditionTrue, "Up"))
+	require.Equal(t, corev1.ConditionFalse, network(back).Status)
+}

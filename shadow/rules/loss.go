@@ -20,12 +20,11 @@ func KeepOnLoss(pod *corev1.Pod) *corev1.Pod {
 	if placed(pod) || !slices.ContainsFunc(pod.Spec.Tolerations, toleratesVirtualNodes) {
 		return pod
 	}
-	given := offloadingv1beta1.LossTolerations()
-	if !slices.ContainsFunc(given, func(t corev1.Toleration) bool { return !keeps(pod.Spec.Tolerations, t.Key) }) {
+	if offloadingv1beta1.KeptBy(pod.Spec.Tolerations) {
 		return pod
 	}
 	out := pod.DeepCopy()
-	out.Spec.Tolerations = append(given, out.Spec.Tolerations...)
+	out.Spec.Tolerations = append(offloadingv1beta1.LossTolerations(), out.Spec.Tolerations...)
 	if out.Annotations == nil {
 		out.Annotations = map[string]string{}
 	}
@@ -35,12 +34,4 @@ func KeepOnLoss(pod *corev1.Pod) *corev1.Pod {
 
 func toleratesVirtualNodes(t corev1.Toleration) bool {
 	return t.Key == offloadingv1beta1.VirtualNodeTaintKey || (t.Key == "" && t.Operator == corev1.TolerationOpExists)
-}
-
-// keeps reports whether the first toleration of a taint with effect NoExecute has no end.
-func keeps(own []corev1.Toleration, taint string) bool {
-	i := slices.IndexFunc(own, func(t corev1.Toleration) bool {
-		return noExecute(t) && (t.Key == taint || (t.Key == "" && t.Operator == corev1.TolerationOpExists))
-	})
-	return i >= 0 && own[i].TolerationSeconds == nil
 }

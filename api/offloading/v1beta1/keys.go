@@ -92,7 +92,8 @@ const (
 	APIServerSupportEnabled    = "enabled"
 	// OnProviderLossAnnotation on a namespace is OnProviderLossKeep or OnProviderLossEvict:
 	// what becomes of its pods while the virtual node that they are on is not Ready. On a
-	// pod it is OnProviderLossKeep if the webhook has added LossTolerations to it.
+	// pod it says that LossTolerations were added to it, by the webhook or the vkubelet: with
+	// OnProviderLossEvict they were taken back, and are as long as those of the pod's own.
 	OnProviderLossAnnotation = "offloading.liqo.io/on-provider-loss"
 	// TokenAnnotation on a Secret with a token of the consumer records, as JSON, whose it
 	// is and how long it lives.

@@ -2,6 +2,7 @@ package v1beta1
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -36,4 +37,25 @@ func LossTolerations() []corev1.Toleration {
 
 func lossToleration(taint string) corev1.Toleration {
 	return corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
+}
+
+// LossToleration returns the one of a pod's tolerations that says how long the pod stays on a
+// Node with a taint of effect NoExecute: of several that match, the first one. It returns nil
+// if there is none.
+func LossToleration(own []corev1.Toleration, taint string) *corev1.Toleration {
+	i := slices.IndexFunc(own, func(t corev1.Toleration) bool {
+		return (t.Effect == "" || t.Effect == corev1.TaintEffectNoExecute) && (t.Key == taint || (t.Key == "" && t.Operator == corev1.TolerationOpExists))
+	})
+	if i < 0 {
+		return nil
+	}
+	return &own[i]
+}
+
+// KeptBy reports whether a pod with these tolerations stays on a lost provider without end.
+func KeptBy(own []corev1.Toleration) bool {
+	return !slices.ContainsFunc(LossTolerations(), func(given corev1.Toleration) bool {
+		t := LossToleration(own, given.Key)
+		return t == nil || t.TolerationSeconds != nil
+	})
 }

@@ -1,0 +1,34 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// CatchUp is how long a cache is given to show what a live read has shown.
+const CatchUp = time.Second
+
+// Exists reports whether the API server has an object that a cache lacks. A decision that
+// takes something away does not follow from the cache alone. list reads live, is selects the
+// object, and what names it in the error.
+func Exists[L runtime.Object, T any](ctx context.Context, what string, list func(context.Context, metav1.ListOptions) (L, error), is func(T) bool) (bool, error) {
+	live, err := list(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("confirming that %s is gone: %w", what, err)
+	}
+	found := false
+	err = meta.EachListItem(live, func(obj runtime.Object) error {
+		o, ok := obj.(T)
+		found = found || (ok && is(o))
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("confirming that %s is gone: %w", what, err)
+	}
+	return found, nil
+}

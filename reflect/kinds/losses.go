@@ -1,0 +1,119 @@
+package kinds
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reflect/forge"
+)
+
+// LossesLoop is the name of the loop of Losses.
+const LossesLoop = "losses"
+
+// lossWorkers is the number of pods that follow a changed annotation at the same time.
+const lossWorkers = 4
+
+// LossesConfig is the configuration of a Losses for one virtual node. All fields are required
+// except Observer.
+type LossesConfig struct {
+	// Home is a client for the consumer.
+	Home kubernetes.Interface
+	// Pods is an informer for the pods of the virtual node only, indexed by namespace.
+	Pods coreinformers.PodInformer
+	// Namespaces has at least the namespaces of these pods.
+	Namespaces coreinformers.NamespaceInformer
+	Log        *zap.Logger
+	Observer   loop.Observer
+}
+
+// Losses keeps the tolerations of the pods on a virtual node as the annotation
+// OnProviderLossAnnotation of their namespaces says. It needs nothing of the provider, so that
+// the annotation acts also while the provider is lost.
+type Losses struct {
+	cfg  LossesConfig
+	loop *loop.Loop
+}
+
+// NewLosses returns a Losses and registers its handlers with the informers. It starts nothing.
+func NewLosses(cfg LossesConfig) (*Losses, error) {
+	l := &Losses{cfg: cfg}
+	l.loop = loop.New(loop.Config{Name: LossesLoop, Sync: l.sync, Log: cfg.Log, Observer: cfg.Observer})
+	if _, err := l.loop.Watch(cfg.Pods.Informer(), loop.Self); err != nil {
+		return nil, err
+	}
+	if _, err := l.loop.Watch(cfg.Namespaces.Informer(), l.podsIn); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Run follows the annotation until ctx is done.
+func (l *Losses) Run(ctx context.Context) error { return unlessOver(ctx, l.loop.Run(ctx, lossWorkers)) }
+
+func (l *Losses) podsIn(obj any) []loop.Key {
+	ns, ok := loop.Object[*corev1.Namespace](obj)
+	if !ok {
+		return nil
+	}
+	pods, err := l.cfg.Pods.Lister().Pods(ns.Name).List(labels.Everything())
+	if err != nil {
+		return nil // listing fails only for a broken index
+	}
+	var keys []loop.Key
+	for _, pod := range pods {
+		keys = append(keys, loop.Self(pod)...)
+	}
+	return keys
+}
+
+func (l *Losses) sync(ctx context.Context, key loop.Key) error {
+	pod, err := l.cfg.Pods.Lister().Pods(key.Namespace).Get(key.Name)
+	if err != nil || pod.DeletionTimestamp != nil || ended(pod) {
+		return nil // a lister returns no other error than NotFound
+	}
+	ns, err := l.cfg.Namespaces.Lister().Get(key.Namespace)
+	if err != nil {
+		return nil // its event follows
+	}
+	keep, err := offloadingv1beta1.KeptOnProviderLoss(ns.Annotations)
+	if err != nil {
+		return nil // the webhook says so, and existing pods stay as they are
+	}
+	tolerations, mark := forge.OnLoss(pod, keep)
+	if mark == pod.Annotations[offloadingv1beta1.OnProviderLossAnnotation] && equality.Semantic.DeepEqual(tolerations, pod.Spec.Tolerations) {
+		return nil
+	}
+	return l.write(ctx, pod, tolerations, mark)
+}
+
+// write sends the resource version, because the patch replaces the whole list.
+func (l *Losses) write(ctx context.Context, pod *corev1.Pod, tolerations []corev1.Toleration, mark string) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{
+			"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
+			"annotations": map[string]string{offloadingv1beta1.OnProviderLossAnnotation: mark},
+		},
+		"spec": map[string]any{"tolerations": tolerations},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the tolerations of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	_, err = l.cfg.Home.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing the tolerations of pod %s/%s for a lost provider: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
