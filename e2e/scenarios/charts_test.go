@@ -277,7 +277,7 @@ func chartStandby(t *testing.T, c chart, plain rendered) {
 		var d appsv1.Deployment
 		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Deployment").Object), &d))
 		require.Equal(t, tc.strategy, string(d.Spec.Strategy.Type))
-		require.NotNil(t, d.Spec.Template.Spec.Affinity.PodAntiAffinity)
+		require.Len(t, d.Spec.Template.Spec.TopologySpreadConstraints, 1)
 		require.NotNil(t, d.Spec.Template.Spec.Affinity.NodeAffinity)
 		args := d.Spec.Template.Spec.Containers[0].Args
 		require.Contains(t, args, "--gateway.keySecret=liqod-gateway-key")
@@ -380,6 +380,8 @@ func chartDefaults(t *testing.T, c chart, objects rendered) {
 	require.NoError(t, err)
 	want["clusterID"] = "rome"
 	want["networking.enabled"] = "true" // the chart has the roles that it needs
+	want["webhook.drain"] = "5s"        // a Service leads to it
+	want["controller.vkubelet.priorityClassName"] = "liqod"
 	version := objects.ofKind("Deployment")[0].GetLabels()["app.kubernetes.io/version"]
 	want["controller.vkubelet.image"] = "ghcr.io/liqod/liqod:" + version
 	require.Equal(t, want, have)
