@@ -114,17 +114,20 @@ func (r *Runner) attempt(ctx context.Context, c *candidacy) (*coordinationv1.Lea
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return nil, nil
 	}
+	if err == nil && c.have != nil && holder(c.have) != r.cfg.Identity {
+		r.took(holder(c.have))
+	}
 	return held, err
 }
 
 // free reports whether this process may write the lease: it was never seen, nobody or this
-// process holds it, or it has expired.
+// process holds it, this process inherits it, or it has expired.
 func (r *Runner) free(c *candidacy) bool {
 	if c.have == nil {
 		return true
 	}
 	by := holder(c.have)
-	return by == "" || by == r.cfg.Identity || c.left(r.cfg.Duration) <= 0
+	return by == "" || by == r.cfg.Identity || r.cfg.Inherits(by) || c.left(r.cfg.Duration) <= 0
 }
 
 // follow watches the lease until it is free, which an expired one is, too, or until it is

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -55,6 +56,10 @@ type Config struct {
 	// Saw may be nil. It is called with the resource version of the Lease in each response
 	// of the API server, in the order of the responses.
 	Saw func(resourceVersion string)
+	// Inherits may be nil. It reports that the writes of this holder are refused already,
+	// because another lease, whose Fence they pass too, has gone from it to this process. What
+	// it holds is taken at once.
+	Inherits func(holder string) bool
 	// OnChange may be nil. It is called with true before the work begins and with false
 	// after it has returned, never concurrently.
 	OnChange func(leading bool)
@@ -64,6 +69,11 @@ type Config struct {
 type Runner struct {
 	cfg   Config
 	fence *Fence
+
+	mu sync.Mutex
+	// before held the lease when this process took it; empty: this process does not hold the
+	// lease, or nobody held it.
+	before string
 }
 
 // New returns a Runner, or an error if cfg is invalid. It starts no goroutines and sends
@@ -74,6 +84,9 @@ func New(cfg Config) (*Runner, error) {
 	}
 	if cfg.OnChange == nil {
 		cfg.OnChange = func(bool) {}
+	}
+	if cfg.Inherits == nil {
+		cfg.Inherits = func(string) bool { return false }
 	}
 	if cfg.Saw != nil {
 		cfg.Client = versionReporter{cfg.Client, cfg.Saw}
@@ -106,6 +119,20 @@ func (c Config) validate() error {
 
 // Fence returns the Gate for the clients that the work writes with.
 func (r *Runner) Fence() *Fence { return r.fence }
+
+// Took reports whether this process holds the lease and has taken it from this holder, who
+// had not released it.
+func (r *Runner) Took(holder string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return holder != "" && r.before == holder
+}
+
+func (r *Runner) took(holder string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.before = holder
+}
 
 // Run is a candidate for the lease until ctx is done, and calls work while it holds the
 // lease. The context of work is cancelled when ctx is done or the lease is lost. work
@@ -145,6 +172,7 @@ func (r *Runner) term(ctx context.Context, work func(ctx context.Context) error)
 	stop()
 	<-kept
 	r.fence.shut()
+	r.took("")
 	if errors.Is(err, errLost) {
 		return false, nil
 	}
@@ -159,6 +187,7 @@ func (r *Runner) lead(ctx, leading context.Context, work func(ctx context.Contex
 	defer cancel()
 	stopWatching := context.AfterFunc(leading, func() {
 		r.fence.shut()
+		r.took("")
 		cancel()
 	})
 	defer stopWatching()

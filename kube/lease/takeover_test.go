@@ -288,3 +288,47 @@ func TestStandbySendsNoRequestsWhileItWatches(t *testing.T) {
 		require.Equal(t, "a", c.holder(t))
 	})
 }
+
+// A process that has taken one lease from a holder takes the other one, whose writes the first
+// one fences too, at once. That of anybody else it does not take.
+func TestSecondLeaseIsInherited(t *testing.T) {
+	for name, holder := range map[string]string{"of the same holder": "a", "of another": "c"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, now := newServer(), metav1.NewMicroTime(time.Now())
+				for lease, by := range map[string]string{"first": "a", "second": holder} {
+					require.NoError(t, s.Tracker().Add(&coordinationv1.Lease{
+						ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: lease},
+						Spec:       coordinationv1.LeaseSpec{HolderIdentity: &by, LeaseDurationSeconds: ptr.To[int32](8), RenewTime: &now},
+					}))
+				}
+				config := Config{
+					Client: s.CoordinationV1(), Namespace: "ns", Name: "first", Identity: "b",
+					Duration: defaultDuration, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(),
+				}
+				first, err := New(config)
+				require.NoError(t, err)
+				require.False(t, first.Took("a"))
+				config.Name, config.Inherits = "second", first.Took
+				second, err := New(config)
+				require.NoError(t, err)
+				var took time.Duration
+				require.NoError(t, first.Run(t.Context(), func(ctx context.Context) error {
+					require.True(t, first.Took("a"))
+					require.False(t, first.Took(""))
+					start := time.Now()
+					return second.Run(ctx, func(context.Context) error {
+						took = time.Since(start)
+						return nil
+					})
+				}))
+				require.False(t, first.Took("a"), "it is released")
+				if holder == "a" {
+					require.Zero(t, took)
+				} else {
+					require.GreaterOrEqual(t, took, defaultDuration)
+				}
+			})
+		})
+	}
+}
