@@ -171,7 +171,7 @@ func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func) f
 		select {
 		case err := <-failed:
 			return fmt.Errorf("serving webhooks at %s: %w", env.Config.Webhook.Address, err)
-		case <-time.After(env.Config.Webhook.Drain):
+		case <-env.Clock.After(env.Config.Webhook.Drain):
 		}
 		// The creation of a pod waits for the answer to each request in flight.
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
