@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -35,8 +37,8 @@ type replicasWorld struct {
 }
 
 // TestReplicas: each role of rome has two replicas. The node of the active ones is killed, then
-// the other one, which has become theirs; and all active ones are stopped. Each time the others
-// take over, and what runs in milan runs on.
+// the other one, which has become theirs; all active ones are stopped, and all are replaced. Each
+// time the others take over, and what runs in milan runs on.
 func TestReplicas(t *testing.T) {
 	two := map[string]any{"replicas": 2}
 	w := replicasWorld{networkWorld: newNetworkWorldOf(t, site.World{
@@ -57,6 +59,7 @@ func TestReplicas(t *testing.T) {
 	replicasKilled(t, w, "the node of the active controller")
 	replicasKilled(t, w, "the other node")
 	replicasStopped(t, w)
+	replicasRolled(t, w)
 	w.logMemory(t)
 }
 
@@ -158,7 +161,7 @@ func (h *terms) holders() (map[string]string, error) {
 	return out, nil
 }
 
-// roles are the pods of rome's roles, by name.
+// rolePods are the pods of rome's roles, by name.
 func (w replicasWorld) rolePods(ctx context.Context) (map[string]corev1.Pod, error) {
 	out := map[string]corev1.Pod{}
 	for _, namespace := range []string{site.Namespace, tenantOfMilan} {
@@ -380,8 +383,29 @@ func replicasKilled(t *testing.T, w replicasWorld, which string) {
 	w.started(t, "after-"+victim.Name)
 	w.kept(t, before)
 	require.NoError(t, victim.Start(t.Context()))
+	within(t, longest, "the pods on "+victim.Name+" were started again", func(ctx context.Context) error { return w.restarted(ctx, victim.Name, killed) })
 	w.whole(t, "after "+victim.Name+" is back")
 	w.kept(t, before)
+}
+
+// restarted says whether every pod of a node's roles has been started after a time, and is
+// ready. What the API says of the pods of a lost node is from before.
+func (w replicasWorld) restarted(ctx context.Context, node string, after time.Time) error {
+	pods, err := w.rolePods(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		if p.Spec.NodeName != node {
+			continue
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			if c.State.Running == nil || !c.State.Running.StartedAt.After(after) || !c.Ready {
+				return fmt.Errorf("container %s of pod %s: %+v", c.Name, p.Name, c.State)
+			}
+		}
+	}
+	return nil
 }
 
 // taken waits until each of the Leases has a holder that is accepted, and logs when that was.
@@ -432,6 +456,67 @@ func replicasStopped(t *testing.T, w replicasWorld) {
 	}
 	w.whole(t, "after the active replicas were stopped")
 	w.kept(t, before)
+}
+
+// replicasRolled replaces the pods of all roles, as an upgrade does. Meanwhile no creation of a
+// pod fails: there is always a webhook.
+func replicasRolled(t *testing.T, w replicasWorld) {
+	before := w.offloaded(t)
+	failed := make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var asked atomic.Int64
+	go func() { failed <- w.admitted(ctx, &asked) }()
+	began := time.Now()
+	apps := w.rome.Client().AppsV1().Deployments(site.Namespace)
+	list, err := apps.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, d := range list.Items {
+		_, err := apps.Patch(t.Context(), d.Name, types.MergePatchType, []byte(`{"spec":{"template":{"metadata":{"annotations":{"rolled":"once"}}}}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	within(t, longest, "all pods are others", func(ctx context.Context) error {
+		pods, err := w.rolePods(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range pods {
+			if role := p.Labels["app.kubernetes.io/component"]; role != "" && role != "route" && p.Annotations["rolled"] == "" {
+				return fmt.Errorf("pod %s is of the revision before", p.Name)
+			}
+		}
+		return w.complete(ctx)
+	})
+	t.Logf("rolled within %s; %d pods admitted meanwhile", time.Since(began).Round(time.Millisecond), asked.Load())
+	w.spread(t)
+	w.crossed(t, "after the rollout", "rome-1", "rome-2")
+	stop()
+	require.NoError(t, <-failed)
+	require.Positive(t, asked.Load())
+	w.kept(t, before)
+}
+
+// admitted creates pods without storing them, which the webhook must allow, until ctx is done
+// or one fails.
+func (w replicasWorld) admitted(ctx context.Context, asked *atomic.Int64) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "asked"}, Spec: testSpec(1, "serve")}
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		_, err := w.rome.Client().CoreV1().Pods(replicasNamespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("after %d pods: %w", asked.Load(), err)
+		}
+		asked.Add(1)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
 }
 
 // logMemory logs what the containers of the roles use, from their cgroups.
