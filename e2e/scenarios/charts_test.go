@@ -154,6 +154,7 @@ func TestChart(t *testing.T) {
 	t.Run("refused", func(t *testing.T) { chartRefused(t, c) })
 	t.Run("restarts", func(t *testing.T) { chartRestarts(t, c, plain) })
 	t.Run("standby gateways", func(t *testing.T) { chartStandby(t, c, plain) })
+	t.Run("replicas", func(t *testing.T) { chartReplicas(t, c, plain) })
 	t.Run("overlay policy", func(t *testing.T) { chartOverlayPolicy(t, c) })
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
 }
@@ -292,6 +293,37 @@ func chartStandby(t *testing.T, c chart, plain rendered) {
 		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Role").Object), &role))
 		pods := slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "pods") })
 		require.Equal(t, tc.standby, pods)
+	}
+}
+
+// chartReplicas checks that roles with several replicas, and only those, have a budget; that
+// replicas are spread; and that all pods have the priority of the release.
+func chartReplicas(t *testing.T, c chart, plain rendered) {
+	names := func(objects rendered, kind string) (out []string) {
+		for _, obj := range objects.ofKind(kind) {
+			out = append(out, obj.GetName())
+		}
+		slices.Sort(out)
+		return out
+	}
+	two := values{"replicas": 2}
+	several := c.mustRender(t, values{
+		"controllerManager": two, "webhook": two, "ipam": values{"internal": two}, "networking": values{"gatewayTemplates": two},
+		"common": values{"priorityClassName": "high"},
+	})
+	require.Empty(t, names(plain, "PodDisruptionBudget"))
+	require.Equal(t, names(several, "Deployment"), names(several, "PodDisruptionBudget"))
+	require.Equal(t, []string{"liqod"}, names(plain, "PriorityClass"))
+	require.Empty(t, names(several, "PriorityClass"), "the class is somebody else's")
+	for priority, objects := range map[string]rendered{"liqod": plain, "high": several} {
+		for _, obj := range objects.ofKind("Deployment", "DaemonSet") {
+			spec, _, err := unstructured.NestedMap(roundTrip(t, obj.Object), "spec", "template", "spec")
+			require.NoError(t, err)
+			require.Equal(t, priority, spec["priorityClassName"], obj.GetName())
+			if obj.GetKind() == "Deployment" {
+				require.Len(t, spec["topologySpreadConstraints"], 1, obj.GetName())
+			}
+		}
 	}
 }
 
