@@ -245,7 +245,7 @@ func (c *controller) addVirtualNodes() error {
 	lifecycle, err := virtualnode.NewLifecycle(virtualnode.Config{
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(), NamespaceMaps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
-		Nodes: c.own.Core().V1().Nodes(), Deployments: c.vkubelets.Apps().V1().Deployments(),
+		Nodes: c.own.Core().V1().Nodes(), Deployments: c.vkubelets.Apps().V1().Deployments(), Budgets: c.vkubelets.Policy().V1().PodDisruptionBudgets(),
 		ServiceAccounts: c.vkubelets.Core().V1().ServiceAccounts(), RoleBindings: c.vkubelets.Rbac().V1().RoleBindings(),
 		ClusterRoleBindings: c.vkubelets.Rbac().V1().ClusterRoleBindings(),
 		VirtualKubelet:      vkubeletDefaults(c.env.Config),
@@ -317,7 +317,7 @@ func vkubeletDefaults(cfg *config.Effective) virtualnode.VirtualKubeletDefaults 
 	}
 	return virtualnode.VirtualKubeletDefaults{
 		Image: t.Image, ImagePullPolicy: corev1.PullPolicy(t.ImagePullPolicy), ImagePullSecrets: secrets,
-		Replicas: int32(t.Replicas), Resources: resources(t.Resources), Args: append(args, t.ExtraArgs...),
+		Replicas: int32(t.Replicas), PriorityClassName: t.PriorityClassName, Resources: resources(t.Resources), Args: append(args, t.ExtraArgs...),
 	}
 }
 

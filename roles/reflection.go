@@ -36,6 +36,8 @@ func (v *vkubelet) newReflection(clusterID string, config *rest.Config, gate fun
 		Client: v.home.plain.kube.CoordinationV1(), Namespace: v.namespace, Name: offloadingv1beta1.ReflectionLease, Identity: v.home.identity,
 		Duration: settings.Lease.Duration, RenewDeadline: settings.Lease.RenewDeadline, RetryPeriod: settings.Lease.RetryPeriod,
 		Log: v.env.Log, Clock: v.env.Clock,
+		// All writes of a reflection pass the fence of the vkubelet's own Lease, too.
+		Inherits: v.home.lease.Took,
 	})
 	if err != nil {
 		return nil, err

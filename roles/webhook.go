@@ -170,6 +170,12 @@ func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func) f
 			return fmt.Errorf("serving webhooks at %s: %w", env.Config.Webhook.Address, err)
 		case <-ctx.Done():
 		}
+		// The nodes need a moment until they lead the API server to other replicas only.
+		select {
+		case err := <-failed:
+			return fmt.Errorf("serving webhooks at %s: %w", env.Config.Webhook.Address, err)
+		case <-env.Clock.After(env.Config.Webhook.Drain):
+		}
 		// The creation of a pod waits for the answer to each request in flight.
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()

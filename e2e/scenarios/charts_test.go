@@ -154,6 +154,7 @@ func TestChart(t *testing.T) {
 	t.Run("refused", func(t *testing.T) { chartRefused(t, c) })
 	t.Run("restarts", func(t *testing.T) { chartRestarts(t, c, plain) })
 	t.Run("standby gateways", func(t *testing.T) { chartStandby(t, c, plain) })
+	t.Run("replicas", func(t *testing.T) { chartReplicas(t, c, plain) })
 	t.Run("overlay policy", func(t *testing.T) { chartOverlayPolicy(t, c) })
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
 }
@@ -277,7 +278,7 @@ func chartStandby(t *testing.T, c chart, plain rendered) {
 		var d appsv1.Deployment
 		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Deployment").Object), &d))
 		require.Equal(t, tc.strategy, string(d.Spec.Strategy.Type))
-		require.NotNil(t, d.Spec.Template.Spec.Affinity.PodAntiAffinity)
+		require.Len(t, d.Spec.Template.Spec.TopologySpreadConstraints, 1)
 		require.NotNil(t, d.Spec.Template.Spec.Affinity.NodeAffinity)
 		args := d.Spec.Template.Spec.Containers[0].Args
 		require.Contains(t, args, "--gateway.keySecret=liqod-gateway-key")
@@ -292,6 +293,37 @@ func chartStandby(t *testing.T, c chart, plain rendered) {
 		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(roundTrip(t, named(tc.objects, "Role").Object), &role))
 		pods := slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "pods") })
 		require.Equal(t, tc.standby, pods)
+	}
+}
+
+// chartReplicas checks that roles with several replicas, and only those, have a budget; that
+// replicas are spread; and that all pods have the priority of the release.
+func chartReplicas(t *testing.T, c chart, plain rendered) {
+	names := func(objects rendered, kind string) (out []string) {
+		for _, obj := range objects.ofKind(kind) {
+			out = append(out, obj.GetName())
+		}
+		slices.Sort(out)
+		return out
+	}
+	two := values{"replicas": 2}
+	several := c.mustRender(t, values{
+		"controllerManager": two, "webhook": two, "ipam": values{"internal": two}, "networking": values{"gatewayTemplates": two},
+		"common": values{"priorityClassName": "high"},
+	})
+	require.Empty(t, names(plain, "PodDisruptionBudget"))
+	require.Equal(t, names(several, "Deployment"), names(several, "PodDisruptionBudget"))
+	require.Equal(t, []string{"liqod"}, names(plain, "PriorityClass"))
+	require.Empty(t, names(several, "PriorityClass"), "the class is somebody else's")
+	for priority, objects := range map[string]rendered{"liqod": plain, "high": several} {
+		for _, obj := range objects.ofKind("Deployment", "DaemonSet") {
+			spec, _, err := unstructured.NestedMap(roundTrip(t, obj.Object), "spec", "template", "spec")
+			require.NoError(t, err)
+			require.Equal(t, priority, spec["priorityClassName"], obj.GetName())
+			if obj.GetKind() == "Deployment" {
+				require.Len(t, spec["topologySpreadConstraints"], 1, obj.GetName())
+			}
+		}
 	}
 }
 
@@ -380,6 +412,8 @@ func chartDefaults(t *testing.T, c chart, objects rendered) {
 	require.NoError(t, err)
 	want["clusterID"] = "rome"
 	want["networking.enabled"] = "true" // the chart has the roles that it needs
+	want["webhook.drain"] = "5s"        // a Service leads to it
+	want["controller.vkubelet.priorityClassName"] = "liqod"
 	version := objects.ofKind("Deployment")[0].GetLabels()["app.kubernetes.io/version"]
 	want["controller.vkubelet.image"] = "ghcr.io/liqod/liqod:" + version
 	require.Equal(t, want, have)

@@ -61,15 +61,21 @@ func TestNetwork(t *testing.T) {
 // beside the lab's; nil: none.
 func newNetworkWorld(t *testing.T, mode site.FabricMode, settings map[string]any, nodes ...int) networkWorld {
 	t.Helper()
-	sites, list := site.World{
+	return newNetworkWorldOf(t, site.World{
 		Clusters: []string{"rome", "milan"}, RealNodes: nodes, Long: true, Fabric: mode, Settings: []map[string]any{settings},
 		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
-	}.Start(t)
+	})
+}
+
+// newNetworkWorldOf starts the clusters of a world with a fabric, with DNS and not connected.
+func newNetworkWorldOf(t *testing.T, of site.World) networkWorld {
+	t.Helper()
+	sites, list := of.Start(t)
 	w := networkWorld{&fullWorld{world{sites: sites, rome: list[0], milan: list[1]}, sites.Full}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.logState(t)
-			if mode == site.FabricProcesses {
+			if of.Fabric == site.FabricProcesses {
 				w.logHosts(t)
 			}
 		}

@@ -148,9 +148,23 @@ func (s *Site) values(more map[string]any) map[string]any {
 	if s.sites.Fabric != FabricOff {
 		values["networking"] = s.fabricValues()
 	}
-	maps.Copy(values, s.sites.Values)
+	merge(values, s.sites.Values)
 	maps.Copy(values, more)
 	return values
+}
+
+// merge adds values, section by section. What into has of the same name, and is no section,
+// is replaced.
+func merge(into, from map[string]any) {
+	for key, value := range from {
+		have, isHave := into[key].(map[string]any)
+		section, isSection := value.(map[string]any)
+		if isHave && isSection {
+			merge(have, section)
+			continue
+		}
+		into[key] = value
+	}
 }
 
 func (s *Site) installFull(ctx context.Context) error {
@@ -237,8 +251,8 @@ func (s *Site) installSimulated(ctx context.Context) error {
 		"virtualKubelet": map[string]any{"nodeAddress": loopback},
 	})
 	settings := values["config"].(map[string]any)
-	settings["webhook"] = map[string]any{"hosts": []string{loopback}}
-	if settings["authentication"] == nil { // unless a test has its own
+	settings["webhook"] = map[string]any{"hosts": []string{loopback}, "drain": "0s"} // no Service leads to it
+	if settings["authentication"] == nil {                                           // unless a test has its own
 		settings["authentication"] = map[string]any{"requestsPerAddress": 6000, "requestsPerMinute": 6000} // all are one address
 	}
 	if err := s.Cluster.Install(ctx, lab.ChartOptions{Values: values}); err != nil {

@@ -25,6 +25,8 @@ type World struct {
 	Adjust func(*lab.ClusterOptions)
 	// Settings of liqod, beside the lab's; of several with a key the last one wins.
 	Settings []map[string]any
+	// Values of the chart, beside the lab's.
+	Values map[string]any
 	// Long is for a test that takes minutes: it asks for its seats before the others do, so
 	// that it is not the last one that runs.
 	Long bool
@@ -111,7 +113,7 @@ func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	if err != nil {
 		return nil, err
 	}
-	sites.Settings, sites.Fabric = map[string]any{}, w.Fabric
+	sites.Settings, sites.Values, sites.Fabric = map[string]any{}, w.Values, w.Fabric
 	for _, s := range w.Settings {
 		maps.Copy(sites.Settings, s)
 	}

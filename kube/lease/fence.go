@@ -1,13 +1,11 @@
 package lease
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 )
 
@@ -43,54 +41,24 @@ func (f *Fence) Allow() error {
 	return nil
 }
 
+// open opens the fence after a successful write of this process's identity into the lease.
+// at is the time before the request was sent. Other candidates count from a later moment,
+// so the fence closes before they can take over.
 func (f *Fence) open(at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.holding, f.renewed = true, at
 }
 
+// left returns the time until the fence closes without a further renewal.
+func (f *Fence) left() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.deadline - f.clock.Since(f.renewed)
+}
+
 func (f *Fence) shut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.holding = false
-}
-
-// timedLock opens the fence after each successful write of this process's identity into
-// the lease. The renewal counts from before the request was sent. Other candidates count
-// from a later moment, so the fence closes before they can take over.
-type timedLock struct {
-	resourcelock.Interface
-
-	fence   *Fence
-	timeout time.Duration
-}
-
-// Get implements resourcelock.Interface.
-func (l *timedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	return l.Interface.Get(ctx)
-}
-
-// Create implements resourcelock.Interface.
-func (l *timedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	sent := l.fence.clock.Now()
-	return l.wrote(sent, record, l.Interface.Create(ctx, record))
-}
-
-// Update implements resourcelock.Interface.
-func (l *timedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	sent := l.fence.clock.Now()
-	return l.wrote(sent, record, l.Interface.Update(ctx, record))
-}
-
-func (l *timedLock) wrote(sent time.Time, record resourcelock.LeaderElectionRecord, err error) error {
-	if err == nil && record.HolderIdentity == l.Identity() {
-		l.fence.open(sent)
-	}
-	return err
 }

@@ -1,22 +1,27 @@
 // Package lease runs a function while this process holds a Lease. When the process loses
 // the lease, it cancels the function, waits until it has returned, and becomes a
-// candidate again. It does not exit when the API server is unreachable. client-go's
-// leader election does not prevent writes after a lost lease (no fencing). The Fence
-// does: it rejects writes in the transport of the clients that the function uses.
+// candidate again. It does not exit when the API server is unreachable.
+//
+// It reads and writes Leases as client-go's leader election does, so both may be candidates
+// for one Lease. There are two differences. A candidate watches the Lease instead of polling
+// it: it takes a released Lease at once, and an expired one when its duration has passed. And
+// client-go does not prevent writes after a lost lease (no fencing). The Fence does: it
+// rejects writes in the transport of the clients that the function uses.
 package lease
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 )
 
 var errLost = errors.New("lease lost")
@@ -40,16 +45,21 @@ type Config struct {
 	// RenewDeadline is how long after its last renewal this process may write. It must be
 	// less than Duration, by at least the time that a write in flight may take.
 	RenewDeadline time.Duration
-	// RetryPeriod is the time between two renewals.
+	// RetryPeriod is the time between two renewals, and between two attempts of a candidate
+	// that cannot watch the Lease.
 	RetryPeriod time.Duration
 	// Log receives changes of leadership.
 	Log *zap.Logger
-	// Clock is the clock of the Fence; nil means the real one. client-go's elector always
-	// uses the real clock.
+	// Clock measures the ages of renewals; nil means the real one. Timers always use the real
+	// clock.
 	Clock clock.PassiveClock
 	// Saw may be nil. It is called with the resource version of the Lease in each response
 	// of the API server, in the order of the responses.
 	Saw func(resourceVersion string)
+	// Inherits may be nil. It reports that the writes of this holder are refused already,
+	// because another lease, whose Fence they pass too, has gone from it to this process. What
+	// it holds is taken at once.
+	Inherits func(holder string) bool
 	// OnChange may be nil. It is called with true before the work begins and with false
 	// after it has returned, never concurrently.
 	OnChange func(leading bool)
@@ -59,6 +69,11 @@ type Config struct {
 type Runner struct {
 	cfg   Config
 	fence *Fence
+
+	mu sync.Mutex
+	// before held the lease when this process took it; empty: this process does not hold the
+	// lease, or nobody held it.
+	before string
 }
 
 // New returns a Runner, or an error if cfg is invalid. It starts no goroutines and sends
@@ -70,21 +85,54 @@ func New(cfg Config) (*Runner, error) {
 	if cfg.OnChange == nil {
 		cfg.OnChange = func(bool) {}
 	}
+	if cfg.Inherits == nil {
+		cfg.Inherits = func(string) bool { return false }
+	}
 	if cfg.Saw != nil {
 		cfg.Client = versionReporter{cfg.Client, cfg.Saw}
 	}
-	r := &Runner{cfg: cfg, fence: &Fence{clock: cfg.Clock, deadline: cfg.RenewDeadline}}
-	if cfg.Namespace == "" || cfg.Name == "" {
-		return nil, errors.New("a lease needs a namespace and a name")
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
-	if _, err := leaderelection.NewLeaderElector(r.electionConfig(r.lock(), func(context.Context) {})); err != nil {
-		return nil, fmt.Errorf("lease %s/%s: %w", cfg.Namespace, cfg.Name, err)
+	return &Runner{cfg: cfg, fence: &Fence{clock: cfg.Clock, deadline: cfg.RenewDeadline}}, nil
+}
+
+func (c Config) validate() error {
+	if c.Namespace == "" || c.Name == "" {
+		return errors.New("a lease needs a namespace and a name")
 	}
-	return r, nil
+	wrong := func(format string, args ...any) error {
+		return fmt.Errorf("lease %s/%s: "+format, append([]any{c.Namespace, c.Name}, args...)...)
+	}
+	switch {
+	case c.Identity == "":
+		return wrong("the identity is empty: a name that no other candidate has is accepted")
+	case c.RetryPeriod <= 0:
+		return wrong("a retry period of %s is not accepted: more than 0 is", c.RetryPeriod)
+	case c.RenewDeadline <= jittered(c.RetryPeriod, jitter):
+		return wrong("a renew deadline of %s is not accepted: more than %g times the retry period of %s is", c.RenewDeadline, jitter, c.RetryPeriod)
+	case c.Duration <= c.RenewDeadline:
+		return wrong("a duration of %s is not accepted: more than the renew deadline of %s is", c.Duration, c.RenewDeadline)
+	}
+	return nil
 }
 
 // Fence returns the Gate for the clients that the work writes with.
 func (r *Runner) Fence() *Fence { return r.fence }
+
+// Took reports whether this process holds the lease and has taken it from this holder, who
+// had not released it.
+func (r *Runner) Took(holder string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return holder != "" && r.before == holder
+}
+
+func (r *Runner) took(holder string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.before = holder
+}
 
 // Run is a candidate for the lease until ctx is done, and calls work while it holds the
 // lease. The context of work is cancelled when ctx is done or the lease is lost. work
@@ -105,36 +153,30 @@ func (r *Runner) Run(ctx context.Context, work func(ctx context.Context) error) 
 // term is one candidacy and the leadership that may follow it. It returns true if work
 // returned by itself.
 func (r *Runner) term(ctx context.Context, work func(ctx context.Context) error) (bool, error) {
-	// The elector must renew the lease until work has returned, so its context outlives
-	// ctx.
-	electorCtx, stopElector := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopElector()
-	lock := r.lock()
-	elected := make(chan context.Context, 1)
-	elector, err := leaderelection.NewLeaderElector(r.electionConfig(lock, func(c context.Context) { elected <- c }))
-	if err != nil {
-		return false, fmt.Errorf("lease %s/%s: %w", r.cfg.Namespace, r.cfg.Name, err)
+	held := r.acquire(ctx)
+	if held == nil {
+		return false, nil
 	}
-	electorDone := make(chan struct{})
+	// The lease is renewed until work has returned, so the renewals outlive ctx.
+	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	leading, lose := context.WithCancel(keeping)
+	kept := make(chan struct{})
 	go func() {
-		defer close(electorDone)
-		elector.Run(electorCtx)
+		defer close(kept)
+		defer lose()
+		r.keep(keeping, held)
 	}()
-	select {
-	case <-ctx.Done():
-	case leading := <-elected:
-		err = r.lead(ctx, leading, work)
-	}
+	err := r.lead(ctx, leading, work)
 	ended := ctx.Err() == nil
-	stopElector()
-	<-electorDone
+	stop()
+	<-kept
 	r.fence.shut()
+	r.took("")
 	if errors.Is(err, errLost) {
 		return false, nil
 	}
-	if elector.IsLeader() {
-		r.release(ctx, lock)
-	}
+	r.release(ctx)
 	return ended, err
 }
 
@@ -145,10 +187,11 @@ func (r *Runner) lead(ctx, leading context.Context, work func(ctx context.Contex
 	defer cancel()
 	stopWatching := context.AfterFunc(leading, func() {
 		r.fence.shut()
+		r.took("")
 		cancel()
 	})
 	defer stopWatching()
-	log := r.cfg.Log.With(zap.String("lease", r.cfg.Namespace+"/"+r.cfg.Name), zap.String("identity", r.cfg.Identity))
+	log := r.cfg.Log.With(zap.String("lease", r.name()), zap.String("identity", r.cfg.Identity))
 	log.Info("lease acquired")
 	r.cfg.OnChange(true)
 	err := work(workCtx)
@@ -164,53 +207,46 @@ func (r *Runner) lead(ctx, leading context.Context, work func(ctx context.Contex
 	return err
 }
 
-// release clears the holder of the lease if it is still this process. client-go's own
-// release is not used, because it would act on a lost lease while work is still running.
-func (r *Runner) release(ctx context.Context, lock resourcelock.Interface) {
+// release clears the holder of the lease if it is still this process.
+func (r *Runner) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	if err := r.giveBack(ctx, lock); err != nil {
-		r.cfg.Log.Warn("lease not given back; it will expire", zap.String("lease", lock.Describe()), zap.Error(err))
+	if err := r.giveBack(ctx); err != nil {
+		r.cfg.Log.Warn("lease not given back; it will expire", zap.String("lease", r.name()), zap.Error(err))
 	}
 }
 
-func (r *Runner) giveBack(ctx context.Context, lock resourcelock.Interface) error {
-	have, _, err := lock.Get(ctx)
+func (r *Runner) giveBack(ctx context.Context) error {
+	have, err := r.get(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the lease: %w", err)
 	}
-	if have.HolderIdentity != r.cfg.Identity {
+	if holder(have) != r.cfg.Identity {
 		return nil
 	}
-	now := metav1.NewTime(r.cfg.Clock.Now())
-	err = lock.Update(ctx, resourcelock.LeaderElectionRecord{
-		LeaseDurationSeconds: 1, // 0 is not valid
-		AcquireTime:          now,
-		RenewTime:            now,
-		LeaderTransitions:    have.LeaderTransitions,
-	})
-	if err != nil {
+	next, now := have.DeepCopy(), metav1.NewMicroTime(r.cfg.Clock.Now())
+	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds = ptr.To(""), ptr.To[int32](1) // 0 is not valid
+	next.Spec.AcquireTime, next.Spec.RenewTime = &now, &now
+	ctx, cancel := context.WithTimeout(ctx, r.requestTimeout())
+	defer cancel()
+	if _, err = r.leases().Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("clearing the holder: %w", err)
 	}
 	return nil
 }
 
-func (r *Runner) lock() resourcelock.Interface {
-	// One request without a response must not exhaust the renew deadline.
-	return &timedLock{fence: r.fence, timeout: r.cfg.RenewDeadline / 2, Interface: &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: r.cfg.Namespace, Name: r.cfg.Name},
-		Client:     r.cfg.Client,
-		LockConfig: resourcelock.ResourceLockConfig{Identity: r.cfg.Identity},
-	}}
+func (r *Runner) leases() coordinationv1client.LeaseInterface {
+	return r.cfg.Client.Leases(r.cfg.Namespace)
 }
 
-func (r *Runner) electionConfig(lock resourcelock.Interface, started func(context.Context)) leaderelection.LeaderElectionConfig {
-	return leaderelection.LeaderElectionConfig{
-		Lock:          lock,
-		Name:          r.cfg.Name,
-		LeaseDuration: r.cfg.Duration,
-		RenewDeadline: r.cfg.RenewDeadline,
-		RetryPeriod:   r.cfg.RetryPeriod,
-		Callbacks:     leaderelection.LeaderCallbacks{OnStartedLeading: started, OnStoppedLeading: func() {}},
-	}
+func (r *Runner) name() string { return r.cfg.Namespace + "/" + r.cfg.Name }
+
+// requestTimeout bounds one request: one without a response leaves time for two others before
+// the renew deadline.
+func (r *Runner) requestTimeout() time.Duration { return r.cfg.RenewDeadline / 3 }
+
+func (r *Runner) get(ctx context.Context) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.requestTimeout())
+	defer cancel()
+	return r.leases().Get(ctx, r.cfg.Name, metav1.GetOptions{})
 }

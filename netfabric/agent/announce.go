@@ -339,7 +339,8 @@ func (a *Announcer) take(ctx context.Context, number int, foreign bool) (bool, e
 		_, err = leases.Update(ctx, next, metav1.UpdateOptions{})
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return held, nil // another gateway was faster, or somebody else wrote: the next step tells
+		a.Look() // another gateway was faster, or somebody else wrote: the next step tells
+		return held, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("writing Lease %s/%s: %w", a.cfg.Namespace, leaseName(number), err)

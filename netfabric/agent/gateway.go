@@ -131,6 +131,7 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 	if g.announcer, err = NewAnnouncer(announce); err != nil {
 		return nil, err
 	}
+	cfg.Sources.Gateways.Subscribe(g.lookIfNoneActive)
 	g.resolver = NewResolver(cfg.Lookup, cfg.Clock, cfg.Log, g.wake)
 	g.echoes = newEchoes(g)
 	if err := g.watch(); err != nil {

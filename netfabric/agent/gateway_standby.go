@@ -38,10 +38,16 @@ func (g *Gateway) standBy(ctx context.Context) error {
 	g.mu.Lock()
 	g.view = view{} // the status of Connections is the active one's to write
 	g.mu.Unlock()
-	if !slices.ContainsFunc(g.cfg.Sources.Gateways.List(), func(a Announcement) bool { return a.Alive }) {
-		g.announcer.Look() // the active one has given its number back
-	}
+	g.lookIfNoneActive()
 	return g.ended(g.cfg.Host.Apply(ctx, plan.State{}))
+}
+
+// lookIfNoneActive has a gateway that stands by look at the Lease when the active one has given
+// it back. It does not wait for the loop, which may be busy with the host.
+func (g *Gateway) lookIfNoneActive() {
+	if g.announcer.StandsBy() && !slices.ContainsFunc(g.cfg.Sources.Gateways.List(), func(a Announcement) bool { return a.Alive }) {
+		g.announcer.Look()
+	}
 }
 
 // activate leads peers here, once there is a device for them.

@@ -29,9 +29,9 @@ var others = map[string]string{
 	"controller.workers": "3", "controller.inFlightPerPeer": "5", "controller.serviceAccount": "me", "controller.podSecurityLevel": "restricted",
 	"controller.runtimeClasses": "gvisor", "controller.twinNames": "shop-*", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m", "controller.quotaPatience": "2m", "controller.enableNodeFailureController": "true",
 	"controller.vkubelet.image": "liqod:v1", "controller.vkubelet.imagePullPolicy": "Never", "controller.vkubelet.imagePullSecrets": "registry",
-	"controller.vkubelet.replicas": "2", "controller.vkubelet.extraArgs": "--log.level=warn", "controller.vkubelet.nodeAddress": "10.0.0.1",
+	"controller.vkubelet.replicas": "2", "controller.vkubelet.priorityClassName": "high", "controller.vkubelet.extraArgs": "--log.level=warn", "controller.vkubelet.nodeAddress": "10.0.0.1",
 	"controller.vkubelet.resources.cpuRequest": "1", "controller.vkubelet.resources.memoryRequest": "1Gi",
-	"controller.vkubelet.resources.cpuLimit": "1", "controller.vkubelet.resources.memoryLimit": "1Gi",
+	"controller.vkubelet.resources.cpuLimit": "1", "controller.vkubelet.resources.memoryLimit": "2Gi",
 	"vkubelet.virtualNode": "liqo-tenant-milan/milan", "vkubelet.nodeAddress": "10.0.0.2", "vkubelet.listenAddress": ":10260", "vkubelet.certificateDirectory": "/tmp/pki",
 	"vkubelet.nodeLeaseDuration": "20s", "vkubelet.inFlight": "8",
 	"vkubelet.enableAPIServerSupport": "false", "vkubelet.homeAPIServer": "192.0.2.1:6443", "vkubelet.tokenBinding": "pod",
@@ -46,7 +46,7 @@ var others = map[string]string{
 	"gateway.service": "gw", "gateway.nodeName": "n", "gateway.podAddresses": "true", "gateway.mtu": "1450",
 	"gateway.probe.interval": "100ms", "gateway.probe.silence": "2s", "gateway.probe.patience": "20s", "gateway.probe.answers": "4",
 	"route.nodeName": "n", "route.overlayPort": "6095", "route.mtu": "1450",
-	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
+	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.drain": "3s", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
 }
 
 func TestVKubeletArgsLeaveOutDefaults(t *testing.T) {

@@ -158,11 +158,13 @@ type VKubeletTemplate struct {
 	Image           string `mapstructure:"image"`
 	ImagePullPolicy string `mapstructure:"imagePullPolicy"`
 	// ImagePullSecrets are names of Secrets in each tenant namespace.
-	ImagePullSecrets []string  `mapstructure:"imagePullSecrets"`
-	Replicas         int       `mapstructure:"replicas"`
-	ExtraArgs        []string  `mapstructure:"extraArgs"`
-	NodeAddress      string    `mapstructure:"nodeAddress"`
-	Resources        Resources `mapstructure:"resources"`
+	ImagePullSecrets []string `mapstructure:"imagePullSecrets"`
+	Replicas         int      `mapstructure:"replicas"`
+	// PriorityClassName may be empty.
+	PriorityClassName string    `mapstructure:"priorityClassName"`
+	ExtraArgs         []string  `mapstructure:"extraArgs"`
+	NodeAddress       string    `mapstructure:"nodeAddress"`
+	Resources         Resources `mapstructure:"resources"`
 }
 
 // Resources are Kubernetes quantities; an empty one is left out.
@@ -198,11 +200,13 @@ const (
 
 // Webhook configures role webhook.
 type Webhook struct {
-	Address           string   `mapstructure:"address"`
-	Hosts             []string `mapstructure:"hosts"`
-	ServiceName       string   `mapstructure:"serviceName"`
-	SecretName        string   `mapstructure:"secretName"`
-	ConfigurationName string   `mapstructure:"configurationName"`
+	Address string   `mapstructure:"address"`
+	Hosts   []string `mapstructure:"hosts"`
+	// Drain is how long a terminating process still answers.
+	Drain             time.Duration `mapstructure:"drain"`
+	ServiceName       string        `mapstructure:"serviceName"`
+	SecretName        string        `mapstructure:"secretName"`
+	ConfigurationName string        `mapstructure:"configurationName"`
 }
 
 // Authentication configures the endpoint by which peers get identities.

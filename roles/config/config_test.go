@@ -76,7 +76,7 @@ func TestDefaultsAreConfigYAML(t *testing.T) {
 
 	c := fromDefaults.Config
 	require.Equal(t, "liqod", c.Namespace)
-	require.Equal(t, 15*time.Second, c.Lease.Duration)
+	require.Equal(t, 8*time.Second, c.Lease.Duration)
 	require.Equal(t, 5, c.Probe.Window().Size)
 	require.Len(t, c.Reflection.SkipAnnotations, 11)
 	require.Empty(t, c.Reflection.SkipLabels)
@@ -120,7 +120,7 @@ func TestGoodFile(t *testing.T) {
 	require.Equal(t, "rome", e.ClusterID)
 	require.Equal(t, Log{Level: "debug", Format: "console"}, e.Log)
 	require.Equal(t, Server{Address: "", Pprof: true}, e.Server)
-	require.Equal(t, 15*time.Second, e.Lease.Duration, "not in the file")
+	require.Equal(t, 8*time.Second, e.Lease.Duration, "not in the file")
 	require.Equal(t, 90*time.Second, e.ShutdownTimeout)
 	require.Equal(t, []string{"example.com/a", "b"}, e.Reflection.SkipLabels)
 	require.Empty(t, e.Reflection.SkipAnnotations)
@@ -278,7 +278,7 @@ func TestPrintSaysWhereFromAndCanBeReadBack(t *testing.T) {
 		"clusterID: \"rome\" # file testdata/all.good.yaml:1\n",
 		"log:\n  level: \"warn\" # env LIQOD_LOG_LEVEL\n  format: \"console\" # file",
 		"  window: 7 # flag --probe.window\n",
-		"  duration: 15s # default\n",
+		"  duration: 8s # default\n",
 		"  nodeAddress: \"fd00::1\" # env POD_IP\n",
 		"  skipAnnotations: [] # file",
 		"    extraArgs: # file testdata/all.good.yaml:19\n      - \"--log.level=debug\"\n",

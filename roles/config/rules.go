@@ -98,6 +98,7 @@ var rules = map[string]kind{
 	"controller.vkubelet.imagePullPolicy":         oneOf("Always", "IfNotPresent", "Never"),
 	"controller.vkubelet.imagePullSecrets":        list(objectName()),
 	"controller.vkubelet.replicas":                integer(0, math.MaxInt32),
+	"controller.vkubelet.priorityClassName":       objectName().orEmpty(),
 	"controller.vkubelet.extraArgs":               list(anyText("a command line argument")),
 	"controller.vkubelet.nodeAddress":             ipAddress().orEmpty(),
 	"controller.vkubelet.resources.cpuRequest":    quantity().orEmpty(),
@@ -118,6 +119,7 @@ var rules = map[string]kind{
 
 	"webhook.address":           address(),
 	"webhook.hosts":             list(host()),
+	"webhook.drain":             duration(0, 20*time.Second),
 	"webhook.serviceName":       label(63),
 	"webhook.secretName":        objectName(),
 	"webhook.configurationName": objectName(),
@@ -198,7 +200,7 @@ func (c *Config) together() error {
 		}
 	}
 	less("lease.renewDeadline", c.Lease.RenewDeadline, "lease.duration", c.Lease.Duration)
-	// client-go spreads retries by this factor, and refuses a deadline within it.
+	// Candidates spread their attempts by this factor (kube/lease).
 	less("lease.retryPeriod × 1.2", c.Lease.RetryPeriod*6/5, "lease.renewDeadline", c.Lease.RenewDeadline)
 	// A take-over lasts as long as the lease, and must not make a health count as bad.
 	less("lease.duration", c.Lease.Duration, "health.unknownGrace", c.Health.UnknownGrace)

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -168,6 +169,32 @@ func (l *Lifecycle) putDeployment(ctx context.Context, vn *offloadingv1beta1.Vir
 		},
 	}
 	have, err := l.deployments.Deployments(want.Namespace).Get(want.Name)
+	return put(ctx, k, vn, want, have, err)
+}
+
+// putBudget creates or corrects the PodDisruptionBudget of a vkubelet with several replicas,
+// and deletes that of others.
+func (l *Lifecycle) putBudget(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
+	have, err := l.budgets.PodDisruptionBudgets(vn.Namespace).Get(VirtualKubeletName(vn.Name))
+	want := forgeBudget(vn, l.defaults)
+	if want == nil {
+		if err != nil || !owned(vn, have) {
+			return nil
+		}
+		return absent(l.kube.PolicyV1().PodDisruptionBudgets(vn.Namespace).Delete(ctx, have.Name, byUID(have)), "PodDisruptionBudget", have)
+	}
+	k := kind[*policyv1.PodDisruptionBudget]{
+		name:   "PodDisruptionBudget",
+		client: l.kube.PolicyV1().PodDisruptionBudgets(want.Namespace),
+		equal: func(have, want *policyv1.PodDisruptionBudget) bool {
+			return apiequality.Semantic.DeepEqual(have.Spec, want.Spec)
+		},
+		merge: func(have, want *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudget, bool) {
+			merged := have.DeepCopy()
+			merged.Spec = want.Spec
+			return merged, true
+		},
+	}
 	return put(ctx, k, vn, want, have, err)
 }
 

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	policyinformers "k8s.io/client-go/informers/policy/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
@@ -30,10 +31,11 @@ type Config struct {
 	VirtualNodes  offloadinginformers.VirtualNodeInformer
 	NamespaceMaps offloadinginformers.NamespaceMapInformer
 	Nodes         coreinformers.NodeInformer
-	// Deployments, ServiceAccounts, RoleBindings and ClusterRoleBindings cover all
+	// Deployments, Budgets, ServiceAccounts, RoleBindings and ClusterRoleBindings cover all
 	// namespaces. The informers may be restricted to objects with the label
 	// liqo.io/virtual-node.
 	Deployments         appsinformers.DeploymentInformer
+	Budgets             policyinformers.PodDisruptionBudgetInformer
 	ServiceAccounts     coreinformers.ServiceAccountInformer
 	RoleBindings        rbacinformers.RoleBindingInformer
 	ClusterRoleBindings rbacinformers.ClusterRoleBindingInformer
@@ -65,6 +67,8 @@ type VirtualKubeletDefaults struct {
 	ImagePullSecrets []corev1.LocalObjectReference
 	// Replicas is the number of replicas, unless the VirtualNode has one.
 	Replicas int32
+	// PriorityClassName of the pods; it may be empty.
+	PriorityClassName string
 	// Resources are the container's resources, unless the VirtualNode has some.
 	Resources corev1.ResourceRequirements
 	// Args are added to the command line of every vkubelet, before the VirtualNode's own

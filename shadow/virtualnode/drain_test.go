@@ -177,6 +177,7 @@ func TestDeletion(t *testing.T) {
 		"delete rolebindings liqo-tenant-milano/liqod-vkubelet-tenant:milan",
 		"delete rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
 		"delete clusterrolebindings liqod-vkubelet-cluster:liqo-tenant-milano:milan",
+		"delete poddisruptionbudgets liqo-tenant-milano/vk-milan",
 		"delete serviceaccounts liqo-tenant-milano/vk-milan",
 		"delete leases liqo-tenant-milano/vk-milan",
 		"delete leases liqo-tenant-milano/reflection",

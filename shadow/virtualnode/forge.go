@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -74,10 +75,7 @@ func subjects(vn *offloadingv1beta1.VirtualNode) []rbacv1.Subject {
 
 // forgeDeployment returns the Deployment of vn's vkubelet. It is deterministic.
 func forgeDeployment(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults) (*appsv1.Deployment, error) {
-	replicas := defaults.Replicas
-	if r := vn.Spec.VirtualKubelet.Replicas; r != nil {
-		replicas = *r
-	}
+	replicas := replicasOf(vn, defaults)
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: VirtualKubeletName(vn.Name), Labels: ownLabels(vn)},
 		Spec: appsv1.DeploymentSpec{
@@ -98,6 +96,27 @@ func forgeDeployment(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletD
 	return d, nil
 }
 
+func replicasOf(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults) int32 {
+	return ptr.Deref(vn.Spec.VirtualKubelet.Replicas, defaults.Replicas)
+}
+
+// forgeBudget returns the PodDisruptionBudget of vn's vkubelet, or nil: a budget for one
+// replica would only block the drain of its node.
+func forgeBudget(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults) *policyv1.PodDisruptionBudget {
+	if replicasOf(vn, defaults) < 2 {
+		return nil
+	}
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: VirtualKubeletName(vn.Name), Labels: ownLabels(vn)},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable: ptr.To(intstr.FromInt32(1)),
+			// A replica that is not ready serves nobody and need not stay.
+			UnhealthyPodEvictionPolicy: ptr.To(policyv1.AlwaysAllow),
+			Selector:                   &metav1.LabelSelector{MatchLabels: map[string]string{offloadingv1beta1.VirtualNodeLabel: vn.Name}},
+		},
+	}
+}
+
 func podSpec(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults) corev1.PodSpec {
 	return corev1.PodSpec{
 		ServiceAccountName: VirtualKubeletName(vn.Name),
@@ -106,7 +125,15 @@ func podSpec(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults)
 		// unknown settings.
 		EnableServiceLinks: ptr.To(false),
 		Containers:         []corev1.Container{container(vn, defaults)},
-		Affinity:           affinity(vn),
+		PriorityClassName:  defaults.PriorityClassName,
+		Affinity:           affinity(),
+		// Replicas of another revision do not count: else a rolling update may end with both
+		// replicas on one node.
+		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector:  &metav1.LabelSelector{MatchLabels: map[string]string{offloadingv1beta1.VirtualNodeLabel: vn.Name}},
+			MatchLabelKeys: []string{appsv1.DefaultDeploymentUniqueLabelKey},
+		}},
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot:   ptr.To(true),
 			RunAsUser:      ptr.To[int64](unprivilegedID),
@@ -177,20 +204,13 @@ func probe(path string, failures int32) *corev1.Probe {
 }
 
 // affinity keeps vkubelets off virtual nodes, because a vkubelet in another cluster could
-// keep its own Node alive there. It prefers a different host for each replica.
-func affinity(vn *offloadingv1beta1.VirtualNode) *corev1.Affinity {
+// keep its own Node alive there.
+func affinity() *corev1.Affinity {
 	return &corev1.Affinity{
 		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
 				Key: offloadingv1beta1.TypeLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{offloadingv1beta1.TypeVirtualNode},
 			}}}},
 		}},
-		PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
-			Weight: 100,
-			PodAffinityTerm: corev1.PodAffinityTerm{
-				TopologyKey:   corev1.LabelHostname,
-				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{offloadingv1beta1.VirtualNodeLabel: vn.Name}},
-			},
-		}}},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -41,6 +42,7 @@ type Lifecycle struct {
 	namespaceMaps       offloadinglisters.NamespaceMapLister
 	nodes               corelisters.NodeLister
 	deployments         appslisters.DeploymentLister
+	budgets             policylisters.PodDisruptionBudgetLister
 	serviceAccounts     corelisters.ServiceAccountLister
 	roleBindings        rbaclisters.RoleBindingLister
 	clusterRoleBindings rbaclisters.ClusterRoleBindingLister
@@ -69,6 +71,7 @@ func NewLifecycle(cfg Config) (*Lifecycle, error) {
 		namespaceMaps:       cfg.NamespaceMaps.Lister(),
 		nodes:               cfg.Nodes.Lister(),
 		deployments:         cfg.Deployments.Lister(),
+		budgets:             cfg.Budgets.Lister(),
 		serviceAccounts:     cfg.ServiceAccounts.Lister(),
 		roleBindings:        cfg.RoleBindings.Lister(),
 		clusterRoleBindings: cfg.ClusterRoleBindings.Lister(),
@@ -95,6 +98,7 @@ func (l *Lifecycle) watch(cfg Config) error {
 		{cfg.NamespaceMaps.Informer(), l.tenantKeys},
 		{cfg.Nodes.Informer(), l.namesakeKeys},
 		{cfg.Deployments.Informer(), ownerKeys},
+		{cfg.Budgets.Informer(), ownerKeys},
 		{cfg.ServiceAccounts.Informer(), ownerKeys},
 		{cfg.RoleBindings.Informer(), ownerKeys},
 		{cfg.ClusterRoleBindings.Informer(), ownerKeys},
@@ -232,5 +236,5 @@ func (l *Lifecycle) apply(ctx context.Context, vn *offloadingv1beta1.VirtualNode
 	if err := l.putBindings(ctx, vn); err != nil {
 		return err
 	}
-	return l.putDeployment(ctx, vn)
+	return errors.Join(l.putDeployment(ctx, vn), l.putBudget(ctx, vn))
 }

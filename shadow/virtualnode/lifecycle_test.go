@@ -2,6 +2,7 @@ package virtualnode
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,7 @@ func TestCreation(t *testing.T) {
 		"create rolebindings bank/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
 		"create rolebindings shop/liqod-vkubelet-namespace:liqo-tenant-milano:milan",
 		"create deployments liqo-tenant-milano/vk-milan",
+		"create poddisruptionbudgets liqo-tenant-milano/vk-milan",
 		"update virtualnodes liqo-tenant-milano/milan",
 		"update virtualnodes/status liqo-tenant-milano/milan",
 	}, writes)
@@ -279,18 +281,54 @@ func TestDriftIsMended(t *testing.T) {
 	}
 }
 
+func TestBudgetFollowsReplicas(t *testing.T) {
+	r := newRig(t, objects(virtualNode(held), namespaceMap()))
+	for _, tc := range []struct {
+		replicas *int32
+		want     []string
+	}{
+		{nil, []string{"create poddisruptionbudgets liqo-tenant-milano/vk-milan"}},
+		{ptr.To[int32](3), nil},
+		{ptr.To[int32](1), []string{"delete poddisruptionbudgets liqo-tenant-milano/vk-milan"}},
+		{ptr.To[int32](0), nil},
+		{ptr.To[int32](2), []string{"create poddisruptionbudgets liqo-tenant-milano/vk-milan"}},
+	} {
+		vn := r.virtualNode(t)
+		vn.Spec.VirtualKubelet.Replicas = tc.replicas
+		_, err := r.liqo.OffloadingV1beta1().VirtualNodes(vn.Namespace).Update(t.Context(), vn, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		writes, _, err := r.turn(t, milan)
+		require.NoError(t, err)
+		var have []string
+		for _, write := range writes {
+			if strings.Contains(write, "poddisruptionbudgets") {
+				have = append(have, write)
+			}
+		}
+		require.Equal(t, tc.want, have)
+	}
+	budget, err := r.kube.PolicyV1().PodDisruptionBudgets(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	d, err := r.kube.AppsV1().Deployments(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, d.Spec.Selector, budget.Spec.Selector)
+	require.Equal(t, 1, budget.Spec.MaxUnavailable.IntValue())
+}
+
 func TestForgeDeployment(t *testing.T) {
 	limits := corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}
 	vn := virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Spec.VirtualKubelet = offloadingv1beta1.VirtualKubeletSpec{
 			Replicas: ptr.To[int32](3), Image: "liqod:v2", Resources: &limits, NodeAddress: "203.0.113.7", ExtraArgs: []string{"--extra"}}
 	})
-	defaults := VirtualKubeletDefaults{Image: "liqod:v1", Replicas: 1, Args: []string{"--clusterID=rome", "--vkubelet.nodeAddress=203.0.113.1"}}
+	defaults := VirtualKubeletDefaults{Image: "liqod:v1", Replicas: 1, PriorityClassName: "high", Args: []string{"--clusterID=rome", "--vkubelet.nodeAddress=203.0.113.1"}}
 	d, err := forgeDeployment(vn, defaults)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, *d.Spec.Replicas)
 	require.Equal(t, "milan", d.Spec.Template.Labels[offloadingv1beta1.VirtualNodeLabel])
 	require.False(t, *d.Spec.Template.Spec.EnableServiceLinks)
+	require.Equal(t, "high", d.Spec.Template.Spec.PriorityClassName)
+	require.Equal(t, d.Spec.Selector, d.Spec.Template.Spec.TopologySpreadConstraints[0].LabelSelector)
 	c := d.Spec.Template.Spec.Containers[0]
 	require.Equal(t, "liqod:v2", c.Image)
 	require.Equal(t, []string{"--role=vkubelet", "--vkubelet.virtualNode=liqo-tenant-milano/milan", "--vkubelet.certificateDirectory=/var/lib/liqod/pki", "--clusterID=rome",

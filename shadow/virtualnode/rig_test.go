@@ -94,7 +94,7 @@ func newRig(t *testing.T, liqo []runtime.Object, kube ...runtime.Object) *rig {
 		Kube: r.kube, Liqo: r.liqo,
 		VirtualNodes:  r.liqos.Offloading().V1beta1().VirtualNodes(),
 		NamespaceMaps: r.liqos.Offloading().V1beta1().NamespaceMaps(),
-		Nodes:         core.Nodes(), Deployments: r.kubes.Apps().V1().Deployments(), ServiceAccounts: core.ServiceAccounts(),
+		Nodes:         core.Nodes(), Deployments: r.kubes.Apps().V1().Deployments(), Budgets: r.kubes.Policy().V1().PodDisruptionBudgets(), ServiceAccounts: core.ServiceAccounts(),
 		RoleBindings: rbac.RoleBindings(), ClusterRoleBindings: rbac.ClusterRoleBindings(),
 		VirtualKubelet: VirtualKubeletDefaults{Image: "liqod:v1", Replicas: 2, Args: []string{"--clusterID=rome"}, ImagePullPolicy: corev1.PullIfNotPresent},
 		Events:         r.events, Log: zap.NewNop(), Clock: r.clock,
@@ -182,6 +182,7 @@ func (r *rig) settle(t *testing.T) {
 	fill(t, rbac.RoleBindings().Informer(), func() (runtime.Object, error) { return r.kube.RbacV1().RoleBindings("").List(ctx, all) })
 	fill(t, rbac.ClusterRoleBindings().Informer(), func() (runtime.Object, error) { return r.kube.RbacV1().ClusterRoleBindings().List(ctx, all) })
 	fill(t, r.kubes.Apps().V1().Deployments().Informer(), func() (runtime.Object, error) { return r.kube.AppsV1().Deployments("").List(ctx, all) })
+	fill(t, r.kubes.Policy().V1().PodDisruptionBudgets().Informer(), func() (runtime.Object, error) { return r.kube.PolicyV1().PodDisruptionBudgets("").List(ctx, all) })
 	fill(t, offloading.VirtualNodes().Informer(), func() (runtime.Object, error) { return r.liqo.OffloadingV1beta1().VirtualNodes("").List(ctx, all) })
 	fill(t, offloading.NamespaceMaps().Informer(), func() (runtime.Object, error) { return r.liqo.OffloadingV1beta1().NamespaceMaps("").List(ctx, all) })
 }

@@ -182,7 +182,7 @@ func (l *Lifecycle) kubeletPodsGone(ctx context.Context, vn *offloadingv1beta1.V
 	return true, nil
 }
 
-// removeRights deletes the bindings, the ServiceAccount and the Leases. It lists live,
+// removeRights deletes the bindings, the PodDisruptionBudget, the ServiceAccount and the Leases. It lists live,
 // because nothing would delete a binding that the cache lacks.
 func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
 	selector := metav1.ListOptions{LabelSelector: labels.SelectorFromSet(ownLabels(vn)).String()}
@@ -203,6 +203,7 @@ func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.Virt
 		b := &clusterBindings.Items[i]
 		errs = append(errs, absent(l.kube.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, byUID(b)), "ClusterRoleBinding", b))
 	}
+	errs = append(errs, l.excuse(ctx, vn, l.removeBudgets(ctx, vn, selector)))
 	accounts, err := l.kube.CoreV1().ServiceAccounts(vn.Namespace).List(ctx, selector)
 	if err != nil {
 		return fmt.Errorf("listing ServiceAccounts: %w", err)
@@ -214,6 +215,19 @@ func (l *Lifecycle) removeRights(ctx context.Context, vn *offloadingv1beta1.Virt
 	}
 	for _, name := range l.leases(vn) {
 		errs = append(errs, l.excuse(ctx, vn, l.removeLease(ctx, vn.Namespace, name)))
+	}
+	return errors.Join(errs...)
+}
+
+func (l *Lifecycle) removeBudgets(ctx context.Context, vn *offloadingv1beta1.VirtualNode, selector metav1.ListOptions) error {
+	budgets, err := l.kube.PolicyV1().PodDisruptionBudgets(vn.Namespace).List(ctx, selector)
+	if err != nil {
+		return fmt.Errorf("listing PodDisruptionBudgets: %w", err)
+	}
+	var errs []error
+	for i := range budgets.Items {
+		b := &budgets.Items[i]
+		errs = append(errs, absent(l.kube.PolicyV1().PodDisruptionBudgets(b.Namespace).Delete(ctx, b.Name, byUID(b)), "PodDisruptionBudget", b))
 	}
 	return errors.Join(errs...)
 }

@@ -35,6 +35,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "replicas" (int $vk.replicas)
   "extraArgs" $vk.extra.args
   "nodeAddress" $vk.nodeAddress
+  "priorityClassName" $v.common.priorityClassName
   "resources" $vk.resources -}}
 {{- $controller := dict
   "serviceAccount" "liqod-controller"
@@ -54,7 +55,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "networking" (pick $v.networking "enabled" "podCIDRs" "serviceCIDRs" "externalCIDRs" "nodeCIDRs" "reservedSubnets")
   "ipam" (omit $v.ipam "internal")
   "authentication" (dict "address" ($a.enabled | ternary (printf ":%d" (int $a.port)) "") "url" $a.url "apiServerURL" $a.apiServerURL "identity" $a.identity)
-  "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod") -}}
+  "webhook" (dict "address" (printf ":%d" (int $v.webhook.port)) "serviceName" "liqod-webhook" "secretName" "liqod-webhook-certs" "configurationName" "liqod" "drain" "5s") -}}
 {{- mergeOverwrite $config (deepCopy $v.config) | toYaml -}}
 {{- end }}
 
@@ -148,6 +149,41 @@ affinity:
             - {key: liqo.io/type, operator: NotIn, values: [virtual-node]}
 {{- end }}
 
+{{- /* Where replicas of a role run: on different nodes, if possible. Replicas of another revision do
+not count: else a rolling update may end with both replicas on one node. Takes a dict: root, role. */ -}}
+{{- define "liqod.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        app.kubernetes.io/name: liqod
+        app.kubernetes.io/instance: {{ .root.Release.Name }}
+        app.kubernetes.io/component: {{ .role }}
+    matchLabelKeys: [pod-template-hash]
+{{- end }}
+
+{{- /* The PodDisruptionBudget of a role with several replicas: a drain of nodes stops one at a time.
+Takes a dict: root, role. */ -}}
+{{- define "liqod.budget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: liqod-{{ .role }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "liqod.labels" .root | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow # a replica that is not ready serves nobody and need not stay
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: liqod
+      app.kubernetes.io/instance: {{ .root.Release.Name }}
+      app.kubernetes.io/component: {{ .role }}
+{{- end }}
+
 {{- /* A Deployment of one role. Takes a dict: root, role, replicas, resources, args, ports. */ -}}
 {{- define "liqod.deployment" -}}
 {{- $root := .root -}}
@@ -208,15 +244,7 @@ spec:
             nodeSelectorTerms:
               - matchExpressions:
                   - {key: liqo.io/type, operator: NotIn, values: [virtual-node]}
-        podAntiAffinity:
-          preferredDuringSchedulingIgnoredDuringExecution:
-            - weight: 100
-              podAffinityTerm:
-                topologyKey: kubernetes.io/hostname
-                labelSelector:
-                  matchLabels:
-                    app.kubernetes.io/instance: {{ $root.Release.Name }}
-                    app.kubernetes.io/component: {{ .role }}
+      {{- include "liqod.spread" . | nindent 6 }}
       securityContext:
         runAsNonRoot: true
         runAsUser: 65532
@@ -267,20 +295,7 @@ spec:
           configMap: {name: liqod}
 {{- if gt (int .replicas) 1 }}
 ---
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata:
-  name: liqod-{{ .role }}
-  namespace: {{ $root.Release.Namespace }}
-  labels:
-    {{- include "liqod.labels" $root | nindent 4 }}
-spec:
-  maxUnavailable: 1
-  selector:
-    matchLabels:
-      app.kubernetes.io/name: liqod
-      app.kubernetes.io/instance: {{ $root.Release.Name }}
-      app.kubernetes.io/component: {{ .role }}
+{{ include "liqod.budget" . }}
 {{- end }}
 {{- end }}
 

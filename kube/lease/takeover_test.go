@@ -1,0 +1,334 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+)
+
+// The defaults of config.yaml.
+const (
+	defaultDuration = 8 * time.Second
+	defaultDeadline = 6 * time.Second
+	defaultRetry    = 1500 * time.Millisecond
+)
+
+// line is the connection of one candidate to the API server, which may be cut.
+type line struct {
+	coordinationv1client.LeasesGetter
+
+	cut atomic.Bool
+}
+
+// Leases implements coordinationv1client.LeasesGetter.
+func (l *line) Leases(namespace string) coordinationv1client.LeaseInterface {
+	return lineLeases{l.LeasesGetter.Leases(namespace), l}
+}
+
+type lineLeases struct {
+	coordinationv1client.LeaseInterface
+
+	line *line
+}
+
+var errCut = errors.New("the line is cut")
+
+func (l lineLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+	if l.line.cut.Load() {
+		return nil, errCut
+	}
+	return l.LeaseInterface.Get(ctx, name, o)
+}
+
+func (l lineLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	if l.line.cut.Load() {
+		return nil, errCut
+	}
+	return l.LeaseInterface.Update(ctx, lease, o)
+}
+
+// candidates are two processes with the default times. Each notes when its work begins and
+// ends.
+type candidates struct {
+	*server
+
+	lines map[string]*line
+	stop  map[string]context.CancelFunc
+
+	mu    sync.Mutex
+	began map[string]time.Time
+	ended map[string]time.Time
+}
+
+// newCandidates starts a, which leads then, and b, which stands by.
+func newCandidates(t *testing.T, s *server, linger time.Duration) *candidates {
+	t.Helper()
+	c := &candidates{server: s, lines: map[string]*line{}, stop: map[string]context.CancelFunc{}, began: map[string]time.Time{}, ended: map[string]time.Time{}}
+	var wg sync.WaitGroup
+	t.Cleanup(wg.Wait)
+	for _, name := range []string{"a", "b"} {
+		c.lines[name] = &line{LeasesGetter: s.CoordinationV1()}
+		r, err := New(Config{
+			Client: c.lines[name], Namespace: "ns", Name: "work", Identity: name,
+			Duration: defaultDuration, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(),
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		c.stop[name] = cancel
+		t.Cleanup(cancel)
+		wg.Go(func() {
+			_ = r.Run(ctx, func(ctx context.Context) error {
+				c.note(c.began, name)
+				<-ctx.Done()
+				time.Sleep(linger) // fake time
+				c.note(c.ended, name)
+				return nil
+			})
+		})
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+	}
+	require.Equal(t, "a", s.holder(t))
+	require.NotContains(t, c.began, "b")
+	return c
+}
+
+func (c *candidates) note(in map[string]time.Time, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in[name] = time.Now()
+}
+
+// take waits until b works, and returns when that was and when the work of a had ended.
+func (c *candidates) take(t *testing.T) (began, ended time.Time) {
+	t.Helper()
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	require.Contains(t, c.began, "b")
+	require.Contains(t, c.ended, "a")
+	return c.began["b"], c.ended["a"]
+}
+
+func TestStoppedLeaderIsFollowedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCandidates(t, newServer(), 200*time.Millisecond)
+		c.stop["a"]()
+		began, ended := c.take(t)
+		require.False(t, began.Before(ended))
+		require.Less(t, began.Sub(ended), 10*time.Millisecond)
+	})
+}
+
+// A leader whose API server is unreachable is followed within 10 s at any moment between two
+// renewals, after its own work has ended.
+func TestSilentLeaderIsFollowedInTime(t *testing.T) {
+	for name, refuse := range map[string]bool{"watched": false, "polled": true} {
+		for _, phase := range []time.Duration{0, 300 * time.Millisecond, 700 * time.Millisecond, 1100 * time.Millisecond, 1400 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s, %s after the renewal", name, phase), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newServer()
+					if refuse {
+						s.PrependWatchReactor("leases", func(k8stesting.Action) (bool, watch.Interface, error) {
+							return true, nil, apierrors.NewForbidden(leases.GroupResource(), "work", errors.New("no right to watch"))
+						})
+					}
+					c := newCandidates(t, s, 0)
+					time.Sleep(phase)
+					cut := time.Now()
+					c.lines["a"].cut.Store(true)
+					began, ended := c.take(t)
+					require.Less(t, began.Sub(cut), 10*time.Second)
+					require.GreaterOrEqual(t, began.Sub(ended), defaultDuration-defaultDeadline, "the time for writes in flight")
+				})
+			})
+		}
+	}
+}
+
+// A short outage costs no lease, at any moment between two renewals.
+func TestShortOutageIsSurvived(t *testing.T) {
+	for _, phase := range []time.Duration{0, 500 * time.Millisecond, time.Second, 1400 * time.Millisecond} {
+		t.Run(phase.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCandidates(t, newServer(), 0)
+				time.Sleep(phase)
+				c.away.Store(true)
+				time.Sleep(defaultDeadline - defaultRetry - defaultRetry/sooner - 100*time.Millisecond)
+				c.away.Store(false)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				require.Equal(t, "a", c.holder(t))
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				require.Empty(t, c.ended)
+			})
+		})
+	}
+}
+
+// The holder of a deleted lease has not noticed yet: nobody else creates the lease before
+// the holder's time is over.
+func TestDeletedLeaseIsNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCandidates(t, newServer(), 0)
+		for range 5 {
+			require.NoError(t, c.Tracker().Delete(leases, "ns", "work"))
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			require.Equal(t, "a", c.holder(t))
+		}
+		c.lines["a"].cut.Store(true)
+		require.NoError(t, c.Tracker().Delete(leases, "ns", "work"))
+		began, ended := c.take(t)
+		require.GreaterOrEqual(t, began.Sub(ended), defaultDuration-defaultDeadline)
+		require.Equal(t, "b", c.holder(t))
+	})
+}
+
+// The holder's own duration counts, which may be that of another version.
+func TestHoldersDurationCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, now := newServer(), metav1.NewMicroTime(time.Now())
+		require.NoError(t, s.Tracker().Add(&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "work"},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: ptr.To("old"), LeaseDurationSeconds: ptr.To[int32](15), AcquireTime: &now, RenewTime: &now, LeaseTransitions: ptr.To[int32](3),
+			},
+		}))
+		start := time.Now()
+		var after time.Duration
+		r, err := New(Config{
+			Client: s.CoordinationV1(), Namespace: "ns", Name: "work", Identity: "a",
+			Duration: 8500 * time.Millisecond, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(),
+		})
+		require.NoError(t, err)
+		require.NoError(t, r.Run(t.Context(), func(context.Context) error {
+			after = time.Since(start)
+			got, err := s.Tracker().Get(leases, "ns", "work")
+			require.NoError(t, err)
+			spec := got.(*coordinationv1.Lease).Spec
+			require.EqualValues(t, 9, *spec.LeaseDurationSeconds, "rounded up")
+			require.EqualValues(t, 4, *spec.LeaseTransitions)
+			return nil
+		}))
+		require.GreaterOrEqual(t, after, 15*time.Second)
+		require.Less(t, after, 16*time.Second)
+	})
+}
+
+// Of several candidates one gets a released lease.
+func TestOneOfSeveralTakesTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		var mu sync.Mutex
+		working, most, terms := 0, 0, []string{}
+		stops := map[string]context.CancelFunc{}
+		var wg sync.WaitGroup
+		for _, name := range []string{"a", "b", "c", "d"} {
+			r := newRunner(t, s, name, &diary{})
+			ctx, cancel := context.WithCancel(t.Context())
+			stops[name] = cancel
+			wg.Go(func() {
+				_ = r.Run(ctx, func(ctx context.Context) error {
+					mu.Lock()
+					working++
+					most, terms = max(most, working), append(terms, name)
+					mu.Unlock()
+					<-ctx.Done()
+					mu.Lock()
+					working--
+					mu.Unlock()
+					return nil
+				})
+			})
+		}
+		for range 4 {
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			stops[s.holder(t)]()
+		}
+		wg.Wait()
+		require.Equal(t, 1, most)
+		slices.Sort(terms)
+		require.Equal(t, []string{"a", "b", "c", "d"}, terms)
+	})
+}
+
+func TestStandbySendsNoRequestsWhileItWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		c := newCandidates(t, s, 0)
+		var gets atomic.Int32
+		s.PrependReactor("get", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+			gets.Add(1)
+			return false, nil, nil
+		})
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		require.Zero(t, gets.Load())
+		require.Equal(t, "a", c.holder(t))
+	})
+}
+
+// A process that has taken one lease from a holder takes the other one, whose writes the first
+// one fences too, at once. That of anybody else it does not take.
+func TestSecondLeaseIsInherited(t *testing.T) {
+	for name, holder := range map[string]string{"of the same holder": "a", "of another": "c"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, now := newServer(), metav1.NewMicroTime(time.Now())
+				for lease, by := range map[string]string{"first": "a", "second": holder} {
+					require.NoError(t, s.Tracker().Add(&coordinationv1.Lease{
+						ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: lease},
+						Spec:       coordinationv1.LeaseSpec{HolderIdentity: &by, LeaseDurationSeconds: ptr.To[int32](8), RenewTime: &now},
+					}))
+				}
+				config := Config{
+					Client: s.CoordinationV1(), Namespace: "ns", Name: "first", Identity: "b",
+					Duration: defaultDuration, RenewDeadline: defaultDeadline, RetryPeriod: defaultRetry, Log: zap.NewNop(),
+				}
+				first, err := New(config)
+				require.NoError(t, err)
+				require.False(t, first.Took("a"))
+				config.Name, config.Inherits = "second", first.Took
+				second, err := New(config)
+				require.NoError(t, err)
+				var took time.Duration
+				require.NoError(t, first.Run(t.Context(), func(ctx context.Context) error {
+					require.True(t, first.Took("a"))
+					require.False(t, first.Took(""))
+					start := time.Now()
+					return second.Run(ctx, func(context.Context) error {
+						took = time.Since(start)
+						return nil
+					})
+				}))
+				require.False(t, first.Took("a"), "it is released")
+				if holder == "a" {
+					require.Zero(t, took)
+				} else {
+					require.GreaterOrEqual(t, took, defaultDuration)
+				}
+			})
+		})
+	}
+}
