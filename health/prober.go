@@ -34,7 +34,8 @@ func (p *Prober) State() State {
 // A check that has not returned after timeout has failed, even if it ignores its context.
 // While the verdict is not Down, Run does not wait for the interval to confirm a failure: the
 // next check starts half a timeout after the start of one that failed, and each quarter of a
-// timeout beside those without an answer, never more than a verdict takes. With three
+// timeout beside those without an answer, never more than a verdict takes. Checks that fail at
+// the same moment, as those on one connection that ends, are one failure. With three
 // failures for a verdict, it is Down one interval and one and a half timeouts after the last
 // success at the latest. A success ends all checks under way, so that a server that answers
 // within the timeout is Up, however many checks it was slow to answer.
@@ -78,12 +79,14 @@ type probing struct {
 	started  time.Time // start of the newest check
 	stepped  time.Time // start of the present step of those that are awaited
 	lastFail bool      // the last result was a failure
+	failed   time.Time // when a check that returned was a failure last
 }
 
 // flight is a check under way.
 type flight struct {
-	cancel context.CancelFunc
-	age    int // in steps
+	cancel  context.CancelFunc
+	started time.Time
+	age     int // in steps
 }
 
 type answer struct {
@@ -164,7 +167,7 @@ func (r *probing) start(ctx context.Context) {
 		r.stepped = r.started
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	f := &flight{cancel: cancel}
+	f := &flight{cancel: cancel, started: r.started}
 	r.awaited = append(r.awaited, f)
 	r.running++
 	go func() { r.answers <- answer{f, r.check(ctx)} }()
@@ -184,10 +187,22 @@ func (r *probing) take(ctx context.Context, a answer) {
 		r.awaited = append(r.awaited[:i:i], r.awaited[i+1:]...)
 		if a.err == nil {
 			r.settle()
+		} else if r.together(f, time.Now()) {
+			return
 		}
 		r.record(a.err)
 		return
 	}
+}
+
+// together reports whether a check has failed together with another one that began earlier. If not,
+// it is the one that others may have failed with.
+func (r *probing) together(f *flight, now time.Time) bool {
+	if f.started.Before(r.failed) && now.Sub(r.failed) < r.pace.step/2 {
+		return true
+	}
+	r.failed = now
+	return false
 }
 
 // settle ends the checks under way. They count neither as successes nor as failures.

@@ -106,6 +106,25 @@ func TestShortFaultsChangeNothing(t *testing.T) {
 	}
 }
 
+// TestChecksThatFailTogetherAreOneFailure: the end of a connection ends all checks on it.
+func TestChecksThatFailTogetherAreOneFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failed atomic.Int32
+		got := run(t, 5*time.Minute, func(_ context.Context, since time.Duration) error {
+			const every, lasts = 10 * time.Second, 600 * time.Millisecond
+			rest := lasts - since%every
+			if rest <= 0 || since < every {
+				return nil
+			}
+			time.Sleep(rest) // the bubble's clock
+			failed.Add(1)
+			return errors.New("connection reset by peer")
+		})
+		require.Equal(t, []Verdict{Up}, verdicts(got))
+		require.GreaterOrEqual(t, failed.Load(), int32(3*29))
+	})
+}
+
 // TestSlowAnswersAreAnswers: a server that needs 0.9 s for each answer is Up, and gets three
 // checks in each interval at most.
 func TestSlowAnswersAreAnswers(t *testing.T) {
