@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,7 +19,8 @@ type change struct {
 	at time.Duration
 }
 
-// run probes for d of the bubble's time and returns the changes of the verdict.
+// run probes for d of the bubble's time and returns the changes of the verdict. Checks may run at
+// the same time.
 func run(t *testing.T, d time.Duration, check func(ctx context.Context, since time.Duration) error) []change {
 	start := time.Now()
 	var got []change
@@ -125,6 +128,37 @@ func TestChecksThatFailTogetherAreOneFailure(t *testing.T) {
 	})
 }
 
+// TestLostPacketsAreNoOutage: one of ten packets is lost in each direction, and TCP sends what is lost
+// again after 0.2 s, then 0.4 s, and so on.
+func TestLostPacketsAreNoOutage(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			chance := rand.New(rand.NewPCG(seed, seed))
+			slow := 0
+			var deciding sync.Mutex
+			got := run(t, 30*time.Minute, func(ctx context.Context, _ time.Duration) error {
+				deciding.Lock()
+				took := time.Millisecond
+				for again := 200 * time.Millisecond; chance.IntN(100) < 19; again *= 2 {
+					took += again
+				}
+				if took > time.Second {
+					slow++
+				}
+				deciding.Unlock()
+				select {
+				case <-time.After(took): // the bubble's clock
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
+			require.Equal(t, []Verdict{Up}, verdicts(got), "seed %d", seed)
+			require.Greater(t, slow, 5)
+		})
+	}
+}
+
 // TestSlowAnswersAreAnswers: a server that needs 0.9 s for each answer is Up, and gets three
 // checks in each interval at most.
 func TestSlowAnswersAreAnswers(t *testing.T) {
@@ -152,9 +186,9 @@ func TestAQuietServerGetsOneCheckInAnInterval(t *testing.T) {
 	for name, err := range map[string]error{"up": nil, "down": errors.New("refused")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := 0
-				run(t, time.Minute, func(context.Context, time.Duration) error { n++; return err })
-				require.LessOrEqual(t, n, 62)
+				var n atomic.Int32
+				run(t, time.Minute, func(context.Context, time.Duration) error { n.Add(1); return err })
+				require.LessOrEqual(t, n.Load(), int32(62))
 			})
 		})
 	}
@@ -185,10 +219,9 @@ func TestAStepCountsOnceHoweverLongItTook(t *testing.T) {
 // TestASuccessEndsTheChecksUnderWay: a lost packet is no failure when the next check gets an answer.
 func TestASuccessEndsTheChecksUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
-		var ended atomic.Int32
+		var n, ended atomic.Int32
 		got := run(t, 5*time.Minute, func(ctx context.Context, _ time.Duration) error {
-			if n++; n%3 != 0 { // two of three get no answer
+			if n.Add(1)%3 != 0 { // two of three get no answer
 				<-ctx.Done()
 				ended.Add(1)
 				return ctx.Err()
@@ -203,24 +236,24 @@ func TestASuccessEndsTheChecksUnderWay(t *testing.T) {
 
 func TestOneFailureInTenChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
+		var n atomic.Int32
 		got := run(t, 5*time.Minute, func(ctx context.Context, _ time.Duration) error {
-			if n++; n%10 == 0 {
+			if n.Add(1)%10 == 0 {
 				<-ctx.Done()
 				return ctx.Err()
 			}
 			return nil
 		})
 		require.Len(t, got, 1)
-		require.GreaterOrEqual(t, n, 290)
+		require.GreaterOrEqual(t, n.Load(), int32(290))
 	})
 }
 
 func TestATimeoutCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
+		var n atomic.Int32
 		got := run(t, 20*time.Second, func(ctx context.Context, _ time.Duration) error {
-			if n++; n == 5 || n == 6 {
+			if now := n.Add(1); now == 5 || now == 6 {
 				<-ctx.Done()
 				return ctx.Err()
 			}
@@ -233,14 +266,14 @@ func TestATimeoutCountsOnce(t *testing.T) {
 func TestRunWaitsForChecksThatIgnoreTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Bool
-		calls := 0
+		var calls atomic.Int32
 		got := run(t, time.Minute, func(context.Context, time.Duration) error {
-			calls++
+			calls.Add(1)
 			time.Sleep(2 * time.Minute) // the bubble's clock
 			ended.Store(true)
 			return nil
 		})
-		require.Equal(t, 3, calls, "no more than a verdict takes")
+		require.Equal(t, int32(3), calls.Load(), "no more than a verdict takes")
 		require.True(t, ended.Load())
 		require.Len(t, got, 1)
 		require.Equal(t, Down, got[0].Verdict)
