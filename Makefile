@@ -22,7 +22,7 @@ TEST_RUN = go run ./hack fuzz -for $(FUZZ_FOR) -packages "$(FUZZED)" && \
 	go run ./hack test -packages "./e2e/scenarios ./e2e/timed ./e2e/lab $$(go list ./... | grep -v '$(ALONE:.%=%)$$' | tr '\n' ' ')" -- -p 6 -parallel 64 $(TEST_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all lint verify generate image demo bench chaos soak
+.PHONY: help build test test-all lint verify generate image demo bench chaos soak alarm
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ test-all: ## Run every test, long ones and all cases of the tables, with limits 
 	hack/deps.sh || [ "$${CI:-}" != true ]
 	export LAB_SEATS=3 LAB_LONG=1; $(TEST_RUN)
 	go test -v -count=1 -timeout=75m ./e2e/scenarios -args -all
-	$(MAKE) --no-print-directory chaos soak
+	$(MAKE) --no-print-directory chaos soak alarm
 
 lint: $(TOOLS)/staticcheck ## Run go vet and staticcheck
 	go vet ./...
@@ -78,13 +78,17 @@ bench: ## Measure offloading and reflection beside a direct mirror
 # CHAOS_FLAGS="-table FILE" adds the tables of cases there, "-seed N" makes other random choices,
 # "-lives TEXT" plays only the lives (of peerings: the cases) whose name contains that.
 chaos: ## Kill and pause the roles at every write of a pod's life and of a peering's, and at random
-	go test -v -count=1 -timeout=90m ./e2e/timed -skip 'TestPeerings|TestSoak' -args -all $(CHAOS_FLAGS)
+	go test -v -count=1 -timeout=90m ./e2e/timed -skip 'TestPeerings|TestSoak|TestAlarm' -args -all $(CHAOS_FLAGS)
 	go test -v -count=1 -timeout=120m ./e2e/timed -run TestPeerings -args -all $(CHAOS_FLAGS)
 	go test -count=1 -timeout=30m ./e2e/scenarios -run 'TestFaultsProvider/(replaced|emptied)|TestFaultsVKubelet'
 
 # A minute of it is part of make test. SOAK_FLAGS="-seed 7 -rate 100" and others.
 soak: ## Shake reflection for 10 minutes and compare the clusters
 	go test -v -count=1 -timeout=30m -run TestSoak ./e2e/timed -args -for 10m $(SOAK_FLAGS)
+
+# A minute of it is part of make test.
+alarm: ## Require that nothing is said to be down for 30 minutes with busy cores and lost packets
+	go test -v -count=1 -timeout=60m -run TestAlarm ./e2e/timed -args -all
 
 # Made anew when the pinned versions change.
 $(TOOLS)/staticcheck: hack/tools/go.mod

@@ -3,6 +3,9 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,7 +19,8 @@ type change struct {
 	at time.Duration
 }
 
-// run probes for d of the bubble's time and returns the changes of the verdict.
+// run probes for d of the bubble's time and returns the changes of the verdict. Checks may run at
+// the same time.
 func run(t *testing.T, d time.Duration, check func(ctx context.Context, since time.Duration) error) []change {
 	start := time.Now()
 	var got []change
@@ -28,55 +32,228 @@ func run(t *testing.T, d time.Duration, check func(ctx context.Context, since ti
 	return got
 }
 
+// TestTurnsDownInTimeAndBack lets a fault begin at many moments between two probes, also right
+// after a success.
 func TestTurnsDownInTimeAndBack(t *testing.T) {
-	refused := errors.New("refused")
-	for name, fail := range map[string]func(ctx context.Context) error{
-		"refused":         func(context.Context) error { return refused },
-		"packets dropped": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-		"answers too late": func(context.Context) error {
+	for name, tc := range map[string]struct {
+		fail func(ctx context.Context) error
+		down time.Duration // at the latest
+	}{
+		"refused":         {func(context.Context) error { return errors.New("refused") }, 2 * time.Second},
+		"packets dropped": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 2500 * time.Millisecond},
+		"answers too late": {func(context.Context) error {
 			time.Sleep(1500 * time.Millisecond) // the bubble's clock
 			return nil
-		},
+		}, 2500 * time.Millisecond},
+		"errors after 900 ms": {func(context.Context) error {
+			time.Sleep(900 * time.Millisecond) // the bubble's clock
+			return errors.New("no leader")
+		}, 2500 * time.Millisecond},
+	} {
+		for _, later := range []time.Duration{1, 100, 300, 600, 999} {
+			t.Run(fmt.Sprintf("%s/%d ms", name, later), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					dies, recovers := 10*time.Second+later*time.Millisecond, time.Minute
+					got := run(t, 2*time.Minute, func(ctx context.Context, since time.Duration) error {
+						if since < dies || since >= recovers {
+							return nil
+						}
+						return tc.fail(ctx)
+					})
+					require.Equal(t, []Verdict{Up, Down, Up}, verdicts(got))
+					require.Zero(t, got[0].at, "the first success is enough")
+					require.LessOrEqual(t, got[1].at-dies, tc.down)
+					require.LessOrEqual(t, got[2].at-recovers, 4*time.Second)
+				})
+			})
+		}
+	}
+}
+
+func verdicts(changes []change) (out []Verdict) {
+	for _, c := range changes {
+		out = append(out, c.Verdict)
+	}
+	return out
+}
+
+// TestShortFaultsChangeNothing: two retries after a refusal take a second. What is held for less than
+// one and a half timeouts, as by TCP when packets are lost, is answered in time.
+func TestShortFaultsChangeNothing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lasts time.Duration
+		fail  func(ctx context.Context, rest time.Duration) error
+	}{
+		"refused": {990 * time.Millisecond, func(context.Context, time.Duration) error { return errors.New("refused") }},
+		"held": {1490 * time.Millisecond, func(ctx context.Context, rest time.Duration) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(rest): // the bubble's clock
+				return nil
+			}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const dies, recovers = 10*time.Second + time.Millisecond, time.Minute
-				got := run(t, 2*time.Minute, func(ctx context.Context, since time.Duration) error {
-					if since < dies || since >= recovers {
-						return nil
+				const every = 10 * time.Second
+				got := run(t, 5*time.Minute, func(ctx context.Context, since time.Duration) error {
+					if rest := tc.lasts - since%every; rest > 0 && since >= every {
+						return tc.fail(ctx, rest)
 					}
-					return fail(ctx)
+					return nil
 				})
-				require.Len(t, got, 3)
-				require.Equal(t, []Verdict{Up, Down, Up}, []Verdict{got[0].Verdict, got[1].Verdict, got[2].Verdict})
-				require.Zero(t, got[0].at, "the first success is enough")
-				require.LessOrEqual(t, got[1].at-dies, 5*time.Second)
-				require.LessOrEqual(t, got[2].at-recovers, 5*time.Second)
+				require.Equal(t, []Verdict{Up}, verdicts(got))
 			})
 		})
 	}
 }
 
+// TestChecksThatFailTogetherAreOneFailure: the end of a connection ends all checks on it.
+func TestChecksThatFailTogetherAreOneFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failed atomic.Int32
+		got := run(t, 5*time.Minute, func(_ context.Context, since time.Duration) error {
+			const every, lasts = 10 * time.Second, 600 * time.Millisecond
+			rest := lasts - since%every
+			if rest <= 0 || since < every {
+				return nil
+			}
+			time.Sleep(rest) // the bubble's clock
+			failed.Add(1)
+			return errors.New("connection reset by peer")
+		})
+		require.Equal(t, []Verdict{Up}, verdicts(got))
+		require.GreaterOrEqual(t, failed.Load(), int32(3*29))
+	})
+}
+
+// TestLostPacketsAreNoOutage: one of ten packets is lost in each direction, and TCP sends what is lost
+// again after 0.2 s, then 0.4 s, and so on.
+func TestLostPacketsAreNoOutage(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			chance := rand.New(rand.NewPCG(seed, seed))
+			slow := 0
+			var deciding sync.Mutex
+			got := run(t, 30*time.Minute, func(ctx context.Context, _ time.Duration) error {
+				deciding.Lock()
+				took := time.Millisecond
+				for again := 200 * time.Millisecond; chance.IntN(100) < 19; again *= 2 {
+					took += again
+				}
+				if took > time.Second {
+					slow++
+				}
+				deciding.Unlock()
+				select {
+				case <-time.After(took): // the bubble's clock
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
+			require.Equal(t, []Verdict{Up}, verdicts(got), "seed %d", seed)
+			require.Greater(t, slow, 5)
+		})
+	}
+}
+
+// TestSlowAnswersAreAnswers: a server that needs 0.9 s for each answer is Up, and gets three
+// checks in each interval at most.
+func TestSlowAnswersAreAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n, most, under atomic.Int32
+		got := run(t, 5*time.Minute, func(ctx context.Context, _ time.Duration) error {
+			n.Add(1)
+			most.Store(max(most.Load(), under.Add(1)))
+			defer under.Add(-1)
+			select {
+			case <-time.After(900 * time.Millisecond): // the bubble's clock
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		require.Equal(t, []Verdict{Up}, verdicts(got))
+		require.LessOrEqual(t, most.Load(), int32(3))
+		require.LessOrEqual(t, n.Load(), int32(900))
+	})
+}
+
+// TestAQuietServerGetsOneCheckInAnInterval: a success costs nothing more, and neither does an outage.
+func TestAQuietServerGetsOneCheckInAnInterval(t *testing.T) {
+	for name, err := range map[string]error{"up": nil, "down": errors.New("refused")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n atomic.Int32
+				run(t, time.Minute, func(context.Context, time.Duration) error { n.Add(1); return err })
+				require.LessOrEqual(t, n.Load(), int32(62))
+			})
+		})
+	}
+}
+
+// TestAStepCountsOnceHoweverLongItTook: a process that stood still has not waited for an answer.
+func TestAStepCountsOnceHoweverLongItTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProber(Window{Size: 1, Failures: 1, Successes: 1})
+		r := &probing{prober: p, pace: pace{time.Second, 500 * time.Millisecond, 250 * time.Millisecond}, timeout: time.Second,
+			check:    func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+			onChange: func(State) {}, answers: make(chan answer)}
+		r.start(t.Context())
+		for range steps - 1 {
+			time.Sleep(time.Minute) // the bubble's clock
+			require.LessOrEqual(t, r.wait(time.Now()), time.Duration(0))
+			r.tick(t.Context())
+			require.Equal(t, 250*time.Millisecond, r.wait(time.Now()), "the next step begins when this one was noticed")
+			require.Equal(t, Unknown, p.State().Verdict)
+		}
+		time.Sleep(250 * time.Millisecond) // the bubble's clock
+		r.tick(t.Context())
+		require.Equal(t, State{Down, "1 of the last 1 probes failed: no answer within 1s"}, p.State())
+		r.end()
+	})
+}
+
+// TestASuccessEndsTheChecksUnderWay: a lost packet is no failure when the next check gets an answer.
+func TestASuccessEndsTheChecksUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n, ended atomic.Int32
+		got := run(t, 5*time.Minute, func(ctx context.Context, _ time.Duration) error {
+			if n.Add(1)%3 != 0 { // two of three get no answer
+				<-ctx.Done()
+				ended.Add(1)
+				return ctx.Err()
+			}
+			return nil
+		})
+		require.Equal(t, []Verdict{Up}, verdicts(got)[:1])
+		require.Len(t, got, 1)
+		require.Positive(t, ended.Load())
+	})
+}
+
 func TestOneFailureInTenChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
+		var n atomic.Int32
 		got := run(t, 5*time.Minute, func(ctx context.Context, _ time.Duration) error {
-			if n++; n%10 == 0 {
+			if n.Add(1)%10 == 0 {
 				<-ctx.Done()
 				return ctx.Err()
 			}
 			return nil
 		})
 		require.Len(t, got, 1)
-		require.GreaterOrEqual(t, n, 290)
+		require.GreaterOrEqual(t, n.Load(), int32(290))
 	})
 }
 
 func TestATimeoutCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
+		var n atomic.Int32
 		got := run(t, 20*time.Second, func(ctx context.Context, _ time.Duration) error {
-			if n++; n == 5 || n == 6 {
+			if now := n.Add(1); now == 5 || now == 6 {
 				<-ctx.Done()
 				return ctx.Err()
 			}
@@ -86,17 +263,17 @@ func TestATimeoutCountsOnce(t *testing.T) {
 	})
 }
 
-func TestRunWaitsForACheckThatIgnoresItsContext(t *testing.T) {
+func TestRunWaitsForChecksThatIgnoreTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Bool
-		calls := 0
-		got := run(t, 10*time.Second, func(context.Context, time.Duration) error {
-			calls++
-			time.Sleep(time.Minute) // the bubble's clock
+		var calls atomic.Int32
+		got := run(t, time.Minute, func(context.Context, time.Duration) error {
+			calls.Add(1)
+			time.Sleep(2 * time.Minute) // the bubble's clock
 			ended.Store(true)
 			return nil
 		})
-		require.Equal(t, 1, calls, "no second check beside one that has not ended")
+		require.Equal(t, int32(3), calls.Load(), "no more than a verdict takes")
 		require.True(t, ended.Load())
 		require.Len(t, got, 1)
 		require.Equal(t, Down, got[0].Verdict)

@@ -317,7 +317,8 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		TenantNamespace: v.namespace, Node: v.name, Origin: v.env.Config.ClusterID, Destination: vn.Spec.ClusterID,
 		SkipLabels: v.env.Config.Reflection.SkipLabels, SkipAnnotations: v.env.Config.Reflection.SkipAnnotations,
 		API: v.apiAccess(), HomeAPI: v.homeAPI(vn.Spec.ClusterID), RightsName: virtualnode.NamespaceBindingName(v.namespace, v.name),
-		HostIPs: v.addresses, Claims: claims.provisioner(), Remapper: v.remapper(vn.Spec.ClusterID), Refused: func(reason string) { v.env.Refused(vn.Spec.ClusterID, reason) }, Gate: check.Gate, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
+		HostIPs: v.addresses, Claims: claims.provisioner(), Remapper: v.remapper(vn.Spec.ClusterID),
+		Refused: func(reason string) { v.env.Refused(vn.Spec.ClusterID, reason) }, Gate: check.Gate, While: check.While, Verify: check.Verify, HomeLost: v.home.head.Lost, Transform: client.StripManagedFields,
 		Recorder: recorder, Clock: v.env.Clock, Log: v.env.Log, Observer: v.env.Observer, Workers: v.env.Config.Reflection.Pod.Workers,
 		TokenWorkers: v.env.Config.Reflection.ServiceAccount.Workers,
 	})

@@ -71,8 +71,16 @@ func (t *target) read(packet []byte) (Probe, ProbeGarbage) {
 	return in, garbage
 }
 
+// changed reports whether the state s differs from the reported one. After a pause of the process
+// the next answer has two Intervals to arrive: then nothing has changed.
 func (t *target) changed(s EchoState, now time.Time) bool {
 	have := t.reported
+	if p := t.pulse; s.Reason == ReasonPaused {
+		p.resume(now)
+		if p.waited <= 2*p.timing.Interval {
+			return false
+		}
+	}
 	if s.Verdict != have.Verdict || s.APIServer != have.APIServer || s.Reason != have.Reason {
 		return true
 	}

@@ -398,6 +398,24 @@ func TestAProcessThatStoodStill(t *testing.T) {
 	})
 }
 
+// TestAPauseThatAnAnswerFollows: the state that is reported stays as it is.
+func TestAPauseThatAnAnswerFollows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, a, _ := pair(t)
+		later(time.Second)
+		a.conn.set(func(s *socket) { s.stall = 5 * time.Second })
+		later(2 * time.Second)
+		state, _ := a.State(a.peer)
+		require.Equal(t, ReasonPaused, state.Reason)
+		a.conn.set(func(s *socket) { s.stall = 0 })
+		later(time.Minute)
+		require.Equal(t, []string{"Up ProbesAnswered Up"}, a.verdicts())
+		state, _ = a.State(a.peer)
+		require.Equal(t, health.Up, state.Verdict)
+	})
+}
+
 func TestSendingIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

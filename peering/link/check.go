@@ -73,11 +73,15 @@ type Check struct {
 	mu   sync.Mutex
 	gate error
 	uid  types.UID
+	uses map[*use]struct{}
 }
+
+// use is work that ends when the gate closes.
+type use struct{ cancel context.CancelFunc }
 
 // NewCheck returns a Check with a closed gate. It starts nothing.
 func NewCheck(cfg CheckConfig) *Check {
-	return &Check{cfg: cfg, prober: health.NewProber(cfg.Window), gate: errClosed, again: make(chan struct{}, 1)}
+	return &Check{cfg: cfg, prober: health.NewProber(cfg.Window), gate: errClosed, again: make(chan struct{}, 1), uses: map[*use]struct{}{}}
 }
 
 // Gate returns nil while the gate is open, and otherwise the reason. It is safe for
@@ -86,6 +90,27 @@ func (c *Check) Gate() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gate
+}
+
+// While returns a copy of ctx that ends when the gate closes: no request waits longer for a
+// provider than the verdict on it takes. The caller calls done after the work. While is safe for
+// concurrent use.
+func (c *Check) While(ctx context.Context) (open context.Context, done context.CancelFunc) {
+	open, cancel := context.WithCancel(ctx)
+	u := &use{cancel}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gate != nil {
+		cancel()
+		return open, cancel
+	}
+	c.uses[u] = struct{}{}
+	return open, func() {
+		c.mu.Lock()
+		delete(c.uses, u)
+		c.mu.Unlock()
+		cancel()
+	}
 }
 
 // Run probes until ctx is done, and closes the gate when it returns.
@@ -265,4 +290,11 @@ func (c *Check) set(gate error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gate = gate
+	if gate == nil {
+		return
+	}
+	for u := range c.uses {
+		u.cancel()
+	}
+	clear(c.uses)
 }

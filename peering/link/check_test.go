@@ -115,6 +115,30 @@ func known(uid types.UID) func(context.Context) (types.UID, error) {
 	return func(context.Context) (types.UID, error) { return uid, nil }
 }
 
+// TestWorkEndsWithTheGate: work that began while the provider was up ends at the verdict.
+func TestWorkEndsWithTheGate(t *testing.T) {
+	p := &provider{}
+	p.uid.Store(types.UID("a"))
+	c, _ := startCheck(t, p, known("a"))
+	eventually(t, func() bool { return c.Gate() == nil }, "up")
+	ended, done := c.While(t.Context())
+	done()
+	require.Error(t, ended.Err(), "it is released")
+	open, done := c.While(t.Context())
+	defer done()
+	require.NoError(t, open.Err())
+
+	p.down.Store(true)
+	eventually(t, func() bool { return open.Err() != nil }, "the work ends")
+	require.Error(t, c.Gate())
+	late, done := c.While(t.Context())
+	defer done()
+	require.Error(t, late.Err(), "no work begins at a closed gate")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	require.Empty(t, c.uses)
+}
+
 func TestCheckFollowsTheProvider(t *testing.T) {
 	p := &provider{}
 	p.uid.Store(types.UID("a"))

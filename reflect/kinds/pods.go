@@ -73,6 +73,9 @@ type PodsConfig struct {
 	// Gate returns an error while nothing may be written to the provider, because it is
 	// not verified as the cluster that was peered with.
 	Gate func() error
+	// While returns a copy of a context that ends when Gate closes, and the function that
+	// releases it. Nil: a request that was sent before waits for its own deadline.
+	While func(context.Context) (context.Context, context.CancelFunc)
 	// Verify checks by a request that the provider is that cluster. It is called before
 	// any decision that follows from the absence of an object there.
 	Verify func(context.Context) error
@@ -393,7 +396,23 @@ func (p *Pods) sync(ctx context.Context, key loop.Key) error {
 		return p.holdUnready(ctx, v.local) // twins.ready follows
 	}
 	p.look(&v)
-	return p.syncTwin(ctx, v)
+	return p.syncOpen(ctx, v)
+}
+
+// syncOpen is syncTwin as long as the gate is open. When it closes meanwhile, the pod is unready
+// at once: it does not wait until a provider that is down answers.
+func (p *Pods) syncOpen(ctx context.Context, v view) error {
+	if p.cfg.While == nil {
+		return p.syncTwin(ctx, v)
+	}
+	open, done := p.cfg.While(ctx)
+	defer done()
+	err := p.syncTwin(open, v)
+	if err == nil || open.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	p.cfg.Log.Debug("a sync was ended because the provider is down", zap.Stringer("key", v.key), zap.Error(err))
+	return p.holdUnready(ctx, p.localPod(v.key)) // Resync follows
 }
 
 // localPod returns the pod from the cache or from a more recent write, or nil if it does

@@ -48,6 +48,7 @@ type site struct {
 	patching               sync.Mutex
 	version                int // of what was patched at home last
 	gate, away             error
+	while                  func(context.Context) (context.Context, context.CancelFunc)
 	lost                   func() time.Time
 	api                    forge.APIAccess
 	homeAPI                HomeAPI
@@ -148,7 +149,7 @@ func (s *site) start(t *testing.T) (stop func()) {
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
 		API: s.api, HomeAPI: s.homeAPI, RightsName: "rights", Claims: s.claims,
 		HostIPs: []netip.Addr{netip.MustParseAddr("10.0.0.7")}, Remapper: s.remapper,
-		Gate: func() error { return s.gate }, Verify: func(context.Context) error { return errors.Join(s.gate, s.away) }, HomeLost: s.lost, Transform: func(o any) (any, error) { return o, nil },
+		Gate: func() error { return s.gate }, While: s.while, Verify: func(context.Context) error { return errors.Join(s.gate, s.away) }, HomeLost: s.lost, Transform: func(o any) (any, error) { return o, nil },
 		Recorder: s.events, Clock: clock.RealClock{}, Log: zap.NewNop(), Workers: 4,
 	})
 	require.NoError(t, err)
@@ -561,6 +562,31 @@ func TestClosedGateHoldsEverything(t *testing.T) {
 	require.Never(t, func() bool {
 		return len(writes(s.home.Actions()))+len(writes(s.remoteLiqod.Actions())) > 0
 	}, 200*time.Millisecond, 10*time.Millisecond)
+}
+
+// TestAClosingGateEndsASync: a pod whose request has no answer yet is unready at the verdict.
+func TestAClosingGateEndsASync(t *testing.T) {
+	s := newSite()
+	open, closes := context.WithCancel(t.Context())
+	s.while = func(context.Context) (context.Context, context.CancelFunc) { return open, func() {} }
+	s.offload("shop")
+	node, err := s.home.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	node.Status.Conditions[0].Status = corev1.ConditionFalse
+	require.NoError(t, s.home.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), node, ""))
+	s.remoteLiqod.PrependReactor("create", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		closes()
+		return true, nil, context.Canceled
+	})
+	s.add(s.home.Tracker(), localPod(running))
+	s.start(t)
+	eventually(t, func() bool {
+		pod, err := s.home.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})
+		require.NoError(t, err)
+		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse
+		})
+	}, "it is not Ready")
 }
 
 func TestTombstonesAreRemembered(t *testing.T) {
