@@ -54,6 +54,7 @@ func TestLabClusterOptions(t *testing.T) {
 		"no name":  {err: "needs a name"},
 		"grace":    {opts: ClusterOptions{Name: "rome", NodeGrace: time.Second}, err: "at least 4s is accepted"},
 		"range":    {opts: ClusterOptions{Name: "rome", PodCIDR: "10.0.0.0"}, err: `"10.0.0.0" is not a range`},
+		"clock":    {opts: ClusterOptions{Name: "rome", Netns: "n", ClockAhead: time.Minute}, err: "neither EtcdFront nor ClockAhead"},
 		"address":  {opts: ClusterOptions{Name: "rome", Address: "localhost"}, err: `"localhost" is not an IP address`},
 	}
 	for name, test := range tests {
