@@ -142,3 +142,16 @@ func TestLabLinkNames(t *testing.T) {
 	printed := "1: lo: <LOOPBACK,UP> mtu 65536\n7: eth0@if6: <BROADCAST> mtu 1500\n8: liqod-vx: <BROADCAST> mtu 1450\n"
 	require.Equal(t, []string{"lo", "eth0", "liqod-vx"}, linkNames(printed))
 }
+
+func TestLabDropRules(t *testing.T) {
+	require.Equal(t, `table inet labdrop {}
+delete table inet labdrop
+table inet labdrop {
+chain drops {
+type filter hook prerouting priority -300;
+udp dport 51840 drop
+ip saddr 192.0.2.1 drop
+}
+}
+`, dropRules([]string{"udp dport 51840", "ip saddr 192.0.2.1"}))
+}

@@ -1,0 +1,65 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// writesPerFlap is how often an object may change in one flap, of which it takes part at most
+// in two turns: by liqod, and by Kubernetes itself, which taints nodes and marks their pods.
+const writesPerFlap = 16
+
+// countWrites counts, by watches, how often each pod, virtual node, ForeignCluster and
+// EndpointSlice is written in each cluster, until the returned function is called.
+func (w partitionWorld) countWrites(t *testing.T) func() map[string]int {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	var mu sync.Mutex
+	var counting sync.WaitGroup
+	counts := map[string]int{}
+	count := func(s *site.Site, kind string, stream watch.Interface, err error) {
+		require.NoError(t, err)
+		counting.Go(func() {
+			for event := range stream.ResultChan() {
+				object, err := meta.Accessor(event.Object)
+				if err != nil || event.Type == watch.Added {
+					continue
+				}
+				mu.Lock()
+				counts[fmt.Sprintf("%s %s in %s", kind, object.GetName(), s.Name)]++
+				mu.Unlock()
+			}
+		})
+	}
+	all := metav1.ListOptions{TimeoutSeconds: ptr.To[int64](600)}
+	for s, namespace := range map[*site.Site]string{w.rome: netNamespace, w.milan: netTwin} {
+		named := all
+		named.FieldSelector = "metadata.name=" + w.other(s).Name
+		stream, err := s.Client().CoreV1().Pods(namespace).Watch(ctx, all)
+		count(s, "pod", stream, err)
+		stream, err = s.Client().DiscoveryV1().EndpointSlices(namespace).Watch(ctx, all)
+		count(s, "EndpointSlice", stream, err)
+		stream, err = s.Client().CoreV1().Nodes().Watch(ctx, named)
+		count(s, "node", stream, err)
+		stream, err = s.Liqod().CoreV1beta1().ForeignClusters().Watch(ctx, named)
+		count(s, "ForeignCluster", stream, err)
+		stream, err = s.Liqod().OffloadingV1beta1().ShadowPods(namespace).Watch(ctx, all)
+		count(s, "ShadowPod", stream, err)
+	}
+	return func() map[string]int {
+		cancel()
+		counting.Wait()
+		return counts
+	}
+}
