@@ -38,6 +38,7 @@ func TestClocks(t *testing.T) {
 		"authentication": map[string]any{"lifetime": "10m", "requestsPerAddress": 6000, "requestsPerMinute": 6000},
 		"sharing":        map[string]any{"expiration": "30m"},
 	})
+	atRest(t, all.list...) // the controllers have what enrolments need
 	rome, providers := all.list[0], all.list[1:]
 	for _, provider := range providers {
 		w := &world{sites: all.sites, rome: rome, milan: provider}

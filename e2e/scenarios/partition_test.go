@@ -357,8 +357,12 @@ func lost(network metav1.ConditionStatus) sight {
 // credentials, learns by the tunnel that home is well.
 func partitionOneWay(t *testing.T, w partitionWorld) {
 	w.undisturbed(t, func() {
+		counted := w.countWrites(t)
 		w.cutAPIServers(t)
 		w.both(t, "only home loses the other", lost(yes), w.well(w.milan))
+		for what, n := range counted() {
+			require.Falsef(t, strings.HasSuffix(what, " in milan"), "%s: %d writes, and nothing changes there", what, n)
+		}
 		w.pass(t)
 	})
 }

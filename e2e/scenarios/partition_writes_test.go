@@ -15,9 +15,10 @@ import (
 	"github.com/liqod/liqod/e2e/site"
 )
 
-// writesPerFlap is how often an object may change in one flap, of which it takes part at most
-// in two turns: by liqod, and by Kubernetes itself, which taints nodes and marks their pods.
-const writesPerFlap = 16
+// writesPerFlap is how often an object may be written in one flap: by liqod when it turns off
+// and on, and by Kubernetes itself, which puts taints on nodes and marks their pods. It is
+// more than twice of what a quiet machine needs for nodes, which need most.
+const writesPerFlap = 25
 
 // countWrites counts, by watches, how often each pod, virtual node, ForeignCluster and
 // EndpointSlice is written in each cluster, until the returned function is called.
