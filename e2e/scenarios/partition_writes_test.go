@@ -15,13 +15,13 @@ import (
 	"github.com/liqod/liqod/e2e/site"
 )
 
-// writesPerFlap is how often an object may be written in one flap: by liqod when it turns off
-// and on, and by Kubernetes itself, which puts taints on nodes and marks their pods. It is
-// more than twice of what a quiet machine needs for nodes, which need most.
+// writesPerFlap is how often an object may be written in one flap by one writer: liqod, or
+// Kubernetes itself, which puts taints on nodes and marks their pods. It is more than twice of
+// what a quiet machine needs for nodes, which need most.
 const writesPerFlap = 25
 
 // countWrites counts, by watches, how often each pod, virtual node, ForeignCluster and
-// EndpointSlice is written in each cluster, until the returned function is called.
+// EndpointSlice is written in each cluster, and by whom, until the returned function is called.
 func (w partitionWorld) countWrites(t *testing.T) func() map[string]int {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -38,7 +38,7 @@ func (w partitionWorld) countWrites(t *testing.T) func() map[string]int {
 					continue
 				}
 				mu.Lock()
-				counts[fmt.Sprintf("%s %s in %s", kind, object.GetName(), s.Name)]++
+				counts[fmt.Sprintf("%s %s in %s, by %s", kind, object.GetName(), s.Name, lastWriter(object))]++
 				mu.Unlock()
 			}
 		})
@@ -63,4 +63,15 @@ func (w partitionWorld) countWrites(t *testing.T) func() map[string]int {
 		counting.Wait()
 		return counts
 	}
+}
+
+// lastWriter is the field manager that has written an object last.
+func lastWriter(object metav1.Object) (name string) {
+	var at metav1.Time
+	for _, m := range object.GetManagedFields() {
+		if m.Time != nil && !m.Time.Before(&at) {
+			name, at = m.Manager, *m.Time
+		}
+	}
+	return name
 }
