@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -42,6 +43,12 @@ type ClusterOptions struct {
 	ProxyAddress string
 	// Audit writes one line for each request to the file AuditLog names.
 	Audit bool
+	// ClockAhead is by how much the clock of the control plane and of simulated nodes differs
+	// from this machine's, in whole seconds; see CanShiftClocks. Not in another Netns.
+	ClockAhead time.Duration
+	// EtcdFront has the API server reach etcd through a front that can be made slow: see
+	// SlowWrites. Not in another Netns.
+	EtcdFront bool
 	// APIServerArgs are further arguments of the API server; the last one wins.
 	APIServerArgs []string
 	// ControllerManagerArgs are further arguments of the controller manager.
@@ -68,6 +75,7 @@ type Cluster struct {
 	plane     *controlPlane
 	sim       *Process
 	front     *Front
+	etcdFront *etcdFront
 	config    *rest.Config
 	client    kubernetes.Interface
 	liqod     versioned.Interface
@@ -174,11 +182,14 @@ func (c *Cluster) connect() error {
 	return nil
 }
 
-func (c *Cluster) close() error {
-	if c.front == nil {
-		return nil
+func (c *Cluster) close() (err error) {
+	if c.front != nil {
+		err = c.front.close()
 	}
-	return c.front.close()
+	if c.etcdFront != nil {
+		err = errors.Join(err, c.etcdFront.close())
+	}
+	return err
 }
 
 func (o *ClusterOptions) setDefaults() {
@@ -202,6 +213,9 @@ func (o *ClusterOptions) validate() error {
 	}
 	if o.NodeGrace < 4*time.Second {
 		return fmt.Errorf("cluster %s: the node grace is %s; at least 4s is accepted", o.Name, o.NodeGrace)
+	}
+	if o.Netns != "" && (o.EtcdFront || o.ClockAhead != 0) {
+		return fmt.Errorf("cluster %s: in another network namespace neither EtcdFront nor ClockAhead is accepted", o.Name)
 	}
 	for _, cidr := range []string{o.PodCIDR, o.ServiceCIDR} {
 		if _, _, err := net.ParseCIDR(cidr); err != nil {

@@ -45,6 +45,11 @@ func (c *Cluster) layOut() error {
 	if err := c.writePKI(); err != nil {
 		return err
 	}
+	if c.Options.EtcdFront {
+		if c.etcdFront, err = newEtcdFront(c, p.etcdClient); err != nil {
+			return err
+		}
+	}
 	users := map[string]string{}
 	for name, groups := range map[string][]string{"admin": {"system:masters"}, "system:kube-controller-manager": nil, "system:kube-scheduler": nil} {
 		if users[name], err = c.KubeconfigForUser(name, groups...); err != nil {
@@ -128,8 +133,12 @@ func (c *Cluster) etcdArgs(p planePorts) []string {
 
 func (c *Cluster) apiServerArgs(p planePorts) []string {
 	pki := func(name string) string { return c.path("pki", name) }
+	etcd := fmt.Sprintf("http://127.0.0.1:%d", p.etcdClient)
+	if c.etcdFront != nil {
+		etcd = c.etcdFront.url
+	}
 	args := []string{
-		"--etcd-servers", fmt.Sprintf("http://127.0.0.1:%d", p.etcdClient),
+		"--etcd-servers", etcd,
 		"--bind-address", c.Options.Address, "--secure-port", strconv.Itoa(p.api), "--advertise-address", c.Options.Address,
 		"--tls-cert-file", pki("apiserver.crt"), "--tls-private-key-file", pki("apiserver.key"), "--client-ca-file", pki("ca.crt"),
 		"--service-account-issuer", "https://kubernetes.default.svc.cluster.local",
@@ -236,7 +245,7 @@ func (c *Cluster) startComponent(name string) error {
 	}
 	p, err := c.lab.Process(ProcessOptions{
 		Name: c.Name + "/" + name, Path: c.lab.kubelab, Args: append([]string{name}, args...), Dir: c.Dir, Netns: c.Options.Netns,
-		Env: c.lab.opts.PlaneEnv,
+		Env: c.lab.opts.PlaneEnv, ClockAhead: c.Options.ClockAhead,
 	})
 	if err != nil {
 		return err

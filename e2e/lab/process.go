@@ -35,6 +35,9 @@ type ProcessOptions struct {
 	Netns string
 	// MayExit says that an end of its own is no failure.
 	MayExit bool
+	// ClockAhead is by how much its clock differs from this machine's, in whole seconds; see
+	// CanShiftClocks. Not in another Netns.
+	ClockAhead time.Duration
 }
 
 // Process is a running program of the lab, leader of its own process group. It dies
@@ -69,13 +72,16 @@ func (l *Lab) Process(opts ProcessOptions) (*Process, error) {
 		return nil, fmt.Errorf("opening the log of %s: %w", p.Name, err)
 	}
 	defer out.Close()
+	if opts.ClockAhead != 0 && opts.Netns != "" {
+		return nil, fmt.Errorf("starting %s with a clock of its own in the network of %s: it has this process's own network", p.Name, opts.Netns)
+	}
 	p.cmd = l.command(opts, out)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, ErrClosed
 	}
-	if err := l.starter.start(p.cmd); err != nil {
+	if err := l.starter.start(p.cmd, opts.ClockAhead); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", p.Name, err)
 	}
 	p.PID = p.cmd.Process.Pid
@@ -231,6 +237,7 @@ type starter struct {
 
 type startRequest struct {
 	cmd    *exec.Cmd
+	ahead  time.Duration
 	result chan error
 }
 
@@ -243,12 +250,16 @@ func newStarter() *starter {
 func (s *starter) loop() {
 	runtime.LockOSThread()
 	for request := range s.requests {
+		if request.ahead != 0 {
+			request.result <- startAhead(request.cmd, request.ahead)
+			continue
+		}
 		request.result <- request.cmd.Start()
 	}
 }
 
-func (s *starter) start(cmd *exec.Cmd) error {
-	request := startRequest{cmd: cmd, result: make(chan error, 1)}
+func (s *starter) start(cmd *exec.Cmd, ahead time.Duration) error {
+	request := startRequest{cmd: cmd, ahead: ahead, result: make(chan error, 1)}
 	s.requests <- request
 	return <-request.result
 }

@@ -54,6 +54,7 @@ func TestLabClusterOptions(t *testing.T) {
 		"no name":  {err: "needs a name"},
 		"grace":    {opts: ClusterOptions{Name: "rome", NodeGrace: time.Second}, err: "at least 4s is accepted"},
 		"range":    {opts: ClusterOptions{Name: "rome", PodCIDR: "10.0.0.0"}, err: `"10.0.0.0" is not a range`},
+		"clock":    {opts: ClusterOptions{Name: "rome", Netns: "n", ClockAhead: time.Minute}, err: "neither EtcdFront nor ClockAhead"},
 		"address":  {opts: ClusterOptions{Name: "rome", Address: "localhost"}, err: `"localhost" is not an IP address`},
 	}
 	for name, test := range tests {
@@ -140,4 +141,17 @@ func TestLabWithout(t *testing.T) {
 func TestLabLinkNames(t *testing.T) {
 	printed := "1: lo: <LOOPBACK,UP> mtu 65536\n7: eth0@if6: <BROADCAST> mtu 1500\n8: liqod-vx: <BROADCAST> mtu 1450\n"
 	require.Equal(t, []string{"lo", "eth0", "liqod-vx"}, linkNames(printed))
+}
+
+func TestLabDropRules(t *testing.T) {
+	require.Equal(t, `table inet labdrop {}
+delete table inet labdrop
+table inet labdrop {
+chain drops {
+type filter hook prerouting priority -300;
+udp dport 51840 drop
+ip saddr 192.0.2.1 drop
+}
+}
+`, dropRules([]string{"udp dport 51840", "ip saddr 192.0.2.1"}))
 }

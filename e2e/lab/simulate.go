@@ -205,7 +205,7 @@ func (c *Cluster) startSimulator() error {
 	// The lease is renewed four times in its duration.
 	lease := int(c.Options.NodeGrace / time.Second * 2 / 3)
 	p, err := c.lab.Process(ProcessOptions{
-		Name: c.Name + "/simulator", Path: c.lab.kubelab, Dir: c.Dir, Netns: c.Options.Netns,
+		Name: c.Name + "/simulator", Path: c.lab.kubelab, Dir: c.Dir, Netns: c.Options.Netns, ClockAhead: c.Options.ClockAhead,
 		Args: []string{
 			"kwok", "--config", file, "--kubeconfig", kubeconfig, "--manage-nodes-with-label-selector", simulatedLabel + "=alive",
 			"--cidr", c.Options.PodCIDR, "--node-ip", "127.0.0.1", "--node-lease-duration-seconds", strconv.Itoa(lease),

@@ -305,7 +305,7 @@ func (w *world) describe(t *testing.T) (api, auth *wire) {
 // renewals returns, by a watch, when an identity was renewed since the last call.
 func (w *world) renewals(t *testing.T) func() []time.Time {
 	t.Helper()
-	stream, err := w.rome.Client().CoreV1().Secrets(tenantOfMilan).Watch(t.Context(), metav1.ListOptions{
+	stream, err := w.rome.Client().CoreV1().Secrets(corev1beta1.TenantNamespace(w.milan.Name)).Watch(t.Context(), metav1.ListOptions{
 		LabelSelector: corev1beta1.EnrolledLabel, TimeoutSeconds: ptr.To[int64](600),
 	})
 	require.NoError(t, err)

@@ -341,7 +341,7 @@ func (s *Site) options(ctx context.Context, name, namespace, account string, arg
 		return lab.ProcessOptions{}, err
 	}
 	return lab.ProcessOptions{
-		Name: s.Name + "-" + name, Path: s.sites.binary,
+		Name: s.Name + "-" + name, Path: s.sites.binary, ClockAhead: s.Options.ClockAhead,
 		Args: append(args, "--kubeconfig="+kubeconfig, fmt.Sprintf("--server.address=%s:%d", loopback, ports[0])),
 	}, nil
 }

@@ -173,7 +173,9 @@ func TestRestoredConsumerKeepsWhatItForgot(t *testing.T) {
 	r := newRig()
 	r.lost = time.Now()
 	r.offload(t, "shop")
-	r.add(r.remote.Tracker(), forged(local("app")))
+	there := forged(local("app"))
+	there.CreationTimestamp = metav1.NewTime(r.lost.Add(4 * time.Minute)) // by the provider's clock
+	r.add(r.remote.Tracker(), there)
 	stop := r.start(t)
 	r.requireWrites(t, "patch configmaps shop-rome/app")
 	require.NotEmpty(t, r.there(t, "app").Annotations[offloadingv1beta1.KeptAnnotation])

@@ -16,7 +16,7 @@ import (
 )
 
 // clockSkew is the tolerated difference by which the provider's clock is ahead.
-const clockSkew = time.Minute
+const clockSkew = 5 * time.Minute
 
 // lostSince reports whether the local object of have may be missing because the
 // consumer's etcd was restored from a backup after have was created.

@@ -161,6 +161,7 @@ func (in *StatusInput) translate(source *corev1.PodStatus, final bool) corev1.Po
 		out.StartTime = old.StartTime.DeepCopy()
 	}
 	in.containerStatuses(&out)
+	in.pastTimes(&out)
 	in.addresses(&out)
 	out.Conditions = in.conditions(source, final, out.ObservedGeneration)
 	return out

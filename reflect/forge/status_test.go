@@ -299,6 +299,59 @@ func TestTransitionsAreNotInTheFuture(t *testing.T) {
 	}
 }
 
+// TestTimesAreNotInTheFuture: a provider whose clock is an hour ahead. What was shown once
+// stays when the hour has passed.
+func TestTimesAreNotInTheFuture(t *testing.T) {
+	t.Parallel()
+	runs := func(status corev1.PodStatus) []metav1.Time {
+		state := status.ContainerStatuses[0]
+		out := []metav1.Time{*status.StartTime}
+		for _, s := range []corev1.ContainerState{state.LastTerminationState, state.State} {
+			switch {
+			case s.Running != nil:
+				out = append(out, s.Running.StartedAt)
+			case s.Terminated != nil:
+				out = append(out, s.Terminated.StartedAt, s.Terminated.FinishedAt)
+			}
+		}
+		return out
+	}
+	ended := func(started, finished int) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: "a", ExitCode: 1, StartedAt: at(started), FinishedAt: at(finished)}}
+	}
+	steps := []struct {
+		now   int
+		state corev1.ContainerStatus
+		want  []metav1.Time
+	}{
+		{now: 10, state: corev1.ContainerStatus{ContainerID: "a", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(3605)}}},
+			want: []metav1.Time{at(10), at(10)}},
+		{now: 30, state: corev1.ContainerStatus{ContainerID: "a", State: ended(3605, 3620)}, want: []metav1.Time{at(10), at(10), at(30)}},
+		{now: 50, state: corev1.ContainerStatus{
+			ContainerID: "b", RestartCount: 1, LastTerminationState: ended(3605, 3620),
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(3640)}},
+		}, want: []metav1.Time{at(10), at(10), at(30), at(50)}},
+	}
+	in := scene()
+	in.Remote = in.Remote.DeepCopy()
+	start := at(3601)
+	in.Remote.Status.StartTime = &start
+	for _, step := range steps {
+		in.Now = at(step.now)
+		state := *step.state.DeepCopy()
+		state.Name = in.Local.Spec.Containers[0].Name
+		in.Remote.Status.ContainerStatuses = []corev1.ContainerStatus{state}
+		got := Status(in)
+		require.Equal(t, step.want, runs(got))
+		in.Local = in.Local.DeepCopy()
+		in.Local.Status = got
+		in.Now = at(step.now + 5)
+		require.Equal(t, got, Status(in), "nothing is written again")
+	}
+	in.Now = at(7200)
+	require.Equal(t, steps[2].want[1:], runs(Status(in))[1:], "also when the hour has passed")
+}
+
 // subnet maps 10.2.0.0/16 to 10.72.0.0/16 and has no translation for other addresses.
 type subnet struct{}
 

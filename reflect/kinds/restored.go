@@ -27,7 +27,7 @@ import (
 // of the newest ShadowPod.
 
 // clockSkew is the tolerated difference by which the provider's clock is ahead.
-const clockSkew = time.Minute
+const clockSkew = 5 * time.Minute
 
 // forgotten reports whether the local pod of a ShadowPod may be missing because of a
 // restore. now is the current resource version of this cluster.

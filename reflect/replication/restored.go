@@ -23,7 +23,7 @@ import (
 
 const (
 	// clockSkew is the tolerated difference by which the peer's clock is ahead.
-	clockSkew = time.Minute
+	clockSkew = 5 * time.Minute
 	// forgetful is how long after a restore additional requests of a copy are attributed
 	// to it.
 	forgetful = time.Hour

@@ -50,11 +50,12 @@ func TestRestoredConsumer(t *testing.T) {
 		want    map[string]string
 		kept    string
 	}{
-		"it went on":               {home: homeMap(map[string]string{"web": "web-rome"}), created: now.Add(-time.Hour), want: map[string]string{"web": "web-rome"}},
-		"it went back":             {home: homeMap(map[string]string{"web": "web-rome"}), lost: now, created: now.Add(-time.Hour), want: both, kept: "shop"},
-		"it has lost the map":      {lost: now, created: now.Add(-time.Hour), want: both, kept: "shop,web"},
-		"it went back before that": {home: homeMap(map[string]string{"web": "web-rome"}), lost: now.Add(-30 * time.Minute), created: now, want: map[string]string{"web": "web-rome"}},
-		"it went back long ago":    {home: homeMap(map[string]string{"web": "web-rome"}), lost: now.Add(-24 * time.Hour), created: now.Add(-48 * time.Hour), want: map[string]string{"web": "web-rome"}},
+		"it went on":                {home: homeMap(map[string]string{"web": "web-rome"}), created: now.Add(-time.Hour), want: map[string]string{"web": "web-rome"}},
+		"it went back":              {home: homeMap(map[string]string{"web": "web-rome"}), lost: now, created: now.Add(-time.Hour), want: both, kept: "shop"},
+		"the peer's clock is ahead": {home: homeMap(map[string]string{"web": "web-rome"}), lost: now, created: now.Add(4 * time.Minute), want: both, kept: "shop"},
+		"it has lost the map":       {lost: now, created: now.Add(-time.Hour), want: both, kept: "shop,web"},
+		"it went back before that":  {home: homeMap(map[string]string{"web": "web-rome"}), lost: now.Add(-30 * time.Minute), created: now, want: map[string]string{"web": "web-rome"}},
+		"it went back long ago":     {home: homeMap(map[string]string{"web": "web-rome"}), lost: now.Add(-24 * time.Hour), created: now.Add(-48 * time.Hour), want: map[string]string{"web": "web-rome"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var home []runtime.Object
