@@ -12,9 +12,10 @@ TEST_FLAGS ?= -shuffle=on -timeout=60m
 # Tests wait more than they compute: many at a time, and no more clusters than there are
 # seats for (LAB_SEATS). The packages on clusters start first, since they take longest.
 # Those that count lost packets run before them, alone. What peers send to the network
-# fabric is fuzzed for a few seconds first; the other targets only play their seeds.
+# fabric, and the pods that they write, are fuzzed for a few seconds first; the other targets only
+# play their seeds.
 ALONE := ./netfabric/kernel
-FUZZED := ./netfabric/...
+FUZZED := ./netfabric/... ./shadow/rules
 TEST_RUN = go run ./hack fuzz -for 2s -packages "$(FUZZED)" && \
 	go run ./hack test -packages "$(ALONE)" -- $(TEST_FLAGS) && \
 	go run ./hack test -packages "./e2e/scenarios ./e2e/timed ./e2e/lab $$(go list ./... | grep -v '$(ALONE:.%=%)$$' | tr '\n' ' ')" -- -p 6 -parallel 64 $(TEST_FLAGS)
