@@ -40,6 +40,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "serviceAccount" "liqod-controller"
   "podSecurityLevel" $v.controllerManager.config.podSecurityLevel
   "runtimeClasses" $v.controllerManager.config.runtimeClasses
+  "volumeTypes" $v.controllerManager.config.volumeTypes
+  "tolerations" $v.controllerManager.config.tolerations
+  "alwaysPullImages" $v.controllerManager.config.alwaysPullImages
   "drainTimeout" $v.controllerManager.config.drainTimeout
   "drainForceAfter" $v.controllerManager.config.drainForceAfter
   "enableNodeFailureController" $v.controllerManager.config.enableNodeFailureController
