@@ -71,7 +71,11 @@ func (h hardener) harden(consumer string, spec *corev1.PodSpec) error {
 	if err != nil {
 		return fmt.Errorf("looking up the Quotas of cluster %s: %w", consumer, err)
 	}
-	allowed.SelectorLabels = slices.Concat(allowed.SelectorLabels, quotaLabels(quotas))
+	for _, key := range quotaLabels(quotas) {
+		if !slices.Contains(allowed.SelectorLabels, key) {
+			allowed.SelectorLabels = append(slices.Clip(allowed.SelectorLabels), key)
+		}
+	}
 	return rules.Harden(spec, allowed)
 }
 
