@@ -12,10 +12,10 @@ TEST_FLAGS ?= -shuffle=on -timeout=60m
 # Tests wait more than they compute: many at a time, and no more clusters than there are
 # seats for (LAB_SEATS). The packages on clusters start first, since they take longest.
 # Those that count lost packets run before them, alone. What peers send to the network
-# fabric, as the status of pods, as endpoints and to enrol is fuzzed for a few seconds
+# fabric, as pods, as their status, as endpoints and to enrol is fuzzed for a few seconds
 # first; the other targets only play their seeds.
 ALONE := ./netfabric/kernel
-FUZZED := ./netfabric/... ./reflect/forge ./shadow/endpoints ./peering/auth
+FUZZED := ./netfabric/... ./reflect/forge ./shadow/endpoints ./peering/auth ./shadow/rules
 FUZZ_FOR := 2s
 TEST_RUN = go run ./hack fuzz -for $(FUZZ_FOR) -packages "$(FUZZED)" && \
 	go run ./hack test -packages "$(ALONE)" -- $(TEST_FLAGS) && \

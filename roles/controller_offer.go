@@ -86,7 +86,7 @@ func (c *controller) credentials(clusterID string) (secret string, ok bool) {
 func sharingPolicy(s config.Sharing) offer.Policy {
 	return offer.Policy{
 		Mode: offer.Mode(s.Mode), Percentage: int64(s.Percentage), Limit: config.Amounts(s.Limits), PeerLimits: config.AmountsOfPeers(s.PeerLimits),
-		NodeSelector: config.Pairs(s.NodeSelector), UpdateThreshold: int64(s.UpdateThreshold), Expiration: s.Expiration, Labels: config.Pairs(s.Labels),
+		NodeSelector: config.Pairs(s.NodeSelector), SelectorLabels: s.SelectorLabels, UpdateThreshold: int64(s.UpdateThreshold), Expiration: s.Expiration, Labels: config.Pairs(s.Labels),
 		StorageClasses: s.StorageClasses, IngressClasses: s.IngressClasses, LoadBalancerClasses: s.LoadBalancerClasses,
 		Enforcement: offloadingv1beta1.LimitsEnforcement(s.LimitsEnforcement),
 	}

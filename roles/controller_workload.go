@@ -2,34 +2,32 @@ package roles
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/rules"
 	"github.com/liqod/liqod/shadow/workload"
 )
 
 func (c *controller) addWorkload() error {
-	classes := c.own.Storage().V1().StorageClasses()
-	allowed := rules.Allowed{
-		RuntimeClasses: c.cfg.RuntimeClasses, StorageClasses: c.env.Config.Sharing.StorageClasses,
-		DefaultStorageClass: func() string {
-			all, err := classes.Lister().List(labels.Everything())
-			if err != nil {
-				return "" // a lister fails only for an invalid selector
-			}
-			return rules.DefaultStorageClass(all)
-		},
-	}
+	classes, quotas := c.own.Storage().V1().StorageClasses(), c.liqo.Offloading().V1beta1().Quotas()
+	harden := hardener{allowed: allowedToPeers(c.env.Config.Config, classes.Lister()), quotas: quotas.Lister()}
 	lease := c.env.Config.Lease
 	enforcer, err := workload.New(workload.Config{
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo,
 		ShadowPods: c.liqo.Offloading().V1beta1().ShadowPods().Informer(), Pods: c.pods.Core().V1().Pods().Informer(),
-		Namespaces: c.own.Core().V1().Namespaces().Informer(), Quotas: c.liqo.Offloading().V1beta1().Quotas().Informer(),
+		Namespaces: c.own.Core().V1().Namespaces().Informer(), Quotas: quotas.Informer(),
 		LimitRanges: c.own.Core().V1().LimitRanges(), RuntimeClasses: c.own.Node().V1().RuntimeClasses(), StorageClasses: classes.Informer(),
-		Harden:   func(spec *corev1.PodSpec) error { return rules.Harden(spec, allowed) },
+		Harden: harden.harden, AlwaysPull: c.cfg.AlwaysPullImages,
 		Patience: c.cfg.QuotaPatience, Settle: lease.Duration - lease.RenewDeadline, HomeLost: c.home.head.Lost,
 		Recorder: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
@@ -41,6 +39,55 @@ func (c *controller) addWorkload() error {
 	}
 	c.loop("shadow-pods", enforcer)
 	return c.addLostNodes()
+}
+
+// allowedToPeers returns what the settings allow pods of peers.
+func allowedToPeers(cfg config.Config, classes storagelisters.StorageClassLister) rules.Allowed {
+	return rules.Allowed{
+		Cluster:        cfg.ClusterID,
+		RuntimeClasses: cfg.Controller.RuntimeClasses, VolumeTypes: cfg.Controller.VolumeTypes, StorageClasses: cfg.Sharing.StorageClasses,
+		SelectorLabels: slices.Concat(cfg.Sharing.SelectorLabels, slices.Sorted(maps.Keys(config.Pairs(cfg.Sharing.NodeSelector)))),
+		Tolerations:    config.Tolerations(cfg.Controller.Tolerations), AlwaysPull: cfg.Controller.AlwaysPullImages,
+		DefaultStorageClass: func() string {
+			all, err := classes.List(labels.Everything())
+			if err != nil {
+				return "" // a lister fails only for an invalid selector
+			}
+			return rules.DefaultStorageClass(all)
+		},
+	}
+}
+
+// hardener hardens the pods of each consumer.
+type hardener struct {
+	allowed rules.Allowed
+	quotas  offloadinglisters.QuotaLister
+}
+
+// harden also accepts the labels of the consumer's Quotas: it was told of these nodes.
+func (h hardener) harden(consumer string, spec *corev1.PodSpec) error {
+	allowed := h.allowed
+	quotas, err := h.quotas.Quotas(corev1beta1.TenantNamespace(consumer)).List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("looking up the Quotas of cluster %s: %w", consumer, err)
+	}
+	for _, key := range quotaLabels(quotas) {
+		if !slices.Contains(allowed.SelectorLabels, key) {
+			allowed.SelectorLabels = append(slices.Clip(allowed.SelectorLabels), key)
+		}
+	}
+	return rules.Harden(spec, allowed)
+}
+
+// quotaLabels returns the labels by which Quotas select nodes, sorted.
+func quotaLabels(quotas []*offloadingv1beta1.Quota) []string {
+	keys := map[string]bool{}
+	for _, q := range quotas {
+		for key := range q.Spec.NodeSelector {
+			keys[key] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(keys))
 }
 
 // addLostNodes adds the force deletion of pods on NotReady nodes, if it is enabled.

@@ -437,6 +437,12 @@ func chartValues(t *testing.T, c chart) {
 			values: values{"image": values{"pullSecrets": []string{"one", "two"}}},
 			config: map[string]string{"controller.vkubelet.imagePullSecrets": "[one two]"},
 		},
+		"pods of peers": {
+			values: values{"controllerManager": values{"config": values{"volumeTypes": []string{"emptyDir", "nfs"}, "tolerations": []string{"dedicated=peers:NoSchedule"}, "alwaysPullImages": true}},
+				"config": values{"sharing": values{"selectorLabels": []string{"pool"}}}},
+			config: map[string]string{"controller.volumeTypes": "[emptyDir nfs]", "controller.tolerations": "[dedicated=peers:NoSchedule]",
+				"controller.alwaysPullImages": "true", "sharing.selectorLabels": "[pool]"},
+		},
 		"everything optional": {
 			values: values{
 				"image":             values{"pullSecrets": []string{"one"}, "tag": "v1"},
@@ -566,6 +572,7 @@ func chartRefused(t *testing.T, c chart) {
 		"overlay of no nodes":              {values{"networkPolicy": values{"enabled": true, "overlayFromNodeCIDRs": true}}, []string{"networkPolicy.overlayFromNodeCIDRs", "networking.nodeCIDRs is empty"}},
 		"overlay without a policy":         {withRanges(values{"networkPolicy": values{"overlayFromNodeCIDRs": true}}), []string{"networkPolicy.overlayFromNodeCIDRs", "networkPolicy.enabled"}},
 		"wrong type":                       {values{"webhook": values{"replicas": "two"}}, []string{"replicas", "webhook"}},
+		"pulling images":                   {values{"controllerManager": values{"config": values{"alwaysPullImages": "yes"}}}, []string{"alwaysPullImages", "boolean"}},
 		"wrong level":                      {values{"controllerManager": values{"config": values{"podSecurityLevel": "none"}}}, []string{"podSecurityLevel", "baseline"}},
 	}
 	for name, tc := range cases {

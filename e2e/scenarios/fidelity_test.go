@@ -27,7 +27,10 @@ const sandboxed = "sandboxed"
 // TestFidelity walks through docs/pod-fidelity.md on simulated nodes: what API servers,
 // schedulers and controllers make of a pod. What only containers show is in TestFull.
 func TestFidelity(t *testing.T) {
-	w := newWorld(t, map[string]any{"controller": map[string]any{"runtimeClasses": []string{sandboxed}}})
+	w := newWorld(t, map[string]any{"controller": map[string]any{
+		"runtimeClasses": []string{sandboxed}, "tolerations": []string{"team=x", "team=y:NoSchedule"},
+		"volumeTypes": []string{"configMap", "secret", "projected", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "image", "nfs", "csi"},
+	}})
 	t.Run("Together", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *world){
 			"Carried": testCarried, "StaysHome": testStaysHome, "RefusedFeatures": testRefusedFeatures, "RuntimeClass": testRuntimeClass,
@@ -185,8 +188,8 @@ func carriedContainer() corev1.Container {
 	}
 }
 
-// carriedVolumes has every kind of volume that baseline pod security and a scheduler
-// without storage let pass.
+// carriedVolumes has every kind of volume that milan allows, and a scheduler without
+// storage lets pass.
 func carriedVolumes() []corev1.Volume {
 	optional := ptr.To(true)
 	name := corev1.LocalObjectReference{Name: "settings"}
@@ -235,7 +238,9 @@ func testStaysHome(t *testing.T, w *world) {
 	}
 	pod.Spec.PriorityClassName = "stays"
 	pod.Spec.Tolerations = []corev1.Toleration{
-		{Key: "team", Operator: corev1.TolerationOpExists},
+		{Key: "team", Operator: corev1.TolerationOpEqual, Value: "x"},
+		{Key: "team", Operator: corev1.TolerationOpEqual, Value: "y"},
+		{Key: "dedicated", Operator: corev1.TolerationOpExists},
 		{Key: "node-role.kubernetes.io/control-plane", Operator: corev1.TolerationOpExists},
 	}
 	c.create(t, pod)
@@ -254,6 +259,8 @@ func testStaysHome(t *testing.T, w *world) {
 		keys[toleration.Key] = true
 	}
 	require.Equal(t, map[string]bool{"team": true, corev1.TaintNodeNotReady: true, corev1.TaintNodeUnreachable: true}, keys)
+	require.Contains(t, remote.Spec.Tolerations, corev1.Toleration{Key: "team", Operator: corev1.TolerationOpEqual, Value: "x"})
+	require.Contains(t, remote.Spec.Tolerations, corev1.Toleration{Key: "team", Operator: corev1.TolerationOpEqual, Value: "y", Effect: corev1.TaintEffectNoSchedule})
 
 	require.Equal(t, "web", remote.Labels["statefulset.kubernetes.io/pod-name"])
 	require.Equal(t, "kept", remote.Annotations["note"])
@@ -290,19 +297,22 @@ func testRefusedFeatures(t *testing.T, w *world) {
 		}, "ResourceClaimsNotSupported", "spec.resourceClaims"},
 		"host-path": {func(s *corev1.PodSpec) {
 			s.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
-		}, offloadingv1beta1.ReasonPodRefused, "hostPath"},
+		}, offloadingv1beta1.ReasonPodRefused, `spec.volumes "host" is a volume of type hostPath: cluster milan accepts from peers: configMap, `},
+		"rbd": {func(s *corev1.PodSpec) {
+			s.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{CephMonitors: []string{"192.0.2.1"}, RBDImage: "x"}}}}
+		}, offloadingv1beta1.ReasonPodRefused, "its administrators can allow more by the setting controller.volumeTypes"},
 		"host-port": {func(s *corev1.PodSpec) {
 			s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 		}, offloadingv1beta1.ReasonPodRefused, "hostPort"},
 		"probe-host": {func(s *corev1.PodSpec) {
 			s.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "192.0.2.1", Port: intstr.FromInt32(80)}}}
-		}, offloadingv1beta1.ReasonPodRefused, "probe or lifecycle host"},
+		}, offloadingv1beta1.ReasonPodRefused, `livenessProbe.httpGet.host is "192.0.2.1": cluster milan accepts no host from peers`},
 		"capability": {privileged(func(s *corev1.SecurityContext) {
 			s.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}}
 		}), offloadingv1beta1.ReasonPodRefused, "capabilities"},
 		"privileged": {privileged(func(s *corev1.SecurityContext) { s.Privileged = ptr.To(true) }), offloadingv1beta1.ReasonPodRefused, "privileged"},
 		"class": {func(s *corev1.PodSpec) { s.RuntimeClassName = ptr.To("only-here") }, offloadingv1beta1.ReasonPodRefused,
-			`spec.runtimeClassName "only-here": this cluster accepts from peers: ` + sandboxed},
+			`spec.runtimeClassName "only-here": cluster milan accepts from peers: ` + sandboxed},
 	}
 	_, err := w.rome.Client().NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "only-here"}, Handler: "x"}, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/e2e/site"
+	"github.com/liqod/liqod/kube/apply"
 )
 
 // TestNegotiation has a consumer ask a provider for capacity, and use what it is offered.
@@ -28,6 +30,7 @@ func TestNegotiation(t *testing.T) {
 	w := newClusters(t, nil)
 	require.NoError(t, w.rome.Connect(t.Context(), w.milan))
 	t.Run("Offer", func(t *testing.T) { testOffer(t, w) })
+	t.Run("NotOffered", func(t *testing.T) { testNotOffered(t, w) })
 	t.Run("Request", func(t *testing.T) { testRequestChanges(t, w) })
 	t.Run("Capacity", func(t *testing.T) { testCapacityChanges(t, w) })
 	t.Run("Several", func(t *testing.T) { testSeveralNodes(t, w) })
@@ -152,6 +155,49 @@ func testOffer(t *testing.T, w *world) {
 	within(t, quickly, "the provider's record", tells(w.milan, "rome", corev1beta1.ConditionIncomingPeering, metav1.ConditionTrue, "Accepted"))
 	w.deploy(t, "shop", 3)
 	within(t, quickly, "pods run in milan", w.runningThere("shop-rome", 3))
+}
+
+// testNotOffered: with an offer of CPU and memory a consumer gets no devices, and it learns
+// nothing of single nodes by asking for them.
+func testNotOffered(t *testing.T, w *world) {
+	ctx := t.Context()
+	node, err := w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NotContains(t, node.Status.Capacity, corev1.ResourceName("nvidia.com/gpu"))
+	shadow := shadowPod("greedy")
+	shadow.Spec.Pod.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
+	shadows := w.milan.Liqod().OffloadingV1beta1().ShadowPods(twinOfRome)
+	within(t, quickly, "the webhook or the controller refuses devices", func(ctx context.Context) error {
+		if _, err := shadows.Create(ctx, shadow, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			if !strings.Contains(err.Error(), "nvidia.com/gpu: 8 requested, and none was offered") {
+				return err
+			}
+			return nil
+		}
+		have, err := shadows.Get(ctx, shadow.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(have.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
+		if c == nil || c.Reason != offloadingv1beta1.ReasonQuotaTooSmall {
+			return fmt.Errorf("conditions are %+v", have.Status.Conditions)
+		}
+		return nil
+	})
+	_, err = w.milan.Client().CoreV1().Pods(twinOfRome).Get(ctx, shadow.Name, metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "there must be no pod: %v", err)
+	require.NoError(t, apply.IgnoreNotFound(shadows.Delete(ctx, shadow.Name, metav1.DeleteOptions{})))
+
+	plain := corev1beta1.CapacityRequest{Resources: asking("10", "20Gi"), Labels: map[string]string{"region": "north"}}
+	for _, value := range []string{"milan-sim-1", "there-is-none"} {
+		sly := plain
+		sly.NodeSelector = map[string]string{corev1.LabelHostname: value}
+		wants(t, w.rome, "milan", corev1beta1.PeeringYes, sly)
+		within(t, quickly, "a single node is not answered for", requestIs(w.rome, "milan", sharingv1alpha1.RequestRefused, "InvalidRequest"))
+		wants(t, w.rome, "milan", corev1beta1.PeeringYes, plain)
+		within(t, quickly, "answered", requestIs(w.rome, "milan", sharingv1alpha1.RequestOffered, "Offered"))
+	}
+	within(t, quickly, "as much as asked for", gives(w.rome, w.milan, "milan", "10"))
 }
 
 // runningThere looks for as many running pods in a namespace of milan.

@@ -77,7 +77,7 @@ func (w *world) gone(namespace, twin string) func(context.Context) error {
 }
 
 func TestPods(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, map[string]any{"controller": map[string]any{"tolerations": []string{"example.com/slow"}}})
 	// These share the world without disturbing each other.
 	t.Run("Together", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *world){

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -88,6 +89,13 @@ func placed() map[string]wished {
 		}},
 		"scheduling-gates": {specOf(func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "mine"}} }), func(t *testing.T, pod *corev1.Pod) {
 			require.Empty(t, pod.Spec.SchedulingGates)
+		}},
+		"dedicated": {specOf(func(s *corev1.PodSpec) {
+			s.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpEqual, Value: "pci"}, {Key: "dedicated", Operator: corev1.TolerationOpExists}}
+		}), func(t *testing.T, pod *corev1.Pod) {
+			for _, toleration := range pod.Spec.Tolerations {
+				require.Contains(t, []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}, toleration.Key)
+			}
 		}},
 		"control-plane": {specOf(func(s *corev1.PodSpec) {
 			s.Tolerations = []corev1.Toleration{
@@ -307,6 +315,18 @@ func refusedSpecs() map[string]refusedSpec {
 		"claim": {volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
 			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("inner"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}}}), "VolumeClaimRefused"},
+		"nfs":        {volume(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "169.254.169.254", Path: "/"}}), "VolumeTypeRefused"},
+		"inline-csi": {volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}}), "controller.volumeTypes"},
+		"probe-host": {container(func(c *corev1.Container) {
+			c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt32(10250)}}}
+		}), "ProbeHostRefused"},
+		"hook-host": {container(func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)}}}
+		}), "ProbeHostRefused"},
+		"node-label": {func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"example.com/vault": "yes"} }, "NodeLabelRefused"},
+		"node-label-affinity": {func(s *corev1.PodSpec) {
+			s.Affinity = nodesBy(false, "example.com/instance-id", corev1.NodeSelectorOpIn, "i-1")
+		}, "sharing.selectorLabels"},
 		"host-path":    {volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}), "hostPath"},
 		"privileged":   {security(corev1.SecurityContext{Privileged: ptr.To(true)}), "privileged"},
 		"capabilities": {security(corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}), "capabilities"},

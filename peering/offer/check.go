@@ -1,6 +1,7 @@
 package offer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -67,6 +68,19 @@ func checkOffer(clusterID, provider string, o *sharingv1alpha1.ResourceOffer) er
 func checkRequest(r *corev1beta1.CapacityRequest) error {
 	return errors.Join(checkResources(r.Resources), checkLabels("labels", r.Labels), reservedLabels(r.Labels), checkLabels("nodeSelector", r.NodeSelector),
 		checkClasses("storageClasses", r.StorageClasses), checkClasses("ingressClasses", r.IngressClasses), checkLoadBalancerClasses(r.LoadBalancerClasses))
+}
+
+// checkSelector returns the reason for which the nodes that a request selects are not told
+// of.
+func checkSelector(f Facts, p Policy) error {
+	accepted := slices.Concat(p.SelectorLabels, slices.Sorted(maps.Keys(p.NodeSelector)))
+	for _, key := range slices.Sorted(maps.Keys(f.Request.NodeSelector)) {
+		if !slices.Contains(accepted, key) {
+			return fmt.Errorf("nodeSelector: label %s is not accepted: cluster %s accepts from peers: %s; its administrators can allow more by the setting sharing.selectorLabels",
+				key, f.Provider, cmp.Or(strings.Join(accepted, ", "), "none"))
+		}
+	}
+	return nil
 }
 
 func checkResources(list corev1.ResourceList) error {

@@ -1,6 +1,7 @@
 package offer
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -63,6 +64,9 @@ type Policy struct {
 	PeerLimits map[string]corev1.ResourceList
 	// NodeSelector selects the nodes that are shared.
 	NodeSelector map[string]string
+	// SelectorLabels are the keys of the labels by which a request may select nodes, beside
+	// those of NodeSelector. With any label, the answers would tell of single nodes.
+	SelectorLabels []string
 	// UpdateThreshold is the change of an amount, in percent, above which an offer follows
 	// it.
 	UpdateThreshold int64
@@ -129,7 +133,7 @@ func Decide(f Facts, p Policy) Decision {
 		return refused(ReasonSharingOff, "cluster %s shares no capacity", f.Provider)
 	}
 	// A mistake in the request ends no earlier offer.
-	if err := checkRequest(f.Request); err != nil {
+	if err := errors.Join(checkRequest(f.Request), checkSelector(f, p)); err != nil {
 		return asItIs(f, p, refused(ReasonInvalidRequest, "%v", err))
 	}
 	selector, err := bothSelectors(p.NodeSelector, f.Request.NodeSelector)

@@ -26,7 +26,9 @@ func of3(cpu, memory, pods string) list {
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-func automatic() Policy { return Policy{Mode: Automatic, Percentage: 100, UpdateThreshold: 10} }
+func automatic() Policy {
+	return Policy{Mode: Automatic, Percentage: 100, UpdateThreshold: 10, SelectorLabels: []string{"x", "arch"}}
+}
 
 func node(name string, amounts list, labels ...string) Node {
 	n := Node{Name: name, Allocatable: amounts, Labels: map[string]string{}}
@@ -250,6 +252,33 @@ func TestExpiration(t *testing.T) {
 	require.Nil(t, Decide(f, p).Offers["milan"].ExpirationTime, "when it has been left it is a new one")
 }
 
+// TestAnswersTellOfNoSingleNode: a request by a label that is not listed gets the same answer
+// whether there are such nodes or not, and ends no offer.
+func TestAnswersTellOfNoSingleNode(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{corev1.LabelHostname, "alpha.eksctl.io/instance-id", "example.com/vault"} {
+		there := factsOf(func(f *Facts) {
+			f.Nodes = []Node{node("a", of3("5", "5Gi", "50"), key, "a"), node("b", of3("5", "5Gi", "50"))}
+			f.Request.NodeSelector = map[string]string{key: "a"}
+		})
+		missing := factsOf(func(f *Facts) { f.Request.NodeSelector = map[string]string{key: "a"} })
+		d := Decide(there, automatic())
+		require.Equal(t, ReasonInvalidRequest, d.Reason)
+		require.Equal(t, "nodeSelector: label "+key+" is not accepted: cluster milan accepts from peers: x, arch; its administrators can allow more by the setting sharing.selectorLabels", d.Message)
+		require.Equal(t, d, Decide(missing, automatic()))
+		there.Offers = []*sharingv1alpha1.ResourceOffer{standing3("5", "5Gi", "50")}
+		require.Contains(t, Decide(there, automatic()).Offers, "milan", "an offer from before stays")
+	}
+	// The provider's own selector is known to its consumers.
+	f := factsOf(func(f *Facts) {
+		f.Nodes = []Node{node("a", of3("5", "5Gi", "50"), "pool", "shared")}
+		f.Request.NodeSelector = map[string]string{"pool": "shared"}
+	})
+	p := automatic()
+	p.NodeSelector = map[string]string{"pool": "shared"}
+	require.Equal(t, ReasonOffered, Decide(f, p).Reason)
+}
+
 func TestMistakesEndNothing(t *testing.T) {
 	t.Parallel()
 	f := factsOf(func(f *Facts) {
@@ -304,7 +333,7 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
-		p := Policy{Mode: Automatic, Percentage: int64(r.IntN(101)), UpdateThreshold: int64(r.IntN(30))}
+		p := Policy{Mode: Automatic, Percentage: int64(r.IntN(101)), UpdateThreshold: int64(r.IntN(30)), SelectorLabels: []string{"x"}}
 		nodes := []Node{node("a", of3("10", "10Gi", "100"), "x", "1"), node("b", of3("7", "3Gi", "50"), "x", "2")}
 		offers := map[string]sharingv1alpha1.ResourceOfferSpec{}
 		for range 20 {

@@ -140,12 +140,16 @@ type Peering struct {
 
 // Controller configures role controller.
 type Controller struct {
-	Workers          int              `mapstructure:"workers"`
-	InFlightPerPeer  int              `mapstructure:"inFlightPerPeer"`
-	ServiceAccount   string           `mapstructure:"serviceAccount"`
-	PodSecurityLevel string           `mapstructure:"podSecurityLevel"`
-	RuntimeClasses   []string         `mapstructure:"runtimeClasses"`
-	TwinNames        []string         `mapstructure:"twinNames"`
+	Workers          int      `mapstructure:"workers"`
+	InFlightPerPeer  int      `mapstructure:"inFlightPerPeer"`
+	ServiceAccount   string   `mapstructure:"serviceAccount"`
+	PodSecurityLevel string   `mapstructure:"podSecurityLevel"`
+	RuntimeClasses   []string `mapstructure:"runtimeClasses"`
+	TwinNames        []string `mapstructure:"twinNames"`
+	VolumeTypes      []string `mapstructure:"volumeTypes"`
+	// Tolerations are taints, which Tolerations reads.
+	Tolerations      []string         `mapstructure:"tolerations"`
+	AlwaysPullImages bool             `mapstructure:"alwaysPullImages"`
 	DrainTimeout     time.Duration    `mapstructure:"drainTimeout"`
 	DrainForceAfter  time.Duration    `mapstructure:"drainForceAfter"`
 	QuotaPatience    time.Duration    `mapstructure:"quotaPatience"`

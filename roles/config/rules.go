@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	podrules "github.com/liqod/liqod/shadow/rules"
 )
 
 // rules has the accepted values of each setting.
@@ -71,6 +73,7 @@ var rules = map[string]kind{
 	"sharing.limits":              list(amount()),
 	"sharing.peerLimits":          list(peerLimit()),
 	"sharing.nodeSelector":        list(pair()),
+	"sharing.selectorLabels":      list(selectorLabel()),
 	"sharing.updateThreshold":     integer(0, 100),
 	"sharing.expiration":          duration(0, 365*24*time.Hour),
 	"sharing.labels":              list(pair()),
@@ -88,6 +91,9 @@ var rules = map[string]kind{
 	"controller.podSecurityLevel": oneOf("privileged", "baseline", "restricted"),
 	"controller.runtimeClasses":   list(objectName()),
 	"controller.twinNames":        list(labelPattern()),
+	"controller.volumeTypes":      list(oneOf(podrules.VolumeTypes()...)),
+	"controller.tolerations":      list(taint()),
+	"controller.alwaysPullImages": boolean(),
 	"controller.drainTimeout":     duration(time.Second, 24*time.Hour),
 	"controller.drainForceAfter":  duration(time.Second, 24*time.Hour),
 	"controller.quotaPatience":    duration(0, 24*time.Hour),

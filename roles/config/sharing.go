@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	podrules "github.com/liqod/liqod/shadow/rules"
 )
 
 // Sharing configures the capacity that this cluster offers its peers.
@@ -17,7 +19,9 @@ type Sharing struct {
 	Limits     []string `mapstructure:"limits"`
 	PeerLimits []string `mapstructure:"peerLimits"`
 	// NodeSelector and Labels are pairs, which Pairs reads.
-	NodeSelector    []string      `mapstructure:"nodeSelector"`
+	NodeSelector []string `mapstructure:"nodeSelector"`
+	// SelectorLabels are keys of labels.
+	SelectorLabels  []string      `mapstructure:"selectorLabels"`
 	UpdateThreshold int           `mapstructure:"updateThreshold"`
 	Expiration      time.Duration `mapstructure:"expiration"`
 	Labels          []string      `mapstructure:"labels"`
@@ -68,6 +72,31 @@ func pair() kind {
 		key, value, found := strings.Cut(s, "=")
 		return found && len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0
 	})
+}
+
+// selectorLabel accepts the key of a label that several nodes have in common.
+func selectorLabel() kind {
+	return text("key", "the key of a node label that names no single node, as in topology.kubernetes.io/zone", func(s string) bool {
+		return len(validation.IsQualifiedName(s)) == 0 && !podrules.SingleNode(s)
+	})
+}
+
+// taint accepts the taints that pods of peers may tolerate.
+func taint() kind {
+	return text("taint", "key[=value][:effect], as in dedicated=peers:NoSchedule; none of control planes, of node.kubernetes.io and of virtual nodes", func(s string) bool {
+		_, err := podrules.ParseToleration(s)
+		return err == nil
+	})
+}
+
+// Tolerations reads a checked list of taints.
+func Tolerations(list []string) (out []corev1.Toleration) {
+	for _, s := range list {
+		if t, err := podrules.ParseToleration(s); err == nil {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 // className accepts the name of a class, or the star.

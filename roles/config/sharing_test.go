@@ -11,7 +11,7 @@ import (
 func TestSharing(t *testing.T) {
 	settings := schema(t)
 	e, err := Load(Sources{Settings: settings, Flags: parse(t, settings, "--sharing.limits=cpu=4,example.com/gpu=1", "--sharing.peerLimits=rome cpu=2 memory=1Gi,oslo pods=3,rome pods=5",
-		"--sharing.labels=region=north,empty=", "--sharing.nodeSelector=example.com/shared=yes")})
+		"--sharing.labels=region=north,empty=", "--sharing.nodeSelector=example.com/shared=yes", "--controller.tolerations=dedicated=peers:NoSchedule,slow")})
 	require.NoError(t, err)
 	require.Equal(t, corev1.ResourceList{"cpu": resource.MustParse("4"), "example.com/gpu": resource.MustParse("1")}, Amounts(e.Sharing.Limits))
 	require.Equal(t, map[string]corev1.ResourceList{
@@ -20,7 +20,14 @@ func TestSharing(t *testing.T) {
 	require.Equal(t, map[string]string{"region": "north", "empty": ""}, Pairs(e.Sharing.Labels))
 	require.Equal(t, map[string]string{"example.com/shared": "yes"}, Pairs(e.Sharing.NodeSelector))
 
+	require.Equal(t, []corev1.Toleration{
+		{Key: "dedicated", Operator: corev1.TolerationOpEqual, Value: "peers", Effect: corev1.TaintEffectNoSchedule}, {Key: "slow", Operator: corev1.TolerationOpExists},
+	}, Tolerations(e.Controller.Tolerations))
+
 	for _, bad := range []string{
+		"--sharing.selectorLabels=kubernetes.io/hostname", "--sharing.selectorLabels=alpha.eksctl.io/instance-id", "--sharing.selectorLabels=topology.hostpath.csi/node", "--sharing.selectorLabels=a b",
+		"--controller.tolerations=node-role.kubernetes.io/control-plane", "--controller.tolerations=node.kubernetes.io/unschedulable:NoSchedule", "--controller.tolerations=a:Never",
+		"--controller.volumeTypes=NFS", "--controller.volumeTypes=*", "--controller.alwaysPullImages=yes",
 		"--sharing.limits=cpu", "--sharing.limits=cpu=much", "--sharing.limits=cpu=-1", "--sharing.limits=a b=1", "--sharing.peerLimits=rome", "--sharing.peerLimits=cpu=1",
 		"--sharing.peerLimits=Rome cpu=1", "--sharing.peerLimits=rome cpu=1 x", "--sharing.labels=region", "--sharing.labels=a/b/c=d", "--sharing.labels=region=a b",
 		"--sharing.percentage=101", "--sharing.mode=Sometimes", "--sharing.storageClasses=Fast", "--sharing.expiration=-1s", "--peering.acceptOffers=Never",

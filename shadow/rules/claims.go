@@ -11,6 +11,8 @@ import (
 // ReasonVolumeClaim says that a volume asks for a claim that peers may not have.
 const ReasonVolumeClaim = "VolumeClaimRefused"
 
+const moreClasses = "; its administrators can allow more by the setting sharing.storageClasses"
+
 // claimable judges the claim that Kubernetes makes of an ephemeral volume, in this cluster's
 // own name: no policy about peers sees it. What a peer's own claims may not say, it may not
 // either.
@@ -20,7 +22,7 @@ func claimable(v *corev1.Volume, allowed Allowed) error {
 	}
 	template := v.Ephemeral.VolumeClaimTemplate
 	refuse := func(field, accepted string) error {
-		return &Refused{ReasonVolumeClaim, fmt.Sprintf("spec.volumes %q: ephemeral.volumeClaimTemplate.%s: this cluster accepts from peers %s", v.Name, field, accepted)}
+		return &Refused{ReasonVolumeClaim, fmt.Sprintf("spec.volumes %q: ephemeral.volumeClaimTemplate.%s: %s accepts from peers %s", v.Name, field, allowed.cluster(), accepted)}
 	}
 	source := template.Spec.DataSourceRef
 	switch _, byAnnotation := template.Annotations[corev1.BetaStorageClassAnnotation]; {
@@ -40,9 +42,9 @@ func claimable(v *corev1.Volume, allowed Allowed) error {
 	case all:
 		return refuse("spec.storageClassName", "any, and there is no default one; without a class it would get a volume that is there already")
 	case len(allowed.StorageClasses) > 0:
-		return refuse("spec.storageClassName", strings.Join(allowed.StorageClasses, ", "))
+		return refuse("spec.storageClassName", strings.Join(allowed.StorageClasses, ", ")+moreClasses)
 	default:
-		return refuse("spec.storageClassName", "none")
+		return refuse("spec.storageClassName", "none"+moreClasses)
 	}
 }
 

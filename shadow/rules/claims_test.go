@@ -40,7 +40,7 @@ func TestEphemeralVolumes(t *testing.T) {
 				VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Annotations: tc.notes}, Spec: tc.spec},
 			}}}
 			spec := corev1.PodSpec{Volumes: []corev1.Volume{*volume.DeepCopy()}}
-			err := Harden(&spec, Allowed{StorageClasses: tc.classes, DefaultStorageClass: func() string { return tc.usual }})
+			err := Harden(&spec, Allowed{VolumeTypes: []string{"ephemeral"}, StorageClasses: tc.classes, DefaultStorageClass: func() string { return tc.usual }})
 			require.Equal(t, volume, spec.Volumes[0])
 			if tc.refused == "" {
 				require.NoError(t, err)

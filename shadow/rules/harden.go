@@ -5,13 +5,12 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // Reasons of Refused.
@@ -41,6 +40,8 @@ func (r *Refused) Error() string { return r.Reason + ": " + r.Message }
 
 // Allowed are what this cluster's administrator allows peers.
 type Allowed struct {
+	// Cluster is this cluster's id, for messages; it may be empty.
+	Cluster string
 	// RuntimeClasses are the runtime classes that a peer's pod may ask for. One that asks
 	// for none is always accepted.
 	RuntimeClasses []string
@@ -50,6 +51,28 @@ type Allowed struct {
 	// DefaultStorageClass is the one of a claim that names none; empty: there is none. Nil
 	// stands for the same.
 	DefaultStorageClass func() string
+	// VolumeTypes are the types that a volume may have, by VolumeTypes.
+	VolumeTypes []string
+	// SelectorLabels are the labels of nodes that a pod may select its node by.
+	SelectorLabels []string
+	// Tolerations are the widest that a pod may have, beside those that every pod has.
+	Tolerations []corev1.Toleration
+	// AlwaysPull has the nodes check the pull credentials of every container: without it, a
+	// pod may run any image that a node has.
+	AlwaysPull bool
+}
+
+func (r Allowed) cluster() string {
+	if r.Cluster == "" {
+		return "this cluster"
+	}
+	return "cluster " + r.Cluster
+}
+
+// accepts names what is accepted, and the setting that could allow more.
+func (r Allowed) accepts(list []string, setting string) string {
+	return fmt.Sprintf("%s accepts from peers: %s; its administrators can allow more by the setting %s",
+		r.cluster(), cmp.Or(strings.Join(list, ", "), "none"), setting)
 }
 
 // Harden changes the spec of a peer's pod into the one that may be created here: a peer is
@@ -80,36 +103,68 @@ func Harden(spec *corev1.PodSpec, allowed Allowed) error {
 	if g := spec.TerminationGracePeriodSeconds; g != nil && *g > maxGrace {
 		spec.TerminationGracePeriodSeconds = new(int64(maxGrace))
 	}
-	spec.Tolerations = tolerations(spec.Tolerations)
+	spec.Tolerations = tolerations(spec.Tolerations, allowed.Tolerations)
 	placement(spec)
 	for i := range spec.Volumes {
 		dropTokens(&spec.Volumes[i])
+	}
+	if allowed.AlwaysPull {
+		alwaysPull(spec)
 	}
 	return nil
 }
 
 func accepted(spec *corev1.PodSpec, allowed Allowed) error {
 	if name := spec.RuntimeClassName; name != nil && !slices.Contains(allowed.RuntimeClasses, *name) {
-		accepts := "none"
-		if len(allowed.RuntimeClasses) > 0 {
-			accepts = strings.Join(allowed.RuntimeClasses, ", ")
-		}
-		return &Refused{ReasonRuntimeClass, fmt.Sprintf("spec.runtimeClassName %q: this cluster accepts from peers: %s", *name, accepts)}
+		return &Refused{ReasonRuntimeClass, fmt.Sprintf("spec.runtimeClassName %q: %s", *name, allowed.accepts(allowed.RuntimeClasses, "controller.runtimeClasses"))}
 	}
 	if len(spec.ResourceClaims) > 0 {
-		return &Refused{ReasonResourceClaims, fmt.Sprintf("spec.resourceClaims has %q: this cluster accepts no resource claims from peers",
-			spec.ResourceClaims[0].Name)}
+		return &Refused{ReasonResourceClaims, fmt.Sprintf("spec.resourceClaims has %q: %s accepts no resource claims from peers",
+			spec.ResourceClaims[0].Name, allowed.cluster())}
+	}
+	if err := selectable(spec, allowed); err != nil {
+		return err
+	}
+	if err := probed(spec, allowed); err != nil {
+		return err
 	}
 	for i := range spec.Volumes {
 		if p := spec.Volumes[i].Projected; p != nil && slices.ContainsFunc(p.Sources, isCertificate) {
-			return &Refused{ReasonPodCertificate, fmt.Sprintf("spec.volumes %q has a podCertificate source: this cluster issues no certificates to pods of peers",
-				spec.Volumes[i].Name)}
+			return &Refused{ReasonPodCertificate, fmt.Sprintf("spec.volumes %q has a podCertificate source: %s issues no certificates to pods of peers",
+				spec.Volumes[i].Name, allowed.cluster())}
+		}
+		if err := mountable(&spec.Volumes[i], allowed); err != nil {
+			return err
 		}
 		if err := claimable(&spec.Volumes[i], allowed); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func probed(spec *corev1.PodSpec, allowed Allowed) error {
+	for i := range spec.InitContainers {
+		if err := probesItself("spec.initContainers", &spec.InitContainers[i], allowed); err != nil {
+			return err
+		}
+	}
+	for i := range spec.Containers {
+		if err := probesItself("spec.containers", &spec.Containers[i], allowed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alwaysPull has the nodes pull every image of a pod, so that its author needs the right to.
+func alwaysPull(spec *corev1.PodSpec) {
+	eachContainer(spec, func(c *corev1.Container) { c.ImagePullPolicy = corev1.PullAlways })
+	for i := range spec.Volumes {
+		if image := spec.Volumes[i].Image; image != nil {
+			image.PullPolicy = corev1.PullAlways
+		}
+	}
 }
 
 func isCertificate(p corev1.VolumeProjection) bool { return p.PodCertificate != nil }
@@ -122,61 +177,4 @@ func dropTokens(v *corev1.Volume) {
 	v.Projected.Sources = slices.DeleteFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {
 		return p.ServiceAccountToken != nil
 	})
-}
-
-// tolerations returns those of a peer's tolerations that reach no node kept for this
-// cluster's own use: not its control plane, not nodes that are cordoned or in
-// trouble, and not its own virtual nodes, from where the pod would be reflected again.
-// One that tolerates everything is narrowed to what every pod tolerates for a while.
-func tolerations(in []corev1.Toleration) []corev1.Toleration {
-	var out []corev1.Toleration
-	for i := range in {
-		t := in[i]
-		switch {
-		case t.Key == "":
-			if noExecute(t) {
-				out = addTolerations(out, narrowed(t, corev1.TaintNodeNotReady), narrowed(t, corev1.TaintNodeUnreachable))
-			}
-		case t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable:
-			if noExecute(t) {
-				t.Effect = corev1.TaintEffectNoExecute
-				out = addTolerations(out, t)
-			}
-		case reserved(t.Key):
-		default:
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-func noExecute(t corev1.Toleration) bool {
-	return t.Effect == "" || t.Effect == corev1.TaintEffectNoExecute
-}
-
-func narrowed(t corev1.Toleration, key string) corev1.Toleration {
-	return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists,
-		Effect: corev1.TaintEffectNoExecute, TolerationSeconds: t.TolerationSeconds}
-}
-
-// addTolerations appends the tolerations that are not there yet.
-func addTolerations(have []corev1.Toleration, more ...corev1.Toleration) []corev1.Toleration {
-	for i := range more {
-		same := func(t corev1.Toleration) bool { return t.MatchToleration(&more[i]) }
-		if !slices.ContainsFunc(have, same) {
-			have = append(have, more[i])
-		}
-	}
-	return have
-}
-
-// reserved tells whether taints of that key keep nodes for this cluster's own use.
-func reserved(key string) bool {
-	switch key {
-	case "node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/controlplane",
-		"node-role.kubernetes.io/master", "node-role.kubernetes.io/etcd",
-		offloadingv1beta1.VirtualNodeTaintKey:
-		return true
-	}
-	return strings.HasPrefix(key, "node.kubernetes.io/") || strings.HasPrefix(key, "node.cloudprovider.kubernetes.io/")
 }

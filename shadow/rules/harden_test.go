@@ -2,6 +2,7 @@ package rules
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,9 +18,8 @@ func TestTolerations(t *testing.T) {
 	notReady, unreachable := corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable
 	cases := map[string]struct{ in, want []corev1.Toleration }{
 		"none": {},
-		"of nodes the provider sets apart for peers": {
-			in:   []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpEqual, Value: "x", Effect: corev1.TaintEffectNoSchedule}},
-			want: []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpEqual, Value: "x", Effect: corev1.TaintEffectNoSchedule}},
+		"of nodes that the provider sets apart": {
+			in: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpEqual, Value: "pci", Effect: corev1.TaintEffectNoSchedule}, exists("dedicated", "", nil)},
 		},
 		"the default ones": {
 			in:   []corev1.Toleration{exists(notReady, corev1.TaintEffectNoExecute, seconds(300)), exists(unreachable, corev1.TaintEffectNoExecute, seconds(300))},
@@ -60,8 +60,8 @@ func TestRuntimeClasses(t *testing.T) {
 	}{
 		"none":            {},
 		"accepted":        {class: name("gvisor"), accepts: []string{"kata", "gvisor"}},
-		"not in the list": {class: name("nvidia"), accepts: []string{"kata", "gvisor"}, message: `spec.runtimeClassName "nvidia": this cluster accepts from peers: kata, gvisor`},
-		"empty list":      {class: name("liqo"), message: `spec.runtimeClassName "liqo": this cluster accepts from peers: none`},
+		"not in the list": {class: name("nvidia"), accepts: []string{"kata", "gvisor"}, message: `spec.runtimeClassName "nvidia": this cluster accepts from peers: kata, gvisor; its administrators can allow more by the setting controller.runtimeClasses`},
+		"empty list":      {class: name("liqo"), message: `spec.runtimeClassName "liqo": this cluster accepts from peers: none; its administrators can allow more by the setting controller.runtimeClasses`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -81,21 +81,47 @@ func TestRuntimeClasses(t *testing.T) {
 	}
 }
 
-// TestEveryKindOfVolumeIsTheAuthors: pod security and the nodes judge them, but for those of
-// other tests.
-func TestEveryKindOfVolumeIsTheAuthors(t *testing.T) {
+// TestEveryTypeOfVolumeHasARule: a type that is not listed is refused, one that is listed
+// stays as it is, but for those of other tests. Of a new type in the API the test says so.
+func TestEveryTypeOfVolumeHasARule(t *testing.T) {
 	t.Parallel()
 	typ := reflect.TypeFor[corev1.VolumeSource]()
 	for i := range typ.NumField() {
-		if name := typ.Field(i).Name; name == "Projected" || name == "Ephemeral" {
-			continue
-		}
+		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+		require.Contains(t, VolumeTypes(), name)
 		volume := corev1.Volume{Name: "v"}
 		fillValue(reflect.ValueOf(&volume.VolumeSource).Elem().Field(i), 0)
-		spec := corev1.PodSpec{Volumes: []corev1.Volume{*volume.DeepCopy()}}
-		require.NoError(t, Harden(&spec, Allowed{}), typ.Field(i).Name)
+		if name == "projected" {
+			volume.Projected.Sources[0] = corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{}}
+		}
+		spec := corev1.PodSpec{Volumes: []corev1.Volume{*volume.DeepCopy()}, NodeName: "n"}
+		var refused *Refused
+		require.ErrorAs(t, Harden(&spec, Allowed{Cluster: "milan", VolumeTypes: []string{"none"}}), &refused, name)
+		require.Equal(t, &Refused{ReasonVolumeType, `spec.volumes "v" is a volume of type ` + name +
+			": cluster milan accepts from peers: none; its administrators can allow more by the setting controller.volumeTypes"}, refused)
+		require.Equal(t, "n", spec.NodeName, "a refused spec is left as it was")
+		if name == "ephemeral" {
+			continue
+		}
+		require.NoError(t, Harden(&spec, Allowed{VolumeTypes: []string{name}}), name)
 		require.Equal(t, []corev1.Volume{volume}, spec.Volumes)
 	}
+	require.Len(t, VolumeTypes(), typ.NumField(), "a type of volumes that the API does not have")
+}
+
+func TestVolumeWithoutSource(t *testing.T) {
+	t.Parallel()
+	spec := corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v"}}}
+	require.ErrorContains(t, Harden(&spec, Allowed{}), "type emptyDir")
+	require.NoError(t, Harden(&spec, Allowed{VolumeTypes: []string{"emptyDir"}}))
+}
+
+// TestVolumeWithTwoSources: the API server refuses it, but is not relied on.
+func TestVolumeWithTwoSources(t *testing.T) {
+	t.Parallel()
+	spec := corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{}, NFS: &corev1.NFSVolumeSource{Server: "192.0.2.9", Path: "/"}}}}}
+	require.ErrorContains(t, Harden(&spec, Allowed{VolumeTypes: []string{"emptyDir"}}), "type nfs")
 }
 
 func TestVolumes(t *testing.T) {
@@ -109,13 +135,14 @@ func TestVolumes(t *testing.T) {
 	// The peer's own tokens come in Secrets of its twin namespace.
 	secret := corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "token-cashier-1"},
 		Items: []corev1.KeyToPath{{Key: "token", Path: "token"}}}}
+	allowed := Allowed{VolumeTypes: VolumeTypes()}
 	spec := corev1.PodSpec{Volumes: volume(token, config, secret)}
-	require.NoError(t, Harden(&spec, Allowed{}))
+	require.NoError(t, Harden(&spec, allowed))
 	require.Equal(t, []corev1.VolumeProjection{config, secret}, spec.Volumes[0].Projected.Sources)
 
 	host := []corev1.Volume{{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 	spec = corev1.PodSpec{Volumes: host}
-	require.NoError(t, Harden(&spec, Allowed{}))
+	require.NoError(t, Harden(&spec, allowed))
 	require.Equal(t, "/", spec.Volumes[0].HostPath.Path, "pod security judges host paths")
 
 	spec = corev1.PodSpec{Volumes: volume(certificate), NodeName: "n"}

@@ -1,15 +1,103 @@
 package rules
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
+// ReasonNodeLabel says that a pod selects its node by a label that peers may not use.
+const ReasonNodeLabel = "NodeLabelRefused"
+
+// SingleNode reports whether a label of that key names one node by convention, so that
+// no peer may select nodes by it.
+func SingleNode(key string) bool {
+	name := key[strings.LastIndex(key, "/")+1:]
+	return slices.Contains([]string{"hostname", "node", "node-name", "nodename", "node-id", "instance-id", "provider-id", "machine-id", "nodeclaim"}, name)
+}
+
+// nodeLabel is a label of nodes that a field of a pod names.
+type nodeLabel struct{ field, key string }
+
+// selectable judges the labels of nodes that a pod selects its node by. With any label, the
+// pod could be led to nodes that are set apart, and its fate would tell which there are.
+// kubernetes.io/hostname is not refused: placement removes it.
+func selectable(spec *corev1.PodSpec, allowed Allowed) error {
+	for _, l := range nodeLabels(spec) {
+		if l.key != corev1.LabelHostname && !slices.Contains(allowed.SelectorLabels, l.key) {
+			return &Refused{ReasonNodeLabel, fmt.Sprintf("%s selects nodes by the label %s: %s", l.field, l.key,
+				allowed.accepts(allowed.SelectorLabels, "sharing.selectorLabels"))}
+		}
+	}
+	return nil
+}
+
+// nodeLabels returns the labels of nodes that a pod spec names, in a fixed order. A pod
+// affinity names them as its topology.
+func nodeLabels(spec *corev1.PodSpec) []nodeLabel {
+	var out []nodeLabel
+	add := func(field string, keys ...string) {
+		for _, key := range keys {
+			out = append(out, nodeLabel{field, key})
+		}
+	}
+	add("spec.nodeSelector", slices.Sorted(maps.Keys(spec.NodeSelector))...)
+	for _, c := range spec.TopologySpreadConstraints {
+		add("spec.topologySpreadConstraints", c.TopologyKey)
+	}
+	a := spec.Affinity
+	if a == nil {
+		return out
+	}
+	if n := a.NodeAffinity; n != nil {
+		add("spec.affinity.nodeAffinity", nodeAffinityKeys(n)...)
+	}
+	if p := a.PodAffinity; p != nil {
+		add("spec.affinity.podAffinity", topologies(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)...)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		add("spec.affinity.podAntiAffinity", topologies(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)...)
+	}
+	return out
+}
+
+func nodeAffinityKeys(n *corev1.NodeAffinity) (keys []string) {
+	var terms []corev1.NodeSelectorTerm
+	if required := n.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+		terms = append(terms, required.NodeSelectorTerms...)
+	}
+	for _, preferred := range n.PreferredDuringSchedulingIgnoredDuringExecution {
+		terms = append(terms, preferred.Preference)
+	}
+	for _, term := range terms {
+		for _, r := range term.MatchExpressions {
+			keys = append(keys, r.Key)
+		}
+	}
+	return keys
+}
+
+// topologies returns the topology keys of the terms that stay: those about pods of other
+// namespaces are removed.
+func topologies(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) (keys []string) {
+	for _, t := range preferred {
+		required = append(slices.Clip(required), t.PodAffinityTerm)
+	}
+	for _, t := range required {
+		if !ofOthers(t) {
+			keys = append(keys, t.TopologyKey)
+		}
+	}
+	return keys
+}
+
 // placement removes from a pod's wishes about nodes those that pick a single one, and
 // those about the pods of others: a required anti-affinity to pods of other namespaces
 // would keep these off nodes, and an affinity to them leads to the node that they are on.
-// Wishes about what nodes have in common (zone, architecture, pool) are the author's.
+// Wishes about labels that the provider lists (zone, architecture) are the author's.
 func placement(spec *corev1.PodSpec) {
 	delete(spec.NodeSelector, corev1.LabelHostname)
 	if len(spec.NodeSelector) == 0 {

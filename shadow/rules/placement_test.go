@@ -62,9 +62,10 @@ func TestNoNodeIsChosen(t *testing.T) {
 			if tc.want != nil {
 				want = &corev1.Affinity{NodeAffinity: tc.want}
 			}
-			require.NoError(t, Harden(&spec, Allowed{}))
+			allowed := Allowed{SelectorLabels: []string{zone}}
+			require.NoError(t, Harden(&spec, allowed))
 			require.Equal(t, want, spec.Affinity)
-			require.NoError(t, Harden(&spec, Allowed{}))
+			require.NoError(t, Harden(&spec, allowed))
 			require.Equal(t, want, spec.Affinity, "again")
 		})
 	}
@@ -73,11 +74,57 @@ func TestNoNodeIsChosen(t *testing.T) {
 func TestNodeSelector(t *testing.T) {
 	t.Parallel()
 	spec := corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelHostname: "n", corev1.LabelArchStable: "arm64"}}
-	require.NoError(t, Harden(&spec, Allowed{}))
+	require.NoError(t, Harden(&spec, Allowed{SelectorLabels: []string{corev1.LabelArchStable}}))
 	require.Equal(t, map[string]string{corev1.LabelArchStable: "arm64"}, spec.NodeSelector)
 	spec = corev1.PodSpec{NodeSelector: map[string]string{corev1.LabelHostname: "n"}}
 	require.NoError(t, Harden(&spec, Allowed{}))
 	require.Nil(t, spec.NodeSelector)
+}
+
+// TestNodesAreSelectedByListedLabels: with any other label a peer could lead its pod to
+// nodes that are set apart, and learn which there are.
+func TestNodesAreSelectedByListedLabels(t *testing.T) {
+	t.Parallel()
+	const vault = "example.com/vault"
+	beside := corev1.PodAffinityTerm{TopologyKey: vault, LabelSelector: &metav1.LabelSelector{}}
+	others := beside
+	others.Namespaces = []string{"kube-system"}
+	for name, tc := range map[string]struct {
+		spec  corev1.PodSpec
+		field string
+	}{
+		"node selector": {corev1.PodSpec{NodeSelector: map[string]string{vault: "x"}}, "spec.nodeSelector"},
+		"instance id":   {corev1.PodSpec{NodeSelector: map[string]string{"alpha.eksctl.io/instance-id": "i-1"}}, "spec.nodeSelector"},
+		"required":      {corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: requiredNodes(nodeSelectorTerm(corev1.LabelTopologyZone, vault))}}, "spec.affinity.nodeAffinity"},
+		"preferred":     {corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: preferredNodes(nodeSelectorTerm(corev1.LabelTopologyZone), nodeSelectorTerm(vault))}}, "spec.affinity.nodeAffinity"},
+		"beside its own": {corev1.PodSpec{Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{others, beside}}}}, "spec.affinity.podAffinity"},
+		"apart from its own": {corev1.PodSpec{Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: beside}}}}}, "spec.affinity.podAntiAffinity"},
+		"spread": {corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: vault}}}, "spec.topologySpreadConstraints"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := *tc.spec.DeepCopy()
+			var refused *Refused
+			require.ErrorAs(t, Harden(&tc.spec, Allowed{SelectorLabels: []string{corev1.LabelTopologyZone}}), &refused)
+			require.Equal(t, ReasonNodeLabel, refused.Reason)
+			require.Contains(t, refused.Message, tc.field+" selects nodes by the label ")
+			require.Contains(t, refused.Message, "this cluster accepts from peers: topology.kubernetes.io/zone; its administrators can allow more by the setting sharing.selectorLabels")
+			require.Equal(t, want, tc.spec, "a refused spec is left as it was")
+			require.NoError(t, Harden(&tc.spec, Allowed{SelectorLabels: []string{corev1.LabelTopologyZone, vault, "alpha.eksctl.io/instance-id"}}))
+		})
+	}
+}
+
+func TestSingleNode(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{corev1.LabelHostname, "hostname", "topology.hostpath.csi/node", "alpha.eksctl.io/instance-id"} {
+		require.True(t, SingleNode(key), key)
+	}
+	for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelInstanceTypeStable, corev1.LabelArchStable, "pool", "example.com/gpu"} {
+		require.False(t, SingleNode(key), key)
+	}
 }
 
 func TestPodAffinityIsAboutTheNamespacesOwnPods(t *testing.T) {

@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 // Bound is what the Quotas of one consumer allow together. The zero value bounds nothing.
@@ -17,8 +19,11 @@ type Bound struct {
 	// Quotas is their number.
 	Quotas int
 	// Resources is the sum of those that are not cordoned. It has every resource that any of
-	// them lists; any other is not bounded.
+	// them lists; any other is not bounded, unless Closed.
 	Resources corev1.ResourceList
+	// Closed says that one of them comes from an offer: of a resource that none of them lists
+	// there is nothing, because it was not offered.
+	Closed bool
 	// Cordoned says that all are: nothing new begins.
 	Cordoned bool
 	// Enforcement is the strictest of them.
@@ -36,6 +41,7 @@ func SumQuotas(quotas []*offloadingv1beta1.Quota) Bound {
 	for _, q := range quotas {
 		cordoned := q.Spec.Cordoned != nil && *q.Spec.Cordoned
 		b.Cordoned = b.Cordoned && cordoned
+		b.Closed = b.Closed || q.Labels[offloadingv1beta1.ManagedByLabel] == sharingv1alpha1.ManagedByOffer
 		if strictness(q.Spec.LimitsEnforcement) > strictness(b.Enforcement) {
 			b.Enforcement = q.Spec.LimitsEnforcement
 		}
@@ -90,6 +96,12 @@ func strictness(e offloadingv1beta1.LimitsEnforcement) int {
 	return slices.Index([]offloadingv1beta1.LimitsEnforcement{offloadingv1beta1.EnforcementSoft, offloadingv1beta1.EnforcementHard}, e)
 }
 
+// limit returns the most of a resource that is allowed, and false if it is not bounded.
+func (b Bound) limit(name corev1.ResourceName) (limit resource.Quantity, bounded bool) {
+	limit, bounded = b.Resources[name]
+	return limit, bounded || b.Closed
+}
+
 // Short returns the resources of more, sorted, of which the sum would be beyond the bound.
 // What more does not have is not looked at: who has too much of one resource may have more
 // of another.
@@ -99,7 +111,7 @@ func (b Bound) Short(used, more corev1.ResourceList) []corev1.ResourceName {
 	}
 	var short []corev1.ResourceName
 	for name, quantity := range more {
-		limit, bounded := b.Resources[name]
+		limit, bounded := b.limit(name)
 		if !bounded || quantity.Sign() <= 0 {
 			continue
 		}
@@ -116,7 +128,7 @@ func (b Bound) Short(used, more corev1.ResourceList) []corev1.ResourceName {
 // Beyond reports whether used is beyond the bound in any of the resources of which.
 func (b Bound) Beyond(used, which corev1.ResourceList) bool {
 	for name := range which {
-		limit, bounded := b.Resources[name]
+		limit, bounded := b.limit(name)
 		if have := used[name]; bounded && have.Cmp(limit) > 0 {
 			return true
 		}
@@ -124,12 +136,20 @@ func (b Bound) Beyond(used, which corev1.ResourceList) bool {
 	return false
 }
 
+// unlisted says how a consumer gets a resource that is in no offer.
+const unlisted = "the consumer can list it in spec.request.resources of its ForeignCluster; an administrator of the provider can write a Quota with it"
+
 // Tell says for people what a pod requests of some resources, and what is allowed of them.
 func (b Bound) Tell(names []corev1.ResourceName, requests corev1.ResourceList) string {
 	parts := make([]string, 0, len(names))
 	for _, name := range names {
-		request, limit := requests[name], b.Resources[name]
-		parts = append(parts, fmt.Sprintf("%s: %s requested, %s allowed in all", name, request.String(), limit.String()))
+		request := requests[name]
+		limit, listed := b.Resources[name]
+		text := fmt.Sprintf("%s: %s requested, %s allowed in all", name, request.String(), limit.String())
+		if !listed {
+			text = fmt.Sprintf("%s: %s requested, and none was offered (%s)", name, request.String(), unlisted)
+		}
+		parts = append(parts, text)
 	}
 	return strings.Join(parts, "; ")
 }

@@ -24,7 +24,7 @@ func (r QuotaReview) Judge() string {
 	for _, q := range r.Quotas {
 		spec := q.Spec
 		spec.Cordoned = nil
-		open = append(open, &offloadingv1beta1.Quota{Spec: spec})
+		open = append(open, &offloadingv1beta1.Quota{ObjectMeta: q.ObjectMeta, Spec: spec})
 	}
 	bound, consumer := SumQuotas(open), r.New.Labels[offloadingv1beta1.OriginLabel]
 	if text := Undeclared(&pod.Spec, bound.Enforcement); text != "" {

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 const (
@@ -69,6 +70,41 @@ func TestShort(t *testing.T) {
 	require.False(t, Bound{}.Beyond(list("cpu", "9"), list("cpu", "1")))
 	require.Equal(t, "cpu: 5 requested, 4 allowed in all; pods: 1 requested, 10 allowed in all",
 		bound.Tell([]corev1.ResourceName{"cpu", "pods"}, list("cpu", "5", "pods", "1")))
+}
+
+// offered is a Quota that the controller writes for an offer.
+func offered(resources ...string) *offloadingv1beta1.Quota {
+	q := of(none, false, resources...)
+	q.Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}
+	return q
+}
+
+// TestWhatWasNotOfferedIsZero: who asked for cpu and memory gets no device. A Quota that
+// people write adds what it lists, and alone bounds nothing else.
+func TestWhatWasNotOfferedIsZero(t *testing.T) {
+	const gpu, huge = corev1.ResourceName("nvidia.com/gpu"), corev1.ResourceName("hugepages-2Mi")
+	devices := list("cpu", "1", "pods", "1", string(gpu), "8", string(huge), "64Mi")
+	for name, tc := range map[string]struct {
+		quotas []*offloadingv1beta1.Quota
+		want   []corev1.ResourceName
+	}{
+		"an offer":                     {[]*offloadingv1beta1.Quota{offered("cpu", "4", "pods", "9")}, []corev1.ResourceName{huge, gpu}},
+		"an offer that lists them":     {[]*offloadingv1beta1.Quota{offered("cpu", "4", "pods", "9", string(gpu), "8", string(huge), "1Gi")}, nil},
+		"two offers":                   {[]*offloadingv1beta1.Quota{offered("cpu", "4", "pods", "9", string(gpu), "8"), offered("pods", "1")}, []corev1.ResourceName{huge}},
+		"an offer and one of people":   {[]*offloadingv1beta1.Quota{offered("cpu", "4", "pods", "9"), of(none, false, string(gpu), "8")}, []corev1.ResourceName{huge}},
+		"one of people":                {[]*offloadingv1beta1.Quota{of(none, false, "cpu", "4", "pods", "9")}, nil},
+		"an offer that has ended":      {[]*offloadingv1beta1.Quota{offered("cpu", "0", "pods", "0")}, []corev1.ResourceName{"cpu", huge, gpu, "pods"}},
+		"nothing but an ended offer's": {[]*offloadingv1beta1.Quota{offered()}, []corev1.ResourceName{"cpu", huge, gpu, "pods"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bound := SumQuotas(tc.quotas)
+			require.Equal(t, tc.want, bound.Short(nil, devices))
+			require.Equal(t, len(tc.want) > 0, bound.Beyond(devices, devices), "a webhook added them")
+		})
+	}
+	require.Equal(t, "cpu: 5 requested, 4 allowed in all; nvidia.com/gpu: 8 requested, and none was offered "+
+		"(the consumer can list it in spec.request.resources of its ForeignCluster; an administrator of the provider can write a Quota with it)",
+		SumQuotas([]*offloadingv1beta1.Quota{offered("cpu", "4")}).Tell([]corev1.ResourceName{"cpu", gpu}, list("cpu", "5", string(gpu), "8")))
 }
 
 // onNodes is a Quota that bounds nothing but the nodes.

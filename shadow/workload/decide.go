@@ -226,7 +226,7 @@ func decidePresent(f facts) action {
 	if f.refused != nil {
 		return deny(f, ReasonUpdateRefused, f.refused.Error())
 	}
-	behind := differs(f.want, f.pod) || len(ephemeralChanges(f.shadow, f.pod)) > 0
+	behind := differs(f.want, f.pod) || len(ephemeralChanges(f.shadow, f.pod, false)) > 0
 	switch {
 	case behind && f.now.Before(f.notBefore):
 		return action{verb: wait, after: f.notBefore.Sub(f.now)}

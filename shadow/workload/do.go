@@ -146,7 +146,7 @@ func (e *Enforcer) update(ctx context.Context, key loop.Key, f facts) error {
 	if refused != nil {
 		resources = readApplied(f.pod).Resources
 	}
-	if _, err := e.patch(ctx, f.pod, ephemeralChanges(f.shadow, f.pod), "ephemeralcontainers"); err != nil {
+	if _, err := e.patch(ctx, f.pod, ephemeralChanges(f.shadow, f.pod, e.cfg.AlwaysPull), "ephemeralcontainers"); err != nil {
 		if !final(err) {
 			return fmt.Errorf("adding ephemeral containers to pod %s/%s: %w", f.pod.Namespace, f.pod.Name, err)
 		}

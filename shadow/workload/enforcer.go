@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -28,7 +29,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 )
 
-// Config is the input of New. All fields are required except HomeLost and Observer.
+// Config is the input of New. All fields are required except HomeLost, AlwaysPull and Observer.
 type Config struct {
 	// Kube writes pods. It also reads a single pod live before a decision that rests on its
 	// absence.
@@ -60,9 +61,13 @@ type Config struct {
 	// HomeLost returns when the cluster's state was last seen to go back to an earlier one,
 	// as after the restore of an etcd backup; zero: never. It may be nil.
 	HomeLost func() time.Time
-	// Harden rewrites the parts of a pod spec that its author may not choose. Its error is
-	// a message for the author of a spec that cannot be made acceptable.
-	Harden func(*corev1.PodSpec) error
+	// Harden rewrites the parts of a consumer's pod spec that its author may not choose. Its
+	// error is a message for the author of a spec that cannot be made acceptable. A change of
+	// the consumer's Quotas may change its result for a spec that selects nodes.
+	Harden func(consumer string, spec *corev1.PodSpec) error
+	// AlwaysPull has the nodes pull the images of debug containers; Harden does so for all
+	// other containers.
+	AlwaysPull bool
 	// Recorder records events on ShadowPods, for exceptional changes only.
 	Recorder record.EventRecorder
 	// Clock is the source of the current time.
@@ -306,7 +311,8 @@ func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1be
 	f.made = known.made == shadow.UID
 	f.notBefore = e.memory.refusals.NotBefore(shadow.UID, shadow.Generation)
 	if f.namespace != nil && shadow.Status.Phase == "" {
-		f.want, f.refused = forge(shadow, ns, e.cfg.Harden)
+		consumer := ns.Labels[corev1beta1.RemoteClusterIDLabel]
+		f.want, f.refused = forge(shadow, ns, func(spec *corev1.PodSpec) error { return e.cfg.Harden(consumer, spec) })
 	}
 	return f, nil
 }

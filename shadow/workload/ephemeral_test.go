@@ -34,6 +34,16 @@ func TestDebugContainers(t *testing.T) {
 	require.Empty(t, r.pod().Spec.EphemeralContainers, "a pod that replaces another starts none of them again")
 }
 
+// TestDebugContainersPullTheirImages: a peer cannot run an image that a node has by adding
+// it to a running pod.
+func TestDebugContainersPullTheirImages(t *testing.T) {
+	r := newRig(t, newShadow(always, debug("a")))
+	r.e.cfg.AlwaysPull = true
+	r.settle()
+	require.Equal(t, corev1.PullAlways, r.pod().Spec.EphemeralContainers[0].ImagePullPolicy)
+	require.Empty(t, r.shadow().Spec.Pod.EphemeralContainers[0].ImagePullPolicy, "the peer's object is left alone")
+}
+
 func TestARefusedDebugContainerKeepsNothingBack(t *testing.T) {
 	r := newRig(t, newShadow(always))
 	r.settle()

@@ -17,11 +17,15 @@ func differs(want, have *corev1.Pod) bool {
 
 // ephemeralChanges returns the patch for the ephemeralcontainers subresource: the
 // containers of shadow that have lacks. It returns nil if there are none. Existing
-// ephemeral containers are never changed, because the API server does not allow that.
-func ephemeralChanges(shadow *offloadingv1beta1.ShadowPod, have *corev1.Pod) apply.Patch {
+// ephemeral containers are never changed, because the API server does not allow that. With
+// alwaysPull the node pulls their images.
+func ephemeralChanges(shadow *offloadingv1beta1.ShadowPod, have *corev1.Pod, alwaysPull bool) apply.Patch {
 	var list []corev1.EphemeralContainer
 	for _, want := range shadow.Spec.Pod.EphemeralContainers {
 		if !slices.ContainsFunc(have.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == want.Name }) {
+			if alwaysPull {
+				want.ImagePullPolicy = corev1.PullAlways
+			}
 			list = append(list, want)
 		}
 	}

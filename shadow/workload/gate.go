@@ -81,7 +81,10 @@ func (e *Enforcer) watchQuotas() error {
 	}
 	e.synced = append(e.synced, reg.HasSynced, e.cfg.LimitRanges.Informer().HasSynced, e.cfg.RuntimeClasses.Informer().HasSynced)
 	// A changed LimitRange changes the predicted size of the waiting pods.
-	_, err = e.loop.Watch(e.cfg.LimitRanges.Informer(), e.shadowsBeside)
+	if _, err = e.loop.Watch(e.cfg.LimitRanges.Informer(), e.shadowsBeside); err != nil {
+		return err
+	}
+	_, err = e.loop.Watch(e.cfg.Quotas, e.shadowsThatSelect)
 	return err
 }
 
@@ -105,6 +108,31 @@ func (e *Enforcer) shadowsBeside(obj any) []loop.Key {
 	var keys []loop.Key
 	for _, s := range shadows {
 		if meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced) != nil {
+			keys = append(keys, loop.Key{Namespace: s.Namespace, Name: s.Name})
+		}
+	}
+	return keys
+}
+
+// shadowsThatSelect returns the keys of the ShadowPods of a Quota's consumer that have the
+// condition Enforced and select nodes: Harden accepts the labels of Quotas.
+func (e *Enforcer) shadowsThatSelect(obj any) []loop.Key {
+	q, ok := obj.(*offloadingv1beta1.Quota)
+	if !ok {
+		return nil
+	}
+	consumer, ok := consumerOf(q)
+	if !ok {
+		return nil
+	}
+	shadows, err := e.shadows.List(labels.SelectorFromSet(labels.Set{offloadingv1beta1.OriginLabel: consumer}))
+	if err != nil {
+		return nil
+	}
+	var keys []loop.Key
+	for _, s := range shadows {
+		selects := len(s.Spec.Pod.NodeSelector) > 0 || s.Spec.Pod.Affinity != nil
+		if selects && meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced) != nil {
 			keys = append(keys, loop.Key{Namespace: s.Namespace, Name: s.Name})
 		}
 	}

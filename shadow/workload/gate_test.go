@@ -13,7 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // bounded gives the consumer a Quota of n CPUs, and settles the ledger.
@@ -70,6 +73,44 @@ func TestGateWaitsAndGoesOn(t *testing.T) {
 	require.Nil(t, r.enforced())
 	require.Equal(t, []string{statusWrite, createWrite, statusWrite}, r.writes)
 	require.Equal(t, "500m", r.used())
+}
+
+// TestGateGivesNothingThatWasNotOffered: a consumer that was offered CPU runs no pod with
+// devices.
+func TestGateGivesNothingThatWasNotOffered(t *testing.T) {
+	r := newRig(t, newShadow(always, func(s *offloadingv1beta1.ShadowPod) {
+		s.Spec.Pod.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}
+	}))
+	r.bounded("1")
+	offered := quotaOf(r.next(), "1")
+	offered.Spec.Resources[corev1.ResourcePods] = resource.MustParse("9")
+	offered.Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}
+	r.e.ledger.quotaSeen(origin, offered)
+	r.known()
+	r.settle()
+	require.Nil(t, r.pod())
+	require.Equal(t, offloadingv1beta1.ReasonQuotaTooSmall, r.enforced().Reason)
+	require.Contains(t, r.enforced().Message, "nvidia.com/gpu: 8 requested, and none was offered")
+
+	given := offered.DeepCopy()
+	given.ResourceVersion, given.Spec.Resources["nvidia.com/gpu"] = r.next(), resource.MustParse("8")
+	r.e.ledger.quotaSeen(origin, given)
+	r.settle()
+	require.NotNil(t, r.pod())
+}
+
+// TestAQuotaWakesWhatSelectsNodes: the labels of a Quota are accepted in the pods of its
+// consumer, so a changed Quota has those judged again that were refused.
+func TestAQuotaWakesWhatSelectsNodes(t *testing.T) {
+	r := newRig(t, newShadow(always, selects(map[string]string{"pool": "shared"})))
+	q := quotaOf(r.next(), "1")
+	q.Namespace = corev1beta1.TenantNamespace(origin)
+	require.Empty(t, r.e.shadowsThatSelect(q), "nothing is refused")
+	r.harden = func(*corev1.PodSpec) error { return errors.New("no") }
+	r.settle()
+	require.Equal(t, []loop.Key{r.key()}, r.e.shadowsThatSelect(q))
+	q.Namespace = corev1beta1.TenantNamespace("oslo")
+	require.Empty(t, r.e.shadowsThatSelect(q), "of another consumer")
 }
 
 // onNodes gives the consumer a Quota of 1 CPU that restricts its pods to the nodes of pool.

@@ -88,7 +88,7 @@ func (r *rig) restart() {
 		Kube: r.core, Liqo: r.liqod, ShadowPods: r.shadows, Pods: r.pods, Namespaces: r.spaces,
 		Quotas: own.Offloading().V1beta1().Quotas().Informer(), LimitRanges: core.Core().V1().LimitRanges(), RuntimeClasses: core.Node().V1().RuntimeClasses(),
 		StorageClasses: core.Storage().V1().StorageClasses().Informer(),
-		Harden:         func(s *corev1.PodSpec) error { return r.harden(s) }, Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),
+		Harden:         func(_ string, s *corev1.PodSpec) error { return r.harden(s) }, Recorder: r.events, Clock: r.clock, Log: zap.NewNop(),
 	})
 	require.NoError(r.t, err)
 	r.e = e

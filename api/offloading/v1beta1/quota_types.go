@@ -50,7 +50,8 @@ type QuotaSpec struct {
 	// +kubebuilder:default=None
 	LimitsEnforcement LimitsEnforcement `json:"limitsEnforcement,omitempty"`
 	// Resources are the most that its pods that have not ended may request together. What
-	// is not listed is not given, but for what no Quota of the consumer lists.
+	// is not listed is not given. But what no Quota of the consumer lists is not limited, if
+	// none of them comes from an offer.
 	Resources corev1.ResourceList `json:"resources"`
 	// NodeSelector picks the nodes of this cluster that its pods run on: what each pod gets
 	// when it is created. Those of several Quotas hold together, and no pod begins that asks

@@ -42,6 +42,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "podSecurityLevel" $v.controllerManager.config.podSecurityLevel
   "runtimeClasses" $v.controllerManager.config.runtimeClasses
   "twinNames" $v.controllerManager.config.twinNames
+  "volumeTypes" $v.controllerManager.config.volumeTypes
+  "tolerations" $v.controllerManager.config.tolerations
+  "alwaysPullImages" $v.controllerManager.config.alwaysPullImages
   "drainTimeout" $v.controllerManager.config.drainTimeout
   "drainForceAfter" $v.controllerManager.config.drainForceAfter
   "enableNodeFailureController" $v.controllerManager.config.enableNodeFailureController

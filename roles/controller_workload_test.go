@@ -1,0 +1,72 @@
+package roles
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/config"
+)
+
+// TestDefaultsHoldBetweenOrganisations: by the defaults of config.yaml an ordinary pod of a
+// peer runs as it is, and one that mounts, tolerates or selects what nobody allowed does not.
+func TestDefaultsHoldBetweenOrganisations(t *testing.T) {
+	t.Parallel()
+	quotas := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	require.NoError(t, quotas.Add(&offloadingv1beta1.Quota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-rome", Name: "q"}, Spec: offloadingv1beta1.QuotaSpec{NodeSelector: map[string]string{"pool": "shared"}}}))
+	text, err := os.ReadFile("../config.yaml")
+	require.NoError(t, err)
+	settings, err := config.Schema(text)
+	require.NoError(t, err)
+	cfg, err := config.Load(config.Sources{Settings: settings})
+	require.NoError(t, err)
+	cfg.ClusterID, cfg.Sharing.NodeSelector = "milan", []string{"shared=yes"}
+	classes := storagelisters.NewStorageClassLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil))
+	h := hardener{allowed: allowedToPeers(cfg.Config, classes), quotas: offloadinglisters.NewQuotaLister(quotas)}
+
+	source := func(s corev1.VolumeSource) []corev1.Volume { return []corev1.Volume{{Name: "v", VolumeSource: s}} }
+	for name, tc := range map[string]struct {
+		consumer string
+		spec     corev1.PodSpec
+		refused  string
+	}{
+		"ordinary": {"rome", corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "c", LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/"}}}}},
+			Volumes: []corev1.Volume{
+				{Name: "a", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}}, {Name: "b", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}},
+				{Name: "c", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}, {Name: "d", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}},
+				{Name: "e", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}, {Name: "f", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}},
+				{Name: "g", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}},
+			},
+			NodeSelector: map[string]string{corev1.LabelTopologyZone: "z", corev1.LabelArchStable: "arm64", "shared": "yes"},
+		}, ""},
+		"the label of its quota":       {"rome", corev1.PodSpec{NodeSelector: map[string]string{"pool": "shared"}}, ""},
+		"the label of another's quota": {"oslo", corev1.PodSpec{NodeSelector: map[string]string{"pool": "shared"}}, "spec.nodeSelector selects nodes by the label pool: cluster milan accepts from peers: topology.kubernetes.io/zone"},
+		"nfs":                          {"rome", corev1.PodSpec{Volumes: source(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}})}, "type nfs: cluster milan accepts"},
+		"iscsi":                        {"rome", corev1.PodSpec{Volumes: source(corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}})}, "type iscsi"},
+		"cephfs":                       {"rome", corev1.PodSpec{Volumes: source(corev1.VolumeSource{CephFS: &corev1.CephFSVolumeSource{}})}, "type cephfs"},
+		"rbd":                          {"rome", corev1.PodSpec{Volumes: source(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}})}, "type rbd"},
+		"inline csi":                   {"rome", corev1.PodSpec{Volumes: source(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}})}, "type csi"},
+		"host path":                    {"rome", corev1.PodSpec{Volumes: source(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}})}, "type hostPath"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.spec.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+			err := h.harden(tc.consumer, &tc.spec)
+			if tc.refused != "" {
+				require.ErrorContains(t, err, tc.refused)
+				return
+			}
+			require.NoError(t, err)
+			require.Empty(t, tc.spec.Tolerations)
+		})
+	}
+}
