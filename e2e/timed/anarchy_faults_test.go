@@ -14,7 +14,6 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
-	netplan "github.com/liqod/liqod/netfabric/plan"
 )
 
 // mending is how long it may take to undo a fault: a control plane and nodes start.
@@ -123,9 +122,9 @@ func (w *anarchic) cut(ctx context.Context, o outrage) (undo, error) {
 		machines = []*lab.Machine{w.sites.Full.Nodes(s.Cluster)[0].Machine}
 		in = fmt.Sprintf("ip saddr { %s } tcp dport %s drop", w.addresses(w.others(o.cluster)...), server.Port())
 	case "tunnel-cut":
-		in, out = fmt.Sprintf("udp dport %d drop", netplan.TunnelPort), fmt.Sprintf("udp dport %d drop", netplan.TunnelPort)
+		in, out = fmt.Sprintf("udp dport %d drop", site.TunnelPort), fmt.Sprintf("udp dport %d drop", site.TunnelPort)
 	case "tunnel-cut-from":
-		out = fmt.Sprintf("udp dport %d drop", netplan.TunnelPort)
+		out = fmt.Sprintf("udp dport %d drop", site.TunnelPort)
 	case partition:
 		machines = w.machines(o.cluster)
 		in, out = fmt.Sprintf("ip saddr { %s } drop", w.addresses(o.peer)), fmt.Sprintf("ip daddr { %s } drop", w.addresses(o.peer))
