@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 )
 
 func TestAnarchySchedule(t *testing.T) {
@@ -147,4 +150,45 @@ func TestDropTable(t *testing.T) {
 	require.Equal(t, "table inet x {\n\tchain prerouting { type filter hook prerouting priority -300; a drop; }\n}\n", dropTable("x", "a drop", ""))
 	require.Equal(t, "table inet x {\n\tchain output { type filter hook output priority -300; b drop; }\n\tchain forward { type filter hook forward priority -300; b drop; }\n}\n",
 		dropTable("x", "", "b drop"))
+}
+
+// TestBystander: what pods and EndpointSlices say becomes runs and spans.
+func TestBystander(t *testing.T) {
+	b := &bystander{
+		runs: map[string]map[string]*run{}, asked: map[string]int{},
+		slices: map[string]map[string]*discoveryv1.EndpointSlice{"rome": {}}, ends: map[endpoint]*watched{},
+	}
+	slice := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](8080)}}}
+	e := endpoint{"rome", "10.0.0.1:8080", "rome-milan-5f-x"}
+	asker := testimony{Pod: "rome-rome-5f-y", Node: "rome-1", Revision: "2", Run: "b"}
+	set := func(ready bool) {
+		slice.Endpoints = []discoveryv1.Endpoint{{
+			Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: &corev1.ObjectReference{Name: e.pod},
+		}}
+		b.slices["rome"]["anarchy/all-1"] = slice
+	}
+	say := func(second int, who string) []string {
+		asker.Asked = map[string]string{e.address: who}
+		return b.hear(at(second), asker)
+	}
+	require.Empty(t, b.hear(at(0), testimony{Pod: e.pod, Node: "milan-1", Run: "a"}))
+	set(true)
+	b.list(at(1), "rome")
+	require.Equal(t, []string{e.address}, b.hear(at(1), asker))
+	say(2, e.pod)
+	say(3, "")
+	say(4, "somebody else")
+	say(7, e.pod)
+	say(8, "")
+	set(false)
+	b.list(at(9), "rome")
+	require.Empty(t, say(10, e.pod), "what is not ready is not asked")
+	set(true)
+	b.list(at(11), "rome")
+	pods, ends := b.testimonies(at(20))
+	require.Equal(t, []run{{"b", "rome-1", 2, at(1), at(10)}}, pods[asker.Pod])
+	require.Equal(t, map[endpoint]listing{e: {
+		ready: []span{{at(1), at(9)}, {at(11), at(20)}}, silent: []span{{at(3), at(7)}, {at(8), at(9)}},
+	}}, ends)
+	require.Equal(t, map[string]int{"rome → milan": 3}, b.traffic())
 }
