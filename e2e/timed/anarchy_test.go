@@ -29,8 +29,9 @@ func TestAnarchy(t *testing.T) {
 		nodes, patience = 2, recovery
 	}
 	w := newAnarchic(t, nodes)
-	plan := w.realm.schedule(rand.New(rand.NewPCG(*seed, 0)), *duration)
-	t.Logf("seed %d: %d faults in %s", *seed, len(plan), *duration)
+	plan := w.realm.schedule(rand.New(rand.NewPCG(*seed, uint64(*sample))), *duration)
+	t.Logf("seed %d and sample %d: %d faults in %s; left to make test-all: 15 minutes of two nodes each, and the limit of time of endpoints",
+		*seed, *sample, len(plan), *duration)
 	begin := time.Now()
 	w.wreak(t, begin, plan)
 	last := time.Now()
