@@ -58,9 +58,12 @@ func newAnarchic(t *testing.T, nodes int) *anarchic {
 	t.Helper()
 	names := []string{"rome", "milan", "turin"}
 	// Empty sections undo what is set for tests: the settings are those that are shipped.
-	shipped := map[string]any{"lease": map[string]any{}, "vkubelet": map[string]any{}}
+	settings := map[string]any{"lease": map[string]any{}, "vkubelet": map[string]any{}, "sharing": map[string]any{
+		// Turin has room for both.
+		"peerLimits": []string{"rome cpu=500m memory=1Gi pods=20", "milan cpu=500m memory=1Gi pods=20"},
+	}}
 	sites, list := site.World{
-		Clusters: names, RealNodes: []int{nodes, nodes, nodes}, Long: true, Fabric: site.FabricProcesses, Settings: []map[string]any{shipped},
+		Clusters: names, RealNodes: []int{nodes, nodes, nodes}, Long: true, Fabric: site.FabricProcesses, Settings: []map[string]any{settings},
 		Adjust: func(o *lab.ClusterOptions) { o.Audit, o.NodeGrace = false, anarchyGrace },
 	}.Start(t)
 	w := &anarchic{
