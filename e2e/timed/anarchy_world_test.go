@@ -165,20 +165,21 @@ func (w *anarchic) deployment(consumer, in string) *appsv1.Deployment {
 
 const revisionVariable = "REVISION"
 
-// roll gives a Deployment another revision: all of its pods are replaced.
+// roll gives a Deployment another revision: all of its pods are replaced. One of a consumer is
+// rolled out at a time.
 func (w *anarchic) roll(ctx context.Context, consumer, in string) error {
 	name := consumer + "-" + in
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"c","env":[{"name":%q,"value":"%d"}]}]}}}}`, revisionVariable, len(w.revised[name]))
-	now := time.Now()
+	patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"containers":[{"name":"c","env":[{"name":%q,"value":"%d"}]}]}}}}`, revisionVariable, w.revisions()[name]+1)
+	begin := time.Now()
 	err := lab.Eventually(ctx, func(ctx context.Context) error { // its API server may be down
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
 		_, err := w.byName[consumer].Client().AppsV1().Deployments(anarchyNamespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
-	w.revised[name] = append(w.revised[name], now)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.revised[name] = append(w.revised[name], begin)
 	return err
 }
 
