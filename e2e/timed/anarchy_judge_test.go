@@ -64,7 +64,11 @@ func deploymentOf(pod string) string {
 }
 
 // findings is what was wrong.
-type findings struct{ lost, doubled, again []string }
+type findings struct {
+	lost, doubled, again []string
+	// left are pods of an old revision that run still.
+	left []string
+}
 
 // tried judges the runs of all pods. revised has the times at which a Deployment got each
 // of its revisions, which end the pods of the one before.
@@ -85,6 +89,9 @@ func tried(pods map[string][]run, revised map[string][]time.Time, faults []harme
 		until := end
 		if times := revised[deploymentOf(pod)]; last.revision+1 < len(times) {
 			until = times[last.revision+1]
+			if last.last.Add(overlap).After(end) {
+				v.left = append(v.left, fmt.Sprintf("%s runs on %s still; its revision was wanted until %s", pod, last.node, clock(until)))
+			}
 		}
 		if last.last.Add(hushed).Before(until) && !died(last, until, faults) {
 			v.lost = append(v.lost, fmt.Sprintf("%s ran on %s until %s; its revision was wanted until %s", pod, last.node, clock(last.last), clock(until)))

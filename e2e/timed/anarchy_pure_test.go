@@ -82,6 +82,7 @@ func TestAnarchyTried(t *testing.T) {
 		"its node died":         {runs: []run{{"a", "milan-1", 0, at(1), at(50)}, {"b", "milan-1", 0, at(70), at(100)}}, faults: []harmed{death("milan-1", 50, 65)}},
 		"all of it died":        {runs: []run{{"a", "milan-1", 0, at(1), at(50)}, {"b", "milan-1", 0, at(70), at(100)}}, faults: []harmed{{outrage: outrage{kind: allKilled, cluster: "milan"}, span: span{at(50), at(65)}}}},
 		"rolled out":            {runs: []run{{"a", "milan-1", 0, at(1), at(50)}}, revised: map[string][]time.Time{"rome-milan": {at(0), at(49)}}},
+		"rolled out, and left":  {runs: []run{{"a", "milan-1", 0, at(1), at(99)}}, revised: map[string][]time.Time{"rome-milan": {at(0), at(49)}}, want: findings{left: []string{""}}},
 		"gone before":           {runs: []run{{"a", "milan-1", 0, at(1), at(20)}}, revised: map[string][]time.Time{"rome-milan": {at(0), at(60)}}, want: findings{lost: []string{""}}},
 		"gone":                  {runs: []run{{"a", "milan-1", 0, at(1), at(50)}}, want: findings{lost: []string{""}}},
 		"gone with its node":    {runs: []run{{"a", "milan-1", 0, at(1), at(50)}}, faults: []harmed{death("milan-1", 50, 65)}},
@@ -103,6 +104,7 @@ func TestAnarchyTried(t *testing.T) {
 			require.Len(t, got.lost, len(row.want.lost), "%v", got)
 			require.Len(t, got.doubled, len(row.want.doubled), "%v", got)
 			require.Len(t, got.again, len(row.want.again), "%v", got)
+			require.Len(t, got.left, len(row.want.left), "%v", got)
 		})
 	}
 }

@@ -140,6 +140,7 @@ func (w *anarchic) judge(t *testing.T) {
 	require.Empty(t, found.lost, "lost")
 	require.Empty(t, found.doubled, "doubled")
 	require.Empty(t, found.again, "run again")
+	require.Empty(t, found.left, "left over")
 	if *all {
 		require.Empty(t, untold, "ready and does not answer")
 	}
