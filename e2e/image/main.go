@@ -30,6 +30,8 @@ const usage = `usage: test COMMAND
   load URL [EVERY [DEADLINE]]
                         request URL again and again, with DEADLINE without waiting for the
                         one before; HTTP on 8080: what became of the requests since the last look
+  testify URL [EVERY]   POST to URL again and again that the pod runs, and who answers at the
+                        addresses that URL answers with; HTTP on 8080: the pod's name
   ingress CLASS         HTTP on 8080: leads requests as the cluster's Ingresses of the class say
   exit CODE [AFTER]     end with CODE, after a Go duration
   api PATH              print what the API server of the pod's cluster answers; NAMESPACE
@@ -85,6 +87,8 @@ func run(name string, args []string) int {
 		err = ingressController(ctx, arg(args, 0, ""))
 	case "load":
 		err = load(ctx, arg(args, 0, ""), arg(args, 1, "1s"), arg(args, 2, ""))
+	case "testify":
+		err = testify(ctx, arg(args, 0, ""), arg(args, 1, "1s"))
 	case "exit":
 		return exit(ctx, args)
 	case "sleep":

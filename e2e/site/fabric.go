@@ -18,7 +18,8 @@ const (
 	fabricServiceCIDR  = "10.96.0.0/16"
 	fabricExternalCIDR = "10.70.0.0/16"
 
-	tunnelPort     = 51840
+	// TunnelPort is the UDP port of gateways that are processes.
+	TunnelPort     = 51840
 	tunnelNodePort = 31840 // of gateways that are pods
 )
 
@@ -76,7 +77,7 @@ func (s *Site) startFabric(ctx context.Context) (err error) {
 		return fmt.Errorf("making the machine of the gateway of %s: %w", s.Name, err)
 	}
 	f.gateway, err = s.roleIn(ctx, f.Machine, "gateway", "gateway",
-		"--gateway.stateDir="+filepath.Join(s.Dir, "gateway"), fmt.Sprintf("--gateway.endpoints=%s:%d", f.Machine.Address, tunnelPort))
+		"--gateway.stateDir="+filepath.Join(s.Dir, "gateway"), fmt.Sprintf("--gateway.endpoints=%s:%d", f.Machine.Address, TunnelPort))
 	if err != nil {
 		return fmt.Errorf("starting the gateway of %s: %w", s.Name, err)
 	}

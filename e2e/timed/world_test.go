@@ -5,6 +5,9 @@
 // life of pods and of peerings, and at random. They judge the result by their own watches in
 // both clusters: the UIDs of pods, the start times of their containers, their ends.
 //
+// TestAnarchy breaks three clusters of real nodes at random, several parts at a time, while all
+// pods ask each other. The pods themselves tell an observer which run of their program it is.
+//
 // TestSoak makes random changes to objects of every reflected kind in both clusters. It
 // kills vkubelets, changes policies and stops API servers meanwhile, reports events in the
 // provider, and runs a pod there that needs a valid token. Then a checker compares both

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAskAll(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "web-1\n") }))
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://")
+	require.Equal(t, map[string]string{address: "web-1", "127.0.0.1:1": ""}, askAll(t.Context(), []string{address, "127.0.0.1:1"}))
+}
+
+func TestTell(t *testing.T) {
+	var told testimony
+	observer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&told)
+		respond(w, instruction{Ask: []string{"10.0.0.1:8080"}})
+	}))
+	defer observer.Close()
+	said := testimony{Pod: "web-1", Node: "rome-1", Revision: "1", Run: "x", Asked: map[string]string{"10.0.0.2:8080": "web-2"}}
+	next, err := tell(t.Context(), observer.Client(), observer.URL, said)
+	require.NoError(t, err)
+	require.Equal(t, []string{"10.0.0.1:8080"}, next.Ask)
+	require.Equal(t, said, told)
+	require.ErrorContains(t, testify(context.Background(), observer.URL, "0s"), "the time between two testimonies")
+}

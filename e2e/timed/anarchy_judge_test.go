@@ -1,0 +1,214 @@
+package timed
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// untrue is how long an endpoint may be ready whose pod does not answer: three seconds
+	// until a findings, and one until the endpoint follows.
+	untrue = 4 * time.Second
+	// hushed is how long a pod that runs may say nothing: the machine is busy, and what it
+	// says may be lost.
+	hushed = 20 * time.Second
+	// overlap is how long after the first word of its successor a run may still be heard: its
+	// last words may have been under way.
+	overlap = 3 * time.Second
+	// aftermath is how long a part that was hit needs to work again when it is there again.
+	aftermath = 20 * time.Second
+	// anarchyGrace is after how long Kubernetes counts a node as lost, as it does by default.
+	anarchyGrace = 40 * time.Second
+)
+
+// run is one run of the program of a pod, as it was heard.
+type run struct {
+	id, node    string
+	revision    int
+	first, last time.Time
+}
+
+// span is a time from a moment until before another one.
+type span struct{ from, to time.Time }
+
+func (s span) overlaps(o span) bool { return s.from.Before(o.to) && o.from.Before(s.to) }
+
+// harmed is a fault as it came about.
+type harmed struct {
+	outrage
+	span
+	// node that died, if it is only one.
+	node string
+}
+
+// kills says whether the node died by it.
+func (h harmed) kills(node string) bool {
+	return h.kind == nodeKilled && h.node == node || h.kind == allKilled && clusterOf(node) == h.cluster
+}
+
+// clusterOf is the cluster of a node, which is called CLUSTER-N.
+func clusterOf(node string) string {
+	i := strings.LastIndex(node, "-")
+	return node[:max(i, 0)]
+}
+
+// deploymentOf is the Deployment of a pod, which is called DEPLOYMENT-HASH-RANDOM.
+func deploymentOf(pod string) string {
+	for range 2 {
+		pod = pod[:max(strings.LastIndex(pod, "-"), 0)]
+	}
+	return pod
+}
+
+// findings is what was wrong.
+type findings struct {
+	lost, doubled, again []string
+	// left are pods of an old revision that run still.
+	left []string
+}
+
+// tried judges the runs of all pods. revised has the times at which a Deployment got each
+// of its revisions, which end the pods of the one before.
+func tried(pods map[string][]run, revised map[string][]time.Time, faults []harmed, end time.Time) (v findings) {
+	for _, pod := range slices.Sorted(maps.Keys(pods)) {
+		runs := slices.SortedFunc(slices.Values(pods[pod]), func(a, b run) int { return a.first.Compare(b.first) })
+		for i, r := range runs[1:] {
+			before := runs[i]
+			switch {
+			case before.last.After(r.first.Add(overlap)):
+				v.doubled = append(v.doubled, fmt.Sprintf("%s ran on %s until %s and on %s since %s", pod, before.node, clock(before.last), r.node, clock(r.first)))
+			case !died(before, r.first, faults):
+				v.again = append(v.again, fmt.Sprintf("%s ran on %s until %s and again on %s since %s, and node %s had not died",
+					pod, before.node, clock(before.last), r.node, clock(r.first), before.node))
+			}
+		}
+		last := runs[len(runs)-1]
+		until := end
+		if times := revised[deploymentOf(pod)]; last.revision+1 < len(times) {
+			until = times[last.revision+1]
+			if last.last.Add(overlap).After(end) {
+				v.left = append(v.left, fmt.Sprintf("%s runs on %s still; its revision was wanted until %s", pod, last.node, clock(until)))
+			}
+		}
+		if last.last.Add(hushed).Before(until) && !died(last, until, faults) {
+			v.lost = append(v.lost, fmt.Sprintf("%s ran on %s until %s; its revision was wanted until %s", pod, last.node, clock(last.last), clock(until)))
+		}
+	}
+	return v
+}
+
+// died says whether a run ended, before a time, because its node died.
+func died(r run, before time.Time, faults []harmed) bool {
+	return slices.ContainsFunc(faults, func(h harmed) bool {
+		heard := !r.last.After(h.to.Add(overlap)) && !r.last.Add(hushed).Before(h.from)
+		return h.kills(r.node) && heard && h.to.After(r.first) && h.from.Before(before)
+	})
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05.0") }
+
+// endpoint is a ready address in the EndpointSlices of a cluster.
+type endpoint struct{ cluster, address, pod string }
+
+// listing is what was seen of an endpoint: when it was ready, and when it did not answer.
+type listing struct{ ready, silent []span }
+
+// lies are the endpoints that were ready and did not answer for longer than a limit, less the
+// times for which there is an excuse.
+func lies(all map[endpoint]listing, pods map[string][]run, faults []harmed) (out []string) {
+	for e, l := range all {
+		for _, silent := range l.silent {
+			for _, ready := range l.ready {
+				if !ready.overlaps(silent) {
+					continue
+				}
+				untold := span{later(ready.from, silent.from), earlier(ready.to, silent.to)}
+				for _, rest := range without(untold, excuses(e, untold, pods[e.pod], faults)) {
+					if rest.to.Sub(rest.from) > untrue {
+						out = append(out, fmt.Sprintf("%s lists %s of %s as ready, which did not answer from %s to %s (without excuse from %s to %s)",
+							e.cluster, e.address, e.pod, clock(untold.from), clock(untold.to), clock(rest.from), clock(rest.to)))
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// excuses are the times in which nobody can know, or say, that an endpoint does not answer:
+//   - The API server of the cluster that lists it is down: nobody can write there.
+//   - What would write there is: its controller, its vkubelets, the gateway that probes the
+//     tunnels, or a node on which they may run.
+//   - Its node has died: Kubernetes notices that after its grace.
+//   - Its process has ended while the clusters are apart, or while the roles of its own cluster
+//     that would tell the other one are down.
+func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) {
+	node, gone := "", true
+	for _, r := range runs {
+		if !r.first.After(during.to) {
+			node, gone = r.node, !r.last.After(during.from.Add(untrue))
+		}
+	}
+	for _, f := range faults {
+		over := span{f.from, f.to.Add(aftermath)}
+		local, remote := f.touches(e.cluster), f.touches(clusterOf(node))
+		switch {
+		case local && f.mutes():
+			out = append(out, over)
+		case f.kills(node):
+			out = append(out, span{f.from, earlier(f.from.Add(anarchyGrace+untrue), over.to)})
+		case gone && e.cluster != clusterOf(node) && (local || remote) && (f.mutes() || f.kind == apiCut || f.kind == partition):
+			out = append(out, over)
+		}
+	}
+	return out
+}
+
+// touches says whether a fault is one of a cluster.
+func (h harmed) touches(cluster string) bool { return h.cluster == cluster || h.peer == cluster }
+
+// mutes says whether a cluster cannot say what it knows, or not find it out, by a fault.
+func (h harmed) mutes() bool {
+	role, _, _ := strings.Cut(h.kind, "-")
+	return h.kind == apiKilled || h.kind == apiPaused || slices.Contains([]string{"controller", "vkubelet", "gateway", "node", "all"}, role)
+}
+
+// without are the parts of a span that others leave.
+func without(whole span, less []span) []span {
+	out := []span{whole}
+	for _, l := range less {
+		var left []span
+		for _, s := range out {
+			if !s.overlaps(l) {
+				left = append(left, s)
+				continue
+			}
+			if s.from.Before(l.from) {
+				left = append(left, span{s.from, l.from})
+			}
+			if l.to.Before(s.to) {
+				left = append(left, span{l.to, s.to})
+			}
+		}
+		out = left
+	}
+	return out
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,286 @@
+package timed
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// fresh is how old the last word of a pod may be that counts as running now.
+const fresh = 10 * time.Second
+
+// testimony and instruction are what pods say and are told; see e2e/image.
+type testimony struct {
+	Pod, Node, Revision, Run string
+	Asked                    map[string]string
+}
+
+type instruction struct{ Ask []string }
+
+// bystander hears from each pod directly which run of its program it is, and has it ask every
+// address that its cluster lists as ready. What API servers say of pods is nothing to it, but
+// for the EndpointSlices, which are under test. Its methods may be called concurrently.
+type bystander struct {
+	url string
+
+	mu   sync.Mutex
+	runs map[string]map[string]*run // by pod and run
+	// slices are the EndpointSlices, by cluster and name.
+	slices map[string]map[string]*discoveryv1.EndpointSlice
+	ends   map[endpoint]*watched
+	asked  map[string]int // questions that were answered, from cluster to cluster
+}
+
+// watched is what is known of an endpoint now, and what was before.
+type watched struct {
+	listing
+	// ready and silent have begun, or are zero.
+	ready, silent time.Time
+	// answered last.
+	answered time.Time
+}
+
+// newBystander listens at an address that all pods reach, until the test ends.
+func newBystander(t *testing.T, host string) *bystander {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
+	require.NoError(t, err)
+	b := &bystander{
+		url: "http://" + listener.Addr().String(), runs: map[string]map[string]*run{}, asked: map[string]int{},
+		slices: map[string]map[string]*discoveryv1.EndpointSlice{}, ends: map[endpoint]*watched{},
+	}
+	server := &http.Server{Handler: b, ReadHeaderTimeout: 10 * time.Second}
+	var served sync.WaitGroup
+	served.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() {
+		require.NoError(t, server.Close())
+		served.Wait()
+	})
+	return b
+}
+
+// ServeHTTP takes a testimony, and answers with what to ask.
+func (b *bystander) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var said testimony
+	if err := json.NewDecoder(r.Body).Decode(&said); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(instruction{Ask: b.hear(time.Now(), said)})
+}
+
+// hear notes what a pod says, and returns the addresses that it has to ask.
+func (b *bystander) hear(now time.Time, said testimony) (ask []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.runs[said.Pod] == nil {
+		b.runs[said.Pod] = map[string]*run{}
+	}
+	r := b.runs[said.Pod][said.Run]
+	if r == nil {
+		revision, _ := strconv.Atoi(said.Revision)
+		r = &run{id: said.Run, node: said.Node, revision: revision, first: now}
+		b.runs[said.Pod][said.Run] = r
+	}
+	r.last = now
+	cluster := clusterOf(said.Node)
+	for e, w := range b.ends {
+		if e.cluster != cluster {
+			continue
+		}
+		if by, tried := said.Asked[e.address]; tried {
+			w.hear(now, by == e.pod)
+			if by == e.pod {
+				b.asked[cluster+" → "+b.where(e.pod)]++
+			}
+		}
+		if !w.ready.IsZero() {
+			ask = append(ask, e.address)
+		}
+	}
+	return ask
+}
+
+// where is the cluster that a pod was last heard from.
+func (b *bystander) where(pod string) string {
+	var last run
+	for _, r := range b.runs[pod] {
+		if r.last.After(last.last) {
+			last = *r
+		}
+	}
+	return clusterOf(last.node)
+}
+
+// hear notes whether the pod has answered.
+func (w *watched) hear(now time.Time, answered bool) {
+	switch {
+	case answered && !w.silent.IsZero():
+		w.listing.silent = append(w.listing.silent, span{w.silent, now})
+		w.silent = time.Time{}
+	case !answered && w.silent.IsZero():
+		w.silent = now
+	}
+	if answered {
+		w.answered = now
+	}
+}
+
+// follow watches the EndpointSlices of namespaces of a cluster until the test ends.
+func (b *bystander) follow(t *testing.T, s *site.Site, namespaces ...string) {
+	t.Helper()
+	b.slices[s.Name] = map[string]*discoveryv1.EndpointSlice{}
+	for _, namespace := range namespaces {
+		factory := informers.NewSharedInformerFactoryWithOptions(s.Client(), 0, informers.WithNamespace(namespace))
+		_, err := factory.Discovery().V1().EndpointSlices().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { b.see(s.Name, obj, false) },
+			UpdateFunc: func(_, obj any) { b.see(s.Name, obj, false) },
+			DeleteFunc: func(obj any) { b.see(s.Name, obj, true) },
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		factory.Start(ctx.Done())
+		t.Cleanup(func() {
+			cancel()
+			factory.Shutdown()
+		})
+	}
+}
+
+// see notes a change of an EndpointSlice.
+func (b *bystander) see(cluster string, obj any, gone bool) {
+	if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = unknown.Obj
+	}
+	slice, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := slice.Namespace + "/" + slice.Name
+	b.slices[cluster][key] = slice
+	if gone {
+		delete(b.slices[cluster], key)
+	}
+	b.list(time.Now(), cluster)
+}
+
+// list notes which endpoints of a cluster are ready now.
+func (b *bystander) list(now time.Time, cluster string) {
+	ready := map[endpoint]bool{}
+	for _, slice := range b.slices[cluster] {
+		for _, e := range readyEndpoints(cluster, slice) {
+			ready[e] = true
+			if b.ends[e] == nil {
+				b.ends[e] = &watched{}
+			}
+		}
+	}
+	for e, w := range b.ends {
+		switch {
+		case e.cluster != cluster || ready[e] == !w.ready.IsZero():
+		case ready[e]:
+			w.ready = now
+		default:
+			w.listing.ready = append(w.listing.ready, span{w.ready, now})
+			// Nobody asks it any more.
+			if !w.silent.IsZero() {
+				w.listing.silent = append(w.listing.silent, span{w.silent, now})
+			}
+			w.ready, w.silent = time.Time{}, time.Time{}
+		}
+	}
+}
+
+func readyEndpoints(cluster string, slice *discoveryv1.EndpointSlice) (out []endpoint) {
+	for _, e := range slice.Endpoints {
+		if e.TargetRef == nil || e.Conditions.Ready != nil && !*e.Conditions.Ready {
+			continue
+		}
+		for _, port := range slice.Ports {
+			for _, address := range e.Addresses {
+				out = append(out, endpoint{cluster, net.JoinHostPort(address, fmt.Sprint(*port.Port)), e.TargetRef.Name})
+			}
+		}
+	}
+	return out
+}
+
+// testimonies are all runs and all that was seen of endpoints until now.
+func (b *bystander) testimonies(now time.Time) (pods map[string][]run, ends map[endpoint]listing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pods, ends = map[string][]run{}, map[endpoint]listing{}
+	for pod, runs := range b.runs {
+		for _, r := range runs {
+			pods[pod] = append(pods[pod], *r)
+		}
+	}
+	for e, w := range b.ends {
+		l := listing{slices.Clone(w.listing.ready), slices.Clone(w.listing.silent)}
+		if !w.ready.IsZero() {
+			l.ready = append(l.ready, span{w.ready, now})
+		}
+		if !w.silent.IsZero() {
+			l.silent = append(l.silent, span{w.silent, now})
+		}
+		ends[e] = l
+	}
+	return pods, ends
+}
+
+// running are the pods of each Deployment that were heard lately, with the revision wanted.
+func (b *bystander) running(revisions map[string]int) map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[string]int{}
+	for pod, runs := range b.runs {
+		for _, r := range runs {
+			if d := deploymentOf(pod); time.Since(r.last) < fresh && r.revision == revisions[d] {
+				out[d]++
+			}
+		}
+	}
+	return out
+}
+
+// listed are the names of the pods that a cluster lists as ready, and an error if one of
+// them does not answer.
+func (b *bystander) listed(cluster string) (pods []string, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for e, w := range b.ends {
+		if e.cluster != cluster || w.ready.IsZero() {
+			continue
+		}
+		pods = append(pods, e.pod)
+		if time.Since(w.answered) > fresh {
+			err = fmt.Errorf("%s lists %s of %s as ready, which does not answer", cluster, e.address, e.pod)
+		}
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods), err
+}
+
+// traffic says how many questions were answered, from cluster to cluster.
+func (b *bystander) traffic() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.asked)
+}

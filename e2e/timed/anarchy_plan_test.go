@@ -1,0 +1,161 @@
+package timed
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// misdeed is a kind of fault.
+type misdeed struct {
+	name string
+	// shortest and longest time that it lasts; one that has no end of its own has none.
+	shortest, longest time.Duration
+	// parts of the cluster that it hits: "*" is all of it. No other one hits them meanwhile.
+	parts []string
+	// between: it is one between two clusters.
+	between bool
+	// spare: it hits a node, and another node of the cluster has to live.
+	spare bool
+	// limited: Kubernetes is slower with each repetition.
+	limited bool
+}
+
+// A role that is killed again and again is started later each time: 10 s, 20 s, 40 s, …
+const mostKills = 3
+
+const (
+	apart  = 5 * time.Second // between two misdeeds to the same part
+	soon   = 2 * time.Second
+	middle = 15 * time.Second
+	late   = 40 * time.Second
+)
+
+// Names of misdeeds that the judge asks for.
+const (
+	apiKilled  = "api-killed"
+	apiPaused  = "api-paused"
+	apiCut     = "api-cut"
+	partition  = "partition"
+	nodeKilled = "node-killed"
+	allKilled  = "all-killed"
+	rollout    = "rollout"
+)
+
+func misdeeds() []misdeed {
+	out := []misdeed{
+		{name: apiKilled, shortest: soon, longest: middle, parts: []string{"api"}},
+		{name: apiPaused, shortest: soon, longest: middle, parts: []string{"api"}},
+		{name: apiCut, shortest: soon, longest: late, parts: []string{"reach"}},
+		{name: "tunnel-cut", shortest: soon, longest: late, parts: []string{"tunnel"}},
+		{name: "tunnel-cut-from", shortest: soon, longest: late, parts: []string{"tunnel"}},
+		{name: partition, shortest: soon, longest: late, parts: []string{"reach", "tunnel"}, between: true},
+		{name: "gateway-killed", shortest: 0, longest: soon, parts: []string{"gateway"}},
+		{name: "gateway-paused", shortest: soon, longest: middle, parts: []string{"gateway"}},
+		{name: "route-killed", shortest: 0, longest: soon, parts: []string{"route"}},
+		{name: nodeKilled, shortest: middle, longest: late, spare: true, parts: []string{"node", "route", "controller", "webhook", "ipam", "vkubelet"}},
+		{name: allKilled, shortest: soon, longest: middle, parts: []string{"*"}},
+		{name: rollout, parts: []string{rollout}},
+	}
+	for _, role := range []string{"controller", "webhook", "ipam", "vkubelet"} {
+		out = append(out, misdeed{name: role + "-killed", parts: []string{role}, limited: true})
+	}
+	for _, role := range []string{"controller", "vkubelet"} {
+		out = append(out, misdeed{name: role + "-paused", shortest: soon, longest: middle, parts: []string{role}})
+	}
+	return out
+}
+
+// outrage is a fault: when it begins and how long it lasts, and whom it hits.
+type outrage struct {
+	at, lasts     time.Duration
+	kind          string
+	cluster, peer string
+	// pick chooses among what there is of a kind in the cluster: a node, a Deployment.
+	pick uint32
+	// hits are the parts, as CLUSTER/PART.
+	hits []string
+}
+
+func (s outrage) String() string {
+	return fmt.Sprintf("%s %s %s for %s", s.kind, s.cluster, s.peer, s.lasts.Round(100*time.Millisecond))
+}
+
+// realm is what there is to hit: the nodes of each cluster, and which roles and Deployments
+// it has.
+type realm struct {
+	clusters []string
+	nodes    int // of each cluster
+	// consumers have vkubelets and Deployments.
+	consumers []string
+	// atOnce is how many faults there may be at a time.
+	atOnce int
+}
+
+// schedule chooses faults until a time at which the last one has ended.
+func (r realm) schedule(random *rand.Rand, length time.Duration) (out []outrage) {
+	for at := time.Second; at < length; at += time.Second + time.Duration(random.Int64N(int64(5*time.Second))) {
+		s := r.choose(random, at)
+		if s.at+s.lasts <= length && r.room(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (r realm) choose(random *rand.Rand, at time.Duration) outrage {
+	kinds := slices.DeleteFunc(misdeeds(), func(m misdeed) bool { return m.spare && r.nodes < 2 })
+	m := kinds[random.IntN(len(kinds))]
+	among := r.clusters
+	if m.name == rollout || slices.Contains(m.parts, "vkubelet") && !m.spare {
+		among = r.consumers
+	}
+	s := outrage{at: at, kind: m.name, cluster: one(random, among...), pick: random.Uint32(), lasts: m.shortest}
+	if m.longest > m.shortest {
+		s.lasts += time.Duration(random.Int64N(int64(m.longest - m.shortest)))
+	}
+	hit := []string{s.cluster}
+	if m.between {
+		s.peer = one(random, slices.DeleteFunc(slices.Clone(r.clusters), func(c string) bool { return c == s.cluster })...)
+		hit = append(hit, s.peer)
+	}
+	for _, cluster := range hit {
+		for _, part := range m.parts {
+			s.hits = append(s.hits, cluster+"/"+part)
+		}
+	}
+	return s
+}
+
+// room says whether a fault may be added to those that begin no later.
+func (r realm) room(before []outrage, s outrage) bool {
+	now, repeated := 0, 0
+	for _, b := range before {
+		if b.kind == s.kind && b.cluster == s.cluster {
+			repeated++
+		}
+		if b.at+b.lasts > s.at {
+			now++
+		}
+		if b.at+b.lasts+apart > s.at && b.meets(s) {
+			return false
+		}
+	}
+	limited := slices.ContainsFunc(misdeeds(), func(m misdeed) bool { return m.name == s.kind && m.limited })
+	return now < r.atOnce && (!limited || repeated < mostKills)
+}
+
+// meets says whether two faults hit the same.
+func (s outrage) meets(other outrage) bool {
+	return slices.ContainsFunc(s.hits, func(a string) bool {
+		return slices.ContainsFunc(other.hits, func(b string) bool { return sameHit(a, b) })
+	})
+}
+
+func sameHit(a, b string) bool {
+	cluster, part, _ := strings.Cut(a, "/")
+	other, its, _ := strings.Cut(b, "/")
+	return cluster == other && (part == its || part == "*" || its == "*")
+}
