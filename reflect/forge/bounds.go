@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -49,7 +50,7 @@ func (in *StatusInput) bounded(source *corev1.PodStatus) *corev1.PodStatus {
 	if out.StartTime != nil && !plausible(*out.StartTime) {
 		out.StartTime = nil
 	}
-	if len(out.Resize) > shortestText {
+	if !isWord(string(out.Resize), shortestText) {
 		out.Resize = ""
 	}
 	out.Conditions = boundedConditions(out.Conditions)
@@ -108,7 +109,7 @@ func (in *StatusInput) boundContainer(s, old *corev1.ContainerStatus, c *corev1.
 	}
 	top := ceilings(&c.Resources, old.AllocatedResources, old.Resources)
 	s.AllocatedResources, s.Resources = atMost(s.AllocatedResources, top), requirementsAtMost(s.Resources, c.Resources.Claims, top)
-	if s.StopSignal != nil && len(*s.StopSignal) > shortestText {
+	if s.StopSignal != nil && !isWord(string(*s.StopSignal), shortestText) {
 		s.StopSignal = nil
 	}
 	if s.User != nil && s.User.Linux != nil && len(s.User.Linux.SupplementalGroups) > mostHealth*shortestText {
@@ -135,7 +136,7 @@ func boundMounts(s *corev1.ContainerStatus, c *corev1.Container) (texts []*strin
 			continue
 		}
 		m.Name = c.VolumeMounts[known].Name
-		if m.RecursiveReadOnly != nil && len(*m.RecursiveReadOnly) > shortestText {
+		if m.RecursiveReadOnly != nil && !isWord(string(*m.RecursiveReadOnly), shortestText) {
 			m.RecursiveReadOnly = nil
 		}
 		mounts = append(mounts, m)
@@ -161,7 +162,7 @@ func boundHealth(s *corev1.ContainerStatus, asked []corev1.ResourceList) (texts 
 		}
 		r.Resources = slices.DeleteFunc(r.Resources, func(h corev1.ResourceHealth) bool {
 			left--
-			return left < 0 || len(h.ResourceID) > longestHealthID || len(h.Health) > shortestText
+			return left < 0 || !isWord(string(h.ResourceID), longestHealthID) || !isWord(string(h.Health), shortestText)
 		})
 		for i := range r.Resources {
 			if r.Resources[i].Message != nil {
@@ -243,6 +244,9 @@ func (in *StatusInput) fit(texts []*string, budget int) {
 		}
 	}
 }
+
+// isWord reports whether s is valid text of at most limit bytes.
+func isWord(s string, limit int) bool { return len(s) <= limit && utf8.ValidString(s) }
 
 // total returns the size of texts if each is cut to limit.
 func total(texts []*string, limit int) (sum int) {
