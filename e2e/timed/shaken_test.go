@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	duration = flag.Duration("for", time.Minute, "how long the clusters are shaken, and how long TestAlarm lasts at least")
+	duration = flag.Duration("for", time.Minute, "how long the clusters are shaken, and how long TestAlarm lasts")
 	rate     = flag.Int("rate", 50, "changes a second at most")
 )
 
