@@ -79,6 +79,9 @@ func requireValid(t *testing.T, got corev1.PodStatus) {
 
 func long(n int) string { return strings.Repeat("é", n/2) }
 
+// setText sets a text whose type is deprecated.
+func setText[T ~string](to *T, text string) { *to = T(text) }
+
 // hostileStatus is as large and as wrong as a provider can make it.
 func hostileStatus(local *corev1.Pod, size int) corev1.PodStatus {
 	beyond := metav1.NewTime(time.Date(123456, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -105,10 +108,11 @@ func hostileStatus(local *corev1.Pod, size int) corev1.PodStatus {
 		return s
 	}
 	out := corev1.PodStatus{
-		Phase: "Dancing", Reason: long(size), Message: long(size), Resize: corev1.PodResizeStatus(long(size)), StartTime: &beyond,
+		Phase: "Dancing", Reason: long(size), Message: long(size), StartTime: &beyond,
 		NominatedNodeName: long(size), QOSClass: corev1.PodQOSClass(long(size)), HostIP: long(size), AllocatedResources: huge,
 		Resources: &corev1.ResourceRequirements{Requests: huge},
 	}
+	setText(&out.Resize, long(size))
 	for i := range 1000 {
 		out.PodIPs = append(out.PodIPs, corev1.PodIP{IP: fmt.Sprintf("10.2.%d.%d", i/200, i%200)}, corev1.PodIP{IP: long(size)})
 		for _, t := range []corev1.PodConditionType{corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady, corev1.DisruptionTarget, corev1.PodConditionType(long(100) + fmt.Sprint(i))} {
