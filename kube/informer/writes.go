@@ -43,11 +43,12 @@ func NewWrites[T metav1.Object](c clock.PassiveClock) *Writes[T] {
 }
 
 // Wrote records the API server's answer to a create, update or patch. It records nothing if
-// the watch has already reported the deletion of the object.
+// the watch has already reported the deletion of the object, unless the answer is known to be
+// newer: a watch with a selector also reports the deletion of objects that it no longer selects.
 func (w *Writes[T]) Wrote(obj T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if last, ok := w.gone[obj.GetUID()]; ok && !w.old(last.at) && OlderVersion(obj.GetResourceVersion(), last.version) {
+	if last, ok := w.gone[obj.GetUID()]; ok && !w.old(last.at) && !OlderVersion(last.version, obj.GetResourceVersion()) {
 		return
 	}
 	w.written[cache.MetaObjectToName(obj)] = memory[T]{obj, w.clock.Now()}
