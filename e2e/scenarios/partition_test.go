@@ -364,7 +364,7 @@ func partitionOneWay(t *testing.T, w partitionWorld) {
 		w.both(t, "only home loses the other", lost(yes), w.well(w.milan))
 		for what, n := range counted() {
 			t.Logf("%s: %d writes", what, n)
-			if !strings.HasSuffix(what, "by kubelet") { // it has reasons of its own
+			if !strings.HasSuffix(what, ", by kube-kubelet") { // it has reasons of its own
 				require.NotContains(t, what, " in milan", "nothing changes there")
 			}
 		}

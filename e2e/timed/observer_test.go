@@ -109,6 +109,9 @@ func (o *observer) empty(namespace string) error {
 	if n := len(o.present[namespace]); n > 0 {
 		return fmt.Errorf("%d pods in namespace %s", n, namespace)
 	}
+	if len(o.sightings[namespace]) == 0 && len(o.sightings[twinOf(namespace)]) > 0 {
+		return fmt.Errorf("pods of namespace %s were seen in the provider only: the watch at home is late", namespace)
+	}
 	return nil
 }
 
