@@ -21,7 +21,7 @@ const clockVariable = "LAB_TEST_CLOCK"
 // TestLabClockHelper is the program of TestLabClockAhead, and no test.
 func TestLabClockHelper(t *testing.T) {
 	if os.Getenv(clockVariable) == "" {
-		t.Skip("run by TestLabClockAhead")
+		return
 	}
 	fmt.Println("clock", time.Now().UnixMilli(), time.Since(time.Now()) < time.Minute)
 }

@@ -496,7 +496,7 @@ func FuzzCheckRanges(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if checkRanges([]string{a, b}) != nil {
-			t.Skip()
+			return
 		}
 		for _, text := range []string{a, b} {
 			r, err := netip.ParsePrefix(text)

@@ -271,7 +271,7 @@ func FuzzStatus(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, how uint8) {
 		var status corev1.PodStatus
 		if status.Unmarshal(data) != nil {
-			t.Skip()
+			return
 		}
 		in := published()
 		if how&1 != 0 {
