@@ -70,8 +70,8 @@ func takes(t *testing.T) time.Duration {
 	minutes := map[string]time.Duration{
 		"TestFaultsProvider": 7, "TestPartition": 7, "TestFull": 6, "TestReplicas": 6, "TestTokenPeering": 6,
 		"TestApplication": 5, "TestFaultsHome": 5, "TestNegotiation": 5, "TestNetwork": 5, "TestQuotaCapacity": 5,
-		"TestReflection": 4, "TestStorage": 4, "TestTokenMesh": 4, "TestTokens": 4, "TestVirtualNodes": 4,
-		"TestEvents": 3, "TestFidelity": 3, "TestMesh": 3, "TestNamespaces": 3, "TestPeerRights": 3, "TestPods": 3,
+		"TestReflection": 4, "TestStorage": 4, "TestMesh": 7, "TestTokens": 7, "TestVirtualNodes": 4,
+		"TestFidelity": 3, "TestNamespaces": 3, "TestPeerRights": 3, "TestPods": 3,
 		"TestQuota": 3, "TestEndpoints": 2, "TestEnrolment": 2, "TestSlowEtcd": 2, "TestTokenProviders": 2,
 	}
 	return max(minutes[t.Name()], 1) * time.Minute
