@@ -68,9 +68,9 @@ func newSites(t *testing.T, names []string, adjust func(*lab.ClusterOptions), se
 // longest go first.
 func takes(t *testing.T) time.Duration {
 	minutes := map[string]time.Duration{
-		"TestFaultsProvider": 7, "TestPartition": 7, "TestFull": 6, "TestReplicas": 6, "TestTokenPeering": 6,
+		"TestFaultsProvider": 7, "TestPartition": 6, "TestFull": 6, "TestReplicas": 6, "TestTokenPeering": 6,
 		"TestApplication": 5, "TestFaultsHome": 5, "TestNegotiation": 5, "TestNetwork": 5, "TestQuotaCapacity": 5,
-		"TestReflection": 4, "TestStorage": 4, "TestMesh": 7, "TestTokens": 7, "TestVirtualNodes": 4,
+		"TestReflection": 4, "TestStorage": 4, "TestMesh": 4, "TestTokens": 5, "TestVirtualNodes": 4,
 		"TestFidelity": 3, "TestNamespaces": 3, "TestPeerRights": 3, "TestPods": 3,
 		"TestQuota": 3, "TestEndpoints": 2, "TestEnrolment": 2, "TestSlowEtcd": 2, "TestTokenProviders": 2,
 	}
