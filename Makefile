@@ -82,7 +82,7 @@ chaos: ## Kill and pause the roles at every write of a pod's life and of a peeri
 	go test -v -count=1 -timeout=45m ./e2e/timed -run TestAnarchy -args -all -for 15m $(ANARCHY_FLAGS)
 	go test -v -count=1 -timeout=90m ./e2e/timed -skip 'TestPeerings|TestSoak|TestAlarm|TestAnarchy' -args -all $(CHAOS_FLAGS)
 	go test -v -count=1 -timeout=120m ./e2e/timed -run TestPeerings -args -all $(CHAOS_FLAGS)
-	go test -count=1 -timeout=30m ./e2e/scenarios -run 'TestFaultsProvider/(replaced|emptied)|TestFaultsVKubelet'
+	go test -count=1 -timeout=30m ./e2e/scenarios -run 'TestFaultsProvider/(replaced|emptied)|TestFaultsHome/vkubelet'
 
 # A minute of it is part of make test. SOAK_FLAGS="-seed 7 -rate 100" and others.
 soak: ## Shake reflection for 10 minutes and compare the clusters

@@ -16,7 +16,7 @@ import (
 
 // Lines that tests log for the summary.
 var (
-	worldLine = regexp.MustCompile(`world of (\d+) clusters`)
+	worldLine = regexp.MustCompile(`world of \d+ clusters, after waiting for (\S+)`)
 	leftLine  = regexp.MustCompile(`left to make test-all: (.*)`)
 )
 
@@ -43,6 +43,7 @@ type result struct {
 type summary struct {
 	out     io.Writer
 	output  map[string][]string // of tests that are not over, by package and test
+	waited  map[string]string   // for seats, by package and test
 	results map[string]*result
 	skipped []string
 	left    map[string]bool
@@ -50,7 +51,7 @@ type summary struct {
 }
 
 func newSummary(out io.Writer) *summary {
-	return &summary{out: out, output: map[string][]string{}, results: map[string]*result{}, left: map[string]bool{}}
+	return &summary{out: out, output: map[string][]string{}, waited: map[string]string{}, results: map[string]*result{}, left: map[string]bool{}}
 }
 
 // read takes events until there are no more. A line that is none is printed.
@@ -100,13 +101,14 @@ func (s *summary) result(name string) *result {
 }
 
 func (s *summary) line(e event) {
-	if worldLine.MatchString(e.Output) {
-		s.result(e.Package).worlds++
-	}
 	if left := leftLine.FindStringSubmatch(e.Output); left != nil {
 		s.left[left[1]] = true
 	}
 	key := e.Package + " " + e.Test
+	if world := worldLine.FindStringSubmatch(e.Output); world != nil {
+		s.result(e.Package).worlds++
+		s.waited[key] = ", after waiting for " + world[1]
+	}
 	s.output[key] = append(s.output[key], e.Output)
 }
 
@@ -117,7 +119,7 @@ func (s *summary) testEnds(e event) {
 	r := s.result(e.Package)
 	r.tests++
 	if e.Elapsed >= longTest && !strings.Contains(e.Test, "/") {
-		fmt.Fprintf(s.out, "%-4s %s %s %.1fs\n", e.Action, e.Package, e.Test, e.Elapsed)
+		fmt.Fprintf(s.out, "%-4s %s %s %.1fs%s\n", e.Action, e.Package, e.Test, e.Elapsed, s.waited[key])
 	}
 	switch e.Action {
 	case "skip":

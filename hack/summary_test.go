@@ -14,8 +14,8 @@ func TestSummary(t *testing.T) {
 	var out strings.Builder
 	s := newSummary(&out)
 	require.NoError(t, s.read(strings.NewReader(strings.Join([]string{
-		`{"Action":"output","Package":"p","Test":"TestA","Output":"    world of 2 clusters, after waiting for 0s\n"}`,
-		`{"Action":"pass","Package":"p","Test":"TestA","Elapsed":1}`,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"    world of 2 clusters, after waiting for 1m0s\n"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA","Elapsed":70.5}`,
 		`{"Action":"output","Package":"p","Test":"TestB","Output":"    x_test.go:1: no root\n"}`,
 		`{"Action":"skip","Package":"p","Test":"TestB"}`,
 		`{"Action":"output","Package":"p","Test":"TestC","Output":"    left to make test-all: TestC: half of it\n"}`,
@@ -28,6 +28,7 @@ func TestSummary(t *testing.T) {
 	text := out.String()
 	require.Contains(t, text, "=== FAILED p TestC")
 	require.Contains(t, text, "it is wrong")
+	require.Contains(t, text, "pass p TestA 70.5s, after waiting for 1m0s\n")
 	require.NotContains(t, text, "world of")
 	require.Regexp(t, `p +fail +2\.5 +1 +3 +1\n`, text)
 	require.Contains(t, text, "p TestB: x_test.go:1: no root")

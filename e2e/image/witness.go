@@ -17,12 +17,13 @@ import (
 // askedFor is how long an address may take to answer.
 const askedFor = time.Second
 
-// A testimony is what a pod says of itself, and of the addresses that it has asked.
+// A testimony describes a pod, and the addresses that the pod has asked.
 type testimony struct {
 	Pod, Node, Revision string
 	// Run is another one each time that the program starts.
 	Run string
-	// Asked are those who answered, by address; empty: nobody did.
+	// Asked has the name of the pod that answered, by address; an address without an answer
+	// has an empty name.
 	Asked map[string]string
 }
 
@@ -32,8 +33,8 @@ type instruction struct {
 	Ask []string
 }
 
-// testify serves the pod's name, and tells an observer again and again that the pod runs,
-// and who answers at the addresses that the observer names.
+// testify serves the pod's name, and sends an observer a testimony at every tick. The
+// observer answers with the addresses to ask next.
 func testify(ctx context.Context, observer, every string) error {
 	pace, err := positive("the time between two testimonies", every)
 	if err != nil {
@@ -49,7 +50,7 @@ func testify(ctx context.Context, observer, every string) error {
 			next, err := tell(ctx, client, observer, t)
 			if err != nil {
 				fmt.Println(err)
-			} else { // what was asked is told once
+			} else { // each answer is sent once
 				t.Asked = askAll(ctx, next.Ask)
 			}
 			select {

@@ -62,7 +62,8 @@ func TestLabFullCrash(t *testing.T) {
 		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGKILL))
 		select {}
 	}
-	newTestFull(t, FullOptions{}) // skips where it must, and has the binaries built
+	// It skips where it must, and has the binaries built. The second process needs its seats.
+	require.NoError(t, newTestFull(t, FullOptions{}).Lab().Close())
 	path := filepath.Join(t.TempDir(), "remains")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLabFullCrash$", "-test.v")
 	cmd.Env = append(os.Environ(), fullCrashVariable+"="+path)

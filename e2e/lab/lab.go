@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 )
 
 // Options of a lab. The zero value is a usable one.
@@ -26,6 +27,9 @@ type Options struct {
 	// Clusters is how many clusters the lab will start: New waits until that many more may
 	// run on this machine. 0: it does not wait.
 	Clusters int
+	// Takes is how long the lab will run, about. Of the labs that wait to run, the longest
+	// goes first.
+	Takes time.Duration
 	// PlaneEnv is added to the environment of the control planes' processes.
 	PlaneEnv []string
 	// Log is called with progress, concurrently. Nil: nobody listens.
@@ -67,7 +71,7 @@ func New(ctx context.Context, opts Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	seats, err := takeSeats(ctx, opts.Dir, opts.Clusters)
+	seats, err := takeSeats(ctx, opts.Dir, opts.Clusters, opts.Takes)
 	if err != nil {
 		return nil, err
 	}

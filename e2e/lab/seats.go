@@ -18,7 +18,10 @@ const (
 	// seatsOfCore is the number of seats for each core where the variable is not set:
 	// clusters wait more than they compute.
 	seatsOfCore = 4
-	seatPoll    = 100 * time.Millisecond
+	seatPoll    = 200 * time.Millisecond
+	// seatsSettle is how long a lab lets others queue before it takes seats: tests that start
+	// together shall go in the order of the queue.
+	seatsSettle = time.Second
 )
 
 // seats bound how many clusters run at a time on this machine, among all processes whose
@@ -42,18 +45,22 @@ func seatCount() (int, error) {
 	return n, nil
 }
 
-// takeSeats waits for n seats; a lab that wants more than there are takes all. Labs get
-// them in the order in which they ask: the one that waits holds the queue.
-func takeSeats(ctx context.Context, root string, n int) (*seats, error) {
+// takeSeats waits for n seats; a lab that wants more than there are takes all. Of the labs
+// that wait, the one that lasts longest gets seats first: it holds the queue until it has
+// them all, so that a lab of many clusters is not overtaken for ever.
+func takeSeats(ctx context.Context, root string, n int, takes time.Duration) (*seats, error) {
 	count, err := seatCount()
 	if err != nil {
 		return nil, err
 	}
 	s := &seats{dir: filepath.Join(root, "seats")}
+	if n == 0 {
+		return s, nil
+	}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the directory of the seats: %w", err)
 	}
-	queue, err := lockWhen(ctx, filepath.Join(s.dir, lockFile))
+	queue, err := s.queue(ctx, takes)
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +72,36 @@ func takeSeats(ctx context.Context, root string, n int) (*seats, error) {
 		}
 	}
 	return s, nil
+}
+
+// queue waits until nobody that waits for seats lasts longer, and nobody takes seats. Until
+// its answer is closed, nobody else takes any.
+func (s *seats) queue(ctx context.Context, takes time.Duration) (queue *os.File, err error) {
+	p, err := joinQueue(s.dir, takes)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if left := p.leave(); left != nil && err == nil {
+			err = errors.Join(fmt.Errorf("leaving the queue for seats: %w", left), queue.Close())
+		}
+	}()
+	for wait := seatsSettle; ; wait = seatPoll {
+		if err := pause(ctx, wait); err != nil {
+			return nil, err
+		}
+		first, err := p.first()
+		if err != nil {
+			return nil, err
+		}
+		if !first {
+			continue
+		}
+		queue, err := tryLock(filepath.Join(s.dir, lockFile))
+		if err == nil || !errors.Is(err, syscall.EWOULDBLOCK) {
+			return queue, err
+		}
+	}
 }
 
 // try takes a seat if it is free; after the last one it waits a little.
@@ -80,22 +117,6 @@ func (s *seats) try(ctx context.Context, i int, last bool) error {
 		return nil
 	}
 	return pause(ctx, seatPoll)
-}
-
-// lockWhen locks a file as soon as nobody else has it.
-func lockWhen(ctx context.Context, path string) (*os.File, error) {
-	for {
-		lock, err := tryLock(path)
-		if err == nil {
-			return lock, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("locking %s: %w", path, err)
-		}
-		if err := pause(ctx, seatPoll); err != nil {
-			return nil, err
-		}
-	}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -16,6 +16,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 // zone is a name server of a domain that names clusters.
@@ -64,14 +65,10 @@ func (z *zone) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 	_ = w.WriteMsg(answer)
 }
 
-// TestDiscovery: clusters that a domain names become ForeignClusters, with the rights of
+// testDiscovery: clusters that a domain names become ForeignClusters, with the rights of
 // the chart, and go with their records unless somebody uses them.
-func TestDiscovery(t *testing.T) {
-	z := newZone(t)
+func testDiscovery(t *testing.T, rome *site.Site, z *zone) {
 	z.set(map[string]string{"milan": "https://milan.example:8443", "turin": "https://turin.example", "rome": "https://rome.example", "Not A Name": "https://x", "oslo": "http://plain"})
-	rome := newSites(t, []string{"rome"}, nil, map[string]any{
-		"discovery": map[string]any{"dns": map[string]any{"domain": "clusters.example", "servers": []string{z.address}}},
-	}).list[0]
 	clusters := rome.Liqod().CoreV1beta1().ForeignClusters()
 	names := func(want ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
@@ -111,4 +108,6 @@ func TestDiscovery(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Len(t, audited, 3, "two are made, one is removed, and nothing else is written: %+v", audited)
+	require.NoError(t, clusters.Delete(t.Context(), "turin", metav1.DeleteOptions{}))
+	within(t, soon, "nothing is left", names())
 }

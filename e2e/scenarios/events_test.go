@@ -22,8 +22,7 @@ import (
 
 const remoteSuffix = " (remote)"
 
-func TestEvents(t *testing.T) {
-	w := newWorld(t)
+func testEvents(t *testing.T, w *world) {
 	t.Run("Unschedulable", func(t *testing.T) { testUnschedulable(t, w) })
 	c := w.corner(t, "story")
 	pod := c.runs(t, "web")

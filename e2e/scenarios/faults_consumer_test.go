@@ -16,12 +16,16 @@ import (
 	"github.com/liqod/liqod/e2e/lab"
 )
 
-func TestFaultsConsumer(t *testing.T) {
-	w := newWorld(t)
+// TestFaultsHome strikes the consumer: its API server, and its vkubelet.
+func TestFaultsHome(t *testing.T) {
+	w := newAdjustedWorld(t, steadyNodes("milan"))
 	w.deploy(t, "shop", 5)
-	for i, f := range faults() {
-		t.Run(f.name, func(t *testing.T) { testConsumerAway(t, w, f, 5+int32(i)) })
-	}
+	t.Run("consumer", func(t *testing.T) {
+		for i, f := range faults() {
+			t.Run(f.name, func(t *testing.T) { testConsumerAway(t, w, f, 5+int32(i)) })
+		}
+	})
+	t.Run("vkubelet", func(t *testing.T) { testFaultsVKubelet(t, w) })
 }
 
 // testConsumerAway loses a pod in the provider while the consumer's API server is away,

@@ -19,9 +19,10 @@ import (
 // takeOver is the lab's lease of 4 s, which a new process waits out, and what is granted.
 const takeOver = 4*time.Second + promptly
 
-func TestFaultsVKubelet(t *testing.T) {
-	w := newAdjustedWorld(t, steadyNodes("milan"))
-	w.deploy(t, "shop", 10)
+func testFaultsVKubelet(t *testing.T, w *world) {
+	w.scale(t, "shop", "web", 10)
+	within(t, longest, "Deployment scaled", w.available("web", "shop", 10))
+	within(t, longest, "pods at home Ready=True", w.ready("shop", corev1.ConditionTrue))
 	t.Run("killed", func(t *testing.T) { testVKubeletKilled(t, w) })
 	t.Run("two replicas", func(t *testing.T) { testTwoReplicas(t, w) })
 	t.Run("started while the provider is away", func(t *testing.T) { testStartedAlone(t, w) })

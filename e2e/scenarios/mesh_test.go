@@ -22,14 +22,22 @@ import (
 // mesh are clusters of which each uses all others.
 type mesh struct{ made }
 
-// TestMesh: three clusters offload a namespace of the same name to each other. Each
-// knows every endpoint once, and nothing goes round.
+// TestMesh: three clusters, which were connected by tokens before, offload a namespace of
+// the same name to each other. Each knows every endpoint once, and nothing goes round.
 func TestMesh(t *testing.T) {
-	m := mesh{newSites(t, []string{"rome", "milan", "turin"}, func(o *lab.ClusterOptions) {
+	names, settings := []string{"rome", "milan", "turin"}, anyService()
+	var limits []string // else the first that asks leaves nothing to the third
+	for _, name := range names {
+		limits = append(limits, name+" cpu=8 memory=16Gi pods=50 ephemeral-storage=50Gi")
+	}
+	settings["sharing"].(map[string]any)["peerLimits"] = limits
+	m := mesh{newSites(t, names, func(o *lab.ClusterOptions) {
 		if o.Name != "turin" {
 			dualStack(o)
 		}
-	}, anyService())}
+	}, settings)}
+	// It leaves nothing but the namespaces that are offloaded next.
+	require.True(t, t.Run("Tokens", func(t *testing.T) { testTokenMesh(t, m) }))
 	m.connect(t)
 	for _, s := range m.list {
 		m.offload(t, s, "mesh", offloadingv1beta1.DefaultName)

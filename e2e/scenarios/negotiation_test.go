@@ -25,9 +25,12 @@ import (
 	"github.com/liqod/liqod/kube/apply"
 )
 
-// TestNegotiation has a consumer ask a provider for capacity, and use what it is offered.
+// TestNegotiation makes and ends peerings, and then has a consumer ask a provider for
+// capacity, and use what it is offered.
 func TestNegotiation(t *testing.T) {
 	w := newClusters(t, nil)
+	// It leaves nothing.
+	require.True(t, t.Run("Peering", func(t *testing.T) { testPeering(t, w) }))
 	require.NoError(t, w.rome.Connect(t.Context(), w.milan))
 	t.Run("Offer", func(t *testing.T) { testOffer(t, w) })
 	t.Run("NotOffered", func(t *testing.T) { testNotOffered(t, w) })

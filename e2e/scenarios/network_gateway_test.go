@@ -2,36 +2,24 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
-	"github.com/liqod/liqod/e2e/site"
 )
 
-// TestGatewayGone: while no gateway of home can tell whether packets reach the provider, the
-// pods there stay Ready for the grace period and no longer. They are Ready again, and the
+// gatewayGrace is how long the provider counts as reached that no gateway tells of.
+const gatewayGrace = 20 * time.Second
+
+// partitionGatewayGone: while no gateway of home can tell whether packets reach the provider,
+// the pods there stay Ready for the grace period and no longer. They are Ready again, and the
 // same, when the gateway is back.
-func TestGatewayGone(t *testing.T) {
-	const grace = 20 * time.Second
-	w := newNetworkWorld(t, site.FabricProcesses, map[string]any{"health": map[string]any{"unknownGrace": grace.String()}}, 1, 1)
-	w.peer(t)
-	w.offload(t, netNamespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
-	home := w.rome.Client()
-	_, err := home.CoreV1().Services(netNamespace).Create(t.Context(), netService("all", ""), metav1.CreateOptions{})
-	require.NoError(t, err)
-	d := webDeployment("web", 2)
-	d.Spec.Template.Labels["net"] = "pod"
-	_, err = home.AppsV1().Deployments(netNamespace).Create(t.Context(), d, metav1.CreateOptions{})
-	require.NoError(t, err)
-	within(t, longest, "web is available", w.available("web", netNamespace, 2))
+func partitionGatewayGone(t *testing.T, w partitionWorld) {
 	within(t, longest, "the network works", w.networkUnavailable(corev1.ConditionFalse, nil))
 	before := w.podsAtHome(t)
 
@@ -40,18 +28,24 @@ func TestGatewayGone(t *testing.T) {
 	within(t, longest, "nobody can tell", w.networkUnavailable(corev1.ConditionUnknown, &unknown))
 	within(t, longest, "it counts as down", w.networkUnavailable(corev1.ConditionTrue, &down))
 	require.Equal(t, unknown.Reason, down.Reason)
-	within(t, soon, "no pod is ready, and no endpoint", w.netReady(0))
-	for _, pod := range w.podsAtHome(t) {
+	within(t, soon, "no pod over there is ready, and no endpoint", func(ctx context.Context) error {
+		return errors.Join(w.podsStand(ctx, corev1.ConditionFalse), w.endpoints(ctx, w.rome, false))
+	})
+	for name, pod := range w.podsAtHome(t) {
 		ready := podCondition(&pod, corev1.PodReady)
+		if pod.Spec.NodeName != w.milan.Name {
+			require.Equal(t, corev1.ConditionTrue, ready.Status, "%s runs at home", name)
+			continue
+		}
 		require.Equal(t, "NetworkUnavailable", ready.Reason)
 		for _, at := range []metav1.Time{down.LastTransitionTime, ready.LastTransitionTime} {
-			require.GreaterOrEqual(t, at.Sub(unknown.LastTransitionTime.Time), grace-time.Second, "nothing changes before; times are whole seconds")
+			require.GreaterOrEqual(t, at.Sub(unknown.LastTransitionTime.Time), gatewayGrace-time.Second, "nothing changes before; times are whole seconds")
 		}
 	}
 
 	require.NoError(t, w.rome.Fabric.RestartGateway())
 	within(t, longest, "the network works again", w.networkUnavailable(corev1.ConditionFalse, nil))
-	within(t, soon, "all are ready", w.netReady(2))
+	w.whole(t)
 	after := w.podsAtHome(t)
 	for name, pod := range before {
 		require.Equal(t, pod.UID, after[name].UID)
@@ -92,36 +86,4 @@ func (w networkWorld) podsAtHome(t *testing.T) map[string]corev1.Pod {
 		out[pod.Name] = pod
 	}
 	return out
-}
-
-// netReady waits until a number of pods, and of endpoints of their Service, are ready at home.
-func (w networkWorld) netReady(want int) func(context.Context) error {
-	return func(ctx context.Context) error {
-		slices, err := w.rome.Client().DiscoveryV1().EndpointSlices(netNamespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=all"})
-		if err != nil {
-			return err
-		}
-		endpoints := 0
-		for _, s := range slices.Items {
-			for _, e := range s.Endpoints {
-				if ptr.Deref(e.Conditions.Ready, true) {
-					endpoints++
-				}
-			}
-		}
-		list, err := w.rome.Client().CoreV1().Pods(netNamespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		pods := 0
-		for i := range list.Items {
-			if podCondition(&list.Items[i], corev1.PodReady).Status == corev1.ConditionTrue {
-				pods++
-			}
-		}
-		if pods != want || endpoints != want {
-			return fmt.Errorf("%d pods and %d endpoints are ready", pods, endpoints)
-		}
-		return nil
-	}
 }

@@ -36,10 +36,13 @@ const cutFor = 5 * time.Second
 type partitionWorld struct{ networkWorld }
 
 // TestPartition cuts the network between two clusters in part: the tunnel alone, the API
-// servers alone, one direction, again and again.
+// servers alone, one direction, again and again. In the end a gateway is gone.
 func TestPartition(t *testing.T) {
 	// The machine is busy with other tests: a tunnel is not to count as down for that.
-	patient := map[string]any{"gateway": map[string]any{"probe": map[string]any{"silence": "2s"}}}
+	patient := map[string]any{
+		"gateway": map[string]any{"probe": map[string]any{"silence": "2s"}},
+		"health":  map[string]any{"unknownGrace": gatewayGrace.String()},
+	}
 	w := partitionWorld{newNetworkWorld(t, site.FabricProcesses, patient, 1, 1)}
 	w.peer(t)
 	w.serve(t)
@@ -49,6 +52,7 @@ func TestPartition(t *testing.T) {
 	}{
 		{"tunnel", partitionTunnel}, {"API servers, one-way peering", partitionOneWay}, {"API servers, two-way peering", partitionTwoWay},
 		{"one direction", partitionOneDirection}, {"flapping", partitionFlapping},
+		{"gateway gone", partitionGatewayGone},
 	} {
 		require.True(t, t.Run(test.name, func(t *testing.T) { test.run(t, w) }), "what follows needs a network that is whole")
 	}

@@ -13,12 +13,11 @@ import (
 	"github.com/liqod/liqod/e2e/site"
 )
 
-// TestPeering makes and ends peerings by the commands, and compares what is in the
+// testPeering makes and ends peerings by the commands, and compares what is in the
 // clusters before and after.
-func TestPeering(t *testing.T) {
-	w := newClusters(t, nil)
+func testPeering(t *testing.T, w *world) {
 	ctx := t.Context()
-	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	_, err := w.rome.Client().CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "market"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	before := w.rest(t)
 
@@ -37,13 +36,13 @@ func TestPeering(t *testing.T) {
 	}
 	w.peer(t, w.milan, w.rome)
 
-	out, code, err = w.command(ctx, w.rome, "offload", "namespace", "shop", "--pod-offloading-strategy=Remote")
+	out, code, err = w.command(ctx, w.rome, "offload", "namespace", "market", "--pod-offloading-strategy=Remote")
 	require.NoError(t, err)
 	require.Zero(t, code, out)
-	_, err = w.rome.Client().CoreV1().Pods("shop").Create(ctx, bare("away", corev1.RestartPolicyAlways), metav1.CreateOptions{})
+	_, err = w.rome.Client().CoreV1().Pods("market").Create(ctx, bare("away", corev1.RestartPolicyAlways), metav1.CreateOptions{})
 	require.NoError(t, err)
 	within(t, quickly, "the pod runs in milan", func(ctx context.Context) error {
-		pod, err := w.rome.Client().CoreV1().Pods("shop").Get(ctx, "away", metav1.GetOptions{})
+		pod, err := w.rome.Client().CoreV1().Pods("market").Get(ctx, "away", metav1.GetOptions{})
 		if err == nil && (pod.Status.Phase != corev1.PodRunning || pod.Spec.NodeName != "milan") {
 			err = fmt.Errorf("it is %s on %q", pod.Status.Phase, pod.Spec.NodeName)
 		}
@@ -55,7 +54,7 @@ func TestPeering(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, code, out)
 	t.Logf("from the command to the end of both directions: %s\n%s", time.Since(begin).Round(time.Millisecond), out)
-	out, code, err = w.command(ctx, w.rome, "unoffload", "namespace", "shop")
+	out, code, err = w.command(ctx, w.rome, "unoffload", "namespace", "market")
 	require.NoError(t, err)
 	require.Zero(t, code, out)
 	for _, s := range []*site.Site{w.rome, w.milan} {

@@ -22,15 +22,9 @@ import (
 	"github.com/liqod/liqod/peering/trust"
 )
 
-// TestTokenMesh connects three clusters both ways by three tokens, one for each pair, as
+// testTokenMesh connects three clusters both ways by three tokens, one for each pair, as
 // people do who have access to one of them only; lets pods of each run in all; and parts.
-func TestTokenMesh(t *testing.T) {
-	names := []string{"rome", "milan", "turin"}
-	var limits []string // else the first that asks leaves nothing to the third
-	for _, name := range names {
-		limits = append(limits, name+" cpu=8 memory=16Gi pods=50 ephemeral-storage=50Gi")
-	}
-	m := mesh{newSites(t, names, nil, map[string]any{"sharing": map[string]any{"peerLimits": limits}})}
+func testTokenMesh(t *testing.T, m mesh) {
 	for _, s := range m.list {
 		_, err := s.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mesh"}}, metav1.CreateOptions{})
 		require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 const (
@@ -189,6 +190,14 @@ func TestTokens(t *testing.T) {
 		// The API server remembers for 10 s whom it has let in.
 		within(t, 20*time.Second, "a dead token is rejected", w.rejected(token))
 	}
+	within(t, longest, "the virtual node is gone", func(ctx context.Context) error {
+		return errors.Join(absent(w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})),
+			absent(w.rome.Client().CoreV1().Nodes().Get(ctx, "milan", metav1.GetOptions{})))
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	defer cancel()
+	require.NoError(t, w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: "milan"}))
+	t.Run("Events", func(t *testing.T) { testEvents(t, w.world) })
 }
 
 func tokenShared(t *testing.T, w *tokenWorld) {

@@ -174,7 +174,12 @@ spec: {clusterID: milan, userName: "liqo.io:peer:milan:1", addressRanges: [10.20
 // TestWebhookRules writes, as a person, what the rules refuse, warn of and accept; and then
 // while the role is away.
 func TestWebhookRules(t *testing.T) {
-	rome := newSites(t, []string{"rome"}, nil).list[0]
+	z := newZone(t)
+	rome := newSites(t, []string{"rome"}, nil, map[string]any{
+		"discovery": map[string]any{"dns": map[string]any{"domain": "clusters.example", "servers": []string{z.address}}},
+	}).list[0]
+	// It leaves nothing.
+	require.True(t, t.Run("Discovery", func(t *testing.T) { testDiscovery(t, rome, z) }))
 	require.NoError(t, rome.Apply(t.Context(), []byte(recordOfMilan)))
 	within(t, time.Minute, "the rules are on", func(ctx context.Context) error { return ruled(ctx, rome) })
 	a := newAuthor(t, rome)

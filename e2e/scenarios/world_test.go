@@ -6,7 +6,6 @@ package scenarios
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -61,12 +60,22 @@ type made struct {
 // beside the lab's. The test runs beside others.
 func newSites(t *testing.T, names []string, adjust func(*lab.ClusterOptions), settings ...map[string]any) made {
 	t.Helper()
-	sites, list := site.World{Clusters: names, Adjust: adjust, Settings: settings, Long: slices.Contains(long(), t.Name())}.Start(t)
+	sites, list := site.World{Clusters: names, Adjust: adjust, Settings: settings, Takes: takes(t)}.Start(t)
 	return made{sites, list}
 }
 
-// long are the tests that take minutes.
-func long() []string { return []string{"TestTokenPeering", "TestFaultsProvider"} }
+// takes is how long a test takes, about, with a minute for those that are not listed: the
+// longest go first.
+func takes(t *testing.T) time.Duration {
+	minutes := map[string]time.Duration{
+		"TestFaultsProvider": 7, "TestPartition": 6, "TestFull": 6, "TestReplicas": 6, "TestTokenPeering": 6,
+		"TestApplication": 5, "TestFaultsHome": 5, "TestNegotiation": 5, "TestNetwork": 5, "TestQuotaCapacity": 5,
+		"TestReflection": 4, "TestStorage": 4, "TestMesh": 4, "TestTokens": 5, "TestVirtualNodes": 4,
+		"TestFidelity": 3, "TestNamespaces": 3, "TestPeerRights": 3, "TestPods": 3,
+		"TestQuota": 3, "TestEndpoints": 2, "TestEnrolment": 2, "TestSlowEtcd": 2, "TestTokenProviders": 2,
+	}
+	return max(minutes[t.Name()], 1) * time.Minute
+}
 
 // longest is how long a test waits for anything at most, and shortest how long it waits
 // at least: what has not come by then does not come. The machine may be busy with other

@@ -133,7 +133,7 @@ func (s *Sites) Install(ctx context.Context, c *lab.Cluster) (*Site, error) {
 func (s *Site) values(more map[string]any) map[string]any {
 	settings := map[string]any{
 		// Take-over and node loss within seconds, as the lab's control planes are set.
-		"lease":    map[string]any{"duration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
+		"lease":    map[string]any{"duration": "4s", "renewDeadline": "3s", "retryPeriod": "1s"},
 		"vkubelet": map[string]any{"nodeLeaseDuration": "4s"},
 		"log":      map[string]any{"level": "debug"},
 	}

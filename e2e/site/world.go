@@ -27,9 +27,9 @@ type World struct {
 	Settings []map[string]any
 	// Values of the chart, beside the lab's.
 	Values map[string]any
-	// Long is for a test that takes minutes: it asks for its seats before the others do, so
-	// that it is not the last one that runs.
-	Long bool
+	// Takes is how long the test takes about, beside others on two cores. Of the tests that
+	// wait, the longest goes first: the last one to end is a short one.
+	Takes time.Duration
 	// RealNodes is the number of real nodes of each cluster, by place. Nil: the nodes are
 	// simulated.
 	RealNodes []int
@@ -37,9 +37,6 @@ type World struct {
 	// roles of the network: nothing but the addresses of machines is reached otherwise.
 	Fabric FabricMode
 }
-
-// headStart is how long the other tests let those go first that are long.
-const headStart = 5 * time.Second
 
 // startedAtOnce is how many clusters of a world start at the same time: a control plane
 // needs most of its CPU then, and has a deadline.
@@ -59,11 +56,8 @@ func (w World) Start(t *testing.T) (*Sites, []*Site) {
 	}
 	t.Parallel()
 	waiting := time.Now()
-	if !w.Long {
-		<-time.After(headStart)
-	}
 	l, err := lab.New(t.Context(), lab.Options{
-		Clusters: len(w.Clusters), Log: t.Logf,
+		Clusters: len(w.Clusters), Takes: w.Takes, Log: t.Logf,
 		// Memory for time: collecting garbage is a fifth of what a control plane costs.
 		PlaneEnv: []string{"GOGC=400"},
 		Exited: func(p *lab.Process) {

@@ -9,7 +9,8 @@ const (
 	replicas = 100
 )
 
-// TestChaos attacks one world in every way that leaves its clusters alone.
+// TestChaos attacks one world in every way that leaves its clusters alone, and in the end
+// restores one from a backup.
 func TestChaos(t *testing.T) {
 	w := newWorld(t)
 	kills := fewKills
@@ -20,4 +21,5 @@ func TestChaos(t *testing.T) {
 	t.Run("stale caches", func(t *testing.T) { testStaleCaches(t, w, lives()) })
 	t.Run("random kills", func(t *testing.T) { testRandomKills(t, w, replicas, kills) })
 	t.Run("nobody else deletes", func(t *testing.T) { requireDeleters(t, w) })
+	t.Run("restored consumer", func(t *testing.T) { testRestoredConsumer(t, w) })
 }

@@ -26,11 +26,10 @@ const (
 	afterwards = 40 * time.Second
 )
 
-// TestRestoredConsumer: the consumer's etcd is restored from a backup. Pods that were
+// testRestoredConsumer: the consumer's etcd is restored from a backup. Pods that were
 // created since are unknown at home, as are namespaces that were offloaded since; pods that
 // were deleted since are there again. What runs in the provider runs on.
-func TestRestoredConsumer(t *testing.T) {
-	w := newWorld(t)
+func testRestoredConsumer(t *testing.T, w *world) {
 	s := &stage{world: w, ctx: t.Context(), namespace: prefix + "restored", want: map[types.UID]destiny{}}
 	require.NoError(t, w.offload(t.Context(), s.namespace))
 	old := s.runAll(t, corev1.RestartPolicyAlways, "old-1", "old-2", "leaver", "twice")

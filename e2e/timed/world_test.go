@@ -91,10 +91,16 @@ func newWorld(t *testing.T) *world {
 func newClusters(t *testing.T, settings map[string]any) *world {
 	t.Helper()
 	sites, list := site.World{
-		Clusters: []string{"rome", "milan"}, Long: true, Settings: []map[string]any{settings},
+		Clusters: []string{"rome", "milan"}, Takes: takes(t), Settings: []map[string]any{settings},
 		Adjust: func(o *lab.ClusterOptions) { o.NodeGrace = time.Minute },
 	}.Start(t)
 	return &world{sites: sites, rome: list[0], milan: list[1]}
+}
+
+// takes is how long a test takes, about: the longest go first.
+func takes(t *testing.T) time.Duration {
+	minutes := map[string]time.Duration{"TestPeerings": 8, "TestChaos": 9, "TestAnarchy": 7, "TestSoak": 4, "TestAlarm": 60}
+	return max(minutes[t.Name()], 1) * time.Minute
 }
 
 // offload makes an offloaded namespace, all of whose pods run in the provider.
