@@ -148,13 +148,7 @@ func TestDeploymentOf(t *testing.T) {
 	require.Empty(t, clusterOf(""))
 }
 
-func TestDropTable(t *testing.T) {
-	require.Equal(t, "table inet x {\n\tchain prerouting { type filter hook prerouting priority -300; a drop; }\n}\n", dropTable("x", "a drop", ""))
-	require.Equal(t, "table inet x {\n\tchain output { type filter hook output priority -300; b drop; }\n\tchain forward { type filter hook forward priority -300; b drop; }\n}\n",
-		dropTable("x", "", "b drop"))
-}
-
-// TestBystander: what pods and EndpointSlices say becomes runs and spans.
+// TestBystander: testimonies and EndpointSlices become runs and spans.
 func TestBystander(t *testing.T) {
 	b := &bystander{
 		runs: map[string]map[string]*run{}, asked: map[string]int{},
@@ -184,7 +178,7 @@ func TestBystander(t *testing.T) {
 	say(8, "")
 	set(false)
 	b.list(at(9), "rome")
-	require.Empty(t, say(10, e.pod), "what is not ready is not asked")
+	require.Empty(t, say(10, e.pod), "an endpoint that is not ready is not asked")
 	set(true)
 	b.list(at(11), "rome")
 	pods, ends := b.testimonies(at(20))
