@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// untrue is how long an endpoint may be ready whose pod does not answer: three seconds
-	// until a findings, and one until the endpoint follows.
+	// untrue is how long an endpoint may be ready while its pod does not answer: three seconds
+	// until a verdict, and one until the endpoint follows.
 	untrue = 4 * time.Second
-	// hushed is how long a pod that runs may say nothing: the machine is busy, and what it
-	// says may be lost.
+	// hushed is how long a running pod may be silent: the machine is busy, and messages may be
+	// lost.
 	hushed = 20 * time.Second
-	// overlap is how long after the first word of its successor a run may still be heard: its
-	// last words may have been under way.
+	// overlap is how long a run may still be heard after the first message of its successor:
+	// its last messages may have been under way.
 	overlap = 3 * time.Second
-	// aftermath is how long a part that was hit needs to work again when it is there again.
+	// aftermath is how long a part needs to work again after the fault that hit it has ended.
 	aftermath = 20 * time.Second
 	// anarchyGrace is after how long Kubernetes counts a node as lost, as it does by default.
 	anarchyGrace = 40 * time.Second
@@ -40,7 +40,7 @@ func (s span) overlaps(o span) bool { return s.from.Before(o.to) && o.from.Befor
 type harmed struct {
 	outrage
 	span
-	// node that died, if it is only one.
+	// node is the node that died, if a single one did.
 	node string
 }
 
@@ -63,15 +63,15 @@ func deploymentOf(pod string) string {
 	return pod
 }
 
-// findings is what was wrong.
+// findings are the pods that did not run as they have to.
 type findings struct {
 	lost, doubled, again []string
-	// left are pods of an old revision that run still.
+	// left are pods of an old revision that still run.
 	left []string
 }
 
-// tried judges the runs of all pods. revised has the times at which a Deployment got each
-// of its revisions, which end the pods of the one before.
+// tried judges the runs of all pods. revised has the times at which a Deployment got each of
+// its revisions: a revision ends the pods of the one before.
 func tried(pods map[string][]run, revised map[string][]time.Time, faults []harmed, end time.Time) (v findings) {
 	for _, pod := range slices.Sorted(maps.Keys(pods)) {
 		runs := slices.SortedFunc(slices.Values(pods[pod]), func(a, b run) int { return a.first.Compare(b.first) })
@@ -113,11 +113,11 @@ func clock(t time.Time) string { return t.Format("15:04:05.0") }
 // endpoint is a ready address in the EndpointSlices of a cluster.
 type endpoint struct{ cluster, address, pod string }
 
-// listing is what was seen of an endpoint: when it was ready, and when it did not answer.
+// listing has the times in which an endpoint was ready, and those in which it did not answer.
 type listing struct{ ready, silent []span }
 
-// lies are the endpoints that were ready and did not answer for longer than a limit, less the
-// times for which there is an excuse.
+// lies are the endpoints that were ready and did not answer for longer than untrue, without the
+// times that are excused.
 func lies(all map[endpoint]listing, pods map[string][]run, faults []harmed) (out []string) {
 	for e, l := range all {
 		for _, silent := range l.silent {
@@ -171,7 +171,8 @@ func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) 
 // touches says whether a fault is one of a cluster.
 func (h harmed) touches(cluster string) bool { return h.cluster == cluster || h.peer == cluster }
 
-// mutes says whether a cluster cannot say what it knows, or not find it out, by a fault.
+// mutes says whether a fault keeps a cluster from noticing that an endpoint does not answer, or
+// from writing so.
 func (h harmed) mutes() bool {
 	role, _, _ := strings.Cut(h.kind, "-")
 	return h.kind == apiKilled || h.kind == apiPaused || slices.Contains([]string{"controller", "vkubelet", "gateway", "node", "all"}, role)
