@@ -20,6 +20,9 @@ const (
 	overlap = 3 * time.Second
 	// aftermath is how long a part needs to work again after the fault that hit it has ended.
 	aftermath = 20 * time.Second
+	// tunnelBack is how long a gateway needs to reach the others after it has started: WireGuard
+	// repeats a lost handshake after five seconds.
+	tunnelBack = 10 * time.Second
 	// anarchyGrace is after how long Kubernetes counts a node as lost, as it does by default.
 	anarchyGrace = 40 * time.Second
 )
@@ -139,13 +142,15 @@ func lies(all map[endpoint]listing, pods map[string][]run, faults []harmed) (out
 	return out
 }
 
-// excuses are the times in which nobody can know, or say, that an endpoint does not answer:
-//   - The API server of the cluster that lists it is down: nobody can write there.
-//   - What would write there is: its controller, its vkubelets, the gateway that probes the
-//     tunnels, or a node on which they may run.
-//   - Its node has died: Kubernetes notices that after its grace.
-//   - Its process has ended while the clusters are apart, or while the roles of its own cluster
-//     that would tell the other one are down.
+// excuses are the times in which nothing can find out, or write, that an endpoint does not answer:
+//   - The API server of the cluster that lists the endpoint is down: nothing can be written there.
+//   - The pod runs in another cluster, and the parts are down by which the listing cluster knows
+//     of that one: its controller, its vkubelets, or a node on which they may run. Its gateway is
+//     such a part, too: without its probes the network is Unknown, and for health.unknownGrace
+//     endpoints stay as they are. It is no excuse for pods of the listing cluster itself.
+//   - The node of the pod has died: Kubernetes notices that after its grace.
+//   - The process has ended while the clusters are apart, or while the controller, the vkubelets
+//     or the API server of one of them are down: one cluster cannot tell the other.
 func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) {
 	node, gone := "", true
 	for _, r := range runs {
@@ -155,13 +160,15 @@ func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) 
 	}
 	for _, f := range faults {
 		over := span{f.from, f.to.Add(aftermath)}
-		local, remote := f.touches(e.cluster), f.touches(clusterOf(node))
+		local, remote, abroad := f.touches(e.cluster), f.touches(clusterOf(node)), e.cluster != clusterOf(node)
 		switch {
-		case local && f.mutes():
+		case local && (f.mutes() || abroad && f.deafens()):
 			out = append(out, over)
+		case local && abroad && f.role() == "gateway":
+			out = append(out, span{f.from, f.to.Add(tunnelBack)})
 		case f.kills(node):
 			out = append(out, span{f.from, earlier(f.from.Add(anarchyGrace+untrue), over.to)})
-		case gone && e.cluster != clusterOf(node) && (local || remote) && (f.mutes() || f.kind == apiCut || f.kind == partition):
+		case gone && abroad && (local || remote) && (f.mutes() || f.deafens() || f.kind == apiCut || f.kind == partition):
 			out = append(out, over)
 		}
 	}
@@ -171,11 +178,20 @@ func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) 
 // touches says whether a fault is one of a cluster.
 func (h harmed) touches(cluster string) bool { return h.cluster == cluster || h.peer == cluster }
 
-// mutes says whether a fault keeps a cluster from noticing that an endpoint does not answer, or
-// from writing so.
-func (h harmed) mutes() bool {
+// role is the part that a fault hits: the first word of its kind.
+func (h harmed) role() string {
 	role, _, _ := strings.Cut(h.kind, "-")
-	return h.kind == apiKilled || h.kind == apiPaused || slices.Contains([]string{"controller", "vkubelet", "gateway", "node", "all"}, role)
+	return role
+}
+
+// mutes says whether nothing can be written in a cluster by a fault.
+func (h harmed) mutes() bool {
+	return h.kind == apiKilled || h.kind == apiPaused || h.kind == allKilled
+}
+
+// deafens says whether the parts of a cluster that know of other clusters may be down by a fault.
+func (h harmed) deafens() bool {
+	return slices.Contains([]string{"controller", "vkubelet", "node"}, h.role())
 }
 
 // without are the parts of a span that others leave.

@@ -113,6 +113,7 @@ func TestAnarchyLies(t *testing.T) {
 	e := endpoint{"rome", "10.0.0.1:8080", "rome-milan-5f-x"}
 	runs := map[string][]run{e.pod: {{"a", "milan-1", 0, at(0), at(100)}}}
 	ended := map[string][]run{e.pod: {{"a", "milan-1", 0, at(0), at(10)}}}
+	home := map[string][]run{e.pod: {{"a", "rome-1", 0, at(0), at(100)}}}
 	of := func(kind, cluster string, from, to int) []harmed {
 		return []harmed{{outrage: outrage{kind: kind, cluster: cluster}, span: span{at(from), at(to)}}}
 	}
@@ -129,6 +130,13 @@ func TestAnarchyLies(t *testing.T) {
 		"API server at home":         {span{at(0), at(100)}, span{at(10), at(50)}, runs, of(apiKilled, "rome", 9, 40), 0},
 		"API server of it":           {span{at(0), at(100)}, span{at(10), at(50)}, runs, of(apiKilled, "milan", 9, 40), 1},
 		"controller at home, paused": {span{at(0), at(100)}, span{at(10), at(50)}, runs, of("controller-paused", "rome", 9, 40), 0},
+		"controller of it":           {span{at(0), at(100)}, span{at(10), at(50)}, runs, of("controller-paused", "milan", 9, 40), 1},
+		"gateway at home":            {span{at(0), at(100)}, span{at(10), at(49)}, runs, of("gateway-paused", "rome", 9, 40), 0},
+		"gateway at home, after it":  {span{at(0), at(100)}, span{at(10), at(55)}, runs, of("gateway-paused", "rome", 9, 40), 1},
+		"gateway of it":              {span{at(0), at(100)}, span{at(10), at(50)}, runs, of("gateway-paused", "milan", 9, 40), 1},
+		"gateway, pod at home":       {span{at(0), at(100)}, span{at(10), at(50)}, home, of("gateway-paused", "rome", 9, 40), 1},
+		"controller, pod at home":    {span{at(0), at(100)}, span{at(10), at(50)}, home, of("controller-paused", "rome", 9, 40), 1},
+		"API server, pod at home":    {span{at(0), at(100)}, span{at(10), at(50)}, home, of(apiPaused, "rome", 9, 40), 0},
 		"node, within the grace":     {span{at(0), at(50)}, span{at(10), at(90)}, runs, []harmed{death("milan-1", 10, 90)}, 0},
 		"node, and never told":       {span{at(0), at(100)}, span{at(10), at(90)}, runs, []harmed{death("milan-1", 10, 90)}, 1},
 		"apart":                      {span{at(0), at(100)}, span{at(10), at(50)}, runs, of(apiCut, "milan", 9, 40), 1},
