@@ -1,6 +1,7 @@
 package timed
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,6 +37,8 @@ type run struct {
 
 // span is a time from a moment until before another one.
 type span struct{ from, to time.Time }
+
+func (s span) length() time.Duration { return s.to.Sub(s.from) }
 
 func (s span) overlaps(o span) bool { return s.from.Before(o.to) && o.from.Before(s.to) }
 
@@ -119,9 +122,22 @@ type endpoint struct{ cluster, address, pod string }
 // listing has the times in which an endpoint was ready, and those in which it did not answer.
 type listing struct{ ready, silent []span }
 
-// lies are the endpoints that were ready and did not answer for longer than untrue, without the
-// times that are excused.
-func lies(all map[endpoint]listing, pods map[string][]run, faults []harmed) (out []string) {
+// lie is a time in which an endpoint was ready and did not answer.
+type lie struct {
+	endpoint
+	span
+	// rest is a part of it that is not excused.
+	rest span
+}
+
+func (l lie) String() string {
+	return fmt.Sprintf("%s lists %s of %s as ready, which did not answer from %s to %s (without excuse from %s to %s)",
+		l.cluster, l.address, l.pod, clock(l.from), clock(l.to), clock(l.rest.from), clock(l.rest.to))
+}
+
+// lies are the times in which endpoints were ready and did not answer, one for each part of them
+// that is not excused, the longest such part first.
+func lies(all map[endpoint]listing, pods map[string][]run, faults []harmed) (out []lie) {
 	for e, l := range all {
 		for _, silent := range l.silent {
 			for _, ready := range l.ready {
@@ -130,16 +146,20 @@ func lies(all map[endpoint]listing, pods map[string][]run, faults []harmed) (out
 				}
 				untold := span{later(ready.from, silent.from), earlier(ready.to, silent.to)}
 				for _, rest := range without(untold, excuses(e, untold, pods[e.pod], faults)) {
-					if rest.to.Sub(rest.from) > untrue {
-						out = append(out, fmt.Sprintf("%s lists %s of %s as ready, which did not answer from %s to %s (without excuse from %s to %s)",
-							e.cluster, e.address, e.pod, clock(untold.from), clock(untold.to), clock(rest.from), clock(rest.to)))
-					}
+					out = append(out, lie{e, untold, rest})
 				}
 			}
 		}
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, func(a, b lie) int {
+		return cmp.Or(cmp.Compare(b.rest.length(), a.rest.length()), a.from.Compare(b.from), cmp.Compare(a.pod, b.pod))
+	})
 	return out
+}
+
+// tooLong are the lies that are longer than an endpoint may lie.
+func tooLong(all []lie) []lie {
+	return slices.DeleteFunc(slices.Clone(all), func(l lie) bool { return l.rest.length() <= untrue })
 }
 
 // excuses are the times in which nothing can find out, or write, that an endpoint does not answer:
@@ -148,7 +168,9 @@ func lies(all map[endpoint]listing, pods map[string][]run, faults []harmed) (out
 //     of that one: its controller, its vkubelets, or a node on which they may run. Its gateway is
 //     such a part, too: without its probes the network is Unknown, and for health.unknownGrace
 //     endpoints stay as they are. It is no excuse for pods of the listing cluster itself.
-//   - The node of the pod has died: Kubernetes notices that after its grace.
+//   - The node of the pod has died: Kubernetes notices that after its grace. If all of the
+//     cluster has died, that grace begins when its API server is back. Until then the other
+//     clusters notice that it is gone.
 //   - The process has ended while the clusters are apart, or while the controller, the vkubelets
 //     or the API server of one of them are down: one cluster cannot tell the other.
 func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) {
@@ -166,6 +188,8 @@ func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) 
 			out = append(out, over)
 		case local && abroad && f.role() == "gateway":
 			out = append(out, span{f.from, f.to.Add(tunnelBack)})
+		case f.kills(node) && f.kind == allKilled:
+			out = append(out, span{f.from.Add(f.lasts), over.to})
 		case f.kills(node):
 			out = append(out, span{f.from, earlier(f.from.Add(anarchyGrace+untrue), over.to)})
 		case gone && abroad && (local || remote) && (f.mutes() || f.deafens() || f.kind == apiCut || f.kind == partition):

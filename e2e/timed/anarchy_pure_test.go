@@ -117,6 +117,9 @@ func TestAnarchyLies(t *testing.T) {
 	of := func(kind, cluster string, from, to int) []harmed {
 		return []harmed{{outrage: outrage{kind: kind, cluster: cluster}, span: span{at(from), at(to)}}}
 	}
+	dead := func(from, to, lasts int) []harmed {
+		return []harmed{{outrage: outrage{kind: allKilled, cluster: "milan", lasts: time.Duration(lasts) * time.Second}, span: span{at(from), at(to)}}}
+	}
 	for name, row := range map[string]struct {
 		ready, silent span
 		runs          map[string][]run
@@ -139,11 +142,15 @@ func TestAnarchyLies(t *testing.T) {
 		"API server, pod at home":    {span{at(0), at(100)}, span{at(10), at(50)}, home, of(apiPaused, "rome", 9, 40), 0},
 		"node, within the grace":     {span{at(0), at(50)}, span{at(10), at(90)}, runs, []harmed{death("milan-1", 10, 90)}, 0},
 		"node, and never told":       {span{at(0), at(100)}, span{at(10), at(90)}, runs, []harmed{death("milan-1", 10, 90)}, 1},
+		"all of it, noticed":         {span{at(0), at(13)}, span{at(10), at(60)}, runs, dead(10, 60, 15), 0},
+		"all of it, not noticed":     {span{at(0), at(16)}, span{at(10), at(60)}, runs, dead(10, 60, 15), 1},
+		"all of it, back":            {span{at(30), at(79)}, span{at(10), at(90)}, runs, dead(10, 60, 15), 0},
+		"all of it, back and silent": {span{at(30), at(99)}, span{at(10), at(99)}, runs, dead(10, 60, 15), 1},
 		"apart":                      {span{at(0), at(100)}, span{at(10), at(50)}, runs, of(apiCut, "milan", 9, 40), 1},
 		"ended while apart":          {span{at(0), at(100)}, span{at(10), at(50)}, ended, of(apiCut, "milan", 9, 40), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := lies(map[endpoint]listing{e: {ready: []span{row.ready}, silent: []span{row.silent}}}, row.runs, row.faults)
+			got := tooLong(lies(map[endpoint]listing{e: {ready: []span{row.ready}, silent: []span{row.silent}}}, row.runs, row.faults))
 			require.Len(t, got, row.want, "%v", got)
 		})
 	}

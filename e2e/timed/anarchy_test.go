@@ -114,6 +114,15 @@ func (w *anarchic) suffer(t *testing.T, number int) error {
 	return err
 }
 
+// byKind counts faults.
+func byKind(faults []harmed) map[string]int {
+	out := map[string]int{}
+	for _, f := range faults {
+		out[f.kind]++
+	}
+	return out
+}
+
 // judge compares the testimonies with the rules of this test.
 func (w *anarchic) judge(t *testing.T) {
 	t.Helper()
@@ -123,10 +132,14 @@ func (w *anarchic) judge(t *testing.T) {
 	revised, faults := w.revised, slices.Clone(w.faults)
 	w.mu.Unlock()
 	found := tried(pods, revised, faults, now)
-	untold := lies(ends, pods, faults)
+	ready := lies(ends, pods, faults)
+	untold := tooLong(ready)
+	t.Logf("faults: %v", byKind(faults))
 	t.Logf("%d pods, %d endpoints; answers: %v; ready without an answer for longer than %s: %d", len(pods), len(ends), w.seen.traffic(), untrue, len(untold))
-	for _, lie := range untold {
-		t.Log(lie)
+	for i, l := range ready {
+		if i == 0 || i < len(untold) {
+			t.Logf("ready without an answer for %s: %s", l.rest.length().Round(100*time.Millisecond), l)
+		}
 	}
 	for _, from := range w.realm.clusters {
 		require.NotZero(t, w.seen.traffic()[from+" → "+from], "traffic within %s", from)
