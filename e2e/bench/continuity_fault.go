@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
-	"sync"
 	"time"
 
 	"github.com/liqod/liqod/e2e/lab"
@@ -48,7 +46,7 @@ func faults() []fault {
 		},
 		{
 			name: "api-dropped", text: "packets to its API server are dropped, but those of its own machine", condition: byAPIServer, node: true,
-			inflict: dropAPI, undo: func(ctx context.Context, v *victim) error { return v.pass(ctx, v.node.Machine) },
+			inflict: dropAPI, undo: func(ctx context.Context, v *victim) error { return v.node.Machine.Pass(ctx, faultTable) },
 		},
 		{
 			name: "api-failing", text: "its API server answers 500 to other machines", condition: byAPIServer, node: true,
@@ -57,12 +55,12 @@ func faults() []fault {
 		{
 			name: "tunnel-cut", text: "no packet passes between the gateways", condition: byNetwork,
 			inflict: func(ctx context.Context, v *victim) error { return v.cutTunnel(ctx, true) },
-			undo:    func(ctx context.Context, v *victim) error { return v.pass(ctx, v.site.Fabric.Machine) },
+			undo:    func(ctx context.Context, v *victim) error { return v.site.Fabric.Machine.Pass(ctx, faultTable) },
 		},
 		{
 			name: "tunnel-cut-from", text: "no packet passes from its gateway to the other", condition: byNetwork,
 			inflict: func(ctx context.Context, v *victim) error { return v.cutTunnel(ctx, false) },
-			undo:    func(ctx context.Context, v *victim) error { return v.pass(ctx, v.site.Fabric.Machine) },
+			undo:    func(ctx context.Context, v *victim) error { return v.site.Fabric.Machine.Pass(ctx, faultTable) },
 		},
 		{
 			name: "gateway-killed", text: "its gateway is killed", condition: byNetwork,
@@ -71,11 +69,13 @@ func faults() []fault {
 		},
 		{
 			name: "node-killed", text: "its only node dies, with liqod's roles; API server and gateway live on other hosts", dies: true, slow: nodeGrace,
-			inflict: killNode, undo: startNode,
+			inflict: func(ctx context.Context, v *victim) error { return v.site.KillNode(ctx, v.node) },
+			undo:    func(ctx context.Context, v *victim) error { return v.site.StartNode(ctx, v.node) },
 		},
 		{
 			name: "all-killed", text: "all of it dies", condition: byEither, node: true, dies: true,
-			inflict: killAll, undo: startAll,
+			inflict: func(ctx context.Context, v *victim) error { return v.site.KillAll(ctx) },
+			undo:    func(ctx context.Context, v *victim) error { return v.site.StartAll(ctx) },
 		},
 	}
 }
@@ -97,7 +97,7 @@ func faultOf(name string) (out fault) {
 	return out
 }
 
-// faultTable is the nftables table by which packets are dropped.
+// faultTable names the rules of nftables that a fault needs.
 const faultTable = "benchfault"
 
 // dropAPI drops what reaches the API server from other machines and from pods.
@@ -106,7 +106,7 @@ func dropAPI(ctx context.Context, v *victim) error {
 	if err != nil {
 		return fmt.Errorf("reading the URL of the API server of %s: %w", v.site.Name, err)
 	}
-	return v.rules(ctx, v.node.Machine, dropRules("input", fmt.Sprintf(`iifname != "lo" tcp dport %s drop`, server.Port())))
+	return v.node.Machine.Drop(ctx, faultTable, lab.Drops{Received: []string{fmt.Sprintf(`iifname != "lo" tcp dport %s`, server.Port())}})
 }
 
 // failAPI leads other machines to the front of the API server, which fails all requests.
@@ -121,7 +121,7 @@ func failAPI(ctx context.Context, v *victim) error {
 		return fmt.Errorf("reading the URL of the front of %s: %w", v.site.Name, err)
 	}
 	v.site.Proxied().Fail()
-	return v.rules(ctx, v.node.Machine, frontRules(server.Port(), front.Hostname(), front.Port()))
+	return v.rules(ctx, frontRules(server.Port(), front.Hostname(), front.Port()))
 }
 
 // frontRules lead connections to a port of this machine to the front, but those of the
@@ -139,7 +139,7 @@ func frontRules(port, host, frontPort string) string {
 // mendAPI leads other machines to the API server itself again.
 func mendAPI(ctx context.Context, v *victim) error {
 	v.site.Proxied().Pass()
-	err := v.rules(ctx, v.node.Machine, "delete table ip "+faultTable)
+	err := v.rules(ctx, "delete table ip "+faultTable)
 	v.site.Proxied().Cut()
 	return err
 }
@@ -147,50 +147,16 @@ func mendAPI(ctx context.Context, v *victim) error {
 // cutTunnel drops what the gateway sends to other gateways, and also what it gets from them
 // if both is true.
 func (v *victim) cutTunnel(ctx context.Context, both bool) error {
-	sent := dropRules("output", fmt.Sprintf("udp dport %d drop", plan.TunnelPort))
+	tunnel := []string{fmt.Sprintf("udp dport %d", plan.TunnelPort)}
+	drops := lab.Drops{Leaving: tunnel}
 	if both {
-		sent += dropRules("input", fmt.Sprintf("udp dport %d drop", plan.TunnelPort))
+		drops.Arriving = tunnel
 	}
-	return v.rules(ctx, v.site.Fabric.Machine, sent)
+	return v.site.Fabric.Machine.Drop(ctx, faultTable, drops)
 }
 
-// dropRules is a table with a chain of that hook, before all others.
-func dropRules(hook, rule string) string {
-	return fmt.Sprintf("table inet %s { chain %s { type filter hook %[2]s priority -300; %[3]s; }; }\n", faultTable, hook, rule)
-}
-
-func (v *victim) rules(ctx context.Context, m *lab.Machine, rules string) error {
-	_, err := m.Command(ctx, "nft", rules)
+// rules changes the rules of the node.
+func (v *victim) rules(ctx context.Context, rules string) error {
+	_, err := v.node.Machine.Command(ctx, "nft", rules)
 	return err
-}
-
-// pass removes the rules of a fault.
-func (v *victim) pass(ctx context.Context, m *lab.Machine) error {
-	return v.rules(ctx, m, "delete table inet "+faultTable)
-}
-
-// killNode ends the node, and role route, which is a process of its own here.
-func killNode(ctx context.Context, v *victim) error {
-	v.site.Fabric.Route(v.node.Name).Kill()
-	return v.node.Kill(ctx)
-}
-
-func startNode(ctx context.Context, v *victim) error {
-	return errors.Join(v.site.Fabric.RestartRoute(v.node.Name), v.node.Start(ctx))
-}
-
-func killAll(ctx context.Context, v *victim) (err error) {
-	var wg sync.WaitGroup
-	wg.Go(v.site.KillControlPlane)
-	wg.Go(v.site.Fabric.Gateway().Kill)
-	wg.Go(func() { err = killNode(ctx, v) })
-	wg.Wait()
-	return err
-}
-
-func startAll(ctx context.Context, v *victim) error {
-	if err := v.site.StartControlPlane(ctx); err != nil {
-		return err
-	}
-	return errors.Join(v.site.Fabric.RestartGateway(), startNode(ctx, v))
 }

@@ -54,8 +54,6 @@ func TestFaults(t *testing.T) {
 		seen[f.name] = true
 		require.Equal(t, f.text, faultOf(f.name).text)
 	}
-	require.Equal(t, "table inet benchfault { chain input { type filter hook input priority -300; udp dport 1 drop; }; }\n",
-		dropRules("input", "udp dport 1 drop"))
 	require.Contains(t, frontRules("6443", "172.31.0.254", "7443"), `iifname "eth0" ip saddr != 172.31.0.254 tcp dport 6443 dnat to 172.31.0.254:7443;`)
 }
 

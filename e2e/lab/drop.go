@@ -6,30 +6,54 @@ import (
 	"strings"
 )
 
-// dropTable is the nftables table by which packets are dropped.
-const dropTable = "labdrop"
+// Drops are the packets that a machine drops without telling their sender: those that match
+// one of the expressions of nftables (udp dport 51840).
+type Drops struct {
+	// Arriving packets are for the machine itself or to be forwarded; they are dropped before
+	// anything else sees them.
+	Arriving []string
+	// Received packets are for the machine itself; an address of a Service in them has been
+	// replaced by that of the pod or host behind it.
+	Received []string
+	// Leaving packets are of the machine itself or forwarded.
+	Leaving []string
+}
 
-// Drop drops the packets that arrive at the machine, for itself or to be forwarded, and match
-// one of the expressions of nftables (udp dport 51840), before anything else sees them: those
-// who send them are not told. It replaces what was dropped before; Pass ends it.
-func (m *Machine) Drop(ctx context.Context, matches ...string) error {
-	_, err := m.Command(ctx, "nft", dropRules(matches))
+// Drop drops packets until Pass is called with the same name. Drops of different names are
+// independent; another call with a name replaces the Drops of that name.
+func (m *Machine) Drop(ctx context.Context, name string, drops Drops) error {
+	_, err := m.Command(ctx, "nft", dropRules(name, drops))
 	return err
 }
 
-// Pass lets through what Drop dropped; it may be called without it.
-func (m *Machine) Pass(ctx context.Context) error {
-	_, err := m.Command(ctx, "nft", dropRules(nil)+"delete table inet "+dropTable+"\n")
+// Pass ends the Drops of a name, if there are any.
+func (m *Machine) Pass(ctx context.Context, name string) error {
+	_, err := m.Command(ctx, "nft", noDropRules(name))
 	return err
 }
 
-// dropRules replace the table, in one transaction.
-func dropRules(matches []string) string {
+// noDropRules remove the table of a name, which need not exist.
+func noDropRules(name string) string {
+	return fmt.Sprintf("table inet labdrop-%s {}\ndelete table inet labdrop-%[1]s\n", name)
+}
+
+// dropRules replace the table of a name, in one transaction.
+func dropRules(name string, drops Drops) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "table inet %s {}\ndelete table inet %[1]s\ntable inet %[1]s {\nchain drops {\ntype filter hook prerouting priority -300;\n", dropTable)
-	for _, match := range matches {
-		fmt.Fprintf(&b, "%s drop\n", match)
+	fmt.Fprintf(&b, "%stable inet labdrop-%s {\n", noDropRules(name), name)
+	for _, chain := range []struct {
+		hook    string
+		matches []string
+	}{{"prerouting", drops.Arriving}, {"input", drops.Received}, {"output", drops.Leaving}, {"forward", drops.Leaving}} {
+		if len(chain.matches) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "chain %s {\ntype filter hook %[1]s priority -300;\n", chain.hook)
+		for _, match := range chain.matches {
+			fmt.Fprintf(&b, "%s drop\n", match)
+		}
+		b.WriteString("}\n")
 	}
-	b.WriteString("}\n}\n")
+	b.WriteString("}\n")
 	return b.String()
 }

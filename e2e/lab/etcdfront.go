@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// etcdFront is a way to etcd whose writes take longer on demand, as those of a slow disk do.
+// etcdFront is a way to etcd that delays writes on demand, as a slow disk does.
 // Reads, watches and the keeping of leases pass at once.
 type etcdFront struct {
 	url    string
@@ -23,12 +23,12 @@ type etcdFront struct {
 	slowed atomic.Int64
 }
 
-// SlowWrites has each write of the API server to etcd take longer by that, from now on; 0
-// ends it. Writes that are asked for at the same time are done at the same time. The cluster
-// must have been started with EtcdFront.
+// SlowWrites delays each write of the API server to etcd by a duration, from now on; 0 ends it.
+// Simultaneous writes are delayed simultaneously. The cluster must have been started with
+// EtcdFront.
 func (c *Cluster) SlowWrites(by time.Duration) { c.etcdFront.delay.Store(int64(by)) }
 
-// SlowedWrites is how many writes have taken longer so far.
+// SlowedWrites is the number of writes that have been delayed so far.
 func (c *Cluster) SlowedWrites() int { return int(c.etcdFront.slowed.Load()) }
 
 func newEtcdFront(c *Cluster, port int) (*etcdFront, error) {
@@ -36,7 +36,7 @@ func newEtcdFront(c *Cluster, port int) (*etcdFront, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening as the front of etcd of cluster %s: %w", c.Name, err)
 	}
-	// gRPC is HTTP/2, which client and server know of each other without TLS.
+	// gRPC is HTTP/2; client and server agree on it without TLS.
 	plain := &http.Protocols{}
 	plain.SetUnencryptedHTTP2(true)
 	silent := stdlog.New(io.Discard, "", 0)
@@ -57,7 +57,7 @@ func newEtcdFront(c *Cluster, port int) (*etcdFront, error) {
 	return f, nil
 }
 
-// slow holds writes back for as long as they are to take longer.
+// slow delays writes.
 func (f *etcdFront) slow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if delay := time.Duration(f.delay.Load()); delay > 0 && isEtcdWrite(request.URL.Path) {

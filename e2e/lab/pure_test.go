@@ -144,14 +144,31 @@ func TestLabLinkNames(t *testing.T) {
 }
 
 func TestLabDropRules(t *testing.T) {
-	require.Equal(t, `table inet labdrop {}
-delete table inet labdrop
-table inet labdrop {
-chain drops {
+	require.Equal(t, `table inet labdrop-a {}
+delete table inet labdrop-a
+table inet labdrop-a {
+chain prerouting {
 type filter hook prerouting priority -300;
 udp dport 51840 drop
 ip saddr 192.0.2.1 drop
 }
+chain input {
+type filter hook input priority -300;
+tcp dport 6443 drop
 }
-`, dropRules([]string{"udp dport 51840", "ip saddr 192.0.2.1"}))
+}
+`, dropRules("a", Drops{Arriving: []string{"udp dport 51840", "ip saddr 192.0.2.1"}, Received: []string{"tcp dport 6443"}}))
+	require.Equal(t, `table inet labdrop-b {}
+delete table inet labdrop-b
+table inet labdrop-b {
+chain output {
+type filter hook output priority -300;
+ip daddr 192.0.2.1 drop
+}
+chain forward {
+type filter hook forward priority -300;
+ip daddr 192.0.2.1 drop
+}
+}
+`, dropRules("b", Drops{Leaving: []string{"ip daddr 192.0.2.1"}}))
 }

@@ -294,13 +294,13 @@ func (w partitionWorld) undisturbed(t *testing.T, f func()) {
 // drop has a machine drop packets, until pass.
 func (w partitionWorld) drop(t *testing.T, m *lab.Machine, packets ...string) {
 	t.Helper()
-	require.NoError(t, m.Drop(t.Context(), packets...))
+	require.NoError(t, m.Drop(t.Context(), "partition", lab.Drops{Arriving: packets}))
 }
 
 func (w partitionWorld) pass(t *testing.T) {
 	t.Helper()
 	for _, m := range w.machines() {
-		require.NoError(t, m.Pass(t.Context()))
+		require.NoError(t, m.Pass(t.Context(), "partition"))
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
 	"github.com/liqod/liqod/e2e/site"
@@ -22,7 +20,7 @@ const mending = 4 * time.Minute
 // undo ends a fault; nil: it has no end of its own.
 type undo func(context.Context) error
 
-// inflict begins a fault. node is the one that dies by it, if it is only one.
+// inflict begins a fault. node is the node that dies, if a single one does.
 func (w *anarchic) inflict(ctx context.Context, o outrage) (end undo, node string, err error) {
 	s := w.byName[o.cluster]
 	role, what, _ := strings.Cut(o.kind, "-")
@@ -49,9 +47,9 @@ func (w *anarchic) inflict(ctx context.Context, o outrage) (end undo, node strin
 		return func(context.Context) error { return s.Fabric.RestartRoute(n.Name) }, "", nil
 	case nodeKilled:
 		n := w.node(o)
-		return func(ctx context.Context) error { return startNode(ctx, s, n) }, n.Name, killNode(ctx, s, n)
+		return func(ctx context.Context) error { return s.StartNode(ctx, n) }, n.Name, s.KillNode(ctx, n)
 	case allKilled:
-		return func(ctx context.Context) error { return w.startAll(ctx, s) }, "", w.killAll(ctx, s)
+		return s.StartAll, "", s.KillAll(ctx)
 	case rollout:
 		all := append([]string{o.cluster}, uses()[o.cluster]...)
 		return nil, "", w.roll(ctx, o.cluster, all[int(o.pick)%len(all)])
@@ -66,7 +64,7 @@ func (w *anarchic) node(o outrage) *lab.Node {
 }
 
 // signal kills or pauses the processes of a role on all nodes of a cluster, or of one of its
-// vkubelets. Kubernetes starts again what is killed.
+// vkubelets. Kubernetes starts killed processes again.
 func (w *anarchic) signal(ctx context.Context, o outrage, role string, pause bool) (undo, error) {
 	flag := "--role=" + role
 	if providers := uses()[o.cluster]; role == "vkubelet" {
@@ -88,7 +86,7 @@ func (w *anarchic) signal(ctx context.Context, o outrage, role string, pause boo
 		}
 		if pause {
 			undos = append(undos, func(ctx context.Context) error {
-				// The kubelet may have ended it meanwhile: it did not answer.
+				// The kubelet may have ended the process meanwhile, as it did not answer.
 				_ = n.Signal(ctx, syscall.SIGCONT, found...)
 				return nil
 			})
@@ -111,8 +109,8 @@ func endAll(undos []undo) undo {
 // tunnels, or all that another cluster sends it or gets from it.
 func (w *anarchic) cut(ctx context.Context, o outrage) (undo, error) {
 	s := w.byName[o.cluster]
-	machines, table := []*lab.Machine{s.Fabric.Machine}, "anarchy-"+o.kind
-	var in, out string
+	machines, tunnel := []*lab.Machine{s.Fabric.Machine}, fmt.Sprintf("udp dport %d", site.TunnelPort)
+	var drops lab.Drops
 	switch o.kind {
 	case apiCut:
 		server, err := url.Parse(s.APIServer)
@@ -120,42 +118,24 @@ func (w *anarchic) cut(ctx context.Context, o outrage) (undo, error) {
 			return nil, fmt.Errorf("reading the URL of the API server of %s: %w", s.Name, err)
 		}
 		machines = []*lab.Machine{w.sites.Full.Nodes(s.Cluster)[0].Machine}
-		in = fmt.Sprintf("ip saddr { %s } tcp dport %s drop", w.addresses(w.others(o.cluster)...), server.Port())
+		drops.Arriving = []string{fmt.Sprintf("ip saddr { %s } tcp dport %s", w.addresses(w.others(o.cluster)...), server.Port())}
 	case "tunnel-cut":
-		in, out = fmt.Sprintf("udp dport %d drop", site.TunnelPort), fmt.Sprintf("udp dport %d drop", site.TunnelPort)
+		drops.Arriving, drops.Leaving = []string{tunnel}, []string{tunnel}
 	case "tunnel-cut-from":
-		out = fmt.Sprintf("udp dport %d drop", site.TunnelPort)
+		drops.Leaving = []string{tunnel}
 	case partition:
 		machines = w.machines(o.cluster)
-		in, out = fmt.Sprintf("ip saddr { %s } drop", w.addresses(o.peer)), fmt.Sprintf("ip daddr { %s } drop", w.addresses(o.peer))
+		drops.Arriving = []string{fmt.Sprintf("ip saddr { %s }", w.addresses(o.peer))}
+		drops.Leaving = []string{fmt.Sprintf("ip daddr { %s }", w.addresses(o.peer))}
 	}
-	rules := dropTable(table, in, out)
 	var undos []undo
 	for _, m := range machines {
-		if _, err := m.Command(ctx, "nft", rules); err != nil {
+		undos = append(undos, func(ctx context.Context) error { return m.Pass(ctx, o.kind) })
+		if err := m.Drop(ctx, o.kind, drops); err != nil {
 			return endAll(undos), err
 		}
-		undos = append(undos, func(ctx context.Context) error {
-			_, err := m.Command(ctx, "nft", "delete table inet "+table)
-			return err
-		})
 	}
 	return endAll(undos), nil
-}
-
-// dropTable drops by one rule what arrives and by another what leaves; "" drops nothing.
-func dropTable(name, in, out string) string {
-	rules := "table inet " + name + " {\n"
-	for _, hook := range []string{"prerouting", "output", "forward"} {
-		rule := out
-		if hook == "prerouting" {
-			rule = in
-		}
-		if rule != "" {
-			rules += fmt.Sprintf("\tchain %s { type filter hook %[1]s priority -300; %s; }\n", hook, rule)
-		}
-	}
-	return rules + "}\n"
 }
 
 func (w *anarchic) others(cluster string) (out []string) {
@@ -186,36 +166,4 @@ func (w *anarchic) addresses(clusters ...string) string {
 		}
 	}
 	return strings.Join(out, ", ")
-}
-
-// killNode ends a node, and its role route, which is a process of its own here.
-func killNode(ctx context.Context, s *site.Site, n *lab.Node) error {
-	s.Fabric.Route(n.Name).Kill()
-	return n.Kill(ctx)
-}
-
-func startNode(ctx context.Context, s *site.Site, n *lab.Node) error {
-	return errors.Join(s.Fabric.RestartRoute(n.Name), n.Start(ctx))
-}
-
-func (w *anarchic) killAll(ctx context.Context, s *site.Site) error {
-	var everything errgroup.Group
-	everything.Go(func() error { s.KillControlPlane(); return nil })
-	everything.Go(func() error { s.Fabric.Gateway().Kill(); return nil })
-	for _, n := range w.sites.Full.Nodes(s.Cluster) {
-		everything.Go(func() error { return killNode(ctx, s, n) })
-	}
-	return everything.Wait()
-}
-
-func (w *anarchic) startAll(ctx context.Context, s *site.Site) error {
-	if err := s.StartControlPlane(ctx); err != nil {
-		return err
-	}
-	var everything errgroup.Group
-	everything.Go(s.Fabric.RestartGateway)
-	for _, n := range w.sites.Full.Nodes(s.Cluster) {
-		everything.Go(func() error { return startNode(ctx, s, n) })
-	}
-	return everything.Wait()
 }

@@ -1,6 +1,7 @@
 package timed
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,17 +10,20 @@ import (
 )
 
 const (
-	// untrue is how long an endpoint may be ready whose pod does not answer: three seconds
-	// until a findings, and one until the endpoint follows.
+	// untrue is how long an endpoint may be ready while its pod does not answer: three seconds
+	// until a verdict, and one until the endpoint follows.
 	untrue = 4 * time.Second
-	// hushed is how long a pod that runs may say nothing: the machine is busy, and what it
-	// says may be lost.
+	// hushed is how long a running pod may be silent: the machine is busy, and messages may be
+	// lost.
 	hushed = 20 * time.Second
-	// overlap is how long after the first word of its successor a run may still be heard: its
-	// last words may have been under way.
+	// overlap is how long a run may still be heard after the first message of its successor:
+	// its last messages may have been under way.
 	overlap = 3 * time.Second
-	// aftermath is how long a part that was hit needs to work again when it is there again.
+	// aftermath is how long a part needs to work again after the fault that hit it has ended.
 	aftermath = 20 * time.Second
+	// tunnelBack is how long a gateway needs to reach the others after it has started: WireGuard
+	// repeats a lost handshake after five seconds.
+	tunnelBack = 10 * time.Second
 	// anarchyGrace is after how long Kubernetes counts a node as lost, as it does by default.
 	anarchyGrace = 40 * time.Second
 )
@@ -34,13 +38,15 @@ type run struct {
 // span is a time from a moment until before another one.
 type span struct{ from, to time.Time }
 
+func (s span) length() time.Duration { return s.to.Sub(s.from) }
+
 func (s span) overlaps(o span) bool { return s.from.Before(o.to) && o.from.Before(s.to) }
 
 // harmed is a fault as it came about.
 type harmed struct {
 	outrage
 	span
-	// node that died, if it is only one.
+	// node is the node that died, if a single one did.
 	node string
 }
 
@@ -63,15 +69,15 @@ func deploymentOf(pod string) string {
 	return pod
 }
 
-// findings is what was wrong.
+// findings are the pods that did not run as they have to.
 type findings struct {
 	lost, doubled, again []string
-	// left are pods of an old revision that run still.
+	// left are pods of an old revision that still run.
 	left []string
 }
 
-// tried judges the runs of all pods. revised has the times at which a Deployment got each
-// of its revisions, which end the pods of the one before.
+// tried judges the runs of all pods. revised has the times at which a Deployment got each of
+// its revisions: a revision ends the pods of the one before.
 func tried(pods map[string][]run, revised map[string][]time.Time, faults []harmed, end time.Time) (v findings) {
 	for _, pod := range slices.Sorted(maps.Keys(pods)) {
 		runs := slices.SortedFunc(slices.Values(pods[pod]), func(a, b run) int { return a.first.Compare(b.first) })
@@ -113,12 +119,25 @@ func clock(t time.Time) string { return t.Format("15:04:05.0") }
 // endpoint is a ready address in the EndpointSlices of a cluster.
 type endpoint struct{ cluster, address, pod string }
 
-// listing is what was seen of an endpoint: when it was ready, and when it did not answer.
+// listing has the times in which an endpoint was ready, and those in which it did not answer.
 type listing struct{ ready, silent []span }
 
-// lies are the endpoints that were ready and did not answer for longer than a limit, less the
-// times for which there is an excuse.
-func lies(all map[endpoint]listing, pods map[string][]run, faults []harmed) (out []string) {
+// lie is a time in which an endpoint was ready and did not answer.
+type lie struct {
+	endpoint
+	span
+	// rest is a part of it that is not excused.
+	rest span
+}
+
+func (l lie) String() string {
+	return fmt.Sprintf("%s lists %s of %s as ready, which did not answer from %s to %s (without excuse from %s to %s)",
+		l.cluster, l.address, l.pod, clock(l.from), clock(l.to), clock(l.rest.from), clock(l.rest.to))
+}
+
+// lies are the times in which endpoints were ready and did not answer, one for each part of them
+// that is not excused, the longest such part first.
+func lies(all map[endpoint]listing, pods map[string][]run, faults []harmed) (out []lie) {
 	for e, l := range all {
 		for _, silent := range l.silent {
 			for _, ready := range l.ready {
@@ -127,25 +146,33 @@ func lies(all map[endpoint]listing, pods map[string][]run, faults []harmed) (out
 				}
 				untold := span{later(ready.from, silent.from), earlier(ready.to, silent.to)}
 				for _, rest := range without(untold, excuses(e, untold, pods[e.pod], faults)) {
-					if rest.to.Sub(rest.from) > untrue {
-						out = append(out, fmt.Sprintf("%s lists %s of %s as ready, which did not answer from %s to %s (without excuse from %s to %s)",
-							e.cluster, e.address, e.pod, clock(untold.from), clock(untold.to), clock(rest.from), clock(rest.to)))
-					}
+					out = append(out, lie{e, untold, rest})
 				}
 			}
 		}
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, func(a, b lie) int {
+		return cmp.Or(cmp.Compare(b.rest.length(), a.rest.length()), a.from.Compare(b.from), cmp.Compare(a.pod, b.pod))
+	})
 	return out
 }
 
-// excuses are the times in which nobody can know, or say, that an endpoint does not answer:
-//   - The API server of the cluster that lists it is down: nobody can write there.
-//   - What would write there is: its controller, its vkubelets, the gateway that probes the
-//     tunnels, or a node on which they may run.
-//   - Its node has died: Kubernetes notices that after its grace.
-//   - Its process has ended while the clusters are apart, or while the roles of its own cluster
-//     that would tell the other one are down.
+// tooLong are the lies that are longer than an endpoint may lie.
+func tooLong(all []lie) []lie {
+	return slices.DeleteFunc(slices.Clone(all), func(l lie) bool { return l.rest.length() <= untrue })
+}
+
+// excuses are the times in which nothing can find out, or write, that an endpoint does not answer:
+//   - The API server of the cluster that lists the endpoint is down: nothing can be written there.
+//   - The pod runs in another cluster, and the parts are down by which the listing cluster knows
+//     of that one: its controller, its vkubelets, or a node on which they may run. Its gateway is
+//     such a part, too: without its probes the network is Unknown, and for health.unknownGrace
+//     endpoints stay as they are. It is no excuse for pods of the listing cluster itself.
+//   - The node of the pod has died: Kubernetes notices that after its grace. If all of the
+//     cluster has died, that grace begins when its API server is back. Until then the other
+//     clusters notice that it is gone.
+//   - The process has ended while the clusters are apart, or while the controller, the vkubelets
+//     or the API server of one of them are down: one cluster cannot tell the other.
 func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) {
 	node, gone := "", true
 	for _, r := range runs {
@@ -155,13 +182,17 @@ func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) 
 	}
 	for _, f := range faults {
 		over := span{f.from, f.to.Add(aftermath)}
-		local, remote := f.touches(e.cluster), f.touches(clusterOf(node))
+		local, remote, abroad := f.touches(e.cluster), f.touches(clusterOf(node)), e.cluster != clusterOf(node)
 		switch {
-		case local && f.mutes():
+		case local && (f.mutes() || abroad && f.deafens()):
 			out = append(out, over)
+		case local && abroad && f.role() == "gateway":
+			out = append(out, span{f.from, f.to.Add(tunnelBack)})
+		case f.kills(node) && f.kind == allKilled:
+			out = append(out, span{f.from.Add(f.lasts), over.to})
 		case f.kills(node):
 			out = append(out, span{f.from, earlier(f.from.Add(anarchyGrace+untrue), over.to)})
-		case gone && e.cluster != clusterOf(node) && (local || remote) && (f.mutes() || f.kind == apiCut || f.kind == partition):
+		case gone && abroad && (local || remote) && (f.mutes() || f.deafens() || f.kind == apiCut || f.kind == partition):
 			out = append(out, over)
 		}
 	}
@@ -171,10 +202,20 @@ func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) 
 // touches says whether a fault is one of a cluster.
 func (h harmed) touches(cluster string) bool { return h.cluster == cluster || h.peer == cluster }
 
-// mutes says whether a cluster cannot say what it knows, or not find it out, by a fault.
-func (h harmed) mutes() bool {
+// role is the part that a fault hits: the first word of its kind.
+func (h harmed) role() string {
 	role, _, _ := strings.Cut(h.kind, "-")
-	return h.kind == apiKilled || h.kind == apiPaused || slices.Contains([]string{"controller", "vkubelet", "gateway", "node", "all"}, role)
+	return role
+}
+
+// mutes says whether nothing can be written in a cluster by a fault.
+func (h harmed) mutes() bool {
+	return h.kind == apiKilled || h.kind == apiPaused || h.kind == allKilled
+}
+
+// deafens says whether the parts of a cluster that know of other clusters may be down by a fault.
+func (h harmed) deafens() bool {
+	return slices.Contains([]string{"controller", "vkubelet", "node"}, h.role())
 }
 
 // without are the parts of a span that others leave.

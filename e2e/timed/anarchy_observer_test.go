@@ -24,7 +24,7 @@ import (
 // fresh is how old the last word of a pod may be that counts as running now.
 const fresh = 10 * time.Second
 
-// testimony and instruction are what pods say and are told; see e2e/image.
+// testimony is the message of a pod, and instruction the answer to it; see e2e/image.
 type testimony struct {
 	Pod, Node, Revision, Run string
 	Asked                    map[string]string
@@ -33,8 +33,8 @@ type testimony struct {
 type instruction struct{ Ask []string }
 
 // bystander hears from each pod directly which run of its program it is, and has it ask every
-// address that its cluster lists as ready. What API servers say of pods is nothing to it, but
-// for the EndpointSlices, which are under test. Its methods may be called concurrently.
+// address that its cluster lists as ready. It believes no API server about a pod. It reads the
+// EndpointSlices, as they are under test. Its methods may be called concurrently.
 type bystander struct {
 	url string
 
@@ -43,15 +43,15 @@ type bystander struct {
 	// slices are the EndpointSlices, by cluster and name.
 	slices map[string]map[string]*discoveryv1.EndpointSlice
 	ends   map[endpoint]*watched
-	asked  map[string]int // questions that were answered, from cluster to cluster
+	asked  map[string]int // answered questions, from cluster to cluster
 }
 
-// watched is what is known of an endpoint now, and what was before.
+// watched is the state of an endpoint, with all earlier ones.
 type watched struct {
 	listing
-	// ready and silent have begun, or are zero.
+	// ready and silent are the times since which it has been so, or zero.
 	ready, silent time.Time
-	// answered last.
+	// answered is the time of the last answer.
 	answered time.Time
 }
 
@@ -74,7 +74,7 @@ func newBystander(t *testing.T, host string) *bystander {
 	return b
 }
 
-// ServeHTTP takes a testimony, and answers with what to ask.
+// ServeHTTP takes a testimony, and answers with the addresses to ask.
 func (b *bystander) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var said testimony
 	if err := json.NewDecoder(r.Body).Decode(&said); err != nil {
@@ -84,7 +84,7 @@ func (b *bystander) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(instruction{Ask: b.hear(time.Now(), said)})
 }
 
-// hear notes what a pod says, and returns the addresses that it has to ask.
+// hear notes the testimony of a pod, and returns the addresses that the pod has to ask.
 func (b *bystander) hear(now time.Time, said testimony) (ask []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -222,7 +222,7 @@ func readyEndpoints(cluster string, slice *discoveryv1.EndpointSlice) (out []end
 	return out
 }
 
-// testimonies are all runs and all that was seen of endpoints until now.
+// testimonies are all runs, and the times of all endpoints, until now.
 func (b *bystander) testimonies(now time.Time) (pods map[string][]run, ends map[endpoint]listing) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -245,7 +245,7 @@ func (b *bystander) testimonies(now time.Time) (pods map[string][]run, ends map[
 	return pods, ends
 }
 
-// running are the pods of each Deployment that were heard lately, with the revision wanted.
+// running counts, for each Deployment, the pods of its last revision that were heard lately.
 func (b *bystander) running(revisions map[string]int) map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -278,7 +278,7 @@ func (b *bystander) listed(cluster string) (pods []string, err error) {
 	return slices.Compact(pods), err
 }
 
-// traffic says how many questions were answered, from cluster to cluster.
+// traffic counts the answered questions, from cluster to cluster.
 func (b *bystander) traffic() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

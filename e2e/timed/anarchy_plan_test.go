@@ -11,11 +11,11 @@ import (
 // misdeed is a kind of fault.
 type misdeed struct {
 	name string
-	// shortest and longest time that it lasts; one that has no end of its own has none.
+	// shortest and longest limit its duration; a fault without an end of its own has neither.
 	shortest, longest time.Duration
-	// parts of the cluster that it hits: "*" is all of it. No other one hits them meanwhile.
+	// parts of the cluster that it hits: "*" is all of it. No other fault hits them meanwhile.
 	parts []string
-	// between: it is one between two clusters.
+	// between: it hits two clusters.
 	between bool
 	// spare: it hits a node, and another node of the cluster has to live.
 	spare bool
@@ -68,12 +68,12 @@ func misdeeds() []misdeed {
 	return out
 }
 
-// outrage is a fault: when it begins and how long it lasts, and whom it hits.
+// outrage is a fault with its time and the clusters that it hits.
 type outrage struct {
 	at, lasts     time.Duration
 	kind          string
 	cluster, peer string
-	// pick chooses among what there is of a kind in the cluster: a node, a Deployment.
+	// pick chooses among the nodes, vkubelets or Deployments of the cluster.
 	pick uint32
 	// hits are the parts, as CLUSTER/PART.
 	hits []string
@@ -83,14 +83,13 @@ func (s outrage) String() string {
 	return fmt.Sprintf("%s %s %s for %s", s.kind, s.cluster, s.peer, s.lasts.Round(100*time.Millisecond))
 }
 
-// realm is what there is to hit: the nodes of each cluster, and which roles and Deployments
-// it has.
+// realm is the world that faults hit: its clusters, their nodes, and their roles.
 type realm struct {
 	clusters []string
 	nodes    int // of each cluster
 	// consumers have vkubelets and Deployments.
 	consumers []string
-	// atOnce is how many faults there may be at a time.
+	// atOnce limits the number of faults at a time.
 	atOnce int
 }
 
@@ -147,7 +146,7 @@ func (r realm) room(before []outrage, s outrage) bool {
 	return now < r.atOnce && (!limited || repeated < mostKills)
 }
 
-// meets says whether two faults hit the same.
+// meets says whether two faults hit the same part.
 func (s outrage) meets(other outrage) bool {
 	return slices.ContainsFunc(s.hits, func(a string) bool {
 		return slices.ContainsFunc(other.hits, func(b string) bool { return sameHit(a, b) })

@@ -113,8 +113,12 @@ func TestAnarchyLies(t *testing.T) {
 	e := endpoint{"rome", "10.0.0.1:8080", "rome-milan-5f-x"}
 	runs := map[string][]run{e.pod: {{"a", "milan-1", 0, at(0), at(100)}}}
 	ended := map[string][]run{e.pod: {{"a", "milan-1", 0, at(0), at(10)}}}
+	home := map[string][]run{e.pod: {{"a", "rome-1", 0, at(0), at(100)}}}
 	of := func(kind, cluster string, from, to int) []harmed {
 		return []harmed{{outrage: outrage{kind: kind, cluster: cluster}, span: span{at(from), at(to)}}}
+	}
+	dead := func(from, to, lasts int) []harmed {
+		return []harmed{{outrage: outrage{kind: allKilled, cluster: "milan", lasts: time.Duration(lasts) * time.Second}, span: span{at(from), at(to)}}}
 	}
 	for name, row := range map[string]struct {
 		ready, silent span
@@ -129,13 +133,24 @@ func TestAnarchyLies(t *testing.T) {
 		"API server at home":         {span{at(0), at(100)}, span{at(10), at(50)}, runs, of(apiKilled, "rome", 9, 40), 0},
 		"API server of it":           {span{at(0), at(100)}, span{at(10), at(50)}, runs, of(apiKilled, "milan", 9, 40), 1},
 		"controller at home, paused": {span{at(0), at(100)}, span{at(10), at(50)}, runs, of("controller-paused", "rome", 9, 40), 0},
+		"controller of it":           {span{at(0), at(100)}, span{at(10), at(50)}, runs, of("controller-paused", "milan", 9, 40), 1},
+		"gateway at home":            {span{at(0), at(100)}, span{at(10), at(49)}, runs, of("gateway-paused", "rome", 9, 40), 0},
+		"gateway at home, after it":  {span{at(0), at(100)}, span{at(10), at(55)}, runs, of("gateway-paused", "rome", 9, 40), 1},
+		"gateway of it":              {span{at(0), at(100)}, span{at(10), at(50)}, runs, of("gateway-paused", "milan", 9, 40), 1},
+		"gateway, pod at home":       {span{at(0), at(100)}, span{at(10), at(50)}, home, of("gateway-paused", "rome", 9, 40), 1},
+		"controller, pod at home":    {span{at(0), at(100)}, span{at(10), at(50)}, home, of("controller-paused", "rome", 9, 40), 1},
+		"API server, pod at home":    {span{at(0), at(100)}, span{at(10), at(50)}, home, of(apiPaused, "rome", 9, 40), 0},
 		"node, within the grace":     {span{at(0), at(50)}, span{at(10), at(90)}, runs, []harmed{death("milan-1", 10, 90)}, 0},
 		"node, and never told":       {span{at(0), at(100)}, span{at(10), at(90)}, runs, []harmed{death("milan-1", 10, 90)}, 1},
+		"all of it, noticed":         {span{at(0), at(13)}, span{at(10), at(60)}, runs, dead(10, 60, 15), 0},
+		"all of it, not noticed":     {span{at(0), at(16)}, span{at(10), at(60)}, runs, dead(10, 60, 15), 1},
+		"all of it, back":            {span{at(30), at(79)}, span{at(10), at(90)}, runs, dead(10, 60, 15), 0},
+		"all of it, back and silent": {span{at(30), at(99)}, span{at(10), at(99)}, runs, dead(10, 60, 15), 1},
 		"apart":                      {span{at(0), at(100)}, span{at(10), at(50)}, runs, of(apiCut, "milan", 9, 40), 1},
 		"ended while apart":          {span{at(0), at(100)}, span{at(10), at(50)}, ended, of(apiCut, "milan", 9, 40), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := lies(map[endpoint]listing{e: {ready: []span{row.ready}, silent: []span{row.silent}}}, row.runs, row.faults)
+			got := tooLong(lies(map[endpoint]listing{e: {ready: []span{row.ready}, silent: []span{row.silent}}}, row.runs, row.faults))
 			require.Len(t, got, row.want, "%v", got)
 		})
 	}
@@ -148,13 +163,7 @@ func TestDeploymentOf(t *testing.T) {
 	require.Empty(t, clusterOf(""))
 }
 
-func TestDropTable(t *testing.T) {
-	require.Equal(t, "table inet x {\n\tchain prerouting { type filter hook prerouting priority -300; a drop; }\n}\n", dropTable("x", "a drop", ""))
-	require.Equal(t, "table inet x {\n\tchain output { type filter hook output priority -300; b drop; }\n\tchain forward { type filter hook forward priority -300; b drop; }\n}\n",
-		dropTable("x", "", "b drop"))
-}
-
-// TestBystander: what pods and EndpointSlices say becomes runs and spans.
+// TestBystander: testimonies and EndpointSlices become runs and spans.
 func TestBystander(t *testing.T) {
 	b := &bystander{
 		runs: map[string]map[string]*run{}, asked: map[string]int{},
@@ -184,7 +193,7 @@ func TestBystander(t *testing.T) {
 	say(8, "")
 	set(false)
 	b.list(at(9), "rome")
-	require.Empty(t, say(10, e.pod), "what is not ready is not asked")
+	require.Empty(t, say(10, e.pod), "an endpoint that is not ready is not asked")
 	set(true)
 	b.list(at(11), "rome")
 	pods, ends := b.testimonies(at(20))

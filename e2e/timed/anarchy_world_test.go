@@ -57,7 +57,7 @@ func uses() map[string][]string {
 func newAnarchic(t *testing.T, nodes int) *anarchic {
 	t.Helper()
 	names := []string{"rome", "milan", "turin"}
-	// Empty sections undo what is set for tests: the settings are those that are shipped.
+	// Empty sections undo the settings of tests: the settings are those that are shipped.
 	settings := map[string]any{"lease": map[string]any{}, "vkubelet": map[string]any{}, "sharing": map[string]any{
 		// Turin has room for both.
 		"peerLimits": []string{"rome cpu=500m memory=1Gi pods=20", "milan cpu=500m memory=1Gi pods=20"},
@@ -196,8 +196,9 @@ func (w *anarchic) namespaces(cluster string) (out []string) {
 	return out
 }
 
-// deployments are those whose pods a cluster has to list: of the consumers that it is, or that
-// use it, those at home and its own. What a provider lists of another provider is not asked for.
+// deployments are the Deployments whose pods a cluster has to list: all of its own; and, of each
+// consumer that uses it, those with pods at the consumer's home or in this cluster. Pods of a
+// consumer in another provider are not required.
 func (w *anarchic) deployments(cluster string) (out []string) {
 	for consumer, providers := range uses() {
 		for _, in := range append([]string{consumer}, providers...) {
@@ -221,7 +222,7 @@ func (w *anarchic) revisions() map[string]int {
 }
 
 // well says whether everything is Ready, and truly so: every pod is heard, every cluster lists
-// the pods that it has to, and all that it lists answer.
+// the pods that it has to, and every endpoint that it lists answers.
 func (w *anarchic) well(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -290,7 +291,7 @@ func (w *anarchic) says(ctx context.Context, s *site.Site) error {
 	return nil
 }
 
-// logState prints what the next reader of a failure asks for first.
+// logState prints the pods of all clusters, and the logs of those of liqod.
 func (w *anarchic) logState(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
 	defer cancel()

@@ -251,7 +251,11 @@ func (c *Consumer) ask(ctx context.Context, s state) error {
 	case s.wanted && s.request == nil && s.secret != "":
 		want := &sharingv1alpha1.ResourceRequest{ObjectMeta: metav1.ObjectMeta{Name: s.provider, Namespace: corev1beta1.TenantNamespace(s.provider),
 			Labels: map[string]string{corev1beta1.RemoteClusterIDLabel: s.provider}}, Spec: spec}
-		if _, err := requests.Create(ctx, want, metav1.CreateOptions{}); err != nil {
+		_, err := requests.Create(ctx, want, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return c.behind(ctx, s, err)
+		}
+		if err != nil {
 			return fmt.Errorf("creating ResourceRequest %s: %w", s.provider, err)
 		}
 	case s.wanted && s.request != nil && !equality.Semantic.DeepEqual(s.request.Spec, spec):
@@ -262,6 +266,22 @@ func (c *Consumer) ask(ctx context.Context, s state) error {
 		}
 	}
 	return nil
+}
+
+// behind reads live the ResourceRequest that the cache does not have, and updates it if needed.
+// exists is the refusal to create another one.
+func (c *Consumer) behind(ctx context.Context, s state, exists error) error {
+	have, err := c.cfg.Liqo.SharingV1alpha1().ResourceRequests(corev1beta1.TenantNamespace(s.provider)).Get(ctx, s.provider, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return loop.After(cacheDelay)
+	case err != nil:
+		return fmt.Errorf("reading ResourceRequest %s: %w", s.provider, err)
+	case replicated(have):
+		return fmt.Errorf("creating ResourceRequest %s: its name is taken by a copy of a peer's: %w", s.provider, exists)
+	}
+	s.request = have
+	return c.ask(ctx, s)
 }
 
 // treat carries out the plan for one offer. It returns the delay before the next sync; 0:

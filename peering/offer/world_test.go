@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	coreinformers "k8s.io/client-go/informers"
 	corefake "k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
@@ -35,6 +39,7 @@ type rig struct {
 	inCore coreinformers.SharedInformerFactory
 	inLiqo externalversions.SharedInformerFactory
 	clk    *clocktesting.FakeClock
+	log    *zap.Logger
 
 	mu     sync.Mutex
 	secret string
@@ -51,7 +56,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 			liqo = append(liqo, o)
 		}
 	}
-	r := &rig{t: t, core: corefake.NewClientset(core...), liqo: fake.NewSimpleClientset(liqo...), clk: clocktesting.NewFakeClock(noon), secret: "milan"}
+	r := &rig{t: t, core: corefake.NewClientset(core...), liqo: fake.NewSimpleClientset(liqo...), clk: clocktesting.NewFakeClock(noon), log: zaptest.NewLogger(t), secret: "milan"}
 	r.inCore, r.inLiqo = coreinformers.NewSharedInformerFactory(r.core, 0), externalversions.NewSharedInformerFactory(r.liqo, 0)
 	return r
 }
@@ -81,7 +86,7 @@ func (r *rig) consumer(mode AcceptMode) func(context.Context) error {
 			defer r.mu.Unlock()
 			return r.secret, r.secret != ""
 		},
-		Outgoing: link.Policy{Mode: link.PolicyNever}, Accept: mode, Clock: r.clk, Log: zaptest.NewLogger(r.t)})
+		Outgoing: link.Policy{Mode: link.PolicyNever}, Accept: mode, Clock: r.clk, Log: r.log})
 	require.NoError(r.t, err)
 	return func(ctx context.Context) error { return c.Run(ctx, 2) }
 }
@@ -239,6 +244,47 @@ func TestConsumerKeepsWhatItHas(t *testing.T) {
 			r.secret = ""
 			r.run(r.consumer(AcceptAutomatic))
 			require.Zero(t, r.settled())
+		})
+	}
+}
+
+// TestConsumerBehind: the request exists, and the cache has not heard of it. It is found, and
+// corrected, without an error that a person reads.
+func TestConsumerBehind(t *testing.T) {
+	t.Parallel()
+	own := asked("milan", nil)
+	own.Labels = map[string]string{corev1beta1.RemoteClusterIDLabel: "milan"}
+	own.Spec = sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: "rome", ProviderClusterID: "milan"}
+	for name, row := range map[string]struct {
+		request *sharingv1alpha1.ResourceRequest
+		asked   string // of CPU in the end
+		errors  bool
+	}{
+		"its own":   {request: own, asked: "5"},
+		"of a peer": {request: asked("milan", list{"cpu": q("3")}), asked: "3", errors: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			logs, records := observer.New(zapcore.WarnLevel)
+			r := newRig(t, cluster("milan", uses, func(fc *corev1beta1.ForeignCluster) { fc.Spec.Request.Resources = list{"cpu": q("5")} }))
+			r.log = zap.New(logs)
+			var once sync.Once
+			r.liqo.PrependReactor("create", "resourcerequests", func(k8stesting.Action) (bool, runtime.Object, error) {
+				once.Do(func() { require.NoError(t, r.liqo.Tracker().Add(row.request)) })
+				return false, nil, nil
+			})
+			stop := r.run(r.consumer(AcceptAutomatic))
+			if row.errors {
+				r.eventually("told", func() bool { return records.Len() > 0 })
+			} else {
+				r.eventually("corrected", func() bool {
+					got := r.request("liqo-tenant-milan")
+					return got != nil && got.Spec.Resources.Cpu().String() == row.asked
+				})
+			}
+			stop()
+			require.Equal(t, row.asked, r.request("liqo-tenant-milan").Spec.Resources.Cpu().String())
+			require.Equal(t, row.errors, records.Len() > 0, "%v", records.All())
 		})
 	}
 }

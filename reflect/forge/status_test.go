@@ -352,6 +352,33 @@ func TestTimesAreNotInTheFuture(t *testing.T) {
 	require.Equal(t, steps[2].want[1:], runs(Status(in))[1:], "also when the hour has passed")
 }
 
+// TestTimesOfAnotherRemotePod: a provider whose clock is ahead lost the pod and runs it in
+// another one, whose container has the ID of the lost one, or none.
+func TestTimesOfAnotherRemotePod(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"a", ""} {
+		in := scene()
+		in.Remote, in.Shadow = in.Remote.DeepCopy(), in.Shadow.DeepCopy()
+		name := in.Local.Spec.Containers[0].Name
+		begun := func(second int) metav1.Time {
+			in.Remote.Status.ContainerStatuses = []corev1.ContainerStatus{{
+				Name: name, ContainerID: id, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(second)}},
+			}}
+			got := Status(in)
+			in.Local = in.Local.DeepCopy()
+			in.Local.Status = got
+			return got.ContainerStatuses[0].State.Running.StartedAt
+		}
+		in.Now = at(10)
+		require.Equal(t, at(10), begun(3605))
+		in.Remote.UID, in.Now = "another", at(100)
+		in.Shadow.Status.Restarts = []offloadingv1beta1.ContainerRestarts{{Name: name, Count: 1}}
+		require.Equal(t, at(100), begun(3690), "ID %q", id)
+		in.Now = at(105)
+		require.Equal(t, at(100), begun(3690), "ID %q: nothing is written again", id)
+	}
+}
+
 // subnet maps 10.2.0.0/16 to 10.72.0.0/16 and has no translation for other addresses.
 type subnet struct{}
 

@@ -1,8 +1,6 @@
 package forge
 
 import (
-	"strconv"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -31,12 +29,12 @@ func (in *StatusInput) pastTimes(out *corev1.PodStatus) {
 
 // pastRuns does it for the runs of a container. old may be nil.
 func (in *StatusInput) pastRuns(status, old *corev1.ContainerStatus) {
-	known := map[string]run{}
+	known := map[runName]run{}
 	if old != nil {
-		runsOf(old, func(id string, r run) { known[id] = r })
+		runsOf(old, func(n runName, r run) { known[n] = r })
 	}
-	runsOf(status, func(id string, r run) {
-		before := known[id]
+	runsOf(status, func(n runName, r run) {
+		before := known[n]
 		in.past(r.started, before.started)
 		in.past(r.finished, before.finished)
 	})
@@ -45,29 +43,29 @@ func (in *StatusInput) pastRuns(status, old *corev1.ContainerStatus) {
 // run points to the times of one run of a container; finished is nil while it runs.
 type run struct{ started, finished *metav1.Time }
 
-// runsOf calls do for the current run of a container and the one before. The name of a run
-// is its container ID, or the count of earlier runs if the provider gives none.
-func runsOf(status *corev1.ContainerStatus, do func(id string, r run)) {
-	one := func(state *corev1.ContainerState, id string, count int32) {
-		switch {
-		case state.Running != nil:
-			do(name(id, count), run{started: &state.Running.StartedAt})
-		case state.Terminated != nil:
-			if state.Terminated.ContainerID != "" {
-				id = state.Terminated.ContainerID
-			}
-			do(name(id, count), run{&state.Terminated.StartedAt, &state.Terminated.FinishedAt})
-		}
-	}
-	one(&status.LastTerminationState, "", status.RestartCount-1)
-	one(&status.State, status.ContainerID, status.RestartCount)
+// runName tells the runs of a container apart. The count of earlier runs includes those in
+// earlier pods of the ShadowPod, so a run in another remote pod has another name, even if the
+// provider gives its container no ID or the ID of an earlier one.
+type runName struct {
+	id    string
+	count int32
 }
 
-func name(id string, count int32) string {
-	if id != "" {
-		return id
+// runsOf calls do for the current run of a container and the one before.
+func runsOf(status *corev1.ContainerStatus, do func(runName, run)) {
+	one := func(state *corev1.ContainerState, n runName) {
+		switch {
+		case state.Running != nil:
+			do(n, run{started: &state.Running.StartedAt})
+		case state.Terminated != nil:
+			if state.Terminated.ContainerID != "" {
+				n.id = state.Terminated.ContainerID
+			}
+			do(n, run{&state.Terminated.StartedAt, &state.Terminated.FinishedAt})
+		}
 	}
-	return strconv.Itoa(int(count))
+	one(&status.LastTerminationState, runName{count: status.RestartCount - 1})
+	one(&status.State, runName{status.ContainerID, status.RestartCount})
 }
 
 // past sets t to an earlier time that this cluster has shown before, or to the current time if t
