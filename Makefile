@@ -16,8 +16,8 @@ TEST_FLAGS ?= -shuffle=on -timeout=60m
 # first; the other targets only play their seeds.
 ALONE := ./netfabric/kernel
 FUZZED := ./netfabric/... ./reflect/forge ./shadow/endpoints ./peering/auth ./shadow/rules
-FUZZ_FOR := 2s
-TEST_RUN = go run ./hack fuzz -for $(FUZZ_FOR) -packages "$(FUZZED)" && \
+FUZZ_TIME := -for 2s
+TEST_RUN = go run ./hack fuzz $(FUZZ_TIME) -packages "$(FUZZED)" && \
 	go run ./hack test -packages "$(ALONE)" -- $(TEST_FLAGS) && \
 	go run ./hack test -packages "./e2e/scenarios ./e2e/timed ./e2e/lab $$(go list ./... | grep -v '$(ALONE:.%=%)$$' | tr '\n' ' ')" -- -p 6 -parallel 64 $(TEST_FLAGS)
 
@@ -34,7 +34,7 @@ test: ## Run what has to pass: some 25 minutes on 2 cores
 	hack/deps.sh || [ "$${CI:-}" != true ] # without root the full tier is skipped, loudly; not in CI
 	$(TEST_RUN)
 
-test-all: FUZZ_FOR := 3m
+test-all: FUZZ_TIME := -in-all 1h
 test-all: ## Run every test, long ones and all cases of the tables, with limits of time: hours on a quiet machine
 	hack/deps.sh || [ "$${CI:-}" != true ]
 	export LAB_SEATS=3 LAB_LONG=1; $(TEST_RUN)
