@@ -22,7 +22,7 @@ TEST_RUN = go run ./hack fuzz $(FUZZ_TIME) -packages "$(FUZZED)" && \
 	go run ./hack test -packages "./e2e/scenarios ./e2e/timed ./e2e/lab $$(go list ./... | grep -v '$(ALONE:.%=%)$$' | tr '\n' ' ')" -- -p 6 -parallel 64 $(TEST_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all lint verify generate image demo bench chaos soak alarm
+.PHONY: help build test test-all lint vulns verify generate image demo bench chaos soak alarm
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,7 +45,10 @@ lint: $(TOOLS)/staticcheck ## Run go vet and staticcheck
 	go vet ./...
 	$(TOOLS)/staticcheck ./...
 
-verify: ## Check formatting, modules, generated files and lint
+vulns: $(TOOLS)/govulncheck ## Look for known vulnerabilities in the program; needs the network, and warns without
+	go run ./hack vulns -tool $(TOOLS)/govulncheck
+
+verify: ## Check formatting, modules, generated files, lint and vulnerabilities
 	@echo "gofmt"
 	@unformatted=$$(find . -name '*.go' -not -path './bin/*' -not -path './.git/*' -print0 | xargs -0 gofmt -l); \
 	  [ -z "$$unformatted" ] || { echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; }
@@ -57,6 +60,7 @@ verify: ## Check formatting, modules, generated files and lint
 	  [ "$$before" = "$$after" ] || { diff <(echo "$$before") <(echo "$$after") || true; \
 	    echo "generated files were stale and have been made anew: review and commit them"; exit 1; }
 	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory vulns
 
 generate: ## Make deep copies, clients and CRDs anew from the API types
 	hack/generate.sh
@@ -96,3 +100,7 @@ alarm: ## Require that nothing is said to be down for 30 minutes with busy cores
 $(TOOLS)/staticcheck: hack/tools/go.mod
 	@mkdir -p $(TOOLS)
 	go -C hack/tools build -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
+
+$(TOOLS)/govulncheck: hack/tools/go.mod
+	@mkdir -p $(TOOLS)
+	go -C hack/tools build -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck
