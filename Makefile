@@ -65,7 +65,7 @@ verify: ## Check formatting, modules, generated files, lint and vulnerabilities
 generate: ## Make deep copies, clients and CRDs anew from the API types
 	hack/generate.sh
 
-image: ## Write the container image as an archive, without a container engine
+image: ## Write the container image as an archive, without a container engine; with its SBOM and values that pin it
 	go run ./hack image
 
 # With the flag of the builds that the demo makes itself: else a cold cache compiles twice.
