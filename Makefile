@@ -16,13 +16,13 @@ TEST_FLAGS ?= -shuffle=on -timeout=60m
 # first; the other targets only play their seeds.
 ALONE := ./netfabric/kernel
 FUZZED := ./netfabric/... ./reflect/forge ./shadow/endpoints ./peering/auth ./shadow/rules
-FUZZ_FOR := 2s
-TEST_RUN = go run ./hack fuzz -for $(FUZZ_FOR) -packages "$(FUZZED)" && \
+FUZZ_TIME := -for 2s
+TEST_RUN = go run ./hack fuzz $(FUZZ_TIME) -packages "$(FUZZED)" && \
 	go run ./hack test -packages "$(ALONE)" -- $(TEST_FLAGS) && \
 	go run ./hack test -packages "./e2e/scenarios ./e2e/timed ./e2e/lab $$(go list ./... | grep -v '$(ALONE:.%=%)$$' | tr '\n' ' ')" -- -p 6 -parallel 64 $(TEST_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all lint verify generate image demo bench chaos soak alarm
+.PHONY: help build test test-all lint vulns verify generate image demo bench chaos soak alarm
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ test: ## Run what has to pass: some 25 minutes on 2 cores
 	hack/deps.sh || [ "$${CI:-}" != true ] # without root the full tier is skipped, loudly; not in CI
 	$(TEST_RUN)
 
-test-all: FUZZ_FOR := 3m
+test-all: FUZZ_TIME := -in-all 1h
 test-all: ## Run every test, long ones and all cases of the tables, with limits of time: hours on a quiet machine
 	hack/deps.sh || [ "$${CI:-}" != true ]
 	export LAB_SEATS=3 LAB_LONG=1; $(TEST_RUN)
@@ -45,7 +45,10 @@ lint: $(TOOLS)/staticcheck ## Run go vet and staticcheck
 	go vet ./...
 	$(TOOLS)/staticcheck ./...
 
-verify: ## Check formatting, modules, generated files and lint
+vulns: $(TOOLS)/govulncheck ## Look for known vulnerabilities in the program; needs the network, and warns without
+	go run ./hack vulns -tool $(TOOLS)/govulncheck
+
+verify: ## Check formatting, modules, generated files, lint and vulnerabilities
 	@echo "gofmt"
 	@unformatted=$$(find . -name '*.go' -not -path './bin/*' -not -path './.git/*' -print0 | xargs -0 gofmt -l); \
 	  [ -z "$$unformatted" ] || { echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; }
@@ -57,11 +60,12 @@ verify: ## Check formatting, modules, generated files and lint
 	  [ "$$before" = "$$after" ] || { diff <(echo "$$before") <(echo "$$after") || true; \
 	    echo "generated files were stale and have been made anew: review and commit them"; exit 1; }
 	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory vulns
 
 generate: ## Make deep copies, clients and CRDs anew from the API types
 	hack/generate.sh
 
-image: ## Write the container image as an archive, without a container engine
+image: ## Write the container image as an archive, without a container engine; with its SBOM and values that pin it
 	go run ./hack image
 
 # With the flag of the builds that the demo makes itself: else a cold cache compiles twice.
@@ -96,3 +100,7 @@ alarm: ## Require that nothing is said to be down for 30 minutes with busy cores
 $(TOOLS)/staticcheck: hack/tools/go.mod
 	@mkdir -p $(TOOLS)
 	go -C hack/tools build -o $(CURDIR)/$@ honnef.co/go/tools/cmd/staticcheck
+
+$(TOOLS)/govulncheck: hack/tools/go.mod
+	@mkdir -p $(TOOLS)
+	go -C hack/tools build -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck

@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -123,6 +125,62 @@ func TestPodFidelityIsTested(t *testing.T) {
 			require.Regexpf(t, `^([Tt]est|full|kubectl)[A-Z]`, name, "row %q", r.cells[0])
 		}
 	}
+}
+
+// TestThreatModelIsTested: each attack that docs/threat-model.md lists has tests, and they
+// exist.
+func TestThreatModelIsTested(t *testing.T) {
+	t.Parallel()
+	tests := testNames(t)
+	attacks := 0
+	for _, r := range readPage(t, "docs/threat-model.md").rows {
+		if strings.HasPrefix(r.cells[0], "what a ") {
+			require.Equalf(t, "tests", r.cells[len(r.cells)-1], "the last column of the table of %s", r.cells[0])
+			continue
+		}
+		attacks++
+		named := codeWord.FindAllStringSubmatch(r.cells[len(r.cells)-1], -1)
+		require.NotEmptyf(t, named, "row %q names no test", r.cells[0])
+		for _, word := range named {
+			name, subtests, _ := strings.Cut(word[1], "/")
+			texts, exists := tests[name]
+			require.Truef(t, exists, "row %q names test %s, which does not exist", r.cells[0], name)
+			for subtest := range strings.SplitSeq(subtests, "/") {
+				require.Truef(t, subtest == "" || texts[subtest], "row %q names test %s, and no text of its package is %q", r.cells[0], word[1], subtest)
+			}
+		}
+	}
+	require.NotZero(t, attacks)
+}
+
+// testNames are the tests and fuzz targets, each with the texts in the tests of its package:
+// names of subtests are among them, as go test prints them.
+func testNames(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	tests, texts := map[string]map[string]bool{}, map[string]map[string]bool{}
+	for _, f := range files(t) {
+		if !f.test {
+			continue
+		}
+		dir := filepath.Dir(f.path)
+		if texts[dir] == nil {
+			texts[dir] = map[string]bool{}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				if text, err := strconv.Unquote(lit.Value); err == nil {
+					texts[dir][strings.ReplaceAll(text, " ", "_")] = true
+				}
+			}
+			return true
+		})
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && (strings.HasPrefix(fn.Name.Name, "Test") || strings.HasPrefix(fn.Name.Name, "Fuzz")) {
+				tests[fn.Name.Name] = texts[dir]
+			}
+		}
+	}
+	return tests
 }
 
 // TestPodPathIsTrue: every file that docs/pod-path.md names exists, and has the functions

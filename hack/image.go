@@ -20,8 +20,8 @@ type imageOptions struct {
 }
 
 // runImage builds liqod and writes its container image as a tar, without a container
-// engine: an OCI layout that Docker, Podman, containerd and kind load. It returns the
-// exit code.
+// engine: an OCI layout that Docker, Podman, containerd and kind load. Beside it are the list
+// of its packages and values of the chart. It returns the exit code.
 func runImage(ctx context.Context, args []string) int {
 	opts, err := parseImage(args, os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -70,28 +70,58 @@ func makeImage(ctx context.Context, o imageOptions, out io.Writer) error {
 			return err
 		}
 	}
-	if err := writeImage(o); err != nil {
+	digest, err := writeImage(o)
+	if err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "%s: %s\n", o.out, o.name)
+	_, err = fmt.Fprintf(out, "%s: %s\ndigest: %s\npackages: %s\nvalues of the chart: %s\n", o.out, o.name, digest, o.beside(".spdx.json"), o.beside(".values.yaml"))
 	return err
 }
 
-// writeImage replaces the output only when it is complete.
-func writeImage(o imageOptions) error {
+// beside is the path of a file about the image.
+func (o imageOptions) beside(suffix string) string {
+	return strings.TrimSuffix(o.out, filepath.Ext(o.out)) + suffix
+}
+
+// writeImage writes the image, the list of its packages (SPDX), and the values by which the
+// chart installs this image and no other. It returns the digest. The output is replaced only
+// when all is complete.
+func writeImage(o imageOptions) (digest string, err error) {
 	if err := os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil {
-		return fmt.Errorf("making the output directory: %w", err)
+		return "", fmt.Errorf("making the output directory: %w", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(o.out), ".image-")
+	err = replace(o.out, func(w io.Writer) (err error) {
+		if digest, err = image.Write(w, liqodImage(o)); err != nil {
+			return err
+		}
+		sbom := func(w io.Writer) error { return image.SBOM(w, o.name, digest, o.binary) }
+		if err := replace(o.beside(".spdx.json"), sbom); err != nil {
+			return err
+		}
+		return replace(o.beside(".values.yaml"), func(w io.Writer) error { return writeValues(w, o.name, digest) })
+	})
+	return digest, err
+}
+
+// writeValues writes values of the chart. With the digest the tag only informs.
+func writeValues(w io.Writer, name, digest string) error {
+	repository, tag := image.Split(name)
+	_, err := fmt.Fprintf(w, "# The image of this digest, whatever its tag is moved to later.\nimage:\n  repository: %s\n  tag: %q\n  digest: %s\n", repository, tag, digest)
+	return err
+}
+
+// replace replaces a file by what write writes, when that is complete.
+func replace(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".image-")
 	if err != nil {
 		return fmt.Errorf("making the output: %w", err)
 	}
 	defer os.Remove(f.Name())
-	err = image.Write(f, liqodImage(o))
+	err = write(f)
 	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return fmt.Errorf("writing %s: %w", o.out, err)
+		return fmt.Errorf("writing %s: %w", path, err)
 	}
-	return os.Rename(f.Name(), o.out)
+	return os.Rename(f.Name(), path)
 }
 
 func liqodImage(o imageOptions) image.Image {

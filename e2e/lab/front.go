@@ -42,6 +42,7 @@ type Front struct {
 	failed   atomic.Int64
 	decide   atomic.Pointer[func(Request) Fate]
 	hold     atomic.Pointer[hold]
+	choose   atomic.Pointer[func(Request) http.Handler]
 }
 
 func newFront(c *Cluster) (*Front, error) {
@@ -185,6 +186,10 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if f.failing.Load() || f.nth(request) {
 		f.failed.Add(1)
 		refuse(w)
+		return
+	}
+	if other := f.other(request); other != nil {
+		other.ServeHTTP(w, request)
 		return
 	}
 	decide := f.decide.Load()

@@ -69,7 +69,8 @@ func writeImage(path string, image ociimage.Image) (string, error) {
 		return "", fmt.Errorf("writing image %s: %w", image.Name, err)
 	}
 	defer os.Remove(file.Name())
-	if err := errors.Join(ociimage.Write(file, image), file.Close()); err != nil {
+	_, err = ociimage.Write(file, image)
+	if err := errors.Join(err, file.Close()); err != nil {
 		return "", fmt.Errorf("writing image %s: %w", image.Name, err)
 	}
 	return path, os.Rename(file.Name(), path)

@@ -57,6 +57,20 @@ func (f Fate) passes() bool {
 // unanswered: then the write is done.
 func (f *Front) Intercept(decide func(Request) Fate) { f.decide.Store(&decide) }
 
+// Answer has choose called, concurrently, for each request from now on, except for upgrades.
+// The handler that it returns answers instead of the API server, without the body of the
+// request in Request; with nil the request is passed on. A nil choose ends that.
+func (f *Front) Answer(choose func(Request) http.Handler) { f.choose.Store(&choose) }
+
+// other is the handler that answers a request instead of the API server, nil for none.
+func (f *Front) other(request *http.Request) http.Handler {
+	choose := f.choose.Load()
+	if choose == nil || *choose == nil || request.Header.Get("Upgrade") != "" {
+		return nil
+	}
+	return (*choose)(describe(request, nil))
+}
+
 // HoldWatches lets nothing through on the watches that match, new ones included, until
 // the returned function is called; what they would have told follows then. All else
 // passes. Only one hold is in force.

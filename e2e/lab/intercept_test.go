@@ -175,3 +175,31 @@ func TestLabFrontHoldsWatches(t *testing.T) {
 	require.Equal(t, "two", <-texts)
 	release() // once more does nothing
 }
+
+func TestLabFrontAnswersItself(t *testing.T) {
+	server := &journal{}
+	front, config := newTestFront(t, server.ServeHTTP)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
+	get := func(path string) string {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+path, nil)
+		require.NoError(t, err)
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return string(body)
+	}
+	front.Answer(func(r Request) http.Handler {
+		if r.Resource != "pods" {
+			return nil
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, r.Verb+" "+r.Namespace) })
+	})
+	require.Equal(t, "list a", get("/api/v1/namespaces/a/pods"))
+	require.Equal(t, "watch a", get("/api/v1/namespaces/a/pods?watch=true"))
+	require.Equal(t, "done", get("/api/v1/namespaces/a/services"))
+	require.Len(t, server.all(), 1)
+	front.Answer(nil)
+	require.Equal(t, "done", get("/api/v1/namespaces/a/pods"))
+}

@@ -433,6 +433,10 @@ func chartValues(t *testing.T, c chart) {
 			config: map[string]string{"controller.vkubelet.replicas": "2", "controller.vkubelet.extraArgs": "[--enable-apiserver-support=false]",
 				"controller.vkubelet.nodeAddress": "192.0.2.1", "controller.vkubelet.resources.cpuLimit": "2", "controller.vkubelet.resources.cpuRequest": "50m"},
 		},
+		"image.digest": { // wins over the tag
+			values: values{"image": values{"repository": "r.example/liqod", "tag": "v1", "digest": "sha256:" + strings.Repeat("0a", 32)}},
+			config: map[string]string{"controller.vkubelet.image": "r.example/liqod@sha256:" + strings.Repeat("0a", 32)},
+		},
 		"image.pullSecrets": {
 			values: values{"image": values{"pullSecrets": []string{"one", "two"}}},
 			config: map[string]string{"controller.vkubelet.imagePullSecrets": "[one two]"},
@@ -545,6 +549,8 @@ func chartRefused(t *testing.T, c chart) {
 		values values
 		says   []string
 	}{
+		"digest, too short":                {values{"image": values{"digest": "sha256:0a"}}, []string{"digest", "pattern"}},
+		"digest, of another kind":          {values{"image": values{"digest": "md5:" + strings.Repeat("0a", 16)}}, []string{"digest", "pattern"}},
 		"unknown":                          {values{"virtualKubelets": values{}}, []string{"virtualKubelets"}},
 		"unknown, deeper":                  {values{"virtualKubelet": values{"extra": values{"arguments": []string{"x"}}}}, []string{"arguments", "virtualKubelet"}},
 		"node failure, no boolean":         {values{"controllerManager": values{"config": values{"enableNodeFailureController": "yes"}}}, []string{"enableNodeFailureController", "boolean"}},

@@ -252,14 +252,14 @@ func runsWithout(t *testing.T, p attacker, name string, tc wished) {
 }
 
 // refused shows ShadowPods that can be written, and that no pod is made for.
-func refused(t *testing.T, p attacker) {
+func refused(t *testing.T, p attacker, specs map[string]refusedSpec) {
 	cases := map[string]struct {
 		change          func(*offloadingv1beta1.ShadowPod)
 		reason, message string
 	}{
 		"origin": {func(s *offloadingv1beta1.ShadowPod) { s.Labels[offloadingv1beta1.OriginLabel] = "paris" }, "ForeignOrigin", "paris"},
 	}
-	for name, of := range refusedSpecs() {
+	for name, of := range specs {
 		cases[name] = struct {
 			change          func(*offloadingv1beta1.ShadowPod)
 			reason, message string

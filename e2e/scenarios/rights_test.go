@@ -87,7 +87,7 @@ func TestPeerRights(t *testing.T) {
 
 	t.Run("enumerated", func(t *testing.T) { enumerated(t, w, rome) })
 	t.Run("forced", func(t *testing.T) { forced(t, p) })
-	t.Run("refused", func(t *testing.T) { refused(t, p) })
+	t.Run("refused", func(t *testing.T) { refused(t, p, refusedSpecs()) })
 	t.Run("forbidden", func(t *testing.T) { forbidden(t, p) })
 	t.Run("twins", func(t *testing.T) { otherTwins(t, w) })
 	t.Run("vkubelet", func(t *testing.T) { vkubeletRights(t, w) })

@@ -124,6 +124,7 @@ func vkubeletRights(t *testing.T, w *world) {
 		},
 	}
 	maps.Copy(tries, tokenAttempts(t, w, vk))
+	maps.Copy(tries, eventAttempts(t, vk))
 	for _, name := range requests {
 		tries["approval of "+name] = func(ctx context.Context) error {
 			csr, err := vk.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
@@ -148,6 +149,25 @@ func vkubeletRights(t *testing.T, w *world) {
 			require.Empty(t, csr.Status.Certificate)
 		}
 	})
+}
+
+// eventAttempts are attempts to write events where or about what a vkubelet may not. Those of
+// its namespace it may write.
+func eventAttempts(t *testing.T, vk kubernetes.Interface) map[string]attempt {
+	t.Helper()
+	write := func(ctx context.Context, namespace, kind string) error {
+		_, err := vk.CoreV1().Events(namespace).Create(ctx, &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{GenerateName: "evil-"},
+			InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: namespace, Name: "x"}, Reason: "Evil", Type: corev1.EventTypeWarning,
+		}, metav1.CreateOptions{})
+		return err
+	}
+	require.NoError(t, write(t.Context(), "shop", "Pod"))
+	tries := map[string]attempt{}
+	for _, namespace := range []string{"default", "kube-system", "liqod"} {
+		tries["event in "+namespace] = func(ctx context.Context) error { return write(ctx, namespace, "Pod") }
+	}
+	return tries
 }
 
 // tokenAttempts are attempts to get tokens, and to write Secrets, beyond what the tokens

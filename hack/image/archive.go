@@ -57,6 +57,8 @@ type File struct {
 	Data []byte
 }
 
+const manifestType = "application/vnd.oci.image.manifest.v1+json"
+
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -64,44 +66,45 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Write writes the image. It reads every source twice: once for its digest.
-func Write(w io.Writer, img Image) error {
+// Write writes the image, and returns the digest of its manifest (sha256:…), by which a
+// registry has it. It reads every source twice: once for its digest.
+func Write(w io.Writer, img Image) (digest string, err error) {
 	if len(img.Files) == 0 {
-		return ErrNoFiles
+		return "", ErrNoFiles
 	}
 	files := normalize(img.Files)
 	layer, err := digestLayer(files)
 	if err != nil {
-		return err
+		return "", err
 	}
 	config, err := json.Marshal(configOf(img, layer.Digest))
 	if err != nil {
-		return fmt.Errorf("encoding the configuration: %w", err)
+		return "", fmt.Errorf("encoding the configuration: %w", err)
 	}
 	configDesc := describe("application/vnd.oci.image.config.v1+json", config)
 	manifest, err := json.Marshal(map[string]any{
-		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+		"schemaVersion": 2, "mediaType": manifestType,
 		"config": configDesc, "layers": []descriptor{layer},
 	})
 	if err != nil {
-		return fmt.Errorf("encoding the manifest: %w", err)
+		return "", fmt.Errorf("encoding the manifest: %w", err)
 	}
 	tw := tar.NewWriter(w)
 	if err := writeMeta(tw, img.Name, config, manifest, configDesc, layer); err != nil {
-		return err
+		return "", err
 	}
 	if err := writeHeader(tw, &tar.Header{Name: blob(layer), Size: layer.Size, Mode: 0o444, Typeflag: tar.TypeReg}); err != nil {
-		return err
+		return "", err
 	}
 	if err := writeLayer(tw, files); err != nil {
-		return err
+		return "", err
 	}
-	return tw.Close()
+	return describe(manifestType, manifest).Digest, tw.Close()
 }
 
 // writeMeta writes everything but the layer, which is too large to keep in memory.
 func writeMeta(tw *tar.Writer, name string, config, manifest []byte, configDesc, layer descriptor) error {
-	top := describe("application/vnd.oci.image.manifest.v1+json", manifest)
+	top := describe(manifestType, manifest)
 	top.Annotations = map[string]string{
 		"io.containerd.image.name":          name,
 		"org.opencontainers.image.ref.name": name[strings.LastIndexByte(name, ':')+1:],

@@ -48,16 +48,24 @@ func entries(t *testing.T, data []byte) map[string][]byte {
 func TestWriteIsReproducible(t *testing.T) {
 	img := example(t)
 	var a, b bytes.Buffer
-	require.NoError(t, Write(&a, img))
+	first, err := Write(&a, img)
+	require.NoError(t, err)
 	require.NoError(t, os.Chmod(img.Files[0].Source, 0o755))
-	require.NoError(t, Write(&b, img))
+	second, err := Write(&b, img)
+	require.NoError(t, err)
 	require.Equal(t, a.Bytes(), b.Bytes())
+	require.Equal(t, first, second)
 }
 
 func TestWriteGivesAnOCILayoutAndADockerArchive(t *testing.T) {
 	var buf bytes.Buffer
-	require.NoError(t, Write(&buf, example(t)))
+	digest, err := Write(&buf, example(t))
+	require.NoError(t, err)
 	files := entries(t, buf.Bytes())
+	var index struct{ Manifests []descriptor }
+	require.NoError(t, json.Unmarshal(files["index.json"], &index))
+	require.Equal(t, index.Manifests[0].Digest, digest)
+	require.Contains(t, files, "blobs/sha256/"+digest[len("sha256:"):])
 	for name, data := range files {
 		if dir, digest := filepath.Split(name); dir == "blobs/sha256/" {
 			sum := sha256.Sum256(data)
@@ -86,7 +94,8 @@ func TestWriteGivesAnOCILayoutAndADockerArchive(t *testing.T) {
 }
 
 func TestWriteRefuses(t *testing.T) {
-	require.ErrorIs(t, Write(io.Discard, Image{Name: "x:1"}), ErrNoFiles)
-	err := Write(io.Discard, Image{Name: "x:1", Files: []File{{Path: "a", Source: "/does/not/exist"}}})
+	_, err := Write(io.Discard, Image{Name: "x:1"})
+	require.ErrorIs(t, err, ErrNoFiles)
+	_, err = Write(io.Discard, Image{Name: "x:1", Files: []File{{Path: "a", Source: "/does/not/exist"}}})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -1,0 +1,62 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// testHostileConsumer attacks the provider with the credentials of its consumer, where the
+// provider has the defaults of the chart. It leaves the twin namespace as it was.
+func testHostileConsumer(t *testing.T, w *world) {
+	before := lives(t, w.milan.Cluster, twinOfRome)
+	p := attacker{world: w}
+	p.core, p.liqod = clients(t, holder{in: w.milan, namespace: tenantOfRome, account: "peer-1"}.config(t))
+	specs := refusedSpecs()
+	delete(specs, "claim") // of a class that is shared by default
+	t.Run("pods", func(t *testing.T) { refused(t, p, specs) })
+	own := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Labels: map[string]string{offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.DestinationLabel: "elsewhere"}}
+	}
+	_, err := p.core.CoreV1().Services(twinOfRome).Create(t.Context(), &corev1.Service{ObjectMeta: own("own"), Spec: service("own").Spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	tries := serviceAttempts(p, own)
+	maps.Copy(tries, hostAttempts(t, p, own))
+	maps.Copy(tries, objectAttempts(p.core))
+	maps.Copy(tries, identityAttempts(p.core))
+	t.Run("objects", func(t *testing.T) { allForbidden(t, tries) })
+
+	services, ingresses := w.milan.Client().CoreV1().Services(twinOfRome), w.milan.Client().NetworkingV1().Ingresses(twinOfRome)
+	require.NoError(t, services.Delete(t.Context(), "own", metav1.DeleteOptions{}))
+	require.NoError(t, ingresses.Delete(t.Context(), "store", metav1.DeleteOptions{}))
+	shadows := w.milan.Liqod().OffloadingV1beta1().ShadowPods(twinOfRome)
+	within(t, longest, "the ShadowPods of the attacks are gone", func(ctx context.Context) error {
+		list, err := shadows.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		left := 0
+		for _, s := range list.Items {
+			if !strings.HasPrefix(s.Name, "refused-") {
+				continue
+			}
+			left++
+			if err := shadows.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
+				return err
+			}
+		}
+		if left > 0 {
+			return fmt.Errorf("%d are left", left)
+		}
+		return nil
+	})
+	requireLiving(t, before, lives(t, w.milan.Cluster, twinOfRome))
+}
