@@ -100,7 +100,7 @@ func New(cfg Config) (*Enforcer, error) {
 	if err := cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: ownPods}); err != nil {
 		return nil, fmt.Errorf("indexing ShadowEndpointSlices by their EndpointSlices: %w", err)
 	}
-	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
+	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
 	for _, w := range []struct {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
@@ -214,6 +214,18 @@ func (e *Enforcer) sliceGone(obj any) {
 		e.memory.forget(slice.UID, madeFor(slice))
 		e.wake(slice)
 	}
+}
+
+// consumer returns the consumer that a key is worked on for: the one of its twin namespace,
+// or of its shadow while no cache has the namespace.
+func (e *Enforcer) consumer(key loop.Key) string {
+	if ns, err := e.namespaces.Get(key.Namespace); err == nil {
+		return peerOf(ns)
+	}
+	if shadow, err := e.shadows.ShadowEndpointSlices(key.Namespace).Get(key.Name); err == nil {
+		return shadow.Labels[offloadingv1beta1.OriginLabel]
+	}
+	return ""
 }
 
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
