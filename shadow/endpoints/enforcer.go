@@ -219,6 +219,9 @@ func (e *Enforcer) sliceGone(obj any) {
 // consumer returns the consumer that a key is worked on for: the one of its twin namespace,
 // or of its shadow while no cache has the namespace.
 func (e *Enforcer) consumer(key loop.Key) string {
+	if key == namespaceKey(key.Name) {
+		key = loop.Key{Namespace: key.Name}
+	}
 	if ns, err := e.namespaces.Get(key.Namespace); err == nil {
 		return peerOf(ns)
 	}
@@ -229,6 +232,9 @@ func (e *Enforcer) consumer(key loop.Key) string {
 }
 
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
+	if key == namespaceKey(key.Name) {
+		return e.podsChanged(key.Name)
+	}
 	f, err := e.cached(key)
 	if err != nil {
 		return err

@@ -190,6 +190,7 @@ func TestRun(t *testing.T) {
 func TestKeysBelongToConsumers(t *testing.T) {
 	r := newRig(t, newShadow())
 	require.Equal(t, origin, r.e.consumer(r.key()))
+	require.Equal(t, origin, r.e.consumer(namespaceKey(testNamespace)))
 	require.NoError(t, r.e.cfg.Namespaces.GetIndexer().Delete(twin()))
 	require.Equal(t, origin, r.e.consumer(r.key()))
 	require.Empty(t, r.e.consumer(loop.Key{Namespace: "gone", Name: "s"}))
