@@ -5,7 +5,8 @@
 // which it starts as processes of their own. Both ways run in the same two clusters, one
 // after the other, with liqod's settings as shipped. Last it measures the network fabric
 // beside a bare WireGuard tunnel, in network namespaces without API servers. With --only
-// outage it measures how pods and endpoints follow an outage of the provider. It prints
+// outage it measures how pods and endpoints follow an outage of the provider, and with
+// --only flood how a consumer's pods start while another one floods the provider. It prints
 // tables and writes the figures as JSON.
 package main
 
@@ -31,13 +32,14 @@ type options struct {
 	out, profiles     string
 	// noEvents leaves the provider's events there.
 	noEvents bool
-	// only is what is measured: pods, reflection, network, outage, continuity, or empty for all
-	// but the last two.
+	// only is what is measured: pods, reflection, network, outage, continuity, flood, or empty
+	// for all but the last three.
 	only       string
 	objects    objectOptions
 	network    networkOptions
 	outage     outageOptions
 	continuity continuityOptions
+	flood      floodOptions
 }
 
 func main() {
@@ -84,17 +86,18 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.DurationVar(&o.idle, "idle", time.Minute, "how long idleness is measured")
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "bench.json"), "file for the figures")
 	flags.StringVar(&o.profiles, "profiles", "", "directory for profiles of the roles; empty: none. They are taken in the untimed part")
-	flags.StringVar(&o.only, "only", "", "pods, reflection, network, outage or continuity: what is measured; empty: all but outage, and continuity, which takes hours")
+	flags.StringVar(&o.only, "only", "", "pods, reflection, network, outage, continuity or flood: what is measured; empty: all but outage, flood, and continuity, which takes hours")
 	flags.BoolVar(&o.noEvents, "no-events", false, "do not bring the provider's events home (reflection.event.workers=0)")
 	o.objects.flags(flags)
 	o.network.flags(flags)
 	o.outage.flags(flags)
 	o.continuity.flags(flags)
+	o.flood.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
 	o.objects.pairs, o.objects.idle, o.objects.noEvents = o.pairs, o.idle, o.noEvents
-	o.outage.out = o.out
+	o.outage.out, o.flood.out = o.out, o.out
 	o.network.pairs, o.continuity.pairs = networkPairs, continuityPairs
 	flags.Visit(func(f *flag.Flag) {
 		if f.Name == "pairs" {
@@ -112,10 +115,10 @@ func parse(args []string, usage io.Writer) (options, error) {
 		return options{}, fmt.Errorf("--paced is %d: 0 or more is accepted", o.paced)
 	case o.idle < 0:
 		return options{}, fmt.Errorf("--idle is %s: 0 or more is accepted", o.idle)
-	case !slices.Contains([]string{"", onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity}, o.only):
-		return options{}, fmt.Errorf("--only is %q: %s, %s, %s, %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity)
+	case !slices.Contains([]string{"", onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity, onlyFlood}, o.only):
+		return options{}, fmt.Errorf("--only is %q: %s, %s, %s, %s, %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity, onlyFlood)
 	}
-	return o, errors.Join(o.objects.check(), o.network.check(), o.outage.check(), o.continuity.check())
+	return o, errors.Join(o.objects.check(), o.network.check(), o.outage.check(), o.continuity.check(), o.flood.check())
 }
 
 // What --only accepts.
@@ -125,6 +128,7 @@ const (
 	onlyNetwork    = "network"
 	onlyOutage     = "outage"
 	onlyContinuity = "continuity"
+	onlyFlood      = "flood"
 )
 
 // runAll measures what was asked for.
@@ -139,6 +143,7 @@ func runAll(ctx context.Context, o options) error {
 		{onlyNetwork, false, func() error { return measureNetwork(ctx, o.network) }},
 		{onlyOutage, true, func() error { return measureOutage(ctx, o.outage) }},
 		{onlyContinuity, true, func() error { return measureContinuity(ctx, o.continuity) }},
+		{onlyFlood, true, func() error { return measureFlood(ctx, o.flood) }},
 	} {
 		if o.only != part.name && (o.only != "" || part.asked) {
 			continue

@@ -100,7 +100,7 @@ func New(cfg Config) (*Enforcer, error) {
 	if err := cfg.Shadows.AddIndexers(cache.Indexers{ownPodsIndex: ownPods}); err != nil {
 		return nil, fmt.Errorf("indexing ShadowEndpointSlices by their EndpointSlices: %w", err)
 	}
-	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
+	e.loop = loop.New(loop.Config{Name: "shadowendpointslice", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer, Beside: e.known})
 	for _, w := range []struct {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
@@ -216,7 +216,25 @@ func (e *Enforcer) sliceGone(obj any) {
 	}
 }
 
+// consumer returns the consumer that a key is worked on for: the one of its twin namespace,
+// or of its shadow while no cache has the namespace.
+func (e *Enforcer) consumer(key loop.Key) string {
+	if key == namespaceKey(key.Name) {
+		key = loop.Key{Namespace: key.Name}
+	}
+	if ns, err := e.namespaces.Get(key.Namespace); err == nil {
+		return peerOf(ns)
+	}
+	if shadow, err := e.shadows.ShadowEndpointSlices(key.Namespace).Get(key.Name); err == nil {
+		return shadow.Labels[offloadingv1beta1.OriginLabel]
+	}
+	return ""
+}
+
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
+	if key == namespaceKey(key.Name) {
+		return e.podsChanged(key.Name)
+	}
 	f, err := e.cached(key)
 	if err != nil {
 		return err

@@ -1,12 +1,14 @@
 package endpoints
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 const (
@@ -94,8 +96,8 @@ func (e *Enforcer) podsOf(twin *corev1.Namespace) func(netip.Addr) (pod ownPod, 
 	}
 }
 
-// podChanged queues the shadows of a namespace when the addresses or the state of a pod
-// there change.
+// podChanged queues the key of a namespace when the addresses or the state of a pod there
+// change.
 func (e *Enforcer) podChanged(before, after any) {
 	old, _ := podAddresses(before)
 	now, _ := podAddresses(after)
@@ -106,14 +108,24 @@ func (e *Enforcer) podChanged(before, after any) {
 	if !ok {
 		pod, ok = before.(*corev1.Pod)
 	}
-	if !ok {
-		return
+	if ok {
+		e.loop.Wake(namespaceKey(pod.Namespace))
 	}
-	shadows, err := e.cfg.Shadows.GetIndexer().ByIndex(ownPodsIndex, pod.Namespace)
+}
+
+// namespaceKey returns the key whose sync queues the shadows of a namespace that its pods
+// are endpoints of. A consumer may have many: the event handler, which all consumers share,
+// must not walk through them. No shadow has this key, as it has no namespace.
+func namespaceKey(namespace string) loop.Key { return loop.Key{Name: namespace} }
+
+// podsChanged queues the shadows of a namespace that its pods are endpoints of.
+func (e *Enforcer) podsChanged(namespace string) error {
+	shadows, err := e.cfg.Shadows.GetIndexer().ByIndex(ownPodsIndex, namespace)
 	if err != nil {
-		return // the index exists, so this does not fail
+		return fmt.Errorf("looking up the ShadowEndpointSlices of namespace %s: %w", namespace, err)
 	}
 	for _, shadow := range shadows {
 		e.wake(shadow)
 	}
+	return nil
 }

@@ -23,6 +23,7 @@ import (
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/loop"
 )
 
 // running is an Enforcer that runs with started informers.
@@ -182,4 +183,15 @@ func TestRun(t *testing.T) {
 	stop = r.lead()
 	r.becomes("gone")
 	stop()
+}
+
+// TestKeysBelongToConsumers: the slices of a consumer take turns with those of others, also
+// while its namespace is not in the cache.
+func TestKeysBelongToConsumers(t *testing.T) {
+	r := newRig(t, newShadow())
+	require.Equal(t, origin, r.e.consumer(r.key()))
+	require.Equal(t, origin, r.e.consumer(namespaceKey(testNamespace)))
+	require.NoError(t, r.e.cfg.Namespaces.GetIndexer().Delete(twin()))
+	require.Equal(t, origin, r.e.consumer(r.key()))
+	require.Empty(t, r.e.consumer(loop.Key{Namespace: "gone", Name: "s"}))
 }

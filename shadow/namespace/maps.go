@@ -96,7 +96,10 @@ func NewMaps(cfg MapsConfig) (*Maps, error) {
 		quotas:     cfg.Quotas.Lister(),
 		bindings:   apply.NewBinder(cfg.Kube, cfg.RoleBindings.Lister(), nil),
 	}
-	m.Loop = loop.New(loop.Config{Name: "namespacemap", Sync: m.sync, Log: cfg.Log, Observer: cfg.Observer})
+	if err := cfg.Namespaces.Informer().AddIndexers(cache.Indexers{twinIndex: twinOf}); err != nil {
+		return nil, fmt.Errorf("indexing namespaces by their NamespaceMaps: %w", err)
+	}
+	m.Loop = loop.New(loop.Config{Name: "namespacemap", Sync: m.sync, Class: tenantOf, Log: cfg.Log, Observer: cfg.Observer})
 	for _, w := range []struct {
 		informer cache.SharedIndexInformer
 		keys     func(any) []loop.Key
@@ -112,6 +115,21 @@ func NewMaps(cfg MapsConfig) (*Maps, error) {
 		}
 	}
 	return m, nil
+}
+
+// tenantOf returns the class of a map: maps of one peer are in one tenant namespace.
+func tenantOf(key loop.Key) string { return key.Namespace }
+
+// twinIndex indexes namespaces by the map that they are a twin of.
+const twinIndex = "namespace/twin-of"
+
+// twinOf is the index function of twinIndex.
+func twinOf(obj any) ([]string, error) {
+	ns, ok := obj.(*corev1.Namespace)
+	if !ok || offloadingv1beta1.TwinOf(ns) == "" {
+		return nil, nil
+	}
+	return []string{offloadingv1beta1.TwinOf(ns)}, nil
 }
 
 // besideKeys returns the maps in the tenant namespace of a Quota.
@@ -315,13 +333,13 @@ func (m *Maps) sweep(ctx context.Context, key loop.Key) error {
 
 // twins returns the cached twins of a map, by name.
 func (m *Maps) twins(key loop.Key) (map[string]*corev1.Namespace, error) {
-	all, err := m.namespaces.List(labels.Everything())
+	all, err := m.cfg.Namespaces.Informer().GetIndexer().ByIndex(twinIndex, key.String())
 	if err != nil {
-		return nil, fmt.Errorf("listing namespaces: %w", err)
+		return nil, fmt.Errorf("listing the twins of %s: %w", key, err)
 	}
 	out := map[string]*corev1.Namespace{}
-	for _, ns := range all {
-		if m.twinFor(ns, key) {
+	for _, obj := range all {
+		if ns, ok := obj.(*corev1.Namespace); ok && m.twinFor(ns, key) {
 			out[ns.Name] = ns
 		}
 	}

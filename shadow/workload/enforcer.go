@@ -36,7 +36,8 @@ type Config struct {
 	Kube kubernetes.Interface
 	// Liqo reads single ShadowPods live and writes their status.
 	Liqo versioned.Interface
-	// ShadowPods is the informer of all ShadowPods, indexed by namespace.
+	// ShadowPods is the informer of all ShadowPods, indexed by namespace. New adds indexes to
+	// it.
 	ShadowPods cache.SharedIndexInformer
 	// Pods is the informer of the pods labelled ManagedByLabel=ManagedByShadowPod.
 	Pods cache.SharedIndexInformer
@@ -104,10 +105,13 @@ func New(cfg Config) (*Enforcer, error) {
 		pods:       corev1listers.NewPodLister(cfg.Pods.GetIndexer()),
 		namespaces: corev1listers.NewNamespaceLister(cfg.Namespaces.GetIndexer()),
 	}
+	if err := cfg.ShadowPods.AddIndexers(cache.Indexers{claimsIndex: withClaims, selectingIndex: selecting}); err != nil {
+		return nil, fmt.Errorf("indexing ShadowPods: %w", err)
+	}
 	e.ledger = newLedger(cfg.Clock, cfg.Patience, cfg.HomeLost, func(pod *corev1.Pod) bool {
 		return !endedItself(pod) && mayRunAgain(pod) && e.wanted(pod)
 	})
-	e.loop = loop.New(loop.Config{Name: "shadowpod", Sync: e.sync, Log: cfg.Log, Observer: cfg.Observer})
+	e.loop = loop.New(loop.Config{Name: "shadowpod", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer})
 	if _, err := e.loop.Watch(cfg.ShadowPods, loop.Self); err != nil {
 		return nil, err
 	}
@@ -119,6 +123,13 @@ func New(cfg Config) (*Enforcer, error) {
 	}
 	if _, err := cfg.ShadowPods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: e.shadowGone}); err != nil {
 		return nil, fmt.Errorf("listening to ShadowPods: %w", err)
+	}
+	if _, err := cfg.Namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		if ns, ok := loop.Object[*corev1.Namespace](obj); ok {
+			e.trials.drop(ns.Name)
+		}
+	}}); err != nil {
+		return nil, fmt.Errorf("listening to namespaces: %w", err)
 	}
 	// loop.Watch does not suffice: memory must hold the last state of the pod before the
 	// key is queued.
@@ -203,20 +214,38 @@ func (e *Enforcer) shadowGone(obj any) {
 	}
 }
 
-// shadowsWithClaims returns the keys of the ShadowPods that have ephemeral volumes.
-func (e *Enforcer) shadowsWithClaims(any) []loop.Key {
-	all, err := e.shadows.List(labels.Everything())
+// Indexes of the ShadowPods.
+const (
+	// claimsIndex has those with ephemeral volumes, under one value.
+	claimsIndex = "workload/claims"
+	// selectingIndex has those that wait and select nodes, by consumer.
+	selectingIndex = "workload/selecting"
+)
+
+// withClaims is the index function of claimsIndex.
+func withClaims(obj any) ([]string, error) {
+	s, ok := obj.(*offloadingv1beta1.ShadowPod)
+	if ok && slices.ContainsFunc(s.Spec.Pod.Volumes, func(v corev1.Volume) bool { return v.Ephemeral != nil }) {
+		return []string{claimsIndex}, nil
+	}
+	return nil, nil
+}
+
+// indexed returns the keys of the ShadowPods under a value of an index.
+func (e *Enforcer) indexed(index, value string) []loop.Key {
+	found, err := e.cfg.ShadowPods.GetIndexer().ByIndex(index, value)
 	if err != nil {
-		return nil // a lister fails only on an invalid selector
+		return nil // it fails only for an index that does not exist
 	}
 	var keys []loop.Key
-	for _, s := range all {
-		if slices.ContainsFunc(s.Spec.Pod.Volumes, func(v corev1.Volume) bool { return v.Ephemeral != nil }) {
-			keys = append(keys, loop.Key{Namespace: s.Namespace, Name: s.Name})
-		}
+	for _, obj := range found {
+		keys = append(keys, loop.Self(obj)...)
 	}
 	return keys
 }
+
+// shadowsWithClaims returns the keys of the ShadowPods that have ephemeral volumes.
+func (e *Enforcer) shadowsWithClaims(any) []loop.Key { return e.indexed(claimsIndex, claimsIndex) }
 
 // shadowsIn returns the keys of the ShadowPods in a namespace.
 func (e *Enforcer) shadowsIn(obj any) []loop.Key {
@@ -235,9 +264,28 @@ func (e *Enforcer) shadowsIn(obj any) []loop.Key {
 	return keys
 }
 
+// consumer returns the consumer that a key is worked on for: the one of its twin namespace,
+// or of its ShadowPod while no cache has the namespace.
+func (e *Enforcer) consumer(key loop.Key) string {
+	if key.Namespace == "" {
+		return key.Name // see turnKey
+	}
+	if ns, err := e.namespaces.Get(key.Namespace); err == nil {
+		return ns.Labels[corev1beta1.RemoteClusterIDLabel]
+	}
+	if shadow, err := e.shadows.ShadowPods(key.Namespace).Get(key.Name); err == nil {
+		return shadow.Labels[offloadingv1beta1.OriginLabel]
+	}
+	return ""
+}
+
 // sync decides on the facts of the caches, and again on live facts if the action needs it.
 // Each creation needs room in the consumer's quota.
 func (e *Enforcer) sync(ctx context.Context, key loop.Key) error {
+	if key == turnKey(key.Name) {
+		e.wake(e.ledger.resume(key.Name))
+		return nil
+	}
 	f, err := e.cached(key)
 	for err == nil {
 		a := decide(f)

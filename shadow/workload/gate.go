@@ -53,6 +53,13 @@ func (t *trials) learn(namespace string, larger bool) {
 	}
 }
 
+// drop forgets a deleted namespace.
+func (t *trials) drop(namespace string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.plain, namespace)
+}
+
 func (t *trials) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,6 +121,16 @@ func (e *Enforcer) shadowsBeside(obj any) []loop.Key {
 	return keys
 }
 
+// selecting is the index function of selectingIndex.
+func selecting(obj any) ([]string, error) {
+	s, ok := obj.(*offloadingv1beta1.ShadowPod)
+	if !ok || len(s.Spec.Pod.NodeSelector) == 0 && s.Spec.Pod.Affinity == nil ||
+		meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced) == nil {
+		return nil, nil
+	}
+	return []string{s.Labels[offloadingv1beta1.OriginLabel]}, nil
+}
+
 // shadowsThatSelect returns the keys of the ShadowPods of a Quota's consumer that have the
 // condition Enforced and select nodes: Harden accepts the labels of Quotas.
 func (e *Enforcer) shadowsThatSelect(obj any) []loop.Key {
@@ -125,18 +142,7 @@ func (e *Enforcer) shadowsThatSelect(obj any) []loop.Key {
 	if !ok {
 		return nil
 	}
-	shadows, err := e.shadows.List(labels.SelectorFromSet(labels.Set{offloadingv1beta1.OriginLabel: consumer}))
-	if err != nil {
-		return nil
-	}
-	var keys []loop.Key
-	for _, s := range shadows {
-		selects := len(s.Spec.Pod.NodeSelector) > 0 || s.Spec.Pod.Affinity != nil
-		if selects && meta.FindStatusCondition(s.Status.Conditions, offloadingv1beta1.ShadowPodEnforced) != nil {
-			keys = append(keys, loop.Key{Namespace: s.Namespace, Name: s.Name})
-		}
-	}
-	return keys
+	return e.indexed(selectingIndex, consumer)
 }
 
 func (e *Enforcer) wake(keys []loop.Key) {
@@ -284,6 +290,7 @@ func (e *Enforcer) outgrown(key loop.Key, f facts) (parked bool, err error) {
 	}
 	w.resize = true
 	v := e.ledger.grow(f.pod, w)
+	e.wake(e.ledger.resume(w.consumer))
 	if v.reason != "" {
 		return false, fmt.Errorf("%w: %s", errNoRoom, v.message)
 	}

@@ -224,7 +224,7 @@ func TestGateFreesWhatIsNotUsed(t *testing.T) {
 			tc.act(r)
 			require.Equal(t, tc.want, r.used())
 			require.Empty(t, r.e.ledger.accounts[origin].reserved)
-			require.LessOrEqual(t, len(r.e.ledger.accounts[origin].waiting), 0)
+			require.LessOrEqual(t, len(r.e.ledger.account(origin).waiting()), 0)
 		})
 	}
 }

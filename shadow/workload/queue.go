@@ -1,8 +1,8 @@
 package workload
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -39,9 +39,6 @@ type ask struct {
 	nodes map[string]string
 }
 
-// waiter is an ask that waits for room.
-type waiter struct{ ask }
-
 // verdict is the answer to an ask.
 type verdict struct {
 	// reason is a condition reason, and message its text. Both are empty if the room is
@@ -55,16 +52,16 @@ type verdict struct {
 
 // admit reserves room for w, or queues it.
 func (l *ledger) admit(w ask) (verdict, []loop.Key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	a := l.account(w.consumer)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.inherit(&w)
 	var sent time.Time
 	if r := a.reserved[w.key]; r != nil {
 		if r.holdsFor(&w) {
-			a.forget(w.key)
+			l.forget(a, w.key)
 			r.tried = r.tried || w.tried
-			return verdict{tried: r.tried}, nil
+			return verdict{tried: r.tried}, l.drain(a)
 		}
 		w.kept = r.kept && r.shadow == w.shadow && len(rules.MoreResources(w.need, r.need)) == 0
 		// The ask is judged as if its reservation were free. A pod whose creation was sent
@@ -72,12 +69,12 @@ func (l *ledger) admit(w ask) (verdict, []loop.Key) {
 		if sent = r.sent; !sent.IsZero() {
 			w.need = rules.MaxResources(r.need, w.need)
 		}
-		a.release(w.key)
+		l.release(a, w.key)
 	}
 	v := verdict{tried: w.tried}
 	switch {
 	case a.bound.Quotas == 0:
-	case !l.settled:
+	case !l.settled.Load():
 		v = verdict{parked: true}
 		l.ask()
 	default:
@@ -86,22 +83,22 @@ func (l *ledger) admit(w ask) (verdict, []loop.Key) {
 		}
 	}
 	if v.parked || v.reason != "" {
-		a.enqueue(w)
+		l.enqueue(a, w)
 		return v, l.drain(a)
 	}
-	a.forget(w.key)
-	a.reserve(w.key, w.reservation())
+	l.forget(a, w.key)
+	l.reserve(a, w.key, w.reservation())
 	a.reserved[w.key].sent = sent
-	return v, nil
+	return v, l.drain(a)
 }
 
 // inherit copies the result of an earlier dry run from the waiting ask of the same key.
 func (a *account) inherit(w *ask) {
-	i := slices.IndexFunc(a.waiting, func(have *waiter) bool { return have.key == w.key })
-	if i < 0 || w.tried {
+	have := a.creates.asks[w.key]
+	if have == nil || w.tried {
 		return
 	}
-	if have := a.waiting[i]; have.tried && have.shadow == w.shadow && have.generation == w.generation {
+	if have.tried && have.shadow == w.shadow && have.generation == w.generation {
 		w.need, w.total, w.undeclared, w.tried = have.need, have.total, have.undeclared, true
 	}
 }
@@ -116,18 +113,19 @@ func (w *ask) reservation() *reservation {
 	return &reservation{shadow: w.shadow, generation: w.generation, need: w.need, foreseen: w.foreseen, tried: w.tried}
 }
 
-// grow counts a resize before it is sent, or queues it.
+// grow counts a resize before it is sent, or queues it. resume then wakes the resizes that
+// waited behind it.
 func (l *ledger) grow(pod *corev1.Pod, w ask) verdict {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.pods[pod.UID] == nil {
-		l.count(pod) // its event is on its way
+	a := l.accountOf(pod)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pods[pod.UID] == nil {
+		l.count(a, pod) // its event is on its way
 	}
-	have := l.pods[pod.UID]
+	have := a.pods[pod.UID]
 	if have == nil || have.ended() {
 		return verdict{parked: true} // the pod has ended
 	}
-	a := l.account(have.consumer)
 	before := have.growth
 	rules.SubResources(a.used, before)
 	// An earlier resize whose answer was lost may have been applied, so its growth still
@@ -136,7 +134,7 @@ func (l *ledger) grow(pod *corev1.Pod, w ask) verdict {
 	v := verdict{}
 	switch {
 	case a.bound.Quotas == 0:
-	case !l.settled:
+	case !l.settled.Load():
 		v.parked = true
 		l.ask()
 	default:
@@ -144,9 +142,9 @@ func (l *ledger) grow(pod *corev1.Pod, w ask) verdict {
 	}
 	if v == (verdict{}) {
 		have.growth = w.need
-		a.forget(w.key)
+		l.forget(a, w.key)
 	} else {
-		a.enqueue(w)
+		l.enqueue(a, w)
 	}
 	rules.AddResources(a.used, have.growth)
 	return v
@@ -169,13 +167,8 @@ func (l *ledger) judge(a *account, w *ask) verdict {
 	if short := a.bound.Short(a.used, w.need); len(short) > 0 {
 		return noRoom(w, "its quota has no room left ("+a.bound.Tell(short, w.total)+")")
 	}
-	for _, other := range a.waiting {
-		if w.kept || !older(&other.ask, w) {
-			break
-		}
-		if other.key != w.key && l.holds(a, &other.ask) {
-			return noRoom(w, "other pods have waited longer for room in its quota")
-		}
+	if first := a.creates.first(w.key); first != nil && !w.kept && older(&first.ask, w) && l.holds(first) {
+		return noRoom(w, "other pods have waited longer for room in its quota")
 	}
 	return verdict{}
 }
@@ -184,28 +177,39 @@ func noRoom(w *ask, why string) verdict {
 	return verdict{reason: offloadingv1beta1.ReasonQuotaExceeded, message: fmt.Sprintf("the pod of cluster %s waits: %s", w.consumer, why)}
 }
 
-// alone checks what no other pod can change: the declarations, the nodes, cordoned Quotas,
+// reason checks what no other pod can change: the declarations, the nodes, cordoned Quotas,
 // and the size of the pod against the whole bound.
+func (a *account) reason(w *ask) string {
+	switch {
+	case w.undeclared[a.bound.Enforcement] != "":
+		return offloadingv1beta1.ReasonQuotaUndeclared
+	case !w.resize && a.bound.Misplaced(w.nodes) != "":
+		return offloadingv1beta1.ReasonQuotaNodeSelector
+	case len(w.need) == 0:
+		return ""
+	case a.bound.Cordoned:
+		return offloadingv1beta1.ReasonQuotaCordoned
+	case len(tooLarge(a.bound, w)) > 0:
+		return offloadingv1beta1.ReasonQuotaTooSmall
+	}
+	return ""
+}
+
+// alone is reason with its text.
 func (a *account) alone(w *ask) verdict {
-	if text := w.undeclared[a.bound.Enforcement]; text != "" {
-		return verdict{reason: offloadingv1beta1.ReasonQuotaUndeclared, message: fmt.Sprintf(
-			"the quota of cluster %s requires declared CPU and memory (%s): %s", w.consumer, a.bound.Enforcement, text)}
+	v := verdict{reason: a.reason(w)}
+	switch v.reason {
+	case offloadingv1beta1.ReasonQuotaUndeclared:
+		v.message = fmt.Sprintf("the quota of cluster %s requires declared CPU and memory (%s): %s",
+			w.consumer, a.bound.Enforcement, w.undeclared[a.bound.Enforcement])
+	case offloadingv1beta1.ReasonQuotaNodeSelector:
+		v.message = fmt.Sprintf("the pod of cluster %s selects nodes that the cluster may not use: %s", w.consumer, a.bound.Misplaced(w.nodes))
+	case offloadingv1beta1.ReasonQuotaCordoned:
+		v.message = fmt.Sprintf("the quota of cluster %s is cordoned: no new pod starts", w.consumer)
+	case offloadingv1beta1.ReasonQuotaTooSmall:
+		v.message = fmt.Sprintf("the pod alone is larger than the quota of cluster %s (%s)", w.consumer, a.bound.Tell(tooLarge(a.bound, w), w.total))
 	}
-	if text := a.bound.Misplaced(w.nodes); text != "" && !w.resize {
-		return verdict{reason: offloadingv1beta1.ReasonQuotaNodeSelector, message: fmt.Sprintf(
-			"the pod of cluster %s selects nodes that the cluster may not use: %s", w.consumer, text)}
-	}
-	if len(w.need) == 0 {
-		return verdict{}
-	}
-	if a.bound.Cordoned {
-		return verdict{reason: offloadingv1beta1.ReasonQuotaCordoned, message: fmt.Sprintf("the quota of cluster %s is cordoned: no new pod starts", w.consumer)}
-	}
-	if short := tooLarge(a.bound, w); len(short) > 0 {
-		return verdict{reason: offloadingv1beta1.ReasonQuotaTooSmall, message: fmt.Sprintf(
-			"the pod alone is larger than the quota of cluster %s (%s)", w.consumer, a.bound.Tell(short, w.total))}
-	}
-	return verdict{}
+	return v
 }
 
 // tooLarge returns the requested resources of which w alone exceeds the bound.
@@ -218,61 +222,107 @@ func tooLarge(b rules.Bound, w *ask) []corev1.ResourceName {
 
 // holds reports whether w keeps younger asks from overtaking it. It does once it is older
 // than the patience, if it lacks nothing but room.
-func (l *ledger) holds(a *account, w *ask) bool {
-	return !w.resize && l.clock.Since(w.created) >= l.patience && a.alone(w).reason == ""
-}
-
-func older(a, b *ask) bool { return order(a, b) < 0 }
-
-func order(a, b *ask) int {
-	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+func (l *ledger) holds(w *waiter) bool {
+	return !w.resize && w.reason == "" && l.clock.Since(w.created) >= l.patience
 }
 
 // enqueue inserts w by age, and replaces an earlier ask of its key.
-func (a *account) enqueue(w ask) {
-	a.forget(w.key)
-	i, _ := slices.BinarySearchFunc(a.waiting, &w, func(have *waiter, w *ask) int { return order(&have.ask, w) })
-	a.waiting = slices.Insert(a.waiting, i, &waiter{w})
-}
-
-// forget removes the waiting ask of key. It reports whether there was one.
-func (a *account) forget(key loop.Key) bool {
-	n := len(a.waiting)
-	a.waiting = slices.DeleteFunc(a.waiting, func(w *waiter) bool { return w.key == key })
-	return len(a.waiting) < n
-}
-
-func (a *account) keys() []loop.Key {
-	keys := make([]loop.Key, 0, len(a.waiting))
-	for _, w := range a.waiting {
-		keys = append(keys, w.key)
+func (l *ledger) enqueue(a *account, w ask) {
+	next := &waiter{ask: w, reason: a.reason(&w)}
+	in, other := &a.creates, &a.grows
+	if w.resize {
+		in, other = other, in
 	}
-	return keys
+	for _, had := range []*waiter{in.take(w.key), other.take(w.key)} {
+		a.freed = a.freed || had != nil && l.holds(had) && !l.holds(next)
+	}
+	in.put(next)
+	l.keys.add(w.key, a)
+}
+
+// forget removes the waiting ask of key.
+func (l *ledger) forget(a *account, key loop.Key) {
+	for _, in := range []*line{&a.creates, &a.grows} {
+		if had := in.take(key); had != nil {
+			a.freed = a.freed || had.resize || l.holds(had)
+			l.forgetKey(a, key)
+		}
+	}
+}
+
+// waiting returns the keys of all asks that wait.
+func (a *account) waiting() []loop.Key {
+	return slices.AppendSeq(slices.Collect(maps.Keys(a.creates.asks)), maps.Keys(a.grows.asks))
+}
+
+// glance is how many asks a pass looks at before it lets its consumer's other work go on.
+const glance = 64
+
+// turnKey returns the key that continues a pass for a consumer. No ShadowPod has it, as it
+// has no namespace.
+func turnKey(consumer string) loop.Key { return loop.Key{Name: consumer} }
+
+// resume continues the pass of a consumer.
+func (l *ledger) resume(consumer string) []loop.Key {
+	a := l.account(consumer)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return l.drain(a)
 }
 
 // drain reserves free room for waiting asks, oldest first, and returns their keys. A resize
 // gets no reservation here; it stays in the queue, and its key is returned for another
-// sync.
+// sync. An ask with the same need as an older one that waits is not looked at. After glance
+// asks the last key is that of the consumer's turn.
 func (l *ledger) drain(a *account) []loop.Key {
-	if len(a.waiting) == 0 || !l.settled {
+	if !l.settled.Load() {
 		return nil
 	}
-	var turn []loop.Key
-	rest := a.waiting[:0:0]
-	held := false
-	for _, w := range a.waiting {
-		fits := !held && a.alone(&w.ask).reason == "" && len(a.bound.Short(a.used, w.need)) == 0
-		switch {
+	if a.freed {
+		a.freed, a.creates.from, a.grows.from = false, &ask{}, &ask{}
+	}
+	if a.creates.from == nil && a.grows.from == nil {
+		return nil
+	}
+	turn, held := l.pass(a, &a.creates, nil)
+	more, _ := l.pass(a, &a.grows, held)
+	turn = append(turn, more...)
+	if a.freed || a.creates.from != nil || a.grows.from != nil {
+		turn = append(turn, turnKey(a.consumer))
+	}
+	return turn
+}
+
+// pass looks at the next asks of a line, up to the first one that is not older than before.
+// held is the ask that no younger one may overtake.
+func (l *ledger) pass(a *account, in *line, before *ask) (turn []loop.Key, held *ask) {
+	if in.from == nil {
+		return nil, nil
+	}
+	i := in.place(in.from)
+	in.from = nil
+	for looked := 0; i < len(in.order); looked++ {
+		w := in.order[i].oldest()
+		if looked == glance {
+			in.from = &w.ask
+			break
+		}
+		if before != nil && !older(&w.ask, before) {
+			break
+		}
+		switch fits := len(a.bound.Short(a.used, w.need)) == 0; {
 		case fits && w.resize:
-			rest, turn = append(rest, w), append(turn, w.key)
-		case fits:
-			a.reserve(w.key, w.reservation())
 			turn = append(turn, w.key)
+			i++
+		case fits:
+			turn = append(turn, w.key)
+			in.take(w.key)
+			l.reserve(a, w.key, w.reservation())
+		case l.holds(w):
+			return turn, &w.ask
 		default:
-			rest = append(rest, w)
-			held = held || l.holds(a, &w.ask)
+			i++
 		}
 	}
-	a.waiting = rest
-	return turn
+	return turn, nil
 }

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	externalversions "github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -92,4 +94,54 @@ func TestRun(t *testing.T) {
 	require.Equal(t, types.UID("made-2"), s.Status.Replaced)
 	require.Equal(t, []offloadingv1beta1.ContainerRestarts{{Name: "main", Count: 2}}, s.Status.Restarts)
 	stop()
+}
+
+// TestRunOfAConsumerThatFloods: every sync of one consumer's 200 ShadowPods takes for ever.
+// The ShadowPod of another consumer gets its pod.
+func TestRunOfAConsumerThatFloods(t *testing.T) {
+	spaces := []runtime.Object{twin(), twin(func(ns *corev1.Namespace) {
+		ns.Name, ns.Labels[corev1beta1.RemoteClusterIDLabel] = quiet, quiet
+	})}
+	core, liqod := fake.NewClientset(spaces...), liqodfake.NewSimpleClientset()
+	shadowIn := func(namespace, consumer, name string) {
+		s := newShadow(always, func(s *offloadingv1beta1.ShadowPod) {
+			s.Namespace, s.Name, s.UID, s.CreationTimestamp = namespace, name, types.UID(name), metav1.Now()
+			s.Labels[offloadingv1beta1.OriginLabel] = consumer
+		})
+		require.NoError(t, liqod.Tracker().Add(s))
+	}
+	for i := range 200 {
+		shadowIn(testNamespace, origin, fmt.Sprintf("flood-%d", i))
+	}
+	shadowIn(quiet, quiet, "wanted")
+	ctx, cancel := context.WithCancel(t.Context())
+	var held atomic.Int64
+	own, shared := externalversions.NewSharedInformerFactory(liqod, 0), informers.NewSharedInformerFactory(core, 0)
+	e, err := New(Config{
+		Kube: core, Liqo: liqod, Recorder: record.NewFakeRecorder(1000), Clock: clock.RealClock{}, Log: zap.NewNop(),
+		Harden: func(consumer string, _ *corev1.PodSpec) error {
+			if consumer == origin {
+				held.Add(1)
+				<-ctx.Done()
+			}
+			return nil
+		},
+		ShadowPods: own.Offloading().V1beta1().ShadowPods().Informer(), Pods: shared.Core().V1().Pods().Informer(),
+		Namespaces: shared.Core().V1().Namespaces().Informer(), Quotas: own.Offloading().V1beta1().Quotas().Informer(),
+		LimitRanges: shared.Core().V1().LimitRanges(), RuntimeClasses: shared.Node().V1().RuntimeClasses(),
+		StorageClasses: shared.Storage().V1().StorageClasses().Informer(),
+	})
+	require.NoError(t, err)
+	own.Start(t.Context().Done())
+	shared.Start(t.Context().Done())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx, 4) }()
+	require.Eventually(t, func() bool { return held.Load() == 4 }, time.Minute, 5*time.Millisecond, "it has its workers")
+	require.Eventually(t, func() bool {
+		_, err := core.CoreV1().Pods(quiet).Get(t.Context(), "wanted", metav1.GetOptions{})
+		return err == nil
+	}, time.Minute, 5*time.Millisecond)
+	require.EqualValues(t, 4, held.Load(), "and no more")
+	cancel()
+	require.NoError(t, <-done)
 }

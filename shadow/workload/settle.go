@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,7 +13,6 @@ import (
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
-	"github.com/liqod/liqod/shadow/rules"
 )
 
 // listRetry is the delay between attempts to list Quotas or pods at the start of a term.
@@ -81,69 +81,91 @@ func (e *Enforcer) persist(ctx context.Context, what string, list func() error) 
 // begin resets the reservations, the waiting asks and the growth of an earlier term of this
 // process.
 func (l *ledger) begin() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.leading, l.settled = true, false
-	for _, a := range l.accounts {
-		a.waiting = nil
-		for key := range a.reserved {
-			a.release(key)
-		}
+	l.settled.Store(false)
+	l.leading.Store(true)
+	for _, a := range l.all() {
+		l.reset(a)
 	}
-	for _, have := range l.pods {
-		rules.SubResources(l.account(have.consumer).used, have.growth)
+}
+
+func (l *ledger) reset(a *account) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, key := range a.waiting() {
+		l.forget(a, key)
+	}
+	for key := range a.reserved {
+		l.release(a, key)
+	}
+	for _, have := range a.pods {
+		before := have.charge()
 		have.growth = nil
+		a.charge(before, have.charge())
 	}
 }
 
 // end ends the term.
-func (l *ledger) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.leading = false
-}
+func (l *ledger) end() { l.leading.Store(false) }
 
 // listQuotas replaces the Quotas by those of a consistent list.
 func (l *ledger) listQuotas(list *offloadingv1beta1.QuotaList) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.quotas = floor{list.ResourceVersion, l.clock.Now()}
-	for _, a := range l.accounts {
-		clear(a.quotas)
-	}
+	byConsumer := map[string]map[string]*offloadingv1beta1.Quota{}
 	for i := range list.Items {
-		if consumer, ok := consumerOf(&list.Items[i]); ok {
-			l.account(consumer).quotas[list.Items[i].Name] = &list.Items[i]
+		consumer, ok := consumerOf(&list.Items[i])
+		if !ok {
+			continue
 		}
+		l.account(consumer)
+		if byConsumer[consumer] == nil {
+			byConsumer[consumer] = map[string]*offloadingv1beta1.Quota{}
+		}
+		byConsumer[consumer][list.Items[i].Name] = &list.Items[i]
 	}
-	for _, a := range l.accounts {
+	l.quotas.Store(&floor{list.ResourceVersion, l.clock.Now()})
+	for _, a := range l.all() {
+		a.mu.Lock()
+		clear(a.quotas)
+		maps.Copy(a.quotas, byConsumer[a.consumer])
 		l.rebound(a)
+		a.mu.Unlock()
 	}
 }
 
 // listPods replaces the pods by those of a consistent list, and settles the ledger. It
 // returns the keys of all asks that were waiting.
 func (l *ledger) listPods(list *corev1.PodList) []loop.Key {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	present := make(map[types.UID]bool, len(list.Items))
 	for i := range list.Items {
 		present[list.Items[i].UID] = true
-		l.count(&list.Items[i])
+		l.seen(&list.Items[i])
 	}
-	l.listed = floor{list.ResourceVersion, l.clock.Now()}
-	for uid, have := range l.pods {
-		if !present[uid] && l.over(have.version, l.listed.version, l.listed.at) {
-			delete(l.pods, uid)
-			l.drop(have)
-		}
+	l.listed.Store(&floor{list.ResourceVersion, l.clock.Now()})
+	for _, a := range l.all() {
+		l.prune(a, present)
 	}
-	l.settled = true
+	l.settled.Store(true)
 	var woken []loop.Key
-	for _, a := range l.accounts {
-		waiting := a.keys()
-		l.drain(a)
-		woken = append(woken, waiting...)
+	for _, a := range l.all() {
+		a.mu.Lock()
+		woken = append(woken, a.waiting()...)
+		for _, key := range l.drain(a) {
+			if key == turnKey(a.consumer) {
+				woken = append(woken, key)
+			}
+		}
+		a.mu.Unlock()
 	}
 	return woken
+}
+
+// prune removes the pods that the list should have and has not.
+func (l *ledger) prune(a *account, present map[types.UID]bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	listed := l.listed.Load()
+	for uid, have := range a.pods {
+		if !present[uid] && l.over(have.version, listed.version, listed.at) {
+			l.drop(a, uid)
+		}
+	}
 }
