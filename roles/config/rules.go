@@ -81,7 +81,7 @@ var rules = map[string]kind{
 	"sharing.ingressClasses":      list(className()),
 	"sharing.loadBalancerClasses": list(matching("name", "the name of a class", metadataKey, 317)),
 	"sharing.serviceTypes":        list(oneOf("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")),
-	"sharing.serviceFields":       list(oneOf("clusterIP", "nodePort", "loadBalancerIP")),
+	"sharing.serviceFields":       list(oneOf(podrules.FieldClusterIP, podrules.FieldNodePort, podrules.FieldLoadBalancerIP)),
 	"sharing.ingressHosts":        list(ingressHost()),
 	"sharing.limitsEnforcement":   oneOf("None", "Soft", "Hard"),
 

@@ -109,8 +109,8 @@ func className() kind {
 // ingressHost accepts a host of Ingresses, with a wildcard for its first label, in which the
 // id of the peer may be a label.
 func ingressHost() kind {
-	return text("host", "a host, *. before a domain for all hosts below it, and {peer} for the id of the peer, as in *.{peer}.example.com", func(s string) bool {
-		host := strings.ReplaceAll(strings.TrimPrefix(s, "*."), "{peer}", "peer")
+	return text("host", "a host, *. before a domain for all hosts below it, and "+podrules.PeerInHosts+" for the id of the peer, as in *."+podrules.PeerInHosts+".example.com", func(s string) bool {
+		host := strings.ReplaceAll(strings.TrimPrefix(s, "*."), podrules.PeerInHosts, "peer")
 		return len(validation.IsDNS1123Subdomain(host)) == 0
 	})
 }

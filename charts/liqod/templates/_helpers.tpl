@@ -327,26 +327,24 @@ request.userInfo.username.startsWith('system:serviceaccount:liqo-tenant-' + {{ .
 ({{ . }} == null || !has({{ . }}.spec.externalIPs))
 {{- end }}
 
-{{- /* The classes of a sort that peers may use, as config.yaml has them. Takes a dict: root, sort. */}}
-{{- define "liqod.sharing.classes" -}}
-{{- $sharing := dict "storageClasses" (list "*") "ingressClasses" (list "*") "loadBalancerClasses" list -}}
-{{- with get .root.Values.config "sharing" }}{{ $sharing = mergeOverwrite $sharing (deepCopy .) }}{{ end -}}
-{{- get $sharing .sort | default list | toJson -}}
-{{- end }}
-
-{{- /* A list of sharing as config.yaml has it, which is usual by default. Takes a dict: root, sort, usual. */}}
+{{- /* A list of sharing, as JSON: the given one, or the default of config.yaml. Takes a dict: root, sort. */}}
 {{- define "liqod.sharing.list" -}}
-{{- $sharing := get .root.Values.config "sharing" | default dict -}}
-{{- hasKey $sharing .sort | ternary (get $sharing .sort) .usual | default list | toJson | replace "\"" "'" -}}
+{{- $given := get .root.Values.config "sharing" | default dict -}}
+{{- $usual := dict
+  "storageClasses" (list "*")
+  "ingressClasses" (list "*")
+  "loadBalancerClasses" list
+  "serviceTypes" (list "ClusterIP" "NodePort" "LoadBalancer") -}}
+{{- hasKey $given .sort | ternary (get $given .sort) (get $usual .sort) | default list | toJson -}}
 {{- end }}
 
 {{- /* Whether peers may use a class: "true" and "false" where that is known. Takes a dict: root, sort, class. */}}
 {{- define "liqod.peer.offered" -}}
-{{- $classes := include "liqod.sharing.classes" . | fromJsonArray -}}
+{{- $classes := include "liqod.sharing.list" . | fromJsonArray -}}
 {{- if has "*" $classes }}true{{ else if $classes }}{{ .class }} in {{ toJson $classes }}{{ else }}false{{ end -}}
 {{- end }}
 
 {{- /* What a peer is told that has asked for another class. Takes a dict: root, sort, what. */}}
 {{- define "liqod.peer.others" -}}
-a peer may use only the {{ .what }} classes that this cluster shares (sharing.{{ .sort }}): {{ include "liqod.sharing.classes" . | fromJsonArray | join ", " | default "none" }}
+a peer may use only the {{ .what }} classes that this cluster shares (sharing.{{ .sort }}): {{ include "liqod.sharing.list" . | fromJsonArray | join ", " | default "none" }}
 {{- end }}
