@@ -9,6 +9,7 @@ import (
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/roles/config"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // addOffers wires the negotiation of capacity, in both directions.
@@ -83,10 +84,15 @@ func (c *controller) credentials(clusterID string) (secret string, ok bool) {
 	return name, ok
 }
 
+// selectable returns the rule for labels by which peers may select nodes.
+func selectable(allowed []string) func(key string) bool {
+	return func(key string) bool { return rules.SelectorAllowed(allowed, key) }
+}
+
 func sharingPolicy(s config.Sharing) offer.Policy {
 	return offer.Policy{
 		Mode: offer.Mode(s.Mode), Percentage: int64(s.Percentage), Limit: config.Amounts(s.Limits), PeerLimits: config.AmountsOfPeers(s.PeerLimits),
-		NodeSelector: config.Pairs(s.NodeSelector), SelectorLabels: s.SelectorLabels, UpdateThreshold: int64(s.UpdateThreshold), Expiration: s.Expiration, Labels: config.Pairs(s.Labels),
+		NodeSelector: config.Pairs(s.NodeSelector), SelectorLabels: s.SelectorLabels, Selectable: selectable(s.SelectorLabels), UpdateThreshold: int64(s.UpdateThreshold), Expiration: s.Expiration, Labels: config.Pairs(s.Labels),
 		StorageClasses: s.StorageClasses, IngressClasses: s.IngressClasses, LoadBalancerClasses: s.LoadBalancerClasses,
 		Enforcement: offloadingv1beta1.LimitsEnforcement(s.LimitsEnforcement),
 	}

@@ -70,3 +70,35 @@ func TestDefaultsHoldBetweenOrganisations(t *testing.T) {
 		})
 	}
 }
+
+// TestTrustOpensTheBundle: with sharing.trust Organisation, what the defaults refuse between
+// organisations runs, but nothing that reaches files of nodes or their own use.
+func TestTrustOpensTheBundle(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../config.yaml")
+	require.NoError(t, err)
+	settings, err := config.Schema(text)
+	require.NoError(t, err)
+	cfg, err := config.Load(config.Sources{Settings: settings, Env: []string{"LIQOD_SHARING_TRUST=Organisation"}})
+	require.NoError(t, err)
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	h := hardener{allowed: allowedToPeers(cfg.Config, storagelisters.NewStorageClassLister(index)), quotas: offloadinglisters.NewQuotaLister(index)}
+	spec := corev1.PodSpec{
+		NodeSelector: map[string]string{"example.com/vault": "yes"},
+		Volumes:      []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}}},
+		Tolerations: []corev1.Toleration{
+			{Key: "dedicated", Operator: corev1.TolerationOpExists}, {Key: "node-role.kubernetes.io/control-plane", Operator: corev1.TolerationOpExists},
+		},
+	}
+	require.NoError(t, h.harden("rome", &spec))
+	require.Equal(t, []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}, spec.Tolerations)
+	for name, refused := range map[string]corev1.PodSpec{
+		"controller.volumeTypes": {Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}},
+		"sharing.selectorLabels": {NodeSelector: map[string]string{"alpha.eksctl.io/instance-id": "i-1"}},
+	} {
+		require.ErrorContains(t, h.harden("rome", &refused), name)
+	}
+	policy := sharingPolicy(cfg.Sharing)
+	require.True(t, policy.Selectable("example.com/vault"))
+	require.False(t, policy.Selectable(corev1.LabelHostname))
+}

@@ -28,6 +28,7 @@ type metrics struct {
 	latency    *prometheus.HistogramVec
 	leading    *prometheus.GaugeVec
 	refused    *prometheus.CounterVec
+	denied     *denials
 }
 
 // seconds returns buckets from the duration of a cache read to several minutes.
@@ -60,12 +61,13 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 		latency:    histogram("liqod_client_request_seconds", "Time until an API server answered.", "server", "verb"),
 		leading:    gauge("liqod_lease_leading", "1 while this process leads.", "role"),
 		refused:    counter("liqod_peer_refused_total", "What a peer sent and was refused or cut; the reasons are in docs/threat-model.md.", "peer", "reason"),
+		denied:     newDenials(),
 	}
 	build := gauge("liqod_build_info", "Always 1; the labels say what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.depth, m.adds, m.retries, m.wait, m.unfinished, m.longest, m.syncs, m.requests, m.latency, m.leading, m.refused, build,
+		m.depth, m.adds, m.retries, m.wait, m.unfinished, m.longest, m.syncs, m.requests, m.latency, m.leading, m.refused, m.denied.total, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		errs = append(errs, registry.Register(c))

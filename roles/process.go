@@ -87,6 +87,7 @@ func (p *process) add(ctx context.Context, s *supervisor, role Role) error {
 		Observer:  loops{p.metrics, tracker},
 		Tracker:   tracker,
 		Requests:  func(server string) client.Observer { return requests{p.metrics, server} },
+		Denied:    p.metrics.denied.count,
 		Refused:   func(peer, reason string) { p.metrics.refused.WithLabelValues(peer, reason).Inc() },
 		Ready:     &p.ready,
 		Clock:     clock.RealClock{},

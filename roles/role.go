@@ -73,6 +73,8 @@ type Env struct {
 	Requests func(server string) client.Observer
 	// Refused counts what was refused of what a peer sent, and why.
 	Refused func(peer, reason string)
+	// Denied counts what a consumer tried and this cluster refused or left out, and why.
+	Denied func(consumer, reason string)
 	// Ready has the checks of /readyz.
 	Ready *health.Checks
 	// Clock is the real clock.

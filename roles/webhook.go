@@ -30,6 +30,7 @@ import (
 const (
 	mutatePodPath                   = "/mutate/pod"
 	mutateServicePath               = "/mutate/service"
+	mutateIngressPath               = "/mutate/ingress"
 	validateIngressPath             = "/validate/ingress"
 	validateShadowPodPath           = "/validate/shadowpod"
 	validateNamespaceOffloadingPath = "/validate/namespaceoffloading"
@@ -93,8 +94,8 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 		Quotas: quotas.Lister(), LimitRanges: ranges.Lister(), Synced: []cache.InformerSynced{quotas.Informer().HasSynced, ranges.Informer().HasSynced},
 	}
 	rules := rulesForPeople(h.plain, env.Config.ClusterID, env.Config.Namespace)
-	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, lenient(shadows.Decide)
-	rulesForPeers(env.Config.Sharing, core.Networking().V1().Ingresses(), rules)
+	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, countRequests(env.Denied, deniedQuota, lenient(shadows.Decide))
+	rulesForPeers(env.Config.Sharing, core.Networking().V1().Ingresses(), env.Denied, rules)
 	return Parts{Leader: h.lease, Actors: []Actor{
 		{Name: "caches", Run: runFactories(own, core, offloaded, secrets, configurations)},
 		{Name: "certificates", Leased: true, Run: authority.Run},

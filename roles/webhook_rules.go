@@ -25,13 +25,17 @@ func rulesForPeople(c clients, clusterID, ownNamespace string) map[string]admit.
 	}
 }
 
-// rulesForPeers adds the rules for objects that peers reflect, by path.
-func rulesForPeers(sharing config.Sharing, ingresses networkinginformers.IngressInformer, add map[string]admit.Func) {
-	services := namespace.PeerServiceRule{Bounds: rules.ServiceBounds{Types: sharing.ServiceTypes, Fields: sharing.ServiceFields}}
+// rulesForPeers adds the rules for objects that peers reflect, by path. denied counts what
+// they refuse.
+func rulesForPeers(sharing config.Sharing, ingresses networkinginformers.IngressInformer, denied func(consumer, reason string), add map[string]admit.Func) {
+	services := namespace.PeerServiceRule{Bounds: rules.ServiceBounds{Types: sharing.ServiceTypes, Fields: sharing.ServiceFields}, Annotations: sharing.Annotations}
+	annotations := namespace.PeerAnnotationsRule{Annotations: sharing.Annotations}
 	hosts := namespace.PeerIngressRule{
 		Bounds: rules.IngressBounds{Hosts: sharing.IngressHosts}, Ingresses: ingresses.Lister(), Synced: ingresses.Informer().HasSynced,
 	}
-	add[mutateServicePath], add[validateIngressPath] = services.Decide, hosts.Decide
+	add[mutateServicePath] = countRequests(denied, deniedService, services.Decide)
+	add[mutateIngressPath] = countRequests(denied, deniedIngress, annotations.Decide)
+	add[validateIngressPath] = countRequests(denied, deniedIngress, hosts.Decide)
 }
 
 // lenient accepts a request if decide returns an error. Without the webhook, the request

@@ -20,14 +20,14 @@ import (
 const (
 	// SimExitCode ends the containers of a pod: an exit code, or one for each run
 	// with commas between, the last one for all that follow. Without it they run for ever.
-	SimExitCode = "sim.liqod.io/exit-code"
+	SimExitCode = "sim/exit-code"
 	// SimRunFor is how long the containers run before they end, in milliseconds.
-	SimRunFor = "sim.liqod.io/run-for"
+	SimRunFor = "sim/run-for"
 	// SimStopAfter is how long the containers take to end when the pod is deleted, in
 	// milliseconds; the grace period of the deletion bounds it.
-	SimStopAfter = "sim.liqod.io/stop-after"
+	SimStopAfter = "sim/stop-after"
 	// SimStopCode is the exit code of containers that were asked to stop. Default 0.
-	SimStopCode = "sim.liqod.io/stop-code"
+	SimStopCode = "sim/stop-code"
 	// SimMissingImage begins the name of an image that cannot be pulled.
 	SimMissingImage = "sim/missing"
 )

@@ -297,7 +297,8 @@ func chartStandby(t *testing.T, c chart, plain rendered) {
 }
 
 // chartReplicas checks that roles with several replicas, and only those, have a budget; that
-// replicas are spread; and that all pods have the priority of the release.
+// replicas are spread; and that all pods have the priority of the release, and those of the
+// webhook that of the cluster's own.
 func chartReplicas(t *testing.T, c chart, plain rendered) {
 	names := func(objects rendered, kind string) (out []string) {
 		for _, obj := range objects.ofKind(kind) {
@@ -311,15 +312,21 @@ func chartReplicas(t *testing.T, c chart, plain rendered) {
 		"controllerManager": two, "webhook": two, "ipam": values{"internal": two}, "networking": values{"gatewayTemplates": two},
 		"common": values{"priorityClassName": "high"},
 	})
-	require.Empty(t, names(plain, "PodDisruptionBudget"))
+	require.Equal(t, []string{"liqod-webhook"}, names(plain, "PodDisruptionBudget"), "the only one with two replicas by default")
 	require.Equal(t, names(several, "Deployment"), names(several, "PodDisruptionBudget"))
 	require.Equal(t, []string{"liqod"}, names(plain, "PriorityClass"))
 	require.Empty(t, names(several, "PriorityClass"), "the class is somebody else's")
+	require.Equal(t, []string{"liqod-critical"}, names(plain, "ResourceQuota"))
+	require.Empty(t, names(c.mustRender(t, values{"webhook": values{"priorityClassName": ""}}), "ResourceQuota"))
 	for priority, objects := range map[string]rendered{"liqod": plain, "high": several} {
 		for _, obj := range objects.ofKind("Deployment", "DaemonSet") {
 			spec, _, err := unstructured.NestedMap(roundTrip(t, obj.Object), "spec", "template", "spec")
 			require.NoError(t, err)
-			require.Equal(t, priority, spec["priorityClassName"], obj.GetName())
+			want := priority
+			if obj.GetName() == "liqod-webhook" {
+				want = "system-cluster-critical"
+			}
+			require.Equal(t, want, spec["priorityClassName"], obj.GetName())
 			if obj.GetKind() == "Deployment" {
 				require.Len(t, spec["topologySpreadConstraints"], 1, obj.GetName())
 			}
@@ -447,6 +454,12 @@ func chartValues(t *testing.T, c chart) {
 			config: map[string]string{"controller.volumeTypes": "[emptyDir nfs]", "controller.tolerations": "[dedicated=peers:NoSchedule]",
 				"controller.alwaysPullImages": "true", "sharing.selectorLabels": "[pool]"},
 		},
+		"trust": {
+			values: values{"config": values{"sharing": values{"trust": "Organisation", "annotations": []string{"example.com/*"}}},
+				"controllerManager": values{"config": values{"twinNames": []string{}}}},
+			config: map[string]string{"controller.twinNames": "[]", "controller.tolerations": "[*]", "sharing.selectorLabels": "[*]", "sharing.serviceFields": "[nodePort]",
+				"sharing.serviceTypes": "[ClusterIP NodePort LoadBalancer ExternalName]", "sharing.annotations": "[example.com/*]"},
+		},
 		"everything optional": {
 			values: values{
 				"image":             values{"pullSecrets": []string{"one"}, "tag": "v1"},
@@ -481,7 +494,7 @@ func chartValues(t *testing.T, c chart) {
 		},
 		"the network's, by earlier names": {
 			values: values{"gateway": values{"replicas": 1}, "ipam": values{"internal": values{"replicas": 2}}},
-			counts: map[string]int64{"liqod-controller": 1, "liqod-webhook": 1},
+			counts: map[string]int64{"liqod-controller": 1, "liqod-webhook": 2},
 		},
 		"networking": {
 			values: withRanges(values{"ipam": values{"internal": values{"replicas": 2, "extraArgs": []string{"--log.level=debug"}}, "pools": []string{"10.90.0.0/16"}, "keep": []string{}}}),
@@ -577,6 +590,7 @@ func chartRefused(t *testing.T, c chart) {
 		"Secret of the key, misplaced":     {values{"config": values{"gateway": values{"keySecret": "x"}}}, []string{"config.gateway.keySecret", "Secret liqod-gateway-key"}},
 		"overlay of no nodes":              {values{"networkPolicy": values{"enabled": true, "overlayFromNodeCIDRs": true}}, []string{"networkPolicy.overlayFromNodeCIDRs", "networking.nodeCIDRs is empty"}},
 		"overlay without a policy":         {withRanges(values{"networkPolicy": values{"overlayFromNodeCIDRs": true}}), []string{"networkPolicy.overlayFromNodeCIDRs", "networkPolicy.enabled"}},
+		"trust of no name":                 {values{"config": values{"sharing": values{"trust": "Everybody"}}}, []string{"trust", "Organisation"}},
 		"wrong type":                       {values{"webhook": values{"replicas": "two"}}, []string{"replicas", "webhook"}},
 		"pulling images":                   {values{"controllerManager": values{"config": values{"alwaysPullImages": "yes"}}}, []string{"alwaysPullImages", "boolean"}},
 		"wrong level":                      {values{"controllerManager": values{"config": values{"podSecurityLevel": "none"}}}, []string{"podSecurityLevel", "baseline"}},

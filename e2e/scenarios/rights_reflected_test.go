@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"testing"
@@ -60,6 +61,7 @@ func reflectedAttempts(t *testing.T, p attacker) map[string]attempt {
 	require.NoError(t, err)
 
 	classedObjects(t, p, own)
+	annotatedObjects(t, p, own)
 
 	patch := func(name, body string) attempt {
 		return func(ctx context.Context) error {
@@ -176,6 +178,51 @@ func classedObjects(t *testing.T, p attacker, own func(string) metav1.ObjectMeta
 	require.NoError(t, err)
 	_, err = ingresses.Patch(ctx, "given", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"1"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
+}
+
+// annotatedObjects are what a peer writes with annotations that command the provider's
+// controllers: they are left out, at once and when they come later. Those of ordinary
+// applications, and those of the provider's own people, stay.
+func annotatedObjects(t *testing.T, p attacker, own func(string) metav1.ObjectMeta) {
+	t.Helper()
+	ctx := t.Context()
+	services, ingresses := p.core.CoreV1().Services(twinOfRome), p.core.NetworkingV1().Ingresses(twinOfRome)
+	usual := map[string]string{
+		"note": "a", "checksum/config": "b", "meta.helm.sh/release-name": "shop", "service.kubernetes.io/topology-mode": "Auto",
+		"nginx.ingress.kubernetes.io/rewrite-target": "/$1", "nginx.ingress.kubernetes.io/proxy-body-size": "8m",
+	}
+	commands := map[string]string{
+		"cert-manager.io/cluster-issuer": "ca", "external-dns.alpha.kubernetes.io/hostname": "www.bank.example", "metallb.universe.tf/allow-shared-ip": "bank",
+		"nginx.ingress.kubernetes.io/server-snippet": "x", "nginx.ingress.kubernetes.io/auth-url": "http://10.0.0.1", "service.beta.kubernetes.io/aws-load-balancer-internal": "true",
+		"nginx.ingress.kubernetes.io/proxy-send-timeout": "1; }",
+	}
+	given := maps.Clone(usual)
+	maps.Copy(given, commands)
+	annotated := func(name string) metav1.ObjectMeta {
+		m := own(name)
+		m.Annotations = maps.Clone(given)
+		return m
+	}
+	later, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": given}})
+	require.NoError(t, err)
+	byAdmin := []byte(`{"metadata":{"annotations":{"cert-manager.io/cluster-issuer":"milans"}}}`)
+
+	s, err := services.Create(ctx, &corev1.Service{ObjectMeta: annotated("annotated"), Spec: service("annotated").Spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, usual, s.Annotations)
+	s, err = services.Patch(ctx, "annotated", types.MergePatchType, later, metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.Equal(t, usual, s.Annotations)
+	i, err := ingresses.Create(ctx, &networkingv1.Ingress{ObjectMeta: annotated("annotated"), Spec: ingressOf("annotated", "milans").Spec}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, usual, i.Annotations)
+	_, err = p.milan.Client().NetworkingV1().Ingresses(twinOfRome).Patch(ctx, "annotated", types.MergePatchType, byAdmin, metav1.PatchOptions{})
+	require.NoError(t, err)
+	i, err = ingresses.Patch(ctx, "annotated", types.MergePatchType, later, metav1.PatchOptions{})
+	require.NoError(t, err)
+	want := maps.Clone(usual)
+	want["cert-manager.io/cluster-issuer"] = "milans"
+	require.Equal(t, want, i.Annotations)
 }
 
 // classAttempts are attempts to use classes that the provider does not share.

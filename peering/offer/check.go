@@ -75,7 +75,7 @@ func checkRequest(r *corev1beta1.CapacityRequest) error {
 func checkSelector(f Facts, p Policy) error {
 	accepted := slices.Concat(p.SelectorLabels, slices.Sorted(maps.Keys(p.NodeSelector)))
 	for _, key := range slices.Sorted(maps.Keys(f.Request.NodeSelector)) {
-		if !slices.Contains(accepted, key) {
+		if !slices.Contains(accepted, key) && (p.Selectable == nil || !p.Selectable(key)) {
 			return fmt.Errorf("nodeSelector: label %s is not accepted: cluster %s accepts from peers: %s; its administrators can allow more by the setting sharing.selectorLabels",
 				key, f.Provider, cmp.Or(strings.Join(accepted, ", "), "none"))
 		}

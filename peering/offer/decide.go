@@ -67,6 +67,8 @@ type Policy struct {
 	// SelectorLabels are the keys of the labels by which a request may select nodes, beside
 	// those of NodeSelector. With any label, the answers would tell of single nodes.
 	SelectorLabels []string
+	// Selectable reports whether a request may select nodes by a further label; nil: by none.
+	Selectable func(key string) bool
 	// UpdateThreshold is the change of an amount, in percent, above which an offer follows
 	// it.
 	UpdateThreshold int64

@@ -277,6 +277,11 @@ func TestAnswersTellOfNoSingleNode(t *testing.T) {
 	p := automatic()
 	p.NodeSelector = map[string]string{"pool": "shared"}
 	require.Equal(t, ReasonOffered, Decide(f, p).Reason)
+	// A further rule of the provider.
+	p.NodeSelector = nil
+	require.Equal(t, ReasonInvalidRequest, Decide(f, p).Reason)
+	p.Selectable = func(key string) bool { return key == "pool" }
+	require.Equal(t, ReasonOffered, Decide(f, p).Reason)
 }
 
 func TestMistakesEndNothing(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/reflect/forge"
 )
 
 const (
@@ -53,7 +55,7 @@ func (r *kindLoop[L, R]) create(ctx context.Context, v view[L, R], w wish[R]) er
 	case err == nil:
 		r.wrote(v, written)
 		r.remember(v, create, last.again(c, now))
-		r.tell(v, w.reason, w.message, false)
+		r.tellWritten(v, w, written)
 		return r.made(v, w, written)
 	case apierrors.IsAlreadyExists(err):
 		if done, err := r.taken(ctx, v, w.want.GetName()); done {
@@ -72,6 +74,16 @@ func (r *kindLoop[L, R]) wrote(v view[L, R], written R) {
 	if !r.closed(v) {
 		r.written.Wrote(written)
 	}
+}
+
+// tellWritten records the event of a wish after its object was written. Without one, it
+// records which annotations of the object the provider has not accepted.
+func (r *kindLoop[L, R]) tellWritten(v view[L, R], w wish[R], written R) {
+	reason, message := w.reason, w.message
+	if keys := forge.LeftOut(w.want, written); message == "" && len(keys) > 0 {
+		reason, message = forge.ReasonAnnotationsLeftOut, forge.LeftOutMessage(v.scope.DestinationClusterID, strings.Join(keys, ", "))
+	}
+	r.tell(v, reason, message, false)
 }
 
 // taken reads the object that occupies the name. If it is a reflected one, the watch will
@@ -108,7 +120,7 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 	case err != nil:
 		return err
 	case !ok:
-		r.tell(v, w.reason, w.message, false)
+		r.tellWritten(v, w, v.have)
 		return nil
 	case wait > 0:
 		return loop.After(wait)
@@ -120,7 +132,7 @@ func (r *kindLoop[L, R]) update(ctx context.Context, v view[L, R], w wish[R], me
 		next := last.again(c, r.engine.cfg.Clock.Now())
 		next.answer = written.GetResourceVersion()
 		r.remember(v, update, next)
-		r.tell(v, w.reason, w.message, false)
+		r.tellWritten(v, w, written)
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return loop.After(staleRetry) // the object has changed or is gone

@@ -35,6 +35,7 @@ func (p *Pods) reflect(ctx context.Context, v view) error {
 		return err
 	}
 	p.tellNotCarried(v, err)
+	p.tellLeftOut(v)
 	return errors.Join(p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote)), err)
 }
 
@@ -77,6 +78,19 @@ func (p *Pods) tellNotCarried(v view, refused error) {
 	if news && what != "" {
 		p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, reason, fmt.Sprintf("in cluster %s: %s", p.cfg.Destination, what))
 	}
+}
+
+// tellLeftOut records an event about annotations that the provider does not accept, once for
+// each pod and list of them.
+func (p *Pods) tellLeftOut(v view) {
+	if v.remote == nil {
+		return
+	}
+	keys := v.remote.Annotations[offloadingv1beta1.LeftOutAnnotation]
+	if keys == "" || !p.isNews(v.local.UID, forge.ReasonAnnotationsLeftOut+keys) {
+		return
+	}
+	p.cfg.Recorder.Event(v.local, corev1.EventTypeWarning, forge.ReasonAnnotationsLeftOut, forge.LeftOutMessage(p.cfg.Destination, keys))
 }
 
 func notCarried(v view) (reason, what string) {

@@ -45,6 +45,24 @@ func TestRefusedChangeIsToldOnce(t *testing.T) {
 	require.Contains(t, <-s.events.Events, "the image may not run here")
 }
 
+func TestAnnotationsThatAreLeftOutAreToldOnce(t *testing.T) {
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod(running))
+	s.there(localPod(), true, running, func(p *corev1.Pod) {
+		p.Annotations = map[string]string{offloadingv1beta1.LeftOutAnnotation: "example.com/note, iam.amazonaws.com/role"}
+	})
+	s.start(t)
+	s.idle(t, "shop")
+	event := <-s.events.Events
+	require.Contains(t, event, "AnnotationsLeftOut")
+	require.Contains(t, event, ": example.com/note, iam.amazonaws.com/role;")
+	require.Contains(t, event, "sharing.annotations")
+	s.pods.Resync()
+	s.idle(t, "shop")
+	require.Empty(t, s.events.Events)
+}
+
 // TestStatusComesHomeThoughAChangeIsRefused requires that a rejected change does not
 // block the status.
 func TestStatusComesHomeThoughAChangeIsRefused(t *testing.T) {

@@ -47,6 +47,7 @@ func Load(from Sources) (*Effective, error) {
 	if from.Flags != nil {
 		e.readFlags(from.Flags)
 	}
+	e.trust()
 	// All errors are returned at once, so that one run shows every mistake.
 	if err := errors.Join(unknown, e.check()); err != nil {
 		return nil, err

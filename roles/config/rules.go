@@ -68,6 +68,7 @@ var rules = map[string]kind{
 	"peering.renewAt":          fraction(0.01, 0.95),
 	"peering.acceptOffers":     oneOf("Automatic", "Manual"),
 
+	"sharing.trust":               oneOf(TrustStrict, TrustOrganisation),
 	"sharing.mode":                oneOf("Automatic", "Manual", "Never"),
 	"sharing.percentage":          integer(0, 100),
 	"sharing.limits":              list(amount()),
@@ -81,8 +82,9 @@ var rules = map[string]kind{
 	"sharing.ingressClasses":      list(className()),
 	"sharing.loadBalancerClasses": list(matching("name", "the name of a class", metadataKey, 317)),
 	"sharing.serviceTypes":        list(oneOf("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")),
-	"sharing.serviceFields":       list(oneOf("clusterIP", "nodePort", "loadBalancerIP")),
+	"sharing.serviceFields":       list(oneOf(podrules.FieldClusterIP, podrules.FieldNodePort, podrules.FieldLoadBalancerIP)),
 	"sharing.ingressHosts":        list(ingressHost()),
+	"sharing.annotations":         list(annotation()),
 	"sharing.limitsEnforcement":   oneOf("None", "Soft", "Hard"),
 
 	"controller.workers":          integer(1, 1000),

@@ -13,6 +13,8 @@ import (
 
 // Sharing configures the capacity that this cluster offers its peers.
 type Sharing struct {
+	// Trust is TrustStrict or TrustOrganisation.
+	Trust      string `mapstructure:"trust"`
 	Mode       string `mapstructure:"mode"`
 	Percentage int    `mapstructure:"percentage"`
 	// Limits are amounts, PeerLimits such of one peer: Amounts and AmountsOfPeers read them.
@@ -30,9 +32,11 @@ type Sharing struct {
 	IngressClasses      []string `mapstructure:"ingressClasses"`
 	LoadBalancerClasses []string `mapstructure:"loadBalancerClasses"`
 	// ServiceTypes and ServiceFields bound the Services of peers, IngressHosts their Ingresses.
-	ServiceTypes      []string `mapstructure:"serviceTypes"`
-	ServiceFields     []string `mapstructure:"serviceFields"`
-	IngressHosts      []string `mapstructure:"ingressHosts"`
+	ServiceTypes  []string `mapstructure:"serviceTypes"`
+	ServiceFields []string `mapstructure:"serviceFields"`
+	IngressHosts  []string `mapstructure:"ingressHosts"`
+	// Annotations are keys of annotations, as package rules reads them.
+	Annotations       []string `mapstructure:"annotations"`
 	LimitsEnforcement string   `mapstructure:"limitsEnforcement"`
 }
 
@@ -74,18 +78,26 @@ func pair() kind {
 	})
 }
 
-// selectorLabel accepts the key of a label that several nodes have in common.
+// selectorLabel accepts the key of a label that several nodes have in common, or the star.
 func selectorLabel() kind {
-	return text("key", "the key of a node label that names no single node, as in topology.kubernetes.io/zone", func(s string) bool {
-		return len(validation.IsQualifiedName(s)) == 0 && !podrules.SingleNode(s)
+	return text("key", `the key of a node label that names no single node, as in topology.kubernetes.io/zone, or "*"`, func(s string) bool {
+		return s == podrules.AllKeys || len(validation.IsQualifiedName(s)) == 0 && !podrules.SingleNode(s)
 	})
 }
 
 // taint accepts the taints that pods of peers may tolerate.
 func taint() kind {
-	return text("taint", "key[=value][:effect], as in dedicated=peers:NoSchedule; none of control planes, of node.kubernetes.io and of virtual nodes", func(s string) bool {
+	return text("taint", `key[=value][:effect], as in dedicated=peers:NoSchedule; none of control planes, of node.kubernetes.io and of virtual nodes; or "*"`, func(s string) bool {
 		_, err := podrules.ParseToleration(s)
 		return err == nil
+	})
+}
+
+// annotation accepts the key of an annotation, all keys of a domain, or the star.
+func annotation() kind {
+	return text("key", `the key of an annotation, as in example.com/note, a domain and /* for all keys of it, or "*"`, func(s string) bool {
+		domain, found := strings.CutSuffix(s, "/*")
+		return s == podrules.AllKeys || len(validation.IsQualifiedName(s)) == 0 || found && len(validation.IsDNS1123Subdomain(domain)) == 0
 	})
 }
 
@@ -109,8 +121,8 @@ func className() kind {
 // ingressHost accepts a host of Ingresses, with a wildcard for its first label, in which the
 // id of the peer may be a label.
 func ingressHost() kind {
-	return text("host", "a host, *. before a domain for all hosts below it, and {peer} for the id of the peer, as in *.{peer}.example.com", func(s string) bool {
-		host := strings.ReplaceAll(strings.TrimPrefix(s, "*."), "{peer}", "peer")
+	return text("host", "a host, *. before a domain for all hosts below it, and "+podrules.PeerInHosts+" for the id of the peer, as in *."+podrules.PeerInHosts+".example.com", func(s string) bool {
+		host := strings.ReplaceAll(strings.TrimPrefix(s, "*."), podrules.PeerInHosts, "peer")
 		return len(validation.IsDNS1123Subdomain(host)) == 0
 	})
 }

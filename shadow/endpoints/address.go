@@ -8,6 +8,8 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // Remapper translates addresses as the network fabric does. Its methods must be safe for
@@ -45,6 +47,8 @@ var metadata = []netip.Addr{
 type addressRules struct {
 	peer  string
 	remap Remapper
+	// annotations are those that the peer may set on slices.
+	annotations rules.Annotations
 	// problem, if not empty, is the reason for which no address of the peer is accepted.
 	problem string
 	// ranges are those of the peer's own addresses, and source is the field that has them.

@@ -23,6 +23,7 @@ import (
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // Config is the input of New. All fields are required except Observer. The informers watch
@@ -49,6 +50,8 @@ type Config struct {
 	Pods cache.SharedIndexInformer
 	// Remap translates the consumers' addresses.
 	Remap Remapper
+	// Annotations are those that consumers may set on EndpointSlices.
+	Annotations rules.Annotations
 	// Grace is how long endpoints keep their last readiness while the health of their
 	// cluster is Unknown.
 	Grace time.Duration

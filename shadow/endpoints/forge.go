@@ -69,7 +69,7 @@ func forge(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules, well b
 		return nil, fmt.Sprintf("spec.template.addressType is %s; IPv4 and IPv6 are accepted, because a host name can resolve to any address", template.AddressType)
 	}
 	slice = &discoveryv1.EndpointSlice{
-		ObjectMeta:  metadataOf(shadow, r.peer, well),
+		ObjectMeta:  metadataOf(shadow, r, well),
 		AddressType: template.AddressType,
 		Endpoints:   []discoveryv1.Endpoint{},
 		Ports:       ports(template.Ports),
@@ -86,22 +86,22 @@ func forge(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules, well b
 	return slice, leftOut(reasons, len(template.Endpoints))
 }
 
-func metadataOf(shadow *offloadingv1beta1.ShadowEndpointSlice, peer string, well bool) metav1.ObjectMeta {
+func metadataOf(shadow *offloadingv1beta1.ShadowEndpointSlice, r addressRules, well bool) metav1.ObjectMeta {
 	labels, annotations := map[string]string{}, map[string]string{}
 	for key, value := range shadow.Labels {
-		if rules.AnnotationAllowed(key) {
+		if rules.LabelAllowed(key) {
 			labels[key] = value
 		}
 	}
 	for key, value := range shadow.Annotations {
-		if rules.AnnotationAllowed(key) && key != AppliedAnnotation && key != offloadingv1beta1.ReflectedAnnotation {
+		if r.annotations.Allows(key, value) && key != AppliedAnnotation && key != offloadingv1beta1.ReflectedAnnotation {
 			annotations[key] = value
 		}
 	}
 	record := applied{Shadow: shadow.UID, Labels: slices.Sorted(maps.Keys(labels)), Annotations: slices.Sorted(maps.Keys(annotations)), Well: well}
 	labels[discoveryv1.LabelManagedBy] = offloadingv1beta1.ManagedByShadowEndpointSlice
 	labels[offloadingv1beta1.ManagedByLabel] = managedByShadow
-	labels[offloadingv1beta1.OriginLabel] = peer
+	labels[offloadingv1beta1.OriginLabel] = r.peer
 	annotations[AppliedAnnotation] = record.String()
 	return metav1.ObjectMeta{
 		Name: shadow.Name, Namespace: shadow.Namespace, Labels: labels, Annotations: annotations,

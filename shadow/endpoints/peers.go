@@ -46,7 +46,7 @@ func peerOf(ns *corev1.Namespace) string { return ns.Labels[corev1beta1.RemoteCl
 // of the peer's ForeignCluster.
 func (e *Enforcer) rules(twin *corev1.Namespace) (addressRules, []metav1.Condition, error) {
 	peer := peerOf(twin)
-	r := addressRules{peer: peer, remap: e.cfg.Remap, node: e.isNode, pod: e.podsOf(twin)}
+	r := addressRules{peer: peer, remap: e.cfg.Remap, annotations: e.cfg.Annotations, node: e.isNode, pod: e.podsOf(twin)}
 	all, err := e.clusters.List(labels.Everything())
 	if err != nil {
 		return addressRules{}, nil, fmt.Errorf("listing ForeignClusters: %w", err)

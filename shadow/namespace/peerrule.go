@@ -2,11 +2,13 @@ package namespace
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 
@@ -18,9 +20,14 @@ import (
 // PeerServiceRule is the webhook's rule for Services that peers write. It must be called in
 // the mutating phase, before the API server allocates addresses and ports: afterwards they
 // look like those that the peer has chosen.
-type PeerServiceRule struct{ Bounds rules.ServiceBounds }
+type PeerServiceRule struct {
+	Bounds rules.ServiceBounds
+	// Annotations are those that peers may set.
+	Annotations rules.Annotations
+}
 
-// Decide refuses a Service outside of the bounds.
+// Decide refuses a Service outside of the bounds, and removes annotations that peers may not
+// set.
 func (r PeerServiceRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
 	s, old, answer := admit.Objects[corev1.Service](req)
 	switch {
@@ -29,7 +36,38 @@ func (r PeerServiceRule) Decide(_ context.Context, req *admissionv1.AdmissionReq
 	case corev1beta1.PeerOfUser(req.UserInfo.Username) == "":
 		return admit.Allow()
 	}
-	return admit.Verdict(r.Bounds.Refuse(s, old), nil)
+	if refused := r.Bounds.Refuse(s, old); refused != "" {
+		return admit.Deny(refused)
+	}
+	return keepAnnotations(r.Annotations, s.Annotations, annotations(old))
+}
+
+// PeerAnnotationsRule is the webhook's rule for the annotations of Ingresses that peers
+// write.
+type PeerAnnotationsRule struct{ Annotations rules.Annotations }
+
+// Decide removes annotations that peers may not set.
+func (r PeerAnnotationsRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+	obj, old, answer := admit.Objects[metav1.PartialObjectMetadata](req)
+	switch {
+	case answer != nil:
+		return *answer
+	case corev1beta1.PeerOfUser(req.UserInfo.Username) == "":
+		return admit.Allow()
+	}
+	return keepAnnotations(r.Annotations, obj.Annotations, annotations(old))
+}
+
+// keepAnnotations accepts an object without the annotations that peers may not set. old are
+// those of the object that an update replaces.
+func keepAnnotations(allowed rules.Annotations, given, old map[string]string) admit.Response {
+	kept, leftOut := allowed.Keep(given, old)
+	if len(leftOut) == 0 {
+		return admit.Allow()
+	}
+	answer := admit.Allow(admit.Operation{Op: "replace", Path: "/metadata/annotations", Value: kept})
+	answer.Warnings = []string{fmt.Sprintf("annotations left out: %s: this cluster accepts those of its setting %s from peers", rules.NamedKeys(leftOut), rules.AnnotationsSetting)}
+	return answer
 }
 
 // PeerIngressRule is the webhook's rule for Ingresses that peers write.
@@ -58,4 +96,15 @@ func (r PeerIngressRule) Decide(_ context.Context, req *admissionv1.AdmissionReq
 		return admit.Response{Message: "listing Ingresses: " + err.Error(), Code: http.StatusServiceUnavailable}
 	}
 	return admit.Verdict(r.Bounds.Refuse(ing, peer, there), nil)
+}
+
+// annotations returns those of the object that an update replaces; nil for a creation.
+func annotations[T any, P interface {
+	*T
+	metav1.Object
+}](old P) map[string]string {
+	if old == nil {
+		return nil
+	}
+	return old.GetAnnotations()
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -52,4 +53,53 @@ func TestPeerRules(t *testing.T) {
 	known = false
 	require.Equal(t, int32(503), ingresses.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", own)).Code)
 	require.True(t, ingresses.Decide(t.Context(), written(t, "kubernetes-admin", own)).Allowed)
+}
+
+// TestPeersAnnotations: annotations that peers may not set are left out of what they write,
+// and those of others stay.
+func TestPeersAnnotations(t *testing.T) {
+	t.Parallel()
+	allowed := rules.Annotations{"service.kubernetes.io/topology-mode"}
+	services := PeerServiceRule{Bounds: rules.ServiceBounds{Types: []string{"ClusterIP"}}, Annotations: allowed}
+	ingresses := PeerAnnotationsRule{Annotations: allowed}
+	given := map[string]string{
+		"note": "a", "service.kubernetes.io/topology-mode": "Auto", "cert-manager.io/cluster-issuer": "x",
+		"nginx.ingress.kubernetes.io/server-snippet": "x", "external-dns.alpha.kubernetes.io/hostname": "www.bank.example", "theirs.example/a": "changed",
+	}
+	service, ingress := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: given}}, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: given}}
+	old := map[string]string{"theirs.example/a": "1", "cert-manager.io/cluster-issuer": "x"}
+	for name, tc := range map[string]struct {
+		answer admit.Response
+		kept   map[string]string
+	}{
+		"a Service":                {services.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", service)), map[string]string{"note": "a", "service.kubernetes.io/topology-mode": "Auto"}},
+		"an Ingress":               {ingresses.Decide(t.Context(), written(t, "system:serviceaccount:liqo-tenant-rome:peer-1", ingress)), map[string]string{"note": "a", "service.kubernetes.io/topology-mode": "Auto"}},
+		"a Service that is there":  {services.Decide(t.Context(), rewritten(t, "liqo.io:peer:rome:1", service, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: old}})), map[string]string{"note": "a", "service.kubernetes.io/topology-mode": "Auto", "theirs.example/a": "1", "cert-manager.io/cluster-issuer": "x"}},
+		"an Ingress that is there": {ingresses.Decide(t.Context(), rewritten(t, "liqo.io:peer:rome:1", ingress, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Annotations: old}})), map[string]string{"note": "a", "service.kubernetes.io/topology-mode": "Auto", "theirs.example/a": "1", "cert-manager.io/cluster-issuer": "x"}},
+	} {
+		require.True(t, tc.answer.Allowed, name)
+		require.Equal(t, []admit.Operation{{Op: "replace", Path: "/metadata/annotations", Value: tc.kept}}, tc.answer.Patch, name)
+		require.Len(t, tc.answer.Warnings, 1, name)
+		require.Contains(t, tc.answer.Warnings[0], "sharing.annotations", name)
+	}
+	for name, answer := range map[string]admit.Response{
+		"a Service of others":  services.Decide(t.Context(), written(t, "kubernetes-admin", service)),
+		"an Ingress of others": ingresses.Decide(t.Context(), written(t, "system:serviceaccount:liqo-tenant-rome:vk-rome", ingress)),
+		"nothing to leave out": services.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", &corev1.Service{})),
+		"everything allowed":   PeerAnnotationsRule{Annotations: rules.Annotations{rules.AllKeys}}.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", ingress)),
+	} {
+		require.Equal(t, admit.Allow(), answer, name)
+	}
+	require.False(t, services.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: given}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}})).Allowed)
+	require.Equal(t, int32(400), ingresses.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", "text")).Code)
+}
+
+func rewritten(t *testing.T, user string, obj, old any) *admissionv1.AdmissionRequest {
+	t.Helper()
+	req := written(t, user, obj)
+	req.Operation = admissionv1.Update
+	var err error
+	req.OldObject.Raw, err = json.Marshal(old)
+	require.NoError(t, err)
+	return req
 }

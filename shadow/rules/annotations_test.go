@@ -1,35 +1,90 @@
 package rules
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestAnnotation(t *testing.T) {
+func TestAnnotations(t *testing.T) {
+	t.Parallel()
+	some := Annotations{"example.com/note", "helm.sh/*", "nginx.ingress.kubernetes.io/rewrite-target", "io.kubernetes.cri-o.userns-mode"}
+	for key, want := range map[string]struct{ none, some, all bool }{
+		"note":                                              {true, true, true},
+		"checksum/config":                                   {true, true, true},
+		"liqo.io/skip-reflection":                           {true, true, true},
+		"offloading.liqo.io/reflected":                      {true, true, true},
+		"notliqo.io/x":                                      {false, false, true},
+		"example.com/note":                                  {false, true, true},
+		"example.com/notes":                                 {false, false, true},
+		"a.example.com/note":                                {false, false, true},
+		"helm.sh/hook":                                      {false, true, true},
+		"meta.helm.sh/release-name":                         {false, false, true},
+		"helm.sh":                                           {false, false, true},
+		"io.kubernetes.cri-o.cgroup":                        {false, false, true},
+		"kubernetes.io/config.mirror":                       {false, false, false},
+		"kubernetes.io/config.source":                       {false, false, false},
+		"kubernetes.io/egress-bandwidth":                    {false, false, true},
+		"nginx.ingress.kubernetes.io/rewrite-target":        {false, true, true},
+		"nginx.ingress.kubernetes.io/server-snippet":        {false, false, true},
+		"cert-manager.io/cluster-issuer":                    {false, false, true},
+		"external-dns.alpha.kubernetes.io/hostname":         {false, false, true},
+		"metallb.universe.tf/allow-shared-ip":               {false, false, true},
+		"iam.amazonaws.com/role":                            {false, false, true},
+		"ipam.cilium.io/ip-pool":                            {false, false, true},
+		"ipam.antrea.io/ippools":                            {false, false, true},
+		"networking.gke.io/interfaces":                      {false, false, true},
+		"io.katacontainers.config.hypervisor.kernel_params": {false, false, true},
+		"io.kubernetes.cri-o.userns-mode":                   {false, true, true},
+		"k8s.v1.cni.cncf.io/networks":                       {false, false, true},
+		"vault.hashicorp.com/agent-inject":                  {false, false, true},
+	} {
+		require.Equal(t, want.none, Annotations(nil).Allows(key, "x"), key)
+		require.Equal(t, want.some, some.Allows(key, "x"), key)
+		require.Equal(t, want.all, Annotations{AllKeys}.Allows(key, "x"), key)
+	}
+}
+
+// TestAnnotationsEndNoDirective: values that a controller writes into the configuration of a
+// proxy cannot add to it.
+func TestAnnotationsEndNoDirective(t *testing.T) {
+	t.Parallel()
+	const rewrite = "nginx.ingress.kubernetes.io/rewrite-target"
+	for value, want := range map[string]bool{
+		"/$1": true, "/app/$2": true, "8m": true, "": true,
+		"/; return 200 x": false, "/ }": false, "/{": false, "/\n": false, "/ # x": false, `/"`: false, "/'": false, `/\x`: false, "/\r": false, "/`": false,
+	} {
+		require.Equal(t, want, Annotations{rewrite}.Allows(rewrite, value), value)
+		require.Equal(t, want, Annotations{"nginx.ingress.kubernetes.io/*"}.Allows(rewrite, value), value)
+		require.True(t, Annotations{AllKeys}.Allows(rewrite, value), value)
+	}
+	require.True(t, Annotations{"example.com/json"}.Allows("example.com/json", `{"a": 1}`))
+}
+
+func TestAnnotationsThatAreKept(t *testing.T) {
+	t.Parallel()
+	given := map[string]string{"note": "a", "example.com/own": "1", "example.com/theirs": "2", "example.com/changed": "3"}
+	kept, leftOut := Annotations{}.Keep(given, map[string]string{"example.com/theirs": "2", "example.com/changed": "0", "example.com/gone": "5"})
+	require.Equal(t, map[string]string{"note": "a", "example.com/theirs": "2", "example.com/changed": "0"}, kept)
+	require.Equal(t, []string{"example.com/changed", "example.com/own"}, leftOut)
+	kept, leftOut = Annotations{}.Keep(nil, nil)
+	require.NotNil(t, kept)
+	require.Empty(t, leftOut)
+	require.Equal(t, "a, b", NamedKeys([]string{"a", "b"}))
+	require.Equal(t, "a, b, c, d, e, f, g, h, i, j, … (12)", NamedKeys(strings.Split("abcdefghijkl", "")))
+	kept, _ = Annotations{AllKeys}.Keep(given, nil)
+	require.Equal(t, given, kept)
+}
+
+func TestLabelsThatSteer(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]bool{
-		"note":                                           true,
-		"example.com/note":                               true,
-		"prometheus.io/scrape":                           true,
-		"kubernetes.io/config.mirror":                    false,
-		"kubernetes.io/config.source":                    false,
-		"kubernetes.io/egress-bandwidth":                 true,
-		"kubernetes.io/ingress-bandwidth":                true,
-		"k8s.v1.cni.cncf.io/networks":                    false,
-		"v1.multus-cni.io/default-network":               false,
-		"cni.projectcalico.org/ipAddrs":                  false,
-		"ovn.kubernetes.io/logical_switch":               false,
-		"net1.default.ovn.kubernetes.io/ip_address":      false,
-		"k8s.ovn.org/pod-networks":                       false,
-		"cluster-autoscaler.kubernetes.io/safe-to-evict": false,
-		"karpenter.sh/do-not-disrupt":                    false,
-		"descheduler.alpha.kubernetes.io/evict":          false,
-		"notovn.org/x":                                   true,
-		"ovn.org":                                        true,
+		"app": true, "example.com/tier": true, "notovn.org/x": true, "ovn.org": true,
+		"k8s.ovn.org/service-name": false, "net1.default.ovn.kubernetes.io/ip_address": false, "karpenter.sh/do-not-disrupt": false,
 	} {
-		require.Equal(t, want, AnnotationAllowed(key), key)
+		require.Equal(t, want, LabelAllowed(key), key)
 	}
 }
 

@@ -53,7 +53,8 @@ type Allowed struct {
 	DefaultStorageClass func() string
 	// VolumeTypes are the types that a volume may have, by VolumeTypes.
 	VolumeTypes []string
-	// SelectorLabels are the labels of nodes that a pod may select its node by.
+	// SelectorLabels are the labels of nodes that a pod may select its node by, as
+	// SelectorAllowed reads them.
 	SelectorLabels []string
 	// Tolerations are the widest that a pod may have, beside those that every pod has.
 	Tolerations []corev1.Toleration

@@ -19,6 +19,12 @@ func SingleNode(key string) bool {
 	return slices.Contains([]string{"hostname", "node", "node-name", "nodename", "node-id", "instance-id", "provider-id", "machine-id", "nodeclaim"}, name)
 }
 
+// SelectorAllowed reports whether peers may select nodes by a label. allowed are the keys of
+// such labels; AllKeys stands for all that do not name a single node.
+func SelectorAllowed(allowed []string, key string) bool {
+	return slices.Contains(allowed, key) || slices.Contains(allowed, AllKeys) && !SingleNode(key)
+}
+
 // nodeLabel is a label of nodes that a field of a pod names.
 type nodeLabel struct{ field, key string }
 
@@ -27,7 +33,7 @@ type nodeLabel struct{ field, key string }
 // kubernetes.io/hostname is not refused: placement removes it.
 func selectable(spec *corev1.PodSpec, allowed Allowed) error {
 	for _, l := range nodeLabels(spec) {
-		if l.key != corev1.LabelHostname && !slices.Contains(allowed.SelectorLabels, l.key) {
+		if l.key != corev1.LabelHostname && !SelectorAllowed(allowed.SelectorLabels, l.key) {
 			return &Refused{ReasonNodeLabel, fmt.Sprintf("%s selects nodes by the label %s: %s", l.field, l.key,
 				allowed.accepts(allowed.SelectorLabels, "sharing.selectorLabels"))}
 		}

@@ -117,6 +117,14 @@ func TestNodesAreSelectedByListedLabels(t *testing.T) {
 	}
 }
 
+func TestNodesAreSelectedByAnyLabel(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]bool{"example.com/vault": true, corev1.LabelTopologyZone: true, "alpha.eksctl.io/instance-id": false} {
+		err := Harden(&corev1.PodSpec{NodeSelector: map[string]string{key: "x"}}, Allowed{SelectorLabels: []string{AllKeys}})
+		require.Equal(t, want, err == nil, "%s: %v", key, err)
+	}
+}
+
 func TestSingleNode(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{corev1.LabelHostname, "hostname", "topology.hostpath.csi/node", "alpha.eksctl.io/instance-id"} {

@@ -14,8 +14,11 @@ import (
 // ParseToleration reads a taint as kubectl writes it, key[=value][:effect], and returns the
 // toleration of all that it stands for. A taint without value stands for each value, one
 // without effect for each effect. Taints that keep nodes for this cluster's own use, and
-// those that Kubernetes sets itself, are not accepted.
+// those that Kubernetes sets itself, are not accepted. AllKeys stands for all taints that are.
 func ParseToleration(taint string) (corev1.Toleration, error) {
+	if taint == AllKeys {
+		return corev1.Toleration{Operator: corev1.TolerationOpExists}, nil
+	}
 	rest, effect, _ := strings.Cut(taint, ":")
 	key, value, valued := strings.Cut(rest, "=")
 	out := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffect(effect)}
@@ -81,6 +84,9 @@ func parts(t corev1.Toleration, allowed []corev1.Toleration) []corev1.Toleration
 
 // within returns the part of t that most covers, and false if there is none.
 func within(t, most corev1.Toleration) (corev1.Toleration, bool) {
+	if most.Key == "" {
+		return t, t.Key != "" // without a key it would cover taints of this cluster's own use
+	}
 	if t.Key == "" && t.Operator == corev1.TolerationOpExists {
 		t.Key = most.Key
 	}

@@ -62,6 +62,9 @@ func TestTolerationsWithinThoseAllowed(t *testing.T) {
 		"every key":             {[]string{"dedicated=peers"}, []corev1.Toleration{exists("", keeps)}, []corev1.Toleration{equal("peers", keeps)}},
 		"several parts":         {[]string{"dedicated:NoSchedule", "dedicated=peers"}, []corev1.Toleration{exists("dedicated", "")}, []corev1.Toleration{exists("dedicated", keeps), equal("peers", "")}},
 		"twice":                 {[]string{"dedicated=peers"}, []corev1.Toleration{equal("peers", ""), exists("dedicated", "")}, []corev1.Toleration{equal("peers", "")}},
+		"all taints":            {[]string{AllKeys}, []corev1.Toleration{exists("vault", ""), equal("pci", evicts)}, []corev1.Toleration{exists("vault", ""), equal("pci", evicts)}},
+		"all, but its own use":  {[]string{AllKeys}, []corev1.Toleration{exists("", keeps), exists("node-role.kubernetes.io/control-plane", ""), exists("node.kubernetes.io/unschedulable", "")}, nil},
+		"all, and a key":        {[]string{AllKeys, "dedicated=peers"}, []corev1.Toleration{exists("", keeps)}, []corev1.Toleration{equal("peers", keeps)}},
 		"by another comparison": {[]string{"dedicated=7"}, []corev1.Toleration{{Key: "dedicated", Operator: "Gt", Value: "7"}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

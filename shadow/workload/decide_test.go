@@ -41,7 +41,7 @@ func (r row) check(t *testing.T) {
 		r.more(&f)
 	}
 	if f.shadow != nil && f.namespace != nil && f.refused == nil {
-		want, err := forge(f.shadow, f.namespace, noHarden)
+		want, err := forge(f.shadow, f.namespace, nil, noHarden)
 		require.NoError(t, err)
 		f.want = want
 	}

@@ -27,9 +27,10 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
-// Config is the input of New. All fields are required except HomeLost, AlwaysPull and Observer.
+// Config is the input of New. All fields are required except Annotations, HomeLost, AlwaysPull and Observer.
 type Config struct {
 	// Kube writes pods. It also reads a single pod live before a decision that rests on its
 	// absence.
@@ -66,6 +67,8 @@ type Config struct {
 	// error is a message for the author of a spec that cannot be made acceptable. A change of
 	// the consumer's Quotas may change its result for a spec that selects nodes.
 	Harden func(consumer string, spec *corev1.PodSpec) error
+	// Annotations are those that consumers may set on pods.
+	Annotations rules.Annotations
 	// AlwaysPull has the nodes pull the images of debug containers; Harden does so for all
 	// other containers.
 	AlwaysPull bool
@@ -360,7 +363,7 @@ func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1be
 	f.notBefore = e.memory.refusals.NotBefore(shadow.UID, shadow.Generation)
 	if f.namespace != nil && shadow.Status.Phase == "" {
 		consumer := ns.Labels[corev1beta1.RemoteClusterIDLabel]
-		f.want, f.refused = forge(shadow, ns, func(spec *corev1.PodSpec) error { return e.cfg.Harden(consumer, spec) })
+		f.want, f.refused = forge(shadow, ns, e.cfg.Annotations, func(spec *corev1.PodSpec) error { return e.cfg.Harden(consumer, spec) })
 	}
 	return f, nil
 }

@@ -15,12 +15,13 @@ func TestForge(t *testing.T) {
 	shadow := newShadow(never, func(s *offloadingv1beta1.ShadowPod) {
 		s.Labels[offloadingv1beta1.ManagedByLabel] = "somebody"
 		s.Annotations[AppliedAnnotation] = "forged"
+		s.Annotations[offloadingv1beta1.LeftOutAnnotation] = "forged"
 		s.Annotations["kubernetes.io/config.mirror"] = "x"
 		s.Annotations["cni.projectcalico.org/ipAddrs"] = "x"
 		s.Spec.Pod.ServiceAccountName = "root"
 	})
 	before := shadow.DeepCopy()
-	pod, err := forge(shadow, twin(), noHostNetwork)
+	pod, err := forge(shadow, twin(), nil, noHostNetwork)
 	require.NoError(t, err)
 	require.Equal(t, before, shadow, "the cache's object is not written to")
 
@@ -32,7 +33,8 @@ func TestForge(t *testing.T) {
 	require.Equal(t, "web", pod.Labels["app"])
 	require.NotContains(t, pod.Annotations, "kubernetes.io/config.mirror")
 	require.NotContains(t, pod.Annotations, "cni.projectcalico.org/ipAddrs")
-	require.Equal(t, []string{"note"}, readApplied(pod).Annotations)
+	require.Equal(t, []string{"note", offloadingv1beta1.LeftOutAnnotation}, readApplied(pod).Annotations)
+	require.Equal(t, "cni.projectcalico.org/ipAddrs, kubernetes.io/config.mirror", pod.Annotations[offloadingv1beta1.LeftOutAnnotation])
 	require.Equal(t, int64(1), readApplied(pod).Spec)
 	require.Equal(t, []string{offloadingv1beta1.RemotePodFinalizer}, pod.Finalizers)
 	require.Empty(t, pod.Spec.ServiceAccountName)
@@ -41,14 +43,15 @@ func TestForge(t *testing.T) {
 	require.True(t, ofAnyShadow(pod))
 	require.Nil(t, pod.OwnerReferences[0].BlockOwnerDeletion)
 
-	pod, err = forge(newShadow(always), twin(), noHarden)
+	pod, err = forge(newShadow(always), twin(), nil, noHarden)
 	require.NoError(t, err)
 	require.Empty(t, pod.Finalizers)
-	pod, err = forge(newShadow(""), twin(), noHarden)
+	require.NotContains(t, pod.Annotations, offloadingv1beta1.LeftOutAnnotation)
+	pod, err = forge(newShadow(""), twin(), nil, noHarden)
 	require.NoError(t, err)
 	require.Empty(t, pod.Finalizers, "no policy is Always")
 
-	_, err = forge(newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.HostNetwork = true }), twin(), noHostNetwork)
+	_, err = forge(newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.HostNetwork = true }), twin(), nil, noHostNetwork)
 	require.ErrorContains(t, err, "host network")
 }
 
@@ -124,7 +127,7 @@ func TestChanges(t *testing.T) {
 				tc.have(pod)
 			}
 			before := pod.DeepCopy()
-			want, err := forge(tc.now, twin(), noHarden)
+			want, err := forge(tc.now, twin(), nil, noHarden)
 			require.NoError(t, err)
 			require.Equal(t, !tc.wantNoDiff, differs(want, pod))
 			require.Equal(t, tc.resize, len(resourceChanges(want, pod)) > 0)

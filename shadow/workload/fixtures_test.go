@@ -87,7 +87,7 @@ type podMod = func(*corev1.Pod)
 
 // podOf returns the running pod of shadow as the API server has it.
 func podOf(s *offloadingv1beta1.ShadowPod, mods ...podMod) *corev1.Pod {
-	pod, err := forge(s, twin(), noHarden)
+	pod, err := forge(s, twin(), nil, noHarden)
 	if err != nil {
 		panic(err)
 	}

@@ -49,15 +49,14 @@ func (a applied) String() string {
 	return string(text)
 }
 
-// forge returns the pod that shadow describes in the twin namespace ns. force is
-// Config.Harden. An error is a message for the ShadowPod's author.
-func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, force func(*corev1.PodSpec) error) (*corev1.Pod, error) {
+// forge returns the pod that shadow describes in the twin namespace ns. allowed is
+// Config.Annotations, and force is Config.Harden. An error is a message for the ShadowPod's author.
+func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed rules.Annotations, force func(*corev1.PodSpec) error) (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        shadow.Name,
-			Namespace:   shadow.Namespace,
-			Labels:      map[string]string{},
-			Annotations: map[string]string{},
+			Name:      shadow.Name,
+			Namespace: shadow.Namespace,
+			Labels:    map[string]string{},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: offloadingv1beta1.SchemeGroupVersion.String(),
 				Kind:       shadowKind,
@@ -71,12 +70,13 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, force func
 	maps.Copy(pod.Labels, shadow.Labels)
 	pod.Labels[offloadingv1beta1.ManagedByLabel] = offloadingv1beta1.ManagedByShadowPod
 	pod.Labels[offloadingv1beta1.OriginLabel] = ns.Labels[corev1beta1.RemoteClusterIDLabel]
-	for key, value := range shadow.Annotations {
-		if rules.AnnotationAllowed(key) {
-			pod.Annotations[key] = value
-		}
-	}
+	var leftOut []string
+	pod.Annotations, leftOut = allowed.Keep(shadow.Annotations, nil)
 	delete(pod.Annotations, AppliedAnnotation)
+	delete(pod.Annotations, offloadingv1beta1.LeftOutAnnotation)
+	if len(leftOut) > 0 {
+		pod.Annotations[offloadingv1beta1.LeftOutAnnotation] = rules.NamedKeys(leftOut)
+	}
 	pod.Annotations[AppliedAnnotation] = applied{
 		Spec:        shadow.Generation,
 		Resources:   shadow.Generation,

@@ -119,6 +119,9 @@ const (
 	// keeps it although the consumer does not know its pod, or the object: the consumer's
 	// state went back. Who knows better deletes it in the provider.
 	KeptAnnotation = "offloading.liqo.io/kept-since"
+	// LeftOutAnnotation on a provider's pod lists the annotations of its ShadowPod that the
+	// provider does not accept from peers.
+	LeftOutAnnotation = "offloading.liqo.io/annotations-left-out"
 	// KeptNamespacesAnnotation on a NamespaceMap in a provider lists, with commas, the
 	// namespaces of the consumer that it asks twins for although the consumer does not know
 	// of them: its state went back. Who knows better takes them from the list.

@@ -70,7 +70,7 @@ type ResourceOfferSpec struct {
 	LoadBalancerClasses []string `json:"loadBalancerClasses,omitempty"`
 	// Images that the provider's nodes have already.
 	// +optional
-	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:MaxItems=50
 	Images []corev1.ContainerImage `json:"images,omitempty"`
 	// Prices per resource, in what the two clusters agree on. Nothing here reads them.
 	// +optional

@@ -41,14 +41,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "serviceAccount" "liqod-controller"
   "podSecurityLevel" $v.controllerManager.config.podSecurityLevel
   "runtimeClasses" $v.controllerManager.config.runtimeClasses
-  "twinNames" $v.controllerManager.config.twinNames
-  "volumeTypes" $v.controllerManager.config.volumeTypes
-  "tolerations" $v.controllerManager.config.tolerations
   "alwaysPullImages" $v.controllerManager.config.alwaysPullImages
   "drainTimeout" $v.controllerManager.config.drainTimeout
   "drainForceAfter" $v.controllerManager.config.drainForceAfter
   "enableNodeFailureController" $v.controllerManager.config.enableNodeFailureController
   "vkubelet" $vkubelet -}}
+{{- /* Their defaults follow the trust in peers. */ -}}
+{{- range list "twinNames" "volumeTypes" "tolerations" }}{{ $given := get $v.controllerManager.config . }}{{ if kindIs "slice" $given }}{{ $_ := set $controller . $given }}{{ end }}{{ end -}}
 {{- $a := $v.authentication -}}
 {{- $config := dict
   "clusterID" $id
@@ -187,7 +186,7 @@ spec:
       app.kubernetes.io/component: {{ .role }}
 {{- end }}
 
-{{- /* A Deployment of one role. Takes a dict: root, role, replicas, resources, args, ports. */ -}}
+{{- /* A Deployment of one role. Takes a dict: root, role, replicas, resources, args, ports; priority may be missing. */ -}}
 {{- define "liqod.deployment" -}}
 {{- $root := .root -}}
 apiVersion: apps/v1
@@ -230,7 +229,7 @@ spec:
         - name: {{ . }}
         {{- end }}
       {{- end }}
-      {{- with $root.Values.common.priorityClassName }}
+      {{- with .priority | default $root.Values.common.priorityClassName }}
       priorityClassName: {{ . }}
       {{- end }}
       {{- with $root.Values.common.nodeSelector }}
@@ -327,26 +326,39 @@ request.userInfo.username.startsWith('system:serviceaccount:liqo-tenant-' + {{ .
 ({{ . }} == null || !has({{ . }}.spec.externalIPs))
 {{- end }}
 
-{{- /* The classes of a sort that peers may use, as config.yaml has them. Takes a dict: root, sort. */}}
-{{- define "liqod.sharing.classes" -}}
-{{- $sharing := dict "storageClasses" (list "*") "ingressClasses" (list "*") "loadBalancerClasses" list -}}
-{{- with get .root.Values.config "sharing" }}{{ $sharing = mergeOverwrite $sharing (deepCopy .) }}{{ end -}}
-{{- get $sharing .sort | default list | toJson -}}
+{{- /* A list of sharing, as JSON: the given one, or the default of config.yaml for the trust in peers. Takes a dict: root, sort. */}}
+{{- define "liqod.sharing.list" -}}
+{{- $given := get .root.Values.config "sharing" | default dict -}}
+{{- $usual := dict
+  "storageClasses" (list "*")
+  "ingressClasses" (list "*")
+  "loadBalancerClasses" list
+  "serviceTypes" (list "ClusterIP" "NodePort" "LoadBalancer")
+  "annotations" (list "kubectl.kubernetes.io/*" "helm.sh/*" "meta.helm.sh/*" "batch.kubernetes.io/*" "container.apparmor.security.beta.kubernetes.io/*" "controller.kubernetes.io/pod-deletion-cost" "endpoints.kubernetes.io/last-change-trigger-time" "kubernetes.io/description" "kubernetes.io/egress-bandwidth" "kubernetes.io/ingress-bandwidth" "kubernetes.io/ingress.class" "kubernetes.io/limit-ranger" "service.kubernetes.io/topology-mode" "nginx.ingress.kubernetes.io/backend-protocol" "nginx.ingress.kubernetes.io/force-ssl-redirect" "nginx.ingress.kubernetes.io/proxy-body-size" "nginx.ingress.kubernetes.io/proxy-connect-timeout" "nginx.ingress.kubernetes.io/proxy-read-timeout" "nginx.ingress.kubernetes.io/proxy-send-timeout" "nginx.ingress.kubernetes.io/rewrite-target" "nginx.ingress.kubernetes.io/ssl-redirect" "nginx.ingress.kubernetes.io/use-regex") -}}
+{{- if eq (get $given "trust") "Organisation" }}{{ $usual = merge (dict
+  "serviceTypes" (list "ClusterIP" "NodePort" "LoadBalancer" "ExternalName")
+  "annotations" (list "*")) $usual }}{{ end -}}
+{{- hasKey $given .sort | ternary (get $given .sort) (get $usual .sort) | default list | toJson -}}
 {{- end }}
 
-{{- /* A list of sharing as config.yaml has it, which is usual by default. Takes a dict: root, sort, usual. */}}
-{{- define "liqod.sharing.list" -}}
-{{- $sharing := get .root.Values.config "sharing" | default dict -}}
-{{- hasKey $sharing .sort | ternary (get $sharing .sort) .usual | default list | toJson | replace "\"" "'" -}}
+{{- /* CEL: an annotation of object that peers may not set, or that an update changes; the webhook judges exactly. */}}
+{{- define "liqod.peer.oddAnnotations" -}}
+{{- $allowed := include "liqod.sharing.list" (dict "root" . "sort" "annotations") | fromJsonArray -}}
+{{- $domains := list -}}
+{{- range $allowed }}{{ if hasSuffix "/*" . }}{{ $domains = append $domains (trimSuffix "*" .) }}{{ end }}{{ end -}}
+{{- if has "*" $allowed }}false{{ else -}}
+has(object.metadata.annotations) && (oldObject == null || !has(oldObject.metadata.annotations) || oldObject.metadata.annotations != object.metadata.annotations) &&
+object.metadata.annotations.exists(k, k.contains('.') && !k.startsWith('offloading.liqo.io/') && !k.startsWith('liqo.io/') && !(k in {{ $allowed | toJson | replace "\"" "'" }}){{ range $domains }} && !k.startsWith('{{ . }}'){{ end }})
+{{- end -}}
 {{- end }}
 
 {{- /* Whether peers may use a class: "true" and "false" where that is known. Takes a dict: root, sort, class. */}}
 {{- define "liqod.peer.offered" -}}
-{{- $classes := include "liqod.sharing.classes" . | fromJsonArray -}}
+{{- $classes := include "liqod.sharing.list" . | fromJsonArray -}}
 {{- if has "*" $classes }}true{{ else if $classes }}{{ .class }} in {{ toJson $classes }}{{ else }}false{{ end -}}
 {{- end }}
 
 {{- /* What a peer is told that has asked for another class. Takes a dict: root, sort, what. */}}
 {{- define "liqod.peer.others" -}}
-a peer may use only the {{ .what }} classes that this cluster shares (sharing.{{ .sort }}): {{ include "liqod.sharing.classes" . | fromJsonArray | join ", " | default "none" }}
+a peer may use only the {{ .what }} classes that this cluster shares (sharing.{{ .sort }}): {{ include "liqod.sharing.list" . | fromJsonArray | join ", " | default "none" }}
 {{- end }}

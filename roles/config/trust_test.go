@@ -1,0 +1,102 @@
+package config
+
+import (
+	"bytes"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestTrust(t *testing.T) {
+	t.Parallel()
+	settings := schema(t)
+	strict, err := Load(Sources{Settings: settings})
+	require.NoError(t, err)
+	require.Equal(t, TrustStrict, strict.Sharing.Trust)
+	open, err := Load(Sources{Settings: settings, Env: []string{"LIQOD_SHARING_TRUST=Organisation"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"*"}, open.Controller.TwinNames)
+	require.Subset(t, open.Controller.VolumeTypes, append([]string{"nfs", "csi", "iscsi", "cephfs", "rbd"}, strict.Controller.VolumeTypes...))
+	require.NotContains(t, open.Controller.VolumeTypes, "hostPath")
+	require.Equal(t, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, Tolerations(open.Controller.Tolerations))
+	require.Equal(t, []string{"*"}, open.Sharing.SelectorLabels)
+	require.Equal(t, append(strict.Sharing.ServiceTypes, "ExternalName"), open.Sharing.ServiceTypes)
+	require.Equal(t, []string{"nodePort"}, open.Sharing.ServiceFields)
+	require.Equal(t, []string{"*"}, open.Sharing.Annotations)
+	require.Equal(t, "baseline", open.Controller.PodSecurityLevel)
+	for key := range ofOrganisation() {
+		require.NotEqual(t, strict.value(key), open.value(key), "%s: trust changes nothing", key)
+		require.Contains(t, settingOf(settings, "sharing.trust").Help, key, "its help names every setting")
+		_, ok := rules[key].parse(ofOrganisation()[key])
+		require.True(t, ok, key)
+	}
+
+	var out bytes.Buffer
+	require.NoError(t, open.Print(&out))
+	require.Contains(t, out.String(), "  twinNames: # sharing.trust Organisation\n    - \"*\"\n")
+}
+
+// TestTrustGivesWayToSettings: each setting that is given counts, also with its default.
+func TestTrustGivesWayToSettings(t *testing.T) {
+	t.Parallel()
+	settings := schema(t)
+	e, err := Load(Sources{
+		Settings: settings, Env: []string{"LIQOD_CONTROLLER_TWINNAMES="},
+		Flags: parse(t, settings, "--sharing.trust=Organisation", "--sharing.serviceTypes=ClusterIP", "--sharing.annotations=example.com/*,a.example.com/b"),
+	})
+	require.NoError(t, err)
+	require.Empty(t, e.Controller.TwinNames)
+	require.Equal(t, []string{"ClusterIP"}, e.Sharing.ServiceTypes)
+	require.Equal(t, []string{"example.com/*", "a.example.com/b"}, e.Sharing.Annotations)
+	require.Equal(t, []string{"*"}, e.Sharing.SelectorLabels)
+	for _, bad := range []string{
+		"--sharing.trust=organisation", "--sharing.trust=", "--sharing.annotations=exa mple.com/a", "--sharing.annotations=example.com/", "--sharing.annotations=Example.com/*", "--sharing.annotations=a*",
+		"--controller.tolerations=*:NoSchedule", "--sharing.selectorLabels=example.com/*",
+	} {
+		_, err := Load(Sources{Settings: settings, Flags: parse(t, settings, bad)})
+		require.Error(t, err, bad)
+	}
+}
+
+func settingOf(settings []Setting, key string) (found Setting) {
+	for _, s := range settings {
+		if s.Key == key {
+			found = s
+		}
+	}
+	return found
+}
+
+// TestChartHasTheSameLists: the chart's admission policies and webhooks are made from the
+// lists of config.yaml, and from those of Organisation.
+func TestChartHasTheSameLists(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../charts/liqod/templates/_helpers.tpl")
+	require.NoError(t, err)
+	settings := schema(t)
+	_, helper, found := strings.Cut(string(text), `{{- define "liqod.sharing.list" -}}`)
+	require.True(t, found)
+	helper, _, _ = strings.Cut(helper, "{{- define")
+	usual, organisation, found := strings.Cut(helper, `"Organisation"`)
+	require.True(t, found)
+	for part, trust := range map[string]string{usual: TrustStrict, organisation: TrustOrganisation} {
+		e, err := Load(Sources{Settings: settings, Flags: parse(t, settings, "--sharing.trust="+trust)})
+		require.NoError(t, err)
+		lists := regexp.MustCompile(`"(\w+)" (?:\(list (.*?)\)|list\b)`).FindAllStringSubmatch(part, -1)
+		require.NotEmpty(t, lists)
+		for _, m := range lists {
+			want := []string{}
+			for _, quoted := range strings.Fields(m[2]) {
+				want = append(want, strings.Trim(quoted, `"`))
+			}
+			require.Equal(t, want, e.value("sharing."+m[1]), "sharing.%s with %s", m[1], trust)
+		}
+	}
+	for _, key := range []string{"serviceTypes", "annotations"} {
+		require.Contains(t, organisation, `"`+key+`" (list`)
+	}
+}
