@@ -89,6 +89,7 @@ func TestPeerRights(t *testing.T) {
 	t.Run("forced", func(t *testing.T) { forced(t, p) })
 	t.Run("refused", func(t *testing.T) { refused(t, p) })
 	t.Run("forbidden", func(t *testing.T) { forbidden(t, p) })
+	t.Run("without-label", func(t *testing.T) { withoutLabel(t, p) })
 	t.Run("twins", func(t *testing.T) { otherTwins(t, w) })
 	t.Run("vkubelet", func(t *testing.T) { vkubeletRights(t, w) })
 	t.Run("controller", func(t *testing.T) { controllerRights(t, w) })

@@ -139,6 +139,10 @@ var rules = map[string]kind{
 	"authentication.signingTimeout":     duration(time.Second, 30*time.Second),
 	"authentication.requestsPerMinute":  integer(1, 1000000),
 	"authentication.requestsPerAddress": integer(1, 1000000),
+	"authentication.connections":        integer(16, 100000),
+	"authentication.acceptRanges":       list(addressRange()),
+
+	"authentication.connectionsPerAddress": integer(4, 100000),
 
 	"networking.enabled":         boolean(),
 	"networking.podCIDRs":        list(addressRange()),
@@ -236,6 +240,9 @@ func (c *Config) together() error {
 		if p[0] == "Labelled" && p[1] == "" {
 			errs = append(errs, fmt.Errorf("peering.%s: Labelled is not accepted: peering.%sSelector is empty", direction, direction))
 		}
+	}
+	if a := c.Authentication; a.ConnectionsPerAddress > a.Connections {
+		errs = append(errs, fmt.Errorf("authentication.connectionsPerAddress: %d is not accepted: at most authentication.connections, which is %d", a.ConnectionsPerAddress, a.Connections))
 	}
 	errs = append(errs, c.Networking.together()...)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
