@@ -84,6 +84,10 @@ var rules = map[string]kind{
 	"sharing.serviceFields":       list(oneOf("clusterIP", "nodePort", "loadBalancerIP")),
 	"sharing.ingressHosts":        list(ingressHost()),
 	"sharing.limitsEnforcement":   oneOf("None", "Soft", "Hard"),
+	"sharing.twinLimits":          list(objectCount()),
+	"sharing.namespacesPerPeer":   integer(0, 2000),
+	"sharing.networkPolicy":       boolean(),
+	"sharing.reachableRanges":     list(addressRange()),
 
 	"controller.workers":          integer(1, 1000),
 	"controller.inFlightPerPeer":  integer(1, 10000),
@@ -245,6 +249,7 @@ func (c *Config) together() error {
 		errs = append(errs, fmt.Errorf("authentication.connectionsPerAddress: %d is not accepted: at most authentication.connections, which is %d", a.ConnectionsPerAddress, a.Connections))
 	}
 	errs = append(errs, c.Networking.together()...)
+	errs = append(errs, c.Sharing.together()...)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
 }

@@ -90,6 +90,9 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 			return err
 		}
 	}
+	if err := m.unbound(ctx, ns.Name); err != nil {
+		return err
+	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
 		"labels":      map[string]any{corev1beta1.RemoteClusterIDLabel: nil},

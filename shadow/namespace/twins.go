@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +44,9 @@ const (
 	podSecurityEnforceLabel = "pod-security.kubernetes.io/enforce"
 	// parallelTwins limits the concurrent requests for one map.
 	parallelTwins = 8
+	// mostTold is the number of entries that the condition of a map and the events of one sync
+	// name as failed.
+	mostTold = 20
 )
 
 // errStale means that the cache lags behind the API server, so nothing was decided.
@@ -78,6 +82,7 @@ type wish struct {
 	user     string // of the peer; empty: none
 	noUser   string // why there is no user
 	early    string // why the peer gets no twin and no rights yet; empty: it may
+	blocks   []networkingv1.NetworkPolicyPeer
 }
 
 // enforce creates, corrects and deletes the twins of one map, and writes its status.
@@ -88,6 +93,10 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 		return err
 	}
 	early, err := m.early(peer)
+	if err != nil {
+		return err
+	}
+	blocks, err := m.blocks(peer)
 	if err != nil {
 		return err
 	}
@@ -106,12 +115,18 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(parallelTwins)
-	taken := standing(nm, twins)
+	taken, over := standing(nm, twins), beyond(nm, twins, m.cfg.NamespacesPerPeer)
 	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
-		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, early: early}
+		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, early: early, blocks: blocks}
 		if other, ok := taken[w.name]; ok && other != original {
 			mu.Lock()
 			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is requested twice: it is the twin of %s", w.name, other))
+			mu.Unlock()
+			continue
+		}
+		if over[original] {
+			mu.Lock()
+			status.CurrentMapping[original] = w.failed(m.tooMany(peer))
 			mu.Unlock()
 			continue
 		}
@@ -175,6 +190,9 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 	case noUser != "":
 		return offloadingv1beta1.ReasonInvalid, noUser
 	case len(failed) > 0:
+		if n := len(failed); n > mostTold {
+			failed = append(failed[:mostTold:mostTold], fmt.Sprintf("%d more namespaces", n-mostTold))
+		}
 		return offloadingv1beta1.ReasonCreationLoopBackOff, strings.Join(failed, "; ")
 	case terminating > 0:
 		return offloadingv1beta1.ReasonTerminating, strings.Join(append([]string{fmt.Sprintf("%d twin namespaces exist, %d are no longer requested", ready, terminating)}, kept...), "; ")
@@ -306,7 +324,12 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	}
 	if have == nil {
 		var err error
-		if have, err = m.find(ctx, w); err != nil {
+		have, err = m.find(ctx, w)
+		var often tooOften
+		if errors.As(err, &often) {
+			return w.failed(fmt.Sprintf("namespace %s waits: %v", w.name, often)), loop.After(often.wait)
+		}
+		if err != nil {
 			return w.failed(fmt.Sprintf("namespace %s cannot be created: %v", w.name, err)), err
 		}
 		if have == nil {
@@ -342,6 +365,12 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	}
 	if err := m.correct(ctx, have, labels, annotations); err != nil {
 		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
+	}
+	if why, err := m.bound(ctx, w.peer, w.name, accepted, w.blocks); why != "" || err != nil {
+		if why == "" {
+			why = fmt.Sprintf("namespace %s cannot be bounded: %v", w.name, err)
+		}
+		return w.failed(why), err
 	}
 	if err := m.bind(ctx, w, accepted); err != nil {
 		return w.failed(fmt.Sprintf("rights in namespace %s cannot be given: %v", w.name, err)), err
@@ -384,6 +413,9 @@ func (m *Maps) find(ctx context.Context, w wish) (*corev1.Namespace, error) {
 func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	if ns, err := m.namespaces.Get(w.name); err == nil {
 		return ns, nil
+	}
+	if wait := m.creations.take(w.peer, m.cfg.NamespacesPerPeer, m.cfg.Clock.Now()); wait > 0 {
+		return nil, tooOften{wait}
 	}
 	ns, err := m.cfg.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name:   w.name,

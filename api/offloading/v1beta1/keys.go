@@ -148,6 +148,9 @@ const (
 	// NamespaceOffloadingFinalizer keeps a NamespaceOffloading until the NamespaceMaps no
 	// longer ask for twins of its namespace. It never waits for a peer.
 	NamespaceOffloadingFinalizer = "namespaceoffloading-controller.liqo.io/finalizer"
+	// TwinBounds is the name of the ResourceQuota and of the NetworkPolicy that the
+	// controller writes into each twin namespace.
+	TwinBounds = "liqod-twin"
 	// NamespaceMapFinalizer keeps a NamespaceMap in a provider until its twins are gone.
 	NamespaceMapFinalizer = "namespacemap-controller.liqo.io/finalizer"
 )
