@@ -15,6 +15,7 @@ func TestForge(t *testing.T) {
 	shadow := newShadow(never, func(s *offloadingv1beta1.ShadowPod) {
 		s.Labels[offloadingv1beta1.ManagedByLabel] = "somebody"
 		s.Annotations[AppliedAnnotation] = "forged"
+		s.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] = "forged"
 		s.Annotations["kubernetes.io/config.mirror"] = "x"
 		s.Annotations["cni.projectcalico.org/ipAddrs"] = "x"
 		s.Spec.Pod.ServiceAccountName = "root"
@@ -40,6 +41,7 @@ func TestForge(t *testing.T) {
 	require.True(t, owns(shadow, pod))
 	require.True(t, ofAnyShadow(pod))
 	require.Nil(t, pod.OwnerReferences[0].BlockOwnerDeletion)
+	require.Equal(t, "shadow-1", pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation], "its author has no say in it")
 
 	pod, err = forge(newShadow(always), twin(), noHarden)
 	require.NoError(t, err)

@@ -113,8 +113,17 @@ const (
 	// AcceptedForAnnotation on such a namespace names the NamespaceMap that it has become a
 	// twin for, as namespace/name. It is never deleted for that map.
 	AcceptedForAnnotation = "offloading.liqo.io/accepted-for"
+	// ConsumerUIDAnnotation on a twin namespace says which cluster it was made for: the
+	// cluster's id, a slash, and the UID of its kube-system namespace. Where this cluster does not
+	// know that UID, "peering-" and the UID of the ForeignCluster stand for it. Another cluster
+	// of the same id does not get the namespace. Administrators change it to hand the namespace over.
+	ConsumerUIDAnnotation = "offloading.liqo.io/consumer-uid"
 	// OriginalNameAnnotation on a twin namespace is the name of the consumer's namespace.
 	OriginalNameAnnotation = "liqo.io/original-name"
+	// ShadowPodUIDAnnotation on a provider's pod is the UID of the ShadowPod that it was made
+	// for. With the label ManagedByLabel it says that also of a pod whose owner reference was
+	// removed.
+	ShadowPodUIDAnnotation = "offloading.liqo.io/shadowpod-uid"
 	// KeptAnnotation on a ShadowPod, and on a reflected object, says since when its vkubelet
 	// keeps it although the consumer does not know its pod, or the object: the consumer's
 	// state went back. Who knows better deletes it in the provider.
