@@ -90,10 +90,17 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 			return err
 		}
 	}
+	annotations := map[string]any{offloadingv1beta1.AcceptedForAnnotation: nil, offloadingv1beta1.OriginalNameAnnotation: nil}
+	keeps, err := m.keepsClaims(ctx, ns.Name, peer)
+	if err != nil {
+		return err
+	}
+	if !keeps { // else another cluster with the peer's id would get the claims
+		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = nil
+	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
-		"labels":      map[string]any{corev1beta1.RemoteClusterIDLabel: nil},
-		"annotations": map[string]any{offloadingv1beta1.AcceptedForAnnotation: nil, offloadingv1beta1.OriginalNameAnnotation: nil},
+		"labels": map[string]any{corev1beta1.RemoteClusterIDLabel: nil}, "annotations": annotations,
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding the release of %s: %w", ns.Name, err)

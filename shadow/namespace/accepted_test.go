@@ -64,6 +64,7 @@ func (w *world) requireGivenBack(name string) {
 	ns := w.namespace(name)
 	require.Equal(w.t, map[string]string{"team": "a", "pod-security.kubernetes.io/enforce": "restricted"}, ns.Labels)
 	require.NotContains(w.t, ns.Annotations, offloadingv1beta1.OriginalNameAnnotation)
+	require.NotContains(w.t, ns.Annotations, offloadingv1beta1.ConsumerUIDAnnotation)
 	for _, role := range []string{PeerTwinRole, ControllerTwinRole} {
 		require.Nil(w.t, w.bound(name, role), role)
 	}
@@ -80,7 +81,7 @@ func TestAcceptedTwin(t *testing.T) {
 	ns := w.namespace("shop")
 	require.Equal(t, map[string]string{"team": "a", "pod-security.kubernetes.io/enforce": "restricted", corev1beta1.RemoteClusterIDLabel: "rome"}, ns.Labels)
 	require.Equal(t, map[string]string{offloadingv1beta1.AcceptTwinAnnotation: "rome", offloadingv1beta1.OriginalNameAnnotation: "shop",
-		offloadingv1beta1.AcceptedForAnnotation: "liqo-tenant-rome/milan"}, ns.Annotations)
+		offloadingv1beta1.AcceptedForAnnotation: "liqo-tenant-rome/milan", offloadingv1beta1.ConsumerUIDAnnotation: "rome/peering-uid--rome"}, ns.Annotations)
 	require.Equal(t, []string{"User:" + romeUser}, w.bound("shop", PeerTwinRole))
 	require.NotNil(t, w.bound("shop", ControllerTwinRole))
 	b, err := w.core.RbacV1().RoleBindings("shop").Get(t.Context(), PeerTwinRole, metav1.GetOptions{})

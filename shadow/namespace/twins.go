@@ -77,6 +77,7 @@ type wish struct {
 	name     string
 	user     string // of the peer; empty: none
 	noUser   string // why there is no user
+	of       identity
 	early    string // why the peer gets no twin and no rights yet; empty: it may
 }
 
@@ -84,6 +85,10 @@ type wish struct {
 func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, peer string) error {
 	key := cache.MetaObjectToName(nm)
 	user, noUser, err := m.user(peer)
+	if err != nil {
+		return err
+	}
+	of, err := m.identity(peer)
 	if err != nil {
 		return err
 	}
@@ -108,7 +113,7 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	group.SetLimit(parallelTwins)
 	taken := standing(nm, twins)
 	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
-		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, early: early}
+		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, of: of, early: early}
 		if other, ok := taken[w.name]; ok && other != original {
 			mu.Lock()
 			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is requested twice: it is the twin of %s", w.name, other))
@@ -194,6 +199,15 @@ func (m *Maps) records(peer string) (found []*corev1beta1.ForeignCluster, err er
 		}
 	}
 	return found, nil
+}
+
+// identity returns the identity of a peer; the zero value without exactly one ForeignCluster.
+func (m *Maps) identity(peer string) (identity, error) {
+	found, err := m.records(peer)
+	if err != nil || len(found) != 1 {
+		return identity{}, err
+	}
+	return identityOf(found[0]), nil
 }
 
 // early returns the reason for which a peer gets no twins yet, or "". A peer that enrolled
@@ -340,6 +354,16 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 		// volumes does not outlast that.
 		annotations[offloadingv1beta1.DataKeptAnnotation], annotations[offloadingv1beta1.DeleteVolumesAnnotation] = nil, nil
 	}
+	mark, why, err := m.claim(ctx, w, have)
+	if err != nil {
+		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
+	}
+	if why != "" {
+		return w.failed(why), m.revoke(ctx, w.name, "")
+	}
+	if mark != "" {
+		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = mark
+	}
 	if err := m.correct(ctx, have, labels, annotations); err != nil {
 		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
 	}
@@ -385,13 +409,15 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	if ns, err := m.namespaces.Get(w.name); err == nil {
 		return ns, nil
 	}
+	annotations := map[string]string{
+		offloadingv1beta1.ManagedByNamespaceMapAnnotation: w.key.String(),
+		offloadingv1beta1.OriginalNameAnnotation:          w.original,
+	}
+	if w.of != (identity{}) {
+		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = w.of.mark()
+	}
 	ns, err := m.cfg.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name:   w.name,
-		Labels: m.twinLabels(w),
-		Annotations: map[string]string{
-			offloadingv1beta1.ManagedByNamespaceMapAnnotation: w.key.String(),
-			offloadingv1beta1.OriginalNameAnnotation:          w.original,
-		},
+		Name: w.name, Labels: m.twinLabels(w), Annotations: annotations,
 	}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		ns, err = m.cfg.Kube.CoreV1().Namespaces().Get(ctx, w.name, metav1.GetOptions{})
