@@ -238,3 +238,48 @@ func TestNotAccepted(t *testing.T) {
 		})
 	}
 }
+
+// TestAcceptedTwinGetsWhatIsShared: the peer has no rights to Secrets, claims and Services of an
+// accepted namespace, but those that its owner shares, as long as the owner shares them.
+func TestAcceptedTwinGetsWhatIsShared(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
+	w.accepted("shop")
+	w.settled()
+	share := func(list string) {
+		w.changeNamespace("shop", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.AcceptTwinSharesAnnotation] = list })
+	}
+	given := func() (out []string) {
+		for _, what := range offloadingv1beta1.AllShares() {
+			if b := w.bound("shop", sharedRole(what)); b != nil {
+				require.Equal(t, []string{"User:" + romeUser}, b)
+				out = append(out, what)
+			}
+		}
+		return out
+	}
+	require.Empty(t, given())
+	require.Contains(t, w.current("shop").Message, "does not share its Secrets, PersistentVolumeClaims, Services")
+	account, err := w.core.CoreV1().ServiceAccounts("shop").Get(t.Context(), offloadingv1beta1.AcceptedAccount, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.False(t, *account.AutomountServiceAccountToken)
+
+	share("Secrets, Services")
+	w.eventually("two are shared", func() bool { return slices.Equal([]string{"Secrets", "Services"}, given()) })
+	share("Services")
+	w.eventually("one is taken back", func() bool { return slices.Equal([]string{"Services"}, given()) })
+	share("Services,all")
+	w.backsOff("shop", `"all": a list of Secrets,PersistentVolumeClaims,Services is accepted`)
+	require.Empty(t, given(), "a list that is wrong shares nothing")
+	require.Nil(t, w.bound("shop", PeerTwinRole))
+	share("Secrets,PersistentVolumeClaims,Services")
+	w.accepted("shop")
+	require.Empty(t, w.current("shop").Message)
+	require.Len(t, given(), 3)
+
+	w.changeNamespace("shop", func(ns *corev1.Namespace) { delete(ns.Annotations, offloadingv1beta1.AcceptTwinAnnotation) })
+	w.requireGivenBack("shop")
+	require.Empty(t, given())
+	_, err = w.core.CoreV1().ServiceAccounts("shop").Get(t.Context(), offloadingv1beta1.AcceptedAccount, metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
+}

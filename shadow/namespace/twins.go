@@ -367,13 +367,17 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	if err := m.correct(ctx, have, labels, annotations); err != nil {
 		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
 	}
-	if err := m.bind(ctx, w, accepted); err != nil {
+	if err := m.bind(ctx, w, have, accepted); err != nil {
 		return w.failed(fmt.Sprintf("rights in namespace %s cannot be given: %v", w.name, err)), err
 	}
 	if w.user == "" {
 		return w.failed(w.noUser), nil
 	}
-	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingAccepted}, nil
+	answer := offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingAccepted}
+	if accepted {
+		answer.Message = unshared(have)
+	}
+	return answer, nil
 }
 
 func (m *Maps) twinLabels(w wish) map[string]string {
@@ -457,7 +461,7 @@ func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[str
 }
 
 // bind grants the rights in a twin, and revokes those that no longer apply.
-func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
+func (m *Maps) bind(ctx context.Context, w wish, ns *corev1.Namespace, accepted bool) error {
 	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: w.peer}
 	own := apply.Binding{Namespace: w.name, Name: ControllerTwinRole, ClusterRole: ControllerTwinRole, Labels: marks,
 		Subjects: []rbacv1.Subject{apply.ServiceAccountSubject(m.cfg.OwnNamespace, m.cfg.ServiceAccount)}}
@@ -471,6 +475,9 @@ func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
 	role := PeerTwinRole
 	if accepted {
 		role = PeerAcceptedRole
+		if err := errors.Join(m.account(ctx, w.name, marks), m.bindShares(ctx, w, ns, marks)); err != nil {
+			return err
+		}
 	}
 	return m.bindings.Ensure(ctx, apply.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: role, Labels: marks,
 		Subjects: []rbacv1.Subject{apply.UserSubject(w.user)}})
@@ -479,8 +486,17 @@ func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
 // revoke removes the peer's rights in a twin from every user except the given one. It
 // applies to twins that are being deleted, too, because that may take long.
 func (m *Maps) revoke(ctx context.Context, twin, user string) error {
-	if user == "" {
-		return m.bindings.Remove(ctx, twin, PeerTwinRole)
+	roles := []string{PeerTwinRole}
+	for _, share := range offloadingv1beta1.AllShares() {
+		roles = append(roles, sharedRole(share))
 	}
-	return m.bindings.RemoveUnless(ctx, twin, PeerTwinRole, apply.UserSubject(user))
+	var errs []error
+	for _, role := range roles {
+		if user == "" {
+			errs = append(errs, m.bindings.Remove(ctx, twin, role))
+		} else {
+			errs = append(errs, m.bindings.RemoveUnless(ctx, twin, role, apply.UserSubject(user)))
+		}
+	}
+	return errors.Join(errs...)
 }

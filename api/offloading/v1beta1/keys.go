@@ -110,6 +110,17 @@ const (
 	// AcceptTwinAnnotation on a namespace of the provider's own is the id of the one
 	// cluster that may have it as a twin.
 	AcceptTwinAnnotation = "liqo.io/accept-twin"
+	// AcceptTwinSharesAnnotation on such a namespace lists, with commas, what of the namespace
+	// the peer may use: ShareSecrets, ShareClaims, ShareServices. Without it the peer has pods
+	// and ConfigMaps there, and nothing that could lead to what the owner has.
+	AcceptTwinSharesAnnotation = "liqo.io/accept-twin-shares"
+	// ShareSecrets: the peer reads and writes Secrets, and its pods use them, whoever made them.
+	ShareSecrets = "Secrets"
+	// ShareClaims: the peer writes PersistentVolumeClaims, and its pods mount any.
+	ShareClaims = "PersistentVolumeClaims"
+	// ShareServices: the peer writes Services, which may select any pod, endpoints of any
+	// Service, and Ingresses.
+	ShareServices = "Services"
 	// AcceptedForAnnotation on such a namespace names the NamespaceMap that it has become a
 	// twin for, as namespace/name. It is never deleted for that map.
 	AcceptedForAnnotation = "offloading.liqo.io/accepted-for"
@@ -159,6 +170,9 @@ const (
 	NamespaceOffloadingFinalizer = "namespaceoffloading-controller.liqo.io/finalizer"
 	// NamespaceMapFinalizer keeps a NamespaceMap in a provider until its twins are gone.
 	NamespaceMapFinalizer = "namespacemap-controller.liqo.io/finalizer"
+	// AcceptedAccount is the service account, without rights and tokens, of a peer's pods in a
+	// namespace that accepts the peer: the account default there is the owner's.
+	AcceptedAccount = "liqod-peer"
 )
 
 // Reasons that show on the consumer's pods.
