@@ -31,6 +31,7 @@ const (
 	mutatePodPath                   = "/mutate/pod"
 	mutateServicePath               = "/mutate/service"
 	validateIngressPath             = "/validate/ingress"
+	validateClaimPath               = "/validate/claim"
 	validateShadowPodPath           = "/validate/shadowpod"
 	validateNamespaceOffloadingPath = "/validate/namespaceoffloading"
 	validateVirtualNodePath         = "/validate/virtualnode"
@@ -94,7 +95,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	}
 	rules := rulesForPeople(h.plain, env.Config.ClusterID, env.Config.Namespace)
 	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, lenient(shadows.Decide)
-	rulesForPeers(env.Config.Sharing, core.Networking().V1().Ingresses(), rules)
+	rulesForPeers(env.Config.Sharing, core, rules)
 	return Parts{Leader: h.lease, Actors: []Actor{
 		{Name: "caches", Run: runFactories(own, core, offloaded, secrets, configurations)},
 		{Name: "certificates", Leased: true, Run: authority.Run},

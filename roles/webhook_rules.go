@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	networkinginformers "k8s.io/client-go/informers/networking/v1"
+	"k8s.io/client-go/informers"
 
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/peering/link"
@@ -26,12 +26,16 @@ func rulesForPeople(c clients, clusterID, ownNamespace string) map[string]admit.
 }
 
 // rulesForPeers adds the rules for objects that peers reflect, by path.
-func rulesForPeers(sharing config.Sharing, ingresses networkinginformers.IngressInformer, add map[string]admit.Func) {
+func rulesForPeers(sharing config.Sharing, own informers.SharedInformerFactory, add map[string]admit.Func) {
+	ingresses, classes := own.Networking().V1().Ingresses(), own.Storage().V1().StorageClasses()
 	services := namespace.PeerServiceRule{Bounds: rules.ServiceBounds{Types: sharing.ServiceTypes, Fields: sharing.ServiceFields}}
 	hosts := namespace.PeerIngressRule{
 		Bounds: rules.IngressBounds{Hosts: sharing.IngressHosts}, Ingresses: ingresses.Lister(), Synced: ingresses.Informer().HasSynced,
 	}
-	add[mutateServicePath], add[validateIngressPath] = services.Decide, hosts.Decide
+	claims := namespace.PeerClaimRule{
+		Bounds: rules.ClaimBounds{Classes: sharing.StorageClasses, Provisioned: provisioned(classes.Lister())}, Synced: classes.Informer().HasSynced,
+	}
+	add[mutateServicePath], add[validateIngressPath], add[validateClaimPath] = services.Decide, hosts.Decide, claims.Decide
 }
 
 // lenient accepts a request if decide returns an error. Without the webhook, the request

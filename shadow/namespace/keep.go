@@ -35,7 +35,7 @@ func (m *Maps) giveUp(ctx context.Context, ns *corev1.Namespace, user string) (k
 	if ns.DeletionTimestamp != nil {
 		return "", m.revoke(ctx, ns.Name, user)
 	}
-	if isAccepted(ns) {
+	if offloadingv1beta1.IsAccepted(ns) {
 		return "", m.release(ctx, ns)
 	}
 	if ns.Annotations[offloadingv1beta1.DeleteVolumesAnnotation] != ns.Name {

@@ -81,6 +81,7 @@ type wish struct {
 	name     string
 	user     string // of the peer; empty: none
 	noUser   string // why there is no user
+	of       identity
 	early    string // why the peer gets no twin and no rights yet; empty: it may
 	blocks   []networkingv1.NetworkPolicyPeer
 }
@@ -89,6 +90,10 @@ type wish struct {
 func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, peer string) error {
 	key := cache.MetaObjectToName(nm)
 	user, noUser, err := m.user(peer)
+	if err != nil {
+		return err
+	}
+	of, err := m.identity(peer)
 	if err != nil {
 		return err
 	}
@@ -117,7 +122,7 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	group.SetLimit(parallelTwins)
 	taken, over := standing(nm, twins), beyond(nm, twins, m.cfg.NamespacesPerPeer)
 	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
-		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, early: early, blocks: blocks}
+		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, of: of, early: early, blocks: blocks}
 		if other, ok := taken[w.name]; ok && other != original {
 			mu.Lock()
 			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is requested twice: it is the twin of %s", w.name, other))
@@ -212,6 +217,15 @@ func (m *Maps) records(peer string) (found []*corev1beta1.ForeignCluster, err er
 		}
 	}
 	return found, nil
+}
+
+// identity returns the identity of a peer; the zero value without exactly one ForeignCluster.
+func (m *Maps) identity(peer string) (identity, error) {
+	found, err := m.records(peer)
+	if err != nil || len(found) != 1 {
+		return identity{}, err
+	}
+	return identityOf(found[0]), nil
 }
 
 // early returns the reason for which a peer gets no twins yet, or "". A peer that enrolled
@@ -363,6 +377,16 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 		// volumes does not outlast that.
 		annotations[offloadingv1beta1.DataKeptAnnotation], annotations[offloadingv1beta1.DeleteVolumesAnnotation] = nil, nil
 	}
+	mark, why, err := m.claim(ctx, w, have)
+	if err != nil {
+		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
+	}
+	if why != "" {
+		return w.failed(why), m.revoke(ctx, w.name, "")
+	}
+	if mark != "" {
+		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = mark
+	}
 	if err := m.correct(ctx, have, labels, annotations); err != nil {
 		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
 	}
@@ -372,13 +396,17 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 		}
 		return w.failed(why), err
 	}
-	if err := m.bind(ctx, w, accepted); err != nil {
+	if err := m.bind(ctx, w, have, accepted); err != nil {
 		return w.failed(fmt.Sprintf("rights in namespace %s cannot be given: %v", w.name, err)), err
 	}
 	if w.user == "" {
 		return w.failed(w.noUser), nil
 	}
-	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingAccepted}, nil
+	answer := offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingAccepted}
+	if accepted {
+		answer.Message = unshared(have)
+	}
+	return answer, nil
 }
 
 func (m *Maps) twinLabels(w wish) map[string]string {
@@ -417,13 +445,15 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	if wait := m.creations.take(w.peer, m.cfg.NamespacesPerPeer, m.cfg.Clock.Now()); wait > 0 {
 		return nil, tooOften{wait}
 	}
+	annotations := map[string]string{
+		offloadingv1beta1.ManagedByNamespaceMapAnnotation: w.key.String(),
+		offloadingv1beta1.OriginalNameAnnotation:          w.original,
+	}
+	if w.of != (identity{}) {
+		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = w.of.mark()
+	}
 	ns, err := m.cfg.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name:   w.name,
-		Labels: m.twinLabels(w),
-		Annotations: map[string]string{
-			offloadingv1beta1.ManagedByNamespaceMapAnnotation: w.key.String(),
-			offloadingv1beta1.OriginalNameAnnotation:          w.original,
-		},
+		Name: w.name, Labels: m.twinLabels(w), Annotations: annotations,
 	}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		ns, err = m.cfg.Kube.CoreV1().Namespaces().Get(ctx, w.name, metav1.GetOptions{})
@@ -463,7 +493,7 @@ func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[str
 }
 
 // bind grants the rights in a twin, and revokes those that no longer apply.
-func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
+func (m *Maps) bind(ctx context.Context, w wish, ns *corev1.Namespace, accepted bool) error {
 	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: w.peer}
 	own := apply.Binding{Namespace: w.name, Name: ControllerTwinRole, ClusterRole: ControllerTwinRole, Labels: marks,
 		Subjects: []rbacv1.Subject{apply.ServiceAccountSubject(m.cfg.OwnNamespace, m.cfg.ServiceAccount)}}
@@ -477,6 +507,9 @@ func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
 	role := PeerTwinRole
 	if accepted {
 		role = PeerAcceptedRole
+		if err := errors.Join(m.account(ctx, w.name, marks), m.bindShares(ctx, w, ns, marks)); err != nil {
+			return err
+		}
 	}
 	return m.bindings.Ensure(ctx, apply.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: role, Labels: marks,
 		Subjects: []rbacv1.Subject{apply.UserSubject(w.user)}})
@@ -485,8 +518,17 @@ func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
 // revoke removes the peer's rights in a twin from every user except the given one. It
 // applies to twins that are being deleted, too, because that may take long.
 func (m *Maps) revoke(ctx context.Context, twin, user string) error {
-	if user == "" {
-		return m.bindings.Remove(ctx, twin, PeerTwinRole)
+	roles := []string{PeerTwinRole}
+	for _, share := range offloadingv1beta1.AllShares() {
+		roles = append(roles, sharedRole(share))
 	}
-	return m.bindings.RemoveUnless(ctx, twin, PeerTwinRole, apply.UserSubject(user))
+	var errs []error
+	for _, role := range roles {
+		if user == "" {
+			errs = append(errs, m.bindings.Remove(ctx, twin, role))
+		} else {
+			errs = append(errs, m.bindings.RemoveUnless(ctx, twin, role, apply.UserSubject(user)))
+		}
+	}
+	return errors.Join(errs...)
 }

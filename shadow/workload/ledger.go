@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -174,8 +173,8 @@ func (l *ledger) gone(pod *corev1.Pod, keep bool) []loop.Key {
 	l.drop(have)
 	a := l.account(have.consumer)
 	key := loop.Key{Namespace: pod.Namespace, Name: pod.Name}
-	if owner := metav1.GetControllerOf(pod); keep && l.leading && owner != nil && a.reserved[key] == nil && len(have.requests) > 0 {
-		a.reserve(key, &reservation{shadow: owner.UID, need: have.requests, kept: true})
+	if shadow := shadowOf(pod); keep && l.leading && shadow != "" && a.reserved[key] == nil && len(have.requests) > 0 {
+		a.reserve(key, &reservation{shadow: shadow, need: have.requests, kept: true})
 	}
 	return l.drain(a)
 }
@@ -368,6 +367,5 @@ func (l *ledger) report() []Account {
 }
 
 func isOwner(pod *corev1.Pod, shadow types.UID) bool {
-	owner := metav1.GetControllerOf(pod)
-	return owner != nil && owner.UID == shadow
+	return shadow != "" && shadowOf(pod) == shadow
 }

@@ -339,6 +339,11 @@ request.userInfo.username.startsWith('system:serviceaccount:liqo-tenant-' + {{ .
   resourceNames: [liqod-heartbeat]
 {{- end }}
 
+{{- /* What is made for the object is to outlive it. About a request. */}}
+{{- define "liqod.peer.orphans" -}}
+request.operation == 'DELETE' && has(request.options) && ((has(request.options.propagationPolicy) && request.options.propagationPolicy == 'Orphan') || (has(request.options.orphanDependents) && request.options.orphanDependents == true))
+{{- end }}
+
 {{- /* It is no Secret that this cluster would fill with an identity. */}}
 {{- define "liqod.peer.noTokenSecret" -}}
 ({{ . }} == null || !has({{ . }}.type) || {{ . }}.type != 'kubernetes.io/service-account-token')
