@@ -49,6 +49,8 @@ type controller struct {
 	apiServer informers.SharedInformerFactory
 	// heartbeats has the heartbeat Leases of peers.
 	heartbeats informers.SharedInformerFactory
+	// bounds has the ResourceQuotas and NetworkPolicies of twin namespaces.
+	bounds informers.SharedInformerFactory
 	// leases has the Leases of gateways. It is nil without the network fabric.
 	leases informers.SharedInformerFactory
 	liqo   externalversions.SharedInformerFactory
@@ -56,6 +58,8 @@ type controller struct {
 	directory *link.Directory
 	consumer  *offer.Consumer
 	publisher *agent.Publisher
+	// ranges are those of this cluster.
+	ranges *agent.Ranges
 	// gateways are the gateways of this cluster.
 	gateways agent.Gateways
 	// conditions writes the status of ForeignClusters.
@@ -87,7 +91,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 	}
 	caches := Actor{Name: "caches", Run: func(ctx context.Context) error {
 		defer stopEvents()
-		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.requests, c.apiServer, c.heartbeats, c.liqo}
+		factories := []factory{c.own, c.vkubelets, c.pods, c.slices, c.requests, c.apiServer, c.heartbeats, c.bounds, c.liqo}
 		if c.leases != nil {
 			factories = append(factories, c.leases)
 		}
@@ -110,6 +114,7 @@ func (c *controller) makeFactories() {
 		labelled(discoveryv1.LabelManagedBy+"="+offloadingv1beta1.ManagedByShadowEndpointSlice))
 	c.apiServer = apiServerSlices(core)
 	c.heartbeats = informers.NewSharedInformerFactoryWithOptions(core, 0, informers.WithTransform(link.TrimLease), named(corev1beta1.HeartbeatLease))
+	c.bounds = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, named(offloadingv1beta1.TwinBounds))
 	c.requests = informers.NewSharedInformerFactoryWithOptions(core, 0, strip, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 		o.FieldSelector = "spec.signerName=" + certificatesv1.KubeletServingSignerName
 	}))
@@ -229,6 +234,7 @@ func (c *controller) addNamespaces() error {
 	}
 	maps, err := namespace.NewMaps(namespace.MapsConfig{
 		ClusterID: c.env.Config.ClusterID, OwnNamespace: c.env.Config.Namespace, ServiceAccount: c.cfg.ServiceAccount, PodSecurityLevel: c.cfg.PodSecurityLevel, TwinNames: c.cfg.TwinNames,
+		NamespacesPerPeer: c.env.Config.Sharing.NamespacesPerPeer, Bounds: c.twinBounds(),
 		Kube: c.home.fenced.kube, Liqo: c.home.fenced.liqo, Maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Namespaces: c.own.Core().V1().Namespaces(),
 		RoleBindings: c.own.Rbac().V1().RoleBindings(), Quotas: c.liqo.Offloading().V1beta1().Quotas(), Events: c.events, Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
@@ -237,8 +243,24 @@ func (c *controller) addNamespaces() error {
 		return err
 	}
 	c.loop("namespace-offloadings", offloading)
-	c.loop("namespace-maps", maps)
+	c.leased("namespace-maps", func(ctx context.Context) error {
+		if !c.ranges.Wait(ctx) { // NetworkPolicies name them
+			return nil
+		}
+		return maps.Run(ctx, c.cfg.Workers)
+	})
 	return nil
+}
+
+// twinBounds returns the settings of what bounds each twin namespace.
+func (c *controller) twinBounds() namespace.BoundsConfig {
+	sharing := c.env.Config.Sharing
+	return namespace.BoundsConfig{
+		Limits: config.Amounts(sharing.TwinLimits), NetworkPolicy: sharing.NetworkPolicy, Fabric: c.env.Config.Networking.Enabled,
+		Reachable: config.Prefixes(sharing.ReachableRanges), Own: c.ranges.Addresses, OwnChanged: c.ranges.Subscribe,
+		ResourceQuotas: c.bounds.Core().V1().ResourceQuotas(), NetworkPolicies: c.bounds.Networking().V1().NetworkPolicies(),
+		Connections: c.liqo.Networking().V1beta1().Connections(),
+	}
 }
 
 func (c *controller) addVirtualNodes() error {

@@ -2,7 +2,9 @@ package roles
 
 import (
 	"context"
+	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +15,7 @@ import (
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/peering/auth"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/roles/config"
 )
 
 const (
@@ -55,6 +58,10 @@ func (c *controller) addAuthentication() error {
 	if err := c.env.Registry.Register(requests); err != nil {
 		return err
 	}
+	dropped := counter("liqod_authentication_connections_dropped_total", "Connections of peers closed for a limit; result is dropped for one that waited, and refused for a new one.", "result")
+	if err := c.env.Registry.Register(dropped); err != nil {
+		return err
+	}
 	outgoing, _, err := directions(c.env.Config.Peering)
 	if err != nil {
 		return err
@@ -62,7 +69,7 @@ func (c *controller) addAuthentication() error {
 	events, stopEvents := newRecorder(c.home.plain.kube, corev1.EventSource{Component: "liqod-controller"})
 	cluster := auth.NewCluster(auth.ClusterConfig{
 		Namespace: c.env.Config.Namespace, Kube: c.home.plain.kube, Liqo: c.home.plain.liqo,
-		APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, SigningTimeout: cfg.SigningTimeout,
+		APIServerURL: cfg.APIServerURL, Host: c.home.plain.config.Host, Ranges: ownRanges(c.env.Config.Networking), SigningTimeout: cfg.SigningTimeout,
 		Events: events, Clock: c.env.Clock, Log: c.env.Log,
 	})
 	endpoint := auth.New(auth.Config{
@@ -70,8 +77,11 @@ func (c *controller) addAuthentication() error {
 		Self: cluster, Tokens: cluster, Records: cluster, Identities: cluster,
 		Wanted:   func(fc *corev1beta1.ForeignCluster) bool { return link.OutgoingWanted(fc, outgoing) },
 		Identity: cfg.Identity, Lifetime: cfg.Lifetime, PerMinute: cfg.RequestsPerMinute, PerAddress: cfg.RequestsPerAddress,
+		Connections: cfg.Connections, ConnectionsPerAddress: cfg.ConnectionsPerAddress, AcceptRanges: config.Prefixes(cfg.AcceptRanges),
 		Count: func(path, result string) { requests.WithLabelValues(path, result).Inc() },
-		Clock: c.env.Clock, Log: c.env.Log,
+
+		CountConnection: func(result string) { dropped.WithLabelValues(result).Inc() },
+		Clock:           c.env.Clock, Log: c.env.Log,
 	})
 	c.env.Ready.Add("authentication", func() error {
 		if !source.Ready() {
@@ -87,6 +97,15 @@ func (c *controller) addAuthentication() error {
 			return endpoint.Serve(ctx, cfg.Address, source.GetCertificate)
 		}})
 	return nil
+}
+
+// ownRanges returns the ranges of this cluster that its settings name.
+func ownRanges(n config.Networking) []netip.Prefix {
+	texts := slices.Concat(n.PodCIDRs, n.ServiceCIDRs, n.NodeCIDRs, n.ReservedSubnets)
+	if n.Enabled {
+		texts = append(texts, n.ExternalCIDRs...)
+	}
+	return config.Prefixes(texts)
 }
 
 // authHosts returns the host names of the endpoint.

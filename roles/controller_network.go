@@ -23,6 +23,7 @@ func (c *controller) addNetwork() error {
 	if err != nil {
 		return err
 	}
+	c.ranges = own
 	c.publisher, err = agent.NewPublisher(agent.PublishConfig{
 		ClusterID: c.env.Config.ClusterID, Off: off, Own: own, Gateways: c.gateways, Client: c.home.fenced.liqo,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), Offers: c.liqo.Sharing().V1alpha1().ResourceOffers(),

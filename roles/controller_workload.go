@@ -48,6 +48,7 @@ func allowedToPeers(cfg config.Config, classes storagelisters.StorageClassLister
 		RuntimeClasses: cfg.Controller.RuntimeClasses, VolumeTypes: cfg.Controller.VolumeTypes, StorageClasses: cfg.Sharing.StorageClasses,
 		SelectorLabels: slices.Concat(cfg.Sharing.SelectorLabels, slices.Sorted(maps.Keys(config.Pairs(cfg.Sharing.NodeSelector)))),
 		Tolerations:    config.Tolerations(cfg.Controller.Tolerations), AlwaysPull: cfg.Controller.AlwaysPullImages,
+		ProvisionedClass: provisioned(classes),
 		DefaultStorageClass: func() string {
 			all, err := classes.List(labels.Everything())
 			if err != nil {
@@ -55,6 +56,14 @@ func allowedToPeers(cfg config.Config, classes storagelisters.StorageClassLister
 			}
 			return rules.DefaultStorageClass(all)
 		},
+	}
+}
+
+// provisioned reports of a storage class whether it exists and has a provisioner.
+func provisioned(classes storagelisters.StorageClassLister) func(string) bool {
+	return func(name string) bool {
+		class, err := classes.Get(name)
+		return err == nil && rules.Provisioned(class)
 	}
 }
 

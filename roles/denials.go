@@ -28,6 +28,7 @@ const (
 const (
 	deniedService     = "Service"
 	deniedIngress     = "Ingress"
+	deniedClaim       = "Claim"
 	deniedAnnotations = "Annotations"
 	deniedQuota       = "Quota"
 )

@@ -32,6 +32,7 @@ const (
 	mutateServicePath               = "/mutate/service"
 	mutateIngressPath               = "/mutate/ingress"
 	validateIngressPath             = "/validate/ingress"
+	validateClaimPath               = "/validate/claim"
 	validateShadowPodPath           = "/validate/shadowpod"
 	validateNamespaceOffloadingPath = "/validate/namespaceoffloading"
 	validateVirtualNodePath         = "/validate/virtualnode"
@@ -95,7 +96,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	}
 	rules := rulesForPeople(h.plain, env.Config.ClusterID, env.Config.Namespace)
 	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, countRequests(env.Denied, deniedQuota, lenient(shadows.Decide))
-	rulesForPeers(env.Config.Sharing, core.Networking().V1().Ingresses(), env.Denied, rules)
+	rulesForPeers(env.Config.Sharing, core, env.Denied, rules)
 	return Parts{Leader: h.lease, Actors: []Actor{
 		{Name: "caches", Run: runFactories(own, core, offloaded, secrets, configurations)},
 		{Name: "certificates", Leased: true, Run: authority.Run},

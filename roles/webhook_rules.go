@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	networkinginformers "k8s.io/client-go/informers/networking/v1"
+	"k8s.io/client-go/informers"
 
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/peering/link"
@@ -27,15 +27,20 @@ func rulesForPeople(c clients, clusterID, ownNamespace string) map[string]admit.
 
 // rulesForPeers adds the rules for objects that peers reflect, by path. denied counts what
 // they refuse.
-func rulesForPeers(sharing config.Sharing, ingresses networkinginformers.IngressInformer, denied func(consumer, reason string), add map[string]admit.Func) {
+func rulesForPeers(sharing config.Sharing, own informers.SharedInformerFactory, denied func(consumer, reason string), add map[string]admit.Func) {
+	ingresses, classes := own.Networking().V1().Ingresses(), own.Storage().V1().StorageClasses()
 	services := namespace.PeerServiceRule{Bounds: rules.ServiceBounds{Types: sharing.ServiceTypes, Fields: sharing.ServiceFields}, Annotations: sharing.Annotations}
 	annotations := namespace.PeerAnnotationsRule{Annotations: sharing.Annotations}
 	hosts := namespace.PeerIngressRule{
 		Bounds: rules.IngressBounds{Hosts: sharing.IngressHosts}, Ingresses: ingresses.Lister(), Synced: ingresses.Informer().HasSynced,
 	}
+	claims := namespace.PeerClaimRule{
+		Bounds: rules.ClaimBounds{Classes: sharing.StorageClasses, Provisioned: provisioned(classes.Lister())}, Synced: classes.Informer().HasSynced,
+	}
 	add[mutateServicePath] = countRequests(denied, deniedService, services.Decide)
 	add[mutateIngressPath] = countRequests(denied, deniedIngress, annotations.Decide)
 	add[validateIngressPath] = countRequests(denied, deniedIngress, hosts.Decide)
+	add[validateClaimPath] = countRequests(denied, deniedClaim, claims.Decide)
 }
 
 // lenient accepts a request if decide returns an error. Without the webhook, the request

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -24,6 +25,9 @@ func testClaims(t *testing.T, w *world) {
 	}
 	device := *template.DeepCopy()
 	device.VolumeMode = &block
+	_, err := w.milan.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}, Provisioner: "x.example.org"}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	// As an administrator would, without reflection of claims and without a provisioner.
 	for s, namespace := range map[*site.Site]string{w.rome: c.namespace, w.milan: c.twin} {
 		for name, mode := range map[string]*corev1.PersistentVolumeMode{"scratch": nil, "device": &block} {

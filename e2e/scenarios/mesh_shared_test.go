@@ -23,7 +23,8 @@ import (
 // namespace with objects of the same names.
 func share(t *testing.T, s, with *site.Site) {
 	t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shared", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shared", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"},
+		Annotations: map[string]string{offloadingv1beta1.AcceptTwinSharesAnnotation: "Secrets,Services"}}}
 	_, err := s.Client().CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = s.Client().CoreV1().Services("shared").Create(t.Context(), service("web"), metav1.CreateOptions{})

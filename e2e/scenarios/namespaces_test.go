@@ -23,13 +23,17 @@ import (
 const soon = 20 * time.Second
 
 func TestNamespaces(t *testing.T) {
-	w := newWorld(t, map[string]any{"controller": map[string]any{"twinNames": []string{"mapped-same", "elsewhere", "messages-*", "one-for-two", "secret"}}})
+	w := newWorld(t, map[string]any{
+		"controller": map[string]any{"twinNames": []string{"mapped-same", "elsewhere", "messages-*", "one-for-two", "secret"}},
+		"sharing":    map[string]any{"twinLimits": []string{"pods=5000", fmt.Sprintf("count/ingresses.networking.k8s.io=%d", ingressesPerTwin)}},
+	})
 	t.Run("Commands", func(t *testing.T) { testCommands(t, w) })
 	t.Run("Strategies", func(t *testing.T) { testStrategies(t, w) })
 	t.Run("Affinity", func(t *testing.T) { testAffinityKept(t, w) })
 	t.Run("Mapping", func(t *testing.T) { testMapping(t, w) })
 	t.Run("Messages", func(t *testing.T) { testMessages(t, w) })
 	t.Run("Reserved", func(t *testing.T) { testReserved(t, w) })
+	t.Run("Bounds", func(t *testing.T) { testBounds(t, w) })
 	t.Run("AtOnce", func(t *testing.T) {
 		// These wait for Kubernetes to delete namespaces, most of the time.
 		for name, run := range map[string]func(*testing.T, *world){

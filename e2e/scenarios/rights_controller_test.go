@@ -9,6 +9,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,6 +52,19 @@ func controllerRights(t *testing.T, w *world) {
 		"a pod": func(ctx context.Context) error {
 			_, err := c.CoreV1().Pods("victim").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Spec: podSpec("sim/web:1")}, none)
 			return err
+		},
+		"a NetworkPolicy of a user's namespace": func(ctx context.Context) error {
+			_, err := c.NetworkingV1().NetworkPolicies("victim").Create(ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{
+				Name: "liqod-twin", Labels: map[string]string{"liqo.io/managed-by": "namespacemap"}}}, none)
+			return err
+		},
+		"a ResourceQuota of a user's namespace": func(ctx context.Context) error {
+			_, err := c.CoreV1().ResourceQuotas("victim").Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{
+				Name: "liqod-twin", Labels: map[string]string{"liqo.io/managed-by": "namespacemap"}}}, none)
+			return err
+		},
+		"a NetworkPolicy's deletion": func(ctx context.Context) error {
+			return c.NetworkingV1().NetworkPolicies("victim").Delete(ctx, "deny-all", metav1.DeleteOptions{})
 		},
 		"Secrets of a namespace": func(ctx context.Context) error {
 			_, err := c.CoreV1().Secrets("victim").List(ctx, metav1.ListOptions{})

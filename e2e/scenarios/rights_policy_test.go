@@ -121,6 +121,7 @@ func bindings(c kubernetes.Interface, plain string) map[string]attempt {
 		"a peer in a namespace that is no twin":    in(plain, "liqod-peer-twin", user("liqo.io:peer:milan:1")),
 		"a peer that the owner does not accept":    in("lent", "liqod-peer-accepted", user("liqo.io:peer:milan:1")),
 		"a peer in the pods of others":             in("lent", "liqod-peer-twin", user("liqo.io:peer:paris:1")),
+		"Secrets that the owner does not share":    in("lent", "liqod-peer-accepted-secrets", user("liqo.io:peer:paris:1")),
 		"a peer in a namespace that accepts none":  in(plain, "liqod-peer-accepted", user("liqo.io:peer:milan:1")),
 		"a vkubelet in kube-system":                in("kube-system", "liqod-vkubelet-namespace", vkubelet),
 		"another account in a tenant namespace":    in(tenantOfMilan, "liqod-controller-tenant", account("default", "default")),

@@ -154,6 +154,7 @@ func TestStorage(t *testing.T) {
 	t.Run("Lost", func(t *testing.T) { testStorageLost(t, w) })
 	t.Run("EphemeralVolume", func(t *testing.T) { testEphemeralVolume(t, w) })
 	t.Run("DataOfAnother", func(t *testing.T) { testDataOfAnother(t, w) })
+	t.Run("MadeUpClass", func(t *testing.T) { testMadeUpClass(t, w) })
 	t.Run("DeletedByName", func(t *testing.T) { testDeletedByName(t, w) })
 	t.Run("Unoffloaded", func(t *testing.T) { testUnoffloadKeeps(t, w) })
 	t.Run("NamespaceDeleted", func(t *testing.T) { testNamespaceKeeps(t, w) })

@@ -169,6 +169,16 @@ func (r *Ranges) Own() (Own, error) {
 	return own, errors.Join(unknown, err, own.apart())
 }
 
+// Addresses returns where this cluster is, as far as that is known: its pods, Services, nodes
+// and API server, and its reserved ranges.
+func (r *Ranges) Addresses() []netip.Prefix {
+	own, err := r.Own()
+	if err != nil {
+		r.cfg.Log.Debug("not all ranges of this cluster are known", zap.Error(err))
+	}
+	return slices.Concat(own.Pods, own.Services, own.Reserved, singles(own.Nodes), singles(own.APIServer))
+}
+
 // errNoPodRange says what to do where no range of pods is known.
 var errNoPodRange = errors.New("no pod range of this cluster is known, because no Node has a podCIDR: set networking.podCIDRs")
 

@@ -258,6 +258,13 @@ func isNetError(err error, into *net.Error) bool {
 // serve runs the real server, and returns its address and the fingerprint of its authority.
 func serve(t *testing.T) (address, ca string) {
 	t.Helper()
+	_, address, ca = serveWorld(t)
+	return address, ca
+}
+
+// serveWorld runs the real server on the cluster of a world.
+func serveWorld(t *testing.T, change ...func(*Config)) (w *world, address, ca string) {
+	t.Helper()
 	now := time.Now()
 	data, _, err := certs.Ensure(nil, []string{"milan"}, now)
 	require.NoError(t, err)
@@ -271,9 +278,13 @@ func serve(t *testing.T) (address, ca string) {
 	address = listener.Addr().String()
 	require.NoError(t, listener.Close())
 
-	w := newWorld(t)
-	e := New(Config{ClusterID: milan, Self: w.cluster, Tokens: w.cluster, Records: w.cluster, Identities: w.cluster, Authorities: func() string { return "" }, Identity: IdentityAuto, Lifetime: time.Hour,
-		PerMinute: 1e6, PerAddress: 1e6, Clock: w.clock, Log: zap.NewNop(), Count: func(string, string) {}})
+	w = newWorld(t)
+	cfg := Config{ClusterID: milan, Self: w.cluster, Tokens: w.cluster, Records: w.cluster, Identities: w.cluster, Authorities: func() string { return "" }, Identity: IdentityAuto, Lifetime: time.Hour,
+		PerMinute: 1e6, PerAddress: 1e6, Connections: 1000, ConnectionsPerAddress: 1000, Clock: w.clock, Log: zap.NewNop(), Count: func(string, string) {}, CountConnection: func(string) {}}
+	for _, f := range change {
+		f(&cfg)
+	}
+	e := New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- e.Serve(ctx, address, source.GetCertificate) }()
@@ -288,7 +299,7 @@ func serve(t *testing.T) (address, ca string) {
 		}
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
-	return address, trust.Fingerprint(authority)
+	return w, address, trust.Fingerprint(authority)
 }
 
 func FuzzEnroll(f *testing.F) {

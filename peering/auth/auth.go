@@ -47,7 +47,8 @@ const collisions = 10
 type Self interface {
 	// UID returns the UID of the namespace kube-system.
 	UID(ctx context.Context) (string, error)
-	// Own returns the ranges and addresses of this cluster's Nodes, pods and Services.
+	// Own returns the ranges and addresses of this cluster: those of its Nodes, pods and
+	// Services, and those of its settings.
 	Own(ctx context.Context) ([]netip.Prefix, error)
 	// APIServer returns how peers reach the API server: its URL and its authorities as PEM.
 	APIServer(ctx context.Context) (url, ca string, err error)
@@ -114,19 +115,28 @@ type Config struct {
 	// Lifetime is the lifetime of certificates and tokens, at least 10 minutes.
 	Lifetime time.Duration
 	// PerMinute limits the requests per minute of all clients without a proven identity,
-	// PerAddress those of a single address.
+	// PerAddress those of a single address, and of a single peer with a certificate.
 	PerMinute, PerAddress int
+	// AcceptRanges has the ranges within which those of a peer have to be.
+	AcceptRanges []netip.Prefix
+	// Connections limits the open connections, ConnectionsPerAddress those of a single
+	// address.
+	Connections, ConnectionsPerAddress int
 	// Count is called for each request with its path and its result, which is "granted" or
 	// one of the reasons of package trust.
 	Count func(path, result string)
-	Clock clock.PassiveClock
-	Log   *zap.Logger
+	// CountConnection is called for each connection that is closed for a limit, with one of
+	// the results of package listen.
+	CountConnection func(result string)
+	Clock           clock.PassiveClock
+	Log             *zap.Logger
 }
 
 // Endpoint answers the requests of peers. It is safe for concurrent use.
 type Endpoint struct {
 	cfg    Config
 	limits *limits
+	places *places
 	// redeeming serialises the redemptions of this replica, which would otherwise conflict
 	// on a shared token.
 	redeeming sync.Mutex
@@ -134,7 +144,7 @@ type Endpoint struct {
 
 // New returns an Endpoint. It starts nothing.
 func New(cfg Config) *Endpoint {
-	return &Endpoint{cfg: cfg, limits: newLimits(cfg.PerMinute, cfg.PerAddress)}
+	return &Endpoint{cfg: cfg, limits: newLimits(cfg.PerMinute, cfg.PerAddress), places: newPlaces()}
 }
 
 // enroll exchanges a token for an identity. A repeated request with the same key gets the
@@ -192,6 +202,11 @@ func (e *Endpoint) redeem(ctx context.Context, ask enrolment) error {
 			return err
 		}
 		fc, err := e.judge(ctx, ask, record, use)
+		// After the token, so that a stranger does not learn the accepted ranges. Ranges that
+		// people have written stay, and others do not matter.
+		if err == nil && (fc == nil || len(fc.Spec.AddressRanges) == 0) {
+			err = accepts(ask, e.cfg.AcceptRanges)
+		}
 		if err != nil || use >= 0 || record.Uses == 0 {
 			return err
 		}

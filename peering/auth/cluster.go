@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -42,8 +43,10 @@ const (
 	// tidyTimeout limits the cleanup after a request, which runs even if the client is
 	// gone.
 	tidyTimeout = 10 * time.Second
-	// caFresh is how long the authorities of client certificates are cached.
-	caFresh = 10 * time.Second
+	// caFresh is how long the authorities of client certificates are cached, and caFailed
+	// how long the error of reading them is: any client causes such a read.
+	caFresh  = 10 * time.Second
+	caFailed = time.Second
 )
 
 // KubeConfig is the input of NewKube. All fields are required unless their comment says
@@ -59,6 +62,8 @@ type ClusterConfig struct {
 	// from the ConfigMap kube-public/cluster-info, or else from Host, the URL that this
 	// process uses.
 	APIServerURL, Host string
+	// Ranges are those of this cluster that its settings name; empty: none.
+	Ranges []netip.Prefix
 	// SigningTimeout is how long the cluster may take to sign a certificate.
 	SigningTimeout time.Duration
 	Events         record.EventRecorder
@@ -74,6 +79,9 @@ type Cluster struct {
 	mu    sync.Mutex
 	roots *x509.CertPool
 	read  time.Time
+	// failure is the error of the last read, at failed.
+	failure error
+	failed  time.Time
 }
 
 // NewKube returns a Kube. It sends no requests.
@@ -316,13 +324,28 @@ func (k *Cluster) Authenticate(ctx context.Context, token string) (string, error
 
 // ClientCAs implements Identities.
 func (k *Cluster) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
-	const name, key = "extension-apiserver-authentication", "client-ca-file"
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.cfg.Clock.Now()
 	if k.roots != nil && now.Before(k.read.Add(caFresh)) {
 		return k.roots, nil
 	}
+	if k.failure != nil && now.Before(k.failed.Add(caFailed)) {
+		return nil, k.failure
+	}
+	pool, err := k.clientCAs(ctx)
+	if err != nil {
+		if ctx.Err() == nil { // otherwise the client is gone, and has told nothing
+			k.failure, k.failed = err, k.cfg.Clock.Now()
+		}
+		return nil, err
+	}
+	k.roots, k.read, k.failure = pool, now, nil
+	return pool, nil
+}
+
+func (k *Cluster) clientCAs(ctx context.Context) (*x509.CertPool, error) {
+	const name, key = "extension-apiserver-authentication", "client-ca-file"
 	cm, err := k.cfg.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading the authorities for client certificates of the API server: %w", err)
@@ -331,7 +354,6 @@ func (k *Cluster) ClientCAs(ctx context.Context) (*x509.CertPool, error) {
 	if !pool.AppendCertsFromPEM([]byte(cm.Data[key])) {
 		return nil, fmt.Errorf("ConfigMap %s/%s has no certificates in %s: the API server accepts no client certificates", metav1.NamespaceSystem, name, key)
 	}
-	k.roots, k.read = pool, now
 	return pool, nil
 }
 

@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/clock"
 
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/trust"
 )
@@ -312,10 +313,13 @@ func TestKubeOwn(t *testing.T) {
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDR: "10.1.0.0/24", PodCIDRs: []string{"10.1.0.0/24", "fd00:1::/64"}},
 			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.7.4"}, {Type: corev1.NodeHostName, Address: "a"}}}},
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "controller"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.2.3.4"}}}},
-		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "of-a-peer"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.9.3.4"}}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "of-a-peer"}, Spec: corev1.PodSpec{NodeName: "milan"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.9.3.4"}}}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}}},
+		// The network plugin has taken its address from a range that no Node tells.
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop"}, Spec: corev1.PodSpec{NodeName: "a"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.244.3.4"}}}},
 		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
 	}
-	known := []string{"10.1.0.0/24", "fd00:1::/64", "192.168.7.4", "10.2.3.4"}
+	known := []string{"10.1.0.0/24", "fd00:1::/64", "192.168.7.4", "10.2.3.4", "10.244.3.4"}
 	gone := func(err error) func(*fake.Clientset) {
 		return func(core *fake.Clientset) {
 			core.PrependReactor("list", "servicecidrs", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, err })

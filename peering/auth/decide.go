@@ -3,6 +3,7 @@ package auth
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -99,6 +100,29 @@ func notSelf(peer, self Identity) error {
 	return nil
 }
 
+// accepts refuses an enrolment with a range outside of the accepted ones.
+func accepts(e enrolment, accepted []netip.Prefix) error {
+	for _, text := range e.ranges {
+		r, err := netip.ParsePrefix(text)
+		if err != nil || !slices.ContainsFunc(accepted, func(p netip.Prefix) bool { return p.Bits() <= r.Bits() && p.Contains(r.Addr()) }) {
+			return refuse(trust.ReasonRefused, "addressRanges: %.60s is not accepted: cluster %s accepts ranges within %s (its setting authentication.acceptRanges)",
+				text, e.token.ClusterID, listed(accepted))
+		}
+	}
+	return nil
+}
+
+func listed(ranges []netip.Prefix) string {
+	if len(ranges) == 0 {
+		return "none"
+	}
+	texts := make([]string, 0, len(ranges))
+	for _, r := range ranges {
+		texts = append(texts, r.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
 // checkRanges refuses ranges in which no pod of a peer can be.
 func checkRanges(ranges []string) error {
 	if len(ranges) > mostRanges {
@@ -114,6 +138,11 @@ func checkRanges(ranges []string) error {
 				return refuse(trust.ReasonInvalid, "addressRanges: %s has addresses of %s, which no pod has", text, special)
 			}
 		}
+		for _, service := range metadata() {
+			if service.Contains(r.Addr()) && service.Bits() <= r.Bits() {
+				return refuse(trust.ReasonInvalid, "addressRanges: %s is within %s, which has a metadata service of clouds", text, service)
+			}
+		}
 	}
 	return nil
 }
@@ -124,8 +153,15 @@ func special() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/3"),
 		netip.MustParsePrefix("::/96"), netip.MustParsePrefix("::ffff:0:0/96"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
-		netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
+		netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"),
+		netip.MustParsePrefix("192.0.0.0/24"), // of protocols, among them a metadata service
 	}
+}
+
+// metadata returns the surroundings of further metadata services of clouds. A wider range
+// may be one of pods: there, the address itself is left out of EndpointSlices.
+func metadata() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("100.100.100.0/24"), netip.MustParsePrefix("168.63.129.0/24"), netip.MustParsePrefix("fd00:ec2::/64")}
 }
 
 // badToken is the refusal of every invalid token. It does not say what is wrong, so that

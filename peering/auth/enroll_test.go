@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -86,11 +87,12 @@ func TestEnrollLeavesOutOwnRanges(t *testing.T) {
 		"our Services', IPv6":           {nil, []string{"2001:db8:2::/64"}, nil, left},
 		"a record without ranges":       {record(), []string{"10.1.0.0/16", "10.2.0.0/16"}, []string{"10.1.0.0/16"}, left},
 		"what people wrote stays":       {record("10.2.0.0/16"), []string{"10.2.0.0/16"}, []string{"10.2.0.0/16"}, nil},
+		"what people wrote, in public":  {record("203.0.113.0/24"), []string{"203.0.113.0/24"}, []string{"203.0.113.0/24"}, nil},
 		"what people wrote, and others": {record("10.9.0.0/16"), []string{"10.1.0.0/16", "10.2.0.0/16"}, []string{"10.9.0.0/16"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newWorld(t, func(c *Config) { c.AcceptRanges = append(private(), prefixes([]string{"2001:db8::/32"})...) })
 			w.own = prefixes([]string{"10.2.0.0/24", "10.2.7.0/24", "192.168.7.4", "2001:db8:2::/112"})
 			w.peers["turin"] = &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "turin", UID: "2"},
 				Spec: corev1beta1.ForeignClusterSpec{ClusterID: "turin", AddressRanges: []string{"10.3.0.0/16"}}}
@@ -346,13 +348,14 @@ func TestEnrollRefusesClusters(t *testing.T) {
 
 func TestEnrollRefusesRanges(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "10.0.0.0", "10.0.0.1/8", "0.0.0.0/0", "::/0", "169.254.169.254/32", "127.0.0.0/8", "128.0.0.0/1", "fe80::/64", "::ffff:10.0.0.0/104", "224.0.0.0/24", "64:ff9b::/96", "64:ff9b:1::/64", "2002:a9fe::/32"} {
+	for _, text := range []string{"", "10.0.0.0", "10.0.0.1/8", "0.0.0.0/0", "::/0", "169.254.169.254/32", "127.0.0.0/8", "128.0.0.0/1", "fe80::/64", "::ffff:10.0.0.0/104", "224.0.0.0/24", "64:ff9b::/96", "64:ff9b:1::/64", "2002:a9fe::/32",
+		"100.100.100.200/32", "100.100.100.0/24", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::254/128", "2001:0:a9fe::/48"} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
 			require.Error(t, checkRanges([]string{text}))
 		})
 	}
-	require.NoError(t, checkRanges([]string{"10.42.0.0/16", "192.168.1.0/24", "fd00::/8", "2001:db8::/32"}))
+	require.NoError(t, checkRanges([]string{"10.42.0.0/16", "192.168.1.0/24", "fd00::/8", "2001:db8::/32", "100.64.0.0/10"}))
 	require.Error(t, checkRanges(make([]string, 17)))
 }
 
@@ -489,6 +492,48 @@ func TestEnrollRetiresAccounts(t *testing.T) {
 	require.Empty(t, user)
 }
 
+// TestEnrollAcceptsRanges: a peer gets no endpoints in public ranges, unless a setting
+// allows it. The token stays good.
+func TestEnrollAcceptsRanges(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		accept []netip.Prefix
+		ranges []string
+		ok     bool
+	}{
+		"private":         {private(), []string{"10.42.0.0/16", "172.16.0.0/12", "100.64.0.0/12", "fd00:7::/48"}, true},
+		"none":            {private(), nil, true},
+		"none, and none":  {nil, nil, true},
+		"public":          {private(), []string{"10.42.0.0/16", "203.0.113.0/24"}, false},
+		"public of IPv6":  {private(), []string{"2001:db8::/48"}, false},
+		"wider":           {private(), []string{"172.0.0.0/8"}, false},
+		"allowed":         {prefixes([]string{"203.0.113.0/24"}), []string{"203.0.113.128/25"}, true},
+		"nothing allowed": {nil, []string{"10.42.0.0/16"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(c *Config) { c.AcceptRanges = tc.accept })
+			c := newClient(t, rome, romeUID)
+			token := w.token()
+			req := c.request(t, token)
+			req.AddressRanges = tc.ranges
+			a := w.enroll(req)
+			if tc.ok {
+				require.Equal(t, http.StatusOK, a.status, a.Refusal)
+				require.ElementsMatch(t, tc.ranges, w.peers[rome].Spec.AddressRanges)
+				return
+			}
+			require.Equal(t, trust.ReasonRefused, a.Reason)
+			require.Contains(t, a.Message, "authentication.acceptRanges")
+			stranger := req
+			stranger.Token = w.token(forCluster("turin")).String()
+			require.NotContains(t, w.enroll(stranger).Message, "acceptRanges", "a stranger is told nothing")
+			req.AddressRanges = nil
+			require.Equal(t, http.StatusOK, w.enroll(req).status, "the token is still good")
+		})
+	}
+}
+
 // FuzzCheckRanges: what is accepted has no address that no pod has.
 func FuzzCheckRanges(f *testing.F) {
 	for _, text := range []string{"10.42.0.0/16", "::/0", "64:ff9b::/96", "0.0.0.0/1", "::ffff:0:0/90", "fe80::%eth0/64", "10.0.0.0/33"} {
@@ -502,8 +547,21 @@ func FuzzCheckRanges(f *testing.F) {
 			r, err := netip.ParsePrefix(text)
 			require.NoError(t, err)
 			require.Equal(t, r, r.Masked())
-			for _, never := range []string{"169.254.169.254", "127.0.0.1", "0.0.0.0", "::1", "::", "fe80::1", "ff02::1", "224.0.0.1", "255.255.255.255", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::ffff:169.254.169.254"} {
+			for _, never := range []string{"169.254.169.254", "127.0.0.1", "0.0.0.0", "::1", "::", "fe80::1", "ff02::1", "224.0.0.1", "255.255.255.255", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::ffff:169.254.169.254", "192.0.0.192"} {
 				require.False(t, r.Contains(netip.MustParseAddr(never)), "%s has %s", text, never)
+			}
+			for _, service := range []string{"100.100.100.200", "168.63.129.16", "fd00:ec2::254"} {
+				require.False(t, r.Contains(netip.MustParseAddr(service)) && r.Addr().BitLen()-r.Bits() <= 8, "%s is about %s", text, service)
+			}
+			if accepts(enrolment{ranges: []string{text}}, private()) == nil {
+				last := r.Addr().AsSlice()
+				for i := range r.Addr().BitLen() - r.Bits() {
+					last[len(last)-1-i/8] |= 1 << (i % 8)
+				}
+				end, _ := netip.AddrFromSlice(last)
+				for _, a := range []netip.Addr{r.Addr(), end} {
+					require.True(t, slices.ContainsFunc(private(), func(p netip.Prefix) bool { return p.Contains(a) }), "%s has %s", text, a)
+				}
 			}
 		}
 	})

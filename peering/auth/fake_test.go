@@ -281,7 +281,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 		Wanted: func(fc *corev1beta1.ForeignCluster) bool {
 			return fc.Spec.OutgoingPeeringEnabled == corev1beta1.PeeringYes
 		},
-		PerMinute: 1e6, PerAddress: 1e6, Clock: w.clock, Log: zap.NewNop(),
+		PerMinute: 1e6, PerAddress: 1e6, AcceptRanges: private(), Clock: w.clock, Log: zap.NewNop(),
 		Count: func(path, result string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -297,6 +297,11 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	w.server.StartTLS()
 	t.Cleanup(w.server.Close)
 	return w
+}
+
+// private returns the ranges that are accepted by default.
+func private() []netip.Prefix {
+	return prefixes([]string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"})
 }
 
 // token creates a token, as "liqod token create" does.

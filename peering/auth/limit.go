@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/liqod/liqod/kube/listen"
 )
 
 // mostAddresses is the number of addresses with a limit of their own. Only an attack uses
@@ -18,56 +20,103 @@ type limits struct {
 	lines      *rate.Limiter // log lines about refused requests
 	perAddress int           // requests per minute
 
-	mu   sync.Mutex
-	each map[netip.Prefix]*rate.Limiter
+	mu    sync.Mutex
+	each  map[netip.Prefix]*rate.Limiter
+	users map[string]*rate.Limiter // of verified certificates; there are few
 }
 
 func perMinute(n int) *rate.Limiter { return rate.NewLimiter(rate.Limit(n)/60, n) }
 
 func newLimits(all, perAddress int) *limits {
-	return &limits{all: perMinute(all), lines: perMinute(all), perAddress: perAddress, each: map[netip.Prefix]*rate.Limiter{}}
+	return &limits{all: perMinute(all), lines: perMinute(all), perAddress: perAddress, each: map[netip.Prefix]*rate.Limiter{}, users: map[string]*rate.Limiter{}}
+}
+
+// client reports whether a request is within its limit, and counts it: that of the user, or
+// that of the address if user is empty.
+func (l *limits) client(user string, remote netip.Addr, now time.Time) bool {
+	if user == "" {
+		return l.address(remote, now)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.users[user]
+	if one == nil {
+		makeRoom(l.users, l.perAddress, now)
+		one = perMinute(l.perAddress)
+		l.users[user] = one
+	}
+	return one.AllowN(now, 1)
 }
 
 // address reports whether a request from an address is within its limit, and counts it.
 func (l *limits) address(remote netip.Addr, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := neighbourhood(remote)
+	key := listen.Neighbourhood(remote)
 	one := l.each[key]
 	if one == nil {
-		l.makeRoom(now)
+		makeRoom(l.each, l.perAddress, now)
 		one = perMinute(l.perAddress)
 		l.each[key] = one
 	}
 	return one.AllowN(now, 1)
 }
 
-// makeRoom drops the limiters of addresses that have been idle long enough to have their
+// makeRoom drops the limiters of clients that have been idle long enough to have their
 // full allowance, and others if that is not enough.
-func (l *limits) makeRoom(now time.Time) {
-	if len(l.each) < mostAddresses {
+func makeRoom[K comparable](each map[K]*rate.Limiter, full int, now time.Time) {
+	if len(each) < mostAddresses {
 		return
 	}
-	for key, one := range l.each {
-		if one.TokensAt(now) >= float64(l.perAddress) {
-			delete(l.each, key)
+	for key, one := range each {
+		if one.TokensAt(now) >= float64(full) {
+			delete(each, key)
 		}
 	}
-	for key := range l.each {
-		if len(l.each) < mostAddresses {
+	for key := range each {
+		if len(each) < mostAddresses {
 			return
 		}
-		delete(l.each, key)
+		delete(each, key)
 	}
 }
 
-// neighbourhood returns the range of addresses that shares one limit: a single IPv4
-// address, or an IPv6 /64, which a single client usually has as a whole.
-func neighbourhood(remote netip.Addr) netip.Prefix {
-	remote = remote.Unmap().WithZone("")
-	bits := remote.BitLen()
-	if remote.Is6() {
-		bits = 64
+// places are those of the requests in work. It is safe for concurrent use.
+type places struct {
+	mu               sync.Mutex
+	strangers, peers int
+	each             map[string]int // of each verified user
+}
+
+func newPlaces() *places { return &places{each: map[string]int{}} }
+
+// take returns the function that frees the place of a request, or nil if there is none.
+// user is the verified user, or empty.
+func (p *places) take(user string) (free func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if user == "" {
+		if p.strangers == atOnce {
+			return nil
+		}
+		p.strangers++
+		return func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.strangers--
+		}
 	}
-	return netip.PrefixFrom(remote, bits).Masked()
+	if p.peers == peersAtOnce || p.each[user] == eachAtOnce {
+		return nil
+	}
+	p.peers++
+	p.each[user]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.peers--
+		if p.each[user]--; p.each[user] == 0 {
+			delete(p.each, user)
+		}
+	}
 }

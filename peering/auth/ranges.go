@@ -9,8 +9,18 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// podPage is the number of pods in a page of a list, and podPages the number of pages that
+// are read at most.
+const (
+	podPage  = 500
+	podPages = 4
 )
 
 // foreign splits the ranges that a peer announces for its endpoints. Ranges that overlap
@@ -66,44 +76,86 @@ func (e *Endpoint) tellLeftOut(ctx context.Context, ask enrolment) {
 			"if no pod of this cluster can be in a part of them, put that part into spec.addressRanges of ForeignCluster %s", ask.ID, strings.Join(ask.leftOut, ", "), fc.Name))
 }
 
-// Own implements Cluster. It returns the pod ranges and addresses of Nodes and the ranges
-// of Services. It adds the addresses of liqod's own pods, for networks that give Nodes no
-// pod ranges.
+// Own implements Self. It returns the ranges of the settings, the pod ranges and addresses
+// of Nodes, and the ranges of Services. It adds the addresses of running pods, for networks
+// that give Nodes no pod ranges.
 func (k *Cluster) Own(ctx context.Context) ([]netip.Prefix, error) {
 	var texts []string
 	nodes, err := k.cfg.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
+	own := map[string]bool{}
 	for i := range nodes.Items {
-		texts = append(texts, nodes.Items[i].Spec.PodCIDRs...)
-		for _, a := range nodes.Items[i].Status.Addresses {
+		n := &nodes.Items[i]
+		own[n.Name] = n.Labels[offloadingv1beta1.TypeLabel] != offloadingv1beta1.TypeVirtualNode
+		texts = append(texts, n.Spec.PodCIDRs...)
+		for _, a := range n.Status.Addresses {
 			texts = append(texts, a.Address)
 		}
 	}
+	pods, err := k.podAddresses(ctx, own)
+	if err != nil {
+		return nil, err
+	}
+	services, err := k.serviceRanges(ctx)
+	if err != nil {
+		return nil, err
+	}
+	texts = slices.Concat(texts, pods, services)
+	if host, err := url.Parse(k.cfg.Host); err == nil {
+		texts = append(texts, host.Hostname()) // inside a cluster, this is the address of a Service
+	}
+	return append(prefixes(texts), k.cfg.Ranges...), nil
+}
+
+// podAddresses returns the addresses of liqod's own pods, and of others on the nodes of
+// this cluster. Pods on virtual nodes have addresses of a peer. Of a large cluster it reads
+// the first pods only: they show in which ranges there are pods.
+func (k *Cluster) podAddresses(ctx context.Context, own map[string]bool) (texts []string, err error) {
 	pods, err := k.cfg.Kube.CoreV1().Pods(k.cfg.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of namespace %s: %w", k.cfg.Namespace, err)
 	}
-	for i := range pods.Items {
-		for _, ip := range pods.Items[i].Status.PodIPs {
+	texts = addressesOf(pods.Items, func(*corev1.Pod) bool { return true })
+	options := metav1.ListOptions{Limit: podPage, FieldSelector: "status.phase=Running"}
+	for range podPages {
+		pods, err := k.cfg.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("listing pods: %w", err)
+		}
+		texts = append(texts, addressesOf(pods.Items, func(pod *corev1.Pod) bool { return own[pod.Spec.NodeName] })...)
+		if options.Continue = pods.Continue; options.Continue == "" {
+			break
+		}
+	}
+	return texts, nil
+}
+
+func addressesOf(pods []corev1.Pod, counts func(*corev1.Pod) bool) (texts []string) {
+	for i := range pods {
+		if !counts(&pods[i]) {
+			continue
+		}
+		for _, ip := range pods[i].Status.PodIPs {
 			texts = append(texts, ip.IP)
 		}
 	}
+	return texts
+}
+
+func (k *Cluster) serviceRanges(ctx context.Context) (texts []string, err error) {
 	services, err := k.cfg.Kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // before Kubernetes 1.33, or an older chart's rights
+		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("listing the ranges of Services: %w", err)
-	default:
-		for i := range services.Items {
-			texts = append(texts, services.Items[i].Spec.CIDRs...)
-		}
 	}
-	if host, err := url.Parse(k.cfg.Host); err == nil {
-		texts = append(texts, host.Hostname()) // inside a cluster, this is the address of a Service
+	for i := range services.Items {
+		texts = append(texts, services.Items[i].Spec.CIDRs...)
 	}
-	return prefixes(texts), nil
+	return texts, nil
 }
 
 // prefixes parses the texts that are ranges or addresses, and skips the others.

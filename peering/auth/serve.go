@@ -15,13 +15,21 @@ import (
 
 	"go.uber.org/zap"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/listen"
 	"github.com/liqod/liqod/peering/trust"
 )
 
 const (
 	// atOnce is the number of requests handled concurrently. Further ones are refused as
-	// busy.
-	atOnce = 64
+	// busy. peersAtOnce is that of peers with a verified certificate, which have places of
+	// their own, and eachAtOnce that of a single one of them.
+	atOnce      = 64
+	peersAtOnce = 32
+	eachAtOnce  = 4
+	// longestChain is the number of certificates up to which a client's chain is verified
+	// before its address is counted.
+	longestChain = 4
 	// answerTimeout includes the time that a signer may take, and the wait for the
 	// controller to bind rights in a new tenant namespace.
 	answerTimeout = 45 * time.Second
@@ -39,13 +47,12 @@ const (
 // certificates itself, rather than in the TLS handshake, so that a client with an invalid
 // one gets a readable error.
 func (e *Endpoint) Handler() http.Handler {
-	busy := make(chan struct{}, atOnce)
 	mux := http.NewServeMux()
 	handle := func(path string, answer func(r *http.Request, body []byte) (any, string, error)) {
 		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
 			defer cancel()
-			e.serve(w, r.WithContext(ctx), path, busy, answer)
+			e.serve(w, r.WithContext(ctx), path, answer)
 		})
 	}
 	handle(trust.EnrollPath, func(r *http.Request, body []byte) (any, string, error) {
@@ -106,9 +113,22 @@ func (e *Endpoint) proven(r *http.Request, body []byte, req any) (proof, string,
 	return p, user, err
 }
 
-func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, path string, busy chan struct{}, answer func(*http.Request, []byte) (any, string, error)) {
-	remote := remoteAddress(r)
-	if !e.limits.address(remote, e.cfg.Clock.Now()) {
+// verified returns the user of a request whose certificate proves it, or "" for all
+// others. It does not answer whether the user still has rights.
+func (e *Endpoint) verified(r *http.Request) string {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || len(r.TLS.PeerCertificates) > longestChain {
+		return ""
+	}
+	user, err := e.user(r.Context(), proof{chain: r.TLS.PeerCertificates})
+	if err != nil || !strings.HasPrefix(user, corev1beta1.PeerUserPrefix) || !trust.InPeersGroup(r.TLS.PeerCertificates[0].Subject) {
+		return ""
+	}
+	return user
+}
+
+func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, path string, answer func(*http.Request, []byte) (any, string, error)) {
+	remote, user := remoteAddress(r), e.verified(r)
+	if !e.limits.client(user, remote, e.cfg.Clock.Now()) {
 		e.refuse(w, path, remote, "", tooMany())
 		return
 	}
@@ -117,13 +137,13 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, path string, bu
 		e.refuse(w, path, remote, "", refuse(trust.ReasonInvalid, "reading the request: at most %d bytes are accepted, within %s", trust.MaxBody, readTimeout))
 		return
 	}
-	select {
-	case busy <- struct{}{}:
-		defer func() { <-busy }()
-	default:
+	free := e.places.take(user)
+	if free == nil {
 		e.refuse(w, path, remote, "", tooMany())
 		return
 	}
+	defer free()
+	defer listen.Working(r.Context())()
 	out, peer, err := answer(r, body)
 	if err != nil {
 		e.refuse(w, path, remote, peer, err)
@@ -212,13 +232,7 @@ func decode(body []byte, into any) error {
 	return nil
 }
 
-func remoteAddress(r *http.Request) netip.Addr {
-	address, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.IPv6Unspecified()
-	}
-	return address.Addr()
-}
+func remoteAddress(r *http.Request) netip.Addr { return listen.Address(r.RemoteAddr) }
 
 // Serve listens on a TCP address and answers requests until ctx is done. certificate
 // returns the server's certificate with its authority in the chain, as peers identify the
@@ -232,11 +246,13 @@ func (e *Endpoint) Serve(ctx context.Context, address string, certificate func(*
 	server := &http.Server{
 		Handler: e.Handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: readTimeout + answerTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeaders, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, GetCertificate: certificate, NextProtos: []string{"http/1.1"}},
-		ErrorLog:  zap.NewStdLog(e.cfg.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))),
+		TLSConfig:   &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, GetCertificate: certificate, NextProtos: []string{"http/1.1"}},
+		ConnContext: listen.Context,
+		ErrorLog:    zap.NewStdLog(e.cfg.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.ServeTLS(listener, "", "") }()
+	limited := listen.New(listen.Config{Listener: listener, Most: e.cfg.Connections, PerAddress: e.cfg.ConnectionsPerAddress, Count: e.cfg.CountConnection})
+	go func() { failed <- server.ServeTLS(limited, "", "") }()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serving the authentication of peers at %s: %w", address, err)

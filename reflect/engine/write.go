@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/forge"
@@ -170,7 +171,7 @@ func (r *kindLoop[L, R]) refused(v view[L, R], err error) error {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return loop.After(namespaceRetry)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		r.tell(v, ReasonFailedReflection, apply.ClipMessage(fmt.Sprintf("cluster %s refuses it: %v", v.scope.DestinationClusterID, err)), false)
+		r.tell(v, ReasonFailedReflection, apply.ClipMessage(fmt.Sprintf("cluster %s refuses it: %s", v.scope.DestinationClusterID, offloadingv1beta1.ExplainBound(err.Error()))), false)
 	}
 	return fmt.Errorf("writing to the provider: %w", err)
 }

@@ -232,7 +232,7 @@ func claimPatch(have, want *corev1.PersistentVolumeClaim) ([]byte, error) {
 // delay. Other errors are returned.
 func (c *Claims) refused(v claimView, doing string, err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf("cluster %s refuses it: %v", c.cfg.Destination, err))
+		c.tell(v.local, corev1.EventTypeWarning, reasonProvisioningFailed, fmt.Sprintf("cluster %s refuses it: %s", c.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error())))
 		return loop.After(claimsRefusedRetry)
 	}
 	return fmt.Errorf("%s the PersistentVolumeClaim in the provider: %w", doing, err)

@@ -169,7 +169,7 @@ func (p *Pods) create(ctx context.Context, v view) error {
 			fmt.Sprintf("the namespace %s of cluster %s is being deleted; waiting until it is there again", v.twin.remote, p.cfg.Destination))), loop.After(namespaceRetry))
 	case isRefusal(err):
 		return errors.Join(p.writeStatus(ctx, v.local, p.pending(v.local, offloadingv1beta1.ReasonPodRefused,
-			apply.ClipMessage(fmt.Sprintf("cluster %s refuses the ShadowPod: %v", p.cfg.Destination, err)))),
+			apply.ClipMessage(fmt.Sprintf("cluster %s refuses the ShadowPod: %s", p.cfg.Destination, offloadingv1beta1.ExplainBound(err.Error()))))),
 			fmt.Errorf("creating the ShadowPod: %w", err))
 	default:
 		return fmt.Errorf("creating the ShadowPod: %w", err)

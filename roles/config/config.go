@@ -224,6 +224,10 @@ type Authentication struct {
 	SigningTimeout     time.Duration `mapstructure:"signingTimeout"`
 	RequestsPerMinute  int           `mapstructure:"requestsPerMinute"`
 	RequestsPerAddress int           `mapstructure:"requestsPerAddress"`
+
+	Connections           int      `mapstructure:"connections"`
+	ConnectionsPerAddress int      `mapstructure:"connectionsPerAddress"`
+	AcceptRanges          []string `mapstructure:"acceptRanges"`
 }
 
 // Networking configures the network fabric of this cluster. All but Enabled are ranges, which

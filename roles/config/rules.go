@@ -86,6 +86,10 @@ var rules = map[string]kind{
 	"sharing.ingressHosts":        list(ingressHost()),
 	"sharing.annotations":         list(annotation()),
 	"sharing.limitsEnforcement":   oneOf("None", "Soft", "Hard"),
+	"sharing.twinLimits":          list(objectCount()),
+	"sharing.namespacesPerPeer":   integer(0, 2000),
+	"sharing.networkPolicy":       boolean(),
+	"sharing.reachableRanges":     list(addressRange()),
 
 	"controller.workers":          integer(1, 1000),
 	"controller.inFlightPerPeer":  integer(1, 10000),
@@ -141,6 +145,10 @@ var rules = map[string]kind{
 	"authentication.signingTimeout":     duration(time.Second, 30*time.Second),
 	"authentication.requestsPerMinute":  integer(1, 1000000),
 	"authentication.requestsPerAddress": integer(1, 1000000),
+	"authentication.connections":        integer(16, 100000),
+	"authentication.acceptRanges":       list(addressRange()),
+
+	"authentication.connectionsPerAddress": integer(4, 100000),
 
 	"networking.enabled":         boolean(),
 	"networking.podCIDRs":        list(addressRange()),
@@ -239,7 +247,11 @@ func (c *Config) together() error {
 			errs = append(errs, fmt.Errorf("peering.%s: Labelled is not accepted: peering.%sSelector is empty", direction, direction))
 		}
 	}
+	if a := c.Authentication; a.ConnectionsPerAddress > a.Connections {
+		errs = append(errs, fmt.Errorf("authentication.connectionsPerAddress: %d is not accepted: at most authentication.connections, which is %d", a.ConnectionsPerAddress, a.Connections))
+	}
 	errs = append(errs, c.Networking.together()...)
+	errs = append(errs, c.Sharing.together()...)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
 }

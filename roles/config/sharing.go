@@ -1,6 +1,10 @@
 package config
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +42,45 @@ type Sharing struct {
 	// Annotations are keys of annotations, as package rules reads them.
 	Annotations       []string `mapstructure:"annotations"`
 	LimitsEnforcement string   `mapstructure:"limitsEnforcement"`
+	// TwinLimits are counts, which Amounts reads.
+	TwinLimits        []string `mapstructure:"twinLimits"`
+	NamespacesPerPeer int      `mapstructure:"namespacesPerPeer"`
+	NetworkPolicy     bool     `mapstructure:"networkPolicy"`
+	// ReachableRanges need NetworkPolicy.
+	ReachableRanges []string `mapstructure:"reachableRanges"`
+}
+
+// together checks the settings of a section that depend on each other.
+func (s Sharing) together() (errs []error) {
+	if !s.NetworkPolicy && len(s.ReachableRanges) > 0 {
+		errs = append(errs, errors.New("sharing.reachableRanges: ranges are not accepted without sharing.networkPolicy: pods of peers reach every range then"))
+	}
+	seen := map[string]bool{}
+	for _, limit := range s.TwinLimits {
+		name, _, _ := strings.Cut(limit, "=")
+		if seen[name] {
+			errs = append(errs, fmt.Errorf("sharing.twinLimits: %s is not accepted twice: write one count", name))
+		}
+		seen[name] = true
+	}
+	return errs
+}
+
+// counted are the resources that a ResourceQuota counts, beside those that begin with count/.
+var counted = []corev1.ResourceName{
+	corev1.ResourcePods, corev1.ResourceServices, corev1.ResourceServicesLoadBalancers, corev1.ResourceServicesNodePorts, corev1.ResourceConfigMaps, corev1.ResourceSecrets,
+	corev1.ResourcePersistentVolumeClaims, corev1.ResourceReplicationControllers,
+}
+
+// objectCount accepts the number of objects of a resource. A ResourceQuota of CPU or memory
+// would refuse pods that declare none.
+func objectCount() kind {
+	return text("resource=count", "resource=count with pods, services, services.loadbalancers, services.nodeports, configmaps, secrets, persistentvolumeclaims or count/<resource>.<group>, as in secrets=500; amounts of CPU and memory belong into Quotas", func(s string) bool {
+		name, value, found := strings.Cut(s, "=")
+		n, err := strconv.ParseUint(value, 10, 31)
+		resource, generic := strings.CutPrefix(name, "count/")
+		return found && err == nil && strconv.FormatUint(n, 10) == value && (slices.Contains(counted, corev1.ResourceName(name)) || generic && len(validation.IsDNS1123Subdomain(resource)) == 0)
+	})
 }
 
 // amount accepts resource=quantity.

@@ -30,9 +30,15 @@ func TestSharing(t *testing.T) {
 		"--controller.volumeTypes=NFS", "--controller.volumeTypes=*", "--controller.alwaysPullImages=yes",
 		"--sharing.limits=cpu", "--sharing.limits=cpu=much", "--sharing.limits=cpu=-1", "--sharing.limits=a b=1", "--sharing.peerLimits=rome", "--sharing.peerLimits=cpu=1",
 		"--sharing.peerLimits=Rome cpu=1", "--sharing.peerLimits=rome cpu=1 x", "--sharing.labels=region", "--sharing.labels=a/b/c=d", "--sharing.labels=region=a b",
+		"--sharing.twinLimits=pods", "--sharing.twinLimits=pods=many", "--sharing.twinLimits=pods=-1", "--sharing.twinLimits=pods=1k", "--sharing.twinLimits=cpu=4", "--sharing.twinLimits=requests.memory=4",
+		"--sharing.twinLimits=ingresses=4", "--sharing.twinLimits=count/=4", "--sharing.twinLimits=pods=1,pods=2", "--sharing.namespacesPerPeer=-1", "--sharing.networkPolicy=yes",
+		"--sharing.reachableRanges=10.0.0.1/8", "--sharing.reachableRanges=here",
 		"--sharing.percentage=101", "--sharing.mode=Sometimes", "--sharing.storageClasses=Fast", "--sharing.expiration=-1s", "--peering.acceptOffers=Never",
 	} {
 		_, err := Load(Sources{Settings: settings, Flags: parse(t, settings, bad)})
 		require.Error(t, err, bad)
 	}
+
+	_, err = Load(Sources{Settings: settings, Flags: parse(t, settings, "--sharing.networkPolicy=false", "--sharing.reachableRanges=10.9.0.0/16")})
+	require.ErrorContains(t, err, "sharing.networkPolicy", "a setting that does nothing")
 }

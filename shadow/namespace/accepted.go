@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -36,15 +38,9 @@ func free(ns *corev1.Namespace, peer string) bool {
 	return accepts(ns, peer) && offloadingv1beta1.TwinOf(ns) == "" && !isTenant(ns)
 }
 
-// isAccepted reports whether a namespace is a twin that its owner provides, rather than one
-// created by Maps.
-func isAccepted(ns *corev1.Namespace) bool {
-	return ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == "" && ns.Annotations[offloadingv1beta1.AcceptedForAnnotation] != ""
-}
-
 // twinFor reports whether a namespace is a twin of a map, created for it or accepted.
 func (m *Maps) twinFor(ns *corev1.Namespace, key loop.Key) bool {
-	return m.madeFor(ns, key) || (isAccepted(ns) && key.Name == m.cfg.ClusterID && peerOf(key) != "" && offloadingv1beta1.TwinOf(ns) == key.String())
+	return m.madeFor(ns, key) || (offloadingv1beta1.IsAccepted(ns) && key.Name == m.cfg.ClusterID && peerOf(key) != "" && offloadingv1beta1.TwinOf(ns) == key.String())
 }
 
 // turnedDown returns the reason for which a namespace of this cluster's own is not, or no
@@ -65,6 +61,9 @@ func (m *Maps) turnedDown(ctx context.Context, w wish, ns *corev1.Namespace) (st
 	if ns.Labels[podSecurityEnforceLabel] == "" {
 		return fmt.Sprintf("namespace %s accepts cluster %s, whose pods would run under no pod-security level: set its label %s, for example to %s",
 			ns.Name, w.peer, podSecurityEnforceLabel, m.cfg.PodSecurityLevel), m.revoke(ctx, ns.Name, "")
+	}
+	if _, err := offloadingv1beta1.SharesOf(ns); err != nil {
+		return err.Error(), m.revoke(ctx, ns.Name, "")
 	}
 	return "", nil
 }
@@ -90,10 +89,20 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 			return err
 		}
 	}
+	if err := m.unbound(ctx, ns.Name); err != nil {
+		return err
+	}
+	annotations := map[string]any{offloadingv1beta1.AcceptedForAnnotation: nil, offloadingv1beta1.OriginalNameAnnotation: nil}
+	keeps, err := m.keepsClaims(ctx, ns.Name, peer)
+	if err != nil {
+		return err
+	}
+	if !keeps { // else another cluster with the peer's id would get the claims
+		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = nil
+	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
-		"labels":      map[string]any{corev1beta1.RemoteClusterIDLabel: nil},
-		"annotations": map[string]any{offloadingv1beta1.AcceptedForAnnotation: nil, offloadingv1beta1.OriginalNameAnnotation: nil},
+		"labels": map[string]any{corev1beta1.RemoteClusterIDLabel: nil}, "annotations": annotations,
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding the release of %s: %w", ns.Name, err)
@@ -129,7 +138,78 @@ func (m *Maps) vacate(ctx context.Context, namespace, peer string) error {
 	if left {
 		return loop.After(leaveDelay)
 	}
+	if err := m.removeAccount(ctx, namespace); err != nil {
+		return err
+	}
 	return m.bindings.Remove(ctx, namespace, ControllerTwinRole)
+}
+
+// sharedRole is the ClusterRole of what the owner of an accepted namespace shares beside what
+// PeerAcceptedRole has. Its RoleBinding has the same name.
+func sharedRole(share string) string { return PeerAcceptedRole + "-" + strings.ToLower(share) }
+
+// bindShares grants a peer what the owner of an accepted namespace shares, and revokes the
+// rest.
+func (m *Maps) bindShares(ctx context.Context, w wish, ns *corev1.Namespace, marks map[string]string) error {
+	shares, err := offloadingv1beta1.SharesOf(ns)
+	if err != nil {
+		return err
+	}
+	for _, share := range offloadingv1beta1.AllShares() {
+		role := sharedRole(share)
+		if !slices.Contains(shares, share) {
+			if err := m.bindings.Remove(ctx, w.name, role); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := m.bindings.Ensure(ctx, apply.Binding{Namespace: w.name, Name: role, ClusterRole: role, Labels: marks,
+			Subjects: []rbacv1.Subject{apply.UserSubject(w.user)}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unshared tells the peer what it cannot use in an accepted namespace; empty: nothing.
+func unshared(ns *corev1.Namespace) string {
+	list := slices.DeleteFunc(offloadingv1beta1.AllShares(), func(share string) bool {
+		shares, err := offloadingv1beta1.SharesOf(ns)
+		return err == nil && slices.Contains(shares, share)
+	})
+	if len(list) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("namespace %s stands there, and does not share its %s, which are not reflected and cannot be used: its owner allows them by the annotation %s",
+		ns.Name, strings.Join(list, ", "), offloadingv1beta1.AcceptTwinSharesAnnotation)
+}
+
+// account creates the service account of the peer's pods in an accepted namespace.
+func (m *Maps) account(ctx context.Context, namespace string, marks map[string]string) error {
+	accounts := m.cfg.Kube.CoreV1().ServiceAccounts(namespace)
+	_, err := accounts.Get(ctx, offloadingv1beta1.AcceptedAccount, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = accounts.Create(ctx, &corev1.ServiceAccount{
+			ObjectMeta: metav1.ObjectMeta{Name: offloadingv1beta1.AcceptedAccount, Labels: marks}, AutomountServiceAccountToken: new(bool),
+		}, metav1.CreateOptions{})
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating ServiceAccount %s/%s: %w", namespace, offloadingv1beta1.AcceptedAccount, err)
+	}
+	return nil
+}
+
+// removeAccount deletes what account created.
+func (m *Maps) removeAccount(ctx context.Context, namespace string) error {
+	accounts := m.cfg.Kube.CoreV1().ServiceAccounts(namespace)
+	have, err := accounts.Get(ctx, offloadingv1beta1.AcceptedAccount, metav1.GetOptions{})
+	if err == nil && have.Labels[offloadingv1beta1.ManagedByLabel] == managedByNamespaceMap {
+		err = accounts.Delete(ctx, have.Name, apply.DeleteUID(have))
+	}
+	if err := apply.IgnoreGone(err); err != nil {
+		return fmt.Errorf("deleting ServiceAccount %s/%s: %w", namespace, offloadingv1beta1.AcceptedAccount, err)
+	}
+	return nil
 }
 
 // present reports whether a namespace still has pods of a peer, or EndpointSlices of it

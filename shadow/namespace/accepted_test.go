@@ -64,6 +64,7 @@ func (w *world) requireGivenBack(name string) {
 	ns := w.namespace(name)
 	require.Equal(w.t, map[string]string{"team": "a", "pod-security.kubernetes.io/enforce": "restricted"}, ns.Labels)
 	require.NotContains(w.t, ns.Annotations, offloadingv1beta1.OriginalNameAnnotation)
+	require.NotContains(w.t, ns.Annotations, offloadingv1beta1.ConsumerUIDAnnotation)
 	for _, role := range []string{PeerTwinRole, ControllerTwinRole} {
 		require.Nil(w.t, w.bound(name, role), role)
 	}
@@ -80,7 +81,7 @@ func TestAcceptedTwin(t *testing.T) {
 	ns := w.namespace("shop")
 	require.Equal(t, map[string]string{"team": "a", "pod-security.kubernetes.io/enforce": "restricted", corev1beta1.RemoteClusterIDLabel: "rome"}, ns.Labels)
 	require.Equal(t, map[string]string{offloadingv1beta1.AcceptTwinAnnotation: "rome", offloadingv1beta1.OriginalNameAnnotation: "shop",
-		offloadingv1beta1.AcceptedForAnnotation: "liqo-tenant-rome/milan"}, ns.Annotations)
+		offloadingv1beta1.AcceptedForAnnotation: "liqo-tenant-rome/milan", offloadingv1beta1.ConsumerUIDAnnotation: "rome/peering-uid--rome"}, ns.Annotations)
 	require.Equal(t, []string{"User:" + romeUser}, w.bound("shop", PeerTwinRole))
 	require.NotNil(t, w.bound("shop", ControllerTwinRole))
 	b, err := w.core.RbacV1().RoleBindings("shop").Get(t.Context(), PeerTwinRole, metav1.GetOptions{})
@@ -236,4 +237,49 @@ func TestNotAccepted(t *testing.T) {
 			require.Nil(t, w.bound(ns.Name, PeerTwinRole))
 		})
 	}
+}
+
+// TestAcceptedTwinGetsWhatIsShared: the peer has no rights to Secrets, claims and Services of an
+// accepted namespace, but those that its owner shares, as long as the owner shares them.
+func TestAcceptedTwinGetsWhatIsShared(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
+	w.accepted("shop")
+	w.settled()
+	share := func(list string) {
+		w.changeNamespace("shop", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.AcceptTwinSharesAnnotation] = list })
+	}
+	given := func() (out []string) {
+		for _, what := range offloadingv1beta1.AllShares() {
+			if b := w.bound("shop", sharedRole(what)); b != nil {
+				require.Equal(t, []string{"User:" + romeUser}, b)
+				out = append(out, what)
+			}
+		}
+		return out
+	}
+	require.Empty(t, given())
+	require.Contains(t, w.current("shop").Message, "does not share its Secrets, PersistentVolumeClaims, Services")
+	account, err := w.core.CoreV1().ServiceAccounts("shop").Get(t.Context(), offloadingv1beta1.AcceptedAccount, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.False(t, *account.AutomountServiceAccountToken)
+
+	share("Secrets, Services")
+	w.eventually("two are shared", func() bool { return slices.Equal([]string{"Secrets", "Services"}, given()) })
+	share("Services")
+	w.eventually("one is taken back", func() bool { return slices.Equal([]string{"Services"}, given()) })
+	share("Services,all")
+	w.backsOff("shop", `"all": a list of Secrets,PersistentVolumeClaims,Services is accepted`)
+	require.Empty(t, given(), "a list that is wrong shares nothing")
+	require.Nil(t, w.bound("shop", PeerTwinRole))
+	share("Secrets,PersistentVolumeClaims,Services")
+	w.accepted("shop")
+	require.Empty(t, w.current("shop").Message)
+	require.Len(t, given(), 3)
+
+	w.changeNamespace("shop", func(ns *corev1.Namespace) { delete(ns.Annotations, offloadingv1beta1.AcceptTwinAnnotation) })
+	w.requireGivenBack("shop")
+	require.Empty(t, given())
+	_, err = w.core.CoreV1().ServiceAccounts("shop").Get(t.Context(), offloadingv1beta1.AcceptedAccount, metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
 }

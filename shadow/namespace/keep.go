@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
@@ -34,7 +35,7 @@ func (m *Maps) giveUp(ctx context.Context, ns *corev1.Namespace, user string) (k
 	if ns.DeletionTimestamp != nil {
 		return "", m.revoke(ctx, ns.Name, user)
 	}
-	if isAccepted(ns) {
+	if offloadingv1beta1.IsAccepted(ns) {
 		return "", m.release(ctx, ns)
 	}
 	if ns.Annotations[offloadingv1beta1.DeleteVolumesAnnotation] != ns.Name {
@@ -76,6 +77,20 @@ func (m *Maps) holds(ctx context.Context, ns *corev1.Namespace) (string, error) 
 // keep removes the peer's rights and all objects of the peer except volumes from a twin. It
 // writes DataKeptAnnotation last, as the mark that nothing is left to do.
 func (m *Maps) keep(ctx context.Context, ns *corev1.Namespace, why string) error {
+	key, err := cache.ParseObjectName(offloadingv1beta1.TwinOf(ns))
+	if err != nil {
+		return fmt.Errorf("reading whose twin namespace %s is: %w", ns.Name, err)
+	}
+	peer := peerOf(key)
+	blocks, err := m.blocks(peer)
+	if err != nil {
+		return err
+	}
+	// An object of another author under the name of a bound changes nothing: the peer has no
+	// rights in the namespace.
+	if _, err := m.bound(ctx, peer, ns.Name, false, blocks); err != nil {
+		return err
+	}
 	if ns.Annotations[offloadingv1beta1.DataKeptAnnotation] == why {
 		return nil
 	}

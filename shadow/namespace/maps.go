@@ -50,6 +50,10 @@ type MapsConfig struct {
 	// PodSecurityLevel is the pod-security level that twin namespaces enforce: privileged,
 	// baseline or restricted.
 	PodSecurityLevel string
+	// NamespacesPerPeer is the maximum number of twins that are created for a peer.
+	NamespacesPerPeer int
+	// Bounds configures what bounds the objects and the network of each twin.
+	Bounds BoundsConfig
 
 	// Kube and Liqo are clients of this cluster.
 	Kube kubernetes.Interface
@@ -83,6 +87,7 @@ type Maps struct {
 	namespaces corelisters.NamespaceLister
 	quotas     listers.QuotaLister
 	bindings   *apply.Binder
+	creations  creations
 }
 
 // NewMaps returns a Maps and registers its event handlers on the informers. It starts
@@ -113,6 +118,9 @@ func NewMaps(cfg MapsConfig) (*Maps, error) {
 		if _, err := m.Watch(w.informer, w.keys); err != nil {
 			return nil, err
 		}
+	}
+	if err := m.watchBounds(); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
@@ -404,7 +412,7 @@ func (m *Maps) ready(status *offloadingv1beta1.NamespaceMapStatus, nm *offloadin
 }
 
 // report writes the status if it has changed, and an event for each twin that has begun to
-// fail.
+// fail, up to mostTold.
 func (m *Maps) report(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, status offloadingv1beta1.NamespaceMapStatus) error {
 	if equality.Semantic.DeepEqual(status, nm.Status) {
 		return nil
@@ -417,9 +425,11 @@ func (m *Maps) report(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, s
 		}
 		return fmt.Errorf("writing the status: %w", err)
 	}
+	told := 0
 	for _, original := range slices.Sorted(maps.Keys(status.CurrentMapping)) {
 		now, before := status.CurrentMapping[original], nm.Status.CurrentMapping[original]
-		if now.Phase == offloadingv1beta1.MappingCreationLoopBackOff && now != before {
+		if now.Phase == offloadingv1beta1.MappingCreationLoopBackOff && now != before && told < mostTold {
+			told++
 			m.cfg.Events.Event(next, corev1.EventTypeWarning, offloadingv1beta1.ReasonCreationLoopBackOff, now.Message)
 		}
 	}

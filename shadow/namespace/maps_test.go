@@ -87,7 +87,8 @@ func TestTwins(t *testing.T) {
 	w.accepted("web", "shop")
 	ns := w.namespace("web-rome")
 	require.Equal(t, map[string]string{corev1beta1.RemoteClusterIDLabel: "rome", "pod-security.kubernetes.io/enforce": "baseline"}, ns.Labels)
-	require.Equal(t, map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/milan", offloadingv1beta1.OriginalNameAnnotation: "web"}, ns.Annotations)
+	require.Equal(t, map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/milan", offloadingv1beta1.OriginalNameAnnotation: "web",
+		offloadingv1beta1.ConsumerUIDAnnotation: "rome/peering-uid--rome"}, ns.Annotations)
 	require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
 	require.Equal(t, []string{"ServiceAccount:liqod-controller"}, w.bound("web-rome", ControllerTwinRole))
 	require.Contains(t, w.asked().Finalizers, offloadingv1beta1.NamespaceMapFinalizer)

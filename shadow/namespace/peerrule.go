@@ -108,3 +108,25 @@ func annotations[T any, P interface {
 	}
 	return old.GetAnnotations()
 }
+
+// PeerClaimRule is the webhook's rule for PersistentVolumeClaims that peers create. A policy
+// cannot ask which classes exist.
+type PeerClaimRule struct {
+	Bounds rules.ClaimBounds
+	// Synced reports whether the classes are known; until then the rule refuses.
+	Synced func() bool
+}
+
+// Decide refuses a claim that would get a volume that is there already.
+func (r PeerClaimRule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+	claim, _, answer := admit.Objects[corev1.PersistentVolumeClaim](req)
+	switch {
+	case answer != nil:
+		return *answer
+	case corev1beta1.PeerOfUser(req.UserInfo.Username) == "":
+		return admit.Allow()
+	case !r.Synced():
+		return admit.Response{Message: "the webhook of liqod does not know the StorageClasses of this cluster yet: try again", Code: http.StatusServiceUnavailable}
+	}
+	return admit.Verdict(r.Bounds.Refuse(claim), nil)
+}

@@ -39,6 +39,8 @@ func TestPeerRules(t *testing.T) {
 	known := true
 	ingresses := PeerIngressRule{Ingresses: networkinglisters.NewIngressLister(indexer), Synced: func() bool { return known }}
 	services := PeerServiceRule{Bounds: rules.ServiceBounds{Types: []string{"ClusterIP"}}}
+	claims := PeerClaimRule{Bounds: rules.ClaimBounds{Classes: []string{"*"}, Provisioned: func(string) bool { return false }}, Synced: func() bool { return known }}
+	manual := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("manual")}}
 	external := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}
 	for user, peer := range map[string]bool{
 		"liqo.io:peer:rome:1": true, "system:serviceaccount:liqo-tenant-rome:peer-1": true,
@@ -46,6 +48,7 @@ func TestPeerRules(t *testing.T) {
 	} {
 		require.Equal(t, !peer, services.Decide(t.Context(), written(t, user, external)).Allowed, user)
 		require.True(t, services.Decide(t.Context(), written(t, user, &corev1.Service{})).Allowed, user)
+		require.Equal(t, !peer, claims.Decide(t.Context(), written(t, user, manual)).Allowed, user)
 		require.Equal(t, !peer, ingresses.Decide(t.Context(), written(t, user, bank)).Allowed, user)
 		require.Equal(t, user != "system:serviceaccount:liqo-tenant-oslo:peer-1", ingresses.Decide(t.Context(), written(t, user, own)).Allowed, user)
 	}
@@ -53,6 +56,7 @@ func TestPeerRules(t *testing.T) {
 	known = false
 	require.Equal(t, int32(503), ingresses.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", own)).Code)
 	require.True(t, ingresses.Decide(t.Context(), written(t, "kubernetes-admin", own)).Allowed)
+	require.Equal(t, int32(503), claims.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", manual)).Code)
 }
 
 // TestPeersAnnotations: annotations that peers may not set are left out of what they write,

@@ -117,7 +117,7 @@ func (s summary) judge(id string, o outcome) (ready bool, reason, message string
 	case o.answer == nil || o.answer.RemoteNamespace != s.name:
 		return false, offloadingv1beta1.ReasonCreating, fmt.Sprintf("cluster %s has been asked for namespace %s and has not answered yet", id, s.name)
 	case o.answer.Phase == offloadingv1beta1.MappingAccepted:
-		return true, offloadingv1beta1.ReasonNamespaceCreated, fmt.Sprintf("namespace %s stands in cluster %s", s.name, id)
+		return true, offloadingv1beta1.ReasonNamespaceCreated, orElse(o.answer.Message, fmt.Sprintf("namespace %s stands in cluster %s", s.name, id))
 	case o.answer.Phase == offloadingv1beta1.MappingTerminating:
 		return false, offloadingv1beta1.ReasonTerminating, orElse(o.answer.Message, fmt.Sprintf("namespace %s is being removed from cluster %s", s.name, id))
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +44,9 @@ const (
 	podSecurityEnforceLabel = "pod-security.kubernetes.io/enforce"
 	// parallelTwins limits the concurrent requests for one map.
 	parallelTwins = 8
+	// mostTold is the number of entries that the condition of a map and the events of one sync
+	// name as failed.
+	mostTold = 20
 )
 
 // errStale means that the cache lags behind the API server, so nothing was decided.
@@ -77,7 +81,9 @@ type wish struct {
 	name     string
 	user     string // of the peer; empty: none
 	noUser   string // why there is no user
+	of       identity
 	early    string // why the peer gets no twin and no rights yet; empty: it may
+	blocks   []networkingv1.NetworkPolicyPeer
 }
 
 // enforce creates, corrects and deletes the twins of one map, and writes its status.
@@ -87,7 +93,15 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	if err != nil {
 		return err
 	}
+	of, err := m.identity(peer)
+	if err != nil {
+		return err
+	}
 	early, err := m.early(peer)
+	if err != nil {
+		return err
+	}
+	blocks, err := m.blocks(peer)
 	if err != nil {
 		return err
 	}
@@ -106,12 +120,18 @@ func (m *Maps) enforce(ctx context.Context, nm *offloadingv1beta1.NamespaceMap, 
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(parallelTwins)
-	taken := standing(nm, twins)
+	taken, over := standing(nm, twins), beyond(nm, twins, m.cfg.NamespacesPerPeer)
 	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
-		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, early: early}
+		w := wish{key: key, peer: peer, original: original, name: nm.Spec.DesiredMapping[original], user: user, noUser: noUser, of: of, early: early, blocks: blocks}
 		if other, ok := taken[w.name]; ok && other != original {
 			mu.Lock()
 			status.CurrentMapping[original] = w.failed(fmt.Sprintf("namespace %s is requested twice: it is the twin of %s", w.name, other))
+			mu.Unlock()
+			continue
+		}
+		if over[original] {
+			mu.Lock()
+			status.CurrentMapping[original] = w.failed(m.tooMany(peer))
 			mu.Unlock()
 			continue
 		}
@@ -175,6 +195,9 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 	case noUser != "":
 		return offloadingv1beta1.ReasonInvalid, noUser
 	case len(failed) > 0:
+		if n := len(failed); n > mostTold {
+			failed = append(failed[:mostTold:mostTold], fmt.Sprintf("%d more namespaces", n-mostTold))
+		}
 		return offloadingv1beta1.ReasonCreationLoopBackOff, strings.Join(failed, "; ")
 	case terminating > 0:
 		return offloadingv1beta1.ReasonTerminating, strings.Join(append([]string{fmt.Sprintf("%d twin namespaces exist, %d are no longer requested", ready, terminating)}, kept...), "; ")
@@ -194,6 +217,15 @@ func (m *Maps) records(peer string) (found []*corev1beta1.ForeignCluster, err er
 		}
 	}
 	return found, nil
+}
+
+// identity returns the identity of a peer; the zero value without exactly one ForeignCluster.
+func (m *Maps) identity(peer string) (identity, error) {
+	found, err := m.records(peer)
+	if err != nil || len(found) != 1 {
+		return identity{}, err
+	}
+	return identityOf(found[0]), nil
 }
 
 // early returns the reason for which a peer gets no twins yet, or "". A peer that enrolled
@@ -306,7 +338,12 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 	}
 	if have == nil {
 		var err error
-		if have, err = m.find(ctx, w); err != nil {
+		have, err = m.find(ctx, w)
+		var often tooOften
+		if errors.As(err, &often) {
+			return w.failed(fmt.Sprintf("namespace %s waits: %v", w.name, often)), loop.After(often.wait)
+		}
+		if err != nil {
 			return w.failed(fmt.Sprintf("namespace %s cannot be created: %v", w.name, err)), err
 		}
 		if have == nil {
@@ -340,16 +377,41 @@ func (m *Maps) twin(ctx context.Context, w wish, have *corev1.Namespace) (offloa
 		// volumes does not outlast that.
 		annotations[offloadingv1beta1.DataKeptAnnotation], annotations[offloadingv1beta1.DeleteVolumesAnnotation] = nil, nil
 	}
+	mark, why, err := m.claim(ctx, w, have)
+	if err != nil {
+		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
+	}
+	if why != "" {
+		return w.failed(why), m.revoke(ctx, w.name, "")
+	}
+	if mark != "" {
+		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = mark
+	}
 	if err := m.correct(ctx, have, labels, annotations); err != nil {
 		return w.failed(fmt.Sprintf("namespace %s cannot be set up: %v", w.name, err)), err
 	}
-	if err := m.bind(ctx, w, accepted); err != nil {
+	return m.open(ctx, w, have, accepted)
+}
+
+// open bounds the twin, and then gives the peer its rights there.
+func (m *Maps) open(ctx context.Context, w wish, have *corev1.Namespace, accepted bool) (offloadingv1beta1.RemoteNamespaceStatus, error) {
+	if why, err := m.bound(ctx, w.peer, w.name, accepted, w.blocks); why != "" || err != nil {
+		if why == "" {
+			why = fmt.Sprintf("namespace %s cannot be bounded: %v", w.name, err)
+		}
+		return w.failed(why), err
+	}
+	if err := m.bind(ctx, w, have, accepted); err != nil {
 		return w.failed(fmt.Sprintf("rights in namespace %s cannot be given: %v", w.name, err)), err
 	}
 	if w.user == "" {
 		return w.failed(w.noUser), nil
 	}
-	return offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingAccepted}, nil
+	answer := offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: w.name, Phase: offloadingv1beta1.MappingAccepted}
+	if accepted {
+		answer.Message = unshared(have)
+	}
+	return answer, nil
 }
 
 func (m *Maps) twinLabels(w wish) map[string]string {
@@ -385,13 +447,18 @@ func (m *Maps) create(ctx context.Context, w wish) (*corev1.Namespace, error) {
 	if ns, err := m.namespaces.Get(w.name); err == nil {
 		return ns, nil
 	}
+	if wait := m.creations.take(w.peer, m.cfg.NamespacesPerPeer, m.cfg.Clock.Now()); wait > 0 {
+		return nil, tooOften{wait}
+	}
+	annotations := map[string]string{
+		offloadingv1beta1.ManagedByNamespaceMapAnnotation: w.key.String(),
+		offloadingv1beta1.OriginalNameAnnotation:          w.original,
+	}
+	if w.of != (identity{}) {
+		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = w.of.mark()
+	}
 	ns, err := m.cfg.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name:   w.name,
-		Labels: m.twinLabels(w),
-		Annotations: map[string]string{
-			offloadingv1beta1.ManagedByNamespaceMapAnnotation: w.key.String(),
-			offloadingv1beta1.OriginalNameAnnotation:          w.original,
-		},
+		Name: w.name, Labels: m.twinLabels(w), Annotations: annotations,
 	}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		ns, err = m.cfg.Kube.CoreV1().Namespaces().Get(ctx, w.name, metav1.GetOptions{})
@@ -431,7 +498,7 @@ func (m *Maps) correct(ctx context.Context, ns *corev1.Namespace, labels map[str
 }
 
 // bind grants the rights in a twin, and revokes those that no longer apply.
-func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
+func (m *Maps) bind(ctx context.Context, w wish, ns *corev1.Namespace, accepted bool) error {
 	marks := map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: w.peer}
 	own := apply.Binding{Namespace: w.name, Name: ControllerTwinRole, ClusterRole: ControllerTwinRole, Labels: marks,
 		Subjects: []rbacv1.Subject{apply.ServiceAccountSubject(m.cfg.OwnNamespace, m.cfg.ServiceAccount)}}
@@ -445,6 +512,9 @@ func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
 	role := PeerTwinRole
 	if accepted {
 		role = PeerAcceptedRole
+		if err := errors.Join(m.account(ctx, w.name, marks), m.bindShares(ctx, w, ns, marks)); err != nil {
+			return err
+		}
 	}
 	return m.bindings.Ensure(ctx, apply.Binding{Namespace: w.name, Name: PeerTwinRole, ClusterRole: role, Labels: marks,
 		Subjects: []rbacv1.Subject{apply.UserSubject(w.user)}})
@@ -453,8 +523,17 @@ func (m *Maps) bind(ctx context.Context, w wish, accepted bool) error {
 // revoke removes the peer's rights in a twin from every user except the given one. It
 // applies to twins that are being deleted, too, because that may take long.
 func (m *Maps) revoke(ctx context.Context, twin, user string) error {
-	if user == "" {
-		return m.bindings.Remove(ctx, twin, PeerTwinRole)
+	roles := []string{PeerTwinRole}
+	for _, share := range offloadingv1beta1.AllShares() {
+		roles = append(roles, sharedRole(share))
 	}
-	return m.bindings.RemoveUnless(ctx, twin, PeerTwinRole, apply.UserSubject(user))
+	var errs []error
+	for _, role := range roles {
+		if user == "" {
+			errs = append(errs, m.bindings.Remove(ctx, twin, role))
+		} else {
+			errs = append(errs, m.bindings.RemoveUnless(ctx, twin, role, apply.UserSubject(user)))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -3,6 +3,7 @@ package namespace
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
@@ -52,7 +54,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	var core, liqo []runtime.Object
 	for _, o := range objects {
 		switch o.(type) {
-		case *corev1beta1.ForeignCluster, *offloadingv1beta1.NamespaceMap, *offloadingv1beta1.NamespaceOffloading, *offloadingv1beta1.VirtualNode, *offloadingv1beta1.Quota:
+		case *corev1beta1.ForeignCluster, *offloadingv1beta1.NamespaceMap, *offloadingv1beta1.NamespaceOffloading, *offloadingv1beta1.VirtualNode, *offloadingv1beta1.Quota, *networkingv1beta1.Connection:
 			liqo = append(liqo, o)
 		default:
 			core = append(core, o)
@@ -142,15 +144,28 @@ func (w *world) provider() *world {
 // providerAs lets peers choose the names of their twins that match the patterns.
 func (w *world) providerAs(id string, twinNames ...string) *world {
 	w.t.Helper()
+	return w.providerWith(func(cfg *MapsConfig) { cfg.ClusterID, cfg.TwinNames = id, twinNames })
+}
+
+// providerWith starts the provider milan, where peers may choose the names of their twins,
+// with other settings.
+func (w *world) providerWith(change func(*MapsConfig)) *world {
+	w.t.Helper()
 	var err error
-	w.maps, err = NewMaps(MapsConfig{
-		ClusterID: id, OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", TwinNames: twinNames, Kube: w.core, Liqo: w.liqo,
+	cfg := MapsConfig{
+		ClusterID: "milan", OwnNamespace: "liqod", ServiceAccount: "liqod-controller", PodSecurityLevel: "baseline", TwinNames: []string{"*"}, NamespacesPerPeer: 200, Kube: w.core, Liqo: w.liqo,
 		Maps:            w.liqoInformers.Offloading().V1beta1().NamespaceMaps(),
 		Quotas:          w.liqoInformers.Offloading().V1beta1().Quotas(),
 		ForeignClusters: w.liqoInformers.Core().V1beta1().ForeignClusters(),
 		Namespaces:      w.coreInformers.Core().V1().Namespaces(), RoleBindings: w.coreInformers.Rbac().V1().RoleBindings(),
+		Bounds: BoundsConfig{
+			Own: func() []netip.Prefix { return nil }, OwnChanged: func(func()) {}, Connections: w.liqoInformers.Networking().V1beta1().Connections(),
+			ResourceQuotas: w.coreInformers.Core().V1().ResourceQuotas(), NetworkPolicies: w.coreInformers.Networking().V1().NetworkPolicies(),
+		},
 		Events: w.events, Clock: clock.RealClock{}, Log: zaptest.NewLogger(w.t),
-	})
+	}
+	change(&cfg)
+	w.maps, err = NewMaps(cfg)
 	require.NoError(w.t, err)
 	w.start(w.maps.Run)
 	return w

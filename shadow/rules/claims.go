@@ -37,8 +37,12 @@ func claimable(v *corev1.Volume, allowed Allowed) error {
 	}
 	class, all := allowed.classOf(template.Spec.StorageClassName), slices.Contains(allowed.StorageClasses, "*")
 	switch {
-	case class != "" && (all || slices.Contains(allowed.StorageClasses, class)):
+	case class != "" && slices.Contains(allowed.StorageClasses, class):
 		return nil
+	case class != "" && all && allowed.provisions(class):
+		return nil
+	case class != "" && all:
+		return refuse("spec.storageClassName", provisionedOnly(class))
 	case all:
 		return refuse("spec.storageClassName", "any, and there is no default one; without a class it would get a volume that is there already")
 	case len(allowed.StorageClasses) > 0:
@@ -46,6 +50,38 @@ func claimable(v *corev1.Volume, allowed Allowed) error {
 	default:
 		return refuse("spec.storageClassName", "none"+moreClasses)
 	}
+}
+
+// provisions reports whether this cluster makes the volumes of a class.
+func (r Allowed) provisions(class string) bool {
+	return r.ProvisionedClass != nil && r.ProvisionedClass(class)
+}
+
+// provisionedOnly says what "*" in sharing.storageClasses accepts instead of a class.
+func provisionedOnly(class string) string {
+	return fmt.Sprintf("any class that exists and has a provisioner; %q would get a volume that is there already, perhaps of others, and is accepted if the setting sharing.storageClasses lists it by name", class)
+}
+
+// ClaimBounds are the PersistentVolumeClaims that this cluster accepts from peers where its
+// policies cannot judge them.
+type ClaimBounds struct {
+	// Classes are the storage classes that a claim may have. "*" stands for those whose volumes
+	// Provisioned says to be made for the claim.
+	Classes     []string
+	Provisioned func(class string) bool
+}
+
+// Refuse returns the reason for which a peer may not create a claim, or "". It accepts
+// classes that Classes does not have: the policy liqod-peer refuses those.
+func (b ClaimBounds) Refuse(claim *corev1.PersistentVolumeClaim) string {
+	class := ""
+	if claim.Spec.StorageClassName != nil {
+		class = *claim.Spec.StorageClassName
+	}
+	if class == "" || slices.Contains(b.Classes, class) || !slices.Contains(b.Classes, "*") || b.Provisioned(class) {
+		return ""
+	}
+	return "spec.storageClassName: this cluster accepts from peers " + provisionedOnly(class)
 }
 
 // classOf returns the class of a claim that names one, or leaves it to this cluster.

@@ -5,12 +5,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestEphemeralVolumes(t *testing.T) {
 	t.Parallel()
 	all, disk := []string{"*"}, []string{"disk", "fast"}
+	exists := func(class string) bool { return class == "slow" || class == "disk" }
 	for name, tc := range map[string]struct {
 		spec    corev1.PersistentVolumeClaimSpec
 		notes   map[string]string
@@ -18,6 +20,8 @@ func TestEphemeralVolumes(t *testing.T) {
 		usual   string
 		refused string
 	}{
+		"of a class that is not": {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("manual")}, classes: all, refused: `"manual" would get a volume that is there already`},
+		"the same, shared":       {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("manual")}, classes: []string{"*", "manual"}},
 		"of any class":           {spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("slow")}, classes: all},
 		"of the default class":   {classes: all, usual: "disk"},
 		"the default is shared":  {classes: disk, usual: "disk"},
@@ -40,7 +44,7 @@ func TestEphemeralVolumes(t *testing.T) {
 				VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Annotations: tc.notes}, Spec: tc.spec},
 			}}}
 			spec := corev1.PodSpec{Volumes: []corev1.Volume{*volume.DeepCopy()}}
-			err := Harden(&spec, Allowed{VolumeTypes: []string{"ephemeral"}, StorageClasses: tc.classes, DefaultStorageClass: func() string { return tc.usual }})
+			err := Harden(&spec, Allowed{VolumeTypes: []string{"ephemeral"}, StorageClasses: tc.classes, ProvisionedClass: exists, DefaultStorageClass: func() string { return tc.usual }})
 			require.Equal(t, volume, spec.Volumes[0])
 			if tc.refused == "" {
 				require.NoError(t, err)
@@ -52,4 +56,34 @@ func TestEphemeralVolumes(t *testing.T) {
 			require.Contains(t, refused.Message, tc.refused)
 		})
 	}
+}
+
+// TestClaimsOfPeers: a claim whose class makes no volumes would get one that is there already.
+func TestClaimsOfPeers(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		class   *string
+		classes []string
+		refused bool
+	}{
+		"a class that makes volumes": {new("disk"), []string{"*"}, false},
+		"a class that is not":        {new("manual"), []string{"*"}, true},
+		"the same, shared by name":   {new("manual"), []string{"*", "manual"}, false},
+		"none are shared":            {new("manual"), nil, false}, // the policy refuses it
+		"no class":                   {new(""), []string{"*"}, false},
+		"the default, of which none": {nil, []string{"*"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := ClaimBounds{Classes: tc.classes, Provisioned: func(class string) bool { return class == "disk" }}
+			why := b.Refuse(&corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: tc.class}})
+			require.Equal(t, tc.refused, why != "", why)
+			if tc.refused {
+				require.Contains(t, why, "sharing.storageClasses")
+			}
+		})
+	}
+	require.True(t, Provisioned(&storagev1.StorageClass{Provisioner: "csi.example.com"}))
+	require.False(t, Provisioned(&storagev1.StorageClass{Provisioner: "kubernetes.io/no-provisioner"}))
+	require.False(t, Provisioned(&storagev1.StorageClass{}))
 }

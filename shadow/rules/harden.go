@@ -46,8 +46,11 @@ type Allowed struct {
 	// for none is always accepted.
 	RuntimeClasses []string
 	// StorageClasses are those that the claim of a peer's ephemeral volume may have; "*"
-	// stands for all.
+	// stands for all that ProvisionedClass accepts.
 	StorageClasses []string
+	// ProvisionedClass reports whether a class exists and its volumes are made for the claims.
+	// Nil: there is no such class.
+	ProvisionedClass func(name string) bool
 	// DefaultStorageClass is the one of a claim that names none; empty: there is none. Nil
 	// stands for the same.
 	DefaultStorageClass func() string

@@ -7,6 +7,16 @@ const (
 	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
+// noProvisioner is the provisioner of a class whose volumes people make.
+const noProvisioner = "kubernetes.io/no-provisioner"
+
+// Provisioned reports whether the volumes of a class are made for its claims. A claim of a
+// class without a provisioner, or of a name that no class has, gets a volume that is there
+// already.
+func Provisioned(c *storagev1.StorageClass) bool {
+	return c.Provisioner != "" && c.Provisioner != noProvisioner
+}
+
 // DefaultStorageClass is the name of the class that the API server gives a claim that names
 // none: of several the newest, of those the first by name. It is empty where there is none.
 func DefaultStorageClass(all []*storagev1.StorageClass) string {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -276,14 +277,25 @@ func deny(f facts, reason, message string) action {
 // owns reports whether pod was created for shadow, and not for an earlier ShadowPod of that
 // name.
 func owns(shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) bool {
-	owner := metav1.GetControllerOf(pod)
-	return owner != nil && owner.Kind == shadowKind && owner.UID == shadow.UID
+	uid := shadowOf(pod)
+	return uid != "" && uid == shadow.UID
 }
 
 // ofAnyShadow reports whether pod was created for any ShadowPod.
-func ofAnyShadow(pod *corev1.Pod) bool {
-	owner := metav1.GetControllerOf(pod)
-	return owner != nil && owner.Kind == shadowKind && owner.APIVersion == offloadingv1beta1.SchemeGroupVersion.String()
+func ofAnyShadow(pod *corev1.Pod) bool { return shadowOf(pod) != "" }
+
+// shadowOf returns the UID of the ShadowPod that pod was created for, or "" for a pod of
+// others. A pod stays the ShadowPod's if its owner reference was removed, as the deletion of
+// the ShadowPod with propagation policy Orphan does, or if another controller has adopted the
+// pod since.
+func shadowOf(pod *corev1.Pod) types.UID {
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == shadowKind && owner.APIVersion == offloadingv1beta1.SchemeGroupVersion.String() {
+		return owner.UID
+	}
+	if pod.Labels[offloadingv1beta1.ManagedByLabel] != offloadingv1beta1.ManagedByShadowPod {
+		return ""
+	}
+	return types.UID(pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation])
 }
 
 func hasFinalizer(pod *corev1.Pod) bool {

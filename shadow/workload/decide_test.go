@@ -169,6 +169,13 @@ func TestDecideOnAPodThatLives(t *testing.T) {
 		"no ShadowPod, going, stopped":        {pod: podOf(n, deleting, exited(143, 0)), want: releasePod, asks: true},
 		"no ShadowPod, forced":                {pod: podOf(n, forced), want: releasePod, asks: true},
 		"no ShadowPod, going, no finalizer":   {pod: podOf(a, deleting, exited(143, 0)), want: nothing},
+		"no ShadowPod, orphaned":              {pod: podOf(a, orphaned), more: since(leaveDelay), want: deletePod, asks: true},
+		"no ShadowPod, orphaned and adopted":  {pod: podOf(a, adopted), more: since(leaveDelay), want: deletePod, asks: true},
+		"the predecessor's, orphaned":         {shadow: newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.UID = "shadow-2" }), pod: podOf(a, orphaned), more: since(leaveDelay), want: deletePod, asks: true},
+		"ShadowPod goes, pod orphaned":        {shadow: newShadow(always, goes), pod: podOf(a, orphaned), more: since(leaveDelay), want: deletePod, asks: true},
+		"owner reference lost":                {shadow: a, pod: podOf(a, orphaned), want: updatePod},
+		"owner reference lost to another":     {shadow: a, pod: podOf(a, adopted), want: updatePod},
+		"no ShadowPod, mark and UID of none":  {pod: podOf(a, orphaned, func(p *corev1.Pod) { delete(p.Labels, offloadingv1beta1.ManagedByLabel) }), more: since(time.Hour), want: nothing},
 		"no ShadowPod, not of any":            {pod: podOf(a, foreign), more: since(time.Hour), want: nothing},
 		"ShadowPod goes, pod runs":            {shadow: newShadow(always, goes), pod: podOf(a), more: since(leaveDelay), want: deletePod, asks: true},
 	})

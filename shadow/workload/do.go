@@ -85,7 +85,7 @@ func (e *Enforcer) create(ctx context.Context, key loop.Key, f facts) error {
 		if !apierrors.IsInternalError(err) { // an internal error may follow the creation
 			e.wake(e.ledger.refused(consumer, key))
 		}
-		a := deny(f, offloadingv1beta1.ReasonPodRefused, err.Error())
+		a := deny(f, offloadingv1beta1.ReasonPodRefused, offloadingv1beta1.ExplainBound(err.Error()))
 		a.retry = true
 		return e.deny(ctx, f, a)
 	default:

@@ -99,6 +99,32 @@ func TestCrashAnywhere(t *testing.T) {
 	}
 }
 
+// TestOrphansAreDeleted: neither the deletion of a ShadowPod with propagation policy Orphan
+// nor the adoption of its pod by a controller of the provider frees the pod.
+func TestOrphansAreDeleted(t *testing.T) {
+	for name, freed := range map[string]podMod{"orphaned": orphaned, "adopted": adopted} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow(always))
+			r.settle()
+			r.change(running)
+			r.settle()
+			r.change(freed)
+			r.settle()
+			require.Equal(t, []string{createWrite, patchWrite}, r.writes)
+			owner := metav1.GetControllerOf(r.pod())
+			require.Equal(t, r.shadow().UID, owner.UID, "the owner reference is restored")
+			require.Len(t, r.pod().OwnerReferences, 1)
+
+			r.change(freed)
+			r.somebody(func() {
+				require.NoError(t, r.liqod.OffloadingV1beta1().ShadowPods(testNamespace).Delete(t.Context(), testName, metav1.DeleteOptions{}))
+			})
+			r.settle()
+			require.Equal(t, []string{createWrite, patchWrite, deleteWrite}, r.writes)
+		})
+	}
+}
+
 func TestAnAlwaysPodThatVanishesIsMadeAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		restart bool

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
@@ -52,6 +53,9 @@ func changes(want, have *corev1.Pod, resources int64) apply.Patch {
 	patch, metadata := apply.Patch{}, apply.Patch{}
 	apply.Put(metadata, "labels", labels)
 	apply.Put(metadata, "annotations", annotations)
+	if owner := metav1.GetControllerOf(have); owner == nil || owner.UID != want.OwnerReferences[0].UID {
+		metadata["ownerReferences"] = append([]any{apply.Patch{"$patch": "replace"}}, want.OwnerReferences[0])
+	}
 	apply.Put(patch, "metadata", metadata)
 	if done.Spec < mine.Spec {
 		apply.Put(patch, "spec", specChanges(&want.Spec, &have.Spec))

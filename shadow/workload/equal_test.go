@@ -16,6 +16,7 @@ func TestForge(t *testing.T) {
 		s.Labels[offloadingv1beta1.ManagedByLabel] = "somebody"
 		s.Annotations[AppliedAnnotation] = "forged"
 		s.Annotations[offloadingv1beta1.LeftOutAnnotation] = "forged"
+		s.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] = "forged"
 		s.Annotations["kubernetes.io/config.mirror"] = "x"
 		s.Annotations["cni.projectcalico.org/ipAddrs"] = "x"
 		s.Spec.Pod.ServiceAccountName = "root"
@@ -42,6 +43,7 @@ func TestForge(t *testing.T) {
 	require.True(t, owns(shadow, pod))
 	require.True(t, ofAnyShadow(pod))
 	require.Nil(t, pod.OwnerReferences[0].BlockOwnerDeletion)
+	require.Equal(t, "shadow-1", pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation], "its author has no say in it")
 
 	pod, err = forge(newShadow(always), twin(), nil, noHarden)
 	require.NoError(t, err)
@@ -53,6 +55,23 @@ func TestForge(t *testing.T) {
 
 	_, err = forge(newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.HostNetwork = true }), twin(), nil, noHostNetwork)
 	require.ErrorContains(t, err, "host network")
+}
+
+// TestForgeInAnAcceptedNamespace: the pod has an account of its own, and uses no Secret that
+// the owner does not share.
+func TestForgeInAnAcceptedNamespace(t *testing.T) {
+	accepted := twin(func(ns *corev1.Namespace) {
+		ns.Annotations = map[string]string{offloadingv1beta1.AcceptedForAnnotation: "liqo-tenant-rome/milan"}
+	})
+	pod, err := forge(newShadow(always), accepted, nil, noHostNetwork)
+	require.NoError(t, err)
+	require.Equal(t, "liqod-peer", pod.Spec.ServiceAccountName)
+	debugged := newShadow(always, debug("d"))
+	debugged.Spec.Pod.EphemeralContainers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
+	_, err = forge(debugged, accepted, nil, noHostNetwork)
+	require.ErrorContains(t, err, "liqo.io/accept-twin-shares")
+	_, err = forge(debugged, twin(), nil, noHostNetwork)
+	require.NoError(t, err)
 }
 
 // changeRow is a change and the patch that must result from it.

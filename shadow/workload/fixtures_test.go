@@ -174,4 +174,15 @@ func ownedBy(uid types.UID) podMod {
 	return func(p *corev1.Pod) { p.OwnerReferences[0].UID = uid }
 }
 
-func foreign(p *corev1.Pod) { p.OwnerReferences = nil }
+func foreign(p *corev1.Pod) {
+	orphaned(p)
+	delete(p.Annotations, offloadingv1beta1.ShadowPodUIDAnnotation)
+}
+
+// orphaned is what a deletion of the ShadowPod with propagation policy Orphan does to its pod.
+func orphaned(p *corev1.Pod) { p.OwnerReferences = nil }
+
+// adopted is what a ReplicaSet with a fitting selector does then.
+func adopted(p *corev1.Pod) {
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs-1", Controller: new(true)}}
+}

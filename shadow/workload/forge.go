@@ -74,6 +74,7 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed ru
 	pod.Annotations, leftOut = allowed.Keep(shadow.Annotations, nil)
 	delete(pod.Annotations, AppliedAnnotation)
 	delete(pod.Annotations, offloadingv1beta1.LeftOutAnnotation)
+	delete(pod.Annotations, offloadingv1beta1.ShadowPodUIDAnnotation)
 	if len(leftOut) > 0 {
 		pod.Annotations[offloadingv1beta1.LeftOutAnnotation] = rules.NamedKeys(leftOut)
 	}
@@ -81,20 +82,21 @@ func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed ru
 		Spec:        shadow.Generation,
 		Resources:   shadow.Generation,
 		Labels:      slices.Sorted(maps.Keys(shadow.Labels)),
-		Annotations: authored(pod.Annotations),
+		Annotations: slices.Sorted(maps.Keys(pod.Annotations)),
 	}.String()
+	pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] = string(shadow.UID)
 	pod.Spec.EphemeralContainers = nil // not allowed at creation: see ephemeralChanges
+	if err := rules.Lent(&shadow.Spec.Pod, ns); err != nil {
+		return nil, err
+	}
 	if err := force(&pod.Spec); err != nil {
 		return nil, err
+	}
+	if offloadingv1beta1.IsAccepted(ns) {
+		pod.Spec.ServiceAccountName = offloadingv1beta1.AcceptedAccount
 	}
 	if offloadingv1beta1.RestartPolicy(&pod.Spec) != corev1.RestartPolicyAlways {
 		pod.Finalizers = []string{offloadingv1beta1.RemotePodFinalizer}
 	}
 	return pod, nil
-}
-
-// authored returns the sorted keys of annotations, without AppliedAnnotation.
-func authored(annotations map[string]string) []string {
-	keys := slices.Sorted(maps.Keys(annotations))
-	return slices.DeleteFunc(keys, func(k string) bool { return k == AppliedAnnotation })
 }

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -227,8 +226,8 @@ func (l *ledger) gone(pod *corev1.Pod, keep bool) []loop.Key {
 	}
 	l.drop(a, pod.UID)
 	key := loop.Key{Namespace: pod.Namespace, Name: pod.Name}
-	if owner := metav1.GetControllerOf(pod); keep && l.leading.Load() && owner != nil && a.reserved[key] == nil && len(have.requests) > 0 {
-		l.reserve(a, key, &reservation{shadow: owner.UID, need: have.requests, kept: true})
+	if shadow := shadowOf(pod); keep && l.leading.Load() && shadow != "" && a.reserved[key] == nil && len(have.requests) > 0 {
+		l.reserve(a, key, &reservation{shadow: shadow, need: have.requests, kept: true})
 	}
 	return l.drain(a)
 }
@@ -464,6 +463,5 @@ func (l *ledger) report() []Account {
 }
 
 func isOwner(pod *corev1.Pod, shadow types.UID) bool {
-	owner := metav1.GetControllerOf(pod)
-	return owner != nil && owner.UID == shadow
+	return shadow != "" && shadowOf(pod) == shadow
 }

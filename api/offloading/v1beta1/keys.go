@@ -110,11 +110,31 @@ const (
 	// AcceptTwinAnnotation on a namespace of the provider's own is the id of the one
 	// cluster that may have it as a twin.
 	AcceptTwinAnnotation = "liqo.io/accept-twin"
+	// AcceptTwinSharesAnnotation on such a namespace lists, with commas, what of the namespace
+	// the peer may use: ShareSecrets, ShareClaims, ShareServices. Without it the peer has pods
+	// and ConfigMaps there, and nothing that could lead to what the owner has.
+	AcceptTwinSharesAnnotation = "liqo.io/accept-twin-shares"
+	// ShareSecrets: the peer reads and writes Secrets, and its pods use them, whoever made them.
+	ShareSecrets = "Secrets"
+	// ShareClaims: the peer writes PersistentVolumeClaims, and its pods mount any.
+	ShareClaims = "PersistentVolumeClaims"
+	// ShareServices: the peer writes Services, which may select any pod, endpoints of any
+	// Service, and Ingresses.
+	ShareServices = "Services"
 	// AcceptedForAnnotation on such a namespace names the NamespaceMap that it has become a
 	// twin for, as namespace/name. It is never deleted for that map.
 	AcceptedForAnnotation = "offloading.liqo.io/accepted-for"
+	// ConsumerUIDAnnotation on a twin namespace says which cluster it was made for: the
+	// cluster's id, a slash, and the UID of its kube-system namespace. Where this cluster does not
+	// know that UID, "peering-" and the UID of the ForeignCluster stand for it. Another cluster
+	// of the same id does not get the namespace. Administrators change it to hand the namespace over.
+	ConsumerUIDAnnotation = "offloading.liqo.io/consumer-uid"
 	// OriginalNameAnnotation on a twin namespace is the name of the consumer's namespace.
 	OriginalNameAnnotation = "liqo.io/original-name"
+	// ShadowPodUIDAnnotation on a provider's pod is the UID of the ShadowPod that it was made
+	// for. With the label ManagedByLabel it says that also of a pod whose owner reference was
+	// removed.
+	ShadowPodUIDAnnotation = "offloading.liqo.io/shadowpod-uid"
 	// KeptAnnotation on a ShadowPod, and on a reflected object, says since when its vkubelet
 	// keeps it although the consumer does not know its pod, or the object: the consumer's
 	// state went back. Who knows better deletes it in the provider.
@@ -151,8 +171,14 @@ const (
 	// NamespaceOffloadingFinalizer keeps a NamespaceOffloading until the NamespaceMaps no
 	// longer ask for twins of its namespace. It never waits for a peer.
 	NamespaceOffloadingFinalizer = "namespaceoffloading-controller.liqo.io/finalizer"
+	// TwinBounds is the name of the ResourceQuota and of the NetworkPolicy that the
+	// controller writes into each twin namespace.
+	TwinBounds = "liqod-twin"
 	// NamespaceMapFinalizer keeps a NamespaceMap in a provider until its twins are gone.
 	NamespaceMapFinalizer = "namespacemap-controller.liqo.io/finalizer"
+	// AcceptedAccount is the service account, without rights and tokens, of a peer's pods in a
+	// namespace that accepts the peer: the account default there is the owner's.
+	AcceptedAccount = "liqod-peer"
 )
 
 // Reasons that show on the consumer's pods.

@@ -59,7 +59,8 @@ type RemoteNamespaceStatus struct {
 	RemoteNamespace string `json:"remoteNamespace,omitempty"`
 	// Phase of the twin.
 	Phase MappingPhase `json:"phase,omitempty"`
-	// Message says why the phase is not Accepted.
+	// Message says why the phase is not Accepted, or what of an accepted namespace its owner
+	// does not share.
 	Message string `json:"message,omitempty"`
 }
 

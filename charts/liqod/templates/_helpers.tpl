@@ -316,6 +316,33 @@ has({{ . }}.metadata.labels) && 'offloading.liqo.io/origin' in {{ . }}.metadata.
 request.userInfo.username.startsWith('system:serviceaccount:liqo-tenant-' + {{ . }}.metadata.labels['offloading.liqo.io/origin'] + ':'))))
 {{- end }}
 
+{{- /* What peers have rights to create or change, as rules of a policy. */}}
+{{- define "liqod.peer.written" -}}
+- apiGroups: [offloading.liqo.io, sharing.liqo.io, networking.liqo.io]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: ["*/*"]
+  scope: Namespaced
+- apiGroups: [""]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [configmaps, secrets, services, persistentvolumeclaims]
+- apiGroups: [networking.k8s.io]
+  apiVersions: ["*"]
+  operations: [CREATE, UPDATE]
+  resources: [ingresses]
+- apiGroups: [coordination.k8s.io]
+  apiVersions: ["*"]
+  operations: [UPDATE]
+  resources: [leases]
+  resourceNames: [liqod-heartbeat]
+{{- end }}
+
+{{- /* What is made for the object is to outlive it. About a request. */}}
+{{- define "liqod.peer.orphans" -}}
+request.operation == 'DELETE' && has(request.options) && ((has(request.options.propagationPolicy) && request.options.propagationPolicy == 'Orphan') || (has(request.options.orphanDependents) && request.options.orphanDependents == true))
+{{- end }}
+
 {{- /* It is no Secret that this cluster would fill with an identity. */}}
 {{- define "liqod.peer.noTokenSecret" -}}
 ({{ . }} == null || !has({{ . }}.type) || {{ . }}.type != 'kubernetes.io/service-account-token')

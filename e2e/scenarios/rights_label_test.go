@@ -1,0 +1,71 @@
+package scenarios
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// withoutLabel shows that the rules for a peer hold in a namespace where it has the rights
+// of a twin, but whose label somebody has taken off.
+func withoutLabel(t *testing.T, p attacker) {
+	const ns = "unlabelled"
+	ctx, admin := t.Context(), p.milan.Client()
+	_, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = admin.RbacV1().RoleBindings(ns).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "twin"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqod-peer-twin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenantOfRome, Name: "peer-1"}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	meta := func(name, origin string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"offloading.liqo.io/origin": origin}}
+	}
+	within(t, time.Minute, "the peer has the rights of a twin", func(ctx context.Context) error {
+		_, err := p.core.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta("own", "rome")}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+	configMap := func(change func(*metav1.ObjectMeta)) attempt {
+		return func(ctx context.Context) error {
+			m := meta("evil", "rome")
+			change(&m)
+			_, err := p.core.CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: m}, metav1.CreateOptions{})
+			return err
+		}
+	}
+	theirs, err := admin.CoreV1().Secrets(ns).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	allForbidden(t, map[string]attempt{
+		"a finalizer": configMap(func(m *metav1.ObjectMeta) { m.Finalizers = []string{"example.com/evil"} }),
+		"an owner": configMap(func(m *metav1.ObjectMeta) {
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: theirs.Name, UID: theirs.UID}}
+		}),
+		"no origin":        configMap(func(m *metav1.ObjectMeta) { m.Labels = nil }),
+		"another's origin": configMap(func(m *metav1.ObjectMeta) { m.Labels["offloading.liqo.io/origin"] = "paris" }),
+		"deletes of others": func(ctx context.Context) error {
+			return p.core.CoreV1().Secrets(ns).Delete(ctx, theirs.Name, metav1.DeleteOptions{})
+		},
+		"an identity of the cluster": func(ctx context.Context) error {
+			m := meta("token", "rome")
+			m.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
+			_, err := p.core.CoreV1().Secrets(ns).Create(ctx, &corev1.Secret{ObjectMeta: m, Type: corev1.SecretTypeServiceAccountToken}, metav1.CreateOptions{})
+			return err
+		},
+		"external addresses": func(ctx context.Context) error {
+			_, err := p.core.CoreV1().Services(ns).Create(ctx, &corev1.Service{ObjectMeta: meta("evil", "rome"), Spec: corev1.ServiceSpec{
+				Ports: []corev1.ServicePort{{Port: 80}}, ExternalIPs: []string{"192.0.2.1"},
+			}}, metav1.CreateOptions{})
+			return err
+		},
+	})
+}

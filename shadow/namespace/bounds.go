@@ -1,0 +1,317 @@
+package namespace
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	liqonetinformers "github.com/liqod/liqod/api/generated/informers/externalversions/networking/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/loop"
+)
+
+// BoundsConfig configures the ResourceQuota and the NetworkPolicy of each twin.
+type BoundsConfig struct {
+	// Limits are the counts of the ResourceQuota. Twins have none if it is empty.
+	Limits corev1.ResourceList
+	// NetworkPolicy is false if twins have no NetworkPolicy.
+	NetworkPolicy bool
+	// Fabric is true if the network fabric connects this cluster with its peers, except those
+	// whose ForeignCluster disables networking.
+	Fabric bool
+	// Reachable are further ranges that pods of peers may reach.
+	Reachable []netip.Prefix
+	// Own returns the ranges and addresses of this cluster, as far as they are known.
+	Own func() []netip.Prefix
+	// OwnChanged registers a function that is called when Own may return something else. It
+	// is called before anything runs.
+	OwnChanged func(f func())
+
+	// The informers watch all namespaces. ResourceQuotas and NetworkPolicies have at least the
+	// objects named offloadingv1beta1.TwinBounds.
+	ResourceQuotas  coreinformers.ResourceQuotaInformer
+	NetworkPolicies networkinginformers.NetworkPolicyInformer
+	Connections     liqonetinformers.ConnectionInformer
+}
+
+// watchBounds registers the event handlers for what the bounds of twins follow from, and for
+// the bounds themselves.
+func (m *Maps) watchBounds() error {
+	b := m.cfg.Bounds
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		same     func(before, after any) bool
+		keys     func(any) []loop.Key
+	}{
+		{b.ResourceQuotas.Informer(), sameQuota, m.bindingKeys},
+		{b.NetworkPolicies.Informer(), samePolicy, m.bindingKeys},
+		{b.Connections.Informer(), sameConnection, m.connectionKeys},
+	} {
+		if _, err := m.Watch(w.informer, func(any) []loop.Key { return nil }); err != nil {
+			return err
+		}
+		if _, err := w.informer.AddEventHandler(onChange(func(before, after any) {
+			switch {
+			case before == nil:
+				m.wake(w.keys(after))
+			case after == nil || !w.same(before, after):
+				m.wake(w.keys(before))
+			}
+		})); err != nil {
+			return fmt.Errorf("watching the bounds of twins: %w", err)
+		}
+	}
+	b.OwnChanged(func() {
+		all, err := m.maps.List(labels.Everything())
+		if err != nil {
+			return
+		}
+		for _, nm := range all {
+			if isReplica(nm) {
+				m.Wake(cache.MetaObjectToName(nm))
+			}
+		}
+	})
+	return nil
+}
+
+func (m *Maps) wake(keys []loop.Key) {
+	for _, key := range keys {
+		m.Wake(key)
+	}
+}
+
+// sameQuota reports whether two versions of a ResourceQuota differ in their status only,
+// which changes with each object of the twin.
+func sameQuota(before, after any) bool {
+	a, isQuota := before.(*corev1.ResourceQuota)
+	b, areQuotas := after.(*corev1.ResourceQuota)
+	return isQuota && areQuotas && equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels)
+}
+
+func samePolicy(before, after any) bool {
+	a, isPolicy := before.(*networkingv1.NetworkPolicy)
+	b, arePolicies := after.(*networkingv1.NetworkPolicy)
+	return isPolicy && arePolicies && equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels)
+}
+
+func sameConnection(before, after any) bool {
+	a, isConnection := before.(*networkingv1beta1.Connection)
+	b, areConnections := after.(*networkingv1beta1.Connection)
+	return isConnection && areConnections && equality.Semantic.DeepEqual(a.Spec.Remote, b.Spec.Remote)
+}
+
+// connectionKeys returns the map of the peer of a Connection.
+func (m *Maps) connectionKeys(obj any) []loop.Key {
+	c, ok := obj.(*networkingv1beta1.Connection)
+	if !ok || peerOf(loop.Key{Namespace: c.Namespace}) == "" {
+		return nil
+	}
+	return []loop.Key{{Namespace: c.Namespace, Name: m.cfg.ClusterID}}
+}
+
+// bound makes the ResourceQuota and the NetworkPolicy of a twin as they are wanted. why is
+// the reason for which they cannot be; the peer gets no rights in the twin then.
+// blocks are those of the peer.
+func (m *Maps) bound(ctx context.Context, peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyPeer) (why string, err error) {
+	if why, err = m.boundCounts(ctx, peer, twin); why != "" || err != nil {
+		return why, err
+	}
+	return m.boundNetwork(ctx, peer, twin, accepted, blocks)
+}
+
+// unbound deletes the ResourceQuota and the NetworkPolicy of a namespace that is no longer a
+// twin. It reads live, because nothing would delete them later.
+func (m *Maps) unbound(ctx context.Context, twin string) error {
+	quotas, policies := m.cfg.Kube.CoreV1().ResourceQuotas(twin), m.cfg.Kube.NetworkingV1().NetworkPolicies(twin)
+	quota, err := apply.OrNil(quotas.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{}))
+	if err == nil && quota != nil && madeAsBound(quota) {
+		err = apply.IgnoreGone(quotas.Delete(ctx, quota.Name, apply.DeleteUID(quota)))
+	}
+	if err != nil {
+		return fmt.Errorf("deleting the ResourceQuota of namespace %s: %w", twin, err)
+	}
+	policy, err := apply.OrNil(policies.Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{}))
+	if err == nil && policy != nil && madeAsBound(policy) {
+		err = apply.IgnoreGone(policies.Delete(ctx, policy.Name, apply.DeleteUID(policy)))
+	}
+	if err != nil {
+		return fmt.Errorf("deleting the NetworkPolicy of namespace %s: %w", twin, err)
+	}
+	return nil
+}
+
+// madeAsBound reports whether Maps made an object that bounds a twin.
+func madeAsBound(obj metav1.Object) bool {
+	return obj.GetLabels()[offloadingv1beta1.ManagedByLabel] == managedByNamespaceMap
+}
+
+// boundLabels are the labels of the objects that bound a twin.
+func boundLabels(peer string) map[string]string {
+	return map[string]string{offloadingv1beta1.ManagedByLabel: managedByNamespaceMap, corev1beta1.RemoteClusterIDLabel: peer}
+}
+
+// foreign returns the message for an object of another author under the name of one that
+// bounds a twin.
+func foreign(kind, twin, setting, off string) string {
+	return fmt.Sprintf("%s %s in namespace %s was not made by liqod (label %s=%s), which bounds what a peer has there by an object of that name: delete or rename it, or set %s to %s",
+		kind, offloadingv1beta1.TwinBounds, twin, offloadingv1beta1.ManagedByLabel, managedByNamespaceMap, setting, off)
+}
+
+func (m *Maps) boundCounts(ctx context.Context, peer, twin string) (why string, err error) {
+	client := m.cfg.Kube.CoreV1().ResourceQuotas(twin)
+	have, err := apply.OrNil(m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(twin).Get(offloadingv1beta1.TwinBounds))
+	if err != nil {
+		return "", fmt.Errorf("reading the ResourceQuota of namespace %s: %w", twin, err)
+	}
+	if len(m.cfg.Bounds.Limits) == 0 {
+		if have == nil || !madeAsBound(have) {
+			return "", nil
+		}
+		if err := client.Delete(ctx, have.Name, apply.DeleteUID(have)); apply.IgnoreGone(err) != nil {
+			return "", fmt.Errorf("deleting the ResourceQuota of namespace %s: %w", twin, err)
+		}
+		return "", nil
+	}
+	want := twinQuota(peer, twin, m.cfg.Bounds.Limits)
+	if have == nil {
+		_, err := client.Create(ctx, want, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			return "", m.made(err, "ResourceQuota", twin)
+		}
+		if have, err = client.Get(ctx, want.Name, metav1.GetOptions{}); err != nil { // the cache is late
+			return "", fmt.Errorf("reading the ResourceQuota of namespace %s: %w", twin, err)
+		}
+	}
+	switch {
+	case !madeAsBound(have):
+		return foreign("ResourceQuota", twin, "sharing.twinLimits", "[]"), nil
+	case equality.Semantic.DeepEqual(have.Spec, want.Spec) && have.Labels[corev1beta1.RemoteClusterIDLabel] == peer:
+		return "", nil
+	}
+	next := have.DeepCopy()
+	next.Spec = want.Spec
+	maps.Copy(next.Labels, want.Labels)
+	if _, err := client.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return "", fmt.Errorf("restoring the ResourceQuota of namespace %s: %w", twin, err)
+	}
+	return "", nil
+}
+
+func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyPeer) (why string, err error) {
+	client := m.cfg.Kube.NetworkingV1().NetworkPolicies(twin)
+	have, err := apply.OrNil(m.cfg.Bounds.NetworkPolicies.Lister().NetworkPolicies(twin).Get(offloadingv1beta1.TwinBounds))
+	if err != nil {
+		return "", fmt.Errorf("reading the NetworkPolicy of namespace %s: %w", twin, err)
+	}
+	if !m.cfg.Bounds.NetworkPolicy {
+		if have == nil || !madeAsBound(have) {
+			return "", nil
+		}
+		if err := client.Delete(ctx, have.Name, apply.DeleteUID(have)); apply.IgnoreGone(err) != nil {
+			return "", fmt.Errorf("deleting the NetworkPolicy of namespace %s: %w", twin, err)
+		}
+		return "", nil
+	}
+	want := twinPolicy(peer, twin, accepted, blocks)
+	if have == nil {
+		_, err := client.Create(ctx, want, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			return "", m.made(err, "NetworkPolicy", twin)
+		}
+		if have, err = client.Get(ctx, want.Name, metav1.GetOptions{}); err != nil { // the cache is late
+			return "", fmt.Errorf("reading the NetworkPolicy of namespace %s: %w", twin, err)
+		}
+	}
+	switch {
+	case !madeAsBound(have):
+		return foreign("NetworkPolicy", twin, "sharing.networkPolicy", "false"), nil
+	case equality.Semantic.DeepEqual(have.Spec, want.Spec) && have.Labels[corev1beta1.RemoteClusterIDLabel] == peer:
+		return "", nil
+	}
+	next := have.DeepCopy()
+	next.Spec = want.Spec
+	maps.Copy(next.Labels, want.Labels)
+	if _, err := client.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return "", fmt.Errorf("restoring the NetworkPolicy of namespace %s: %w", twin, err)
+	}
+	return "", nil
+}
+
+// made logs the creation of an object that bounds a twin, or returns its error.
+func (m *Maps) made(err error, kind, twin string) error {
+	if err != nil {
+		return fmt.Errorf("creating the %s of namespace %s: %w", kind, twin, err)
+	}
+	m.cfg.Log.Info("twin namespace bounded", zap.String("namespace", twin), zap.String("kind", kind))
+	return nil
+}
+
+// blocks returns what the NetworkPolicies of a peer's twins allow outside of the cluster.
+func (m *Maps) blocks(peer string) ([]networkingv1.NetworkPolicyPeer, error) {
+	if !m.cfg.Bounds.NetworkPolicy {
+		return nil, nil
+	}
+	r, err := m.reach(peer)
+	if err != nil {
+		return nil, err
+	}
+	return toBlocks(r), nil
+}
+
+// reach returns the ranges that the NetworkPolicies of a peer's twins follow from.
+func (m *Maps) reach(peer string) (reach, error) {
+	r := reach{own: m.cfg.Bounds.Own(), reachable: m.cfg.Bounds.Reachable}
+	found, err := m.records(peer)
+	if err != nil || len(found) != 1 {
+		return r, err // nothing of the peer's counts
+	}
+	fc := found[0]
+	if m.cfg.Bounds.Fabric && (fc.Spec.NetworkingEnabled == nil || *fc.Spec.NetworkingEnabled) {
+		connection, err := apply.OrNil(m.cfg.Bounds.Connections.Lister().Connections(corev1beta1.TenantNamespace(peer)).Get(peer))
+		if err != nil {
+			return r, fmt.Errorf("reading the Connection to %s: %w", peer, err)
+		}
+		if connection != nil {
+			for _, mapping := range connection.Spec.Remote {
+				r.peer = appendRange(r.peer, string(mapping.View))
+			}
+		}
+		return r, nil
+	}
+	for _, text := range fc.Spec.AddressRanges {
+		r.peer = appendRange(r.peer, text)
+	}
+	r.open = len(r.peer) == 0
+	return r, nil
+}
+
+func appendRange(to []netip.Prefix, text string) []netip.Prefix {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return append(to, p.Masked())
+	}
+	return to
+}
+
+// twinQuota returns the ResourceQuota of a twin.
+func twinQuota(peer, twin string, limits corev1.ResourceList) *corev1.ResourceQuota {
+	return &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: offloadingv1beta1.TwinBounds, Labels: boundLabels(peer)},
+		Spec:       corev1.ResourceQuotaSpec{Hard: limits.DeepCopy()},
+	}
+}

@@ -1,0 +1,80 @@
+package namespace
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+const (
+	// creationInterval is the time after which a peer may have one more twin created.
+	creationInterval = 20 * time.Second
+	// fewestCreations is the least number of twins that a peer may have created at once.
+	fewestCreations = 20
+)
+
+// beyond returns the entries of a map for which there is no room: a peer may have at most
+// most twins. All its twins count, also those that are being deleted or are kept for their
+// volumes. An existing twin always stays.
+func beyond(nm *offloadingv1beta1.NamespaceMap, twins map[string]*corev1.Namespace, most int) map[string]bool {
+	out := map[string]bool{}
+	count := len(twins)
+	for _, original := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
+		switch {
+		case twins[nm.Spec.DesiredMapping[original]] != nil:
+		case count < most:
+			count++
+		default:
+			out[original] = true
+		}
+	}
+	return out
+}
+
+// tooMany is the message for an entry for which there is no room.
+func (m *Maps) tooMany(peer string) string {
+	return fmt.Sprintf("cluster %s may have %d namespaces in %s, and has or asks for more: offload fewer, or have sharing.namespacesPerPeer of %s raised. Namespaces that are being deleted or are kept for their volumes count too",
+		peer, m.cfg.NamespacesPerPeer, m.cfg.ClusterID, m.cfg.ClusterID)
+}
+
+// creations limits how often a peer has twins created, so that a peer that adds and removes
+// entries does not keep this cluster busy. It is safe for concurrent use. Nothing is
+// persisted.
+type creations struct {
+	mu    sync.Mutex
+	peers map[string]*rate.Limiter
+}
+
+// take returns how long the next creation for a peer must wait. It counts the creation if
+// that is zero. most is the number of twins that the peer may have.
+func (c *creations) take(peer string, most int, now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.peers == nil {
+		c.peers = map[string]*rate.Limiter{}
+	}
+	if c.peers[peer] == nil {
+		c.peers[peer] = rate.NewLimiter(rate.Every(creationInterval), max(most, fewestCreations))
+	}
+	r := c.peers[peer].ReserveN(now, 1)
+	wait := r.DelayFrom(now)
+	if wait > 0 {
+		r.CancelAt(now)
+	}
+	return wait
+}
+
+// tooOften is the error for a twin that is created later.
+type tooOften struct{ wait time.Duration }
+
+// Error implements error.
+func (tooOften) Error() string {
+	return fmt.Sprintf("too many namespaces were created for the cluster in a short time: one more is created each %s", creationInterval)
+}
