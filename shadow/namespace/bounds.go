@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"strings"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -58,7 +60,7 @@ func (m *Maps) watchBounds() error {
 		same     func(before, after any) bool
 		keys     func(any) []loop.Key
 	}{
-		{b.ResourceQuotas.Informer(), sameQuota, m.bindingKeys},
+		{b.ResourceQuotas.Informer(), sameQuota, m.quotaKeys},
 		{b.NetworkPolicies.Informer(), samePolicy, m.bindingKeys},
 		{b.Connections.Informer(), sameConnection, m.connectionKeys},
 	} {
@@ -76,18 +78,23 @@ func (m *Maps) watchBounds() error {
 			return fmt.Errorf("watching the bounds of twins: %w", err)
 		}
 	}
-	b.OwnChanged(func() {
-		all, err := m.maps.List(labels.Everything())
-		if err != nil {
-			return
-		}
-		for _, nm := range all {
-			if isReplica(nm) {
-				m.Wake(cache.MetaObjectToName(nm))
-			}
-		}
-	})
+	b.OwnChanged(func() { m.wake(m.allReplicas()) })
 	return nil
+}
+
+// allReplicas returns the keys of the maps of all peers.
+func (m *Maps) allReplicas() []loop.Key {
+	all, err := m.maps.List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	var keys []loop.Key
+	for _, nm := range all {
+		if isReplica(nm) {
+			keys = append(keys, cache.MetaObjectToName(nm))
+		}
+	}
+	return keys
 }
 
 func (m *Maps) wake(keys []loop.Key) {
@@ -96,12 +103,61 @@ func (m *Maps) wake(keys []loop.Key) {
 	}
 }
 
-// sameQuota reports whether two versions of a ResourceQuota differ in their status only,
-// which changes with each object of the twin.
+// sameQuota reports whether two versions of a ResourceQuota differ only in their usage,
+// which changes with each object of the twin. Kinds of liqod for which a usage appears are a
+// difference.
 func sameQuota(before, after any) bool {
 	a, isQuota := before.(*corev1.ResourceQuota)
 	b, areQuotas := after.(*corev1.ResourceQuota)
-	return isQuota && areQuotas && equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels)
+	return isQuota && areQuotas && equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels) && countedKinds(a) == countedKinds(b)
+}
+
+// countsLiqod reports whether an entry of a ResourceQuota counts objects of a kind of liqod.
+func countsLiqod(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), "count/") && strings.HasSuffix(string(name), ".liqo.io")
+}
+
+// countedKinds is the number of kinds of liqod whose objects Kubernetes counts for a quota.
+func countedKinds(q *corev1.ResourceQuota) int {
+	n := 0
+	for name := range q.Status.Used {
+		if countsLiqod(name) {
+			n++
+		}
+	}
+	return n
+}
+
+// quotaKeys returns the maps for which a ResourceQuota counts: that in the namespace of liqod
+// counts for all.
+func (m *Maps) quotaKeys(obj any) []loop.Key {
+	if q, ok := obj.(*corev1.ResourceQuota); ok && q.Namespace == m.cfg.OwnNamespace {
+		return m.allReplicas()
+	}
+	return m.bindingKeys(obj)
+}
+
+// limits returns the counts of the ResourceQuota of a twin. The API server refuses all objects
+// of a kind that a quota names before their number is known, and Kubernetes starts to count
+// objects of a new kind up to 30 s after its definition. So kinds of liqod are left out until
+// they are counted for the ResourceQuota that the chart puts into the namespace of liqod.
+func (m *Maps) limits() (corev1.ResourceList, error) {
+	own, err := apply.OrNil(m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(m.cfg.OwnNamespace).Get(offloadingv1beta1.TwinBounds))
+	if err != nil {
+		return nil, fmt.Errorf("reading the ResourceQuota of namespace %s: %w", m.cfg.OwnNamespace, err)
+	}
+	limits := maps.Clone(m.cfg.Bounds.Limits)
+	maps.DeleteFunc(limits, func(name corev1.ResourceName, _ resource.Quantity) bool {
+		if !countsLiqod(name) {
+			return false
+		}
+		if own == nil {
+			return true
+		}
+		_, counted := own.Status.Used[name]
+		return !counted
+	})
+	return limits, nil
 }
 
 func samePolicy(before, after any) bool {
@@ -188,7 +244,11 @@ func (m *Maps) boundCounts(ctx context.Context, peer, twin string) (why string, 
 		}
 		return "", nil
 	}
-	want := twinQuota(peer, twin, m.cfg.Bounds.Limits)
+	limits, err := m.limits()
+	if err != nil {
+		return "", err
+	}
+	want := twinQuota(peer, twin, limits)
 	if have == nil {
 		_, err := client.Create(ctx, want, metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(err) {
