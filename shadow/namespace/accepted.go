@@ -85,6 +85,9 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 	if own, err := m.holdsOwn(ctx, ns.Name); err != nil {
 		return err
 	} else if own {
+		if ns, err = m.unmark(ctx, ns, peer); err != nil {
+			return err
+		}
 		if err := m.vacate(ctx, ns.Name, peer); err != nil {
 			return err
 		}
@@ -92,17 +95,10 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 	if err := m.unbound(ctx, ns.Name); err != nil {
 		return err
 	}
-	annotations := map[string]any{offloadingv1beta1.AcceptedForAnnotation: nil, offloadingv1beta1.OriginalNameAnnotation: nil}
-	keeps, err := m.keepsClaims(ctx, ns.Name, peer)
-	if err != nil {
-		return err
-	}
-	if !keeps { // else another cluster with the peer's id would get the claims
-		annotations[offloadingv1beta1.ConsumerUIDAnnotation] = nil
-	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
-		"labels": map[string]any{corev1beta1.RemoteClusterIDLabel: nil}, "annotations": annotations,
+		"labels":      map[string]any{corev1beta1.RemoteClusterIDLabel: nil},
+		"annotations": map[string]any{offloadingv1beta1.AcceptedForAnnotation: nil, offloadingv1beta1.OriginalNameAnnotation: nil},
 	}})
 	if err != nil {
 		return fmt.Errorf("encoding the release of %s: %w", ns.Name, err)
@@ -113,6 +109,30 @@ func (m *Maps) release(ctx context.Context, ns *corev1.Namespace) error {
 	}
 	m.cfg.Log.Info("accepted namespace given back", zap.String("namespace", ns.Name), zap.String("peer", peer))
 	return loop.After(cacheDelay) // requeue the map once the cache shows the namespace as free
+}
+
+// unmark takes the mark of the cluster that the namespace was given to off the namespace, and
+// returns the namespace as it is then. Where claims of the peer stay, the mark does too: else
+// another cluster with the peer's id would get the claims.
+func (m *Maps) unmark(ctx context.Context, ns *corev1.Namespace, peer string) (*corev1.Namespace, error) {
+	if ns.Annotations[offloadingv1beta1.ConsumerUIDAnnotation] == "" {
+		return ns, nil
+	}
+	keeps, err := m.keepsClaims(ctx, ns.Name, peer)
+	if err != nil || keeps {
+		return ns, err
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": map[string]any{offloadingv1beta1.ConsumerUIDAnnotation: nil},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the release of %s: %w", ns.Name, err)
+	}
+	now, err := m.cfg.Kube.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("giving namespace %s back: %w", ns.Name, err)
+	}
+	return now, nil
 }
 
 // holdsOwn reports whether the controller has its own RoleBinding in a namespace. It reads
