@@ -225,6 +225,7 @@ func keptTwins(t *testing.T, w *world) {
 	require.NoError(t, err)
 	records := w.milan.Liqod().CoreV1beta1().ForeignClusters()
 	require.NoError(t, records.Delete(ctx, "paris", metav1.DeleteOptions{}))
+	require.NoError(t, core.Namespaces().Delete(ctx, tenantOfParis, metav1.DeleteOptions{})) // as unpeer does
 	within(t, longest, "the peering is gone, and its twin kept", func(ctx context.Context) error {
 		if err := absent(records.Get(ctx, "paris", metav1.GetOptions{})); err != nil {
 			return err
