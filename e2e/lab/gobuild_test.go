@@ -81,6 +81,6 @@ func TestExpectation(t *testing.T) {
 	require.Equal(t, "minutes with a cold cache", expectation(file))
 	require.NoError(t, os.WriteFile(file, []byte("no time"), 0o644))
 	require.Equal(t, "minutes with a cold cache", expectation(file))
-	require.NoError(t, os.WriteFile(file, []byte((90 * time.Second).String()), 0o644))
+	require.NoError(t, os.WriteFile(file, []byte((90*time.Second).String()), 0o644))
 	require.Equal(t, "it took 1m30s the last time on this machine", expectation(file))
 }
