@@ -72,7 +72,9 @@ image: ## Write the container image as an archive, without a container engine; w
 demo: export GOFLAGS := $(GOFLAGS) -trimpath
 demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
 	@hack/deps.sh
-	go run ./e2e/demo
+	@echo "Compiling the demo: minutes with an empty build cache, else seconds."
+	@go build -buildvcs=false -o bin/demo ./e2e/demo # go run would turn Ctrl-C into an error
+	@bin/demo
 
 # Of pods and reflection no root is needed. BENCH_FLAGS="--only reflection --pairs 3",
 # "--only network", "--only continuity", "--only outage --outage-pods 300", "--only flood" and others.

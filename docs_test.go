@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -264,4 +266,188 @@ func TestContinuityDefaults(t *testing.T) {
 		checked++
 	}
 	require.NotZero(t, checked)
+}
+
+// readable are the pages whose lines fit a screen, and whose cells a line or two of a table.
+var readable = []string{
+	"README.md", "compatibility.md", "high-availability.md", "install.md", "liqo.md", "ports.md", "troubleshooting.md",
+	"uninstall.md", "upgrade.md",
+}
+
+const (
+	longestLine = 120
+	longestCell = 160
+)
+
+func TestReadablePages(t *testing.T) {
+	t.Parallel()
+	for _, name := range readable {
+		data, err := os.ReadFile(filepath.Join("docs", name))
+		require.NoError(t, err)
+		number := 0
+		for line := range strings.Lines(string(data)) {
+			number++
+			line = strings.TrimRight(line, "\n")
+			if !strings.HasPrefix(line, "|") {
+				require.LessOrEqualf(t, utf8.RuneCountInString(line), longestLine, "docs/%s:%d is too long", name, number)
+				continue
+			}
+			for cell := range strings.SplitSeq(comment.ReplaceAllString(line, ""), "|") {
+				require.LessOrEqualf(t, utf8.RuneCountInString(strings.TrimSpace(cell)), longestCell, "docs/%s:%d has a cell that is too long", name, number)
+			}
+		}
+	}
+}
+
+// TestIndexIsComplete: docs/README.md leads to every page.
+func TestIndexIsComplete(t *testing.T) {
+	t.Parallel()
+	index, err := os.ReadFile("docs/README.md")
+	require.NoError(t, err)
+	pages, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	for _, page := range pages {
+		if name := filepath.Base(page); name != "README.md" {
+			require.Containsf(t, string(index), "]("+name+")", "docs/README.md lacks a line for %s", page)
+		}
+	}
+}
+
+// TestAnchors: a link to a section leads to a heading that exists.
+func TestAnchors(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	for _, page := range append(pages, "README.md") {
+		data, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, link := range anchored.FindAllStringSubmatch(string(data), -1) {
+			target := filepath.Join(filepath.Dir(page), filepath.FromSlash(link[1]))
+			if link[1] == "" {
+				target = page
+			}
+			require.Containsf(t, headings(t, target), link[2], "%s links to a section of %s", page, target)
+		}
+	}
+}
+
+var (
+	anchored   = regexp.MustCompile(`\]\(([^)#:]*)#([^)]*)\)`)
+	notInASlug = regexp.MustCompile("[^\\p{L}\\p{N} _-]")
+)
+
+// headings are the anchors of a page, as GitHub makes them.
+func headings(t *testing.T, path string) (out []string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(data)) {
+		if text := strings.TrimLeft(line, "#"); text != line && strings.HasPrefix(text, " ") {
+			slug := notInASlug.ReplaceAllString(strings.ToLower(strings.TrimSpace(text)), "")
+			out = append(out, strings.ReplaceAll(slug, " ", "-"))
+		}
+	}
+	return out
+}
+
+// TestCompatibilityIsTested: each row of docs/compatibility.md names tests that exist.
+func TestCompatibilityIsTested(t *testing.T) {
+	t.Parallel()
+	functions := map[string]bool{}
+	for _, f := range files(t) {
+		if f.test {
+			maps.Copy(functions, declared(f.ast))
+		}
+	}
+	for _, r := range readPage(t, "docs/compatibility.md").rows {
+		if strings.HasPrefix(r.cells[0], "what ") {
+			continue
+		}
+		require.NotEmptyf(t, r.comments, "row %q names no test", r.cells[0])
+		for _, name := range r.comments {
+			require.Truef(t, functions[name], "row %q names test %s, which does not exist", r.cells[0], name)
+		}
+	}
+}
+
+// kubernetesReasons are those in docs/troubleshooting.md that Kubernetes writes.
+var kubernetesReasons = []string{
+	"ContainerCreating", "ContainersNotReady", "DenyList", "ProvisioningFailed", "Remote", "WaitForFirstConsumer",
+}
+
+// TestReasonsExist: a reason in the first column of docs/troubleshooting.md is one that liqod writes.
+func TestReasonsExist(t *testing.T) {
+	t.Parallel()
+	texts := map[string]bool{}
+	for _, f := range files(t) {
+		if f.test {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok {
+				texts[strings.Trim(lit.Value, "\"`")] = true
+			}
+			return true
+		})
+	}
+	checked := 0
+	for _, r := range readPage(t, "docs/troubleshooting.md").rows {
+		for _, word := range codeWord.FindAllStringSubmatch(r.cells[0], -1) {
+			if !reason.MatchString(word[1]) || slices.Contains(kubernetesReasons, word[1]) || word[1] == string(corev1.PodReasonUnschedulable) {
+				continue
+			}
+			require.Truef(t, texts[word[1]], "docs/troubleshooting.md has the reason %s, which no part of liqod writes", word[1])
+			checked++
+		}
+	}
+	require.NotZero(t, checked)
+}
+
+var reason = regexp.MustCompile(`^[A-Z][a-z]+([A-Z][A-Za-z]*)+$`)
+
+var (
+	setValue   = regexp.MustCompile(`--set[= ]"?([A-Za-z.]+)=`)
+	makeTarget = regexp.MustCompile(`(?m)^make ([a-z-]+)`)
+)
+
+// TestValuesInDocuments: what pages give to helm with --set are values of the chart, and what
+// they give to make are targets.
+func TestValuesInDocuments(t *testing.T) {
+	t.Parallel()
+	values := settings(t, "charts/liqod/values.yaml")
+	values["config"] = settings(t, "config.yaml")
+	makefile, err := os.ReadFile("Makefile")
+	require.NoError(t, err)
+	pages, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+		data, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, match := range setValue.FindAllStringSubmatch(string(data), -1) {
+			require.Truef(t, has(values, match[1]), "%s sets %s, which is no value of the chart", page, match[1])
+		}
+		for _, match := range makeTarget.FindAllStringSubmatch(string(data), -1) {
+			require.Containsf(t, string(makefile), "\n"+match[1]+":", "%s runs make %s", page, match[1])
+		}
+	}
+}
+
+func settings(t *testing.T, path string) map[string]any {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	out := map[string]any{}
+	require.NoError(t, yaml.Unmarshal(data, &out))
+	return out
+}
+
+// has says whether there is a value under a name such as networking.enabled.
+func has(values map[string]any, name string) bool {
+	key, below, more := strings.Cut(name, ".")
+	value, ok := values[key]
+	if !ok || !more {
+		return ok
+	}
+	section, ok := value.(map[string]any)
+	return ok && has(section, below)
 }

@@ -24,6 +24,7 @@ type console struct {
 	mu     sync.Mutex
 	out    io.Writer
 	colour bool
+	last   time.Time // of the last output
 }
 
 func newConsole(out *os.File) *console {
@@ -39,6 +40,14 @@ func (c *console) print(style, text string) {
 		text = style + text + plain
 	}
 	fmt.Fprintln(c.out, text)
+	c.last = time.Now()
+}
+
+// silence is how long nothing has been printed.
+func (c *console) silence() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.last)
 }
 
 func (c *console) say(format string, args ...any) { c.print("", fmt.Sprintf(format, args...)) }

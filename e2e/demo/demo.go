@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,17 +29,22 @@ type demo struct {
 	console *console
 	keep    bool
 
-	lab         *lab.Lab
-	full        *lab.Full
-	sites       *site.Sites
+	lab      *lab.Lab
+	full     *lab.Full
+	sites    *site.Sites
+	clusters struct{ rome, milan *lab.Cluster }
+	// rome and milan are the clusters with liqod on them.
 	rome, milan *site.Site
 
 	// before is what ran when rome's control plane was killed, by name of the pod.
 	before struct{ rome, milan map[string]running }
 
 	begin   time.Time
+	pace    *pace
 	steps   []step
 	results []string
+	// left is why something of the clusters could not be removed.
+	left error
 }
 
 // step is a part of the story that has been told.
@@ -55,6 +63,7 @@ Each has its own etcd, API server, scheduler and nodes (containerd, kubelet, kub
 Both give their pods and Services the same addresses: between the clusters, packets reach
 the nodes and the gateways of liqod, and nothing else.
 A machine that has not built Kubernetes before needs some minutes for that first.
+Ctrl-C ends the demo at any time, and removes everything.
 `)
 }
 
@@ -64,8 +73,8 @@ func (d *demo) story(ctx context.Context) error {
 		title string
 		tell  func(context.Context) error
 	}{
-		{"Build liqod and its image", d.build},
-		{"Start two clusters and install liqod by its chart", d.startClusters},
+		{"Start two clusters, and build liqod and its image meanwhile", d.startClusters},
+		{"Install liqod by its chart in both", d.install},
 		{"Connect them: rome uses milan", d.connect},
 		{"Offload the namespace shop", d.offload},
 		{"Deploy an application that spans both", d.deploy},
@@ -85,13 +94,28 @@ func (d *demo) story(ctx context.Context) error {
 }
 
 func (d *demo) step(ctx context.Context, title string, tell func(context.Context) error) error {
+	expected := d.pace.expected(title)
 	d.console.heading(fmt.Sprintf("%d. %s", len(d.steps)+1, title))
+	if expected != "" {
+		d.console.note("%s", expected)
+	}
 	begin := time.Now()
-	if err := tell(ctx); err != nil {
+	err := d.accompanied(ctx, expected, tell)
+	if err != nil {
 		return fmt.Errorf("step %d, %q: %w", len(d.steps)+1, title, err)
 	}
 	d.steps = append(d.steps, step{title, time.Since(begin)})
 	return nil
+}
+
+// accompanied runs a step and says so whenever it is silent for long.
+func (d *demo) accompanied(ctx context.Context, expected string, tell func(context.Context) error) error {
+	silent, end := context.WithCancel(ctx)
+	var company sync.WaitGroup
+	company.Go(func() { d.company(silent, expected) })
+	defer company.Wait()
+	defer end()
+	return tell(ctx)
 }
 
 // until waits for what a step promises.
@@ -101,10 +125,37 @@ func (d *demo) until(ctx context.Context, cond func(context.Context) error) erro
 	return lab.Eventually(ctx, cond)
 }
 
-func (d *demo) build(ctx context.Context) (err error) {
+// startClusters starts the clusters. Most of the time they wait for each other's parts:
+// liqod is built meanwhile.
+func (d *demo) startClusters(ctx context.Context) (err error) {
 	if d.full, err = lab.NewFull(ctx, d.lab, lab.FullOptions{Network: lab.NetworkOptions{Isolated: true}}); err != nil {
 		return err
 	}
+	group, starting := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		d.clusters.milan, err = d.startCluster(starting, "milan", 2)
+		return err
+	})
+	group.Go(func() (err error) {
+		d.clusters.rome, err = d.startCluster(starting, "rome", 1)
+		return err
+	})
+	group.Go(func() error { return d.build(starting) })
+	group.Go(func() error { return d.addKubectl(starting) })
+	return group.Wait()
+}
+
+func (d *demo) startCluster(ctx context.Context, name string, nodes int) (*lab.Cluster, error) {
+	options := lab.ClusterOptions{Name: name}
+	site.FabricOptions(&options)
+	c, err := d.full.Start(ctx, options, nodes)
+	if err != nil {
+		return nil, err
+	}
+	return c, errors.Join(c.Apply(ctx, []byte(diskClass)), d.full.ApplyCoreDNS(ctx, c))
+}
+
+func (d *demo) build(ctx context.Context) (err error) {
 	if d.sites, err = site.New(ctx, d.lab, d.full); err != nil {
 		return err
 	}
@@ -112,14 +163,26 @@ func (d *demo) build(ctx context.Context) (err error) {
 	return nil
 }
 
-func (d *demo) startClusters(ctx context.Context) error {
-	group, starting := errgroup.WithContext(ctx)
+// addKubectl puts kubectl beside liqod, for people.
+func (d *demo) addKubectl(ctx context.Context) error {
+	kubectl, err := d.lab.BuildKubectl(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.Symlink(kubectl, filepath.Join(d.lab.Dir(), "kubectl")); err != nil {
+		return fmt.Errorf("putting kubectl beside liqod: %w", err)
+	}
+	return nil
+}
+
+func (d *demo) install(ctx context.Context) error {
+	group, installing := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		d.milan, err = d.startCluster(starting, "milan", 2)
+		d.milan, err = d.sites.Install(installing, d.clusters.milan)
 		return err
 	})
 	group.Go(func() (err error) {
-		d.rome, err = d.startCluster(starting, "rome", 1)
+		d.rome, err = d.sites.Install(installing, d.clusters.rome)
 		return err
 	})
 	if err := group.Wait(); err != nil {
@@ -129,27 +192,13 @@ func (d *demo) startClusters(ctx context.Context) error {
 		return err
 	}
 	d.hints()
+	if err := d.showSettings(); err != nil {
+		return err
+	}
 	if err := d.show(ctx, d.milan, get{resource: "nodes"}); err != nil {
 		return err
 	}
 	return d.show(ctx, d.rome, get{namespace: site.Namespace, resource: "pods"})
-}
-
-func (d *demo) startCluster(ctx context.Context, name string, nodes int) (*site.Site, error) {
-	options := lab.ClusterOptions{Name: name}
-	site.FabricOptions(&options)
-	c, err := d.full.Start(ctx, options, nodes)
-	if err != nil {
-		return nil, err
-	}
-	var s *site.Site
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return d.full.ApplyCoreDNS(ctx, c) })
-	group.Go(func() (err error) {
-		s, err = d.sites.Install(ctx, c)
-		return err
-	})
-	return s, group.Wait()
 }
 
 // kubeconfig is one file with both clusters, as contexts rome and milan.
@@ -175,6 +224,25 @@ func (d *demo) writeKubeconfig() error {
 
 func (d *demo) hints() {
 	d.console.say(`
-To look for yourself, in another terminal and as root (the demo itself needs no kubectl; liqod is in the same folder):
-  export KUBECONFIG=%s PATH=$PATH:%s`, d.kubeconfig(), d.lab.Dir())
+To look for yourself, in another terminal and as root, with the kubectl and liqod of the demo:
+  export KUBECONFIG=%s PATH=%s:$PATH`, d.kubeconfig(), d.lab.Dir())
+}
+
+// nodeGraceDefault is that of Kubernetes.
+const nodeGraceDefault = "50s"
+
+// showSettings prints what of rome differs from the defaults of liqod and Kubernetes.
+func (d *demo) showSettings() error {
+	settings, err := d.rome.Settings()
+	if err != nil {
+		return err
+	}
+	rows := [][]string{{"VALUE OF THE CHART", "HERE", "DEFAULT"}}
+	for _, s := range settings {
+		rows = append(rows, []string{s.Name, s.Here, s.Default})
+	}
+	d.console.say("\nSettings that differ from the defaults, in rome (milan has the same, with its own id and addresses):")
+	d.console.table(append(rows, []string{"kube-controller-manager --node-monitor-grace-period", d.rome.Options.NodeGrace.String(), nodeGraceDefault}))
+	d.console.say("The shorter times have a fault noticed within seconds. docs/continuity.md has the times of the defaults.")
+	return nil
 }

@@ -2,12 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 func TestParse(t *testing.T) {
@@ -84,5 +92,90 @@ func TestIdentity(t *testing.T) {
 		},
 	} {
 		require.NotEqual(t, same, pod(change), name)
+	}
+}
+
+// TestExitCode: Ctrl-C is the way to end the demo, and no failure; other signals are.
+func TestExitCode(t *testing.T) {
+	failure := errors.New("it failed")
+	for name, test := range map[string]struct {
+		cause     error
+		err, left error
+		code      int
+		says      string
+	}{
+		"well":                    {},
+		"failed":                  {err: failure, code: 1, says: "demo: it failed\n"},
+		"Ctrl-C":                  {cause: stopped{syscall.SIGINT}},
+		"Ctrl-C in a step":        {cause: stopped{syscall.SIGINT}, err: context.Canceled},
+		"Ctrl-C, something left":  {cause: stopped{syscall.SIGINT}, left: failure, code: 1, says: "demo: it failed\n"},
+		"SIGTERM":                 {cause: stopped{syscall.SIGTERM}, err: context.Canceled, code: 143},
+		"failed, something left":  {err: failure, left: errors.New("and more"), code: 1, says: "demo: it failed\nand more\n"},
+		"SIGHUP without an error": {cause: stopped{syscall.SIGHUP}, code: 129},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			if test.cause != nil {
+				cancel(test.cause)
+			}
+			defer cancel(nil)
+			var said bytes.Buffer
+			require.Equal(t, test.code, (&demo{left: test.left}).exitCode(ctx, test.err, &said))
+			require.Equal(t, test.says, said.String())
+		})
+	}
+}
+
+// TestPace: a second run knows how long the steps of the first one took.
+func TestPace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "liqod-lab", "steps.json")
+	first := newPace(path)
+	require.Empty(t, first.expected("Build"))
+	require.NoError(t, first.keep([]step{{"Build", 4200 * time.Millisecond}}))
+	require.Equal(t, "4.2s the last time", newPace(path).expected("Build"))
+	for _, text := range []string{"nothing that it wrote", "null"} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+		broken := newPace(path)
+		require.Empty(t, broken.expected("Build"))
+		require.NoError(t, broken.keep([]step{{"Build", time.Second}}))
+	}
+}
+
+// TestCompany: a step that prints nothing for long is said to go on.
+func TestCompany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		d := &demo{console: &console{out: &out}}
+		d.console.say("begun")
+		err := d.accompanied(t.Context(), "20s the last time", func(context.Context) error {
+			<-time.After(16 * time.Second)
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, "begun\n  . 15s so far; it took 20s the last time\n", out.String())
+	})
+	require.Equal(t, "30s so far", soFar(30*time.Second, ""))
+}
+
+// TestVolume: a volume is made only for a claim of the class, and where its first pod is.
+func TestVolume(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-store-0", UID: "1", Annotations: map[string]string{selectedNode: "milan-2"}},
+		Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("disk")},
+	}
+	require.True(t, waitsForDisk(claim))
+	v := volume(claim, "/volumes/1")
+	require.Equal(t, "/volumes/1", v.Spec.Local.Path)
+	require.Equal(t, []string{"milan-2"}, v.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values)
+	require.Equal(t, claim.UID, v.Spec.ClaimRef.UID)
+	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
+		"another class":  func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("liqo") },
+		"no class":       func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil },
+		"bound":          func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "v" },
+		"not yet a node": func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil },
+	} {
+		changed := claim.DeepCopy()
+		change(changed)
+		require.False(t, waitsForDisk(changed), name)
 	}
 }

@@ -13,17 +13,34 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 const (
-	exitFailed      = 1
-	exitMissing     = 2 // something that the demo needs is not on this machine
-	exitInterrupted = 130
+	exitFailed  = 1
+	exitMissing = 2 // something that the demo needs is not on this machine
+	exitSignal  = 128
 )
+
+// stopped is the cause of a context that a signal has ended.
+type stopped struct{ signal syscall.Signal }
+
+func (s stopped) Error() string { return "stopped by a signal: " + s.signal.String() }
+
+// code is the exit code. Ctrl-C is how people end the demo: that is no failure.
+func (s stopped) code() int {
+	if s.signal == syscall.SIGINT {
+		return 0
+	}
+	return exitSignal + int(s.signal)
+}
 
 const usage = `usage: make demo, or go run ./e2e/demo [--keep]
        go run ./e2e/demo lab [flags]
@@ -35,12 +52,18 @@ nothing in them; lab --help lists the flags.
 `
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// A second Ctrl-C ends the clean-up too; the next run then finishes it.
-	context.AfterFunc(ctx, stop)
-	code := command(ctx, os.Args[1:])
-	stop()
-	os.Exit(code)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		received := <-signals
+		// A second Ctrl-C ends the clean-up too; the next run then finishes it.
+		signal.Stop(signals)
+		if number, ok := received.(syscall.Signal); ok {
+			cancel(stopped{number})
+		}
+	}()
+	os.Exit(command(ctx, os.Args[1:]))
 }
 
 func command(ctx context.Context, args []string) int {
@@ -67,15 +90,27 @@ func run(ctx context.Context, args []string) int {
 		fmt.Fprintln(os.Stderr, "As root, hack/deps.sh installs what comes with Debian and Ubuntu.")
 		return exitMissing
 	}
-	d := &demo{console: newConsole(os.Stdout), keep: keep}
-	err = d.run(ctx)
-	if ctx.Err() != nil {
-		fmt.Fprintln(os.Stderr, "demo: interrupted")
-		return exitInterrupted
-	}
+	path, err := pacePath()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		return exitFailed
+	}
+	d := &demo{console: newConsole(os.Stdout), keep: keep, pace: newPace(path)}
+	return d.exitCode(ctx, d.run(ctx), os.Stderr)
+}
+
+// exitCode says on stderr why the demo did not end well.
+func (d *demo) exitCode(ctx context.Context, err error, stderr io.Writer) int {
+	var signal stopped
+	if errors.As(context.Cause(ctx), &signal) {
+		err = nil // whatever was under way has failed because of it
+	}
+	if err = errors.Join(err, d.left); err != nil {
+		fmt.Fprintln(stderr, "demo:", err)
+		return exitFailed
+	}
+	if signal.signal != 0 {
+		return signal.code()
 	}
 	return 0
 }
@@ -115,8 +150,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 	defer func() {
 		d.console.say("\nRemoving everything ...")
 		begin := time.Now()
-		err = errors.Join(err, l.Close())
-		d.console.say("Removed in %s.", rounded(time.Since(begin)))
+		if d.left = l.Close(); d.left == nil {
+			d.console.say("Removed in %s.", rounded(time.Since(begin)))
+		}
 	}()
 	d.lab = l
 	err = d.story(ctx)
@@ -126,6 +162,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	if err == nil {
 		d.summary()
+		err = d.pace.keep(d.steps)
 	}
 	if d.keep && ctx.Err() == nil {
 		d.stay(ctx)
@@ -136,13 +173,36 @@ func (d *demo) run(ctx context.Context) (err error) {
 func (d *demo) stay(ctx context.Context) {
 	d.console.heading("The clusters stay until you press Ctrl-C")
 	d.hints()
+	if d.rome != nil && d.milan != nil {
+		var disks sync.WaitGroup
+		defer disks.Wait()
+		for _, s := range []*site.Site{d.rome, d.milan} {
+			disks.Go(func() { d.provide(ctx, s) })
+		}
+		d.addMetrics(ctx)
+	}
 	d.console.say(`
 Some things to try:
   kubectl --context rome -n shop scale deployment web --replicas=10
   kubectl --context rome -n shop rollout restart deployment web
   kubectl --context milan -n shop-rome delete pod --all      # they come back: rome asked for them
+  kubectl --context rome top pods -n shop                    # once metrics-server has measured twice
+  kubectl --context rome apply -f e2e/demo/more.yaml         # a StatefulSet with volumes in milan, and an autoscaler
   kubectl --context rome drain milan --ignore-daemonsets     # everything moves home
   liqod check --context rome
 Files and logs of the clusters are in %s.`, d.lab.Dir())
 	<-ctx.Done()
+}
+
+// addMetrics gives both clusters the metrics API, for kubectl top and autoscalers.
+func (d *demo) addMetrics(ctx context.Context) {
+	d.console.note("adding metrics-server to both clusters")
+	group, adding := errgroup.WithContext(ctx)
+	for _, s := range []*site.Site{d.rome, d.milan} {
+		group.Go(func() error { return d.full.ApplyMetricsServer(adding, s.Cluster) })
+	}
+	// The rest works without it.
+	if err := d.accompanied(ctx, "", func(context.Context) error { return group.Wait() }); err != nil && ctx.Err() == nil {
+		d.console.bad("kubectl top and autoscalers will not work: %v", err)
+	}
 }

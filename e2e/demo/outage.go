@@ -15,8 +15,9 @@ import (
 	"github.com/liqod/liqod/e2e/site"
 )
 
-// outage is how long rome stays away: longer than every Lease in it lives.
-const outage = 12 * time.Second
+// outage is how long rome stays away: longer than every Lease in it lives, and than it takes
+// rome to give up a node (NodeGrace).
+const outage = 8 * time.Second
 
 // running is what of a pod changes if it is made or started a second time.
 type running struct {

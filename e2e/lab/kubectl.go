@@ -37,15 +37,21 @@ func (c *Cluster) Kubectl(ctx context.Context, opts KubectlOptions, args ...stri
 
 // KubectlCommand is what Kubectl runs, for those that need more than its output.
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
-	source, err := toolDir(ctx, "kubectl")
-	if err != nil {
-		return nil, err
-	}
-	path, err := BuildTool(ctx, ToolOptions{Source: source, Name: "kubectl", LDFlags: versionFlags(), Log: c.lab.Logf})
+	path, err := c.lab.BuildKubectl(ctx)
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, path, append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+c.Dir) // its caches go with the cluster
 	return cmd, nil
+}
+
+// BuildKubectl returns the path of kubectl, of the version of the clusters. The first call
+// on a machine builds it.
+func (l *Lab) BuildKubectl(ctx context.Context) (string, error) {
+	source, err := toolDir(ctx, "kubectl")
+	if err != nil {
+		return "", err
+	}
+	return BuildTool(ctx, ToolOptions{Source: source, Name: "kubectl", LDFlags: versionFlags(), Log: l.Logf})
 }

@@ -22,6 +22,9 @@ const KubernetesVersion = "v1.36.3"
 
 const module = "github.com/liqod/liqod"
 
+// cacheFolder is the folder of the lab in the user's cache directory.
+const cacheFolder = "liqod-lab"
+
 // findKubelab returns the path of the kubelab binary: the one given, the one the
 // variable LIQOD_KUBELAB names, or one built from e2e/tools/kube, once for each state
 // of that folder.
@@ -75,7 +78,10 @@ func BuildTool(ctx context.Context, opts ToolOptions) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, unlock, err := lockCache(sum)
+	if opts.Log == nil {
+		opts.Log = func(string, ...any) {}
+	}
+	dir, unlock, err := lockCache(ctx, sum, func() { opts.Log("waiting for another process that builds %s", opts.Name) })
 	if err != nil {
 		return "", fmt.Errorf("building %s: %w", opts.Name, err)
 	}
@@ -87,23 +93,35 @@ func BuildTool(ctx context.Context, opts ToolOptions) (string, error) {
 	return binary, goBuild(ctx, opts, binary)
 }
 
+// lockPoll is how often a lock is tried that another process holds.
+const lockPoll = 100 * time.Millisecond
+
 // lockCache makes a folder in the user's cache directory, and keeps other processes out
-// of it until unlock.
-func lockCache(name string) (dir string, unlock func(), err error) {
+// of it until unlock. It calls waits if another process is in there.
+func lockCache(ctx context.Context, name string, waits func()) (dir string, unlock func(), err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", nil, fmt.Errorf("looking for the cache directory: %w", err)
 	}
-	dir = filepath.Join(cache, "liqod-lab", name)
+	dir = filepath.Join(cache, cacheFolder, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", nil, fmt.Errorf("making the cache directory: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return "", nil, fmt.Errorf("opening the lock of the cache directory: %w", err)
+	path := filepath.Join(dir, lockFile)
+	lock, err := tryLock(path)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		waits()
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("waiting for another build: %w", err), lock.Close())
+	for errors.Is(err, syscall.EWOULDBLOCK) {
+		select {
+		case <-ctx.Done():
+			return "", nil, fmt.Errorf("waiting for another build: %w", ctx.Err())
+		case <-time.After(lockPoll):
+			lock, err = tryLock(path)
+		}
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("locking the cache directory: %w", err)
 	}
 	return dir, func() { lock.Close() }, nil
 }
@@ -117,7 +135,7 @@ func BuildLiqod(ctx context.Context, root, out string) error {
 		return fmt.Errorf("looking for the sources of liqod: %w", err)
 	}
 	sum := sha256.Sum256([]byte(root))
-	dir, unlock, err := lockCache("liqod-" + hex.EncodeToString(sum[:8]))
+	dir, unlock, err := lockCache(ctx, "liqod-"+hex.EncodeToString(sum[:8]), func() {})
 	if err != nil {
 		return fmt.Errorf("building liqod: %w", err)
 	}
@@ -136,24 +154,6 @@ func BuildLiqod(ctx context.Context, root, out string) error {
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(out, data, 0o755); err != nil {
 		return fmt.Errorf("copying the binary that was built: %w", err)
-	}
-	return nil
-}
-
-func goBuild(ctx context.Context, opts ToolOptions, binary string) error {
-	if opts.Log != nil {
-		begin := time.Now()
-		opts.Log("building %s: minutes with a cold cache", opts.Name)
-		defer func() { opts.Log("built %s in %s", opts.Name, time.Since(begin).Round(time.Second)) }()
-	}
-	partial := binary + ".part"
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", opts.Source, "-trimpath", "-ldflags", opts.LDFlags, "-o", partial, ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building %s: %w\n%s", opts.Name, err, out)
-	}
-	if err := os.Rename(partial, binary); err != nil {
-		return fmt.Errorf("keeping %s: %w", opts.Name, err)
 	}
 	return nil
 }

@@ -52,6 +52,7 @@ type Site struct {
 	Fabric *Fabric
 
 	sites *Sites
+	chart map[string]any // values with which it was installed
 
 	mu        sync.Mutex
 	vkubelets map[string]**lab.Process
@@ -74,7 +75,7 @@ type Sites struct {
 	// which cannot be made to fail for them then, and cost no time.
 	Direct bool
 
-	binary, image string
+	root, binary, image string
 }
 
 // New builds liqod for a lab: its binary, and in the full tier its image.
@@ -84,6 +85,7 @@ func New(ctx context.Context, l *lab.Lab, full *lab.Full) (*Sites, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.root = root
 	if err := lab.BuildLiqod(ctx, root, s.binary); err != nil {
 		return nil, err
 	}
@@ -150,6 +152,7 @@ func (s *Site) values(more map[string]any) map[string]any {
 	}
 	merge(values, s.sites.Values)
 	maps.Copy(values, more)
+	s.chart = values
 	return values
 }
 

@@ -1,0 +1,86 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLockCacheSaysThatItWaits: a process that another one keeps out of the cache says so once,
+// stops waiting when it is told to, and goes on when the other one has left.
+func TestLockCacheSaysThatItWaits(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	never := func() { t.Error("nobody is in there") }
+	dir, leave, err := lockCache(t.Context(), "tool", never)
+	require.NoError(t, err)
+	require.DirExists(t, dir)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	_, _, err = lockCache(ctx, "tool", cancel)
+	require.ErrorIs(t, err, context.Canceled)
+
+	var waits atomic.Int32
+	_, leaveAgain, err := lockCache(t.Context(), "tool", func() {
+		waits.Add(1)
+		leave()
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, waits.Load())
+	leaveAgain()
+}
+
+// TestGoBuildSaysHowLongItTook: the second build tells the time of the first one, and a build
+// that fails shows what the compiler said.
+func TestGoBuildSaysHowLongItTook(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a program")
+	}
+	source := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(source, name), []byte(text), 0o644))
+	}
+	write("go.mod", "module example.com/tool\n")
+	write("main.go", "package main\n\nfunc main() {}\n")
+	var said []string
+	opts := ToolOptions{Source: source, Name: "tool", Log: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }}
+	binary := filepath.Join(t.TempDir(), "sum", "tool")
+	require.NoError(t, os.Mkdir(filepath.Dir(binary), 0o755))
+
+	require.NoError(t, goBuild(t.Context(), opts, binary))
+	require.FileExists(t, binary)
+	require.Equal(t, "building tool: minutes with a cold cache", said[0])
+	require.Contains(t, said[len(said)-1], "built tool in ")
+
+	said = nil
+	require.NoError(t, goBuild(t.Context(), opts, binary))
+	require.Regexp(t, `^building tool: it took \S+ the last time on this machine$`, said[0])
+
+	write("main.go", "package main\n\nfunc main() { undeclared() }\n")
+	require.ErrorContains(t, goBuild(t.Context(), opts, binary), "undefined: undeclared")
+}
+
+func TestBuildOutput(t *testing.T) {
+	var o buildOutput
+	for range 100 {
+		_, err := fmt.Fprintln(&o, strings.Repeat("x", 99))
+		require.NoError(t, err)
+	}
+	require.Equal(t, 100, o.count())
+	require.Len(t, o.tail(), buildTail)
+}
+
+func TestExpectation(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tool.took")
+	require.Equal(t, "minutes with a cold cache", expectation(file))
+	require.NoError(t, os.WriteFile(file, []byte("no time"), 0o644))
+	require.Equal(t, "minutes with a cold cache", expectation(file))
+	require.NoError(t, os.WriteFile(file, []byte((90*time.Second).String()), 0o644))
+	require.Equal(t, "it took 1m30s the last time on this machine", expectation(file))
+}
