@@ -45,6 +45,9 @@ var allowed = map[string][]string{
 	// what is free to be offered, and what the hosts of the network make of objects.
 	"roles/cmd": {"roles/cmd", "peering/manual", "peering/offer", "peering/trust", "netfabric/agent", "kube", "api"},
 
+	// The page shows what report judges, and is told how to read the cluster.
+	"roles/cmd/dashboard": {"roles/cmd/report", "api"},
+
 	// Pure: testable with tables and nothing else.
 	"peering/trust":    {"api"},
 	"reflect/forge":    {"api"},

@@ -18,6 +18,8 @@ need conntrack conntrack
 need nsenter util-linux
 need unshare util-linux
 need hostname hostname
+# The page of liqod dashboard is tested in a browser. Only CI insists on it.
+[ "${CI:-}" != true ] || command -v chromium-browser >/dev/null 2>&1 || need chromium chromium
 cni=missing
 for dir in /usr/lib/cni /opt/cni/bin /usr/libexec/cni; do
 	[ -x "$dir/bridge" ] && [ -x "$dir/host-local" ] && [ -x "$dir/loopback" ] && cni=$dir

@@ -1,0 +1,113 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/liqod/liqod/roles/cmd/dashboard"
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+const dashboardAbout = `Dashboard serves a page on this machine with the findings of status and check, a picture of
+the clusters and the ways between them, the places and troubles of the pods in offloaded
+namespaces, the use of the virtual nodes, and events. The page is live. It needs no other
+server, and works without a connection to the internet.
+
+Open the printed address in a browser on this machine. The address contains a token, which
+changes at each start; without the token the page shows nothing of the cluster. The page reads
+the cluster with the rights of the kubeconfig, names everything that these rights do not cover,
+and changes nothing. While no browser shows it, it sends no requests. Ctrl-C ends the command.`
+
+const dashboardExamples = `  %[1]s dashboard
+  %[1]s dashboard --context rome --port 9099
+  ssh -t -L 9099:127.0.0.1:9099 admin@host %[1]s dashboard --port 9099   # on another machine`
+
+// shortestPause is the least time between two reads of the cluster for the page.
+const shortestPause = time.Second
+
+func (c *commands) dashboard() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "dashboard", Short: "Serve a page with the clusters, pods, capacity and events",
+		Long: dashboardAbout, Example: c.example(dashboardExamples), Args: noArguments,
+	}
+	in := &inquiry{}
+	cfg := dashboard.Config{}
+	flags := cmd.Flags()
+	flags.Uint16Var(&cfg.Port, "port", 0, "`port` of 127.0.0.1 to listen on; 0 takes a free one")
+	flags.DurationVar(&cfg.Every, "every", 5*time.Second, "pause between two reads of the cluster while a browser shows the page")
+	flags.StringVarP(&in.namespace, "namespace", "n", "", "`namespace` that liqod is installed in; else it is looked for")
+	flags.DurationVar(&cfg.Timeout, "timeout", 15*time.Second, "how long the cluster may take to answer")
+	in.conn = c.connection(flags)
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case cfg.Every < shortestPause:
+			return Usagef("--every %s is too short: %s or more is accepted", cfg.Every, shortestPause)
+		case cfg.Timeout <= 0:
+			return Usagef("--timeout %s is accepted if it is more than 0", cfg.Timeout)
+		}
+		in.conn.limit = cfg.Timeout // the discovery client takes no context
+		to, err := c.connect(in.conn)
+		if err != nil {
+			return err
+		}
+		cfg.Source = &shownCluster{c: c, to: to, namespace: in.namespace}
+		server, err := dashboard.Listen(cmd.Context(), cfg)
+		if err != nil {
+			return fmt.Errorf("opening the port of the page; another --port is accepted, and 0 takes a free one: %w", err)
+		}
+		if err := say(cmd.OutOrStdout(), "The page is at\n\n  %s\n\nCtrl-C ends it.", server.URL()); err != nil {
+			return errors.Join(err, server.Close())
+		}
+		return server.Run(cmd.Context())
+	})
+	return cmd
+}
+
+// shownCluster implements dashboard.Source.
+type shownCluster struct {
+	c         *commands
+	to        *clients
+	namespace string
+}
+
+// Snapshot implements dashboard.Source.
+func (s *shownCluster) Snapshot(ctx context.Context) (*report.Snapshot, error) {
+	return s.c.look(ctx, s.to, s.namespace)
+}
+
+// Pods implements dashboard.Source. The pods have only the fields that the page shows.
+func (s *shownCluster) Pods(ctx context.Context, namespace string) (pods []corev1.Pod, err error) {
+	list := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
+		return s.to.kube.CoreV1().Pods(namespace).List(ctx, o)
+	}))
+	err = list.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			pods = append(pods, corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, DeletionTimestamp: pod.DeletionTimestamp},
+				Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName}, Status: pod.Status,
+			})
+		}
+		return nil
+	})
+	return pods, err
+}
+
+// mostEvents is how many events of a namespace are read.
+const mostEvents = 1000
+
+// Events implements dashboard.Source.
+func (s *shownCluster) Events(ctx context.Context, namespace string) (events []corev1.Event, more bool, err error) {
+	list, err := s.to.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{Limit: mostEvents})
+	if err != nil {
+		return nil, false, err
+	}
+	return list.Items, list.Continue != "", nil
+}

@@ -1,0 +1,180 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+// counted is a source that counts its snapshots, and may fail.
+type counted struct {
+	still
+	asked atomic.Int32
+	down  atomic.Bool
+	slow  time.Duration
+}
+
+func (c *counted) Snapshot(ctx context.Context) (*report.Snapshot, error) {
+	c.asked.Add(1)
+	time.Sleep(c.slow)
+	if c.down.Load() {
+		return nil, errors.New("the API server is away")
+	}
+	s, err := c.still.Snapshot(ctx)
+	if err == nil {
+		s.Taken = time.Now()
+	}
+	return s, err
+}
+
+// look watches a feed until the returned function is called.
+func look(f *feed, got chan<- View) (leave func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_ = f.watch(ctx, func(data []byte) error {
+			var v View
+			if err := json.Unmarshal(data, &v); err != nil {
+				return err
+			}
+			select {
+			case got <- v:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	return cancel
+}
+
+func bubble(t *testing.T, source Source, test func(*testing.T, *feed)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFeed(Config{Source: source, Every: 5 * time.Second, Timeout: time.Minute})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); f.run(ctx) }()
+		test(t, f)
+		cancel()
+		<-done
+	})
+}
+
+// The cluster is asked while somebody watches, once for all watchers, and at no other time.
+func TestNobodyWatches(t *testing.T) {
+	t.Parallel()
+	source := &counted{}
+	bubble(t, source, func(t *testing.T, f *feed) {
+		time.Sleep(time.Hour)
+		require.Zero(t, source.asked.Load())
+		one, two := make(chan View, 100), make(chan View, 100)
+		leaveOne, leaveTwo := look(f, one), look(f, two)
+		time.Sleep(12 * time.Second)
+		require.EqualValues(t, 3, source.asked.Load(), "after 0, 5 and 10 seconds")
+		require.Len(t, one, 3)
+		require.Len(t, two, 3)
+		leaveOne()
+		time.Sleep(10 * time.Second)
+		require.EqualValues(t, 5, source.asked.Load())
+		leaveTwo()
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 5, source.asked.Load())
+	})
+}
+
+// A cluster that does not answer is not waited for without end.
+func TestNoAnswer(t *testing.T) {
+	t.Parallel()
+	bubble(t, &silent{}, func(t *testing.T, f *feed) {
+		got := make(chan View, 100)
+		defer look(f, got)()
+		v := <-got
+		require.Equal(t, Text("no answer within 1m0s"), v.Trouble)
+		require.InDelta(t, 70, v.Patience, 0)
+	})
+}
+
+// silent is a source that does not answer.
+type silent struct{ still }
+
+func (silent) Snapshot(ctx context.Context) (*report.Snapshot, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// After a pause nobody gets the state of before.
+func TestAfterAPause(t *testing.T) {
+	t.Parallel()
+	source := &counted{slow: time.Second}
+	bubble(t, source, func(t *testing.T, f *feed) {
+		got := make(chan View, 100)
+		leave := look(f, got)
+		first := <-got
+		leave()
+		synctest.Wait()
+		again := make(chan View, 100)
+		leave = look(f, again) // a reload of the page
+		synctest.Wait()
+		require.Len(t, again, 1)
+		require.True(t, (<-again).Taken.Equal(first.Taken), "what was read just now is shown at once")
+		leave()
+		time.Sleep(time.Minute)
+		last := make(chan View, 100)
+		defer look(f, last)()
+		synctest.Wait()
+		require.Empty(t, last)
+		require.WithinDuration(t, time.Now(), (<-last).Taken, 2*time.Second)
+	})
+}
+
+// While the cluster does not answer, the last state is marked as old.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	source := &counted{still: still{snapshot: report.Snapshot{ClusterID: "rome"}}}
+	source.down.Store(true)
+	bubble(t, source, func(t *testing.T, f *feed) {
+		got := make(chan View, 100)
+		defer look(f, got)()
+		v := <-got
+		require.Equal(t, Text("the API server is away"), v.Trouble)
+		require.Equal(t, report.Unknown, v.Health)
+		require.True(t, v.Taken.IsZero())
+		source.down.Store(false)
+		v = <-got
+		require.Empty(t, v.Trouble)
+		taken := v.Taken
+		source.down.Store(true)
+		for range 2 {
+			v = <-got
+			require.Equal(t, Text("the API server is away"), v.Trouble)
+			require.Equal(t, report.Unknown, v.Health)
+			require.Equal(t, Text("unknown"), v.Headline)
+			require.True(t, v.Taken.Equal(taken))
+			require.Equal(t, Text("rome"), v.Cluster)
+		}
+	})
+}
+
+// A browser that does not read misses states, and disturbs no other.
+func TestSlowWatcher(t *testing.T) {
+	t.Parallel()
+	bubble(t, &counted{}, func(t *testing.T, f *feed) {
+		stuck, got := make(chan View), make(chan View, 100)
+		leave := look(f, stuck)
+		defer look(f, got)()
+		defer leave()
+		time.Sleep(time.Minute)
+		require.GreaterOrEqual(t, len(got), 12)
+		before := <-stuck
+		require.Less(t, time.Since((<-stuck).Taken), 10*time.Second)
+		require.Greater(t, time.Since(before.Taken), 50*time.Second)
+	})
+}

@@ -1,0 +1,128 @@
+package dashboard
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+// Peer is how a peering is.
+type Peer struct {
+	ID      Text         `json:"id"`
+	Role    Text         `json:"role"`
+	Health  report.Level `json:"health"`
+	Message Text         `json:"message"`
+	Server  Text         `json:"server"`
+	Version Text         `json:"version"`
+	// API and Network tell how the ways to the peer are; empty if they are not checked.
+	API     report.Level `json:"api"`
+	Network report.Level `json:"network"`
+	// Uses says that pods of this cluster may run there, Serves the reverse.
+	Uses   bool `json:"uses"`
+	Serves bool `json:"serves"`
+	// Pods of this cluster that run there, and HostedPods of the peer that run here.
+	Pods       int     `json:"pods"`
+	HostedPods int     `json:"hostedPods"`
+	Checks     []Check `json:"checks"`
+	Offers     []Text  `json:"offers"`
+	Nodes      []Node  `json:"nodes"`
+}
+
+// Check is the result of one check of a peer.
+type Check struct {
+	Level   report.Level `json:"level"`
+	Subject Text         `json:"subject"`
+	Message Text         `json:"message"`
+}
+
+// Node is a virtual node, and how much of it is used.
+type Node struct {
+	Name    Text         `json:"name"`
+	Health  report.Level `json:"health"`
+	Message Text         `json:"message"`
+	Bars    []Bar        `json:"bars"`
+}
+
+// Bar is how much of a resource is requested.
+type Bar struct {
+	Resource Text `json:"resource"`
+	Used     Text `json:"used"`
+	Capacity Text `json:"capacity"`
+	Percent  int  `json:"percent"`
+}
+
+func peer(p *picture, from *report.Peer, findings []report.Finding) Peer {
+	out := Peer{
+		ID: Text(from.ClusterID), Role: Text(from.Role), Health: from.Health, Message: Text(from.Message), Server: Text(from.APIServer),
+		Version: Text(from.Version), HostedPods: from.Hosted.Pods, Checks: []Check{}, Offers: []Text{}, Nodes: []Node{},
+		Uses:   from.Role == corev1beta1.RoleProvider || from.Role == corev1beta1.RoleConsumerAndProvider || len(from.VirtualNodes) > 0,
+		Serves: from.Role == corev1beta1.RoleConsumer || from.Role == corev1beta1.RoleConsumerAndProvider || from.Hosted.Pods > 0,
+	}
+	for _, f := range findings {
+		if f.Peer == from.ClusterID {
+			out.Checks = append(out.Checks, Check{Level: f.Level, Subject: Text(f.Subject), Message: Text(f.Message)})
+		}
+	}
+	out.API = way(from, findings, "API server", corev1beta1.ConditionAPIServer)
+	out.Network = way(from, findings, "network", corev1beta1.ConditionNetwork)
+	for _, offer := range from.Offers {
+		out.Offers = append(out.Offers, Text(offer.String()))
+	}
+	for i := range from.VirtualNodes {
+		vn := &from.VirtualNodes[i]
+		out.Pods += vn.Pods
+		out.Nodes = append(out.Nodes, Node{Name: Text(vn.Name), Health: vn.Health, Message: Text(vn.Message), Bars: bars(vn)})
+	}
+	return out
+}
+
+// way is how a way to a peer is: by the finding about it, else by the condition. A condition of
+// a peer that nobody checks now is not known now.
+func way(from *report.Peer, findings []report.Finding, subject, condition string) report.Level {
+	for _, f := range findings {
+		if f.Peer == from.ClusterID && f.Subject == subject {
+			return f.Level
+		}
+	}
+	for _, c := range from.Conditions {
+		switch {
+		case c.Type != condition:
+		case c.Status == metav1.ConditionFalse && from.Health == report.Problem:
+			return report.Problem
+		case c.Status == metav1.ConditionTrue && from.Health == report.OK:
+			return report.OK
+		default:
+			return report.Unknown
+		}
+	}
+	return ""
+}
+
+// bars are the resources of a virtual node: cpu, memory and pods, then the others by name.
+func bars(vn *report.VirtualNode) []Bar {
+	first := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
+	order := func(name corev1.ResourceName) int {
+		if i := slices.Index(first, name); i >= 0 {
+			return i
+		}
+		return len(first)
+	}
+	names := slices.SortedFunc(maps.Keys(vn.Capacity), func(a, b corev1.ResourceName) int {
+		return cmp.Or(cmp.Compare(order(a), order(b)), cmp.Compare(a, b))
+	})
+	out := []Bar{}
+	for _, name := range names {
+		used, capacity := vn.Used[name], vn.Capacity[name]
+		if used.IsZero() && capacity.IsZero() {
+			continue
+		}
+		out = append(out, Bar{Resource: Text(name), Used: amount(name, used), Capacity: amount(name, capacity), Percent: percent(used, capacity)})
+	}
+	return out
+}

@@ -1,0 +1,175 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"embed"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+//go:embed page
+var page embed.FS
+
+// files are the paths of the page, each with its type.
+var files = map[string]struct{ name, kind string }{
+	"/":         {"page/index.html", "text/html; charset=utf-8"},
+	"/page.css": {"page/page.css", "text/css; charset=utf-8"},
+	"/page.js":  {"page/page.js", "text/javascript; charset=utf-8"},
+	"/icon.svg": {"page/icon.svg", "image/svg+xml"},
+}
+
+// streamPath is the path of the state, as server-sent events.
+const streamPath = "/stream"
+
+// policy lets the page load its own files and nothing else. Texts of a cluster cannot become
+// markup: a script that tries to assign one to innerHTML fails.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// slowest is how long a browser may take to receive a state.
+const slowest = 10 * time.Second
+
+// Config configures a Server.
+type Config struct {
+	// Source reads the cluster.
+	Source Source
+	// Port to listen on; 0 takes a free one.
+	Port uint16
+	// Every is the pause between two reads of the cluster.
+	Every time.Duration
+	// Timeout is how long a read of the cluster may take.
+	Timeout time.Duration
+}
+
+// Server serves the page to this machine.
+type Server struct {
+	feed     *feed
+	token    string
+	listener net.Listener
+}
+
+// Listen opens the port on the loopback address. Run serves it.
+func Listen(ctx context.Context, cfg Config) (*Server, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Port))))
+	if err != nil {
+		return nil, err
+	}
+	return &Server{feed: newFeed(cfg), token: rand.Text(), listener: listener}, nil
+}
+
+// URL is the address of the page with the token. Browsers do not send the part with the token:
+// the page reads it.
+func (s *Server) URL() string { return fmt.Sprintf("http://%s/#token=%s", s.listener.Addr(), s.token) }
+
+// Close closes the port of a server that does not run.
+func (s *Server) Close() error { return s.listener.Close() }
+
+// Run serves until ctx is done. It closes the port, and returns after all requests have ended.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	server := &http.Server{
+		Handler: s.guard(http.HandlerFunc(s.serve)), ReadHeaderTimeout: slowest, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { s.feed.run(ctx) })
+	wg.Go(func() {
+		<-ctx.Done()
+		rest, end := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer end()
+		if server.Shutdown(rest) != nil { // streams end with ctx; a browser may hold connections that it does not use
+			_ = server.Close()
+		}
+	})
+	if err := server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving on %s: %w", s.listener.Addr(), err)
+	}
+	return nil
+}
+
+// guard refuses everything that the page does not ask for. A page of another site reaches this
+// server only under the name of that site.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		switch {
+		case !loopback(r.Host):
+			http.Error(w, fmt.Sprintf("the host %q is refused: accepted are 127.0.0.1 and localhost", r.Host), http.StatusForbidden)
+		case r.Method != http.MethodGet:
+			h.Set("Allow", http.MethodGet)
+			http.Error(w, "the page only reads: GET is accepted", http.StatusMethodNotAllowed)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// loopback reports whether a Host header names this machine. The port may be another one: that
+// of a tunnel.
+func loopback(host string) bool {
+	name := host
+	if n, _, err := net.SplitHostPort(host); err == nil {
+		name = n
+	}
+	return name == "127.0.0.1" || strings.EqualFold(name, "localhost")
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == streamPath {
+		s.stream(w, r)
+		return
+	}
+	file, ok := files[r.URL.Path]
+	if !ok {
+		http.Error(w, "there is no such page", http.StatusNotFound)
+		return
+	}
+	data, err := page.ReadFile(file.name)
+	if err != nil {
+		http.Error(w, "the page is missing", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", file.kind)
+	_, _ = w.Write(data) // the browser may be gone
+}
+
+// stream sends the state to a client that has the token, until the client leaves.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
+		http.Error(w, "the token is missing or wrong: open the address that the command printed", http.StatusUnauthorized)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	control := http.NewResponseController(w)
+	write := func(text string) error {
+		if err := control.SetWriteDeadline(time.Now().Add(slowest)); err != nil {
+			return err
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			return err
+		}
+		return control.Flush()
+	}
+	if write(": the state follows\n\n") != nil {
+		return
+	}
+	_ = s.feed.watch(r.Context(), func(data []byte) error { return write("data: " + string(data) + "\n\n") }) // the client has left
+}

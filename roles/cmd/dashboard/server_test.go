@@ -1,0 +1,181 @@
+package dashboard
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+// still is a source that always answers the same.
+type still struct {
+	snapshot report.Snapshot
+	pods     map[string][]corev1.Pod
+	events   map[string][]corev1.Event
+	err      error
+}
+
+func (s *still) Snapshot(context.Context) (*report.Snapshot, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	out := s.snapshot
+	return &out, nil
+}
+
+func (s *still) Pods(_ context.Context, namespace string) ([]corev1.Pod, error) {
+	if s.pods == nil {
+		return nil, errors.New("pods is forbidden")
+	}
+	return s.pods[namespace], nil
+}
+
+func (s *still) Events(_ context.Context, namespace string) ([]corev1.Event, bool, error) {
+	if s.events == nil {
+		return nil, false, errors.New("events is forbidden")
+	}
+	return s.events[namespace], len(s.events[namespace]) > 2, nil
+}
+
+// served runs a server until the test ends.
+func served(t *testing.T, source Source) (server *Server, base, token string) {
+	t.Helper()
+	server, err := Listen(t.Context(), Config{Source: source, Every: time.Second, Timeout: time.Minute})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	base, token, found := strings.Cut(server.URL(), "/#token=")
+	require.True(t, found)
+	return server, base, token
+}
+
+func ask(t *testing.T, method, url, host string, header http.Header) *http.Response {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
+	require.NoError(t, err)
+	request.Host = host
+	for key, values := range header {
+		request.Header[key] = values
+	}
+	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	return answer
+}
+
+func bearer(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
+
+// A site that a browser visits can name this server, by its own name (DNS rebinding) or by the
+// address, and learns nothing.
+func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
+	_, base, token := served(t, &still{})
+	own := strings.TrimPrefix(base, "http://")
+	for name, tc := range map[string]struct {
+		method, path, host string
+		header             http.Header
+		want               int
+	}{
+		"the page":                       {"GET", "/", own, nil, 200},
+		"by the name of the machine":     {"GET", "/", "localhost:9099", nil, 200},
+		"through a tunnel":               {"GET", "/", "127.0.0.1:8080", nil, 200},
+		"without a port":                 {"GET", "/", "localhost", nil, 200},
+		"its script":                     {"GET", "/page.js", own, nil, 200},
+		"its style":                      {"GET", "/page.css", own, nil, 200},
+		"another name":                   {"GET", "/", "evil.example", nil, 403},
+		"another name and the port":      {"GET", "/stream", "evil.example:9099", bearer(token), 403},
+		"a name that begins the same":    {"GET", "/", "localhost.evil.example", nil, 403},
+		"a name that ends the same":      {"GET", "/", "evil-localhost", nil, 403},
+		"an address of the network":      {"GET", "/", "192.168.1.7:9099", nil, 403},
+		"every address":                  {"GET", "/", "0.0.0.0:9099", nil, 403},
+		"no token":                       {"GET", "/stream", own, nil, 401},
+		"a wrong token":                  {"GET", "/stream", own, bearer(token[1:] + "A"), 401},
+		"a part of the token":            {"GET", "/stream", own, bearer(token[:len(token)-1]), 401},
+		"an empty token":                 {"GET", "/stream", own, bearer(""), 401},
+		"the token as a password":        {"GET", "/stream", own, http.Header{"Authorization": {"Basic " + token}}, 401},
+		"the token in the address":       {"GET", "/stream?token=" + token, own, nil, 401},
+		"the token in a cookie":          {"GET", "/stream", own, http.Header{"Cookie": {"token=" + token}}, 401},
+		"another site asks beforehand":   {"OPTIONS", "/stream", own, http.Header{"Origin": {"https://evil.example"}, "Access-Control-Request-Headers": {"authorization"}}, 405},
+		"writing":                        {"POST", "/stream", own, bearer(token), 405},
+		"deleting":                       {"DELETE", "/", own, bearer(token), 405},
+		"a file that is not of the page": {"GET", "/server.go", own, nil, 404},
+		"a path out of the page":         {"GET", "/../server.go", own, nil, 404},
+		"the folder":                     {"GET", "/page/index.html", own, nil, 404},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answer := ask(t, tc.method, base+tc.path, tc.host, tc.header)
+			require.Equal(t, tc.want, answer.StatusCode)
+			for key := range answer.Header {
+				require.False(t, strings.HasPrefix(key, "Access-Control-"), key)
+			}
+			require.Empty(t, answer.Cookies())
+			require.Contains(t, answer.Header.Get("Content-Security-Policy"), "default-src 'none'")
+			require.Contains(t, answer.Header.Get("Content-Security-Policy"), "frame-ancestors 'none'")
+			require.NotContains(t, answer.Header.Get("Content-Security-Policy"), "unsafe")
+			require.Equal(t, "nosniff", answer.Header.Get("X-Content-Type-Options"))
+			require.Equal(t, "no-store", answer.Header.Get("Cache-Control"))
+			body, err := io.ReadAll(answer.Body)
+			require.NoError(t, err)
+			require.NotContains(t, string(body), token)
+		})
+	}
+}
+
+// Only this machine reaches the port, and no two runs have the same token.
+func TestListen(t *testing.T) {
+	t.Parallel()
+	server, err := Listen(t.Context(), Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = server.Close() })
+	require.Regexp(t, `^http://127\.0\.0\.1:\d+/#token=[A-Z2-7]{26,}$`, server.URL())
+	other, err := Listen(t.Context(), Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = other.Close() })
+	require.NotEqual(t, server.token, other.token)
+}
+
+// The page loads nothing from elsewhere, and its script makes no markup of texts.
+func TestThePageIsSelfContained(t *testing.T) {
+	t.Parallel()
+	for path, file := range files {
+		data, err := page.ReadFile(file.name)
+		require.NoError(t, err, path)
+		text := strings.ReplaceAll(string(data), "http://www.w3.org/2000/svg", "")
+		for _, no := range []string{"http:", "https:", "//cdn", "@import", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=", "onclick"} {
+			require.NotContains(t, text, no, path)
+		}
+	}
+}
+
+func TestStream(t *testing.T) {
+	t.Parallel()
+	_, base, token := served(t, &still{snapshot: report.Snapshot{ClusterID: "rome"}})
+	answer := ask(t, http.MethodGet, base+"/stream", "localhost", bearer(token))
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	require.Equal(t, "text/event-stream", answer.Header.Get("Content-Type"))
+	from := bufio.NewScanner(answer.Body)
+	from.Buffer(nil, 1<<20)
+	states := 0
+	for states < 2 && from.Scan() {
+		if data, ok := strings.CutPrefix(from.Text(), "data: "); ok {
+			require.Contains(t, data, `"cluster":"rome"`)
+			states++
+		}
+	}
+	require.Equal(t, 2, states)
+}

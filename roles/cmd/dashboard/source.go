@@ -1,0 +1,140 @@
+// Package dashboard serves a page that shows how a cluster and its peerings are. The page is
+// for one user on the same machine: the server listens on the loopback address, and shows the
+// state only to a client that knows its token. It changes nothing in the cluster.
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+// Source reads the cluster. Its methods are called concurrently.
+type Source interface {
+	// Snapshot returns the objects that status judges. It returns an error if the cluster does not answer.
+	Snapshot(context.Context) (*report.Snapshot, error)
+	// Pods returns the pods of a namespace.
+	Pods(ctx context.Context, namespace string) ([]corev1.Pod, error)
+	// Events returns events of a namespace, and whether it has more of them.
+	Events(ctx context.Context, namespace string) (events []corev1.Event, more bool, err error)
+}
+
+// readers is how many namespaces are read at a time.
+const readers = 4
+
+// picture has the objects of a cluster at one moment.
+type picture struct {
+	*report.Snapshot
+	// pods of the offloaded namespaces, by namespace.
+	pods map[string][]corev1.Pod
+	// events of namespaces that concern liqod.
+	events []corev1.Event
+	// unread names the reads of single namespaces that failed.
+	unread []Unread
+}
+
+// take reads everything that the page shows.
+func take(ctx context.Context, source Source) (*picture, error) {
+	snapshot, err := source.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &picture{Snapshot: snapshot, pods: map[string][]corev1.Pod{}}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	seats := make(chan struct{}, readers)
+	read := func(do func() (keep func())) {
+		wg.Go(func() {
+			seats <- struct{}{}
+			defer func() { <-seats }()
+			keep := do()
+			mu.Lock()
+			defer mu.Unlock()
+			keep()
+		})
+	}
+	for _, namespace := range p.offloaded() {
+		read(func() func() {
+			pods, err := source.Pods(ctx, namespace)
+			return func() { p.keepPods(namespace, pods, err) }
+		})
+	}
+	for _, namespace := range p.told() {
+		read(func() func() {
+			events, more, err := source.Events(ctx, namespace)
+			return func() { p.keepEvents(namespace, events, more, err) }
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("the API server does not answer everything in time: %w", context.Cause(ctx))
+	}
+	return p, nil
+}
+
+func (p *picture) keepPods(namespace string, pods []corev1.Pod, err error) {
+	if err != nil {
+		p.unread = append(p.unread, Unread{Section: sectionNamespaces, What: Text("Pods of namespace " + namespace), Why: Text(err.Error())})
+		return
+	}
+	p.pods[namespace] = pods
+}
+
+func (p *picture) keepEvents(namespace string, events []corev1.Event, more bool, err error) {
+	what := Text("Events of namespace " + namespace)
+	if err != nil {
+		p.unread = append(p.unread, Unread{Section: sectionEvents, What: what, Why: Text(err.Error())})
+		return
+	}
+	if more {
+		p.unread = append(p.unread, Unread{Section: sectionEvents, What: what, Why: "the namespace has more events than are read; some are missing here"})
+	}
+	for i := range events {
+		if namespace != metav1.NamespaceDefault || p.concerns(&events[i]) {
+			p.events = append(p.events, events[i])
+		}
+	}
+}
+
+// offloaded are the names of the offloaded namespaces.
+func (p *picture) offloaded() (names []string) {
+	for i := range p.Offloadings {
+		names = append(names, p.Offloadings[i].Namespace)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// told are the namespaces with events that concern liqod. Those of objects without a namespace
+// are in the namespace default.
+func (p *picture) told() []string {
+	names := append(p.offloaded(), p.Namespace, metav1.NamespaceDefault)
+	for i := range p.ForeignClusters {
+		names = append(names, corev1beta1.TenantNamespace(p.ForeignClusters[i].Spec.ClusterID))
+	}
+	for i := range p.Tenants {
+		names = append(names, p.Tenants[i].Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// concerns reports whether an event of the namespace default is about a virtual node, a peer,
+// or a pod of that namespace while it is offloaded.
+func (p *picture) concerns(e *corev1.Event) bool {
+	about := e.InvolvedObject
+	switch about.Kind {
+	case "ForeignCluster":
+		return true
+	case "Node":
+		return slices.ContainsFunc(p.VirtualNodes, func(vn virtualNode) bool { return vn.Name == about.Name })
+	}
+	return slices.Contains(p.offloaded(), metav1.NamespaceDefault) && about.Namespace == metav1.NamespaceDefault
+}

@@ -1,0 +1,309 @@
+package dashboard
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+type virtualNode = offloadingv1beta1.VirtualNode
+
+// Sections of the page, by the names that page.js has for them.
+const (
+	sectionClusters   = "clusters"
+	sectionCapacity   = "capacity"
+	sectionNamespaces = "namespaces"
+	sectionHosted     = "hosted"
+	sectionParts      = "parts"
+	sectionEvents     = "events"
+)
+
+// View is the content of the page.
+type View struct {
+	Cluster  Text         `json:"cluster"`
+	Health   report.Level `json:"health"`
+	Headline Text         `json:"headline"`
+	// Trouble says why the state is not that of now; empty if it is.
+	Trouble Text `json:"trouble"`
+	// Taken is when the state was read, by the cluster's clock. It is zero if nothing was.
+	Taken time.Time `json:"taken,omitzero"`
+	// Patience is after how many seconds without news the page calls this state old.
+	Patience   float64     `json:"patience"`
+	Version    Text        `json:"version"`
+	Namespace  Text        `json:"namespace"`
+	Kubernetes Text        `json:"kubernetes"`
+	Unread     []Unread    `json:"unread"`
+	Problems   []Problem   `json:"problems"`
+	Peers      []Peer      `json:"peers"`
+	Namespaces []Namespace `json:"namespaces"`
+	Hosted     []Hosted    `json:"hosted"`
+	Parts      []Part      `json:"parts"`
+	Events     []Event     `json:"events"`
+}
+
+// Unread is a read that failed, the reason, and the section that lacks it.
+type Unread struct {
+	Section string `json:"section"`
+	What    Text   `json:"what"`
+	Why     Text   `json:"why"`
+}
+
+// Problem is a finding about one thing.
+type Problem struct {
+	Level   report.Level `json:"level"`
+	Where   Text         `json:"where"`
+	Subject Text         `json:"subject"`
+	Message Text         `json:"message"`
+	Fix     []Text       `json:"fix"`
+}
+
+// Part is a workload of liqod in the cluster.
+type Part struct {
+	Level  report.Level `json:"level"`
+	Role   Text         `json:"role"`
+	Object Text         `json:"object"`
+	Ready  int32        `json:"ready"`
+	Want   int32        `json:"want"`
+	Leader Text         `json:"leader"`
+}
+
+// Hosted is a namespace of this cluster in which a peer runs pods.
+type Hosted struct {
+	Peer      Text `json:"peer"`
+	Namespace Text `json:"namespace"`
+	Original  Text `json:"original"`
+	Pods      int  `json:"pods"`
+}
+
+// view judges a picture. It is pure.
+func view(p *picture) *View {
+	status, findings := report.Summarize(p.Snapshot), report.Check(p.Snapshot)
+	v := &View{
+		Cluster: Text(p.ClusterID), Taken: p.Taken, Version: Text(status.Version), Namespace: Text(p.Namespace), Kubernetes: Text(p.Kubernetes),
+		Unread: unread(p), Problems: []Problem{}, Peers: []Peer{}, Namespaces: []Namespace{}, Hosted: hosted(p), Parts: parts(p, status), Events: events(p),
+	}
+	v.Problems = append(v.Problems, v.stopped(status)...)
+	for _, f := range status.Problems {
+		v.addProblem(f)
+	}
+	for i := range status.Peers {
+		v.Peers = append(v.Peers, peer(p, &status.Peers[i], findings))
+	}
+	for i := range status.Namespaces {
+		v.Namespaces = append(v.Namespaces, namespace(p, &status.Namespaces[i], findings))
+	}
+	slices.SortStableFunc(v.Namespaces, func(a, b Namespace) int { return cmp.Compare(rank(b.Level), rank(a.Level)) })
+	v.headline(status)
+	return v
+}
+
+// nothing is the view while the cluster has not answered yet.
+func nothing(err error) *View {
+	return &View{
+		Health: report.Unknown, Headline: "unknown", Trouble: Text(err.Error()),
+		Unread: []Unread{}, Problems: []Problem{}, Peers: []Peer{}, Namespaces: []Namespace{}, Hosted: []Hosted{}, Parts: []Part{}, Events: []Event{},
+	}
+}
+
+// outdated is a view that was true when it was taken. The state of now is unknown.
+func (v *View) outdated(err error) *View {
+	out := *v
+	out.Health, out.Headline, out.Trouble = report.Unknown, "unknown", Text(err.Error())
+	return &out
+}
+
+// headline says how everything is. Something that could not be read is unknown.
+func (v *View) headline(status *report.Status) {
+	v.Health = status.Health
+	stopped := len(v.stopped(status))
+	levels := map[report.Level]int{report.Problem: stopped}
+	for _, f := range status.Problems {
+		levels[f.Level]++
+	}
+	if stopped > 0 {
+		v.Health = report.Problem
+	}
+	var say []string
+	if n := levels[report.Problem]; n > 0 {
+		say = append(say, count(n, "problem"))
+	}
+	broken := 0
+	for i := range v.Namespaces {
+		broken += v.Namespaces[i].Broken
+		if level := v.Namespaces[i].Level; level != report.Warning { // pods that start are none
+			v.Health = worse(v.Health, level)
+		}
+	}
+	if broken > 0 {
+		say = append(say, count(broken, "pod")+" in trouble")
+	}
+	if n := levels[report.Unknown]; n > 0 {
+		say = append(say, fmt.Sprintf("%d unknown", n))
+	}
+	missing := 0
+	for _, u := range v.Unread {
+		told := slices.ContainsFunc(v.Problems, func(p Problem) bool { return p.Subject == u.What })
+		if u.Section != sectionEvents && !told {
+			missing++
+		}
+	}
+	if missing > 0 {
+		say = append(say, fmt.Sprintf("%d not readable", missing))
+		v.Health = worse(v.Health, report.Unknown)
+	}
+	if len(say) == 0 {
+		say = []string{"healthy"}
+	}
+	v.Headline = Text(strings.Join(say, ", "))
+}
+
+// rank orders levels, from the best to the worst.
+func rank(l report.Level) int {
+	return slices.Index([]report.Level{report.OK, report.Warning, report.Unknown, report.Problem}, l)
+}
+
+func worse(a, b report.Level) report.Level {
+	if rank(b) > rank(a) {
+		return b
+	}
+	return a
+}
+
+// addProblem adds a finding, or its peer to a problem that is the same with another peer.
+func (v *View) addProblem(f report.Finding) {
+	p := Problem{Level: f.Level, Where: Text(cmp.Or(f.Peer, f.Section)), Subject: Text(f.Subject), Message: Text(f.Message), Fix: lines(f.Fix)}
+	for i := range v.Problems {
+		if same := &v.Problems[i]; f.Peer != "" && same.Level == p.Level && same.Subject == p.Subject && same.Message == p.Message && slices.Equal(same.Fix, p.Fix) {
+			same.Where += ", " + p.Where
+			return
+		}
+	}
+	v.Problems = append(v.Problems, p)
+}
+
+// stopped are the parts of liqod without a ready replica that status does not judge.
+func (v *View) stopped(status *report.Status) (out []Problem) {
+	for _, part := range v.Parts {
+		judged := part.Role == vkubelet || slices.ContainsFunc(status.Roles, func(r report.Role) bool { return Text(r.Name) == part.Role })
+		if part.Level != report.Problem || judged {
+			continue
+		}
+		out = append(out, Problem{
+			Level: report.Problem, Where: "Installation", Subject: part.Role, Message: Text(fmt.Sprintf("none of its %s runs", count(int(part.Want), "replica"))),
+			Fix: lines(fmt.Sprintf("kubectl -n %s get pods -l %s=%s", v.Namespace, report.ComponentLabel, part.Role)),
+		})
+	}
+	return out
+}
+
+// sectionOf is the section that lacks an unread part of a snapshot.
+func sectionOf(what string) string {
+	switch what {
+	case report.ReadVirtualNodes, report.ReadNodes:
+		return sectionCapacity
+	case report.ReadOffloadings, report.ReadPods:
+		return sectionNamespaces
+	case report.ReadMaps:
+		return sectionHosted
+	case report.ReadInstallation, report.ReadLeases, report.ReadVKubelets, report.ReadDaemonSets, report.ReadWebhooks, report.ReadConfiguration, report.ReadKinds:
+		return sectionParts
+	}
+	return sectionClusters
+}
+
+func unread(p *picture) []Unread {
+	out := []Unread{}
+	for _, what := range slices.Sorted(maps.Keys(p.Unread)) {
+		out = append(out, Unread{Section: sectionOf(what), What: Text(what), Why: Text(p.Unread[what].Error())})
+	}
+	slices.SortFunc(p.unread, func(a, b Unread) int { return cmp.Compare(a.What, b.What) })
+	return append(out, p.unread...)
+}
+
+// parts are the workloads of liqod, in the order of their roles.
+func parts(p *picture, status *report.Status) []Part {
+	out := []Part{}
+	add := func(role, object string, ready, want int32) {
+		part := Part{Role: Text(role), Object: Text(object), Ready: ready, Want: want, Level: report.OK}
+		switch {
+		case ready == 0 && want > 0:
+			part.Level = report.Problem
+		case ready < want:
+			part.Level = report.Warning
+		}
+		for _, r := range status.Roles {
+			if r.Name == role {
+				part.Leader = Text(r.Leader)
+			}
+		}
+		out = append(out, part)
+	}
+	wanted := func(replicas *int32) int32 {
+		if replicas == nil {
+			return 1
+		}
+		return *replicas
+	}
+	for i := range p.Roles {
+		d := &p.Roles[i]
+		add(d.Labels[report.ComponentLabel], d.Namespace+"/"+d.Name, d.Status.ReadyReplicas, wanted(d.Spec.Replicas))
+	}
+	for i := range p.DaemonSets {
+		if d := &p.DaemonSets[i]; d.Namespace == p.Namespace && d.Labels[nameLabel] == installedName {
+			add(d.Labels[report.ComponentLabel], d.Namespace+"/"+d.Name, d.Status.NumberReady, d.Status.DesiredNumberScheduled)
+		}
+	}
+	for i := range p.VKubelets {
+		d := &p.VKubelets[i]
+		add(vkubelet, d.Namespace+"/"+d.Name, d.Status.ReadyReplicas, wanted(d.Spec.Replicas))
+	}
+	slices.SortStableFunc(out, func(a, b Part) int { return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Object, b.Object)) })
+	return out
+}
+
+// vkubelet is the role of the Deployments of virtual nodes.
+const vkubelet = "vkubelet"
+
+// nameLabel has the value installedName on the objects of the chart.
+const nameLabel, installedName = "app.kubernetes.io/name", "liqod"
+
+// hosted are the namespaces of peers in this cluster.
+func hosted(p *picture) []Hosted {
+	out := []Hosted{}
+	for i := range p.Maps {
+		m := &p.Maps[i]
+		origin := m.Labels[offloadingv1beta1.OriginIDLabel]
+		if m.Labels[offloadingv1beta1.ReplicatedLabel] != "true" || origin == "" {
+			continue
+		}
+		for name, twin := range m.Status.CurrentMapping {
+			if twin.Phase == offloadingv1beta1.MappingAccepted {
+				out = append(out, Hosted{Peer: Text(origin), Namespace: Text(twin.RemoteNamespace), Original: Text(name), Pods: p.hostedPods(origin, twin.RemoteNamespace)})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Hosted) int {
+		return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	return out
+}
+
+// hostedPods counts the pods that a peer runs in a namespace, and that have not ended.
+func (p *picture) hostedPods(origin, namespace string) (n int) {
+	for i := range p.Pods {
+		pod := &p.Pods[i]
+		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		if pod.Namespace == namespace && pod.Labels[offloadingv1beta1.OriginLabel] == origin && !ended {
+			n++
+		}
+	}
+	return n
+}

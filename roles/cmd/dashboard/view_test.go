@@ -1,0 +1,368 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ in, want string }{
+		"plain":       {"all is well", "all is well"},
+		"letters":     {"größer, 大きい, ✔", "größer, 大きい, ✔"},
+		"lines":       {"one\ntwo\r\n", "one two  "},
+		"terminal":    {"\x1b[31mred", " [31mred"},
+		"directions":  {"a\u202egnp.exe\u2066b", "a gnp.exe b"},
+		"markup":      {"<b>&</b>", "<b>&</b>"},
+		"end of data": {"a\n\ndata: {}", "a  data: {}"},
+		"bytes":       {"a\xff\xfeb", "a\uFFFDb"},
+		"long":        {strings.Repeat("ä", 5000), strings.Repeat("ä", longest) + "…"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data, err := json.Marshal(Text(tc.in))
+			require.NoError(t, err)
+			require.NotContains(t, string(data), "<")
+			require.NotContains(t, string(data), "\n")
+			var have string
+			require.NoError(t, json.Unmarshal(data, &have))
+			require.Equal(t, tc.want, have)
+		})
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name           corev1.ResourceName
+		used, capacity string
+		wantUsed       Text
+		wantOf         Text
+		percent        int
+	}{
+		{corev1.ResourceCPU, "1500m", "4", "1.5", "4", 38},
+		{corev1.ResourceCPU, "0", "4", "0", "4", 0},
+		{corev1.ResourceMemory, "1536Mi", "8Gi", "1.5 Gi", "8 Gi", 19},
+		{corev1.ResourceMemory, "100", "8Gi", "0 Gi", "8 Gi", 0},
+		{corev1.ResourcePods, "120", "110", "120", "110", 109},
+		{corev1.ResourcePods, "1", "0", "1", "0", 100},
+		{"example.com/gpu", "2", "8", "2", "8", 25},
+		{corev1.ResourceEphemeralStorage, "10Gi", "100Gi", "10 Gi", "100 Gi", 10},
+		{corev1.ResourceCPU, "-5", "4", "-5", "4", 0},
+		{corev1.ResourceCPU, "9E", "1m", Text(decimals(9e18)), "0", 999},
+	} {
+		used, capacity := resource.MustParse(tc.used), resource.MustParse(tc.capacity)
+		require.Equal(t, tc.wantUsed, amount(tc.name, used))
+		require.Equal(t, tc.wantOf, amount(tc.name, capacity))
+		require.Equal(t, tc.percent, percent(used, capacity), "%s of %s", tc.used, tc.capacity)
+	}
+}
+
+func waiting(reason, message string, ended *corev1.ContainerStateTerminated) []corev1.ContainerStatus {
+	return []corev1.ContainerStatus{{Name: "a"}, {Name: "b", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
+		LastTerminationState: corev1.ContainerState{Terminated: ended}}}
+}
+
+func condition(kind corev1.PodConditionType, status corev1.ConditionStatus, reason, message string) []corev1.PodCondition {
+	return []corev1.PodCondition{{Type: kind, Status: status, Reason: reason, Message: message}}
+}
+
+func TestPodState(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		node   string
+		status corev1.PodStatus
+		level  report.Level
+		state  string
+		why    string
+	}{
+		"ready":     {"milan", corev1.PodStatus{Phase: corev1.PodRunning, Conditions: condition(corev1.PodReady, corev1.ConditionTrue, "", "")}, report.OK, "Ready", ""},
+		"not ready": {"milan", corev1.PodStatus{Phase: corev1.PodRunning, Conditions: condition(corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady", "")}, report.Warning, "NotReady", "ContainersNotReady"},
+		"ended":     {"milan", corev1.PodStatus{Phase: corev1.PodSucceeded}, report.OK, "Completed", ""},
+		"failed":    {"milan", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "RemotePodLost", Message: "gone"}, report.Problem, "RemotePodLost", "gone"},
+		"starts":    {"milan", corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: waiting("ContainerCreating", "", nil)}, report.Warning, "Pending", ""},
+		"no image":  {"milan", corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: waiting("ErrImagePull", "not found", nil)}, report.Problem, "ErrImagePull", "not found"},
+		"crashes": {"milan", corev1.PodStatus{Phase: corev1.PodRunning, Conditions: condition(corev1.PodReady, corev1.ConditionFalse, "", ""),
+			ContainerStatuses: waiting("CrashLoopBackOff", "", &corev1.ContainerStateTerminated{ExitCode: 3})}, report.Problem, "CrashLoopBackOff", "container b ended with code 3"},
+		"init":     {"milan", corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: waiting("CreateContainerConfigError", "no ConfigMap", nil)}, report.Problem, "CreateContainerConfigError", "no ConfigMap"},
+		"refused":  {"milan", corev1.PodStatus{Phase: corev1.PodPending, Reason: "PodRefused", Message: "privileged"}, report.Problem, "PodRefused", "privileged"},
+		"no room":  {"", corev1.PodStatus{Phase: corev1.PodPending, Conditions: condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")}, report.Problem, "Unschedulable", "0/3 nodes"},
+		"new":      {"", corev1.PodStatus{Phase: corev1.PodPending}, report.Warning, "Pending", ""},
+		"no phase": {"", corev1.PodStatus{}, report.Warning, "Pending", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			level, state, why := podState(&corev1.Pod{Spec: corev1.PodSpec{NodeName: tc.node}, Status: tc.status})
+			require.Equal(t, []any{tc.level, tc.state, tc.why}, []any{level, state, why})
+		})
+	}
+	level, state, _ := podState(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
+	require.Equal(t, []any{report.Warning, "Terminating"}, []any{level, state})
+}
+
+var now = time.Date(2030, 5, 4, 12, 0, 0, 0, time.UTC)
+
+// shop is a picture of rome, whose namespace shop has pods in rome, in milan and nowhere.
+func shop() *picture {
+	pod := func(name, node string, status corev1.PodStatus) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{NodeName: node}, Status: status}
+	}
+	ready := corev1.PodStatus{Phase: corev1.PodRunning, Conditions: condition(corev1.PodReady, corev1.ConditionTrue, "", "")}
+	return &picture{
+		Snapshot: &report.Snapshot{
+			Taken: now, ClusterID: "rome", Namespace: "liqod", Kubernetes: "v1.36.3", Unread: map[string]error{},
+			ForeignClusters: []corev1beta1.ForeignCluster{{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"},
+				Status: corev1beta1.ForeignClusterStatus{Role: corev1beta1.RoleProvider}}},
+			VirtualNodes: []offloadingv1beta1.VirtualNode{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan-big"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}},
+			Offloadings: []offloadingv1beta1.NamespaceOffloading{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"},
+				Spec: offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsLocalAndRemote},
+				Status: offloadingv1beta1.NamespaceOffloadingStatus{OffloadingPhase: offloadingv1beta1.PhaseReady, RemoteNamespacesConditions: map[string][]metav1.Condition{
+					"milan": {{Type: offloadingv1beta1.RemoteNamespaceReady, Status: metav1.ConditionTrue}}}}}},
+		},
+		pods: map[string][]corev1.Pod{"shop": {
+			pod("web-1", "rome-1", ready), pod("web-2", "milan-big", ready), pod("web-3", "milan-big", corev1.PodStatus{Phase: corev1.PodRunning}),
+			pod("web-4", "", corev1.PodStatus{Phase: corev1.PodPending, Conditions: condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")}),
+			pod("job", "milan-big", corev1.PodStatus{Phase: corev1.PodSucceeded}),
+		}},
+	}
+}
+
+func TestNamespace(t *testing.T) {
+	t.Parallel()
+	v := view(shop())
+	require.Len(t, v.Namespaces, 1)
+	ns := v.Namespaces[0]
+	require.Equal(t, report.Problem, ns.Level)
+	require.Equal(t, []Place{
+		{Kind: placeHere, Name: "rome", Pods: 1, Ready: 1}, {Kind: placePeer, Name: "milan", Pods: 2, Ready: 1}, {Kind: placeNowhere, Name: "no node yet", Pods: 1},
+	}, ns.Places)
+	require.Equal(t, []int{1, 1}, []int{ns.Broken, ns.Waiting})
+	require.Equal(t, []Text{"web-4", "web-3", "job", "web-1", "web-2"}, []Text{ns.Pods[0].Name, ns.Pods[1].Name, ns.Pods[2].Name, ns.Pods[3].Name, ns.Pods[4].Name})
+	require.Equal(t, Pod{Level: report.Problem, Name: "web-4", Place: "no node yet", State: "Unschedulable", Why: "0/3 nodes"}, ns.Pods[0])
+	require.Equal(t, report.Problem, v.Health)
+	require.Contains(t, string(v.Headline), "1 pod in trouble")
+}
+
+func TestManyPods(t *testing.T) {
+	t.Parallel()
+	p := shop()
+	for i := range 500 {
+		p.pods["shop"] = append(p.pods["shop"], corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("a-%03d", i)}, Spec: corev1.PodSpec{NodeName: "rome-1"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}})
+	}
+	ns := view(p).Namespaces[0]
+	require.Len(t, ns.Pods, shownPods)
+	require.Equal(t, 405, ns.More)
+	require.Equal(t, Text("web-4"), ns.Pods[0].Name, "those in trouble come first")
+}
+
+// A read that failed makes the health unknown, and is named in the section that lacks it.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	for what, section := range map[string]string{
+		report.ReadForeignClusters: sectionClusters, report.ReadNetworks: sectionClusters, report.ReadOffers: sectionClusters, report.ReadTenants: sectionClusters,
+		report.ReadVirtualNodes: sectionCapacity, report.ReadNodes: sectionCapacity, report.ReadOffloadings: sectionNamespaces, report.ReadPods: sectionNamespaces,
+		report.ReadMaps: sectionHosted, report.ReadLeases: sectionParts, "something new": sectionClusters,
+	} {
+		p := &picture{Snapshot: &report.Snapshot{Kubernetes: "v1.36.3", Unread: map[string]error{what: errors.New("forbidden")}}}
+		v := view(p)
+		require.Equal(t, []Unread{{Section: section, What: Text(what), Why: "forbidden"}}, v.Unread)
+		require.NotEqual(t, report.OK, v.Health)
+		require.NotEqual(t, Text("healthy"), v.Headline)
+	}
+	p := shop()
+	p.pods = map[string][]corev1.Pod{}
+	p.keepPods("shop", nil, errors.New("forbidden"))
+	p.keepEvents("shop", nil, false, errors.New("forbidden"))
+	p.keepEvents("liqod", nil, true, nil)
+	v := view(p)
+	require.True(t, v.Namespaces[0].Unread)
+	require.Equal(t, report.Unknown, v.Namespaces[0].Level)
+	require.Len(t, v.Unread, 3)
+	require.Contains(t, string(v.Unread[0].Why), "more events than are read")
+}
+
+func role(name string, ready int32) appsv1.Deployment {
+	return appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-" + name, Labels: map[string]string{report.ComponentLabel: name}},
+		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To[int32](2)}, Status: appsv1.DeploymentStatus{ReadyReplicas: ready},
+	}
+}
+
+func TestParts(t *testing.T) {
+	t.Parallel()
+	p := shop()
+	p.Roles = []appsv1.Deployment{role("webhook", 1), role(report.Controller, 0), role("gateway", 0), role("ipam", 2)}
+	p.DaemonSets = []appsv1.DaemonSet{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: "liqod-route", Labels: map[string]string{report.ComponentLabel: "route", nameLabel: installedName}}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}},
+	}
+	v := view(p)
+	var have []string
+	for _, part := range v.Parts {
+		have = append(have, fmt.Sprintf("%s %s %d/%d", part.Role, part.Level, part.Ready, part.Want))
+	}
+	require.Equal(t, []string{"controller problem 0/2", "gateway problem 0/2", "ipam ok 2/2", "route ok 0/0", "webhook warning 1/2"}, have)
+	require.Equal(t, Text("gateway"), v.Problems[0].Subject)
+	gateways := 0
+	for _, problem := range v.Problems {
+		if problem.Message == "none of its 2 replicas runs" {
+			gateways++
+		}
+	}
+	require.Equal(t, 1, gateways, "status judges the controller itself")
+}
+
+// The same trouble with several peers is one entry.
+func TestProblemsAreFolded(t *testing.T) {
+	t.Parallel()
+	v := &View{}
+	same := report.Finding{Section: "Peering with milan", Peer: "milan", Level: report.Unknown, Subject: "network", Message: "no gateway", Fix: "look\nagain"}
+	v.addProblem(same)
+	same.Peer = "turin"
+	v.addProblem(same)
+	same.Message = "another"
+	v.addProblem(same)
+	v.addProblem(report.Finding{Section: "Installation", Level: report.Problem, Subject: "CRDs"})
+	v.addProblem(report.Finding{Section: "Installation", Level: report.Problem, Subject: "CRDs"})
+	require.Len(t, v.Problems, 4)
+	require.Equal(t, Text("milan, turin"), v.Problems[0].Where)
+	require.Equal(t, []Text{"look", "again"}, v.Problems[0].Fix)
+	require.Equal(t, Text("Installation"), v.Problems[2].Where)
+}
+
+// The state of a way is never better than the knowledge of now.
+func TestWay(t *testing.T) {
+	t.Parallel()
+	conditions := func(status metav1.ConditionStatus) []report.Condition {
+		return []report.Condition{{Type: corev1beta1.ConditionNetwork, Status: status}}
+	}
+	found := []report.Finding{{Peer: "milan", Subject: "network", Level: report.Warning}, {Peer: "turin", Subject: "network", Level: report.OK}}
+	for name, tc := range map[string]struct {
+		peer     report.Peer
+		findings []report.Finding
+		want     report.Level
+	}{
+		"by the finding":           {report.Peer{ClusterID: "milan", Health: report.OK, Conditions: conditions(metav1.ConditionTrue)}, found, report.Warning},
+		"not checked":              {report.Peer{ClusterID: "paris", Health: report.OK}, found, ""},
+		"up":                       {report.Peer{ClusterID: "paris", Health: report.OK, Conditions: conditions(metav1.ConditionTrue)}, found, report.OK},
+		"down":                     {report.Peer{ClusterID: "paris", Health: report.Problem, Conditions: conditions(metav1.ConditionFalse)}, found, report.Problem},
+		"was up, nobody checks":    {report.Peer{ClusterID: "paris", Health: report.Unknown, Conditions: conditions(metav1.ConditionTrue)}, found, report.Unknown},
+		"was down, nobody checks":  {report.Peer{ClusterID: "paris", Health: report.Unknown, Conditions: conditions(metav1.ConditionFalse)}, found, report.Unknown},
+		"unknown":                  {report.Peer{ClusterID: "paris", Health: report.OK, Conditions: conditions(metav1.ConditionUnknown)}, found, report.Unknown},
+		"the condition of another": {report.Peer{ClusterID: "paris", Health: report.OK, Conditions: []report.Condition{{Type: "Other", Status: metav1.ConditionTrue}}}, found, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, way(&tc.peer, tc.findings, "network", corev1beta1.ConditionNetwork))
+		})
+	}
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	at := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+	p := &picture{Snapshot: &report.Snapshot{VirtualNodes: shop().VirtualNodes}}
+	p.keepEvents("shop", []corev1.Event{
+		{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "old"}, LastTimestamp: at(time.Hour)},
+		{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "new"}, LastTimestamp: at(time.Minute), Count: 3, Type: corev1.EventTypeWarning,
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.OriginLabel: "milan"}}},
+		{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "series"}, EventTime: metav1.NewMicroTime(now.Add(-time.Hour)),
+			Series: &corev1.EventSeries{Count: 7, LastObservedTime: metav1.NewMicroTime(now)}},
+		{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "made"}, ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at(2 * time.Hour)}},
+	}, false, nil)
+	p.keepEvents("default", []corev1.Event{
+		{InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "milan-big"}, LastTimestamp: at(2 * time.Minute)},
+		{InvolvedObject: corev1.ObjectReference{Kind: "ForeignCluster", Name: "milan"}, LastTimestamp: at(3 * time.Minute)},
+		{InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "rome-1"}, LastTimestamp: at(0)},
+		{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "other"}, LastTimestamp: at(0)},
+	}, false, nil)
+	var have []string
+	for _, e := range events(p) {
+		have = append(have, fmt.Sprintf("%s %d %t %s", e.Object, e.Count, e.Warning, e.From))
+	}
+	require.Equal(t, []string{"Pod shop/series 7 false ", "Pod shop/new 3 true milan", "Node milan-big 1 false ", "ForeignCluster milan 1 false ", "Pod shop/old 1 false ", "Pod shop/made 1 false "}, have)
+	for range 300 {
+		p.events = append(p.events, corev1.Event{})
+	}
+	require.Len(t, events(p), shownEvents)
+}
+
+// The namespaces that are read follow from the offloadings and peers.
+func TestTake(t *testing.T) {
+	t.Parallel()
+	source := &still{snapshot: *shop().Snapshot, pods: map[string][]corev1.Pod{"shop": {{}}}, events: map[string][]corev1.Event{
+		"shop": {{}}, "liqo-tenant-milan": {{}, {}}, "liqod": {{}, {}, {}}}}
+	p, err := take(t.Context(), source)
+	require.NoError(t, err)
+	require.Len(t, p.pods["shop"], 1)
+	require.Len(t, p.events, 6)
+	require.Len(t, p.unread, 1, "liqod has more events")
+	source.pods, source.events = nil, nil
+	p, err = take(t.Context(), source)
+	require.NoError(t, err)
+	require.Len(t, p.unread, 5, "pods of shop; events of shop, liqod, the tenant namespace, default")
+	source.err = errors.New("away")
+	_, err = take(t.Context(), source)
+	require.EqualError(t, err, "away")
+}
+
+// Nothing of a cluster leaves with control characters, whatever field it is in.
+func TestNothingHostileLeaves(t *testing.T) {
+	t.Parallel()
+	const bad = "x\n\ndata: {}\x1b[2J\u202e\u2028</script>\xff"
+	p := shop()
+	p.ClusterID, p.Kubernetes, p.Namespace = bad, bad, bad
+	p.Unread[bad] = errors.New(bad)
+	p.keepEvents(bad, nil, false, errors.New(bad))
+	p.events = []corev1.Event{{Reason: bad, Message: bad, InvolvedObject: corev1.ObjectReference{Kind: bad, Name: bad, Namespace: bad}, ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.OriginLabel: bad}}}}
+	p.ForeignClusters = append(p.ForeignClusters, corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: bad}, Status: corev1beta1.ForeignClusterStatus{
+		Role: bad, Version: bad, APIServerURL: bad, Conditions: []metav1.Condition{{Type: corev1beta1.ConditionNetwork, Status: bad, Reason: bad, Message: bad}}}})
+	p.Offloadings[0].Namespace, p.Offloadings[0].Status.OffloadingPhase, p.Offloadings[0].Spec.PodOffloadingStrategy = bad, bad, bad
+	p.pods[bad] = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: bad}, Spec: corev1.PodSpec{NodeName: bad}, Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: bad, Message: bad}}}
+	p.Roles = []appsv1.Deployment{role(bad, 0)}
+	p.Maps = []offloadingv1beta1.NamespaceMap{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.OriginIDLabel: bad, offloadingv1beta1.ReplicatedLabel: "true"}},
+		Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{bad: {RemoteNamespace: bad, Phase: offloadingv1beta1.MappingAccepted}}}}}
+	for _, v := range []*View{view(p), nothing(errors.New(bad)), view(p).outdated(errors.New(bad))} {
+		data, err := json.Marshal(v)
+		require.NoError(t, err)
+		require.NotContains(t, string(data), "<")
+		require.NotContains(t, string(data), "\n")
+		var anything any
+		require.NoError(t, json.Unmarshal(data, &anything))
+		requirePrintable(t, anything)
+	}
+}
+
+func requirePrintable(t *testing.T, value any) {
+	t.Helper()
+	switch v := value.(type) {
+	case string:
+		for _, r := range v {
+			require.True(t, unicode.IsPrint(r), "%q", v)
+		}
+	case []any:
+		for _, e := range v {
+			requirePrintable(t, e)
+		}
+	case map[string]any:
+		for _, e := range v {
+			requirePrintable(t, e)
+		}
+	}
+}
