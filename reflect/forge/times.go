@@ -13,9 +13,9 @@ func (in *StatusInput) pastTimes(out *corev1.PodStatus) {
 	old := &in.Local.Status
 	if in.Now.Before(out.StartTime) {
 		out.StartTime = in.Now.DeepCopy()
-		if old.StartTime != nil && old.StartTime.Before(out.StartTime) {
-			out.StartTime = old.StartTime.DeepCopy()
-		}
+	}
+	if old.StartTime.Before(out.StartTime) { // a kubelet sets it once, and it never moves on
+		out.StartTime = old.StartTime.DeepCopy()
 	}
 	for _, pair := range [][2][]corev1.ContainerStatus{
 		{out.ContainerStatuses, old.ContainerStatuses}, {out.InitContainerStatuses, old.InitContainerStatuses},
