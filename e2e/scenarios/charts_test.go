@@ -316,8 +316,8 @@ func chartReplicas(t *testing.T, c chart, plain rendered) {
 	require.Equal(t, names(several, "Deployment"), names(several, "PodDisruptionBudget"))
 	require.Equal(t, []string{"liqod"}, names(plain, "PriorityClass"))
 	require.Empty(t, names(several, "PriorityClass"), "the class is somebody else's")
-	require.Equal(t, []string{"liqod-critical"}, names(plain, "ResourceQuota"))
-	require.Empty(t, names(c.mustRender(t, values{"webhook": values{"priorityClassName": ""}}), "ResourceQuota"))
+	require.Equal(t, []string{"liqod-critical", "liqod-twin"}, names(plain, "ResourceQuota"))
+	require.Equal(t, []string{"liqod-twin"}, names(c.mustRender(t, values{"webhook": values{"priorityClassName": ""}}), "ResourceQuota"))
 	for priority, objects := range map[string]rendered{"liqod": plain, "high": several} {
 		for _, obj := range objects.ofKind("Deployment", "DaemonSet") {
 			spec, _, err := unstructured.NestedMap(roundTrip(t, obj.Object), "spec", "template", "spec")

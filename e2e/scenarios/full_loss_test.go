@@ -127,7 +127,7 @@ func fullNodeFailure(t *testing.T, w *fullWorld) {
 	require.NoError(t, err)
 	before := w.restarts(t, "failure")
 	require.NoError(t, victim.Kill(ctx))
-	within(t, 90*time.Second, "the pods run on the other node", func(ctx context.Context) error {
+	within(t, longest, "the pods run on the other node", func(ctx context.Context) error {
 		now, err := containers(ctx, w.milan, "failure-rome")
 		if err != nil {
 			return err
@@ -222,7 +222,7 @@ func (w *fullWorld) placeOnVictim(t *testing.T, namespace string) *lab.Node {
 	}
 	_, err = w.rome.Client().AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{})
 	require.NoError(t, err)
-	within(t, time.Minute, "2 pods run", w.available("web", namespace, 2))
+	within(t, longest, "2 pods run", w.available("web", namespace, 2))
 	w.cordon(t, keep, false)
 	if keep == "milan-1" {
 		return w.full.Node(w.milan.Cluster, "milan-2")
