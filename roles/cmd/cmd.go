@@ -118,6 +118,25 @@ func parent(use, short string, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// shortened lets a parent with one command below it do without the name of that command:
+// "offload shop" is "offload namespace shop".
+func shortened(parent, only *cobra.Command) *cobra.Command {
+	refuse := parent.Args
+	parent.Use += " [" + only.Name() + "] NAME"
+	parent.Example = only.Example
+	parent.Long = only.Long
+	parent.Flags().AddFlagSet(only.Flags())
+	parent.ValidArgsFunction = only.ValidArgsFunction
+	parent.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && args[0] != "" {
+			return nil
+		}
+		return refuse(cmd, args)
+	}
+	parent.RunE = only.RunE
+	return parent
+}
+
 // oneName is told the arguments of a command that takes the name of one thing.
 func oneName(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

@@ -106,7 +106,7 @@ func TestUsage(t *testing.T) {
 		says string
 	}{
 		"offload nothing":        {[]string{"offload"}, "say what: liqod offload namespace"},
-		"offload something":      {[]string{"offload", "pod"}, `liqod offload does not know "pod": accepted is namespace`},
+		"offload something":      {[]string{"offload", "pod", "web"}, `liqod offload does not know "pod": accepted is namespace`},
 		"no namespace":           {[]string{"offload", "namespace"}, "liqod offload namespace needs the name of a namespace"},
 		"two namespaces":         {[]string{"unoffload", "namespace", "a", "b"}, "takes one namespace, not 2: a, b"},
 		"strategy":               {[]string{"offload", "ns", "shop", "--pod-offloading-strategy=Here"}, "one of LocalAndRemote, Remote, Local is accepted"},
@@ -206,7 +206,7 @@ func TestClusterThatCannotBeAsked(t *testing.T) {
 		"away":          {[]string{"--kubeconfig", writeKubeconfig(t, closed.URL)}, "the API server does not answer; is it the one that you mean"},
 		"refuses":       {[]string{"--kubeconfig", writeKubeconfig(t, refusing.URL)}, "does not accept the credentials"},
 		"silent":        {[]string{"--kubeconfig", writeKubeconfig(t, silent.URL), "--timeout=50ms"}, "answer"},
-		"no file":       {[]string{"--kubeconfig", "/nowhere"}, "reading the kubeconfig"},
+		"no file":       {[]string{"--kubeconfig", "/nowhere"}, "reading the kubeconfig (--context, --kubeconfig): stat /nowhere"},
 		"no context":    {[]string{"--kubeconfig", writeKubeconfig(t, closed.URL), "--context", "paris"}, `"paris" does not exist`},
 		"nothing known": {nil, "name a kubeconfig with --kubeconfig or KUBECONFIG"},
 	} {
@@ -296,11 +296,21 @@ func TestInterrupted(t *testing.T) {
 func TestCompletions(t *testing.T) {
 	t.Parallel()
 	c := newCluster(&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}})
+	now := metav1.Now()
+	for _, ns := range []metav1.ObjectMeta{
+		{Name: "market"}, {Name: "kube-system"}, {Name: "kube-public"}, {Name: "kube-node-lease"}, {Name: "liqod"}, {Name: "liqo-tenant-milan"},
+		{Name: "other-tenant", Labels: map[string]string{"liqo.io/tenant-namespace": "true"}}, {Name: "ending", DeletionTimestamp: &now, Finalizers: []string{"x"}},
+		{Name: "shop-turin", Annotations: map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-turin/rome"}},
+	} {
+		require.NoError(t, c.core.Tracker().Add(&corev1.Namespace{ObjectMeta: ns}))
+	}
 	for _, tc := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"__complete", "offload", "namespace", ""}, "shop\n"},
+		{[]string{"__complete", "offload", "namespace", ""}, "market\n:4\n"},
+		{[]string{"__complete", "offload", ""}, "market\n:4\n"},
+		{[]string{"__complete", "unoffload", ""}, "shop\n:4\n"},
 		{[]string{"__complete", "unoffload", "namespace", ""}, "shop\n"},
 		{[]string{"__complete", "offload", "namespace", "shop", "--pod-offloading-strategy", ""}, "LocalAndRemote\nRemote\nLocal\n"},
 		{[]string{"__complete", "status", "-o", ""}, "json\nyaml\n"},

@@ -84,11 +84,11 @@ virtual node milan: the Node is Ready
 	require.NoError(t, err, "again")
 	said, err = both(t, rome, milan, "unpeer", "milan")
 	require.NoError(t, err)
-	require.Contains(t, said, "rome: virtual node milan: the Node is Ready: is being removed\n")
+	require.Contains(t, said, "rome: virtual node milan: it is being drained\nrome: namespace liqo-tenant-milan is being removed\n")
 	require.Contains(t, said, "rome: nothing of cluster milan is left; in that cluster, its people end the other half: liqod unpeer rome\n")
 	said, err = both(t, rome, milan, "unpeer", "milan", "--remote-context=milan")
 	require.NoError(t, err)
-	require.Contains(t, said, "milan: ForeignCluster rome: is being removed\n")
+	require.Contains(t, said, "milan: ForeignCluster rome is being removed\n")
 	require.Contains(t, said, "nothing of the peering of rome and milan is left\n")
 	list, err := milan.core.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: "liqo.io/tenant-namespace"})
 	require.NoError(t, err)
@@ -120,6 +120,7 @@ func TestPeerRefuses(t *testing.T) {
 		"unpeer whom":      {[]string{"unpeer"}, ExitUsage, "needs the name of a peer"},
 		"unpeer itself":    {[]string{"unpeer", "rome"}, ExitUsage, "this is cluster rome: a cluster cannot be a peer of itself"},
 		"unpeer no id":     {[]string{"unpeer", "Milan!"}, ExitUsage, "a DNS label of at most 51 characters is accepted"},
+		"unpeer nobody":    {[]string{"unpeer", "nosuch"}, ExitProblem, `there is no peer "nosuch": cluster rome has none`},
 		"another":          {[]string{"unpeer", "turin", "--remote-context=milan"}, ExitUsage, "the other cluster is milan, and not turin"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -67,7 +67,7 @@ func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.R
 	if err := say(out, "%s: the capacity of cluster %s is asked for", here.ID, provider); err != nil || !p.wait {
 		return err
 	}
-	return explain(c.untilJoined(ctx, here, provider, p.timeout, out))
+	return explain(c.untilJoined(ctx, here, provider, out))
 }
 
 // offers returns an error if this cluster cannot send a token in return. The controller
@@ -98,9 +98,9 @@ func readToken(flag string, in io.Reader) (string, error) {
 
 // untilJoined waits until this cluster has an identity in a provider, and virtual nodes that
 // are Ready.
-func (c *commands) untilJoined(ctx context.Context, here *side, provider string, timeout time.Duration, out io.Writer) error {
+func (c *commands) untilJoined(ctx context.Context, here *side, provider string, out io.Writer) error {
 	looks := 0
-	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
+	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
 		looks++
 		now, err := c.joined(ctx, here, provider)
 		now.failed = now.failed && looks >= looksBeforeFailing
@@ -159,7 +159,9 @@ func (c *commands) joined(ctx context.Context, here *side, provider string) (loo
 // confirmAway returns an error if the peer answers. With --force, the pods in a peer that
 // answers would run on there unnoticed.
 func (c *commands) confirmAway(ctx context.Context, here *side, peer string, out io.Writer) error {
-	_, err := c.until(ctx, awayPatience, out, func(ctx context.Context) (look, error) {
+	ctx, cancel := after(ctx, awayPatience)
+	defer cancel()
+	_, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
 		fcs, err := here.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return look{}, err
