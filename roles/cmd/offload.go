@@ -24,7 +24,7 @@ import (
 
 const offloadAbout = `Offload lets the pods of a namespace run in the providers of the selected virtual nodes. It
 creates or changes the NamespaceOffloading "offloading" in the namespace, and waits until
-every selected provider has the namespace's twin.
+every selected provider has the namespace's twin. The word namespace may be left out.
 
 The names of twins (--namespace-mapping-strategy, --remote-namespace-name) cannot be changed
 once the namespace is offloaded. If the wait ends early, the NamespaceOffloading stays.`
