@@ -80,7 +80,9 @@ func New(cfg Config) []*cobra.Command {
 }
 
 func (c *commands) all() []*cobra.Command {
-	return []*cobra.Command{c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.network(), c.generate()}
+	return completeKubeconfigs([]*cobra.Command{
+		c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.network(), c.generate(),
+	})
 }
 
 // example puts the name of the program into the lines of an example.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -293,9 +295,39 @@ func TestInterrupted(t *testing.T) {
 	require.Equal(t, ExitInterrupted, code(run(cmd, nil)))
 }
 
+func TestCompletionsFromTheKubeconfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:  map[string]*clientcmdapi.Cluster{"c1": {Server: "https://rome.example"}, "c2": {Server: "https://milan.example"}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {Token: "secret"}},
+		Contexts:  map[string]*clientcmdapi.Context{"rome": {Cluster: "c1", AuthInfo: "u"}, "milan": {Cluster: "c2", AuthInfo: "u"}},
+	}, path))
+	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, path)
+	c := newCluster()
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"__complete", "status", "--context", ""}, "milan\nrome\n:4\n"},
+		{[]string{"__complete", "offload", "shop", "--context", ""}, "milan\nrome\n:4\n"},
+		{[]string{"__complete", "offload", "namespace", "shop", "--context", ""}, "milan\nrome\n:4\n"},
+		{[]string{"__complete", "token", "create", "--cluster", ""}, "c1\nc2\n:4\n"},
+		{[]string{"__complete", "check", "--user", ""}, "u\n:4\n"},
+		{[]string{"__complete", "peer", "--remote-context", ""}, "milan\nrome\n:4\n"},
+		{[]string{"__complete", "peer", "--remote-kubeconfig", "/nowhere", "--remote-context", ""}, ":4\n"},
+		{[]string{"__complete", "unpeer", "--remote-kubeconfig", path, "--remote-context", ""}, "milan\nrome\n:4\n"},
+	} {
+		out, err := c.run(t, tc.args...)
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(out, tc.want), "%v: %s", tc.args, out)
+	}
+	require.Empty(t, c.core.Actions(), "it needs no request")
+}
+
 func TestCompletions(t *testing.T) {
 	t.Parallel()
-	c := newCluster(&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}})
+	c := newCluster(&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}},
+		&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "our-milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}})
 	now := metav1.Now()
 	for _, ns := range []metav1.ObjectMeta{
 		{Name: "market"}, {Name: "kube-system"}, {Name: "kube-public"}, {Name: "kube-node-lease"}, {Name: "liqod"}, {Name: "liqo-tenant-milan"},
@@ -311,6 +343,9 @@ func TestCompletions(t *testing.T) {
 		{[]string{"__complete", "offload", "namespace", ""}, "market\n:4\n"},
 		{[]string{"__complete", "offload", ""}, "market\n:4\n"},
 		{[]string{"__complete", "unoffload", ""}, "shop\n:4\n"},
+		{[]string{"__complete", "unpeer", ""}, "milan\n:4\n"},
+		{[]string{"__complete", "status", ""}, "milan\n:4\n"},
+		{[]string{"__complete", "token", "create", "--for", ""}, "milan\n:4\n"},
 		{[]string{"__complete", "unoffload", "namespace", ""}, "shop\n"},
 		{[]string{"__complete", "offload", "namespace", "shop", "--pod-offloading-strategy", ""}, "LocalAndRemote\nRemote\nLocal\n"},
 		{[]string{"__complete", "status", "-o", ""}, "json\nyaml\n"},
