@@ -37,7 +37,7 @@ var groups = []struct {
 	{"Peerings", []string{"token", "peer", "unpeer", "offer", "generate"}},
 	{"Namespaces", []string{"offload", "unoffload"}},
 	{"State", []string{"status", "check", "network", "gather"}},
-	{"Roles and hosts", []string{"config", "cleanup", "prepare-gateway"}},
+	{"Roles and hosts", []string{"config", "cleanup", "host-state", "prepare-gateway"}},
 }
 
 // group sorts the commands of root into the groups that have any.
