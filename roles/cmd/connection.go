@@ -71,6 +71,8 @@ type clients struct {
 	ca     []byte
 	// now is the time by the cluster's clock, as far as it has told.
 	now func() time.Time
+	// exec runs a command in a container. Tests may leave it out.
+	exec execution
 }
 
 func (c *connection) clients() (*clients, error) {
@@ -86,6 +88,8 @@ func (c *connection) clients() (*clients, error) {
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, unknown(fmt.Errorf("reading the certificates of the kubeconfig: %w", err))
 	}
+	streams := rest.CopyConfig(config) // a stream has no timeout and no limit of size
+	streams.Timeout = 0
 	if config, err = client.Distrust(config, client.Foreign{Name: config.Host}); err != nil {
 		return nil, unknown(err)
 	}
@@ -95,6 +99,7 @@ func (c *connection) clients() (*clients, error) {
 	if out.kube, err = kubernetes.NewForConfig(client.Core(config)); err != nil {
 		return nil, unknown(fmt.Errorf("making a client: %w", err))
 	}
+	out.exec = executor(streams, out.kube)
 	if out.liqo, err = versioned.NewForConfig(config); err != nil {
 		return nil, unknown(fmt.Errorf("making a client of liqod's kinds: %w", err))
 	}
