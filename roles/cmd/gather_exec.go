@@ -8,11 +8,11 @@ import (
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // executor returns a function that runs commands in containers, over WebSocket or, if the
@@ -29,7 +29,9 @@ func executor(config *rest.Config, kube kubernetes.Interface) execution {
 		if err != nil {
 			return fmt.Errorf("preparing SPDY: %w", err)
 		}
-		either, err := remotecommand.NewFallbackExecutor(first, second, httpstream.IsUpgradeFailure)
+		either, err := remotecommand.NewFallbackExecutor(first, second, func(err error) bool {
+			return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+		})
 		if err != nil {
 			return fmt.Errorf("preparing exec: %w", err)
 		}

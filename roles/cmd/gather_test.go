@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -275,6 +276,43 @@ func TestExecThatIsRefused(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, "/api/v1/namespaces/liqod/pods/gateway-1/exec?command=%2Fliqod&command=host-state&container=gateway&stderr=true&stdout=true&timeout=30s", asked.Load())
 	require.ErrorContains(t, err, "you may not exec")
+}
+
+// podShell answers an exec in a pod, over the transports that it accepts.
+type podShell struct{ webSockets bool }
+
+func (podShell) ExecInContainer(_ context.Context, _, _, container string, command []string, _ io.Reader, out, errOut io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize, _ time.Duration) error {
+	_, err := fmt.Fprintf(out, "%s runs %s\n", container, strings.Join(command, " "))
+	_, _ = fmt.Fprint(errOut, "a complaint")
+	return err
+}
+
+func (p podShell) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && !p.webSockets {
+		http.Error(w, "no WebSocket here", http.StatusBadRequest)
+		return
+	}
+	q := r.URL.Query()
+	options := &remotecommand.Options{Stdout: q.Get("stdout") == "true", Stderr: q.Get("stderr") == "true"}
+	remotecommand.ServeExec(w, r, p, "gateway-1", "", q.Get("container"), q["command"], options, time.Minute, time.Minute, remotecommand.SupportedStreamingProtocols)
+}
+
+func TestExec(t *testing.T) {
+	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, "")
+	for name, shell := range map[string]podShell{"an older WebSocket": {true}, "SPDY only": {false}} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(shell)
+			t.Cleanup(server.Close)
+			conn := (&commands{}).newConnection()
+			conn.kubeconfig = writeKubeconfig(t, server.URL)
+			to, err := conn.clients()
+			require.NoError(t, err)
+			var out limitedBuffer
+			out.left = mostState
+			require.NoError(t, to.exec(t.Context(), "liqod", "gateway-1", "gateway", []string{"/liqod", "host-state"}, &out))
+			require.Equal(t, "gateway runs /liqod host-state\n", out.String())
+		})
+	}
 }
 
 func TestRedactorKeepsWords(t *testing.T) {
