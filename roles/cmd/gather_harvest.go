@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -189,22 +190,32 @@ func (h *harvest) list(ctx context.Context, l lister, namespace string, own bool
 	if namespace != "" {
 		name = "namespaces/" + namespace + "/" + l.file + ".yaml"
 	}
-	obj, err := l.list(ctx, namespace)
-	if err != nil {
+	var objects []any
+	err := l.pages(ctx, namespace, func(page runtime.Object) error {
+		if pods, ok := page.(*corev1.PodList); ok && own {
+			h.remember(namespace, pods.Items)
+		}
+		more, err := objectsOf(page, own)
+		objects = append(objects, more...)
+		return err
+	})
+	if err != nil && len(objects) == 0 {
 		h.add(name, "", err)
 		return
 	}
-	if pods, ok := obj.(*corev1.PodList); ok && own {
-		h.mu.Lock()
-		for i := range pods.Items {
-			if namespace != h.snap.Namespace || pods.Items[i].Labels["app.kubernetes.io/name"] == "liqod" {
-				h.pods = append(h.pods, pods.Items[i])
-			}
+	text, failed := yaml.Marshal(map[string]any{"items": objects})
+	h.add(name, string(text), errors.Join(err, failed))
+}
+
+// remember keeps the pods of liqod among those of a namespace of liqod or a peer.
+func (h *harvest) remember(namespace string, pods []corev1.Pod) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range pods {
+		if namespace != h.snap.Namespace || pods[i].Labels["app.kubernetes.io/name"] == "liqod" {
+			h.pods = append(h.pods, pods[i])
 		}
-		h.mu.Unlock()
 	}
-	text, err := asText(obj, own)
-	h.add(name, text, err)
 }
 
 // chosen returns the pods of liqod of which logs are read: of each role the first by name, up

@@ -5,27 +5,61 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/yaml"
 )
 
-// lister reads all objects of a kind, in a namespace or, if that is empty, in all.
+const (
+	// pageSize and mostObjects limit the objects of one request, and of a file.
+	pageSize    = 500
+	mostObjects = 20000
+)
+
+// lister reads the objects of a kind, in a namespace or, if that is empty, in all.
 type lister struct {
 	// file is the name in the archive.
 	file string
-	list func(ctx context.Context, namespace string) (runtime.Object, error)
+	list func(ctx context.Context, namespace string, page metav1.ListOptions) (runtime.Object, error)
 }
 
-// listed adapts a List method.
-func listed[T runtime.Object](list func(context.Context, metav1.ListOptions) (T, error), options metav1.ListOptions) func(context.Context, string) (runtime.Object, error) {
-	return func(ctx context.Context, _ string) (runtime.Object, error) { return list(ctx, options) }
+// listed adapts a List method. labels selects objects; empty selects all.
+func listed[T runtime.Object](list func(context.Context, metav1.ListOptions) (T, error), labels string) func(context.Context, string, metav1.ListOptions) (runtime.Object, error) {
+	return func(ctx context.Context, _ string, page metav1.ListOptions) (runtime.Object, error) {
+		page.LabelSelector = labels
+		return list(ctx, page)
+	}
+}
+
+// pages calls see with each page of a list. It returns an error after mostObjects.
+func (l lister) pages(ctx context.Context, namespace string, see func(page runtime.Object) error) error {
+	options, seen := metav1.ListOptions{Limit: pageSize}, 0
+	for {
+		page, err := l.list(ctx, namespace, options)
+		if err != nil {
+			return err
+		}
+		if err := see(page); err != nil {
+			return err
+		}
+		list, err := meta.ListAccessor(page)
+		if err != nil {
+			return fmt.Errorf("reading the list: %w", err)
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return nil
+		}
+		if seen += meta.LenList(page); seen >= mostObjects {
+			return fmt.Errorf("only the first %d objects are in the archive", seen)
+		}
+	}
 }
 
 // clusterWide are the objects that are read once. Of most kinds of others, those of the chart
 // are read only.
 func (to *clients) clusterWide() []lister {
-	all, ours, core, admission := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: installed}, to.kube.CoreV1(), to.kube.AdmissionregistrationV1()
+	const all, ours = "", installed
+	core, admission := to.kube.CoreV1(), to.kube.AdmissionregistrationV1()
 	return []lister{
 		{"foreignclusters", listed(to.liqo.CoreV1beta1().ForeignClusters().List, all)},
 		{"virtualnodes", listed(to.liqo.OffloadingV1beta1().VirtualNodes("").List, all)},
@@ -56,31 +90,30 @@ func (to *clients) clusterWide() []lister {
 
 // ownKinds are the objects of the namespaces of liqod itself and of its peers.
 func (to *clients) ownKinds() []lister {
-	all := metav1.ListOptions{}
 	return []lister{
-		{"configmaps", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.CoreV1().ConfigMaps(ns).List(ctx, all)
+		{"configmaps", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.CoreV1().ConfigMaps(ns).List(ctx, page)
 		}},
-		{"serviceaccounts", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.CoreV1().ServiceAccounts(ns).List(ctx, all)
+		{"serviceaccounts", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.CoreV1().ServiceAccounts(ns).List(ctx, page)
 		}},
-		{"deployments", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.AppsV1().Deployments(ns).List(ctx, all)
+		{"deployments", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.AppsV1().Deployments(ns).List(ctx, page)
 		}},
-		{"daemonsets", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.AppsV1().DaemonSets(ns).List(ctx, all)
+		{"daemonsets", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.AppsV1().DaemonSets(ns).List(ctx, page)
 		}},
-		{"leases", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.CoordinationV1().Leases(ns).List(ctx, all)
+		{"leases", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.CoordinationV1().Leases(ns).List(ctx, page)
 		}},
-		{"poddisruptionbudgets", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.PolicyV1().PodDisruptionBudgets(ns).List(ctx, all)
+		{"poddisruptionbudgets", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.PolicyV1().PodDisruptionBudgets(ns).List(ctx, page)
 		}},
-		{"networkpolicies", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.NetworkingV1().NetworkPolicies(ns).List(ctx, all)
+		{"networkpolicies", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.NetworkingV1().NetworkPolicies(ns).List(ctx, page)
 		}},
-		{"rolebindings", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.RbacV1().RoleBindings(ns).List(ctx, all)
+		{"rolebindings", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.RbacV1().RoleBindings(ns).List(ctx, page)
 		}},
 	}
 }
@@ -88,39 +121,35 @@ func (to *clients) ownKinds() []lister {
 // sharedKinds are the objects of all namespaces that liqod has to do with, also those of
 // users and peers.
 func (to *clients) sharedKinds() []lister {
-	all := metav1.ListOptions{}
 	return []lister{
-		{"pods", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.CoreV1().Pods(ns).List(ctx, all)
+		{"pods", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.CoreV1().Pods(ns).List(ctx, page)
 		}},
-		{"services", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.CoreV1().Services(ns).List(ctx, all)
+		{"services", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.CoreV1().Services(ns).List(ctx, page)
 		}},
-		{"endpointslices", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.DiscoveryV1().EndpointSlices(ns).List(ctx, all)
+		{"endpointslices", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.DiscoveryV1().EndpointSlices(ns).List(ctx, page)
 		}},
-		{"resourcequotas", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.CoreV1().ResourceQuotas(ns).List(ctx, all)
+		{"resourcequotas", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.CoreV1().ResourceQuotas(ns).List(ctx, page)
 		}},
-		{"events", func(ctx context.Context, ns string) (runtime.Object, error) {
-			return to.kube.CoreV1().Events(ns).List(ctx, all)
+		{"events", func(ctx context.Context, ns string, page metav1.ListOptions) (runtime.Object, error) {
+			return to.kube.CoreV1().Events(ns).List(ctx, page)
 		}},
 	}
 }
 
-// asText returns an object as YAML, without what is of no use or may be secret. own keeps the
-// environment and the arguments of pods.
-func asText(obj runtime.Object, own bool) (string, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+// objectsOf returns the objects of a page, without what is of no use or may be secret. own
+// keeps the environment and the arguments of pods.
+func objectsOf(page runtime.Object, own bool) ([]any, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(page)
 	if err != nil {
-		return "", fmt.Errorf("encoding: %w", err)
+		return nil, fmt.Errorf("encoding: %w", err)
 	}
-	prune(content, own)
-	text, err := yaml.Marshal(content)
-	if err != nil {
-		return "", fmt.Errorf("encoding: %w", err)
-	}
-	return string(text), nil
+	items, _ := content["items"].([]any) // nil for an empty list
+	prune(items, own)
+	return items, nil
 }
 
 // prune removes, at any depth, the records of field managers and the copies of kubectl. Unless

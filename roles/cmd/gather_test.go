@@ -278,6 +278,27 @@ func TestExecThatIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "you may not exec")
 }
 
+// Long lists are read page by page, and not without end.
+func TestGatherReadsPages(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	l := lister{"pods", func(_ context.Context, _ string, page metav1.ListOptions) (runtime.Object, error) {
+		require.EqualValues(t, pageSize, page.Limit)
+		require.Equal(t, map[bool]string{true: "", false: fmt.Sprint(asked)}[asked == 0], page.Continue)
+		asked++
+		list := &corev1.PodList{ListMeta: metav1.ListMeta{Continue: fmt.Sprint(asked)}, Items: make([]corev1.Pod, pageSize)}
+		return list, nil
+	}}
+	objects := 0
+	err := l.pages(t.Context(), "", func(page runtime.Object) error {
+		items, err := objectsOf(page, true)
+		objects += len(items)
+		return err
+	})
+	require.EqualError(t, err, "only the first 20000 objects are in the archive")
+	require.Equal(t, mostObjects, objects)
+}
+
 // podShell answers an exec in a pod, over the transports that it accepts.
 type podShell struct{ webSockets bool }
 
