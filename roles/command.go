@@ -2,7 +2,6 @@ package roles
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 
@@ -22,26 +21,6 @@ type program struct {
 	signals    <-chan os.Signal
 }
 
-const about = `liqod joins several Kubernetes clusters. A cluster sees each of its peers as a virtual
-node; pods that are scheduled there run in the peer, and stay when the connection is lost.
-
-One binary does everything, in roles that meet only through the Kubernetes API. A role
-needs a kubeconfig, or the service account of its pod.
-
-Roles:
-%s
-Configuration, each source above the one before: the defaults (shown with the flags
-below), the YAML file given with --config, LIQOD_* variables (log.level is
-LIQOD_LOG_LEVEL), flags (--log.level). Whatever is not known or not accepted ends the
-program with code 2 and says what would be accepted. A first SIGTERM or SIGINT stops
-everything in order, within shutdownTimeout; a second one ends the process at once.`
-
-const examples = `  liqod --role=controller --clusterID=rome --controller.vkubelet.image=liqod:dev
-  liqod --role=controller,webhook --config=/etc/liqod/config.yaml
-  LIQOD_LOG_LEVEL=debug liqod --role=webhook --kubeconfig=$HOME/.kube/config
-  liqod config --role=vkubelet    # what is in effect, and where each value came from
-  liqod status                    # how the peerings are, asked as kubectl asks`
-
 func newCommand(p program) (*cobra.Command, error) {
 	settings, err := config.Schema(p.configYAML)
 	if err != nil {
@@ -50,30 +29,34 @@ func newCommand(p program) (*cobra.Command, error) {
 	root := &cobra.Command{
 		Use:                        "liqod --role=NAME[,NAME]",
 		Short:                      "Seamless Kubernetes multi-cluster",
-		Long:                       fmt.Sprintf(about, roleHelp(p.roles)),
-		Example:                    examples,
+		Long:                       about,
 		Args:                       noArguments,
+		Version:                    versionLine(),
 		SilenceErrors:              true,
 		SilenceUsage:               true,
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(versionCommand())
 	root.AddCommand(cmd.New(cmd.Config{Program: p.name, Version: version()})...)
 	if p.name == pluginName {
 		asPlugin(root)
+		group(root)
 		return root, nil
 	}
 	in := addFlags(root.Flags(), settings)
 	root.RunE = func(c *cobra.Command, _ []string) error { return p.start(c, in) }
 	root.AddCommand(configCommand(p, settings))
 	root.AddCommand(hostCommands()...)
+	group(root)
+	p.setHelp(root, in)
 	return root, nil
 }
 
 // asPlugin turns root into the root command of the kubectl plugin, which runs no roles.
 func asPlugin(root *cobra.Command) {
-	root.Use, root.Long, root.Example = "kubectl-liqo", "", ""
+	root.Use, root.Long = "kubectl-liqo", ""
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: pluginName}
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 }
@@ -98,14 +81,6 @@ func noArguments(c *cobra.Command, args []string) error {
 		hint = ""
 	}
 	return cmd.Usagef("unknown command %q: the commands are %s%s", args[0], strings.Join(names, ", "), hint)
-}
-
-func roleHelp(roles []Role) string {
-	var b strings.Builder
-	for _, r := range roles {
-		fmt.Fprintf(&b, "  %-11s %s\n", r.Name, r.Short)
-	}
-	return b.String()
 }
 
 // input has the values of the flags that are no settings.
@@ -165,18 +140,6 @@ func (p program) start(c *cobra.Command, in *input) error {
 		return err
 	}
 	return proc.run(c.Context(), roles, p.signals)
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  noArguments,
-		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(c.OutOrStdout(), versionLine())
-			return err
-		},
-	}
 }
 
 func configCommand(p program, settings []config.Setting) *cobra.Command {

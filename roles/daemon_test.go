@@ -149,7 +149,13 @@ func TestCommandLine(t *testing.T) {
 		stderr string // pattern
 	}{
 		"version":             {"main", nil, []string{"version"}, 0, `^liqod \S+ \(go1\.\S+, linux/\w+\)\n$`, `^$`},
-		"help":                {"main", nil, []string{"--help"}, 0, `(?s)Roles:\n  controller .*  ipam .*--role=controller,webhook.*--vkubelet\.nodeAddress`, `^$`},
+		"version as data":     {"main", nil, []string{"version", "-o", "json"}, 0, `^\{\n  "version": "\S+",\n  "goVersion": "go1\.\S+",\n  "platform": "linux/\w+"\n\}\n$`, `^$`},
+		"version as a flag":   {"main", nil, []string{"--version"}, 0, `^liqod \S+ \(go1\.\S+, linux/\w+\)\n$`, `^$`},
+		"version as yaml":     {"main", nil, []string{"version", "-oyaml"}, 0, `^goVersion: go1.*\nplatform: .*\nversion: .*\n$`, `^$`},
+		"help":                {"main", nil, []string{"--help"}, 0, `(?s)\nPeerings:\n  token .*\n  peer .*\nNamespaces:\n  offload .*\nRoles and hosts:.*\nOthers:.*\n  version .*\nRoles \(liqod --role=NAME --help lists the settings\):\n  controller .*  ipam `, `^$`},
+		"help as a command":   {"main", nil, []string{"help"}, 0, `\nPeerings:\n`, `^$`},
+		"help of a role":      {"main", nil, []string{"--role=vkubelet", "--help"}, 0, `(?s)^Role vkubelet: one virtual node.*\n  liqod --role=vkubelet \[flags\]\n.*--role=controller,webhook.*--vkubelet\.nodeAddress`, `^$`},
+		"help of no role":     {"main", nil, []string{"--role=kitchen", "--help"}, 0, `\nPeerings:\n`, `role "kitchen" is not accepted`},
 		"help of config":      {"main", nil, []string{"config", "--help"}, 0, `where each value came from|as YAML that --config accepts`, `^$`},
 		"no role":             {"main", nil, nil, 2, `^$`, `no role given: --role=NAME, one or more of controller, vkubelet, webhook, gateway, route, ipam`},
 		"gateway":             {"main", nil, []string{"--role=gateway"}, 2, `^$`, `clusterID: needed by role gateway`},
@@ -184,6 +190,27 @@ func TestCommandLine(t *testing.T) {
 			require.Regexp(t, regexp.MustCompile(tc.stderr), stderr.String())
 		})
 	}
+}
+
+// The help fits a screen, in lines that fit a terminal, and has every command.
+func TestHelpFitsAScreen(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "main", nil, "--help")
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	require.LessOrEqual(t, len(lines), 50)
+	for _, line := range lines {
+		require.LessOrEqual(t, len(line), 100, line)
+	}
+	configYAML, err := os.ReadFile("../config.yaml")
+	require.NoError(t, err)
+	root, err := newCommand(program{name: ownName, roles: All(), configYAML: configYAML})
+	require.NoError(t, err)
+	for _, c := range root.Commands() {
+		require.Contains(t, string(out), "\n  "+c.Name()+" ", "a command that the help does not have")
+	}
+	require.NotContains(t, string(out), "--log.level")
 }
 
 func TestPluginOfKubectl(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -12,6 +13,11 @@ import (
 	"github.com/liqod/liqod/netfabric/kernel"
 	"github.com/liqod/liqod/netfabric/plan"
 )
+
+const hostStateAbout = `Host-state prints the objects of the roles gateway and route on this host: devices, addresses,
+neighbours, rules, routes, the peers of the tunnel, and the counters of dropped packets. It
+changes nothing and prints no private key. It needs the rights of root. liqod gather runs it in the
+pods of both roles.`
 
 const cleanupAbout = `Cleanup removes the objects that the roles gateway and route have made on this host: devices
 whose names begin with liqod-, routes and rules with protocol 108, the nftables table inet
@@ -33,6 +39,15 @@ func hostCommands() []*cobra.Command {
 namespace of its own process. A privileged init container runs it, so that the role needs no
 capability but NET_ADMIN. A role with more rights writes the settings itself.`,
 			RunE: prepareGateway,
+		},
+		{
+			Use: "host-state", Short: "Print the objects of the roles gateway and route on this host", Long: hostStateAbout, Args: noArguments,
+			RunE: func(c *cobra.Command, _ []string) error {
+				if err := kernel.New(kernel.Config{Log: zap.NewNop()}).Describe(c.Context(), c.OutOrStdout(), time.Now()); err != nil {
+					return fmt.Errorf("reading this host: %w", err)
+				}
+				return nil
+			},
 		},
 	}
 }

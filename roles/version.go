@@ -16,6 +16,20 @@ func version() string {
 	return info.Main.Version
 }
 
+// buildInfo describes a binary.
+type buildInfo struct {
+	// Version is that of liqod, GoVersion that of the compiler.
+	Version   string `json:"version"`
+	GoVersion string `json:"goVersion"`
+	// Platform is the operating system and the architecture.
+	Platform string `json:"platform"`
+}
+
+func build() buildInfo {
+	return buildInfo{Version: version(), GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+}
+
 func versionLine() string {
-	return fmt.Sprintf("liqod %s (%s, %s/%s)", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	b := build()
+	return fmt.Sprintf("liqod %s (%s, %s)", b.Version, b.GoVersion, b.Platform)
 }

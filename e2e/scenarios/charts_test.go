@@ -146,9 +146,10 @@ func TestChart(t *testing.T) {
 		}
 	})
 	t.Run("rights", func(t *testing.T) {
-		chartRights(t, plain, "controller", "gateway", "ipam", "peer", "route", "vkubelet", "webhook")
-		chartRights(t, off, "controller", "peer", "vkubelet", "webhook")
+		chartRights(t, plain, "controller", "gateway", "ipam", "peer", "route", "user", "vkubelet", "webhook")
+		chartRights(t, off, "controller", "peer", "user", "vkubelet", "webhook")
 	})
+	t.Run("roles of people", func(t *testing.T) { chartUserRoles(t, c, plain) })
 	t.Run("defaults", func(t *testing.T) { chartDefaults(t, c, plain) })
 	t.Run("values", func(t *testing.T) { chartValues(t, c) })
 	t.Run("refused", func(t *testing.T) { chartRefused(t, c) })
@@ -257,7 +258,7 @@ func chartRestarts(t *testing.T, c chart, plain rendered) {
 // chartStandby checks what more there is where gateways stand by for each other.
 func chartStandby(t *testing.T, c chart, plain rendered) {
 	several := c.mustRender(t, values{"networking": values{"gatewayTemplates": values{"replicas": 2}}})
-	chartRights(t, several, "controller", "gateway", "ipam", "peer", "route", "vkubelet", "webhook")
+	chartRights(t, several, "controller", "gateway", "ipam", "peer", "route", "user", "vkubelet", "webhook")
 	named := func(objects rendered, kind string) *unstructured.Unstructured {
 		all := objects.ofKind(kind)
 		i := slices.IndexFunc(all, func(o *unstructured.Unstructured) bool { return o.GetName() == "liqod-gateway" })
@@ -407,6 +408,38 @@ func chartRights(t *testing.T, objects rendered, holders ...string) {
 		role, _, err := unstructured.NestedString(obj.Object, "roleRef", "name")
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(role, "liqod-"), "%s binds %s", obj.GetName(), role)
+	}
+}
+
+// chartUserRoles checks that people get rights by the roles of Kubernetes, unless that is
+// switched off, and that no role for people reads Secrets or writes anything but
+// NamespaceOffloadings.
+func chartUserRoles(t *testing.T, c chart, plain rendered) {
+	const label = "rbac.authorization.k8s.io/aggregate-to-"
+	labels := func(objects rendered) map[string][]string {
+		out := map[string][]string{}
+		for _, o := range objects.ofKind("ClusterRole") {
+			for key := range o.GetLabels() {
+				if to, ok := strings.CutPrefix(key, label); ok {
+					out[o.GetName()] = append(out[o.GetName()], to)
+				}
+			}
+		}
+		return out
+	}
+	require.Equal(t, map[string][]string{"liqod-user-view": {"view"}, "liqod-user-admin": {"admin"}}, labels(plain))
+	require.Empty(t, labels(c.mustRender(t, values{"userRoles": values{"aggregate": false}})))
+	for _, o := range plain.ofKind("ClusterRole") {
+		if !strings.HasPrefix(o.GetName(), "liqod-user-") {
+			continue
+		}
+		var role rbacv1.ClusterRole
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role))
+		for _, rule := range role.Rules {
+			require.NotContains(t, rule.Resources, "secrets")
+			reads := !slices.ContainsFunc(rule.Verbs, func(v string) bool { return v != "get" && v != "list" && v != "watch" })
+			require.True(t, reads || slices.Equal(rule.Resources, []string{"namespaceoffloadings"}), "%s: %+v", role.Name, rule)
+		}
 	}
 }
 

@@ -1,10 +1,13 @@
 package scenarios
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +30,8 @@ func testCommands(t *testing.T, w *world) {
 	t.Run("Status", func(t *testing.T) { testCommandStatus(t, w) })
 	t.Run("Dashboard", func(t *testing.T) { testCommandDashboard(t, w) })
 	t.Run("DaemonSets", func(t *testing.T) { testCommandDaemonSets(t, w) })
+	t.Run("Gather", func(t *testing.T) { testCommandGather(t, w) })
+	t.Run("Beforehand", func(t *testing.T) { testCommandBeforehand(t, w) })
 	t.Run("PeerAway", func(t *testing.T) { testCommandPeerAway(t, w) })
 	t.Run("NoController", func(t *testing.T) { testCommandNoController(t, w) })
 	t.Run("Unoffload", func(t *testing.T) { testCommandUnoffload(t, w) })
@@ -64,6 +69,61 @@ func (w *world) says(s *site.Site, args []string, code int, texts ...string) fun
 		}
 		return nil
 	}
+}
+
+// testCommandGather checks that an API server answers all that an archive is made of, and that
+// no word of a Secret is in it.
+func testCommandGather(t *testing.T, w *world) {
+	file := filepath.Join(t.TempDir(), "rome.tar.gz")
+	require.NoError(t, w.says(w.rome, []string{"gather", "--file", file}, 0, "files about cluster rome")(t.Context()))
+	content, err := os.Open(file)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = content.Close() })
+	zipped, err := gzip.NewReader(content)
+	require.NoError(t, err)
+	archive, files := tar.NewReader(zipped), map[string]string{}
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		text, err := io.ReadAll(archive)
+		require.NoError(t, err)
+		_, name, _ := strings.Cut(header.Name, "/")
+		files[name] = string(text)
+	}
+	// The pods of the roles are simulated, so they have no logs and no metrics.
+	for line := range strings.Lines(files["unread.txt"]) {
+		require.Regexp(t, `^pods/.*\.(log|txt): `, line)
+	}
+	require.Contains(t, files["cluster/virtualnodes.yaml"], "name: milan")
+	require.Contains(t, files["cluster/flowschemas.yaml"], "name: liqod-peers")
+	require.Contains(t, files["namespaces/shop/events.yaml"], "items:")
+	secrets, err := w.rome.Client().CoreV1().Secrets("liqo-tenant-milan").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	words := 0
+	for _, s := range secrets.Items {
+		for _, value := range s.Data {
+			for _, word := range strings.Fields(string(value)) {
+				if len(word) < 64 || strings.Contains(word, "://") {
+					continue
+				}
+				words++
+				for name, text := range files {
+					require.NotContains(t, text, word, name)
+				}
+			}
+		}
+	}
+	require.NotZero(t, words, "the Secrets have keys and certificates")
+}
+
+// testCommandBeforehand examines a cluster that has liqod already, and the token of another.
+func testCommandBeforehand(t *testing.T, w *world) {
+	require.NoError(t, w.says(w.rome, []string{"check", "--pre"}, 0, "✔ Kubernetes: v", "✔ APIs: ", "✔ Rights: ", "✔ Webhooks: ",
+		"‼ Installation: liqod is installed already, in namespace liqod")(t.Context()))
+	require.NoError(t, w.says(w.rome, []string{"check", "--pre", "--as", "nobody"}, 1, "✘ Rights: you may not: create configmaps", "cannot be read")(t.Context()))
 }
 
 func testCommandOffload(t *testing.T, w *world) {

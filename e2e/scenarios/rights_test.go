@@ -97,7 +97,54 @@ func TestPeerRights(t *testing.T) {
 	t.Run("controller", func(t *testing.T) { controllerRights(t, w) })
 	t.Run("controller-policies", func(t *testing.T) { controllerPolicies(t, w) })
 	t.Run("webhook", func(t *testing.T) { webhookRights(t, w) })
+	t.Run("people", func(t *testing.T) { people(t, w) })
 	t.Run("revoked", func(t *testing.T) { revoked(t, p) })
+}
+
+const bindingsOfPeople = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: market}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: ann, namespace: market}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: carl, namespace: market}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: carl}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: bob}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}]
+`
+
+// people asks with the roles of Kubernetes: ann administers a namespace, carl edits it, bob
+// views the cluster.
+func people(t *testing.T, w *world) {
+	require.NoError(t, w.rome.Apply(t.Context(), []byte(bindingsOfPeople)))
+	offload := []string{"offload", "market", "--timeout=30s", "--as"}
+	within(t, 3*time.Minute, "ann may offload her namespace", w.says(w.rome, append(offload, "ann"), 0, "namespace market: offloaded"))
+	require.NoError(t, w.says(w.rome, append(offload, "carl"), 0, "offloading is asked for already")(t.Context()), "who edits a namespace may see that")
+	require.NoError(t, w.says(w.rome, []string{"offload", "market", "--pod-offloading-strategy=Remote", "--as", "carl"}, 1, "forbidden")(t.Context()))
+	require.NoError(t, w.says(w.rome, []string{"unoffload", "market", "--as", "carl"}, 1, "forbidden")(t.Context()))
+	require.NoError(t, w.says(w.rome, []string{"offload", "shop", "--pod-offloading-strategy=Remote", "--as", "ann"}, 1, "forbidden")(t.Context()))
+	for _, args := range [][]string{{"status"}, {"check"}} {
+		out, code, err := w.command(t.Context(), w.rome, append(args, "--as", "bob")...)
+		require.NoError(t, err)
+		require.NotEqual(t, 2, code, out)
+		require.NotContains(t, out, "cannot be read")
+		require.NotContains(t, out, "forbidden")
+		require.Contains(t, out, "milan")
+	}
+	within(t, 3*time.Minute, "ann takes her namespace back", w.says(w.rome, []string{"unoffload", "market", "--as", "ann"}, 0, "namespace market: "))
+	require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(t.Context(), "market", metav1.DeleteOptions{}))
 }
 
 func enumerated(t *testing.T, w *world, rome holder) {

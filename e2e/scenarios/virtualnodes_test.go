@@ -277,7 +277,7 @@ func testDrained(t *testing.T, w *world) {
 	maps.DeleteFunc(free, func(pod string, _ types.UID) bool { return !strings.HasPrefix(pod, "free-") })
 	begin := time.Now()
 	require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenant).Delete(ctx, "second", metav1.DeleteOptions{}))
-	within(t, soon, "the progress shows", w.virtualNode(tenant, "second", "Draining", "pods are left"))
+	within(t, soon, "the progress shows", w.virtualNode(tenant, "second", "Draining", "pods are left", "evictions are refused: in namespace nodes, The disruption budget held needs 2 healthy pods"))
 	within(t, drainTimeout, "those that may leave have left", func(ctx context.Context) error {
 		pods, err := w.podsAt(ctx, "second", "free")
 		if err == nil && len(pods) > 0 {

@@ -138,6 +138,9 @@ func (p *peering) command(s *site.Site, args ...string) (string, error) {
 		if err != nil || code == 0 {
 			return out, err
 		}
+		if args[0] == "unpeer" && strings.Contains(out, "there is no peer") {
+			return out, nil // the one that was killed had reached its end
+		}
 		if code > 0 {
 			said = out
 		}

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -317,4 +318,15 @@ func FuzzEnroll(f *testing.F) {
 		require.NotEqual(t, milan, e.ID)
 		require.Equal(t, "liqo.io:peer:"+e.ID+":"+e.csr.Serial, e.csr.User)
 	})
+}
+
+// `liqod check --token` knows an endpoint by its answer to a GET, which costs the endpoint
+// nothing.
+func TestOtherMethodsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{trust.EnrollPath, trust.RenewPath, trust.LeavePath} {
+		answer := httptest.NewRecorder()
+		(&Endpoint{}).Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		require.Equal(t, http.StatusMethodNotAllowed, answer.Code)
+	}
 }

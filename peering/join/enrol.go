@@ -108,7 +108,7 @@ func (j *Join) enrol(ctx context.Context, fc *corev1beta1.ForeignCluster, have *
 			}
 			slow = false
 		}
-		return j.failed(a, says(metav1.ConditionFalse, reason, "%s", message), slow, false), nil
+		return j.failed(a, says(metav1.ConditionFalse, reason, "%s %s", message, in.token.Mark()), slow, false), nil
 	}
 	got.token = digest(in.text)
 	return j.finish(ctx, fc, have, got)
@@ -235,11 +235,23 @@ func postTo(ctx context.Context, urls []string, to target, path string, body any
 	for _, to.url = range urls {
 		var no *refusal
 		if grant, err = post(ctx, to, path, body, by); err == nil || errors.As(err, &no) {
-			break
+			return grant, err
 		}
 	}
-	return grant, err
+	return grant, unanswered{urls, err}
 }
+
+// unanswered is the error for URLs of which none answers. err is that of the last one.
+type unanswered struct {
+	urls []string
+	err  error
+}
+
+// Error implements error.
+func (u unanswered) Error() string { return strings.Join(u.urls, ", ") + ": " + u.err.Error() }
+
+// Unwrap returns the error of the last URL.
+func (u unanswered) Unwrap() error { return u.err }
 
 // badGrant is the error for an answer that does not match the request.
 type badGrant struct{ error }
@@ -328,7 +340,12 @@ func why(id string, err error) (reason, message string, slow bool) {
 	case errors.As(err, &bad):
 		return corev1beta1.ReasonGrantInvalid, fmt.Sprintf("the credentials from cluster %s are not accepted: %v", id, bad.error), true
 	}
-	return corev1beta1.ReasonPeerUnreachable, fmt.Sprintf("the authentication endpoint of cluster %s does not answer: %s", id, cause(err)), false
+	at := ""
+	var none unanswered
+	if errors.As(err, &none) {
+		at = " at " + legible(strings.Join(none.urls, " and at "))
+	}
+	return corev1beta1.ReasonPeerUnreachable, fmt.Sprintf("the authentication endpoint of cluster %s%s does not answer: %s", id, at, cause(err)), false
 }
 
 func digest(parts ...string) string {

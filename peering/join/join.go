@@ -87,7 +87,7 @@ type Join struct {
 	namespaces corelisters.NamespaceLister
 
 	mu      sync.Mutex
-	known   map[string]*metav1.Condition // by cluster id; nil: does not apply
+	known   map[string]known // by cluster id; nil: does not apply
 	told    []func(clusterID string)
 	patient map[string]patience // by kind of attempt
 	backs   map[string]sentBack // by cluster id
@@ -97,7 +97,7 @@ type Join struct {
 func New(cfg Config) (*Join, error) {
 	j := &Join{
 		cfg: cfg, clusters: cfg.ForeignClusters.Lister(), namespaces: cfg.Namespaces.Lister(),
-		known: map[string]*metav1.Condition{}, patient: map[string]patience{}, backs: map[string]sentBack{},
+		known: map[string]known{}, patient: map[string]patience{}, backs: map[string]sentBack{},
 	}
 	j.Loop = loop.New(loop.Config{Name: "join", Sync: j.sync, Log: cfg.Log, Observer: cfg.Observer})
 	for _, w := range []struct {
@@ -120,8 +120,8 @@ func New(cfg Config) (*Join, error) {
 func (j *Join) Condition(fc *corev1beta1.ForeignCluster) *metav1.Condition {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if known, ok := j.known[fc.Spec.ClusterID]; ok {
-		return known.DeepCopy()
+	if have, ok := j.known[fc.Spec.ClusterID]; ok && have.of == fc.UID {
+		return have.condition.DeepCopy()
 	}
 	return meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionAuthenticated).DeepCopy()
 }
@@ -134,14 +134,22 @@ func (j *Join) Subscribe(f func(clusterID string)) {
 	j.told = append(j.told, f)
 }
 
+// known is the condition for a peer, and the UID of the ForeignCluster that it is about: one
+// that was created again begins without.
+type known struct {
+	of        types.UID
+	condition *metav1.Condition
+}
+
 // tell stores the condition for a peer, and calls the subscribers if it differs.
-func (j *Join) tell(id string, now *metav1.Condition) {
+func (j *Join) tell(fc *corev1beta1.ForeignCluster, now *metav1.Condition) {
+	id, next := fc.Spec.ClusterID, known{fc.UID, now}
 	j.mu.Lock()
 	have, ok := j.known[id]
-	j.known[id] = now
+	j.known[id] = next
 	told := j.told
 	j.mu.Unlock()
-	if ok && equality.Semantic.DeepEqual(have, now) {
+	if ok && have.of == next.of && equality.Semantic.DeepEqual(have.condition, now) {
 		return
 	}
 	for _, f := range told {
@@ -172,7 +180,7 @@ func (j *Join) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return err
 	}
-	j.tell(key.Name, standing.condition)
+	j.tell(fc, standing.condition)
 	left, err := j.tidyBack(ctx, key.Name)
 	if err != nil {
 		return err

@@ -236,12 +236,12 @@ func TestWhatIsSaid(t *testing.T) {
 		"conflict":     {refuse(trust.ReasonConflict), "False Conflict: cluster milan refuses: so it is"},
 		"busy":         {refuse(trust.ReasonBusy), "False PeerUnreachable: cluster milan cannot answer now: so it is"},
 		"unauthorized": {refuse(trust.ReasonUnauthorized), "False TokenRefused: cluster milan refuses the token: so it is; make another token there"},
-		"away":         {func(r *rig) { r.peer.server.Close() }, "False PeerUnreachable: the authentication endpoint of cluster milan does not answer: connection refused"},
+		"away":         {func(r *rig) { r.peer.server.Close() }, "does not answer: connection refused"},
 		"another authority": {func(r *rig) {
 			token := r.peer.newToken("milan")
 			token.CA = strings.Repeat("0", 64)
 			r.setToken(token.String())
-		}, "False PeerUnreachable: the authentication endpoint of cluster milan does not answer: the server is not the one of the token"},
+		}, "does not answer: the server is not the one of the token"},
 		"spec.authCA of others": {func(r *rig) {
 			r.change(func(fc *corev1beta1.ForeignCluster) { fc.Spec.AuthCA = string(r.peer.signer.CertPEM()) })
 		}, "x509: certificate signed by unknown authority"},
@@ -451,4 +451,36 @@ func TestStandbySaysWhatStands(t *testing.T) {
 	require.NoError(t, r.liqo.CoreV1beta1().ForeignClusters().Delete(t.Context(), "milan", metav1.DeleteOptions{}))
 	require.NoError(t, r.sync())
 	require.Zero(t, r.told)
+}
+
+// An answer names the URLs that were tried, and the token that it is about.
+func TestAnswersNameURLAndToken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	token := r.peer.newToken("milan")
+	r.setToken(token.String())
+	r.peer.server.Close()
+	r.change(func(fc *corev1beta1.ForeignCluster) {
+		fc.Spec.AuthURL, fc.Labels = "https://127.0.0.1:1", map[string]string{corev1beta1.DiscoveredLabel: "WAN"}
+	})
+	for range 3 {
+		_ = r.sync()
+	}
+	require.Equal(t, "False PeerUnreachable: the authentication endpoint of cluster milan at "+token.AuthURL+
+		" and at https://127.0.0.1:1 does not answer: connection refused (token "+token.ID+")", r.says())
+}
+
+// A ForeignCluster that was created again is not told the condition of the earlier one.
+func TestConditionOfAnEarlierForeignCluster(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.setToken("liqod1.x")
+	for range 3 {
+		_ = r.sync()
+	}
+	require.Contains(t, r.says(), "False TokenInvalid: ")
+	r.change(func(fc *corev1beta1.ForeignCluster) { fc.UID = "again" })
+	require.Empty(t, r.says())
+	_ = r.sync()
+	require.Contains(t, r.says(), "False TokenInvalid: ")
 }

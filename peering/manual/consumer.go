@@ -204,17 +204,19 @@ func (c Cluster) dropNodes(ctx context.Context, provider string, force bool) (le
 				return nil, err
 			}
 		}
-		left = append(left, "virtual node "+vn.Name+told(vn.Status.Conditions))
+		left = append(left, "virtual node "+vn.Name+": "+told(vn))
 	}
 	return left, nil
 }
 
-// told returns the progress of the deletion of a virtual node.
-func told(conditions []metav1.Condition) string {
-	if c := meta.FindStatusCondition(conditions, offloadingv1beta1.VirtualNodeReady); c != nil && c.Message != "" {
-		return ": " + c.Message
+// told returns the progress of the deletion of a virtual node. A condition from before the
+// deletion says nothing about it.
+func told(vn *offloadingv1beta1.VirtualNode) string {
+	c := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
+	if vn.DeletionTimestamp != nil && c != nil && c.Message != "" && c.ObservedGeneration == vn.Generation {
+		return c.Message
 	}
-	return " is being drained"
+	return "it is being drained"
 }
 
 // dropMap deletes the NamespaceMap for a provider. It first waits until the provider has

@@ -19,6 +19,9 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
+// ErrNotInstalled means that a cluster has no ConfigMap of liqod's chart.
+var ErrNotInstalled = errors.New("liqod is not installed in this cluster: no ConfigMap labelled app.kubernetes.io/name=liqod contains a clusterID; install the chart first")
+
 // Cluster is one of the two clusters, with the rights of an administrator.
 type Cluster struct {
 	// ID is the id of the cluster. Namespace is the namespace that liqod is installed in.
@@ -56,7 +59,7 @@ func Installed(ctx context.Context, kube kubernetes.Interface) (id, namespace st
 		}
 	}
 	if namespace == "" {
-		return "", "", errors.New("liqod is not installed in this cluster: no ConfigMap labelled app.kubernetes.io/name=liqod contains a clusterID; install the chart first")
+		return "", "", ErrNotInstalled
 	}
 	return id, namespace, nil
 }

@@ -326,7 +326,7 @@ func TestTwoWays(t *testing.T) {
 
 	left, err := milan.Leave(ctx, "rome", false)
 	require.NoError(t, err)
-	require.Equal(t, []string{"virtual node rome is being drained"}, left)
+	require.Equal(t, []string{"virtual node rome: it is being drained"}, left)
 	left, err = milan.Leave(ctx, "rome", false)
 	require.NoError(t, err)
 	require.Empty(t, left)

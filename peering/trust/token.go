@@ -118,6 +118,10 @@ func (t Token) String() string {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(text)
 }
 
+// Mark returns the text by which a message says that it is about this token. It contains the
+// id only.
+func (t Token) Mark() string { return "(token " + t.ID + ")" }
+
 // Hash returns the SHA-256 hash of a token's secret in hexadecimal, which is stored in
 // place of the secret. A slower hash is not needed, because the secret is long and random.
 func Hash(secret string) string {

@@ -80,7 +80,9 @@ func New(cfg Config) []*cobra.Command {
 }
 
 func (c *commands) all() []*cobra.Command {
-	return []*cobra.Command{c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.dashboard(), c.network(), c.generate()}
+	return completeKubeconfigs([]*cobra.Command{
+		c.token(), c.peer(), c.unpeer(), c.offer(), c.offload(), c.unoffload(), c.status(), c.check(), c.dashboard(), c.network(), c.gather(), c.generate(),
+	})
 }
 
 // example puts the name of the program into the lines of an example.
@@ -116,6 +118,25 @@ func parent(use, short string, below ...*cobra.Command) *cobra.Command {
 	}
 	cmd.RunE = func(*cobra.Command, []string) error { return nil } // Args refuses all there is
 	return cmd
+}
+
+// shortened lets a parent with one command below it do without the name of that command:
+// "offload shop" is "offload namespace shop".
+func shortened(parent, only *cobra.Command) *cobra.Command {
+	refuse := parent.Args
+	parent.Use += " [" + only.Name() + "] NAME"
+	parent.Example = only.Example
+	parent.Long = only.Long
+	parent.Flags().AddFlagSet(only.Flags())
+	parent.ValidArgsFunction = only.ValidArgsFunction
+	parent.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && args[0] != "" {
+			return nil
+		}
+		return refuse(cmd, args)
+	}
+	parent.RunE = only.RunE
+	return parent
 }
 
 // oneName is told the arguments of a command that takes the name of one thing.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqodfake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -106,7 +108,7 @@ func TestUsage(t *testing.T) {
 		says string
 	}{
 		"offload nothing":        {[]string{"offload"}, "say what: liqod offload namespace"},
-		"offload something":      {[]string{"offload", "pod"}, `liqod offload does not know "pod": accepted is namespace`},
+		"offload something":      {[]string{"offload", "pod", "web"}, `liqod offload does not know "pod": accepted is namespace`},
 		"no namespace":           {[]string{"offload", "namespace"}, "liqod offload namespace needs the name of a namespace"},
 		"two namespaces":         {[]string{"unoffload", "namespace", "a", "b"}, "takes one namespace, not 2: a, b"},
 		"strategy":               {[]string{"offload", "ns", "shop", "--pod-offloading-strategy=Here"}, "one of LocalAndRemote, Remote, Local is accepted"},
@@ -206,7 +208,7 @@ func TestClusterThatCannotBeAsked(t *testing.T) {
 		"away":          {[]string{"--kubeconfig", writeKubeconfig(t, closed.URL)}, "the API server does not answer; is it the one that you mean"},
 		"refuses":       {[]string{"--kubeconfig", writeKubeconfig(t, refusing.URL)}, "does not accept the credentials"},
 		"silent":        {[]string{"--kubeconfig", writeKubeconfig(t, silent.URL), "--timeout=50ms"}, "answer"},
-		"no file":       {[]string{"--kubeconfig", "/nowhere"}, "reading the kubeconfig"},
+		"no file":       {[]string{"--kubeconfig", "/nowhere"}, "reading the kubeconfig (--context, --kubeconfig): stat /nowhere"},
 		"no context":    {[]string{"--kubeconfig", writeKubeconfig(t, closed.URL), "--context", "paris"}, `"paris" does not exist`},
 		"nothing known": {nil, "name a kubeconfig with --kubeconfig or KUBECONFIG"},
 	} {
@@ -293,14 +295,57 @@ func TestInterrupted(t *testing.T) {
 	require.Equal(t, ExitInterrupted, code(run(cmd, nil)))
 }
 
-func TestCompletions(t *testing.T) {
-	t.Parallel()
-	c := newCluster(&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}})
+func TestCompletionsFromTheKubeconfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:  map[string]*clientcmdapi.Cluster{"c1": {Server: "https://rome.example"}, "c2": {Server: "https://milan.example"}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"u": {Token: "secret"}},
+		Contexts:  map[string]*clientcmdapi.Context{"rome": {Cluster: "c1", AuthInfo: "u"}, "milan": {Cluster: "c2", AuthInfo: "u"}},
+	}, path))
+	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, path)
+	c := newCluster()
 	for _, tc := range []struct {
 		args []string
 		want string
 	}{
-		{[]string{"__complete", "offload", "namespace", ""}, "shop\n"},
+		{[]string{"__complete", "status", "--context", ""}, "milan\nrome\n:4\n"},
+		{[]string{"__complete", "offload", "shop", "--context", ""}, "milan\nrome\n:4\n"},
+		{[]string{"__complete", "offload", "namespace", "shop", "--context", ""}, "milan\nrome\n:4\n"},
+		{[]string{"__complete", "token", "create", "--cluster", ""}, "c1\nc2\n:4\n"},
+		{[]string{"__complete", "check", "--user", ""}, "u\n:4\n"},
+		{[]string{"__complete", "peer", "--remote-context", ""}, "milan\nrome\n:4\n"},
+		{[]string{"__complete", "peer", "--remote-kubeconfig", "/nowhere", "--remote-context", ""}, ":4\n"},
+		{[]string{"__complete", "unpeer", "--remote-kubeconfig", path, "--remote-context", ""}, "milan\nrome\n:4\n"},
+	} {
+		out, err := c.run(t, tc.args...)
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(out, tc.want), "%v: %s", tc.args, out)
+	}
+	require.Empty(t, c.core.Actions(), "it needs no request")
+}
+
+func TestCompletions(t *testing.T) {
+	t.Parallel()
+	c := newCluster(&offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}},
+		&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "our-milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}})
+	now := metav1.Now()
+	for _, ns := range []metav1.ObjectMeta{
+		{Name: "market"}, {Name: "kube-system"}, {Name: "kube-public"}, {Name: "kube-node-lease"}, {Name: "liqod"}, {Name: "liqo-tenant-milan"},
+		{Name: "other-tenant", Labels: map[string]string{"liqo.io/tenant-namespace": "true"}}, {Name: "ending", DeletionTimestamp: &now, Finalizers: []string{"x"}},
+		{Name: "shop-turin", Annotations: map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-turin/rome"}},
+	} {
+		require.NoError(t, c.core.Tracker().Add(&corev1.Namespace{ObjectMeta: ns}))
+	}
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"__complete", "offload", "namespace", ""}, "market\n:4\n"},
+		{[]string{"__complete", "offload", ""}, "market\n:4\n"},
+		{[]string{"__complete", "unoffload", ""}, "shop\n:4\n"},
+		{[]string{"__complete", "unpeer", ""}, "milan\n:4\n"},
+		{[]string{"__complete", "status", ""}, "milan\n:4\n"},
+		{[]string{"__complete", "token", "create", "--for", ""}, "milan\n:4\n"},
 		{[]string{"__complete", "unoffload", "namespace", ""}, "shop\n"},
 		{[]string{"__complete", "offload", "namespace", "shop", "--pod-offloading-strategy", ""}, "LocalAndRemote\nRemote\nLocal\n"},
 		{[]string{"__complete", "status", "-o", ""}, "json\nyaml\n"},

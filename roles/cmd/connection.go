@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/peering/manual"
 )
 
 // connection selects a cluster, with the same flags as kubectl.
@@ -29,13 +32,21 @@ type connection struct {
 	limit time.Duration
 	// warnings receives the warnings of the API server.
 	warnings io.Writer
+	// flags are the names of the flags that select the cluster, for messages.
+	flags string
 }
+
+// Flags that select this cluster, and the other one.
+const (
+	localFlags  = "--context, --kubeconfig"
+	remoteFlags = "--remote-context, --remote-kubeconfig"
+)
 
 // patience is the default timeout of a request.
 const patience = 30 * time.Second
 
 func (c *commands) newConnection() *connection {
-	return &connection{version: c.version, limit: patience, warnings: os.Stderr}
+	return &connection{version: c.version, limit: patience, warnings: os.Stderr, flags: localFlags}
 }
 
 func (c *commands) connection(flags *pflag.FlagSet) *connection {
@@ -60,17 +71,16 @@ type clients struct {
 	ca     []byte
 	// now is the time by the cluster's clock, as far as it has told.
 	now func() time.Time
+	// exec runs a command in a container. Tests may leave it out.
+	exec execution
 }
 
 func (c *connection) clients() (*clients, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides).ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, unknown(errors.New("no cluster is known: name a kubeconfig with --kubeconfig or KUBECONFIG"))
-	}
 	if err != nil {
-		return nil, unknown(fmt.Errorf("reading the kubeconfig: %w", err))
+		return nil, unknown(c.unread(err, absent(rules)))
 	}
 	config.QPS, config.Timeout = -1, c.limit
 	config.UserAgent = client.UserAgent("liqod", c.version, "command")
@@ -78,6 +88,8 @@ func (c *connection) clients() (*clients, error) {
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, unknown(fmt.Errorf("reading the certificates of the kubeconfig: %w", err))
 	}
+	streams := rest.CopyConfig(config) // a stream has no timeout and no limit of size
+	streams.Timeout = 0
 	if config, err = client.Distrust(config, client.Foreign{Name: config.Host}); err != nil {
 		return nil, unknown(err)
 	}
@@ -87,10 +99,40 @@ func (c *connection) clients() (*clients, error) {
 	if out.kube, err = kubernetes.NewForConfig(client.Core(config)); err != nil {
 		return nil, unknown(fmt.Errorf("making a client: %w", err))
 	}
+	out.exec = executor(streams, out.kube)
 	if out.liqo, err = versioned.NewForConfig(config); err != nil {
 		return nil, unknown(fmt.Errorf("making a client of liqod's kinds: %w", err))
 	}
 	return out, nil
+}
+
+// absent returns the files of the variable KUBECONFIG that do not exist. The client library
+// ignores them.
+func absent(rules *clientcmd.ClientConfigLoadingRules) (files []string) {
+	if rules.ExplicitPath != "" || os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		return nil
+	}
+	for _, file := range rules.Precedence {
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
+// unread explains why a kubeconfig could not be used. absent are the files of it that are
+// missing.
+func (c *connection) unread(err error, absent []string) error {
+	_, flag, _ := strings.Cut(c.flags, ", ")
+	switch {
+	case len(absent) > 0 && clientcmd.IsEmptyConfig(err):
+		return fmt.Errorf("KUBECONFIG names %s, which does not exist: set it to a kubeconfig, or name one with %s", strings.Join(absent, ", "), flag)
+	case len(absent) > 0:
+		return fmt.Errorf("reading the kubeconfig, without %s of KUBECONFIG, which does not exist: %w", strings.Join(absent, ", "), err)
+	case clientcmd.IsEmptyConfig(err):
+		return fmt.Errorf("no cluster is known: name a kubeconfig with %s or KUBECONFIG", flag)
+	}
+	return fmt.Errorf("reading the kubeconfig (%s): %w", c.flags, err)
 }
 
 // clusterClock is the clock of an API server, from the dates of its answers. The age of a
@@ -99,35 +141,55 @@ type clusterClock struct{ ahead atomic.Int64 }
 
 func (c *clusterClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-func (c *clusterClock) watch(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(request *http.Request) (*http.Response, error) {
-		answer, err := next.RoundTrip(request)
-		if err == nil {
-			if date, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
-				c.ahead.Store(int64(time.Until(date)))
-			}
-		}
-		return answer, err
-	})
+func (c *clusterClock) watch(next http.RoundTripper) http.RoundTripper { return watched{c, next} }
+
+// watched is a transport that shows a clock the dates of the answers.
+type watched struct {
+	clock *clusterClock
+	next  http.RoundTripper
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
 // RoundTrip implements http.RoundTripper.
-func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+func (w watched) RoundTrip(request *http.Request) (*http.Response, error) {
+	answer, err := w.next.RoundTrip(request)
+	if err == nil {
+		if date, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
+			w.clock.ahead.Store(int64(time.Until(date)))
+		}
+	}
+	return answer, err
+}
 
-// explain adds a solution to an error.
-func explain(err error) error {
+// WrappedRoundTripper returns the transport below. The client library looks for it to cancel
+// requests, and warns on the terminal if it does not find it.
+func (w watched) WrappedRoundTripper() http.RoundTripper { return w.next }
+
+// explained is an error that has its solution already.
+type explained struct{ error }
+
+// Unwrap returns the underlying error.
+func (e explained) Unwrap() error { return e.error }
+
+// explain adds a solution to an error of this cluster.
+func explain(err error) error { return explainFor(err, localFlags) }
+
+// explainFor adds a solution to an error of the cluster that the given flags select. An
+// error that has one already is returned as it is.
+func explainFor(err error, flags string) error {
+	var done explained
 	var away *url.Error
+	context, _, _ := strings.Cut(flags, ",")
 	switch {
-	case err == nil:
-		return nil
+	case err == nil || errors.As(err, &done):
+		return err
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server does not accept the credentials; see `kubectl config view`, --context and --kubeconfig: %w", err)
+		return explained{fmt.Errorf("the API server does not accept the credentials; see `kubectl config view`, %s: %w", flags, err)}
 	case noSuchKind(err):
-		return fmt.Errorf("liqod is not installed in this cluster, or it is not the one that you mean (--context): its kinds are missing: %w", err)
+		return explained{fmt.Errorf("liqod is not installed in this cluster, or it is not the one that you mean (%s): its kinds are missing: %w", context, err)}
+	case errors.Is(err, manual.ErrNotInstalled):
+		return explained{fmt.Errorf("%w; or it is not the cluster that you mean (%s)", err, flags)}
 	case errors.As(err, &away):
-		return fmt.Errorf("the API server does not answer; is it the one that you mean (--context, --kubeconfig)? %w", err)
+		return explained{fmt.Errorf("the API server does not answer; is it the one that you mean (%s)? %w", flags, err)}
 	}
 	return err
 }

@@ -45,7 +45,7 @@ func (c *commands) explainAddress() *cobra.Command {
 	cmd.Flags().StringVar(&in.from, "from", "", "`address` of a pod of this cluster; default: an invented one")
 	cmd.Flags().DurationVar(&in.timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
 	in.conn = c.connection(cmd.Flags())
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = interruptible(limited(&in.timeout, func(cmd *cobra.Command, args []string) error {
 		to, err := netip.ParseAddr(args[0])
 		if err != nil {
 			return Usagef("%q is not an IP address", args[0])
@@ -56,17 +56,14 @@ func (c *commands) explainAddress() *cobra.Command {
 				return Usagef("--from %q is not an IP address", in.from)
 			}
 		}
-		ctx, cancel := context.WithTimeoutCause(cmd.Context(), in.timeout, fmt.Errorf("%w after %s", errTimeout, in.timeout))
-		defer cancel()
-		in.conn.limit = in.timeout
-		objects, err := c.fabricObjects(ctx, in.conn)
+		objects, err := c.fabricObjects(cmd.Context(), in.conn)
 		if err != nil {
 			return unknown(err)
 		}
 		text, failed := agent.Explain(objects, to.Unmap(), from.Unmap())
 		_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 		return errors.Join(err, failed)
-	})
+	}))
 	return cmd
 }
 

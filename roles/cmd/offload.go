@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,12 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/utils/ptr"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/peering/manual"
 )
 
 const offloadAbout = `Offload lets the pods of a namespace run in the providers of the selected virtual nodes. It
 creates or changes the NamespaceOffloading "offloading" in the namespace, and waits until
-every selected provider has the namespace's twin.
+every selected provider has the namespace's twin. The word namespace may be left out.
 
 The names of twins (--namespace-mapping-strategy, --remote-namespace-name) cannot be changed
 once the namespace is offloaded. If the wait ends early, the NamespaceOffloading stays.`
@@ -57,7 +61,7 @@ func (c *commands) offload() *cobra.Command {
 	addWait(flags, &w.wait, &w.timeout, 20*time.Second, "until every selected provider has the twin")
 	conn := c.connection(flags)
 	cmd.ValidArgsFunction = c.completer(conn, namespaceNames)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = interruptible(limited(&w.timeout, func(cmd *cobra.Command, args []string) error {
 		want, err := w.object(args[0])
 		if err != nil {
 			return err
@@ -75,20 +79,43 @@ func (c *commands) offload() *cobra.Command {
 		if !w.wait {
 			return nil
 		}
-		return explain(c.untilOffloaded(cmd.Context(), to, args[0], w.timeout, cmd.OutOrStdout()))
-	})
-	return parent("offload", "Let what is in this cluster run in other clusters", cmd)
+		return explain(c.untilOffloaded(cmd.Context(), to, args[0], cmd.OutOrStdout()))
+	}))
+	return shortened(parent("offload", "Let what is in this cluster run in other clusters", cmd), cmd)
 }
 
+// namespaceNames returns the namespaces that may be offloaded and are not yet.
 func namespaceNames(ctx context.Context, to *clients) (names []string, err error) {
 	list, err := to.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	for _, ns := range list.Items {
-		names = append(names, ns.Name)
+	offloaded, err := offloadedNames(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	_, own, err := manual.Installed(ctx, to.kube)
+	if err != nil {
+		own = usualNamespace
+	}
+	for i := range list.Items {
+		if ns := &list.Items[i]; ns.Name != own && mayOffload(ns) && !slices.Contains(offloaded, ns.Name) {
+			names = append(names, ns.Name)
+		}
 	}
 	return names, nil
+}
+
+// mayOffload reports whether the controller accepts a namespace, other than that of liqod
+// itself.
+func mayOffload(ns *corev1.Namespace) bool {
+	switch {
+	case ns.DeletionTimestamp != nil, ns.Name == metav1.NamespaceSystem, ns.Name == metav1.NamespacePublic, ns.Name == corev1.NamespaceNodeLease:
+		return false
+	case ns.Labels[corev1beta1.TenantNamespaceLabel] == "true", strings.HasPrefix(ns.Name, corev1beta1.TenantNamespacePrefix):
+		return false
+	}
+	return ns.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] == ""
 }
 
 // object returns the wanted NamespaceOffloading.
@@ -222,7 +249,7 @@ func (c *commands) unoffload() *cobra.Command {
 	addWait(cmd.Flags(), &wait, &timeout, 2*time.Minute, "until the providers have removed the twin")
 	conn := c.connection(cmd.Flags())
 	cmd.ValidArgsFunction = c.completer(conn, offloadedNames)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, args []string) error {
 		to, err := c.connect(conn)
 		if err != nil {
 			return err
@@ -232,9 +259,9 @@ func (c *commands) unoffload() *cobra.Command {
 		if err != nil || !wait {
 			return explain(err)
 		}
-		return explain(c.untilTakenBack(cmd.Context(), to, args[0], uid, timeout, out))
-	})
-	return parent("unoffload", "Take back what runs in other clusters", cmd)
+		return explain(c.untilTakenBack(cmd.Context(), to, args[0], uid, out))
+	}))
+	return shortened(parent("unoffload", "Take back what runs in other clusters", cmd), cmd)
 }
 
 func offloadedNames(ctx context.Context, to *clients) (names []string, err error) {
@@ -254,7 +281,7 @@ func takeBack(ctx context.Context, to *clients, namespace string, out io.Writer)
 	client := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace)
 	have, err := client.Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && !noSuchKind(err) {
-		return "", say(out, "namespace %s: it is not offloaded", namespace)
+		return "", notOffloaded(ctx, to, namespace, out)
 	}
 	if err != nil {
 		return "", fmt.Errorf("reading the NamespaceOffloading of namespace %s: %w", namespace, err)
@@ -264,4 +291,33 @@ func takeBack(ctx context.Context, to *clients, namespace string, out io.Writer)
 		return "", fmt.Errorf("taking namespace %s back: %w", namespace, err)
 	}
 	return string(have.UID), say(out, "namespace %s: its offloading is deleted", namespace)
+}
+
+// notOffloaded says that a namespace is not offloaded. It returns an error if there is no
+// such namespace, unless providers still have twins of it.
+func notOffloaded(ctx context.Context, to *clients, namespace string, out io.Writer) error {
+	_, err := to.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err == nil || apierrors.IsForbidden(err) {
+		return say(out, "namespace %s: it is not offloaded", namespace)
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading namespace %s: %w", namespace, err)
+	}
+	maps, err := to.liqo.OffloadingV1beta1().NamespaceMaps("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing NamespaceMaps: %w", err)
+	}
+	lines := map[string]string{}
+	if twins(namespace, maps.Items, lines); len(lines) > 0 {
+		return say(out, "namespace %s: it is gone from this cluster", namespace)
+	}
+	names, err := offloadedNames(ctx, to)
+	switch {
+	case err != nil:
+		return fmt.Errorf("there is no namespace %s in this cluster", namespace)
+	case len(names) == 0:
+		return fmt.Errorf("there is no namespace %s in this cluster, and no namespace is offloaded", namespace)
+	}
+	slices.Sort(names)
+	return fmt.Errorf("there is no namespace %s in this cluster: offloaded are %s", namespace, strings.Join(names, ", "))
 }

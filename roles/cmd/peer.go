@@ -7,11 +7,14 @@ import (
 	"io"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,6 +64,7 @@ type peering struct {
 // other adds the flags that select the other cluster.
 func (c *commands) other(flags *pflag.FlagSet) *connection {
 	conn := c.newConnection()
+	conn.flags = remoteFlags
 	flags.StringVar(&conn.kubeconfig, "remote-kubeconfig", "", "`file` with the way to the other cluster; else KUBECONFIG, else ~/.kube/config")
 	flags.StringVar(&conn.overrides.CurrentContext, "remote-context", "", "`name` of the other cluster's context; else its kubeconfig's current one")
 	return conn
@@ -88,7 +92,7 @@ func (c *commands) peer() *cobra.Command {
 	flags.StringSliceVar(&p.ingress, "ingress-class", nil, "`name` of an ingress class, likewise")
 	flags.StringSliceVar(&p.load, "load-balancer-class", nil, "`name` of a load balancer class, likewise")
 	addWait(flags, &p.wait, &p.timeout, 2*time.Minute, "until the virtual node is ready")
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = interruptible(limited(&p.timeout, func(cmd *cobra.Command, _ []string) error {
 		if remote.given() == (p.token != "") {
 			return Usagef("peer needs the other cluster, by --token, or by --remote-kubeconfig, --remote-context or both")
 		}
@@ -111,12 +115,15 @@ func (c *commands) peer() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if here.ID == there.ID {
+			return fmt.Errorf("both kubeconfigs lead to cluster %s, and a cluster cannot be a peer of itself: select the other cluster with %s, and this one with %s", here.ID, remoteFlags, localFlags)
+		}
 		namespace, err := p.enroll(ctx, here, there, amounts, out)
 		if err != nil || !p.wait {
 			return explain(err)
 		}
-		return explain(c.untilPeered(ctx, here, namespace, p.node, p.timeout, out))
-	})
+		return explain(c.untilPeered(ctx, here, namespace, p.node, out))
+	}))
 	return cmd
 }
 
@@ -124,6 +131,16 @@ func (c *commands) peer() *cobra.Command {
 type side struct {
 	manual.Cluster
 	to *clients
+	// flags are the names of the flags that select the cluster.
+	flags string
+}
+
+// at adds the cluster to an error, and a solution.
+func (s *side) at(err error) error {
+	if err == nil {
+		return nil
+	}
+	return explainFor(fmt.Errorf("in cluster %s: %w", s.ID, err), s.flags)
 }
 
 func (c *commands) side(ctx context.Context, conn *connection) (*side, error) {
@@ -133,9 +150,9 @@ func (c *commands) side(ctx context.Context, conn *connection) (*side, error) {
 	}
 	id, namespace, err := manual.Installed(ctx, to.kube)
 	if err != nil {
-		return nil, explain(fmt.Errorf("%s: %w", to.server, err))
+		return nil, explainFor(fmt.Errorf("%s: %w", to.server, err), conn.flags)
 	}
-	return &side{Cluster: manual.Cluster{ID: id, Namespace: namespace, Kube: to.kube, Liqo: to.liqo}, to: to}, nil
+	return &side{Cluster: manual.Cluster{ID: id, Namespace: namespace, Kube: to.kube, Liqo: to.liqo}, to: to, flags: conn.flags}, nil
 }
 
 // check validates the flags before the first request, and returns the given amounts.
@@ -178,7 +195,7 @@ func (p *peering) enroll(ctx context.Context, here, there *side, amounts corev1.
 	}
 	resources, err := free(ctx, there, amounts)
 	if err != nil {
-		return "", err
+		return "", there.at(err)
 	}
 	var ranges []string // nil keeps the ranges that were granted before
 	if len(p.podRanges) > 0 {
@@ -186,7 +203,7 @@ func (p *peering) enroll(ctx context.Context, here, there *side, amounts corev1.
 	}
 	cred, err := there.Admit(ctx, manual.Admission{Consumer: here.ID, AddressRanges: ranges})
 	if err != nil {
-		return "", fmt.Errorf("in cluster %s: %w", there.ID, err)
+		return "", there.at(err)
 	}
 	if err := say(out, "%s: cluster %s may use it, as user %s", there.ID, here.ID, cred.User); err != nil {
 		return "", err
@@ -200,7 +217,7 @@ func (p *peering) enroll(ctx context.Context, here, there *side, amounts corev1.
 		StorageClasses: p.storage, IngressClasses: p.ingress, LoadBalancerClasses: p.load,
 	})
 	if err != nil {
-		return "", fmt.Errorf("in cluster %s: %w", here.ID, err)
+		return "", here.at(err)
 	}
 	if len(p.podRanges) == 0 {
 		err = say(out, "note: without --pod-cidr the provider's pods are shown no endpoints of this cluster's Services, unless a range was granted before")
@@ -218,11 +235,11 @@ func loopback(host string) bool {
 func free(ctx context.Context, there *side, amounts corev1.ResourceList) (corev1.ResourceList, error) {
 	nodes, err := there.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing the nodes of cluster %s: %w", there.ID, err)
+		return nil, fmt.Errorf("listing the nodes: %w", err)
 	}
 	pods, err := there.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing the pods of cluster %s: %w", there.ID, err)
+		return nil, fmt.Errorf("listing the pods: %w", err)
 	}
 	out := offer.Free(nodes.Items, pods.Items, sharePercent)
 	for name, amount := range amounts {
@@ -232,8 +249,8 @@ func free(ctx context.Context, there *side, amounts corev1.ResourceList) (corev1
 }
 
 // untilPeered waits until a virtual node is ready.
-func (c *commands) untilPeered(ctx context.Context, here *side, namespace, node string, timeout time.Duration, out io.Writer) error {
-	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
+func (c *commands) untilPeered(ctx context.Context, here *side, namespace, node string, out io.Writer) error {
+	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
 		vn, err := here.Liqo.OffloadingV1beta1().VirtualNodes(namespace).Get(ctx, node, metav1.GetOptions{})
 		if err != nil {
 			return look{}, err
@@ -270,10 +287,10 @@ func (c *commands) unpeer() *cobra.Command {
 		Use: "unpeer PEER", Short: "End what a peer is for this cluster", Long: unpeerAbout, Example: c.example(unpeerExamples), Args: oneName("peer"),
 	}
 	local, remote := c.connection(cmd.Flags()), c.other(cmd.Flags())
-	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait; 0 is without end")
+	addTimeout(cmd.Flags(), &timeout, 10*time.Minute)
 	cmd.Flags().BoolVar(&force, "force", false, "the peer is gone for ever: do not wait for what it runs")
 	cmd.ValidArgsFunction = c.completer(local, peerNames)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = interruptible(limited(&timeout, func(cmd *cobra.Command, args []string) error {
 		if force && remote.given() {
 			return Usagef("--force is for a peer that is gone: leave out the way to it")
 		}
@@ -288,10 +305,10 @@ func (c *commands) unpeer() *cobra.Command {
 				return err
 			}
 			if there.ID != args[0] {
-				return Usagef("the other cluster is %s, and not %s", there.ID, args[0])
+				return Usagef("the other cluster is %s, and not %s (%s)", there.ID, args[0], remoteFlags)
 			}
 		}
-		if err := c.isPeer(ctx, here, args[0]); err != nil {
+		if err := c.isPeer(ctx, here, there, args[0]); err != nil {
 			return explain(err)
 		}
 		if force {
@@ -299,14 +316,15 @@ func (c *commands) unpeer() *cobra.Command {
 				return explain(err)
 			}
 		}
-		return explain(c.part(ctx, parting{here, there, args[0], force}, timeout, out))
-	})
+		return explain(c.part(ctx, parting{here, there, args[0], force}, out))
+	}))
 	return cmd
 }
 
-// isPeer returns an error if id is not the id of a peer. For an unknown id, no object would
-// be found, and the command would seem to succeed.
-func (c *commands) isPeer(ctx context.Context, here *side, id string) error {
+// isPeer returns an error if nothing in this cluster or in the other one belongs to a peering
+// with the peer id. there is nil if the command has no kubeconfig of the peer. The rest of a
+// peering whose end was interrupted counts.
+func (c *commands) isPeer(ctx context.Context, here, there *side, id string) error {
 	if id == here.ID {
 		return Usagef("this is cluster %s: a cluster cannot be a peer of itself", id)
 	}
@@ -317,7 +335,7 @@ func (c *commands) isPeer(ctx context.Context, here *side, id string) error {
 	if err != nil {
 		return fmt.Errorf("listing ForeignClusters: %w", err)
 	}
-	other := ""
+	other, peers := "", []string{}
 	for i := range fcs.Items {
 		switch fc := &fcs.Items[i]; {
 		case fc.Spec.ClusterID == id:
@@ -325,11 +343,50 @@ func (c *commands) isPeer(ctx context.Context, here *side, id string) error {
 		case fc.Name == id:
 			other = fc.Spec.ClusterID
 		}
+		peers = append(peers, fcs.Items[i].Spec.ClusterID)
 	}
 	if other != "" {
 		return Usagef("ForeignCluster %s is that of cluster %s: %s unpeer %s", id, other, c.program, other)
 	}
-	return nil
+	if found, err := here.remains(ctx, id); found || err != nil {
+		return err
+	}
+	if there != nil {
+		if found, err := there.remains(ctx, here.ID); found || err != nil {
+			return err
+		}
+	}
+	return noSuch("peer", id, "cluster "+here.ID, "the peers are", peers)
+}
+
+// remains reports whether a cluster has objects of a peering with the cluster id: a
+// ForeignCluster or a tenant namespace.
+func (s *side) remains(ctx context.Context, id string) (bool, error) {
+	fcs, err := s.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, s.at(fmt.Errorf("listing ForeignClusters: %w", err))
+	}
+	if slices.ContainsFunc(fcs.Items, func(fc corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == id }) {
+		return true, nil
+	}
+	name := corev1beta1.TenantNamespace(id)
+	_, err = s.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, s.at(fmt.Errorf("reading namespace %s: %w", name, err))
+	}
+	return true, nil
+}
+
+// noSuch is the error for a name that does not exist, with the names that do.
+func noSuch(what, name, where, are string, names []string) error {
+	if len(names) == 0 {
+		return fmt.Errorf("there is no %s %q: %s has none", what, name, where)
+	}
+	slices.Sort(names)
+	return fmt.Errorf("there is no %s %q in %s: %s %s", what, name, where, are, strings.Join(slices.Compact(names), ", "))
 }
 
 // parting is the end of a peering. there is nil if the command has no kubeconfig of the peer.
@@ -341,38 +398,39 @@ type parting struct {
 
 // part ends a peering. It first removes the objects that each side has in the other, while
 // the rights for that still exist, and then the rights.
-func (c *commands) part(ctx context.Context, p parting, timeout time.Duration, out io.Writer) error {
+func (c *commands) part(ctx context.Context, p parting, out io.Writer) error {
 	here, there, peer := p.here, p.there, p.peer
 	type step struct {
-		at   string
+		at   *side
 		next func(context.Context) ([]string, error)
 	}
-	steps := []step{{here.ID, func(ctx context.Context) ([]string, error) { return here.Leave(ctx, peer, p.force) }}}
+	steps := []step{{here, func(ctx context.Context) ([]string, error) { return here.Leave(ctx, peer, p.force) }}}
 	if there != nil {
-		steps = append(steps, step{there.ID, func(ctx context.Context) ([]string, error) { return there.Leave(ctx, here.ID, false) }})
+		steps = append(steps, step{there, func(ctx context.Context) ([]string, error) { return there.Leave(ctx, here.ID, false) }})
 	}
-	steps = append(steps, step{here.ID, func(ctx context.Context) ([]string, error) { return here.Dismiss(ctx, peer) }})
+	steps = append(steps, step{here, func(ctx context.Context) ([]string, error) { return here.Dismiss(ctx, peer) }})
 	if there != nil {
-		steps = append(steps, step{there.ID, func(ctx context.Context) ([]string, error) { return there.Dismiss(ctx, here.ID) }})
+		steps = append(steps, step{there, func(ctx context.Context) ([]string, error) { return there.Dismiss(ctx, here.ID) }})
 	}
-	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
+	silent := here // nil once the cluster of the present step has answered
+	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
 		for len(steps) > 0 {
+			silent = steps[0].at
 			left, err := steps[0].next(ctx)
 			if err != nil {
-				return look{}, fmt.Errorf("in cluster %s: %w", steps[0].at, err)
+				return look{}, steps[0].at.at(err)
 			}
+			silent = nil
 			if len(left) > 0 {
-				now := look{lines: map[string]string{}}
-				for _, what := range left {
-					now.lines[steps[0].at+": "+what] = "is being removed"
-				}
-				return now, nil
+				return look{lines: leaving(steps[0].at.ID, left)}, nil
 			}
 			steps = steps[1:]
 		}
 		return look{done: true}, nil
 	})
 	switch {
+	case errors.Is(err, errTimeout) && silent != nil:
+		return fmt.Errorf("the peering with cluster %s has not ended, %w; ask again to go on. Cluster %s at %s has not answered (%s)", peer, err, silent.ID, silent.to.server, silent.flags)
 	case errors.Is(err, errTimeout):
 		return fmt.Errorf("the peering with cluster %s has not ended, %w; ask again to go on. Left: %s", peer, err, missing(last, ""))
 	case err != nil:
@@ -381,4 +439,20 @@ func (c *commands) part(ctx context.Context, p parting, timeout time.Duration, o
 		return say(out, "%s: nothing of cluster %s is left; in that cluster, its people end the other half: %s unpeer %s", here.ID, peer, c.program, here.ID)
 	}
 	return say(out, "nothing of the peering of %s and %s is left", here.ID, peer)
+}
+
+// leaving returns the lines about the objects that are left in a cluster. Some of the
+// objects say themselves what they wait for.
+func leaving(cluster string, left []string) map[string]string {
+	lines := map[string]string{}
+	for _, what := range left {
+		object, waits, told := strings.Cut(what, ": ")
+		if !told {
+			waits = "is being removed"
+			lines[cluster+": "+object+" "+waits] = ""
+			continue
+		}
+		lines[cluster+": "+object] = waits
+	}
+	return lines
 }

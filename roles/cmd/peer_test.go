@@ -84,11 +84,11 @@ virtual node milan: the Node is Ready
 	require.NoError(t, err, "again")
 	said, err = both(t, rome, milan, "unpeer", "milan")
 	require.NoError(t, err)
-	require.Contains(t, said, "rome: virtual node milan: the Node is Ready: is being removed\n")
+	require.Contains(t, said, "rome: virtual node milan: it is being drained\nrome: namespace liqo-tenant-milan is being removed\n")
 	require.Contains(t, said, "rome: nothing of cluster milan is left; in that cluster, its people end the other half: liqod unpeer rome\n")
 	said, err = both(t, rome, milan, "unpeer", "milan", "--remote-context=milan")
 	require.NoError(t, err)
-	require.Contains(t, said, "milan: ForeignCluster rome: is being removed\n")
+	require.Contains(t, said, "milan: ForeignCluster rome is being removed\n")
 	require.Contains(t, said, "nothing of the peering of rome and milan is left\n")
 	list, err := milan.core.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: "liqo.io/tenant-namespace"})
 	require.NoError(t, err)
@@ -120,6 +120,7 @@ func TestPeerRefuses(t *testing.T) {
 		"unpeer whom":      {[]string{"unpeer"}, ExitUsage, "needs the name of a peer"},
 		"unpeer itself":    {[]string{"unpeer", "rome"}, ExitUsage, "this is cluster rome: a cluster cannot be a peer of itself"},
 		"unpeer no id":     {[]string{"unpeer", "Milan!"}, ExitUsage, "a DNS label of at most 51 characters is accepted"},
+		"unpeer nobody":    {[]string{"unpeer", "nosuch"}, ExitProblem, `there is no peer "nosuch": cluster rome has none`},
 		"another":          {[]string{"unpeer", "turin", "--remote-context=milan"}, ExitUsage, "the other cluster is milan, and not turin"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,18 +176,18 @@ func TestPeerByToken(t *testing.T) {
 	t.Parallel()
 	rome := installation(t, "rome")
 	good := is(corev1beta1.ConditionAuthenticated, metav1.ConditionTrue, corev1beta1.ReasonEnrolled, "this cluster is user x of cluster milan")
-	rome.says(nil, nil, []metav1.Condition{is(corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, corev1beta1.ReasonPeerUnreachable, "no answer")},
+	given := token(t, "milan")
+	rome.says(nil, nil, []metav1.Condition{is(corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, corev1beta1.ReasonPeerUnreachable, "no answer "+mark(t, given))},
 		[]metav1.Condition{good, is(corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "Pending", "the request waits")},
 		[]metav1.Condition{good, is(corev1beta1.ConditionOutgoingPeering, metav1.ConditionTrue, "Offered", "milan offers")})
 	_, err := rome.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), &offloadingv1beta1.VirtualNode{
 		ObjectMeta: metav1.ObjectMeta{Name: "milan", Namespace: "liqo-tenant-milan"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	given := token(t, "milan")
 	args := []string{"peer", "--token", given, "--name=Milano", "--cpu=4", "--storage-class=fast", "--pod-cidr=10.42.0.0/16"}
 	said, err := rome.run(t, args...)
 	require.NoError(t, err)
 	require.Contains(t, said, "rome: the capacity of cluster milan is asked for\n")
-	require.Contains(t, said, "identity: no answer\n")
+	require.Contains(t, said, "identity: no answer "+mark(t, given)+"\n")
 	require.Contains(t, said, "identity: this cluster is user x of cluster milan\n")
 	require.Contains(t, said, "virtual node milan: the Node is Ready\n")
 
@@ -214,14 +215,45 @@ func TestPeerByToken(t *testing.T) {
 	require.Empty(t, fcs.Items)
 }
 
+// mark is the text by which a condition says that it is about a token.
+func mark(t *testing.T, text string) string {
+	t.Helper()
+	token, err := trust.ParseToken(text)
+	require.NoError(t, err)
+	return token.Mark()
+}
+
 func TestPeerByTokenThatIsRefused(t *testing.T) {
 	t.Parallel()
+	rome, given := installation(t, "rome"), token(t, "milan")
+	rome.says([]metav1.Condition{is(corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, corev1beta1.ReasonTokenRefused, "make another "+mark(t, given))})
+	_, err := rome.run(t, "peer", "--token", given)
+	require.EqualError(t, err, "cluster milan cannot be used: identity: make another "+mark(t, given))
+}
+
+// A refusal of an earlier token is no answer to this one: it is neither printed nor the end.
+func TestPeerByTokenAfterAnotherOne(t *testing.T) {
+	t.Parallel()
+	refused := func(text string) []metav1.Condition {
+		return []metav1.Condition{is(corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, corev1beta1.ReasonTokenRefused, text)}
+	}
+	old, given := token(t, "milan"), token(t, "milan")
 	rome := installation(t, "rome")
-	rome.says([]metav1.Condition{is(corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, corev1beta1.ReasonTokenRefused, "make another")})
-	_, err := rome.run(t, "peer", "--token", token(t, "milan"))
-	require.EqualError(t, err, "cluster milan cannot be used: identity: make another")
-	_, err = rome.run(t, "peer", "--token", token(t, "milan"), "--timeout=1ms")
-	require.ErrorContains(t, err, "cluster milan cannot be used yet, timed out after 1ms; what was asked for stands")
+	steps := make([][]metav1.Condition, 0, 101)
+	for range 100 {
+		steps = append(steps, refused("make another "+mark(t, old)))
+	}
+	rome.says(append(steps, refused("it is used up "+mark(t, given)))...)
+	said, err := rome.run(t, "peer", "--token", given)
+	require.EqualError(t, err, "cluster milan cannot be used: identity: it is used up "+mark(t, given))
+	require.NotContains(t, said, "make another")
+
+	rome = installation(t, "rome")
+	rome.says(refused("make another " + mark(t, old)))
+	said, err = rome.run(t, "peer", "--token", given, "--timeout=1s")
+	require.ErrorContains(t, err, "cluster milan cannot be used yet, timed out after 1s; what was asked for stands: waiting for liqod's controller")
+	require.ErrorContains(t, err, "The last state is not about this token: make another "+mark(t, old))
+	require.NotContains(t, said, "make another")
 }
 
 // Offering itself in return takes a way in that the controller knows of.

@@ -17,14 +17,13 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/trust"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 const (
 	// longestToken is a size in bytes that no token exceeds.
 	longestToken = 8 << 10
-	// A refusal may be about the token before this one, so the command ignores refusals in
-	// the first looks.
-	looksBeforeFailing = 20
 	// awayPatience is the time until the status shows that a peer is unreachable.
 	awayPatience = 20 * time.Second
 )
@@ -67,7 +66,11 @@ func (c *commands) peerByToken(ctx context.Context, p *peering, amounts corev1.R
 	if err := say(out, "%s: the capacity of cluster %s is asked for", here.ID, provider); err != nil || !p.wait {
 		return err
 	}
-	return explain(c.untilJoined(ctx, here, provider, p.timeout, out))
+	given, err := trust.ParseToken(token)
+	if err != nil {
+		return err
+	}
+	return explain(c.untilJoined(ctx, here, given, out))
 }
 
 // offers returns an error if this cluster cannot send a token in return. The controller
@@ -96,17 +99,17 @@ func readToken(flag string, in io.Reader) (string, error) {
 	return line, nil
 }
 
-// untilJoined waits until this cluster has an identity in a provider, and virtual nodes that
-// are Ready.
-func (c *commands) untilJoined(ctx context.Context, here *side, provider string, timeout time.Duration, out io.Writer) error {
-	looks := 0
-	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
-		looks++
-		now, err := c.joined(ctx, here, provider)
-		now.failed = now.failed && looks >= looksBeforeFailing
+// untilJoined waits until this cluster has an identity in the provider that issued a token,
+// and virtual nodes that are Ready.
+func (c *commands) untilJoined(ctx context.Context, here *side, token trust.Token, out io.Writer) error {
+	provider, earlier := token.ClusterID, ""
+	last, err := c.until(ctx, out, func(ctx context.Context) (now look, err error) {
+		now, earlier, err = c.joined(ctx, here, token)
 		return now, err
 	})
 	switch {
+	case errors.Is(err, errTimeout) && earlier != "":
+		return fmt.Errorf("cluster %s cannot be used yet, %w; what was asked for stands: %s. The last state is not about this token: %s", provider, err, missing(last, ""), report.Line(earlier))
 	case errors.Is(err, errTimeout):
 		return fmt.Errorf("cluster %s cannot be used yet, %w; what was asked for stands: %s", provider, err, missing(last, ""))
 	case err == nil && last.failed:
@@ -115,34 +118,39 @@ func (c *commands) untilJoined(ctx context.Context, here *side, provider string,
 	return err
 }
 
-// joined returns the progress of a peering with a provider.
-func (c *commands) joined(ctx context.Context, here *side, provider string) (look, error) {
-	now := look{lines: map[string]string{}}
+// joined returns the progress of a peering by a token. earlier is a state that is not about
+// this token, and so says nothing about its progress.
+func (c *commands) joined(ctx context.Context, here *side, token trust.Token) (now look, earlier string, err error) {
+	provider := token.ClusterID
+	now = look{lines: map[string]string{}}
 	fcs, err := here.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return now, err
+		return now, "", err
 	}
 	at := slices.IndexFunc(fcs.Items, func(fc corev1beta1.ForeignCluster) bool { return fc.Spec.ClusterID == provider })
 	if at < 0 {
-		return look{lines: map[string]string{"": "the ForeignCluster was deleted meanwhile"}, failed: true}, nil
+		return look{lines: map[string]string{"": "the ForeignCluster was deleted meanwhile"}, failed: true}, "", nil
 	}
 	conditions := fcs.Items[at].Status.Conditions
 	authenticated := meta.FindStatusCondition(conditions, corev1beta1.ConditionAuthenticated)
-	if authenticated == nil {
+	if authenticated == nil || authenticated.Status != metav1.ConditionTrue && !strings.Contains(authenticated.Message, token.Mark()) {
 		now.lines[""] = "waiting for liqod's controller to process it (if that takes long: " + c.program + " check)"
-		return now, nil
+		if authenticated != nil {
+			earlier = authenticated.Message
+		}
+		return now, earlier, nil
 	}
 	now.lines["identity"] = authenticated.Message
 	if authenticated.Status != metav1.ConditionTrue {
 		now.failed = slices.Contains(mended, authenticated.Reason)
-		return now, nil
+		return now, "", nil
 	}
 	if outgoing := meta.FindStatusCondition(conditions, corev1beta1.ConditionOutgoingPeering); outgoing != nil {
 		now.lines["capacity"] = outgoing.Message
 	}
 	nodes, err := here.Liqo.OffloadingV1beta1().VirtualNodes(corev1beta1.TenantNamespace(provider)).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return now, err
+		return now, "", err
 	}
 	now.done = len(nodes.Items) > 0
 	for i := range nodes.Items {
@@ -153,13 +161,15 @@ func (c *commands) joined(ctx context.Context, here *side, provider string) (loo
 		}
 		now.done = now.done && ready != nil && ready.Status == metav1.ConditionTrue
 	}
-	return now, nil
+	return now, "", nil
 }
 
 // confirmAway returns an error if the peer answers. With --force, the pods in a peer that
 // answers would run on there unnoticed.
 func (c *commands) confirmAway(ctx context.Context, here *side, peer string, out io.Writer) error {
-	_, err := c.until(ctx, awayPatience, out, func(ctx context.Context) (look, error) {
+	ctx, cancel := after(ctx, awayPatience)
+	defer cancel()
+	_, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
 		fcs, err := here.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return look{}, err

@@ -108,7 +108,7 @@ func (c *commands) check() *cobra.Command {
 		}
 		return orCode(err, report.Worst(findings))
 	})
-	return cmd
+	return c.beforehand(cmd, in)
 }
 
 // orCode returns an error, or the exit code of a level.

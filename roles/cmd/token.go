@@ -84,6 +84,10 @@ func (c *commands) tokenCreate() *cobra.Command {
 	flags.StringVar(&w.url, "url", "", "https `URL` by which that cluster reaches this one's authentication (Service liqod-auth); else authentication.url of the chart, else the address of that Service's load balancer")
 	addChoice(cmd, &w.output, "output", "o", "print more than the token", asYAML, asJSON)
 	conn := c.connection(flags)
+	peers := c.completer(conn, peerNames)
+	_ = cmd.RegisterFlagCompletionFunc("for", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return peers(cmd, nil, typed)
+	}) // fails for flags only that do not exist
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
 		if err := w.check(); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,7 +26,34 @@ var errTimeout = errors.New("timed out")
 
 func addWait(flags *pflag.FlagSet, wait *bool, timeout *time.Duration, limit time.Duration, until string) {
 	flags.BoolVar(wait, "wait", true, "wait "+until)
-	flags.DurationVar(timeout, "timeout", limit, "how long to wait; 0 is without end")
+	addTimeout(flags, timeout, limit)
+}
+
+func addTimeout(flags *pflag.FlagSet, timeout *time.Duration, limit time.Duration) {
+	flags.DurationVar(timeout, "timeout", limit, "how long to wait, for each answer and in all; 0 is without end")
+}
+
+// limited ends the context of a command after a timeout, for its first request, too. Zero is
+// without end.
+func limited(timeout *time.Duration, run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := after(cmd.Context(), *timeout)
+		defer cancel()
+		cmd.SetContext(ctx)
+		err := run(cmd, args)
+		if cause := context.Cause(ctx); err != nil && errors.Is(cause, errTimeout) && !errors.Is(err, errTimeout) {
+			return fmt.Errorf("%w: %w", cause, err)
+		}
+		return err
+	}
+}
+
+// after ends a context after a timeout, with errTimeout as its cause. Zero is without end.
+func after(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w after %s", errTimeout, timeout))
 }
 
 // look is the progress of a wait at one time.
@@ -36,14 +64,9 @@ type look struct {
 	done, failed bool
 }
 
-// until polls until a look is done or failed, or until the timeout. It prints each part
-// whose state has changed. It returns the last look.
-func (c *commands) until(ctx context.Context, timeout time.Duration, out io.Writer, see func(context.Context) (look, error)) (look, error) {
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w after %s", errTimeout, timeout))
-		defer cancel()
-	}
+// until polls until a look is done or failed, or until ctx ends. It prints each part whose
+// state has changed. It returns the last look. Its error is errTimeout if that ended ctx.
+func (c *commands) until(ctx context.Context, out io.Writer, see func(context.Context) (look, error)) (look, error) {
 	told := map[string]string{}
 	var last look
 	err := wait.PollUntilContextCancel(ctx, c.every, true, func(ctx context.Context) (bool, error) {
@@ -60,7 +83,8 @@ func (c *commands) until(ctx context.Context, timeout time.Duration, out io.Writ
 			last = now
 		}
 		for _, part := range slices.Sorted(maps.Keys(now.lines)) {
-			if line := now.lines[part]; line != told[part] {
+			line := now.lines[part]
+			if was, seen := told[part]; !seen || line != was {
 				told[part] = line
 				if err := say(out, "%s", prefixed(part, line)); err != nil {
 					return false, err
@@ -81,16 +105,19 @@ func permanent(err error) bool {
 }
 
 func prefixed(part, line string) string {
-	if part == "" {
+	switch {
+	case part == "":
 		return report.Line(line)
+	case line == "": // the part says it all
+		return report.Line(part)
 	}
 	return report.Line(part + ": " + line)
 }
 
 // untilOffloaded waits until every selected provider has the twin of a namespace.
-func (c *commands) untilOffloaded(ctx context.Context, to *clients, namespace string, timeout time.Duration, out io.Writer) error {
+func (c *commands) untilOffloaded(ctx context.Context, to *clients, namespace string, out io.Writer) error {
 	message := ""
-	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
+	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
 		o, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) && !noSuchKind(err) {
 			return look{lines: map[string]string{"": "the NamespaceOffloading was deleted meanwhile"}, failed: true}, nil
@@ -150,9 +177,9 @@ func (c *commands) offloaded(o *offloadingv1beta1.NamespaceOffloading) (look, st
 }
 
 // untilTakenBack waits until a NamespaceOffloading and the twins of its namespace are gone.
-func (c *commands) untilTakenBack(ctx context.Context, to *clients, namespace, uid string, timeout time.Duration, out io.Writer) error {
-	begun := uid != ""
-	last, err := c.until(ctx, timeout, out, func(ctx context.Context) (look, error) {
+func (c *commands) untilTakenBack(ctx context.Context, to *clients, namespace, uid string, out io.Writer) error {
+	begun, unseen := uid != "", false
+	last, err := c.until(ctx, out, func(ctx context.Context) (look, error) {
 		now := look{lines: map[string]string{}}
 		o, err := to.liqo.OffloadingV1beta1().NamespaceOffloadings(namespace).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
 		switch {
@@ -166,6 +193,10 @@ func (c *commands) untilTakenBack(ctx context.Context, to *clients, namespace, u
 			return now, err
 		}
 		maps, err := to.liqo.OffloadingV1beta1().NamespaceMaps("").List(ctx, metav1.ListOptions{})
+		if apierrors.IsForbidden(err) { // as for the administrator of one namespace
+			unseen, now.done = true, true
+			return now, nil
+		}
 		if err != nil {
 			return now, fmt.Errorf("listing NamespaceMaps: %w", err)
 		}
@@ -183,6 +214,8 @@ func (c *commands) untilTakenBack(ctx context.Context, to *clients, namespace, u
 		return fmt.Errorf("namespace %s: %s", namespace, missing(last, ""))
 	case !begun:
 		return nil
+	case unseen:
+		return say(out, "namespace %s: taken back; you may not read NamespaceMaps, so it is not known whether the providers have deleted everything yet", namespace)
 	}
 	if len(last.lines) > 0 {
 		return say(out, "namespace %s: taken back; what is kept for its volumes stays until somebody deletes it", namespace)

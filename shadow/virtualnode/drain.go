@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -117,23 +119,27 @@ func (l *Lifecycle) planNow(ctx context.Context, vn *offloadingv1beta1.VirtualNo
 	return planDrain(pods, vn.DeletionTimestamp.Time, l.clock.Now(), l.drain), nil
 }
 
-// pressAll applies the plan's step to each of its pods once.
-func (l *Lifecycle) pressAll(ctx context.Context, p plan) error {
-	errs := make([]error, len(p.pods))
+// pressAll applies the plan's step to each of its pods once. blocked are the sorted refusals
+// of disruption budgets, each once.
+func (l *Lifecycle) pressAll(ctx context.Context, p plan) (blocked []string, err error) {
+	errs, refusals := make([]error, len(p.pods)), make([]string, len(p.pods))
 	var group errgroup.Group
 	group.SetLimit(evictionsAtOnce)
 	for i, pod := range p.pods {
 		group.Go(func() error {
-			errs[i] = l.press(ctx, pod, p.step)
+			refusals[i], errs[i] = l.press(ctx, pod, p.step)
 			return nil
 		})
 	}
 	_ = group.Wait() // the errors are in errs: one failure does not stop the others
-	return errors.Join(errs...)
+	slices.Sort(refusals)
+	refusals = slices.DeleteFunc(slices.Compact(refusals), func(r string) bool { return r == "" })
+	return refusals, errors.Join(errs...)
 }
 
-// press applies step s to one pod. A refusal that ends by itself is not an error.
-func (l *Lifecycle) press(ctx context.Context, pod *corev1.Pod, s step) error {
+// press applies step s to one pod. A refusal that ends by itself is not an error. blocked is
+// the refusal of a disruption budget.
+func (l *Lifecycle) press(ctx context.Context, pod *corev1.Pod, s step) (blocked string, failed error) {
 	opts := byUID(pod)
 	var err error
 	switch {
@@ -151,13 +157,24 @@ func (l *Lifecycle) press(ctx context.Context, pod *corev1.Pod, s step) error {
 	}
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		return nil // gone, or replaced by a pod of the same name
+		return "", nil // gone, or replaced by a pod of the same name
 	case apierrors.IsTooManyRequests(err):
-		return nil // a disruption budget: the next poll retries
+		return budgetOf(pod, err), nil // the next poll retries
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil // the deletion of its namespace removes it
+		return "", nil // the deletion of its namespace removes it
 	}
-	return wrap(err, "removing pod %s/%s", pod.Namespace, pod.Name)
+	return "", wrap(err, "removing pod %s/%s", pod.Namespace, pod.Name)
+}
+
+// budgetOf returns what the API server says about the disruption budget that refuses the
+// eviction of a pod, or "" if something else refuses it. The answer names the budget, so it
+// needs no right to read budgets.
+func budgetOf(pod *corev1.Pod, err error) string {
+	cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
+	if !ok || cause.Message == "" {
+		return ""
+	}
+	return fmt.Sprintf("in namespace %s, %s", pod.Namespace, strings.TrimSuffix(cause.Message, "."))
 }
 
 // boundedGrace returns the grace period for a deletion, in seconds: nil for the pod's own,

@@ -95,6 +95,57 @@ func (r *rig) serveEvictions(guarded ...string) {
 	})
 }
 
+// refuseEvictions makes the fake refuse each eviction as the API server does for the given
+// disruption budgets, by pod. An empty budget is a refusal for another reason.
+func (r *rig) refuseEvictions(budgets map[string]string) {
+	r.kube.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		eviction, ok := a.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
+		if !ok {
+			return false, nil, nil
+		}
+		refused := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+		if budget := budgets[eviction.Name]; budget != "" {
+			refused.ErrStatus.Details.Causes = append(refused.ErrStatus.Details.Causes, metav1.StatusCause{
+				Type: policyv1.DisruptionBudgetCause, Message: "The disruption budget " + budget + " needs 2 healthy pods and has 2 currently",
+			})
+		}
+		return true, nil, refused
+	})
+}
+
+func TestDrainNamesTheBudgetsThatBlockIt(t *testing.T) {
+	blocked := func(name string) string {
+		return "in namespace shop, The disruption budget " + name + " needs 2 healthy pods and has 2 currently"
+	}
+	for name, tc := range map[string]struct {
+		pods    []string
+		budgets map[string]string
+		says    string
+	}{
+		"one pod":      {[]string{"a"}, map[string]string{"a": "web"}, "1 pod is left; it is evicted until 12:05:00 UTC and deleted then; evictions are refused: " + blocked("web")},
+		"one budget":   {[]string{"a", "b"}, map[string]string{"a": "web", "b": "web"}, "2 pods are left; they are evicted until 12:05:00 UTC and deleted then; evictions are refused: " + blocked("web")},
+		"other causes": {[]string{"a"}, nil, "1 pod is left; it is evicted until 12:05:00 UTC and deleted then"},
+		"many budgets": {
+			[]string{"a", "b", "c", "d", "e"}, map[string]string{"a": "v", "b": "w", "c": "x", "d": "y", "e": "z"},
+			"5 pods are left; they are evicted until 12:05:00 UTC and deleted then; evictions are refused: " + blocked("v") + "; " + blocked("w") + "; " + blocked("x") + "; and 2 more",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var pods []runtime.Object
+			for _, p := range tc.pods {
+				pods = append(pods, podOn("milan", p))
+			}
+			r := standing(t, pods...)
+			r.refuseEvictions(tc.budgets)
+			_, again, err := r.turn(t, milan)
+			require.NoError(t, err)
+			require.True(t, again)
+			require.Equal(t, tc.says, r.condition(t, "Ready").Message)
+		})
+	}
+}
+
 // standing returns a rig with a complete VirtualNode that is being deleted.
 func standing(t *testing.T, kube ...runtime.Object) *rig {
 	t.Helper()

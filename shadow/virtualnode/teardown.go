@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -96,29 +97,50 @@ func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.Virtual
 	if told, err := l.tellForced(ctx, vn, p); told || err != nil {
 		return false, cmp.Or(err, loop.After(l.drain.Poll))
 	}
-	drainErr := l.pressAll(ctx, p)
+	blocked, drainErr := l.pressAll(ctx, p)
 	if p.left == 0 {
 		return drainErr == nil, drainErr
 	}
-	err = l.going(ctx, vn, ReasonDraining, l.progress(vn, p))
+	err = l.going(ctx, vn, ReasonDraining, l.progress(vn, p, blocked))
 	if drainErr != nil {
 		return false, drainErr // requeues sooner, and is logged
 	}
 	return false, err
 }
 
-// progress returns a message about the remaining pods and the end of the wait.
-func (l *Lifecycle) progress(vn *offloadingv1beta1.VirtualNode, p plan) string {
+// progress returns a message about the remaining pods and the end of the wait. blocked are
+// the refusals of evictions by disruption budgets.
+func (l *Lifecycle) progress(vn *offloadingv1beta1.VirtualNode, p plan, blocked []string) string {
 	deadline := vn.DeletionTimestamp.Add(l.drain.Timeout)
+	left, they := "1 pod is left; it is", "it is"
+	if p.left != 1 {
+		left, they = fmt.Sprintf("%d pods are left; they are", p.left), "they are"
+	}
 	switch p.step {
 	case stepEvict:
-		return fmt.Sprintf("%d pods are left; they are evicted until %s and deleted then", p.left, clockTime(deadline))
+		return fmt.Sprintf("%s evicted until %s and deleted then%s", left, clockTime(deadline), refusedBy(blocked))
 	case stepDelete:
-		return fmt.Sprintf("%d pods are left; they are being deleted, and removed without waiting for cluster %s at %s",
-			p.left, vn.Spec.ClusterID, clockTime(deadline.Add(l.drain.ForceAfter)))
+		return fmt.Sprintf("%s being deleted, and %s removed without waiting for cluster %s at %s",
+			left, they, vn.Spec.ClusterID, clockTime(deadline.Add(l.drain.ForceAfter)))
 	default:
-		return fmt.Sprintf("%d pods are left; they are removed without waiting for cluster %s", p.left, vn.Spec.ClusterID)
+		return fmt.Sprintf("%s removed without waiting for cluster %s", left, vn.Spec.ClusterID)
 	}
+}
+
+// mostBudgets limits the disruption budgets that a message names.
+const mostBudgets = 3
+
+// refusedBy returns the end of a message about refused evictions, or "".
+func refusedBy(blocked []string) string {
+	if len(blocked) == 0 {
+		return ""
+	}
+	shown := blocked[:min(len(blocked), mostBudgets)]
+	text := "; evictions are refused: " + strings.Join(shown, "; ")
+	if more := len(blocked) - len(shown); more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
 }
 
 func clockTime(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
@@ -294,7 +316,8 @@ func (l *Lifecycle) leftovers(ctx context.Context, vn *offloadingv1beta1.Virtual
 	}
 	var errs []error
 	for _, pod := range pods {
-		errs = append(errs, l.press(ctx, pod, stepForce))
+		_, err := l.press(ctx, pod, stepForce)
+		errs = append(errs, err)
 	}
 	return false, errors.Join(errs...)
 }

@@ -1,0 +1,123 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/liqod/liqod/netfabric/plan"
+)
+
+// Describe writes our objects of the host as they are, in the notation of plan.State, with
+// the peers of the tunnel device and the counters. It has no private key. It goes on after an
+// error, and returns all of them. now is for the ages of handshakes.
+//
+// Another process cannot see the peers of a device in the process of role gateway.
+func (k *Kernel) Describe(ctx context.Context, out io.Writer, now time.Time) error {
+	var errs []error
+	section := func(title string, lines []string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", title, err))
+		}
+		_, err = fmt.Fprintf(out, "%s: %d\n%s", title, len(lines), indent(lines))
+		errs = append(errs, err)
+	}
+	errs = append(errs, k.describeObjects(section))
+	lines, err := k.describeTunnel(now)
+	section("peers of the tunnel", lines, err)
+	counters, err := k.Counters(ctx)
+	lines = nil
+	for _, name := range slices.Sorted(maps.Keys(counters)) {
+		lines = append(lines, fmt.Sprintf("%s %d", name, counters[name]))
+	}
+	section("dropped packets", lines, err)
+	return errors.Join(errs...)
+}
+
+func indent(lines []string) string {
+	var b strings.Builder
+	for _, line := range lines {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	return b.String()
+}
+
+// describeObjects describes links, addresses, neighbours, rules and routes.
+func (k *Kernel) describeObjects(section func(string, []string, error)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, err := k.open()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.readLinks(); err != nil {
+		return fmt.Errorf("links: %w", err)
+	}
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(s.links)) {
+		lines = append(lines, describeLink(s.links[name]))
+	}
+	section("links", lines, nil)
+	lines, err = describe(s.addrs())
+	section("addresses", lines, err)
+	lines, err = describe(s.neighs())
+	section("neighbours", lines, err)
+	lines, err = describe(s.fdb())
+	section("forwarding entries", lines, err)
+	lines, err = describe(s.rules())
+	section("rules", lines, err)
+	lines, err = describe(s.routes())
+	section("routes", lines, err)
+	return nil
+}
+
+func describeLink(l netlink.Link) string {
+	a := l.Attrs()
+	text := fmt.Sprintf("%s %s mtu %d %s", a.Name, l.Type(), a.MTU, a.OperState)
+	if a.Statistics != nil {
+		text += fmt.Sprintf(" received %d sent %d errors %d/%d dropped %d/%d", a.Statistics.RxBytes, a.Statistics.TxBytes,
+			a.Statistics.RxErrors, a.Statistics.TxErrors, a.Statistics.RxDropped, a.Statistics.TxDropped)
+	}
+	return text
+}
+
+// describe returns the objects of a kind. An object that no plan made is shown as the kernel
+// has it.
+func describe[T comparable, R any](k kind[T, R]) ([]string, error) {
+	found, err := list(k.list)
+	lines := make([]string, 0, len(found))
+	for _, r := range found {
+		if t, ok := k.read(r); ok {
+			lines = append(lines, fmt.Sprint(t))
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("(not of a plan) %v", r))
+	}
+	slices.Sort(lines)
+	return lines, err
+}
+
+func (k *Kernel) describeTunnel(now time.Time) ([]string, error) {
+	mode, peers, err := k.Tunnel()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	lines := make([]string, 0, len(peers))
+	for _, p := range peers {
+		handshake := "never"
+		if !p.Handshake.IsZero() {
+			handshake = now.Sub(p.Handshake).Round(time.Second).String() + " ago"
+		}
+		lines = append(lines, fmt.Sprintf("%s (%s, %s) endpoint %s handshake %s received %d sent %d", p.Key, plan.TunnelDevice, mode, p.Endpoint, handshake, p.Received, p.Sent))
+	}
+	return lines, err
+}

@@ -1,0 +1,230 @@
+package cmd
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/clientcmd"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// A name that does not exist is an error that says which names do.
+func TestUnpeerOfNobody(t *testing.T) {
+	t.Parallel()
+	rome, milan := installation(t, "rome"), installation(t, "milan")
+	for _, id := range []string{"turin", "milan"} {
+		require.NoError(t, rome.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}))
+	}
+	_, err := rome.run(t, "unpeer", "nosuch")
+	require.EqualError(t, err, `there is no peer "nosuch" in cluster rome: the peers are milan, turin`)
+	require.Equal(t, ExitProblem, code(err))
+	require.Empty(t, rome.writes())
+	_, err = both(t, milan, rome, "unpeer", "genoa")
+	require.EqualError(t, err, `there is no peer "genoa": cluster milan has none`)
+}
+
+// The end of a peering that was interrupted is completed, although its record is gone.
+func TestUnpeerCompletes(t *testing.T) {
+	t.Parallel()
+	for name, left := range map[string]func(rome, milan *cluster) error{
+		"a tenant namespace here": func(rome, _ *cluster) error {
+			return rome.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}})
+		},
+		"a record there": func(_, milan *cluster) error {
+			return milan.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "rome"}})
+		},
+		"a tenant namespace there": func(_, milan *cluster) error {
+			return milan.core.Tracker().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-rome"}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rome, milan := installation(t, "rome"), installation(t, "milan")
+			require.NoError(t, left(rome, milan))
+			said, err := both(t, rome, milan, "unpeer", "milan", "--remote-context=milan")
+			require.NoError(t, err)
+			require.Contains(t, said, "is being removed\nnothing of the peering of rome and milan is left\n")
+		})
+	}
+}
+
+func TestUnoffloadOfNothing(t *testing.T) {
+	t.Parallel()
+	_, err := newCluster().run(t, "unoffload", "namespace", "nosuch")
+	require.EqualError(t, err, "there is no namespace nosuch in this cluster, and no namespace is offloaded")
+	require.Equal(t, ExitProblem, code(err))
+	c := newCluster(existing(func(*offloadingv1beta1.NamespaceOffloading) {}))
+	_, err = c.run(t, "unoffload", "nosuch")
+	require.EqualError(t, err, "there is no namespace nosuch in this cluster: offloaded are shop")
+	require.Equal(t, ExitProblem, code(err))
+	require.NotNil(t, c.offloading(t))
+}
+
+// The twins of a namespace that is gone at home are still waited for.
+func TestUnoffloadOfADeletedNamespace(t *testing.T) {
+	t.Parallel()
+	c := newCluster(&offloadingv1beta1.NamespaceMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+		Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{
+			"gone": {RemoteNamespace: "gone-rome", Phase: offloadingv1beta1.MappingTerminating}}},
+	})
+	out, err := c.run(t, "unoffload", "namespace", "gone", "--timeout=20ms")
+	require.ErrorContains(t, err, "Left: milan: namespace gone-rome is being removed")
+	require.Contains(t, out, "namespace gone: it is gone from this cluster\n")
+}
+
+// The administrator of one namespace may not read NamespaceMaps.
+func TestUnoffloadByTheAdministratorOfANamespace(t *testing.T) {
+	t.Parallel()
+	c := newCluster(existing(func(*offloadingv1beta1.NamespaceOffloading) {}))
+	c.liqod.PrependReactor("list", "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("namespacemaps"), "", nil)
+	})
+	out, err := c.run(t, "unoffload", "shop")
+	require.NoError(t, err)
+	require.Equal(t, "namespace shop: its offloading is deleted\n"+
+		"namespace shop: taken back; you may not read NamespaceMaps, so it is not known whether the providers have deleted everything yet\n", out)
+	require.Nil(t, c.offloading(t))
+}
+
+// The word "namespace" may be left out, with every flag.
+func TestOffloadWithoutTheWord(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	out, err := c.run(t, "offload", "shop", "--context", "rome", "--pod-offloading-strategy=Remote", "--wait=false")
+	require.NoError(t, err)
+	require.Equal(t, "namespace shop: offloading is asked for (Remote, twins by DefaultName)\n", out)
+	require.Equal(t, offloadingv1beta1.PodsRemote, c.offloading(t).Spec.PodOffloadingStrategy)
+	out, err = c.run(t, "unoffload", "shop", "--wait=false")
+	require.NoError(t, err)
+	require.Equal(t, "namespace shop: its offloading is deleted\n", out)
+	_, err = c.run(t, "offload", "namespace")
+	require.ErrorContains(t, err, "liqod offload namespace needs the name of a namespace")
+}
+
+func TestKubeconfigThatIsMissing(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	good, gone := writeKubeconfig(t, closed.URL), filepath.Join(t.TempDir(), "gone")
+	for name, tc := range map[string]struct {
+		variable string
+		args     []string
+		says     string
+	}{
+		"one file":       {gone, []string{"status"}, "KUBECONFIG names " + gone + ", which does not exist: set it to a kubeconfig, or name one with --kubeconfig"},
+		"two files":      {gone + string(os.PathListSeparator) + gone + "2", []string{"status"}, "KUBECONFIG names " + gone + ", " + gone + "2, which does not exist"},
+		"one of two":     {gone + string(os.PathListSeparator) + good, []string{"status", "--context=paris"}, "without " + gone + " of KUBECONFIG, which does not exist: context \"paris\" does not exist"},
+		"the other one":  {gone, []string{"unpeer", "milan", "--kubeconfig", good, "--remote-context=milan"}, "the API server does not answer"},
+		"of the other":   {good, []string{"peer", "--remote-kubeconfig", gone}, "the API server does not answer"},
+		"given by flags": {gone, []string{"status", "--kubeconfig", good}, "the API server does not answer; is it the one that you mean (--context, --kubeconfig)? Get \"" + closed.URL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tc.variable)
+			c := &commands{program: "liqod", connect: (*connection).clients, every: time.Millisecond}
+			_, err := execute(t, c, tc.args...)
+			require.ErrorContains(t, err, tc.says)
+		})
+	}
+}
+
+// serving returns the URL of an API server that has a ConfigMap of liqod and nothing else.
+func serving(t *testing.T, id string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/api/v1/configmaps" {
+			_, _ = w.Write([]byte(`{"kind":"ConfigMapList","apiVersion":"v1","items":[{"metadata":{"name":"liqod","namespace":"liqod"},"data":{"config.yaml":"clusterID: ` + id + `"}}]}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"kind":"List","apiVersion":"v1","items":[]}`))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// The timeout holds from the first request, and the message names the flags of the cluster
+// that is away.
+func TestTimeoutOfEachRead(t *testing.T) {
+	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, "")
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(silent.Close)
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	away, rome := writeKubeconfig(t, silent.URL), writeKubeconfig(t, serving(t, "rome"))
+	for name, args := range map[string][]string{
+		"unpeer, here":  {"unpeer", "milan", "--kubeconfig", away},
+		"unpeer, there": {"unpeer", "milan", "--kubeconfig", rome, "--remote-kubeconfig", away},
+		"peer, here":    {"peer", "--remote-kubeconfig", rome, "--kubeconfig", away},
+		"peer, there":   {"peer", "--remote-kubeconfig", away, "--kubeconfig", rome},
+		"by token":      {"peer", "--token", token(t, "milan"), "--kubeconfig", away},
+		"offload":       {"offload", "shop", "--kubeconfig", away},
+		"unoffload":     {"unoffload", "shop", "--kubeconfig", away},
+		"explain":       {"network", "explain", "10.0.0.1", "--kubeconfig", away},
+		"status":        {"status", "--kubeconfig", away},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			c := &commands{program: "liqod", connect: (*connection).clients, every: time.Millisecond}
+			_, err := execute(t, c, append(args, "--timeout=100ms")...)
+			require.ErrorContains(t, err, "timed out after 100ms")
+			// The client library ends a silent request after ten seconds by itself.
+			require.Less(t, time.Since(began), 8*time.Second)
+		})
+	}
+	c := &commands{program: "liqod", connect: (*connection).clients, every: time.Millisecond}
+	gone := writeKubeconfig(t, closed.URL)
+	_, err := execute(t, c, "unpeer", "milan", "--kubeconfig", rome, "--remote-kubeconfig", gone)
+	require.ErrorContains(t, err, "the API server does not answer; is it the one that you mean (--remote-context, --remote-kubeconfig)? ")
+	require.ErrorContains(t, err, closed.URL)
+	_, err = execute(t, c, "unpeer", "milan", "--kubeconfig", gone)
+	require.ErrorContains(t, err, "is it the one that you mean (--context, --kubeconfig)? ")
+	_, err = execute(t, c, "unpeer", "turin", "--kubeconfig", rome, "--remote-kubeconfig", writeKubeconfig(t, serving(t, "milan")))
+	require.EqualError(t, err, "the other cluster is milan, and not turin (--remote-context, --remote-kubeconfig)")
+	_, err = execute(t, c, "peer", "--kubeconfig", rome, "--remote-kubeconfig", rome)
+	require.ErrorContains(t, err, "both kubeconfigs lead to cluster rome")
+	_, err = execute(t, c, "peer", "--kubeconfig", rome, "--remote-kubeconfig", writeKubeconfig(t, serving(t, "")))
+	require.ErrorContains(t, err, "or it is not the cluster that you mean (--remote-context, --remote-kubeconfig)")
+}
+
+// A cluster that falls silent during the end of a peering is named.
+func TestUnpeerSaysWhoIsSilent(t *testing.T) {
+	t.Parallel()
+	rome, milan := installation(t, "rome"), installation(t, "milan")
+	for c, id := range map[*cluster]string{rome: "milan", milan: "rome"} {
+		require.NoError(t, c.liqod.Tracker().Add(&corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: id}}))
+	}
+	milan.liqod.PrependReactor("list", "foreignclusters", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewTimeoutError("etcd is away", 1)
+	})
+	_, err := both(t, rome, milan, "unpeer", "milan", "--remote-context=milan", "--timeout=50ms")
+	require.ErrorContains(t, err, "the peering with cluster milan has not ended, timed out after 50ms; ask again to go on")
+	require.ErrorContains(t, err, "Cluster milan at https://milan.example has not answered (--remote-context, --remote-kubeconfig)")
+}
+
+func TestLimitedKeepsOtherErrors(t *testing.T) {
+	t.Parallel()
+	timeout := time.Duration(0)
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	err := limited(&timeout, func(cmd *cobra.Command, _ []string) error {
+		_, set := cmd.Context().Deadline()
+		require.False(t, set, "zero is without end")
+		return context.Canceled
+	})(cmd, nil)
+	require.Equal(t, context.Canceled, err)
+}

@@ -1,0 +1,318 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/peering/trust"
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+const beforehandAbout = `
+
+With --pre, it examines a cluster in which liqod is to be installed: the version and the APIs of
+the API server, your rights, the webhooks of others, ports of the nodes, the clocks, load
+balancers. With --token, it examines a token of another cluster before peer uses it: its cluster,
+and whether its authentication endpoint answers to this machine with the right certificate. It
+does not redeem the token. Neither changes anything.`
+
+// beforehand adds to check what can be examined before an installation and before a peering.
+func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
+	var pre bool
+	var token string
+	cmd.Flags().BoolVar(&pre, "pre", false, "examine a cluster before the installation of liqod")
+	cmd.Flags().StringVar(&token, "token", "", "examine a `token` of another cluster before the peering; - reads it from the standard input")
+	cmd.Long += beforehandAbout
+	cmd.Example += c.example("\n  %[1]s check --pre\n  %[1]s check --token=liqod1.eyJp...")
+	installed := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !pre && token == "" {
+			return installed(cmd, args)
+		}
+		return interruptible(limited(&in.timeout, func(cmd *cobra.Command, _ []string) error {
+			var findings []report.Finding
+			if token != "" {
+				text, err := readToken(token, cmd.InOrStdin())
+				if err != nil {
+					return err
+				}
+				parsed, err := trust.ParseToken(text)
+				if err != nil {
+					return &Error{Code: ExitProblem, Err: err}
+				}
+				findings = c.examineToken(cmd.Context(), in.conn, parsed)
+			}
+			if pre {
+				in.conn.limit = in.timeout // the discovery client takes no context
+				to, err := c.connect(in.conn)
+				if err != nil {
+					return err
+				}
+				read, err := preflightOf(cmd.Context(), to)
+				if err != nil {
+					return unknown(explain(err))
+				}
+				findings = append(read.judge(), findings...)
+			}
+			return printFindings(cmd, in.output, findings)
+		}))(cmd, args)
+	}
+	return cmd
+}
+
+func printFindings(cmd *cobra.Command, format string, findings []report.Finding) error {
+	var err error
+	if format != "" {
+		err = printData(cmd.OutOrStdout(), format, map[string]any{"health": report.Worst(findings), "findings": findings})
+	} else {
+		_, err = fmt.Fprint(cmd.OutOrStdout(), report.CheckText(findings))
+	}
+	return orCode(err, report.Worst(findings))
+}
+
+// preflight is what was read of a cluster in which liqod is to be installed.
+type preflight struct {
+	// version is that of the API server.
+	version string
+	// skew is how much its clock is ahead of that of this machine, now the time by its clock.
+	skew time.Duration
+	now  time.Time
+	// missing are the needed kinds that it does not serve. kinds reports whether it serves
+	// kinds of liqod's groups, installed the namespace of an installed liqod.
+	missing   []api
+	kinds     bool
+	installed string
+	// denied are the actions of the installation that the user may not take.
+	denied []string
+
+	nodes    []corev1.Node
+	leases   []coordinationv1.Lease
+	pods     []corev1.Pod // with ports on their nodes
+	services []corev1.Service
+	// webhooks are those of others that refuse requests while they do not answer.
+	webhooks []guard
+	// unread says of what could not be read why.
+	unread map[string]error
+}
+
+// guard is a webhook that pods or nodes pass, and the Service that serves it.
+type guard struct {
+	name, service string
+	served        bool
+}
+
+// api is a kind that liqod needs.
+type api struct {
+	// group has the version, too.
+	group, resource string
+	namespaced      bool
+}
+
+// apis are the kinds that the chart and the roles need, beside those of version v1.
+var apis = []api{
+	{"apps/v1", "daemonsets", true},
+	{"apps/v1", "deployments", true},
+	{"admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", false},
+	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicies", false},
+	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", false},
+	{"admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", false},
+	{"apiextensions.k8s.io/v1", "customresourcedefinitions", false},
+	{"flowcontrol.apiserver.k8s.io/v1", "flowschemas", false},
+	{"flowcontrol.apiserver.k8s.io/v1", "prioritylevelconfigurations", false},
+	{"networking.k8s.io/v1", "networkpolicies", true},
+	{"node.k8s.io/v1", "runtimeclasses", false},
+	{"policy/v1", "poddisruptionbudgets", true},
+	{"rbac.authorization.k8s.io/v1", "clusterrolebindings", false},
+	{"rbac.authorization.k8s.io/v1", "clusterroles", false},
+	{"rbac.authorization.k8s.io/v1", "rolebindings", true},
+	{"rbac.authorization.k8s.io/v1", "roles", true},
+	{"scheduling.k8s.io/v1", "priorityclasses", false},
+	{"storage.k8s.io/v1", "storageclasses", false},
+}
+
+// core are the kinds of version v1 that the installation creates.
+var core = []api{{"v1", "configmaps", true}, {"v1", "namespaces", false}, {"v1", "resourcequotas", true}, {"v1", "serviceaccounts", true}, {"v1", "services", true}}
+
+// preflightOf reads a cluster. It returns an error only if the cluster does not answer.
+func preflightOf(ctx context.Context, to *clients) (*preflight, error) {
+	version, err := answered(ctx, to.kube.Discovery().ServerVersion)
+	if err != nil {
+		return nil, err
+	}
+	p := &preflight{version: version.GitVersion, now: to.now(), unread: map[string]error{}}
+	p.skew = p.now.Sub(time.Now())
+	p.readKinds(ctx, to)
+	p.readRights(ctx, to)
+	p.readCluster(ctx, to)
+	p.readWebhooks(ctx, to)
+	return p, ctx.Err()
+}
+
+func (p *preflight) readKinds(ctx context.Context, to *clients) {
+	served := map[string][]string{}
+	ask := func(group string) {
+		if _, known := served[group]; known {
+			return
+		}
+		list, err := answered(ctx, func() (*metav1.APIResourceList, error) {
+			return to.kube.Discovery().ServerResourcesForGroupVersion(group)
+		})
+		served[group] = []string{}
+		if err != nil && !apierrors.IsNotFound(err) {
+			p.unread["the kinds of "+group] = err
+			return
+		}
+		if err == nil {
+			for _, r := range list.APIResources {
+				served[group] = append(served[group], r.Name)
+			}
+		}
+	}
+	for _, a := range apis {
+		ask(a.group)
+		if p.unread["the kinds of "+a.group] == nil && !slices.Contains(served[a.group], a.resource) {
+			p.missing = append(p.missing, a)
+		}
+	}
+	own := corev1beta1.SchemeGroupVersion.String()
+	ask(own)
+	p.kinds = len(served[own]) > 0
+	_, namespace, err := manual.Installed(ctx, to.kube)
+	if err != nil && !errors.Is(err, manual.ErrNotInstalled) {
+		p.unread["the configuration of liqod"] = err
+	}
+	p.installed = namespace
+}
+
+// readRights finds out the actions of an installation that the user may not take.
+func (p *preflight) readRights(ctx context.Context, to *clients) {
+	may := func(a authorizationv1.ResourceAttributes) bool {
+		review, err := to.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}, metav1.CreateOptions{})
+		if err != nil {
+			p.unread["your rights"] = err
+			return false
+		}
+		return review.Status.Allowed
+	}
+	if may(authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}) || p.unread["your rights"] != nil {
+		return
+	}
+	for _, a := range slices.Concat(core, apis) {
+		if !may(authorizationv1.ResourceAttributes{Verb: "create", Group: a.name(), Resource: a.resource, Namespace: a.namespace()}) {
+			p.denied = append(p.denied, "create "+a.resource)
+		}
+	}
+	// The chart's roles give rights that the user need not have.
+	if !may(authorizationv1.ResourceAttributes{Verb: "escalate", Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}) {
+		p.denied = append(p.denied, "escalate clusterroles")
+	}
+}
+
+// name returns the group without its version.
+func (a api) name() string {
+	name, _, versioned := strings.Cut(a.group, "/")
+	if !versioned {
+		return "" // the core group
+	}
+	return name
+}
+
+func (a api) namespace() string {
+	if a.namespaced {
+		return usualNamespace
+	}
+	return ""
+}
+
+func (p *preflight) readCluster(ctx context.Context, to *clients) {
+	note := func(what string, err error) {
+		if err != nil {
+			p.unread[what] = err
+		}
+	}
+	nodes, err := to.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if note("Nodes", err); err == nil {
+		p.nodes = nodes.Items
+	}
+	p.now = to.now()
+	leases, err := to.kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
+	if note("the Leases of Nodes", err); err == nil {
+		p.leases = leases.Items
+	}
+	services, err := to.kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if note("Services", err); err == nil {
+		p.services = services.Items
+	}
+	pods, err := to.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if note("Pods", err); err == nil {
+		p.pods = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return len(portsOf(&pod)) == 0 })
+	}
+}
+
+// readWebhooks finds the webhooks that refuse pods and nodes while they do not answer.
+func (p *preflight) readWebhooks(ctx context.Context, to *clients) {
+	mutating, err := to.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		p.unread["MutatingWebhookConfigurations"] = err
+		return
+	}
+	validating, err := to.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		p.unread["ValidatingWebhookConfigurations"] = err
+		return
+	}
+	add := func(config, name string, policy *admissionregistrationv1.FailurePolicyType, at *admissionregistrationv1.ServiceReference, rules []admissionregistrationv1.RuleWithOperations) {
+		if at == nil || policy != nil && *policy != admissionregistrationv1.Fail || !slices.ContainsFunc(rules, catches) {
+			return
+		}
+		g := guard{name: config + "/" + name, service: at.Namespace + "/" + at.Name}
+		slicesOf, err := to.kube.DiscoveryV1().EndpointSlices(at.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + at.Name})
+		if err != nil {
+			p.unread["the EndpointSlices of Service "+g.service] = err
+			return
+		}
+		g.served = slices.ContainsFunc(slicesOf.Items, serves)
+		p.webhooks = append(p.webhooks, g)
+	}
+	for _, c := range mutating.Items {
+		for _, w := range c.Webhooks {
+			add(c.Name, w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules)
+		}
+	}
+	for _, c := range validating.Items {
+		for _, w := range c.Webhooks {
+			add(c.Name, w.Name, w.FailurePolicy, w.ClientConfig.Service, w.Rules)
+		}
+	}
+}
+
+// catches reports whether a rule is about pods or nodes.
+func catches(r admissionregistrationv1.RuleWithOperations) bool {
+	has := func(list []string, names ...string) bool {
+		return slices.ContainsFunc(list, func(s string) bool { return slices.Contains(names, s) })
+	}
+	return has(r.APIGroups, "", "*") && has(r.Resources, "pods", "nodes", "*", "*/*")
+}
+
+// serves reports whether an EndpointSlice has an endpoint that is ready.
+func serves(s discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
+		return len(e.Addresses) > 0 && (e.Conditions.Ready == nil || *e.Conditions.Ready)
+	})
+}

@@ -1,0 +1,272 @@
+package cmd
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+const (
+	sectionPre   = "Before the installation"
+	sectionToken = "Token"
+
+	// oldestKubernetes is the kubeVersion of the chart.
+	oldestKubernetes = "1.32.0"
+	// servesOwnCIDRs is the version from which clusters have ServiceCIDRs.
+	servesOwnCIDRs = "1.33.0"
+	// clockSlack is the difference of two clocks that does no harm: certificates and tokens
+	// of liqod last minutes at least, and Leases 8 seconds.
+	clockSlack = 2 * time.Second
+	// nodeLeaseRenewal is the time in which a kubelet surely renews its Lease.
+	nodeLeaseRenewal = 30 * time.Second
+	// mostNamed limits the objects that a message names.
+	mostNamed = 5
+)
+
+// nodePort is a port that liqod opens on each node, and the setting that changes it.
+type nodePort struct {
+	protocol corev1.Protocol
+	number   int32
+	use      string
+	setting  string
+}
+
+// nodePorts are the ports of role route, which is in the network of its node.
+var nodePorts = []nodePort{
+	{corev1.ProtocolUDP, 6091, "the overlay between nodes and gateways", "route.overlayPort and gateway.overlayPort, by networking.route.extraArgs and networking.gatewayTemplates.extraArgs"},
+	{corev1.ProtocolTCP, 6093, "the health of role route", "networking.route.healthPort"},
+}
+
+// judge returns the findings about a cluster before the installation. It is pure.
+func (p *preflight) judge() []report.Finding {
+	out := p.judgeVersion()
+	out = append(out, p.judgeKinds()...)
+	out = append(out, p.judgeRights()...)
+	out = append(out, p.judgeWebhooks()...)
+	out = append(out, p.judgePorts()...)
+	out = append(out, p.judgeClocks()...)
+	out = append(out, p.judgeNodes()...)
+	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
+		out = append(out, pre(report.Unknown, what, "cannot be read: "+p.unread[what].Error(), "ask with the rights of an administrator"))
+	}
+	return out
+}
+
+func pre(level report.Level, subject, message, fix string) report.Finding {
+	return report.Finding{Section: sectionPre, Level: level, Subject: subject, Message: message, Fix: fix}
+}
+
+func (p *preflight) judgeVersion() []report.Finding {
+	have, err := version.ParseGeneric(p.version)
+	if err != nil {
+		return []report.Finding{pre(report.Unknown, "Kubernetes", fmt.Sprintf("version %q is not understood", p.version), "")}
+	}
+	if have.LessThan(version.MustParseGeneric(oldestKubernetes)) {
+		return []report.Finding{pre(report.Problem, "Kubernetes", fmt.Sprintf("version %s is older than %s", p.version, oldestKubernetes), "upgrade the cluster")}
+	}
+	out := []report.Finding{pre(report.OK, "Kubernetes", p.version, "")}
+	if have.LessThan(version.MustParseGeneric(servesOwnCIDRs)) {
+		out = append(out, pre(report.Warning, "Service addresses", "this version has no ServiceCIDRs, so liqod cannot find the range of the Services", "set networking.serviceCIDRs of the chart to it"))
+	}
+	return out
+}
+
+func (p *preflight) judgeKinds() (out []report.Finding) {
+	var missing []string
+	for _, a := range p.missing {
+		missing = append(missing, a.resource+" ("+a.group+")")
+	}
+	if len(missing) > 0 {
+		out = append(out, pre(report.Problem, "APIs", "the API server does not serve "+strings.Join(missing, ", "), "enable them (--runtime-config of the API server)"))
+	} else {
+		out = append(out, pre(report.OK, "APIs", "the API server serves all that liqod needs", ""))
+	}
+	switch {
+	case p.installed != "":
+		out = append(out, pre(report.Warning, "Installation", "liqod is installed already, in namespace "+p.installed, "liqod check examines it"))
+	case p.kinds:
+		out = append(out, pre(report.Warning, "Installation", "there are kinds of the group core.liqo.io, but no liqod: an earlier installation has left them, or another product with the same kinds, such as Liqo, is installed",
+			"kubectl get crd | grep liqo.io; remove the other product first"))
+	}
+	return out
+}
+
+func (p *preflight) judgeRights() []report.Finding {
+	switch {
+	case p.unread["your rights"] != nil:
+		return nil
+	case len(p.denied) > 0:
+		return []report.Finding{pre(report.Problem, "Rights", "you may not: "+strings.Join(p.denied, ", "), "install with the rights of cluster-admin")}
+	}
+	return []report.Finding{pre(report.OK, "Rights", "you may create all objects of the chart", "")}
+}
+
+func (p *preflight) judgeWebhooks() []report.Finding {
+	var dead []report.Finding
+	for _, g := range p.webhooks {
+		if !g.served {
+			dead = append(dead, pre(report.Problem, "Webhook "+g.name, "it has to allow pods or nodes, and its Service "+g.service+" has no ready endpoint: it refuses the pods and nodes of liqod too",
+				"start it, or remove its configuration"))
+		}
+	}
+	if len(dead) == 0 && p.unread["MutatingWebhookConfigurations"] == nil && p.unread["ValidatingWebhookConfigurations"] == nil {
+		return []report.Finding{pre(report.OK, "Webhooks", "no webhook of others refuses pods or nodes because it does not answer", "")}
+	}
+	return dead
+}
+
+// portsOf returns the ports of a pod on its node.
+func portsOf(pod *corev1.Pod) (ports []nodePort) {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	for _, c := range pod.Spec.Containers {
+		for _, port := range c.Ports {
+			number := port.HostPort
+			if pod.Spec.HostNetwork && number == 0 {
+				number = port.ContainerPort
+			}
+			protocol := port.Protocol
+			if protocol == "" {
+				protocol = corev1.ProtocolTCP
+			}
+			if number != 0 {
+				ports = append(ports, nodePort{protocol: protocol, number: number})
+			}
+		}
+	}
+	return ports
+}
+
+// judgePorts finds pods that have the ports of liqod on their nodes, other than those of
+// liqod itself.
+func (p *preflight) judgePorts() (out []report.Finding) {
+	if p.unread["Pods"] != nil {
+		return nil
+	}
+	for _, want := range nodePorts {
+		var by []string
+		for i := range p.pods {
+			pod := &p.pods[i]
+			taken := slices.ContainsFunc(portsOf(pod), func(n nodePort) bool { return n.protocol == want.protocol && n.number == want.number })
+			if taken && pod.Labels["app.kubernetes.io/name"] != "liqod" {
+				by = append(by, pod.Namespace+"/"+pod.Name)
+			}
+		}
+		subject := fmt.Sprintf("%s port %d", want.protocol, want.number)
+		if len(by) > 0 {
+			out = append(out, pre(report.Problem, subject, fmt.Sprintf("pods have it on their nodes: %s; liqod uses it for %s", some(by), want.use), "set "+want.setting+" to another one"))
+			continue
+		}
+		out = append(out, pre(report.OK, subject, "no pod has it on its node; nodes must reach each other at it, for "+want.use, ""))
+	}
+	return append(out, p.judgeLoadBalancers()...)
+}
+
+// some joins names, and counts those beyond mostNamed.
+func some(names []string) string {
+	slices.Sort(names)
+	if len(names) <= mostNamed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
+}
+
+// judgeLoadBalancers finds out whether Services of type LoadBalancer get addresses.
+func (p *preflight) judgeLoadBalancers() []report.Finding {
+	if p.unread["Services"] != nil {
+		return nil
+	}
+	const subject = "Load balancers"
+	const fix = "if nothing gives addresses here: set networking.gatewayTemplates.service.type of the chart to NodePort, or to ClusterIP if gateways of peers need not dial this one"
+	waiting := ""
+	for i := range p.services {
+		svc := &p.services[i]
+		if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
+			continue
+		}
+		if len(svc.Status.LoadBalancer.Ingress) > 0 {
+			return []report.Finding{pre(report.OK, subject, "Service "+svc.Namespace+"/"+svc.Name+" has an address", "")}
+		}
+		waiting = svc.Namespace + "/" + svc.Name
+	}
+	if waiting != "" {
+		return []report.Finding{pre(report.Warning, subject, "Service "+waiting+" waits for an address, and no other has one", fix)}
+	}
+	return []report.Finding{pre(report.Warning, subject, "there is no Service of type LoadBalancer yet, so it is not known whether it would get an address", fix)}
+}
+
+func (p *preflight) judgeClocks() []report.Finding {
+	var out []report.Finding
+	if p.skew.Abs() > clockSlack {
+		out = append(out, pre(report.Warning, "Clock of the API server", fmt.Sprintf("it is %s the clock of this machine", ahead(p.skew)), "set the clocks by NTP"))
+	}
+	ready := map[string]bool{}
+	for i := range p.nodes {
+		for _, c := range p.nodes[i].Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				ready[p.nodes[i].Name] = c.Status == corev1.ConditionTrue
+			}
+		}
+	}
+	var wrong []string
+	for _, l := range p.leases {
+		if l.Spec.RenewTime == nil || !ready[l.Name] {
+			continue
+		}
+		off := l.Spec.RenewTime.Sub(p.now)
+		if off > clockSlack || off < -nodeLeaseRenewal {
+			wrong = append(wrong, fmt.Sprintf("%s (%s it)", l.Name, ahead(off)))
+		}
+	}
+	switch {
+	case len(wrong) > 0:
+		out = append(out, pre(report.Warning, "Clocks of the nodes", "they differ from the clock of the API server, by the renewal of their Leases: "+some(wrong), "set the clocks by NTP"))
+	case len(p.leases) > 0 && len(out) == 0:
+		out = append(out, pre(report.OK, "Clocks", "those of this machine, the API server and the nodes agree, as far as can be seen", ""))
+	}
+	return out
+}
+
+func ahead(d time.Duration) string {
+	if d < 0 {
+		return fmt.Sprintf("%s behind", -d.Round(time.Second))
+	}
+	return fmt.Sprintf("%s ahead of", d.Round(time.Second))
+}
+
+func (p *preflight) judgeNodes() []report.Finding {
+	if p.unread["Nodes"] != nil {
+		return nil
+	}
+	var bare, down []string
+	for i := range p.nodes {
+		node := &p.nodes[i]
+		if node.Spec.PodCIDR == "" && node.Labels["liqo.io/type"] != "virtual-node" {
+			bare = append(bare, node.Name)
+		}
+		if !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}) {
+			down = append(down, node.Name)
+		}
+	}
+	var out []report.Finding
+	if len(bare) > 0 {
+		out = append(out, pre(report.Warning, "Pod addresses", "nodes have no podCIDR: "+some(bare)+". The network plugin uses ranges that liqod cannot find", "set networking.podCIDRs of the chart to them"))
+	} else {
+		out = append(out, pre(report.OK, "Pod addresses", "all nodes have a podCIDR; if the network plugin uses other ranges, set networking.podCIDRs", ""))
+	}
+	if len(down) > 0 {
+		out = append(out, pre(report.Warning, "Nodes", "not Ready: "+some(down), "kubectl describe node"))
+	}
+	return append(out, pre(report.Warning, "MTU", "the API does not tell the packet sizes of the networks. liqod takes 80 bytes off what its devices say between the clusters, 50 between the nodes",
+		"if the way between the clusters carries less than the devices of the nodes (ip link): set networking.gatewayTemplates.mtu of the chart"))
+}
