@@ -17,8 +17,9 @@ and the namespaces and pods that are offloaded to them. With the ids of peers, i
 about these peers, and omits the others.
 
 The pods of offloaded namespaces are counted per peer: ready, not ready, refused by the peer,
-unschedulable there, and waiting. The first cause is in the words of the peer. A problem that
-follows from another one is listed below its cause.
+unschedulable there, and waiting. The first cause is in the words of the peer. Pods on this
+cluster's own nodes are not counted. A problem that follows from another one is listed below its
+cause.
 
 The exit code is 0 if everything is well, 1 if there are problems, and 2 if a part of the state
 is unknown. Pods that are not ready are a problem. Unknown does not mean down. For example, the

@@ -178,7 +178,19 @@ func required(pod *corev1.Pod) *corev1.NodeSelector {
 // mentionsVirtualNodes reports whether the required affinity of a pod has a term about the type
 // of nodes, as the webhook adds it.
 func mentionsVirtualNodes(pod *corev1.Pod) bool {
+	return requires(pod, func(r corev1.NodeSelectorRequirement) bool { return r.Key == offloadingv1beta1.TypeLabel })
+}
+
+// selectsVirtualNodes reports whether the required affinity of a pod has a term that selects
+// virtual nodes. A term that excludes them is what people give to DaemonSets.
+func selectsVirtualNodes(pod *corev1.Pod) bool {
+	return requires(pod, func(r corev1.NodeSelectorRequirement) bool {
+		return r.Key == offloadingv1beta1.TypeLabel && r.Operator == corev1.NodeSelectorOpIn
+	})
+}
+
+func requires(pod *corev1.Pod, is func(corev1.NodeSelectorRequirement) bool) bool {
 	return slices.ContainsFunc(required(pod).NodeSelectorTerms, func(term corev1.NodeSelectorTerm) bool {
-		return slices.ContainsFunc(term.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool { return r.Key == offloadingv1beta1.TypeLabel })
+		return slices.ContainsFunc(term.MatchExpressions, is)
 	})
 }

@@ -50,7 +50,7 @@ func (s *Snapshot) workloads() []placedPod {
 func (s *Snapshot) concerns(pod *corev1.Pod) bool {
 	o := s.offloadingOf(pod.Namespace)
 	if pod.Spec.NodeName == "" {
-		return pod.DeletionTimestamp == nil && (mentionsVirtualNodes(pod) || o != nil && o.Spec.PodOffloadingStrategy != offloadingv1beta1.PodsLocal)
+		return pod.DeletionTimestamp == nil && (selectsVirtualNodes(pod) || o != nil && o.Spec.PodOffloadingStrategy != offloadingv1beta1.PodsLocal)
 	}
 	if s.providerOf(pod.Spec.NodeName) == "" {
 		return false

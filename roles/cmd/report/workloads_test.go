@@ -52,6 +52,13 @@ func TestPodsWithoutAProblem(t *testing.T) {
 		"waits in a namespace that is not offloaded": func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 Insufficient cpu.")).Namespace = "lab"
 		},
+		"keeps off virtual nodes in a namespace that is not offloaded": func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "agent", "", unplaced("0/4 nodes are available: 4 Insufficient cpu."))
+			p.Namespace, p.OwnerReferences[0].Kind = "kube-system", "DaemonSet"
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: offloadingv1beta1.TypeLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{offloadingv1beta1.TypeVirtualNode}}}}}}}}
+		},
 		"of a DaemonSet in a namespace that is not offloaded": func(_ *testing.T, s *Snapshot) {
 			p := broken(s, "agent", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace kube-system is not offloaded"))
 			p.Namespace, p.CreationTimestamp, p.OwnerReferences[0].Kind = "kube-system", ago(time.Hour), "DaemonSet"
