@@ -20,7 +20,7 @@ const asWide = "wide"
 const watchEvery = 4
 
 // clearScreen empties a terminal, and moves the cursor to its first line.
-const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
+const clearScreen = "\x1b[H\x1b[2J"
 
 // watchStatus prints the status again and again until ctx ends: on a terminal in place, else each
 // time that it has changed. An error of a look is printed, and the next look may succeed.
@@ -35,7 +35,7 @@ func (c *commands) watchStatus(ctx context.Context, in *inquiry, peers []string,
 			return err
 		}
 		switch {
-		case onTerminal(out):
+		case onTerminal(out) && in.output != asJSON && in.output != asYAML:
 			err = printText(out, clearScreen+text)
 		case key != last:
 			err = printText(out, separator(in.output, last == "")+text)
