@@ -25,6 +25,7 @@ import (
 func testCommands(t *testing.T, w *world) {
 	t.Run("Offload", func(t *testing.T) { testCommandOffload(t, w) })
 	t.Run("Status", func(t *testing.T) { testCommandStatus(t, w) })
+	t.Run("BrokenPods", func(t *testing.T) { testCommandBrokenPods(t, w) })
 	t.Run("DaemonSets", func(t *testing.T) { testCommandDaemonSets(t, w) })
 	t.Run("PeerAway", func(t *testing.T) { testCommandPeerAway(t, w) })
 	t.Run("NoController", func(t *testing.T) { testCommandNoController(t, w) })
