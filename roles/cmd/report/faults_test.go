@@ -241,6 +241,8 @@ func TestFaults(t *testing.T) {
 			for i := range s.Pods[:2] {
 				unreadyFor(reasonNodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
 			}
+			broken(s, "web-3", "milan", nil).Status.Conditions = nil
+			broken(s, "web-4", "milan", nil).DeletionTimestamp = ptr.To(ago(10 * time.Minute))
 		}, Problem, "milan, virtual node milan, vkubelet: none of 2 vkubelet replicas is available", "kubectl -n liqo-tenant-milan logs deployment/vk-milan", "Therefore: milan, pods of namespace shop"},
 		"twin refused": {func(_ *testing.T, s *Snapshot) {
 			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "SomeFailed", "milan: the name shop-rome is taken")

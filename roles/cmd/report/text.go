@@ -49,7 +49,13 @@ func CheckText(findings []Finding) string {
 			section = f.Section
 			fmt.Fprintln(&b, section)
 		}
+		if follows(f, findings) {
+			f.Fix = ""
+		}
 		finding(&b, f, f.Subject)
+		if follows(f, findings) {
+			fmt.Fprintf(&b, "      See: %s\n", Line(f.Because))
+		}
 	}
 	fmt.Fprintf(&b, "\n%s\n", sum(findings))
 	return b.String()

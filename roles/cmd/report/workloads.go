@@ -175,6 +175,8 @@ func (c *checker) podsBecause(pod placedPod) string {
 	switch pod.verdict.reason {
 	case reasonNodeNotReady, reasonNetworkUnavailable:
 		return c.rootOf(pod.at.peer, Problem, Unknown)
+	case reasonStarting, reasonTerminating:
+		return c.rootOf(pod.at.peer, Problem)
 	case offloadingv1beta1.ReasonOffloadingBackOff, corev1.PodReasonUnschedulable:
 		o := c.offloadingOf(pod.Namespace)
 		if pod.at.peer != "" && pod.verdict.reason == corev1.PodReasonUnschedulable || o == nil {

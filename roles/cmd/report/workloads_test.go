@@ -306,6 +306,24 @@ func TestPaint(t *testing.T) {
 	require.Equal(t, text, painted)
 }
 
+// TestConsequences: check lists a consequence where it belongs, with its cause instead of a fix, and
+// neither counts it. If the cause is not printed, as it is about another peer, the consequence is a
+// finding of its own.
+func TestConsequences(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "timeout")
+	s.Nodes[0].Status.Conditions[0].Status = corev1.ConditionFalse
+	for i := range s.Pods[:2] {
+		unreadyFor(reasonNodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
+	}
+	text := CheckText(Check(s))
+	require.Contains(t, text, "pods of namespace shop: 2 of 2 pods are not ready (NodeNotReady); the first, web-1: the virtual node is not ready\n      See: milan, API server\n")
+	require.Contains(t, text, "\n1 problem.\n")
+	orphan := Finding{Level: Problem, Subject: "pods", Message: "m", Fix: "f", Because: "elsewhere"}
+	require.Contains(t, CheckText([]Finding{orphan}), "Fix: f\n\n1 problem.\n")
+}
+
 // TestKey: the key stays the same while only times pass.
 func TestKey(t *testing.T) {
 	t.Parallel()
