@@ -36,9 +36,9 @@ const (
 
 // Limits of the reads about pods that are not ready.
 const (
-	readsAtOnce = 8
-	mostOwners  = 100
-	mostEvents  = 500
+	ownersAtOnce = 8
+	mostOwners   = 100
+	mostEvents   = 500
 )
 
 // reading fills a snapshot.
@@ -239,7 +239,7 @@ func onNode(name string) metav1.ListOptions {
 // owners reads the templates of pods that find no node.
 func (r *reading) owners(ctx context.Context) {
 	var group errgroup.Group
-	group.SetLimit(readsAtOnce)
+	group.SetLimit(ownersAtOnce)
 	for i, owner := range r.snap.Owners() {
 		if i == mostOwners {
 			break // the others are judged without their template
