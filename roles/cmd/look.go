@@ -38,7 +38,7 @@ const (
 const (
 	ownersAtOnce = 8
 	mostOwners   = 100
-	mostEvents   = 500
+	mostWarnings = 500
 )
 
 // reading fills a snapshot.
@@ -288,7 +288,7 @@ func (r *reading) template(ctx context.Context, owner report.Owner) (corev1.PodT
 func (r *reading) warnings(ctx context.Context) {
 	selector := fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Pod", "type": corev1.EventTypeWarning}).String()
 	for _, namespace := range r.snap.Unexplained() {
-		list, err := r.to.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: mostEvents})
+		list, err := r.to.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: mostWarnings})
 		r.note(report.ReadEvents, err, func() { r.snap.Events = append(r.snap.Events, list.Items...) })
 	}
 }
