@@ -52,7 +52,7 @@ var allowed = map[string][]string{
 	"peering/trust":    {"api"},
 	"reflect/forge":    {"api"},
 	"shadow/rules":     {"api"},
-	"roles/cmd/report": {"api"},
+	"roles/cmd/report": {"api", "shadow/rules"},
 	"netfabric/plan":   {},
 	"netfabric/ipam":   {"netfabric/plan"},
 }

@@ -29,6 +29,7 @@ func testCommands(t *testing.T, w *world) {
 	t.Run("Offload", func(t *testing.T) { testCommandOffload(t, w) })
 	t.Run("Status", func(t *testing.T) { testCommandStatus(t, w) })
 	t.Run("Dashboard", func(t *testing.T) { testCommandDashboard(t, w) })
+	t.Run("BrokenPods", func(t *testing.T) { testCommandBrokenPods(t, w) })
 	t.Run("DaemonSets", func(t *testing.T) { testCommandDaemonSets(t, w) })
 	t.Run("Gather", func(t *testing.T) { testCommandGather(t, w) })
 	t.Run("Beforehand", func(t *testing.T) { testCommandBeforehand(t, w) })

@@ -117,7 +117,7 @@ func TestUsage(t *testing.T) {
 		"name without selection": {[]string{"offload", "ns", "shop", "--remote-namespace-name=x"}, "SelectedName only"},
 		"selector":               {[]string{"offload", "ns", "shop", "-l", "a in"}, `--selector "a in"`},
 		"empty selector":         {[]string{"offload", "ns", "shop", "-l", ""}, "--selector is empty"},
-		"output":                 {[]string{"status", "-o", "wide"}, "one of json, yaml is accepted"},
+		"output":                 {[]string{"status", "-o", "name"}, "one of wide, json, yaml is accepted"},
 		"check takes nothing":    {[]string{"check", "milan"}, `liqod check takes no arguments: "milan"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -348,7 +348,7 @@ func TestCompletions(t *testing.T) {
 		{[]string{"__complete", "token", "create", "--for", ""}, "milan\n:4\n"},
 		{[]string{"__complete", "unoffload", "namespace", ""}, "shop\n"},
 		{[]string{"__complete", "offload", "namespace", "shop", "--pod-offloading-strategy", ""}, "LocalAndRemote\nRemote\nLocal\n"},
-		{[]string{"__complete", "status", "-o", ""}, "json\nyaml\n"},
+		{[]string{"__complete", "status", "-o", ""}, "wide\njson\nyaml\n"},
 	} {
 		out, err := c.run(t, tc.args...)
 		require.NoError(t, err)

@@ -6,12 +6,14 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/yaml"
 
@@ -32,6 +34,13 @@ const (
 	configurationName, configurationKey = "liqod", "config.yaml"
 )
 
+// Limits of the reads about pods that are not ready.
+const (
+	ownersAtOnce = 8
+	mostOwners   = 100
+	mostWarnings = 500
+)
+
 // reading fills a snapshot.
 type reading struct {
 	to   *clients
@@ -49,10 +58,12 @@ func (c *commands) look(ctx context.Context, to *clients, namespace string) (*re
 	}
 	r := &reading{to: to, seen: map[string]bool{}, snap: &report.Snapshot{
 		Program: c.program, Namespace: namespace, Kubernetes: version.GitVersion, Unread: map[string]error{},
+		Templates: map[types.UID]corev1.PodTemplateSpec{},
 	}}
 	r.installation(ctx)
 	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.nodes, r.vkubelets, r.daemonSets, r.hosted)
 	r.pods(ctx)
+	r.together(ctx, r.owners, r.warnings, r.budgets)
 	if ctx.Err() != nil {
 		return nil, unknown(fmt.Errorf("the API server does not answer everything in time: %w", context.Cause(ctx)))
 	}
@@ -161,7 +172,7 @@ func (r *reading) webhooks(ctx context.Context) {
 	list, err := r.to.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: installed})
 	r.note(report.ReadWebhooks, err, func() { r.snap.Webhooks = list.Items })
 	rules, err := r.to.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: installed})
-	r.note(report.ReadWebhooks, err, func() { r.snap.Rules = rules.Items })
+	r.note(report.ReadRules, err, func() { r.snap.Rules = rules.Items })
 }
 
 // own reads liqod's own kinds. kinds reports those that the API server lacks.
@@ -211,14 +222,87 @@ func (r *reading) hosted(ctx context.Context) {
 	r.somePods(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod})
 }
 
-// pods reads the pods on the virtual nodes.
+// pods reads the pods on the virtual nodes, and those without a node.
 func (r *reading) pods(ctx context.Context) {
 	for _, node := range r.snap.Nodes {
-		r.somePods(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node.Name).String()})
+		r.somePods(ctx, onNode(node.Name))
+	}
+	if len(r.snap.Offloadings)+len(r.snap.VirtualNodes)+len(r.snap.ForeignClusters) > 0 {
+		r.somePods(ctx, onNode(""))
 	}
 }
 
-// somePods reads pods page by page, and keeps only the counted fields of each.
+func onNode(name string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String()}
+}
+
+// owners reads the templates of pods that find no node.
+func (r *reading) owners(ctx context.Context) {
+	var group errgroup.Group
+	group.SetLimit(ownersAtOnce)
+	for i, owner := range r.snap.Owners() {
+		if i == mostOwners {
+			break // the others are judged without their template
+		}
+		group.Go(func() error {
+			template, err := r.template(ctx, owner)
+			if err == nil || !apierrors.IsNotFound(err) {
+				r.note(report.ReadControllers, err, func() { r.snap.Templates[owner.UID] = template })
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in the snapshot
+}
+
+func (r *reading) template(ctx context.Context, owner report.Owner) (corev1.PodTemplateSpec, error) {
+	var uid types.UID
+	var template corev1.PodTemplateSpec
+	switch owner.Kind {
+	case "ReplicaSet":
+		set, err := r.to.kube.AppsV1().ReplicaSets(owner.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+		if err != nil {
+			return template, err
+		}
+		uid, template = set.UID, set.Spec.Template
+	case "StatefulSet":
+		set, err := r.to.kube.AppsV1().StatefulSets(owner.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+		if err != nil {
+			return template, err
+		}
+		uid, template = set.UID, set.Spec.Template
+	default:
+		job, err := r.to.kube.BatchV1().Jobs(owner.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+		if err != nil {
+			return template, err
+		}
+		uid, template = job.UID, job.Spec.Template
+	}
+	if uid != owner.UID {
+		return template, apierrors.NewNotFound(corev1.Resource(owner.Kind), owner.Name)
+	}
+	return template, nil
+}
+
+// warnings reads the events about pods whose status has no cause.
+func (r *reading) warnings(ctx context.Context) {
+	selector := fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Pod", "type": corev1.EventTypeWarning}).String()
+	for _, namespace := range r.snap.Unexplained() {
+		list, err := r.to.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: mostWarnings})
+		r.note(report.ReadEvents, err, func() { r.snap.Events = append(r.snap.Events, list.Items...) })
+	}
+}
+
+// budgets reads the disruption budgets, if a virtual node is being drained.
+func (r *reading) budgets(ctx context.Context) {
+	if !r.snap.Removing() {
+		return
+	}
+	list, err := r.to.kube.PolicyV1().PodDisruptionBudgets("").List(ctx, metav1.ListOptions{})
+	r.note(report.ReadBudgets, err, func() { r.snap.Budgets = list.Items })
+}
+
+// somePods reads pods page by page, and keeps only the used fields of each.
 func (r *reading) somePods(ctx context.Context, options metav1.ListOptions) {
 	var pods []corev1.Pod
 	list := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
@@ -227,8 +311,11 @@ func (r *reading) somePods(ctx context.Context, options metav1.ListOptions) {
 	err := list.EachListItem(ctx, options, func(obj runtime.Object) error {
 		if pod, ok := obj.(*corev1.Pod); ok {
 			pods = append(pods, corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels}, Spec: pod.Spec,
-				Status: corev1.PodStatus{Phase: pod.Status.Phase},
+				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Labels: pod.Labels, OwnerReferences: pod.OwnerReferences,
+					CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp},
+				Spec: pod.Spec,
+				Status: corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message, Conditions: pod.Status.Conditions,
+					InitContainerStatuses: pod.Status.InitContainerStatuses, ContainerStatuses: pod.Status.ContainerStatuses},
 			})
 		}
 		return nil

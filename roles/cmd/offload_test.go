@@ -254,7 +254,7 @@ func TestStatusReads(t *testing.T) {
 	out, err = c.run(t, "check", "-o", "yaml")
 	require.Equal(t, ExitProblem, code(err))
 	require.Contains(t, out, "health: problem\n")
-	require.Contains(t, out, "daemonsets is forbidden")
+	require.Contains(t, out, "may not read DaemonSets")
 	_, err = c.run(t, "status", "genoa")
 	require.ErrorContains(t, err, `there is no peer "genoa": the peers are milan`)
 	require.Equal(t, ExitUnknown, code(err))

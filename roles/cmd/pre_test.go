@@ -197,7 +197,7 @@ func TestPreReads(t *testing.T) {
 	c.may("create configmaps", "create namespaces")
 	out, err = c.run(t, "check", "--pre")
 	require.Equal(t, ExitProblem, code(err))
-	require.Contains(t, out, "✘ Rights: you may not: create serviceaccounts, create services, create daemonsets, ")
+	require.Contains(t, out, "✘ Rights: you may not: create resourcequotas, create serviceaccounts, create services, create daemonsets, ")
 	require.Contains(t, out, ", escalate clusterroles\n")
 }
 

@@ -4,9 +4,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
@@ -27,7 +29,13 @@ func TestPeersDoNotSteerTheTerminal(t *testing.T) {
 		Status: corev1beta1.ForeignClusterStatus{Conditions: []metav1.Condition{is(corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, "OfferNotUsed", evil)}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	for _, args := range [][]string{{"offer", "list"}, {"status"}, {"status", "milan"}, {"check"}} {
+	_, err = rome.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{
+		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, corev1beta1.RemoteClusterIDLabel: "milan"}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = rome.core.CoreV1().Pods("shop").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{NodeName: "milan"},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, Reason: "Refused" + evil, Message: evil}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, args := range [][]string{{"offer", "list"}, {"status"}, {"status", "-o", "wide"}, {"status", "milan"}, {"check"}} {
 		said, _ := rome.run(t, args...)
 		require.Contains(t, said, "fine", args)
 		require.NotContains(t, said, "\nPEER\tall", args)

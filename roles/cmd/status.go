@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,12 +16,20 @@ const statusAbout = `Status shows the state of liqod in this cluster: problems f
 and the namespaces and pods that are offloaded to them. With the ids of peers, it shows more
 about these peers, and omits the others.
 
+The pods of offloaded namespaces are counted per peer: ready, not ready, refused by the peer,
+unschedulable there, and waiting. The first cause is in the words of the peer. Pods on this
+cluster's own nodes are not counted. A problem that follows from another one is listed below its
+cause.
+
 The exit code is 0 if everything is well, 1 if there are problems, and 2 if a part of the state
-is unknown. Unknown does not mean down. For example, the health of peers is unknown while the
-controller does not run.`
+is unknown. Pods that are not ready are a problem. Unknown does not mean down. For example, the
+health of peers is unknown while the controller does not run.
+
+With --watch, the state is printed again when it changes, until the command is interrupted.`
 
 const statusExamples = `  %[1]s status
   %[1]s status milan
+  %[1]s status -o wide --watch
   %[1]s status -o json | jq '.peers[] | {clusterID, health}'`
 
 const checkAbout = `Check examines the installation (kinds, roles, webhook, versions) and each peering, and prints
@@ -39,10 +48,10 @@ type inquiry struct {
 	timeout   time.Duration
 }
 
-func (c *commands) inquiry(cmd *cobra.Command) *inquiry {
+func (c *commands) inquiry(cmd *cobra.Command, formats ...string) *inquiry {
 	in := &inquiry{}
 	flags := cmd.Flags()
-	addChoice(cmd, &in.output, "output", "o", "format, instead of text", asJSON, asYAML)
+	addChoice(cmd, &in.output, "output", "o", "format, instead of text", append(formats, asJSON, asYAML)...)
 	flags.StringVarP(&in.namespace, "namespace", "n", "", "`namespace` that liqod is installed in; else it is looked for")
 	flags.DurationVar(&in.timeout, "timeout", 30*time.Second, "how long the cluster may take to answer")
 	in.conn = c.connection(flags)
@@ -65,28 +74,46 @@ func (c *commands) status() *cobra.Command {
 		Use: "status [PEER...]", Short: "Show the state of the peerings and of offloaded namespaces",
 		Long: statusAbout, Example: c.example(statusExamples), Args: cobra.ArbitraryArgs,
 	}
-	in := c.inquiry(cmd)
+	in := c.inquiry(cmd, asWide)
+	watch := false
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the state again when it changes, until interrupted")
 	cmd.ValidArgsFunction = c.completer(in.conn, peerNames)
 	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
-		s, err := c.snapshot(cmd.Context(), in)
+		if watch {
+			return c.watchStatus(cmd.Context(), in, args, cmd.OutOrStdout())
+		}
+		status, err := c.summary(cmd.Context(), in, args)
 		if err != nil {
 			return err
 		}
-		status, err := report.Summarize(s).Of(args...)
-		if err != nil {
-			return unknown(err)
-		}
-		switch {
-		case in.output != "":
-			err = printData(cmd.OutOrStdout(), in.output, status)
-		case len(args) > 0:
-			_, err = fmt.Fprint(cmd.OutOrStdout(), status.DetailText())
-		default:
-			_, err = fmt.Fprint(cmd.OutOrStdout(), status.Text())
-		}
-		return orCode(err, status.Health)
+		return orCode(in.print(cmd.OutOrStdout(), status, len(args) > 0), status.Health)
 	})
 	return cmd
+}
+
+// summary reads the cluster, and returns the status of it or of some peers.
+func (c *commands) summary(ctx context.Context, in *inquiry, peers []string) (*report.Status, error) {
+	s, err := c.snapshot(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	status, err := report.Summarize(s).Of(peers...)
+	if err != nil {
+		return nil, unknown(err)
+	}
+	return status, nil
+}
+
+// print prints a status in the wanted format.
+func (in *inquiry) print(out io.Writer, status *report.Status, detail bool) error {
+	wide := in.output == asWide
+	switch {
+	case in.output != "" && !wide:
+		return printData(out, in.output, status)
+	case detail:
+		return printText(out, status.DetailText(wide))
+	}
+	return printText(out, status.Text(wide))
 }
 
 func (c *commands) check() *cobra.Command {
@@ -104,7 +131,7 @@ func (c *commands) check() *cobra.Command {
 		if in.output != "" {
 			err = printData(cmd.OutOrStdout(), in.output, map[string]any{"health": report.Worst(findings), "findings": findings})
 		} else {
-			_, err = fmt.Fprint(cmd.OutOrStdout(), report.CheckText(findings))
+			err = printText(cmd.OutOrStdout(), report.CheckText(findings))
 		}
 		return orCode(err, report.Worst(findings))
 	})

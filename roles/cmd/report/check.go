@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/version"
 )
@@ -18,6 +19,7 @@ import (
 const (
 	sectionInstallation = "Installation"
 	sectionOffloading   = "Offloaded namespaces"
+	sectionPods         = "Pods in providers"
 	sectionDaemonSets   = "DaemonSets"
 )
 
@@ -50,39 +52,33 @@ func Check(s *Snapshot) []Finding {
 	}
 	c.section, c.peer = sectionOffloading, ""
 	c.offloadings()
-	c.section = sectionDaemonSets
+	c.section = sectionPods
+	c.pods()
+	c.section, c.peer = sectionDaemonSets, ""
 	c.daemonSets()
 	return c.findings
 }
 
 func (c *checker) add(level Level, subject, message, fix string) {
-	c.findings = append(c.findings, Finding{c.section, c.peer, level, subject, message, fix})
+	c.report(Finding{Level: level, Subject: subject, Message: message, Fix: fix})
 }
 
-// unread tells of what could not be read, at most as bad as a level, and reports whether
-// it is so.
-func (c *checker) unread(level Level, what string) bool {
-	err := c.Unread[what]
-	if err != nil {
-		c.add(level, what, "cannot be read: "+err.Error(), "ask with the rights of an administrator, or of who may read "+what)
-	}
-	return err != nil
+// report adds a finding to the present section and peer.
+func (c *checker) report(f Finding) {
+	f.Section, f.Peer = c.section, c.peer
+	c.findings = append(c.findings, f)
 }
 
 func (c *checker) installation() {
 	c.kubernetes()
-	if !c.unread(Unknown, ReadKinds) {
+	c.reading()
+	if !c.unread(ReadKinds) {
 		c.crds()
 	}
-	c.unread(Unknown, ReadInstallation)
-	c.unread(Unknown, ReadLeases)
-	c.unread(Warning, ReadConfiguration)
 	for _, role := range []string{Controller, Webhook} {
 		c.role(role)
 	}
-	if !c.unread(Unknown, ReadWebhooks) {
-		c.webhook()
-	}
+	c.webhook()
 	c.images()
 }
 
@@ -165,10 +161,12 @@ func (c *checker) role(role string) {
 		holder, trouble = c.leading(role)
 	}
 	d := c.deployment(role)
-	logs := fmt.Sprintf("see kubectl -n %s get pods; kubectl -n %s logs deployment/%s", c.Namespace, c.Namespace, LeaseName(role))
+	logs := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs deployment/%s", c.Namespace, c.Namespace, LeaseName(role))
 	if d == nil {
 		switch {
-		case c.Unread[ReadInstallation] != nil || c.Unread[ReadLeases] != nil:
+		case trouble != "" && c.unread(ReadInstallation):
+			c.add(Problem, subject, trouble, logs)
+		case c.unread(ReadInstallation) || c.unread(ReadLeases):
 		case trouble != "":
 			c.add(Problem, subject, fmt.Sprintf("namespace %s has no Deployment of it, and %s", c.Namespace, trouble),
 				"install liqod with its chart, or name the namespace that it is installed in with --namespace")
@@ -181,10 +179,10 @@ func (c *checker) role(role string) {
 	if d.Spec.Replicas != nil {
 		want = *d.Spec.Replicas
 	}
-	ready := fmt.Sprintf("%d of %d replicas are ready", d.Status.ReadyReplicas, want)
+	ready := fmt.Sprintf("%d of %s ready", d.Status.ReadyReplicas, replicas(want)) + failing(d)
 	switch {
 	case want == 0:
-		c.add(Problem, subject, "it is scaled to zero", fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=2", d.Namespace, d.Name))
+		c.add(Problem, subject, "it is scaled to zero", fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=1\nor as many replicas as %s.replicas has in the values of the chart", d.Namespace, d.Name, role))
 	case d.Status.ReadyReplicas == 0:
 		c.add(Problem, subject, ready, logs)
 	case trouble != "":
@@ -196,6 +194,24 @@ func (c *checker) role(role string) {
 	}
 }
 
+func replicas(n int32) string {
+	if n == 1 {
+		return "1 replica is"
+	}
+	return fmt.Sprintf("%d replicas are", n)
+}
+
+// failing returns the failure that a Deployment itself reports, or "".
+func failing(d *appsv1.Deployment) string {
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
+			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
+			return ": " + c.Message
+		}
+	}
+	return ""
+}
+
 func led(holder string) string {
 	if holder == "" {
 		return ""
@@ -205,7 +221,7 @@ func led(holder string) string {
 
 func (c *checker) webhook() {
 	const subject = "admission webhook"
-	if len(c.Webhooks) == 0 {
+	if !c.unread(ReadWebhooks) && len(c.Webhooks) == 0 {
 		c.add(Problem, subject, "there is no MutatingWebhookConfiguration of liqod: pods get no tolerations for virtual nodes", "upgrade the release of the chart: it has one")
 		return
 	}
@@ -214,7 +230,9 @@ func (c *checker) webhook() {
 			c.bundle(subject+" "+w.Name, "MutatingWebhookConfiguration "+configuration.Name, w.ClientConfig.CABundle, Problem, "pods of offloaded namespaces are refused")
 		}
 	}
-	c.rules(subject)
+	if !c.unread(ReadRules) {
+		c.rules(subject)
+	}
 }
 
 // rules looks at the webhooks that only refuse and warn: without them nothing stops.
@@ -287,7 +305,6 @@ func (c *checker) images() {
 			odd = append(odd, fmt.Sprintf("%s/%s runs %s", vk.Namespace, vk.Name, image(vk)))
 		}
 	}
-	c.unread(Warning, ReadVKubelets)
 	if len(odd) > 0 {
 		c.add(Warning, "versions", fmt.Sprintf("the controller runs %s, but %s", want, strings.Join(odd, ", ")),
 			"finish the upgrade; virtual nodes with an image of their own have it in spec.virtualKubelet.image")

@@ -44,6 +44,9 @@ Peering with milan
 Offloaded namespaces
   ✔ namespace shop: namespace shop-rome stands in cluster milan
 
+Pods in providers
+  ✔ pods: 2 pods: all are ready
+
 DaemonSets
   ✔ virtual nodes: no DaemonSet lands on them
 
@@ -77,7 +80,7 @@ func TestCheck(t *testing.T) {
 		"CRDs missing": {func(s *Snapshot) { s.Kinds = kinds[:7] },
 			[]says{{Problem, "CRDs", "lacks networks, quotas", "chart"}}},
 		"role scaled to zero": {func(s *Snapshot) { s.Roles[1].Spec.Replicas = ptr.To[int32](0) },
-			[]says{{Problem, "role webhook", "scaled to zero", "--replicas=2"}}},
+			[]says{{Problem, "role webhook", "scaled to zero", "--replicas=1"}}},
 		"role not ready": {func(s *Snapshot) { s.Roles[1].Status.ReadyReplicas = 0 },
 			[]says{{Problem, "role webhook", "0 of 2 replicas are ready", "kubectl -n liqod logs deployment/liqod-webhook"}}},
 		"role half ready": {func(s *Snapshot) { s.Roles[1].Status.ReadyReplicas = 1 },
@@ -216,7 +219,7 @@ func TestCheck(t *testing.T) {
 			[]says{{Warning, "virtual node milan", "no room", "spec.resourceQuota.hard"}}},
 		"no cluster selected": {func(s *Snapshot) {
 			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "NoClusterSelected", "nobody")
-		}, []says{{Problem, "namespace shop", "nobody", "--selector"}}},
+		}, []says{{Problem, "namespace shop", "nobody", "in a moment"}}},
 		"offloading invalid": {func(s *Snapshot) {
 			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "Invalid", "too long")
 		}, []says{{Problem, "namespace shop", "too long", "liqod unoffload namespace shop"}}},
@@ -225,8 +228,8 @@ func TestCheck(t *testing.T) {
 		"what cannot be read": {func(s *Snapshot) {
 			s.Unread[ReadOffloadings], s.Unread[ReadDaemonSets] = errors.New("forbidden"), errors.New("forbidden too")
 		}, []says{
-			{Unknown, "NamespaceOffloadings", "cannot be read: forbidden", "who may read"},
-			{Warning, "DaemonSets", "cannot be read: forbidden too", "who may read"},
+			{Unknown, "NamespaceOffloadings", "cannot be read: forbidden", "run the command again"},
+			{Unknown, "DaemonSets", "cannot be read: forbidden too", "run the command again"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 )
 
 func (c *checker) offloadings() {
-	if c.unread(Unknown, ReadOffloadings) {
+	if c.unread(ReadOffloadings) {
 		return
 	}
 	for i := range c.Offloadings {
@@ -30,7 +30,14 @@ func (c *checker) offloading(o *offloadingv1beta1.NamespaceOffloading) {
 	case o.DeletionTimestamp != nil:
 		c.add(Warning, subject, "it is being taken back from the providers", "")
 	case ready == nil:
-		c.add(Unknown, subject, "liqod's controller has not processed its NamespaceOffloading yet", fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace))
+		c.unprocessed(subject, "liqod's controller has not processed its NamespaceOffloading yet")
+	case ready.Reason == string(offloadingv1beta1.PhaseNoClusterSelected) && !c.unread(ReadVirtualNodes):
+		said := *ready
+		text, fix := c.noneSelected(o)
+		if text != "" {
+			said.Message = text
+		}
+		c.condition(subject, o.Generation, &said, fix)
 	default:
 		c.condition(subject, o.Generation, ready, c.offloadingFix(o, ready.Reason))
 	}
@@ -39,7 +46,7 @@ func (c *checker) offloading(o *offloadingv1beta1.NamespaceOffloading) {
 func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason string) string {
 	switch reason {
 	case string(offloadingv1beta1.PhaseNoClusterSelected):
-		return fmt.Sprintf("compare with kubectl get nodes -l %s=%s --show-labels, and offload it again with another --selector", offloadingv1beta1.TypeLabel, offloadingv1beta1.TypeVirtualNode)
+		return fmt.Sprintf("kubectl get nodes -l %s=%s --show-labels\nand offload the namespace again with a --selector that matches.", offloadingv1beta1.TypeLabel, offloadingv1beta1.TypeVirtualNode)
 	case string(offloadingv1beta1.PhaseInProgress):
 		return "look again in a moment; if it stays so, see what the peering says"
 	case offloadingv1beta1.ReasonInvalid:
@@ -58,7 +65,7 @@ affinity:
 
 // daemonSets finds DaemonSets whose pods land on virtual nodes.
 func (c *checker) daemonSets() {
-	if c.unread(Warning, ReadDaemonSets) || len(c.Nodes) == 0 {
+	if c.unread(ReadDaemonSets) || len(c.Nodes) == 0 {
 		return
 	}
 	found := false

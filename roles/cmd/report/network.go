@@ -15,7 +15,7 @@ import (
 // network tells under which ranges a peer is seen, and which of them are missing. Whether
 // packets pass is told by the conditions of its ForeignCluster.
 func (c *checker) network(id string) {
-	if c.unread(Unknown, ReadNetworks) {
+	if c.unread(ReadNetworks) {
 		return
 	}
 	namespace := corev1beta1.TenantNamespace(id)

@@ -79,7 +79,7 @@ func (c *checker) peering(id string) {
 	}
 	switch len(fcs) {
 	case 0:
-		if !c.unread(Unknown, ReadForeignClusters) {
+		if !c.unread(ReadForeignClusters) {
 			c.add(Problem, "ForeignCluster", "there is none with spec.clusterID "+id+": the peer is not checked", "use "+c.Program+" peer, or create it as docs/peering.md says")
 		}
 	case 1:
@@ -113,6 +113,9 @@ func (s *Snapshot) readyReason(fc *corev1beta1.ForeignCluster) string {
 	return ""
 }
 
+// subjectIncoming is the subject of the check of the capacity that a peer uses here.
+const subjectIncoming = "capacity used here"
+
 // checks are the conditions of a peer that are told, in the order in which they explain each
 // other.
 var checks = []struct{ kind, subject string }{
@@ -121,7 +124,7 @@ var checks = []struct{ kind, subject string }{
 	{corev1beta1.ConditionAPIServer, "API server"},
 	{corev1beta1.ConditionNetwork, "network"},
 	{corev1beta1.ConditionOutgoingPeering, "capacity used there"},
-	{corev1beta1.ConditionIncomingPeering, "capacity used here"},
+	{corev1beta1.ConditionIncomingPeering, subjectIncoming},
 }
 
 // foreignCluster tells what the conditions of a peer say.
@@ -136,7 +139,7 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 	ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady)
 	switch {
 	case ready == nil:
-		c.add(Unknown, "ForeignCluster", "liqod's controller has not processed it yet", fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace))
+		c.unprocessed("ForeignCluster", "liqod's controller has not processed it yet")
 	case !told && !(checked && ready.Status == metav1.ConditionTrue):
 		c.condition("ForeignCluster", fc.Generation, ready, c.peerFix(fc, ready))
 	}
@@ -146,7 +149,7 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 // controller that is gone is not known now, and what was said of an earlier generation is not
 // either.
 func (c *checker) condition(subject string, generation int64, condition *metav1.Condition, fix string) Level {
-	level, message := conditionLevel(condition.Status), condition.Message
+	level, message, because := conditionLevel(condition.Status), condition.Message, ""
 	if level == Problem && c.passing(condition) {
 		level = Warning
 	}
@@ -156,7 +159,7 @@ func (c *checker) condition(subject string, generation int64, condition *metav1.
 	switch {
 	case c.stale():
 		level, message = Unknown, fmt.Sprintf("liqod's controller does not run; its last result was %s: %s", condition.Status, condition.Message)
-		fix = "make the controller run first"
+		because, fix = "role "+Controller, ""
 	case condition.ObservedGeneration != 0 && condition.ObservedGeneration != generation:
 		level, message = Unknown, "liqod's controller has not processed the last change yet"
 		fix = "look again in a moment"
@@ -164,8 +167,21 @@ func (c *checker) condition(subject string, generation int64, condition *metav1.
 	if level == OK {
 		fix = ""
 	}
-	c.add(level, subject, message, fix)
+	reason := condition.Reason
+	if level == OK {
+		reason = ""
+	}
+	c.report(Finding{Level: level, Subject: subject, Reason: reason, Message: message, Fix: fix, Because: because})
 	return level
+}
+
+// unprocessed adds a finding about an object that has no condition yet.
+func (c *checker) unprocessed(subject, text string) {
+	f := Finding{Level: Unknown, Subject: subject, Message: text, Fix: fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace)}
+	if c.stale() {
+		f.Because, f.Fix = "role "+Controller, ""
+	}
+	c.report(f)
 }
 
 // slow is how long something may take that passes by itself.
@@ -241,7 +257,7 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 }
 
 func (c *checker) tenant(id string) {
-	if c.unread(Unknown, ReadTenants) {
+	if c.unread(ReadTenants) {
 		return
 	}
 	name := corev1beta1.TenantNamespace(id)
@@ -278,14 +294,13 @@ func (c *checker) consumer(fc *corev1beta1.ForeignCluster) {
 // provider looks at what this cluster uses of a peer.
 func (c *checker) provider(id string) {
 	c.namespaceMap(id)
-	if c.unread(Unknown, ReadVirtualNodes) {
+	if c.unread(ReadVirtualNodes) {
 		return
 	}
 	nodes := c.virtualNodes(id)
 	if len(nodes) == 0 {
 		c.add(Warning, "virtual nodes", "there is none: nothing can be offloaded to "+id, "use "+c.Program+" peer, or create a VirtualNode in namespace "+corev1beta1.TenantNamespace(id)+" as docs/peering.md says")
 	}
-	c.unread(Unknown, ReadNodes)
 	for _, vn := range nodes {
 		c.virtualNode(vn)
 	}
@@ -303,7 +318,7 @@ func (s *Snapshot) ownMap(id string) *offloadingv1beta1.NamespaceMap {
 }
 
 func (c *checker) namespaceMap(id string) {
-	if c.unread(Unknown, ReadMaps) {
+	if c.unread(ReadMaps) {
 		return
 	}
 	m := c.ownMap(id)
@@ -324,11 +339,11 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 	subject := "virtual node " + vn.Name
 	tenant := vn.Namespace
 	if vn.DeletionTimestamp != nil {
-		c.add(Warning, subject, "it is being removed: "+message(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady), "")
+		c.removal(vn)
 		return
 	}
 	kubelet := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeVirtualKubelet)
-	logs := fmt.Sprintf("see kubectl -n %s get pods; kubectl -n %s logs deployment/%s%s", tenant, tenant, corev1beta1.VirtualKubeletPrefix, vn.Name)
+	logs := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs deployment/%s%s", tenant, tenant, corev1beta1.VirtualKubeletPrefix, vn.Name)
 	if kubelet != nil && kubelet.Status != metav1.ConditionTrue {
 		c.condition(subject+", vkubelet", vn.Generation, kubelet, logs)
 	}
@@ -339,9 +354,12 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 		}
 		return
 	}
-	level, text, fix := nodeState(node), nodeMessage(node), logs
-	if level == Problem && c.peerDown(vn.Spec.ClusterID) {
-		fix = "this changes once the peer is reachable again"
+	level, text, fix, because := nodeState(node), nodeMessage(node), logs, ""
+	if level != OK && c.peerDown(vn.Spec.ClusterID) {
+		because = c.rootOf(vn.Spec.ClusterID, Problem)
+		if because != "" || level == Problem {
+			fix = "this changes once the peer is reachable again"
+		}
 	}
 	if level == OK {
 		fix = ""
@@ -351,7 +369,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 			level, text, fix = Warning, "it is Ready, but has no room for pods", fmt.Sprintf("put pods, cpu and memory into spec.resourceQuota.hard of VirtualNode %s/%s", tenant, vn.Name)
 		}
 	}
-	c.add(level, subject, text, fix)
+	c.report(Finding{Level: level, Subject: subject, Message: text, Fix: fix, Because: because})
 }
 
 func (s *Snapshot) peerDown(id string) bool {

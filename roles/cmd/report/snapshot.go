@@ -10,6 +10,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	ipamv1alpha1 "github.com/liqod/liqod/api/ipam/v1alpha1"
@@ -25,6 +27,7 @@ const (
 	ReadConfiguration   = "the configuration"
 	ReadLeases          = "Leases"
 	ReadWebhooks        = "MutatingWebhookConfigurations"
+	ReadRules           = "ValidatingWebhookConfigurations"
 	ReadForeignClusters = "ForeignClusters"
 	ReadVirtualNodes    = "VirtualNodes"
 	ReadOffloadings     = "NamespaceOffloadings"
@@ -36,6 +39,9 @@ const (
 	ReadPods            = "Pods"
 	ReadVKubelets       = "Deployments of vkubelets"
 	ReadDaemonSets      = "DaemonSets"
+	ReadBudgets         = "PodDisruptionBudgets"
+	ReadControllers     = "ReplicaSets, StatefulSets and Jobs"
+	ReadEvents          = "Events"
 )
 
 // Roles that an installation has, by their labels and the names of their Leases.
@@ -83,9 +89,17 @@ type Snapshot struct {
 	VKubelets []appsv1.Deployment
 	Nodes     []corev1.Node
 	Tenants   []corev1.Namespace
-	// Pods are those on virtual nodes, and those that peers run here.
+	// Pods are those on virtual nodes, those without a node that may get a virtual one, and
+	// those that peers run here.
 	Pods       []corev1.Pod
 	DaemonSets []appsv1.DaemonSet
+
+	// Templates are those of the controllers of waiting pods, by the UID of the controller.
+	Templates map[types.UID]corev1.PodTemplateSpec
+	// Budgets are read while a virtual node is being removed.
+	Budgets []policyv1.PodDisruptionBudget
+	// Events are warnings about pods in the namespaces that Unexplained returns.
+	Events []corev1.Event
 
 	// Unread says of what could not be read why.
 	Unread map[string]error
@@ -130,12 +144,24 @@ type Finding struct {
 	Peer string `json:"peer,omitempty"`
 	// Level says how well it is.
 	Level Level `json:"level"`
+	// Reason is the cause in one word, if the cluster reports one.
+	Reason string `json:"reason,omitempty"`
+	// Because names the finding of which this one is a consequence, as Finding.Name does.
+	Because string `json:"because,omitempty"`
 	// Subject is what was looked at.
 	Subject string `json:"subject"`
 	// Message is what was found.
 	Message string `json:"message"`
 	// Fix says what to do.
 	Fix string `json:"fix,omitempty"`
+}
+
+// Name identifies a finding among those of a cluster.
+func (f Finding) Name() string {
+	if f.Peer == "" {
+		return f.Subject
+	}
+	return f.Peer + ", " + f.Subject
 }
 
 // Worst returns the worst level of findings.

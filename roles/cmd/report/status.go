@@ -31,6 +31,11 @@ type Status struct {
 	// Problems are the findings that are problems, or that could not be found out; the
 	// worst first.
 	Problems []Finding `json:"problems"`
+	// Warnings are the findings about peers, offloaded namespaces and pods that may become
+	// problems.
+	Warnings []Finding `json:"warnings,omitempty"`
+	// Unread names what could not be read. The state of it is unknown.
+	Unread []string `json:"unread,omitempty"`
 	// Roles of liqod in this cluster.
 	Roles []Role `json:"roles"`
 	// Peers, by cluster id.
@@ -98,6 +103,10 @@ type VirtualNode struct {
 	Capacity corev1.ResourceList `json:"capacity"`
 	Used     corev1.ResourceList `json:"used"`
 	Pods     int                 `json:"pods"`
+	// Ready is the number of pods that are ready.
+	Ready int `json:"ready"`
+	// Removing says that the virtual node is being removed.
+	Removing bool `json:"removing,omitempty"`
 }
 
 // Hosted counts what a peer runs in this cluster.
@@ -116,6 +125,8 @@ type Namespace struct {
 	RemoteName string `json:"remoteName,omitempty"`
 	// Peers that are selected, and whether each has the twin.
 	Peers []NamespacePeer `json:"peers"`
+	// NoNode are the pods that wait for a node of this cluster, of which some are virtual.
+	NoNode PodCounts `json:"noNode,omitzero"`
 }
 
 // NamespacePeer is an offloaded namespace in one peer.
@@ -123,8 +134,10 @@ type NamespacePeer struct {
 	ClusterID string `json:"clusterID"`
 	Ready     bool   `json:"ready"`
 	Message   string `json:"message,omitempty"`
-	// Pods of the namespace that run there.
+	// Pods of the namespace that are on virtual nodes of the peer, and have not ended.
 	Pods int `json:"pods"`
+	// PodCounts has these pods by state.
+	PodCounts PodCounts `json:"podCounts"`
 }
 
 // Summarize makes a status of a snapshot.
@@ -135,18 +148,26 @@ func Summarize(s *Snapshot) *Status {
 		Problems: []Finding{}, Roles: []Role{}, Peers: []Peer{}, Namespaces: []Namespace{},
 	}
 	for _, f := range findings {
-		if f.Level == Problem || f.Level == Unknown {
+		switch {
+		case f.Level == Problem || f.Level == Unknown:
 			out.Problems = append(out.Problems, f)
+		case f.Level == Warning && (f.Peer != "" || f.Section == sectionOffloading || f.Section == sectionPods):
+			out.Warnings = append(out.Warnings, f)
 		}
 	}
+	out.Unread = s.unreadNames()
 	slices.SortStableFunc(out.Problems, func(a, b Finding) int { return cmp.Compare(b.Level.rank(), a.Level.rank()) })
 	out.Health = Worst(out.Problems)
 	out.roles(s)
 	for _, id := range s.peerIDs() {
 		out.Peers = append(out.Peers, peer(s, id, findings))
 	}
+	pods := map[place][]placedPod{}
+	for _, pod := range s.workloads() {
+		pods[pod.at] = append(pods[pod.at], pod)
+	}
 	for i := range s.Offloadings {
-		out.Namespaces = append(out.Namespaces, namespace(s, &s.Offloadings[i]))
+		out.Namespaces = append(out.Namespaces, namespace(&s.Offloadings[i], pods))
 	}
 	return out
 }
@@ -158,7 +179,7 @@ func (s *Status) Of(ids ...string) (*Status, error) {
 		return s, nil
 	}
 	out := *s
-	out.Problems, out.Peers, out.Namespaces = []Finding{}, nil, []Namespace{}
+	out.Problems, out.Warnings, out.Peers, out.Namespaces = []Finding{}, nil, nil, []Namespace{}
 	for _, id := range ids {
 		i := slices.IndexFunc(s.Peers, func(p Peer) bool { return p.ClusterID == id })
 		if i < 0 {
@@ -169,6 +190,11 @@ func (s *Status) Of(ids ...string) (*Status, error) {
 	for _, f := range s.Problems {
 		if f.Section == sectionInstallation || slices.Contains(ids, f.Peer) {
 			out.Problems = append(out.Problems, f)
+		}
+	}
+	for _, f := range s.Warnings {
+		if slices.Contains(ids, f.Peer) {
+			out.Warnings = append(out.Warnings, f)
 		}
 	}
 	for _, ns := range s.Namespaces {
@@ -182,6 +208,9 @@ func (s *Status) Of(ids ...string) (*Status, error) {
 }
 
 func (s *Status) peerNames() string {
+	if slices.Contains(s.Unread, ReadForeignClusters) {
+		return "the peers are not known, as ForeignClusters cannot be read"
+	}
 	if len(s.Peers) == 0 {
 		return "this cluster has no peers"
 	}
@@ -238,7 +267,7 @@ func (s *Snapshot) offers(id string) (out []Offer) {
 func peer(s *Snapshot, id string, findings []Finding) Peer {
 	out := Peer{ClusterID: id, Role: s.roleOf(id), Health: OK, VirtualNodes: []VirtualNode{}}
 	for _, f := range findings {
-		if f.Peer == id && f.Level != Warning {
+		if f.Peer == id && f.Level != Warning && f.Section != sectionPods {
 			out.Health = worse(out.Health, f.Level)
 		}
 	}
@@ -257,7 +286,7 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 }
 
 func virtualNode(s *Snapshot, vn *offloadingv1beta1.VirtualNode) VirtualNode {
-	out := VirtualNode{Name: vn.Name, Health: Unknown, Used: corev1.ResourceList{}}
+	out := VirtualNode{Name: vn.Name, Health: Unknown, Used: corev1.ResourceList{}, Removing: vn.DeletionTimestamp != nil}
 	node := s.node(vn.Name)
 	if node == nil {
 		if s.Unread[ReadNodes] == nil {
@@ -273,6 +302,9 @@ func virtualNode(s *Snapshot, vn *offloadingv1beta1.VirtualNode) VirtualNode {
 			continue
 		}
 		out.Pods++
+		if s.judge(pod).state == podReady {
+			out.Ready++
+		}
 		for name, quantity := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
 			sum := out.Used[name]
 			sum.Add(quantity)
@@ -309,10 +341,11 @@ func hosted(s *Snapshot, id string) Hosted {
 	return out
 }
 
-func namespace(s *Snapshot, o *offloadingv1beta1.NamespaceOffloading) Namespace {
+func namespace(o *offloadingv1beta1.NamespaceOffloading, pods map[place][]placedPod) Namespace {
 	out := Namespace{
 		Name: o.Namespace, Strategy: o.Spec.PodOffloadingStrategy, Phase: o.Status.OffloadingPhase, RemoteName: o.Status.RemoteNamespaceName,
 		Message: message(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady), Peers: []NamespacePeer{},
+		NoNode: countPods(pods[place{o.Namespace, ""}]),
 	}
 	if o.DeletionTimestamp != nil {
 		out.Phase = offloadingv1beta1.PhaseTerminating
@@ -323,24 +356,29 @@ func namespace(s *Snapshot, o *offloadingv1beta1.NamespaceOffloading) Namespace 
 		if ready == nil || meta.IsStatusConditionFalse(conditions, offloadingv1beta1.RemoteNamespaceOffloadingRequired) {
 			continue
 		}
-		p := NamespacePeer{ClusterID: id, Ready: conditionLevel(ready.Status) == OK, Message: ready.Message}
-		for i := range s.Pods {
-			pod := &s.Pods[i]
-			if pod.Namespace == o.Namespace && !ended(pod) && s.providerOf(pod.Spec.NodeName) == id {
-				p.Pods++
-			}
-		}
-		out.Peers = append(out.Peers, p)
+		counts := countPods(pods[place{o.Namespace, id}])
+		out.Peers = append(out.Peers, NamespacePeer{ClusterID: id, Ready: conditionLevel(ready.Status) == OK, Message: ready.Message, Pods: counts.Pods, PodCounts: counts})
 	}
 	return out
 }
 
-// providerOf is the provider that a virtual node stands for; empty for other nodes.
-func (s *Snapshot) providerOf(node string) string {
-	for i := range s.VirtualNodes {
-		if s.VirtualNodes[i].Name == node {
-			return s.VirtualNodes[i].Spec.ClusterID
+// Key changes when the status changes in more than the times in its messages.
+func (s *Status) Key() string {
+	key := fmt.Sprintf("%s %v %v", s.Health, s.Roles, s.Unread)
+	for _, f := range slices.Concat(s.Problems, s.Warnings) {
+		key += fmt.Sprintf("\n%s %s %s", f.Level, f.Name(), f.Reason)
+	}
+	for _, p := range s.Peers {
+		key += fmt.Sprintf("\n%s %s %s %v %v", p.ClusterID, p.Role, p.Health, p.Offers, p.Hosted)
+		for _, n := range p.VirtualNodes {
+			key += fmt.Sprintf(" %s %s %d %d %t", n.Name, n.Health, n.Pods, n.Ready, n.Removing)
 		}
 	}
-	return ""
+	for _, n := range s.Namespaces {
+		key += fmt.Sprintf("\n%s %s %s %s", n.Name, n.Strategy, n.Phase, n.NoNode)
+		for _, p := range n.Peers {
+			key += fmt.Sprintf(" %s %t %s", p.ClusterID, p.Ready, p.PodCounts)
+		}
+	}
+	return key
 }

@@ -20,12 +20,12 @@ func TestStatusOfAHealthyCluster(t *testing.T) {
 
 liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2
 
-PEER    ROLE                  HEALTH    NODES   PODS   CPU      MEMORY    HOSTED PODS
-milan   ConsumerAndProvider   Healthy   1/1     2      750m/4   2Gi/8Gi   1
+PEER    ROLE                  HEALTH    NODES   PODS READY   CPU            MEMORY        HOSTED PODS
+milan   ConsumerAndProvider   Healthy   1/1     2/2          0.75/4 (19%)   2/8Gi (25%)   1
 
 OFFLOADED NAMESPACE   STRATEGY         PHASE   IN
 shop                  LocalAndRemote   Ready   milan: 2 pods
-`, status.Text())
+`, status.Text(false))
 }
 
 func TestStatusWithAPeerAway(t *testing.T) {
@@ -35,22 +35,21 @@ func TestStatusWithAPeerAway(t *testing.T) {
 	s.Nodes[0].Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderAway", Message: "milan is away"}
 	status := Summarize(s)
 	require.Equal(t, Problem, status.Health)
-	require.Equal(t, `Cluster rome: 2 problems
+	require.Equal(t, `Cluster rome: 1 problem
 
 Problems
   ✘ milan, API server: https://milan:6443: timeout (APIServerNotReady, for 12s)
       Fix: see whether https://milan:6443 can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running
-  ✘ milan, virtual node milan: the Node is not Ready: milan is away (ProviderAway)
-      Fix: this changes once the peer is reachable again
+      Therefore: milan, virtual node milan
 
 liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2
 
-PEER    ROLE                  HEALTH      NODES   PODS   CPU      MEMORY    HOSTED PODS
-milan   ConsumerAndProvider   Unhealthy   0/1     2      750m/4   2Gi/8Gi   1
+PEER    ROLE                  HEALTH      NODES   PODS READY   CPU            MEMORY        HOSTED PODS
+milan   ConsumerAndProvider   Unhealthy   0/1     2/2          0.75/4 (19%)   2/8Gi (25%)   1
 
 OFFLOADED NAMESPACE   STRATEGY         PHASE   IN
 shop                  LocalAndRemote   Ready   milan: 2 pods
-`, status.Text())
+`, status.Text(false))
 }
 
 func TestStatusOfOnePeer(t *testing.T) {
@@ -66,14 +65,14 @@ func TestStatusOfOnePeer(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, OK, one.Health)
 	require.Len(t, one.Peers, 1)
-	require.Contains(t, one.DetailText(), `
+	require.Contains(t, one.DetailText(false), `
 Peer milan
   Role:          ConsumerAndProvider
   Health:        Healthy
   Says:          all checks pass
   API server:    https://milan:6443
   Runs here:     1 pod in 1 namespace
-  Virtual node:  milan: Ready; pods 2/110, cpu 750m/4, memory 2Gi/8Gi
+  Virtual node:  milan: Ready; pods 2/110 (2%), cpu 0.75/4 (19%), memory 2/8Gi (25%)
   Namespace:     shop as shop-rome: 2 pods; namespace shop-rome stands in cluster milan
 `)
 	other, err := all.Of("turin")
@@ -95,7 +94,7 @@ func TestStatusWithoutPeers(t *testing.T) {
 liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2
 
 No peers.
-`, Summarize(s).Text())
+`, Summarize(s).Text(false))
 }
 
 // Scripts read these names.
@@ -109,12 +108,13 @@ func TestStatusAsJSON(t *testing.T) {
 		"peers": [{
 			"clusterID": "milan", "role": "ConsumerAndProvider", "health": "ok", "message": "all checks pass", "apiServer": "https://milan:6443",
 			"conditions": [{"type": "APIServerStatus", "status": "True", "reason": "APIServerReady", "message": "the API server answers"}],
-			"virtualNodes": [{"name": "milan", "health": "ok", "message": "Ready", "pods": 2,
+			"virtualNodes": [{"name": "milan", "health": "ok", "message": "Ready", "pods": 2, "ready": 2,
 				"capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}, "used": {"cpu": "750m", "memory": "2Gi", "pods": "2"}}],
 			"hosted": {"namespaces": 1, "pods": 1}
 		}],
 		"namespaces": [{"name": "shop", "strategy": "LocalAndRemote", "phase": "Ready", "remoteName": "shop-rome", "message": "namespace shop-rome stands in cluster milan",
-			"peers": [{"clusterID": "milan", "ready": true, "message": "namespace shop-rome stands in cluster milan", "pods": 2}]}]
+			"peers": [{"clusterID": "milan", "ready": true, "message": "namespace shop-rome stands in cluster milan", "pods": 2,
+				"podCounts": {"pods": 2, "ready": 2, "notReady": 0, "refused": 0, "unschedulable": 0, "waiting": 0}}]}]
 	}`, string(data))
 }
 
@@ -131,7 +131,7 @@ func TestWhatIsNegotiated(t *testing.T) {
 	s.Offers = []sharingv1alpha1.ResourceOffer{offer("milan", "milan", true, sharingv1alpha1.OfferAccepted, ""), offer("rome", "rome", false, "", "waits for approval")}
 	status, err := Summarize(s).Of("milan")
 	require.NoError(t, err)
-	text := status.DetailText()
+	text := status.DetailText(false)
 	for _, line := range []string{
 		"  Version:        0.2.0\n", "  Authenticated:  True (Authenticated): by certificate\n",
 		"  Offer:          milan, to this cluster: Accepted; cpu 4, memory 8Gi\n",

@@ -3,12 +3,12 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
@@ -49,19 +49,28 @@ func CheckText(findings []Finding) string {
 			section = f.Section
 			fmt.Fprintln(&b, section)
 		}
+		if follows(f, findings) {
+			f.Fix = ""
+		}
 		finding(&b, f, f.Subject)
+		if follows(f, findings) {
+			fmt.Fprintf(&b, "      See: %s\n", Line(f.Because))
+		}
 	}
 	fmt.Fprintf(&b, "\n%s\n", sum(findings))
 	return b.String()
 }
 
-// sum says how many findings there are of what is not well.
+// sum says how many findings there are of what is not well. A consequence of another finding does
+// not count.
 func sum(findings []Finding) string {
 	levels := map[Level]int{}
 	for _, f := range findings {
-		levels[f.Level]++
+		if !follows(f, findings) {
+			levels[f.Level]++
+		}
 	}
-	if levels[OK] == len(findings) {
+	if levels[Problem]+levels[Unknown]+levels[Warning] == 0 {
 		return "Everything is well."
 	}
 	var parts []string
@@ -75,6 +84,11 @@ func sum(findings []Finding) string {
 		parts = append(parts, count(n, "warning"))
 	}
 	return strings.Join(parts, ", ") + "."
+}
+
+// follows reports whether a finding is the consequence of one of the others.
+func follows(f Finding, all []Finding) bool {
+	return f.Because != "" && slices.ContainsFunc(all, func(other Finding) bool { return other.Name() == f.Because && other.Because == "" })
 }
 
 // Line makes a text printable, in one line: peers have written some of it, and must neither
@@ -91,7 +105,38 @@ func Line(text string) string {
 func finding(b *strings.Builder, f Finding, subject string) {
 	fmt.Fprintf(b, "  %s %s: %s\n", f.Level.mark(), Line(subject), Line(f.Message))
 	if f.Fix != "" {
-		fmt.Fprintf(b, "      Fix: %s\n", strings.ReplaceAll(f.Fix, "\n", "\n      "))
+		fmt.Fprintf(b, "      Fix: %s\n", strings.ReplaceAll(f.Fix, "\n", "\n           "))
+	}
+}
+
+// mostFollowing limits the consequences that are listed with their cause.
+const mostFollowing = 6
+
+// folded prints findings, each with the names of its consequences.
+func folded(b *strings.Builder, title string, findings, all []Finding) {
+	printed := false
+	for _, f := range findings {
+		if follows(f, all) {
+			continue
+		}
+		if !printed {
+			fmt.Fprintf(b, "\n%s\n", title)
+			printed = true
+		}
+		finding(b, f, f.Name())
+		var names []string
+		for _, other := range all {
+			if other.Because == f.Name() && follows(other, all) {
+				names = append(names, other.Name())
+			}
+		}
+		names = slices.Compact(names)
+		if len(names) > mostFollowing {
+			names = append(names[:mostFollowing], fmt.Sprintf("and %d more", len(names)-mostFollowing))
+		}
+		if len(names) > 0 {
+			fmt.Fprintf(b, "      Therefore: %s\n", Line(strings.Join(names, "; ")))
+		}
 	}
 }
 
@@ -103,26 +148,16 @@ func count(n int, one string) string {
 	return fmt.Sprintf("%d %ss", n, one)
 }
 
-// Text is what status prints.
-func (s *Status) Text() string {
+// Text is what status prints; wide has more columns.
+func (s *Status) Text(wide bool) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, s.headline())
-	if len(s.Problems) > 0 {
-		b.WriteString("\nProblems\n")
-		for _, f := range s.Problems {
-			subject := f.Subject
-			if f.Peer != "" {
-				subject = f.Peer + ", " + subject
-			}
-			finding(&b, f, subject)
-		}
-	}
+	all := slices.Concat(s.Problems, s.Warnings)
+	folded(&b, "Problems", s.Problems, all)
+	folded(&b, "Warnings", s.Warnings, all)
 	s.installationText(&b)
-	table(&b, "PEER\tROLE\tHEALTH\tNODES\tPODS\tCPU\tMEMORY\tHOSTED PODS", len(s.Peers), func(i int) string { return s.Peers[i].row() })
-	table(&b, "OFFLOADED NAMESPACE\tSTRATEGY\tPHASE\tIN", len(s.Namespaces), func(i int) string { return s.Namespaces[i].row() })
-	if len(s.Peers) == 0 {
-		b.WriteString("\nNo peers.\n")
-	}
+	s.peersText(&b, wide)
+	s.namespacesText(&b, wide)
 	return b.String()
 }
 
@@ -131,15 +166,18 @@ func (s *Status) headline() string {
 	if name == "" {
 		name = "(cluster id unknown)"
 	}
-	text := strings.TrimSuffix(sum(s.Problems), ".")
-	if s.Health == OK {
+	text := strings.TrimSuffix(sum(slices.Concat(s.Problems, s.Warnings)), ".")
+	switch {
+	case s.Health == OK && len(s.Warnings) == 0:
 		text = "healthy"
+	case s.Health == OK:
+		text = "healthy, " + text
 	}
 	return fmt.Sprintf("Cluster %s: %s", name, text)
 }
 
 func (s *Status) installationText(b *strings.Builder) {
-	version := s.Version
+	version := plainVersion(s.Version)
 	if version == "" {
 		version = "(version unknown)"
 	}
@@ -151,9 +189,9 @@ func (s *Status) installationText(b *strings.Builder) {
 }
 
 // DetailText is what status prints of single peers.
-func (s *Status) DetailText() string {
+func (s *Status) DetailText(wide bool) string {
 	var b strings.Builder
-	b.WriteString(s.Text())
+	b.WriteString(s.Text(wide))
 	for _, p := range s.Peers {
 		fmt.Fprintf(&b, "\nPeer %s\n", p.ClusterID)
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -166,7 +204,7 @@ func (s *Status) DetailText() string {
 		line("Health", p.Health.word())
 		line("Says", p.Message)
 		line("API server", p.APIServer)
-		line("Version", p.Version)
+		line("Version", plainVersion(p.Version))
 		for _, c := range p.Conditions {
 			if c.Type != corev1beta1.ConditionAPIServer || p.APIServer == "" {
 				line(c.Type, fmt.Sprintf("%s (%s): %s", c.Status, c.Reason, c.Message))
@@ -184,7 +222,7 @@ func (s *Status) DetailText() string {
 		for _, ns := range s.Namespaces {
 			for _, in := range ns.Peers {
 				if in.ClusterID == p.ClusterID {
-					line("Namespace", fmt.Sprintf("%s as %s: %s; %s", ns.Name, ns.RemoteName, count(in.Pods, "pod"), in.Message))
+					line("Namespace", fmt.Sprintf("%s as %s: %s; %s", ns.Name, ns.RemoteName, in.PodCounts, in.Message))
 				}
 			}
 		}
@@ -203,78 +241,11 @@ func (o Offer) String() string {
 	if !o.Approved {
 		phase = "not approved"
 	}
-	text := fmt.Sprintf("%s, %s: %s; cpu %s, memory %s", o.Name, from, phase, quantity(o.Capacity, corev1.ResourceCPU), quantity(o.Capacity, corev1.ResourceMemory))
+	text := fmt.Sprintf("%s, %s: %s; cpu %s, memory %s", o.Name, from, phase, amount(corev1.ResourceCPU, o.Capacity), amount(corev1.ResourceMemory, o.Capacity))
 	if o.Message != "" {
 		text += "; " + o.Message
 	}
 	return text
-}
-
-func quantity(list corev1.ResourceList, name corev1.ResourceName) string {
-	q := list[name]
-	return q.String()
-}
-
-// room is how much of each resource is used.
-func (n VirtualNode) room() string {
-	var parts []string
-	for _, name := range []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory} {
-		parts = append(parts, fmt.Sprintf("%s %s", name, share(n.Used[name], n.Capacity[name])))
-	}
-	return strings.Join(parts, ", ")
-}
-
-func share(used, capacity resource.Quantity) string {
-	return used.String() + "/" + capacity.String()
-}
-
-func (p Peer) row() string {
-	ready, pods := 0, 0
-	used, capacity := corev1.ResourceList{}, corev1.ResourceList{}
-	for _, n := range p.VirtualNodes {
-		if n.Health == OK {
-			ready++
-		}
-		pods += n.Pods
-		add(used, n.Used)
-		add(capacity, n.Capacity)
-	}
-	hosted := "-"
-	if p.Hosted != (Hosted{}) || consumes(p.Role) {
-		hosted = fmt.Sprint(p.Hosted.Pods)
-	}
-	if len(p.VirtualNodes) == 0 {
-		return fmt.Sprintf("%s\t%s\t%s\t-\t-\t-\t-\t%s", p.ClusterID, p.Role, p.Health.word(), hosted)
-	}
-	return fmt.Sprintf("%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s", p.ClusterID, p.Role, p.Health.word(), ready, len(p.VirtualNodes), pods,
-		share(used[corev1.ResourceCPU], capacity[corev1.ResourceCPU]), share(used[corev1.ResourceMemory], capacity[corev1.ResourceMemory]), hosted)
-}
-
-func add(to, more corev1.ResourceList) {
-	for name, quantity := range more {
-		sum := to[name]
-		sum.Add(quantity)
-		to[name] = sum
-	}
-}
-
-func (n Namespace) row() string {
-	var in []string
-	for _, p := range n.Peers {
-		text := p.ClusterID
-		if !p.Ready {
-			text += " (not ready)"
-		}
-		in = append(in, text+": "+count(p.Pods, "pod"))
-	}
-	if len(in) == 0 {
-		in = []string{"-"}
-	}
-	phase := string(n.Phase)
-	if phase == "" {
-		phase = "-"
-	}
-	return fmt.Sprintf("%s\t%s\t%s\t%s", n.Name, n.Strategy, phase, strings.Join(in, ", "))
 }
 
 // table prints rows in columns; nothing if there are none.

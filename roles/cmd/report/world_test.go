@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -115,7 +116,7 @@ func addMilan(s *Snapshot) {
 			}},
 	}}
 	s.Pods = []corev1.Pod{
-		pod("shop", "web-1", "milan", "500m", "1Gi", corev1.PodRunning), pod("shop", "web-2", "milan", "250m", "1Gi", corev1.PodPending),
+		pod("shop", "web-1", "milan", "500m", "1Gi", corev1.PodRunning), pod("shop", "web-2", "milan", "250m", "1Gi", corev1.PodRunning),
 		pod("shop", "done", "milan", "1", "1Gi", corev1.PodSucceeded), pod("lab-milan", "hosted", "rome-1", "1", "1Gi", corev1.PodRunning),
 	}
 	s.Pods[3].Labels = map[string]string{offloadingv1beta1.OriginLabel: "milan", offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}
@@ -128,10 +129,14 @@ func resources(cpu, memory, pods string) corev1.ResourceList {
 }
 
 func pod(namespace, name, node, cpu, memory string, phase corev1.PodPhase) corev1.Pod {
+	ready := corev1.ConditionFalse
+	if phase == corev1.PodRunning {
+		ready = corev1.ConditionTrue
+	}
 	return corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), CreationTimestamp: ago(12 * time.Second)},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}}}}},
-		Status: corev1.PodStatus{Phase: phase},
+		Status: corev1.PodStatus{Phase: phase, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: ago(12 * time.Second)}}},
 	}
 }

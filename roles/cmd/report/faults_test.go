@@ -1,0 +1,288 @@
+package report
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/shadow/rules"
+)
+
+// broken adds a pod of Deployment web to namespace shop that is on a node, and is not ready.
+func broken(s *Snapshot, name, node string, change func(*corev1.PodStatus)) *corev1.Pod {
+	p := pod("shop", name, node, "100m", "1Gi", corev1.PodPending)
+	p.CreationTimestamp = ago(3 * time.Minute)
+	p.Labels = map[string]string{"app": "web", appsv1.DefaultDeploymentUniqueLabelKey: "6c9f"}
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web-6c9f", UID: "web-6c9f", Controller: ptr.To(true)}}
+	if change != nil {
+		change(&p.Status)
+	}
+	s.Pods = append(s.Pods, p)
+	return &s.Pods[len(s.Pods)-1]
+}
+
+// refusing is the status of a pod that the provider does not have.
+func refusing(reason, message string) func(*corev1.PodStatus) {
+	return func(s *corev1.PodStatus) {
+		s.Reason, s.Message = reason, message
+		s.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: ago(2 * time.Minute)}}
+	}
+}
+
+// unreadyFor is the status of a pod that runs in the provider.
+func unreadyFor(reason, message string) func(*corev1.PodStatus) {
+	return func(s *corev1.PodStatus) {
+		s.Phase = corev1.PodRunning
+		s.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: ago(2 * time.Minute)}}
+	}
+}
+
+// stuck is the status of a pod whose container waits.
+func stuck(reason, message string) func(*corev1.PodStatus) {
+	return func(s *corev1.PodStatus) {
+		unreadyFor("ContainersNotReady", "containers with unready status: [app]")(s)
+		s.Phase = corev1.PodPending
+		s.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
+	}
+}
+
+// crashed is the status of a pod whose container ends again and again.
+func crashed(code int32, reason string) func(*corev1.PodStatus) {
+	return func(s *corev1.PodStatus) {
+		stuck("CrashLoopBackOff", "back-off 40s restarting failed container")(s)
+		s.ContainerStatuses[0].RestartCount = 3
+		s.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}
+	}
+}
+
+// unplaced is the status of a pod that this cluster's scheduler cannot place.
+func unplaced(message string) func(*corev1.PodStatus) {
+	return func(s *corev1.PodStatus) {
+		s.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message, LastTransitionTime: ago(2 * time.Minute)}}
+	}
+}
+
+func warningAbout(p *corev1.Pod, reason, message string) corev1.Event {
+	return corev1.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message, LastTimestamp: ago(time.Minute),
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
+}
+
+// offloadedAs lets a pod have the affinity and toleration of an offloading.
+func offloadedAs(t *testing.T, p *corev1.Pod, strategy offloadingv1beta1.PodOffloadingStrategy, selector corev1.NodeSelector) {
+	t.Helper()
+	bare := &corev1.Pod{Spec: p.Spec}
+	bare.Spec.NodeName = ""
+	out, err := rules.Offload(bare, strategy, selector)
+	require.NoError(t, err)
+	p.Spec = out.Spec
+}
+
+func region(values ...string) corev1.NodeSelector {
+	return corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+		{Key: "region", Operator: corev1.NodeSelectorOpIn, Values: values}}}}}
+}
+
+func nobodyChosen(s *Snapshot) {
+	set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "NoClusterSelected", "no virtual node matches spec.clusterSelector")
+	s.Offloadings[0].Status.RemoteNamespacesConditions = nil
+}
+
+func denied(resource string) error {
+	err := apierrors.NewForbidden(schema.GroupResource{Group: "core.liqo.io", Resource: resource}, "", nil)
+	err.ErrStatus.Message = resource + `.core.liqo.io is forbidden: User "jane" cannot list resource "` + resource + `" in API group "core.liqo.io" at the cluster scope`
+	return err
+}
+
+// TestFaults: status and check name the cause of each fault and what to do about it, once, and no
+// fault is healthy.
+func TestFaults(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*testing.T, *Snapshot)
+		level  Level
+		// line is the finding, and fix a command or advice, each in part; therefore is the list of
+		// consequences that status prints.
+		line, fix, therefore string
+	}{
+		"wrong token": {func(_ *testing.T, s *Snapshot) {
+			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
+		}, Problem, "milan, identity: the token is used up", "liqod token create there, liqod peer --token here", ""},
+		"certificate of the identity expired": {func(_ *testing.T, s *Snapshot) {
+			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonInvalidCredentials, "the client certificate has expired")
+		}, Problem, "milan, API server: the client certificate has expired", "liqod peer with a token", ""},
+		"certificate of the webhook expired": {func(_ *testing.T, s *Snapshot) {
+			s.Rules = nil
+			s.Taken = now.Add(48 * time.Hour)
+			for i := range s.Leases {
+				s.Leases[i].Spec.RenewTime = ptr.To(metav1.NewMicroTime(s.Taken))
+			}
+		}, Problem, "admission webhook pod.mutate.liqo.io: the caBundle has expired", "logs deployment/liqod-webhook", ""},
+		"rights withdrawn by the peer": {func(_ *testing.T, s *Snapshot) {
+			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "milan gives this cluster no rights")
+		}, Unknown, "milan, capacity used there: milan gives this cluster no rights", "liqod unpeer milan", ""},
+		"no rights to read": {func(_ *testing.T, s *Snapshot) {
+			s.ForeignClusters, s.VirtualNodes, s.Nodes, s.Offloadings, s.Pods = nil, nil, nil, nil, nil
+			s.Unread[ReadForeignClusters], s.Unread[ReadVirtualNodes], s.Unread[ReadOffloadings] = denied("foreignclusters"), denied("virtualnodes"), denied("namespaceoffloadings")
+		}, Unknown, `rights: user "jane" may not read ForeignClusters, VirtualNodes, NamespaceOffloadings`,
+			"kubectl create clusterrole liqod-status --verb=get,list --resource=foreignclusters.core.liqo.io,virtualnodes.offloading.liqo.io,namespaceoffloadings.offloading.liqo.io", ""},
+		"no room in the quota": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaExceeded, "the pod of cluster rome waits: its quota has no room left (cpu: 4 of 4 are used)"))
+		}, Problem, "milan, pods of namespace shop: 1 of 3 pods waits (QuotaExceeded); the first, web-3: the pod of cluster rome waits: its quota has no room left", "liqod status milan", ""},
+		"larger than the quota": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaTooSmall, "the pod alone is larger than the quota of cluster rome"))
+		}, Problem, "1 of 3 pods is refused (QuotaTooSmall); the first, web-3: the pod alone is larger", "kubectl -n shop edit deployment web", ""},
+		"offer withdrawn": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaCordoned, "the quota of cluster rome is cordoned: no new pod starts"))
+		}, Problem, "1 of 3 pods waits (QuotaCordoned); the first, web-3: the quota of cluster rome is cordoned", "kubectl cordon milan", ""},
+		"privileged there": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonPodRefused, `pods "web-3" is forbidden: violates PodSecurity "baseline:latest": privileged`))
+		}, Problem, `is refused (PodRefused); the first, web-3: pods "web-3" is forbidden: violates PodSecurity`, "controller.podSecurityLevel", ""},
+		"no node fits there": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", func(st *corev1.PodStatus) {
+				unreadyFor(corev1.PodReasonUnschedulable, "in the provider: 0/3 nodes are available: 3 Insufficient cpu.")(st)
+				st.Phase = corev1.PodPending
+			})
+		}, Problem, "1 of 3 pods is unschedulable in cluster milan (Unschedulable); the first, web-3: in the provider: 0/3 nodes are available", "kubectl -n shop edit deployment web", ""},
+		"ConfigMap of a variable missing there": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", stuck("CreateContainerConfigError", `configmap "settings" not found`))
+		}, Problem, `is not ready (CreateContainerConfigError); the first, web-3: container app: configmap "settings" not found`, "kubectl -n shop get configmap settings", ""},
+		"ConfigMap of a volume missing there": {func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "web-3", "milan", stuck("ContainerCreating", ""))
+			s.Events = []corev1.Event{warningAbout(p, "FailedMount", `MountVolume.SetUp failed for volume "v" : configmap "shop-rome/settings" not found`)}
+		}, Problem, `is not ready (FailedMount); the first, web-3: MountVolume.SetUp failed`, "kubectl -n shop get configmap settings", ""},
+		"Secret missing there": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", stuck("CreateContainerConfigError", `secret "key" not found`))
+		}, Problem, `container app: secret "key" not found`, "kubectl -n shop get secret key", ""},
+		"image missing there": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", stuck("ImagePullBackOff", `Back-off pulling image "web:nope"`))
+		}, Problem, `is not ready (ImagePullBackOff); the first, web-3: container app: Back-off pulling image "web:nope"`, "kubectl -n shop edit deployment web", ""},
+		"container ends": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", crashed(2, "Error"))
+		}, Problem, "(CrashLoopBackOff); the first, web-3: container app: it ended with exit code 2 (Error); it was started 4 times", "kubectl -n shop logs web-3 --all-containers --previous", ""},
+		"out of memory": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", crashed(137, "OOMKilled"))
+		}, Problem, "it ended with exit code 137 (OOMKilled)", "logs web-3", ""},
+		"readiness probe fails": {func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status: [app]"))
+			s.Events = []corev1.Event{warningAbout(p, "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 500")}
+		}, Problem, "is not ready (Unhealthy); the first, web-3: Readiness probe failed", "kubectl -n shop describe pod web-3", ""},
+		"never ready": {func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status: [app]"))
+			p.Status.Conditions[0].LastTransitionTime = ago(6 * time.Minute)
+			p.CreationTimestamp = ago(7 * time.Minute)
+		}, Problem, "is not ready (ContainersNotReady); the first, web-3: containers with unready status", "kubectl -n shop describe pod web-3", ""},
+		"on a virtual node of a namespace that is not offloaded": {func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "job", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace lab is not offloaded to cluster milan"))
+			p.Namespace, p.Status.Conditions[0].LastTransitionTime, p.CreationTimestamp = "lab", ago(6*time.Minute), ago(7*time.Minute)
+		}, Problem, "milan, pods of namespace lab: pod job waits (OffloadingBackOff): namespace lab is not offloaded", "liqod offload namespace lab", ""},
+		"selector with a typing error": {func(t *testing.T, s *Snapshot) {
+			nobodyChosen(s)
+			s.Nodes[0].Labels["region"] = "north"
+			s.Offloadings[0].Spec.ClusterSelector, s.Offloadings[0].Spec.PodOffloadingStrategy = region("nowhere"), offloadingv1beta1.PodsRemote
+			p := broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector."))
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
+			s.Templates = map[types.UID]corev1.PodTemplateSpec{"web-6c9f": {}}
+		}, Problem, "namespace shop: spec.clusterSelector (region in (nowhere)) matches none of the virtual nodes: milan (region=north)",
+			"liqod offload namespace shop --selector region=north --pod-offloading-strategy Remote", "Therefore: pods of namespace shop"},
+		"no virtual node at all": {func(_ *testing.T, s *Snapshot) {
+			nobodyChosen(s)
+			s.VirtualNodes, s.Nodes, s.ForeignClusters, s.Pods, s.Maps = nil, nil, nil, nil, nil
+		}, Problem, "namespace shop: there is no virtual node: this cluster uses no provider", "liqod peer --token TOKEN", ""},
+		"affinity of an earlier offloading": {func(t *testing.T, s *Snapshot) {
+			for _, name := range []string{"web-3", "web-4"} {
+				p := broken(s, name, "", unplaced("0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector."))
+				offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
+			}
+			s.Templates = map[types.UID]corev1.PodTemplateSpec{"web-6c9f": {}}
+		}, Problem, "pods of namespace shop: 2 pods (web-3, …) wait for a node, with the affinity of an earlier NamespaceOffloading", "kubectl -n shop delete pod web-3 web-4", ""},
+		"no room at home": {func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 Insufficient cpu."))
+			p.Spec.Tolerations = []corev1.Toleration{{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}}
+		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/4 nodes are available: 4 Insufficient cpu.", "kubectl -n shop edit deployment web", ""},
+		"controller down": {func(_ *testing.T, s *Snapshot) {
+			s.Roles[0].Spec.Replicas, s.Roles[0].Status.ReadyReplicas = ptr.To[int32](0), 0
+			s.Leases[0].Spec.RenewTime = ptr.To(metav1.NewMicroTime(now.Add(-time.Minute)))
+		}, Problem, "role controller: it is scaled to zero", "kubectl -n liqod scale deployment/liqod-controller --replicas=1",
+			"Therefore: milan, API server; milan, namespaces asked for; namespace shop"},
+		"webhook down": {func(_ *testing.T, s *Snapshot) {
+			s.Roles[1].Status = appsv1.DeploymentStatus{Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Message: "exceeded its progress deadline"}}}
+		}, Problem, "role webhook: 0 of 2 replicas are ready: exceeded its progress deadline", "logs deployment/liqod-webhook", ""},
+		"API server of the peer down": {func(_ *testing.T, s *Snapshot) {
+			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "https://milan:6443: timeout")
+			s.Nodes[0].Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderAway", Message: "milan is away"}
+			for i := range s.Pods[:2] {
+				unreadyFor(reasonNodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
+			}
+		}, Problem, "milan, API server: https://milan:6443: timeout", "see whether https://milan:6443 can be reached", "Therefore: milan, virtual node milan; milan, pods of namespace shop"},
+		"heartbeats missed": {func(_ *testing.T, s *Snapshot) {
+			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonHeartbeatMissed, "milan has not renewed its Lease for 40s")
+		}, Problem, "milan, API server: milan has not renewed its Lease", "see whether cluster milan is up", ""},
+		"tunnel down": {func(_ *testing.T, s *Snapshot) {
+			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, networkingv1beta1.ReasonTunnelDown, "no probe is answered")
+			for i := range s.Pods[:2] {
+				unreadyFor(reasonNetworkUnavailable, "the network to the provider does not work")(&s.Pods[i].Status)
+			}
+		}, Problem, "milan, network: no probe is answered", "kubectl -n liqo-tenant-milan get connections -o wide", "Therefore: milan, pods of namespace shop"},
+		"vkubelet down": {func(_ *testing.T, s *Snapshot) {
+			set(s.VirtualNodes[0].Status.Conditions, offloadingv1beta1.VirtualNodeVirtualKubelet, metav1.ConditionFalse, "NotAvailable", "none of 2 vkubelet replicas is available")
+			for i := range s.Pods[:2] {
+				unreadyFor(reasonNodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
+			}
+			broken(s, "web-3", "milan", nil).Status.Conditions = nil
+			broken(s, "web-4", "milan", nil).DeletionTimestamp = ptr.To(ago(10 * time.Minute))
+		}, Problem, "milan, virtual node milan, vkubelet: none of 2 vkubelet replicas is available", "kubectl -n liqo-tenant-milan logs deployment/vk-milan", "Therefore: milan, pods of namespace shop"},
+		"twin refused": {func(_ *testing.T, s *Snapshot) {
+			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "SomeFailed", "milan: the name shop-rome is taken")
+		}, Problem, "namespace shop: milan: the name shop-rome is taken", "kubectl -n shop describe namespaceoffloading", ""},
+		"drain blocked by a budget": {func(_ *testing.T, s *Snapshot) {
+			s.VirtualNodes[0].DeletionTimestamp = ptr.To(ago(time.Minute))
+			s.VirtualNodes[0].Status.Conditions = []metav1.Condition{is(offloadingv1beta1.VirtualNodeReady, metav1.ConditionFalse, "Draining", "2 pods are left; they are evicted until 12:04:00 UTC and deleted then")}
+			s.Pods[0].Labels = map[string]string{"app": "web"}
+			s.Budgets = []policyv1.PodDisruptionBudget{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+				Spec:   policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+				Status: policyv1.PodDisruptionBudgetStatus{CurrentHealthy: 1, DesiredHealthy: 1}}}
+		}, Warning, "milan, virtual node milan: PodDisruptionBudget shop/web admits no eviction (1 of 1 wanted pods are healthy)",
+			`kubectl -n shop patch pdb web --type=merge -p '{"spec":{"minAvailable":0}}'`, ""},
+		"pod that does not end": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", nil).DeletionTimestamp = ptr.To(ago(10 * time.Minute))
+		}, Problem, "is not ready (Terminating); the first, web-3: it is being deleted for 10m", "kubectl -n shop get pod web-3 -o yaml", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy(t)
+			tc.change(t, s)
+			status := Summarize(s)
+			text := status.Text(false)
+			t.Log(text)
+			require.Contains(t, text, tc.line)
+			require.Contains(t, text, tc.fix)
+			if tc.therefore != "" {
+				require.Contains(t, text, tc.therefore)
+			}
+			require.NotContains(t, text, "Cluster rome: healthy\n")
+			_, message, _ := strings.Cut(tc.line, ": ")
+			check := CheckText(Check(s))
+			require.Contains(t, check, message)
+			require.Contains(t, check, tc.fix)
+			if tc.level != Warning {
+				require.Equal(t, tc.level, status.Health)
+				require.Equal(t, 1, strings.Count(text, "\n  ✘ ")+strings.Count(text, "\n  ? "), "one cause is one line")
+			} else {
+				require.Contains(t, text, "\n  ‼ ")
+			}
+		})
+	}
+}

@@ -1,0 +1,91 @@
+package report
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// missingObject is how kubelets report a ConfigMap or Secret that a pod refers to. The name becomes
+// part of a command, and the provider has written it: only the characters of names are accepted.
+var missingObject = regexp.MustCompile(`(?i)\b(configmap|secret) "(?:[a-z0-9-]+/)?([a-z0-9][a-z0-9.-]*)" not found`)
+
+// podFix returns what to do about a pod that is not ready.
+func (c *checker) podFix(pod placedPod) string {
+	kubectl := "kubectl -n " + pod.Namespace
+	describe := fmt.Sprintf("%s describe pod %s", kubectl, pod.Name)
+	edit := edited(pod.Pod)
+	switch pod.verdict.state {
+	case podUnschedulable:
+		return fmt.Sprintf("%s\nLower its requests, or change its node selector, affinity or topology spread; or cluster %s gets nodes that fit.", edit, pod.at.peer)
+	case podRefused:
+		return c.refusedFix(pod, edit)
+	case podWaiting:
+		return c.waitingFix(pod, describe)
+	}
+	if m := missingObject.FindStringSubmatch(pod.verdict.message); m != nil {
+		kind := strings.ToLower(m[1])
+		return fmt.Sprintf("%s get %s %s\nIf it is missing, create it in namespace %s of this cluster. If it exists, its annotations or offloading.reflection exclude it from reflection (docs/reflection.md).",
+			kubectl, kind, m[2], pod.Namespace)
+	}
+	switch pod.verdict.reason {
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
+		return fmt.Sprintf("%s\nCorrect the image, or name an imagePullSecret; the nodes of cluster %s must reach the registry.", edit, pod.at.peer)
+	case "CrashLoopBackOff", "Error", "OOMKilled", "StartError", "ContainerCannotRun":
+		return fmt.Sprintf("%s logs %s --all-containers --previous", kubectl, pod.Name)
+	case reasonTerminating:
+		return fmt.Sprintf("%s get pod %s -o yaml\nshows the finalizers of the pod; see also the checks of the peering with %s.", kubectl, pod.Name, pod.at.peer)
+	}
+	return describe + "\nshows the events of both clusters."
+}
+
+// refusedFix is about pods that a provider does not accept.
+func (c *checker) refusedFix(pod placedPod, edit string) string {
+	switch reason := pod.verdict.reason; {
+	case reason == offloadingv1beta1.ReasonQuotaTooSmall:
+		return fmt.Sprintf("%s\nLower its requests; or cluster %s offers more: %s status %s shows its offers.", edit, pod.at.peer, c.Program, pod.at.peer)
+	case reason == offloadingv1beta1.ReasonQuotaUndeclared:
+		return edit + "\nSet the requests and limits that the message names."
+	case reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(pod.verdict.message, "PodSecurity"):
+		return fmt.Sprintf("%s\nChange the fields that the message names; or the administrators of cluster %s relax controller.podSecurityLevel.", edit, pod.at.peer)
+	}
+	return edit + "\nChange the field that the message names; or the administrators of cluster " + pod.at.peer + " allow it."
+}
+
+// waitingFix is about pods that wait for a node, or for room in a provider.
+func (c *checker) waitingFix(pod placedPod, describe string) string {
+	switch pod.verdict.reason {
+	case offloadingv1beta1.ReasonQuotaExceeded:
+		return fmt.Sprintf("%s status %s\nshows the offers of cluster %s. The pod starts when other pods end, or when the cluster offers more.", c.Program, pod.at.peer, pod.at.peer)
+	case offloadingv1beta1.ReasonQuotaCordoned:
+		return fmt.Sprintf("kubectl cordon %s\nand delete the pod: its controller creates it on another node. The administrators of cluster %s can admit new pods again.", pod.Spec.NodeName, pod.at.peer)
+	case offloadingv1beta1.ReasonRemotePodKept:
+		return "docs/continuity.md describes pods that are kept after a restore, and how to end them"
+	case offloadingv1beta1.ReasonOffloadingBackOff:
+		if c.offloadingOf(pod.Namespace) == nil {
+			return fmt.Sprintf("%s offload namespace %s\nor keep the pod off virtual nodes.", c.Program, pod.Namespace)
+		}
+	case corev1.PodReasonUnschedulable:
+		return fmt.Sprintf("%s\nChange its requests, node selector or affinity: kubectl describe nodes shows the free room.", edited(pod.Pod))
+	}
+	return describe
+}
+
+// edited is the command that changes the template of a pod.
+func edited(pod *corev1.Pod) string {
+	kind, name := "pod", pod.Name
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		kind, name = strings.ToLower(owner.Kind), owner.Name
+		hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+		if deployment, found := strings.CutSuffix(name, "-"+hash); owner.Kind == "ReplicaSet" && hash != "" && found {
+			kind, name = "deployment", deployment
+		}
+	}
+	return fmt.Sprintf("kubectl -n %s edit %s %s", pod.Namespace, kind, name)
+}

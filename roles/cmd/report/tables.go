@@ -1,0 +1,190 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func (s *Status) peersText(b *strings.Builder, wide bool) {
+	head := "PEER\tROLE\tHEALTH\tNODES\tPODS READY\tCPU\tMEMORY\tHOSTED PODS"
+	if wide {
+		head += "\tVERSION\tAPI SERVER"
+	}
+	table(b, head, len(s.Peers), func(i int) string {
+		p := s.Peers[i]
+		if !wide {
+			return p.row()
+		}
+		return fmt.Sprintf("%s\t%s\t%s", p.row(), Line(cmp.Or(plainVersion(p.Version), "-")), Line(cmp.Or(p.APIServer, "-")))
+	})
+	if wide {
+		s.virtualNodesText(b)
+	}
+	switch {
+	case slices.Contains(s.Unread, ReadForeignClusters):
+		b.WriteString("\nThe list of peers is not complete: ForeignClusters cannot be read.\n")
+	case len(s.Peers) == 0:
+		b.WriteString("\nNo peers.\n")
+	}
+}
+
+func (s *Status) virtualNodesText(b *strings.Builder) {
+	var rows []string
+	for _, p := range s.Peers {
+		for _, n := range p.VirtualNodes {
+			rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%d/%d\t%s\t%s", n.Name, p.ClusterID, n.word(), n.Ready, n.Pods,
+				n.share(corev1.ResourceCPU), n.share(corev1.ResourceMemory)))
+		}
+	}
+	table(b, "VIRTUAL NODE\tPEER\tHEALTH\tPODS READY\tCPU\tMEMORY", len(rows), func(i int) string { return rows[i] })
+}
+
+func (n VirtualNode) word() string {
+	if n.Removing {
+		return "Being removed"
+	}
+	return n.Health.word()
+}
+
+func (s *Status) namespacesText(b *strings.Builder, wide bool) {
+	head, row := "OFFLOADED NAMESPACE\tSTRATEGY\tPHASE\tIN", Namespace.row
+	if wide {
+		head, row = "OFFLOADED NAMESPACE\tSTRATEGY\tPHASE\tIN\tREMOTE NAME\tPODS\tREADY\tNOT READY\tREFUSED\tUNSCHEDULABLE\tWAITING\tFIRST CAUSE", Namespace.wideRow
+	}
+	table(b, head, len(s.Namespaces), func(i int) string { return row(s.Namespaces[i]) })
+	if slices.Contains(s.Unread, ReadOffloadings) {
+		b.WriteString("\nOffloaded namespaces are unknown: NamespaceOffloadings cannot be read.\n")
+	}
+	if slices.Contains(s.Unread, ReadPods) {
+		b.WriteString("\nNumbers of pods are too low: some Pods cannot be read.\n")
+	}
+}
+
+func (p Peer) row() string {
+	ready, removed, pods, serving := 0, 0, 0, 0
+	used, capacity := corev1.ResourceList{}, corev1.ResourceList{}
+	for _, n := range p.VirtualNodes {
+		if n.Health == OK {
+			ready++
+		}
+		if n.Removing {
+			removed++
+		}
+		pods += n.Pods
+		serving += n.Ready
+		add(used, n.Used)
+		add(capacity, n.Capacity)
+	}
+	hosted := "-"
+	if p.Hosted != (Hosted{}) || consumes(p.Role) {
+		hosted = fmt.Sprint(p.Hosted.Pods)
+	}
+	if len(p.VirtualNodes) == 0 {
+		return fmt.Sprintf("%s\t%s\t%s\t-\t-\t-\t-\t%s", p.ClusterID, p.Role, p.Health.word(), hosted)
+	}
+	nodes := fmt.Sprintf("%d/%d", ready, len(p.VirtualNodes))
+	if removed > 0 {
+		nodes += fmt.Sprintf(" (%d being removed)", removed)
+	}
+	sum := VirtualNode{Used: used, Capacity: capacity}
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%d/%d\t%s\t%s\t%s", p.ClusterID, p.Role, p.Health.word(), nodes, serving, pods,
+		sum.share(corev1.ResourceCPU), sum.share(corev1.ResourceMemory), hosted)
+}
+
+func add(to, more corev1.ResourceList) {
+	for name, quantity := range more {
+		sum := to[name]
+		sum.Add(quantity)
+		to[name] = sum
+	}
+}
+
+func (n Namespace) row() string {
+	var in []string
+	for _, p := range n.Peers {
+		text := p.ClusterID
+		if !p.Ready {
+			text += " (not ready)"
+		}
+		in = append(in, text+": "+p.PodCounts.String())
+	}
+	if n.NoNode.Pods > 0 {
+		in = append(in, "no node yet: "+count(n.NoNode.Pods, "pod"))
+	}
+	if len(in) == 0 {
+		in = []string{"-"}
+	}
+	return fmt.Sprintf("%s\t%s\t%s\t%s", n.Name, n.Strategy, cmp.Or(string(n.Phase), "-"), strings.Join(in, ", "))
+}
+
+// wideRow has one line for each peer of the namespace.
+func (n Namespace) wideRow() string {
+	var rows []string
+	line := func(in string, c PodCounts) {
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s", n.Name, n.Strategy, cmp.Or(string(n.Phase), "-"), in,
+			cmp.Or(n.RemoteName, "-"), c.Pods, c.Ready, c.NotReady, c.Refused, c.Unschedulable, c.Waiting, Line(cmp.Or(c.Cause, "-"))))
+	}
+	for _, p := range n.Peers {
+		line(p.ClusterID, p.PodCounts)
+	}
+	if n.NoNode.Pods > 0 || len(n.Peers) == 0 {
+		line("-", n.NoNode)
+	}
+	return strings.Join(rows, "\n")
+}
+
+// amount is how much there is of a resource: memory and storage in Gi.
+func amount(name corev1.ResourceName, list corev1.ResourceList) string {
+	q := list[name]
+	switch name {
+	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return decimal(q.AsApproximateFloat64()/(1<<30)) + "Gi"
+	case corev1.ResourceCPU:
+		return decimal(q.AsApproximateFloat64())
+	}
+	return q.String()
+}
+
+// decimal writes a number with at most two digits behind the point.
+func decimal(f float64) string {
+	return strconv.FormatFloat(math.Round(f*100)/100, 'f', -1, 64)
+}
+
+// share is how much of a resource is used, also in per cent.
+func (n VirtualNode) share(name corev1.ResourceName) string {
+	text := strings.TrimSuffix(amount(name, n.Used), "Gi") + "/" + amount(name, n.Capacity)
+	used, capacity := n.Used[name], n.Capacity[name]
+	if capacity.Sign() <= 0 {
+		return text
+	}
+	return fmt.Sprintf("%s (%.0f%%)", text, 100*used.AsApproximateFloat64()/capacity.AsApproximateFloat64())
+}
+
+// room is how much of each resource is used.
+func (n VirtualNode) room() string {
+	var parts []string
+	for _, name := range []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory} {
+		parts = append(parts, fmt.Sprintf("%s %s", name, n.share(name)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// pseudoVersion is how Go names a build of a commit without a tag.
+var pseudoVersion = regexp.MustCompile(`^(.*-)?(?:0\.)?\d{14}-([0-9a-f]{12})(\+dirty)?$`)
+
+// plainVersion writes the version of a chart and that of a binary in one form: 0.1.0, or the commit
+// of a build between versions.
+func plainVersion(version string) string {
+	version = strings.TrimPrefix(version, "v")
+	if m := pseudoVersion.FindStringSubmatch(version); m != nil {
+		return "commit " + m[2]
+	}
+	return strings.Trim(version, "()")
+}

@@ -1,0 +1,102 @@
+package report
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// subjectRights is the subject of the finding about objects that the user may not read.
+const subjectRights = "rights"
+
+// reads are the keys of Snapshot.Unread, and the resources that the rights to read them are about.
+var reads = []struct {
+	what      string
+	resources []string
+}{
+	{ReadKinds, nil},
+	{ReadInstallation, []string{"deployments.apps"}},
+	{ReadLeases, []string{"leases.coordination.k8s.io"}},
+	{ReadConfiguration, []string{"configmaps"}},
+	{ReadWebhooks, []string{"mutatingwebhookconfigurations.admissionregistration.k8s.io"}},
+	{ReadRules, []string{"validatingwebhookconfigurations.admissionregistration.k8s.io"}},
+	{ReadForeignClusters, []string{"foreignclusters.core.liqo.io"}},
+	{ReadTenants, []string{"namespaces"}},
+	{ReadNetworks, []string{"connections.networking.liqo.io", "networks.ipam.liqo.io"}},
+	{ReadMaps, []string{"namespacemaps.offloading.liqo.io"}},
+	{ReadOffers, []string{"resourceoffers.sharing.liqo.io"}},
+	{ReadVirtualNodes, []string{"virtualnodes.offloading.liqo.io"}},
+	{ReadNodes, []string{"nodes"}},
+	{ReadVKubelets, []string{"deployments.apps"}},
+	{ReadOffloadings, []string{"namespaceoffloadings.offloading.liqo.io"}},
+	{ReadPods, []string{"pods"}},
+	{ReadControllers, []string{"replicasets.apps", "statefulsets.apps", "jobs.batch"}},
+	{ReadEvents, []string{"events"}},
+	{ReadBudgets, []string{"poddisruptionbudgets.policy"}},
+	{ReadDaemonSets, []string{"daemonsets.apps"}},
+}
+
+// inNamespace are the resources that are read in liqod's namespace only.
+var inNamespace = []string{"leases.coordination.k8s.io", "configmaps"}
+
+// user is how API servers name the user of a forbidden request.
+var user = regexp.MustCompile(`User "([^"]+)"`)
+
+// reading adds the findings about objects that could not be read. All forbidden ones are one.
+func (c *checker) reading() {
+	var denied, everywhere, here []string
+	name := ""
+	for _, read := range reads {
+		err := c.Unread[read.what]
+		switch {
+		case err == nil:
+		case apierrors.IsForbidden(err):
+			denied = append(denied, read.what)
+			for _, resource := range read.resources {
+				if slices.Contains(inNamespace, resource) {
+					here = append(here, resource)
+				} else if !slices.Contains(everywhere, resource) {
+					everywhere = append(everywhere, resource)
+				}
+			}
+			if m := user.FindStringSubmatch(err.Error()); m != nil {
+				name = m[1]
+			}
+		default:
+			c.add(Unknown, read.what, "cannot be read: "+err.Error(), "run the command again; if the error stays, see the API server")
+		}
+	}
+	if len(denied) == 0 {
+		return
+	}
+	who, to := "this user", "USER"
+	if name != "" {
+		who, to = fmt.Sprintf("user %q", name), "'"+strings.ReplaceAll(Line(name), "'", "")+"'"
+	}
+	fix := "use the kubeconfig of an administrator; or an administrator grants the rights:"
+	if len(everywhere) > 0 {
+		fix += fmt.Sprintf("\nkubectl create clusterrole liqod-status --verb=get,list --resource=%s\nkubectl create clusterrolebinding liqod-status --clusterrole=liqod-status --user=%s",
+			strings.Join(everywhere, ","), to)
+	}
+	if len(here) > 0 {
+		fix += fmt.Sprintf("\nkubectl -n %s create role liqod-status --verb=get --resource=%s\nkubectl -n %s create rolebinding liqod-status --role=liqod-status --user=%s",
+			c.Namespace, strings.Join(here, ","), c.Namespace, to)
+	}
+	c.add(Unknown, subjectRights, fmt.Sprintf("%s may not read %s: their state is unknown", who, strings.Join(denied, ", ")), fix)
+}
+
+// unread reports whether something could not be read. The findings of reading say why.
+func (s *Snapshot) unread(what string) bool { return s.Unread[what] != nil }
+
+// unreadNames returns the keys of what could not be read, in the order of reads.
+func (s *Snapshot) unreadNames() (out []string) {
+	for _, read := range reads {
+		if s.unread(read.what) {
+			out = append(out, read.what)
+		}
+	}
+	return out
+}

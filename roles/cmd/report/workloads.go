@@ -1,0 +1,226 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// mostCauses limits the findings about the pods of one namespace.
+const mostCauses = 8
+
+// place is a namespace and the peer that its pods are in. The peer is empty for pods without a
+// node.
+type place struct{ namespace, peer string }
+
+// placedPod is a pod and where it is.
+type placedPod struct {
+	*corev1.Pod
+	at      place
+	verdict podVerdict
+}
+
+// workloads returns the pods that providers run or are to run, the oldest first.
+func (s *Snapshot) workloads() []placedPod {
+	var out []placedPod
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if ended(pod) || !s.concerns(pod) {
+			continue
+		}
+		out = append(out, placedPod{pod, place{pod.Namespace, s.providerOf(pod.Spec.NodeName)}, s.judge(pod)})
+	}
+	slices.SortStableFunc(out, func(a, b placedPod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.at.peer, b.at.peer),
+			a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// concerns reports whether a pod is on a virtual node, or waits for a node and may get a virtual
+// one. Pods of DaemonSets in namespaces that are not offloaded are reported with their DaemonSet.
+func (s *Snapshot) concerns(pod *corev1.Pod) bool {
+	o := s.offloadingOf(pod.Namespace)
+	if pod.Spec.NodeName == "" {
+		return pod.DeletionTimestamp == nil && (selectsVirtualNodes(pod) || o != nil && o.Spec.PodOffloadingStrategy != offloadingv1beta1.PodsLocal)
+	}
+	if s.providerOf(pod.Spec.NodeName) == "" {
+		return false
+	}
+	owner := metav1.GetControllerOf(pod)
+	return o != nil || owner == nil || owner.Kind != "DaemonSet"
+}
+
+func (s *Snapshot) offloadingOf(namespace string) *offloadingv1beta1.NamespaceOffloading {
+	for i := range s.Offloadings {
+		if s.Offloadings[i].Namespace == namespace {
+			return &s.Offloadings[i]
+		}
+	}
+	return nil
+}
+
+// pods adds a finding for each cause for which pods of a namespace are not ready.
+func (c *checker) pods() {
+	all := c.workloads()
+	counts := map[place]int{}
+	for _, pod := range all {
+		counts[pod.at]++
+	}
+	type cause struct {
+		at     place
+		state  podState
+		reason string
+	}
+	var order []cause
+	groups := map[cause][]placedPod{}
+	early := c.earlier(all)
+	for _, pod := range all {
+		if pod.verdict.level == OK || early[pod.UID] {
+			continue
+		}
+		key := cause{pod.at, pod.verdict.state, pod.verdict.reason}
+		if groups[key] == nil {
+			order = append(order, key)
+		}
+		groups[key] = append(groups[key], pod)
+	}
+	told := map[place]int{}
+	for _, key := range order {
+		if told[key.at]++; told[key.at] <= mostCauses {
+			c.unready(groups[key], counts[key.at])
+		} else if told[key.at] == mostCauses+1 {
+			c.peer = key.at.peer
+			c.add(Problem, "pods of namespace "+key.at.namespace, "pods are not ready for further reasons", fmt.Sprintf("kubectl -n %s get pods -o wide", key.at.namespace))
+		}
+	}
+	c.peer = ""
+	if len(all) > 0 && len(order) == 0 && len(early) == 0 {
+		c.add(OK, "pods", settled(all), "")
+	}
+}
+
+// settled describes pods of which none has a problem.
+func settled(all []placedPod) string {
+	counts := countPods(all)
+	if counts.Ready == counts.Pods {
+		return counts.String() + ": all are ready"
+	}
+	return counts.String()
+}
+
+// unready adds the finding about pods that have the same cause.
+func (c *checker) unready(pods []placedPod, total int) {
+	first := pods[0]
+	level := first.verdict.level
+	for _, pod := range pods {
+		level = worse(level, pod.verdict.level)
+		if level == pod.verdict.level && level != first.verdict.level {
+			first = pod
+		}
+	}
+	who := "pod " + first.Name
+	if len(pods) > 1 || total > 1 {
+		who = fmt.Sprintf("%d of %s", len(pods), count(total, "pod"))
+	}
+	message := fmt.Sprintf("%s %s (%s)", who, first.verdict.state.phrase(len(pods), first.at.peer), first.verdict.reason)
+	if who != "pod "+first.Name {
+		message += "; the first, " + first.Name
+	}
+	if text := clip(strings.TrimSpace(first.verdict.message)); text != "" && text != first.verdict.reason {
+		message += ": " + text
+	}
+	c.peer = first.at.peer
+	c.report(Finding{Level: level, Subject: "pods of namespace " + first.Namespace, Reason: first.verdict.reason, Message: message,
+		Fix: c.podFix(first), Because: c.podsBecause(first)})
+}
+
+// longestWords limits the bytes that a finding repeats of a message of another cluster.
+const longestWords = 600
+
+func clip(text string) string {
+	if len(text) <= longestWords {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestWords], "") + "…"
+}
+
+// phrase is a state as the rest of a sentence about n pods.
+func (p podState) phrase(n int, peer string) string {
+	be, wait := "is", "waits"
+	if n > 1 {
+		be, wait = "are", "wait"
+	}
+	switch {
+	case p == podUnschedulable:
+		return fmt.Sprintf("%s unschedulable in cluster %s", be, peer)
+	case p == podWaiting && peer == "":
+		return wait + " for a node"
+	case p == podWaiting:
+		return wait
+	}
+	return fmt.Sprintf("%s %s", be, p)
+}
+
+// podsBecause names the finding that explains why a pod is not ready, if there is one.
+func (c *checker) podsBecause(pod placedPod) string {
+	switch pod.verdict.reason {
+	case reasonNodeNotReady, reasonNetworkUnavailable:
+		return c.rootOf(pod.at.peer, Problem, Unknown)
+	case reasonStarting, reasonTerminating:
+		return c.rootOf(pod.at.peer, Problem)
+	case offloadingv1beta1.ReasonOffloadingBackOff, corev1.PodReasonUnschedulable:
+		o := c.offloadingOf(pod.Namespace)
+		if pod.at.peer != "" && pod.verdict.reason == corev1.PodReasonUnschedulable || o == nil {
+			return ""
+		}
+		if !meta.IsStatusConditionFalse(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady) {
+			return ""
+		}
+		return c.find(func(f Finding) bool { return f.Subject == "namespace "+pod.Namespace && f.Level == Problem })
+	}
+	return ""
+}
+
+// rootOf names the first finding about a peer that has one of the levels and is no consequence.
+func (c *checker) rootOf(peer string, levels ...Level) string {
+	for _, level := range levels {
+		if name := c.find(func(f Finding) bool {
+			return f.Peer == peer && f.Level == level && f.Because == "" && f.Section != sectionPods && f.Subject != subjectIncoming
+		}); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+func (c *checker) find(is func(Finding) bool) string {
+	if i := slices.IndexFunc(c.findings, is); i >= 0 {
+		return c.findings[i].Name()
+	}
+	return ""
+}
+
+// providerOf is the provider that a virtual node stands for; empty for other nodes.
+func (s *Snapshot) providerOf(node string) string {
+	if node == "" {
+		return ""
+	}
+	for i := range s.VirtualNodes {
+		if s.VirtualNodes[i].Name == node {
+			return s.VirtualNodes[i].Spec.ClusterID
+		}
+	}
+	if n := s.node(node); n != nil {
+		return n.Labels[corev1beta1.RemoteClusterIDLabel]
+	}
+	return ""
+}

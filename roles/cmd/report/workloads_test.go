@@ -1,0 +1,358 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// TestPodsWithoutAProblem: pods that start, wait on purpose, or are no concern of liqod are no
+// problem.
+func TestPodsWithoutAProblem(t *testing.T) {
+	for name, change := range map[string]func(*testing.T, *Snapshot){
+		"starts": func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "web-3", "milan", stuck("ContainerCreating", ""))
+			p.CreationTimestamp, p.Status.Conditions[0].LastTransitionTime = ago(20*time.Second), ago(20*time.Second)
+		},
+		"a first probe has failed": func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "web-3", "milan", unreadyFor("ContainersNotReady", "containers with unready status: [app]"))
+			p.CreationTimestamp, p.Status.Conditions[0].LastTransitionTime = ago(20*time.Second), ago(20*time.Second)
+			s.Events = []corev1.Event{warningAbout(p, "Unhealthy", "Readiness probe failed")}
+		},
+		"waits for its twin": func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace shop has no twin in cluster milan yet"))
+			p.CreationTimestamp, p.Status.Conditions[0].LastTransitionTime = ago(20*time.Second), ago(20*time.Second)
+		},
+		"is being deleted": func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", nil).DeletionTimestamp = ptr.To(ago(10 * time.Second))
+		},
+		"waits at a scheduling gate": func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "", func(st *corev1.PodStatus) {
+				st.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated}}
+			})
+		},
+		"has failed for good": func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", func(st *corev1.PodStatus) { st.Phase = corev1.PodFailed })
+		},
+		"waits in a namespace that stays here": func(_ *testing.T, s *Snapshot) {
+			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsLocal
+			broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 Insufficient cpu."))
+		},
+		"waits in a namespace that is not offloaded": func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 Insufficient cpu.")).Namespace = "lab"
+		},
+		"keeps off virtual nodes in a namespace that is not offloaded": func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "agent", "", unplaced("0/4 nodes are available: 4 Insufficient cpu."))
+			p.Namespace, p.OwnerReferences[0].Kind = "kube-system", "DaemonSet"
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: offloadingv1beta1.TypeLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{offloadingv1beta1.TypeVirtualNode}}}}}}}}
+		},
+		"of a DaemonSet in a namespace that is not offloaded": func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "agent", "milan", refusing(offloadingv1beta1.ReasonOffloadingBackOff, "namespace kube-system is not offloaded"))
+			p.Namespace, p.CreationTimestamp, p.OwnerReferences[0].Kind = "kube-system", ago(time.Hour), "DaemonSet"
+			p.Status.Conditions[0].LastTransitionTime = ago(time.Hour)
+		},
+		"on a node of this cluster": func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "rome-1", stuck("ImagePullBackOff", "no such image"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy(t)
+			change(t, s)
+			status := Summarize(s)
+			require.Equal(t, OK, status.Health, status.Text(false))
+			require.Empty(t, status.Warnings, status.Text(false))
+		})
+	}
+}
+
+// TestBrokenPodsAreNotHealthy: each state is counted and explained, also in the data for scripts,
+// and the peer itself stays healthy.
+func TestBrokenPodsAreNotHealthy(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	broken(s, "a", "milan", stuck("ImagePullBackOff", `no image "web:nope"`))
+	broken(s, "b", "milan", refusing(offloadingv1beta1.ReasonPodRefused, "privileged"))
+	broken(s, "c", "milan", func(st *corev1.PodStatus) {
+		unreadyFor(corev1.PodReasonUnschedulable, "in the provider: 0/1 nodes")(st)
+	})
+	broken(s, "d", "milan", refusing(offloadingv1beta1.ReasonQuotaExceeded, "no room left"))
+	p := broken(s, "e", "", unplaced("0/4 nodes are available"))
+	offloadedAs(t, p, offloadingv1beta1.PodsLocalAndRemote, corev1.NodeSelector{})
+	status := Summarize(s)
+	require.Equal(t, Problem, status.Health)
+	require.Equal(t, OK, status.Peers[0].Health, "milan is well, and pods in it are not")
+	want := PodCounts{Pods: 6, Ready: 2, NotReady: 1, Refused: 1, Unschedulable: 1, Waiting: 1, Cause: `a: ImagePullBackOff: container app: no image "web:nope"`}
+	require.Equal(t, want, status.Namespaces[0].Peers[0].PodCounts)
+	require.Equal(t, PodCounts{Pods: 1, Waiting: 1, Cause: "e: Unschedulable: 0/4 nodes are available"}, status.Namespaces[0].NoNode)
+	require.Contains(t, status.Text(false), "milan: 2 of 6 pods ready (1 not ready, 1 refused, 1 unschedulable there, 1 waiting), no node yet: 1 pod\n")
+	require.Contains(t, status.Text(true), "VIRTUAL NODE   PEER    HEALTH    PODS READY")
+	require.Contains(t, status.Text(true), "shop                  LocalAndRemote   Ready   milan   shop-rome     6      2       1           1         1               1         a: ImagePullBackOff:")
+	require.Contains(t, status.DetailText(false), "shop as shop-rome: 2 of 6 pods ready")
+	require.Equal(t, 5, strings.Count(status.Text(false), "✘"))
+
+	one, err := status.Of("milan")
+	require.NoError(t, err)
+	require.Equal(t, Problem, one.Health)
+	require.Len(t, one.Problems, 4)
+}
+
+// TestManyCauses: one namespace does not fill the screen.
+func TestManyCauses(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	for i := range 3 * mostCauses {
+		broken(s, fmt.Sprint("p", i), "milan", refusing(fmt.Sprint("Reason", i), "no"))
+	}
+	text := Summarize(s).Text(false)
+	require.Equal(t, mostCauses+1, strings.Count(text, "✘"), text)
+	require.Contains(t, text, "pods are not ready for further reasons")
+}
+
+// TestEarlierAffinity: only pods that a controller would create differently now, and that fit a
+// node then, have an outdated affinity.
+func TestEarlierAffinity(t *testing.T) {
+	own := region("nowhere")
+	template := func(s *Snapshot, affinity *corev1.NodeSelector) {
+		spec := corev1.PodSpec{}
+		if affinity != nil {
+			spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: affinity}}
+		}
+		s.Templates = map[types.UID]corev1.PodTemplateSpec{"web-6c9f": {Spec: spec}}
+	}
+	for name, tc := range map[string]struct {
+		change func(*testing.T, *Snapshot, *corev1.Pod)
+		want   bool
+	}{
+		"selector changed": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			s.Nodes[0].Labels["region"] = "north"
+			s.Offloadings[0].Spec.PodOffloadingStrategy, s.Offloadings[0].Spec.ClusterSelector = offloadingv1beta1.PodsRemote, region("north")
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
+			template(s, nil)
+		}, true},
+		"selector removed": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
+			template(s, nil)
+		}, true},
+		"offloading ended": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			s.Offloadings = nil
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, corev1.NodeSelector{})
+			template(s, nil)
+		}, true},
+		"created before the offloading": {func(_ *testing.T, s *Snapshot, _ *corev1.Pod) {
+			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
+			template(s, nil)
+		}, true},
+		"present": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, corev1.NodeSelector{})
+			template(s, nil)
+		}, false},
+		"of the pod itself": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &own}}
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, corev1.NodeSelector{})
+			template(s, &own)
+		}, false},
+		"the present one fits no node either": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			s.Offloadings[0].Spec.PodOffloadingStrategy, s.Offloadings[0].Spec.ClusterSelector = offloadingv1beta1.PodsRemote, region("elsewhere")
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
+			template(s, nil)
+		}, false},
+		"without a controller": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			p.OwnerReferences = nil
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
+		}, true},
+		"template unread, and present": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			s.Offloadings[0].Spec.PodOffloadingStrategy = offloadingv1beta1.PodsRemote
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, corev1.NodeSelector{})
+		}, false},
+		"has a node by now": {func(t *testing.T, s *Snapshot, p *corev1.Pod) {
+			offloadedAs(t, p, offloadingv1beta1.PodsRemote, region("nowhere"))
+			p.Spec.NodeName = "milan"
+			template(s, nil)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy(t)
+			s.Nodes[0].Labels[corev1beta1.RemoteClusterIDLabel] = "milan"
+			p := broken(s, "web-3", "", unplaced("0/4 nodes are available"))
+			tc.change(t, s, p)
+			require.Equal(t, tc.want, s.outdated(&s.Pods[len(s.Pods)-1]))
+			if tc.want {
+				status := Summarize(s)
+				require.Equal(t, Problem, status.Health)
+				require.Contains(t, status.Text(false), "kubectl -n shop delete pod web-3")
+			}
+		})
+	}
+}
+
+func TestOwners(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	for _, name := range []string{"web-3", "web-4"} {
+		broken(s, name, "", unplaced("0/4 nodes"))
+	}
+	broken(s, "web-5", "milan", stuck("ContainerCreating", ""))
+	require.Equal(t, []Owner{{"shop", "ReplicaSet", "web-6c9f", "web-6c9f"}}, s.Owners())
+	require.Equal(t, []string{"shop"}, s.Unexplained())
+}
+
+// TestWordsOfPeersAreNoCommands: a provider writes the messages of pods. No part of them that is not
+// a name becomes part of a command that people paste.
+func TestWordsOfPeersAreNoCommands(t *testing.T) {
+	t.Parallel()
+	for _, words := range []string{`configmap "x; rm -rf ~" not found`, "configmap \"$(id)\" not found", "secret \"`id`\" not found", "configmap \"a\nb\" not found", `configmap "-h" not found`} {
+		s := healthy(t)
+		broken(s, "web-3", "milan", stuck("CreateContainerConfigError", words))
+		findings := Summarize(s).Problems
+		require.Len(t, findings, 1)
+		require.Contains(t, findings[0].Fix, "kubectl -n shop describe pod web-3\n", words)
+	}
+	s := healthy(t)
+	broken(s, "web-3", "milan", refusing("PodRefused", strings.Repeat("é", 4000)))
+	require.Less(t, len(Summarize(s).Text(false)), 3000, "a long message is cut")
+}
+
+// TestBudgets: only a budget that covers a pod of the virtual node and admits no eviction blocks.
+func TestBudgets(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	require.False(t, s.Removing())
+	s.VirtualNodes[0].DeletionTimestamp = ptr.To(ago(time.Minute))
+	require.True(t, s.Removing())
+	require.Len(t, Summarize(s).Warnings, 1)
+	require.Contains(t, Summarize(s).Text(false), "1/1 (1 being removed)")
+	require.Contains(t, Summarize(s).Text(true), "Being removed")
+	for name, tc := range map[string]struct {
+		change func(*policyv1.PodDisruptionBudget, *corev1.Pod)
+		want   bool
+	}{
+		"blocks":           {func(*policyv1.PodDisruptionBudget, *corev1.Pod) {}, true},
+		"admits":           {func(b *policyv1.PodDisruptionBudget, _ *corev1.Pod) { b.Status.DisruptionsAllowed = 1 }, false},
+		"of other pods":    {func(_ *policyv1.PodDisruptionBudget, p *corev1.Pod) { p.Labels = nil }, false},
+		"elsewhere":        {func(b *policyv1.PodDisruptionBudget, _ *corev1.Pod) { b.Namespace = "lab" }, false},
+		"selects nothing":  {func(b *policyv1.PodDisruptionBudget, _ *corev1.Pod) { b.Spec.Selector = nil }, false},
+		"of a DaemonSet":   {func(_ *policyv1.PodDisruptionBudget, p *corev1.Pod) { p.OwnerReferences[0].Kind = "DaemonSet" }, false},
+		"pod is not ready": {func(_ *policyv1.PodDisruptionBudget, p *corev1.Pod) { p.Status.Conditions = nil }, false},
+		"pod is not ready, and too few are": {func(b *policyv1.PodDisruptionBudget, p *corev1.Pod) {
+			p.Status.Conditions, b.Status.CurrentHealthy = nil, 0
+		}, true},
+		"unhealthy pods may go": {func(b *policyv1.PodDisruptionBudget, p *corev1.Pod) {
+			p.Status.Conditions, b.Status.CurrentHealthy = nil, 0
+			b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.AlwaysAllow)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := healthy(t)
+			p := broken(s, "web-3", "milan", func(st *corev1.PodStatus) {
+				unreadyFor("", "")(st)
+				st.Conditions[0].Status = corev1.ConditionTrue
+			})
+			s.Budgets = []policyv1.PodDisruptionBudget{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+				Spec:   policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+				Status: policyv1.PodDisruptionBudgetStatus{CurrentHealthy: 1, DesiredHealthy: 1}}}
+			tc.change(&s.Budgets[0], p)
+			require.Equal(t, tc.want, s.blocking(p) != nil)
+		})
+	}
+}
+
+func TestVersionsInOneForm(t *testing.T) {
+	t.Parallel()
+	for have, want := range map[string]string{
+		"0.1.0": "0.1.0", "v0.1.0": "0.1.0", "v0.0.0-20261124120000-abcdef123456": "commit abcdef123456", "v0.2.0-rc.1": "0.2.0-rc.1",
+		"v0.1.1-0.20261124120000-abcdef123456+dirty": "commit abcdef123456", "(devel)": "devel", "": "",
+	} {
+		require.Equal(t, want, plainVersion(have), have)
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	t.Parallel()
+	n := VirtualNode{Used: resources("1500m", "1536Mi", "3"), Capacity: resources("32", "65536000Ki", "110")}
+	require.Equal(t, "pods 3/110 (3%), cpu 1.5/32 (5%), memory 1.5/62.5Gi (2%)", n.room())
+	require.Equal(t, "0/0Gi", VirtualNode{}.share(corev1.ResourceMemory))
+}
+
+// TestPaint: colours change no character of the text.
+func TestPaint(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	broken(s, "a", "milan", refusing("PodRefused", "privileged"))
+	text := Summarize(s).Text(true)
+	painted := Paint(text)
+	require.Contains(t, painted, red+"  ✘ "+plain)
+	require.Contains(t, painted, green+" Healthy "+plain)
+	for _, code := range []string{plain, bold, red, green, yellow, cyan} {
+		painted = strings.ReplaceAll(painted, code, "")
+	}
+	require.Equal(t, text, painted)
+}
+
+// TestConsequences: check lists a consequence where it belongs, with its cause instead of a fix, and
+// neither counts it. If the cause is not printed, as it is about another peer, the consequence is a
+// finding of its own.
+func TestConsequences(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "timeout")
+	s.Nodes[0].Status.Conditions[0].Status = corev1.ConditionFalse
+	for i := range s.Pods[:2] {
+		unreadyFor(reasonNodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
+	}
+	text := CheckText(Check(s))
+	require.Contains(t, text, "pods of namespace shop: 2 of 2 pods are not ready (NodeNotReady); the first, web-1: the virtual node is not ready\n      See: milan, API server\n")
+	require.Contains(t, text, "\n1 problem.\n")
+	orphan := Finding{Level: Problem, Subject: "pods", Message: "m", Fix: "f", Because: "elsewhere"}
+	require.Contains(t, CheckText([]Finding{orphan}), "Fix: f\n\n1 problem.\n")
+}
+
+// TestKey: the key stays the same while only times pass.
+func TestKey(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "timeout")
+	before := Summarize(s)
+	s.Taken = s.Taken.Add(3 * time.Second)
+	after := Summarize(s)
+	require.NotEqual(t, before.Text(false), after.Text(false))
+	require.Equal(t, before.Key(), after.Key())
+	broken(s, "a", "milan", refusing("PodRefused", "privileged"))
+	require.NotEqual(t, before.Key(), Summarize(s).Key())
+}
+
+// TestUnreadIsNotNone: objects that could not be read are unknown, not absent.
+func TestUnreadIsNotNone(t *testing.T) {
+	t.Parallel()
+	s := healthy(t)
+	s.ForeignClusters, s.VirtualNodes, s.Nodes, s.Offloadings, s.Maps, s.Pods = nil, nil, nil, nil, nil, nil
+	for _, what := range []string{ReadForeignClusters, ReadOffloadings, ReadPods} {
+		s.Unread[what] = denied("foreignclusters")
+	}
+	status := Summarize(s)
+	text := status.Text(false)
+	require.NotContains(t, text, "No peers")
+	require.Contains(t, text, "The list of peers is not complete: ForeignClusters cannot be read.")
+	require.Contains(t, text, "Offloaded namespaces are unknown")
+	require.Equal(t, []string{ReadForeignClusters, ReadOffloadings, ReadPods}, status.Unread)
+	require.Equal(t, Unknown, status.Health)
+	_, err := status.Of("milan")
+	require.ErrorContains(t, err, "the peers are not known")
+}

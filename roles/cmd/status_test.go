@@ -1,0 +1,219 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+// withMilan adds the virtual node milan.
+func (c *cluster) withMilan(t *testing.T, change func(*offloadingv1beta1.VirtualNode)) {
+	t.Helper()
+	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}
+	if change != nil {
+		change(vn)
+	}
+	_, err := c.liqod.OffloadingV1beta1().VirtualNodes(vn.Namespace).Create(t.Context(), vn, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = c.core.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{
+		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+func (c *cluster) add(t *testing.T, objects ...runtime.Object) {
+	t.Helper()
+	for _, obj := range objects {
+		require.NoError(t, c.core.Tracker().Add(obj))
+	}
+}
+
+func (c *cluster) findings(t *testing.T) string {
+	t.Helper()
+	out, err := c.run(t, "status")
+	require.Equal(t, ExitProblem, code(err), out)
+	return out
+}
+
+// TestStatusReadsPods: the pods of a namespace are read with all that explains them.
+func TestStatusReadsPods(t *testing.T) {
+	t.Parallel()
+	c := newCluster(existing(func(o *offloadingv1beta1.NamespaceOffloading) { o.Status = standing() }))
+	c.withMilan(t, nil)
+	set := metav1.OwnerReference{Kind: "ReplicaSet", Name: "web-1", UID: "set", Controller: ptr.To(true)}
+	here := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: "region", Operator: corev1.NodeSelectorOpIn, Values: []string{"nowhere"}},
+			{Key: offloadingv1beta1.TypeLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{offloadingv1beta1.TypeVirtualNode}}}}}}}}
+	c.add(t,
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "mount", UID: "mount"}, Spec: corev1.PodSpec{NodeName: "milan"}, Status: corev1.PodStatus{Phase: corev1.PodPending}},
+		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "e"}, Type: corev1.EventTypeWarning, Reason: "FailedMount", Message: `configmap "settings" not found`,
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "mount", UID: "mount"}},
+		&corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "n"}, Type: corev1.EventTypeNormal, Reason: "Scheduled", Message: "assigned",
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "mount", UID: "mount"}, LastTimestamp: metav1.Now()},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "left", UID: "left", OwnerReferences: []metav1.OwnerReference{set}}, Spec: corev1.PodSpec{Affinity: here},
+			Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}}},
+		&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "set"}},
+	)
+	out := c.findings(t)
+	require.Contains(t, out, `(FailedMount): configmap "settings" not found`)
+	require.Contains(t, out, "pods of namespace shop: pod left waits for a node, with the affinity of an earlier NamespaceOffloading")
+	require.Contains(t, out, "kubectl -n shop delete pod left")
+
+	for _, action := range c.core.Actions() {
+		require.NotEqual(t, "poddisruptionbudgets", action.GetResource().Resource, "no virtual node is being removed")
+	}
+}
+
+// TestStatusReadsBudgets: they are read while a virtual node is being removed.
+func TestStatusReadsBudgets(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	c.withMilan(t, func(vn *offloadingv1beta1.VirtualNode) {
+		vn.DeletionTimestamp, vn.Finalizers = ptr.To(metav1.Now()), []string{"test"}
+	})
+	labels := map[string]string{"app": "web"}
+	c.add(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: labels}, Spec: corev1.PodSpec{NodeName: "milan"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}},
+		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}})
+	out := c.findings(t)
+	require.Contains(t, out, "‼ milan, virtual node milan: it is being removed")
+	require.Contains(t, out, "PodDisruptionBudget shop/web admits no eviction")
+}
+
+// TestStatusWithoutRights: a user without rights gets no empty lists, and one finding.
+func TestStatusWithoutRights(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	refuse := func(action clienttesting.Action) (bool, runtime.Object, error) {
+		err := apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
+		err.ErrStatus.Message = action.GetResource().Resource + ` is forbidden: User "nobody" cannot do this`
+		return true, nil, err
+	}
+	for _, verb := range []string{"list", "get"} {
+		c.core.PrependReactor(verb, "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if action.GetResource().Resource == "version" || action.GetResource().Resource == "resource" {
+				return false, nil, nil // discovery
+			}
+			return refuse(action)
+		})
+		c.liqod.PrependReactor(verb, "*", refuse)
+	}
+	out, err := c.run(t, "status")
+	require.NotZero(t, code(err))
+	require.NotContains(t, out, "No peers")
+	require.Equal(t, 1, strings.Count(out, "may not read"), out)
+	require.Contains(t, out, `? rights: user "nobody" may not read Deployments of liqod, Leases`)
+	require.Contains(t, out, "pods,daemonsets.apps\n")
+	require.Contains(t, out, "kubectl -n liqod create role liqod-status --verb=get --resource=leases.coordination.k8s.io,configmaps\n")
+	out, _ = c.run(t, "check")
+	require.Contains(t, out, "MutatingWebhookConfigurations, ValidatingWebhookConfigurations")
+}
+
+// console is an output that tests read while a command writes.
+type console struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (c *console) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.buf.Write(p)
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.buf.String()
+}
+
+// TestWatch: each state is printed once, an API server that goes away is a state, and ending the
+// command is no failure.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	c := newCluster(existing(func(o *offloadingv1beta1.NamespaceOffloading) { o.Status = standing() }))
+	c.withMilan(t, nil)
+	var mu sync.Mutex
+	away := false
+	commands := &commands{program: "liqod", every: time.Millisecond, connect: func(*connection) (*clients, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if away {
+			return nil, unknown(errors.New("the API server does not answer"))
+		}
+		return &clients{kube: c.core, liqo: c.liqod, now: time.Now}, nil
+	}}
+	out := &console{}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	in := &inquiry{conn: commands.newConnection(), timeout: time.Minute}
+	go func() { done <- commands.watchStatus(ctx, in, nil, out) }()
+	prints := func(text string, n int) func() bool {
+		return func() bool { return strings.Count(out.String(), text) == n }
+	}
+	require.Eventually(t, prints("Cluster ", 1), time.Minute, time.Millisecond)
+	c.add(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: metav1.Now()}, Spec: corev1.PodSpec{NodeName: "milan"},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, Reason: "PodRefused", Message: "privileged"}})
+	require.Eventually(t, prints("pod web is refused (PodRefused): privileged", 1), time.Minute, time.Millisecond)
+	mu.Lock()
+	away = true
+	mu.Unlock()
+	require.Eventually(t, prints("The state is unknown: the API server does not answer", 1), time.Minute, time.Millisecond)
+	mu.Lock()
+	away = false
+	mu.Unlock()
+	require.Eventually(t, prints("pod web is refused (PodRefused): privileged", 2), time.Minute, time.Millisecond)
+	require.Equal(t, 3, strings.Count(out.String(), "Cluster "), "an unchanged state is printed once")
+	cancel()
+	require.NoError(t, <-done)
+}
+
+// TestWatchFailsAtOnce: an error of the first look ends the command.
+func TestWatchFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := newCluster().run(t, "status", "--watch", "genoa")
+	require.ErrorContains(t, err, `there is no peer "genoa"`)
+	require.Equal(t, ExitUnknown, code(err))
+}
+
+// TestWatchedData: scripts get one document for each state.
+func TestWatchedData(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ format, first, next string }{{asYAML, "---\n", "---\n"}, {asJSON, "", ""}, {"", "", "\n"}, {asWide, "", "\n"}} {
+		require.Equal(t, tc.first, separator(tc.format, true), tc.format)
+		require.Equal(t, tc.next, separator(tc.format, false), tc.format)
+	}
+}
+
+// TestNoColoursInFiles: only terminals get colours.
+func TestNoColoursInFiles(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	out, _ := c.run(t, "status", "-o", "wide")
+	require.Contains(t, out, "✘ role controller")
+	require.NotContains(t, out, "\x1b")
+	var s report.Status
+	data, _ := c.run(t, "status", "-o", "json")
+	require.NoError(t, json.NewDecoder(strings.NewReader(data)).Decode(&s))
+	require.False(t, onTerminal(io.Discard))
+}
