@@ -80,6 +80,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 		c.addJoin,
 		c.addDiscovery,
 		c.addAPIServer,
+		c.addMetrics,
 	} {
 		if err := add(); err != nil {
 			return Parts{}, err
@@ -143,11 +144,15 @@ func (c *controller) addPeering() error {
 	if err != nil {
 		return err
 	}
+	probed, err := probeSeconds(c.env.Registry)
+	if err != nil {
+		return err
+	}
 	c.conditions, err = link.NewConditions(link.ConditionsConfig{
 		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, Directory: c.directory,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(),
 		Namespaces: c.own.Core().V1().Namespaces(),
-		Window:     c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout,
+		Window:     c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout, Probed: probed,
 		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {

@@ -73,6 +73,7 @@ func (c *controller) addAuthentication() error {
 		Count: func(path, result string) { requests.WithLabelValues(path, result).Inc() },
 		Clock: c.env.Clock, Log: c.env.Log,
 	})
+	c.env.Expiries.serving("authentication", source.GetCertificate)
 	c.env.Ready.Add("authentication", func() error {
 		if !source.Ready() {
 			return certs.ErrNoCertificate

@@ -3,7 +3,9 @@ package roles
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,10 +26,12 @@ type metrics struct {
 	unfinished *prometheus.GaugeVec
 	longest    *prometheus.GaugeVec
 	syncs      *prometheus.HistogramVec
+	lag        *prometheus.HistogramVec
 	requests   *prometheus.CounterVec
 	latency    *prometheus.HistogramVec
 	leading    *prometheus.GaugeVec
 	refused    *prometheus.CounterVec
+	expiries   *expiries
 }
 
 // seconds returns buckets from the duration of a cache read to several minutes.
@@ -46,8 +50,8 @@ func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
 }
 
 // newMetrics registers the metrics of the process, of the Go runtime and of the operating
-// system, and the version.
-func newMetrics(registry prometheus.Registerer, version string) (*metrics, error) {
+// system, and the version. behind returns the lateness of each loop.
+func newMetrics(registry prometheus.Registerer, version string, behind func() map[string]time.Duration) (*metrics, error) {
 	m := &metrics{
 		depth:      gauge("liqod_loop_depth", "Keys that wait in a loop's queue.", "loop"),
 		adds:       counter("liqod_loop_adds_total", "Keys added to a loop's queue.", "loop"),
@@ -56,16 +60,18 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 		unfinished: gauge("liqod_loop_unfinished_seconds", "Sum of the ages of the syncs under way.", "loop"),
 		longest:    gauge("liqod_loop_longest_running_seconds", "Age of the oldest sync under way.", "loop"),
 		syncs:      histogram("liqod_loop_sync_seconds", "How long a sync took; result is ok or error.", "loop", "result"),
+		lag:        histogram("liqod_loop_lag_seconds", "Time from the first event of a key until a sync of it succeeded, failed syncs included.", "loop"),
 		requests:   counter("liqod_client_requests_total", "Requests answered by an API server.", "server", "verb", "code"),
 		latency:    histogram("liqod_client_request_seconds", "Time until an API server answered.", "server", "verb"),
 		leading:    gauge("liqod_lease_leading", "1 while this process leads.", "role"),
 		refused:    counter("liqod_peer_refused_total", "What a peer sent and was refused or cut; the reasons are in docs/threat-model.md.", "peer", "reason"),
+		expiries:   newExpiries(),
 	}
 	build := gauge("liqod_build_info", "Always 1; the labels say what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.depth, m.adds, m.retries, m.wait, m.unfinished, m.longest, m.syncs, m.requests, m.latency, m.leading, m.refused, build,
+		m.depth, m.adds, m.retries, m.wait, m.unfinished, m.longest, m.syncs, m.requests, m.latency, m.leading, m.refused, m.lag, m.expiries, lateness(behind), build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {
 		errs = append(errs, registry.Register(c))
@@ -76,7 +82,25 @@ func newMetrics(registry prometheus.Registerer, version string) (*metrics, error
 	return m, nil
 }
 
-// queues is the metrics provider of client-go's work queues.
+// lateness collects how far loops are behind, at the time of the scrape.
+type lateness func() map[string]time.Duration
+
+func (lateness) desc() *prometheus.Desc {
+	return describe("liqod_loop_behind_seconds", "Time for which a loop's oldest key has waited for a sync that succeeds; 0 if none waits.", "loop")
+}
+
+// Describe implements prometheus.Collector.
+func (l lateness) Describe(out chan<- *prometheus.Desc) { out <- l.desc() }
+
+// Collect implements prometheus.Collector.
+func (l lateness) Collect(out chan<- prometheus.Metric) {
+	for name, d := range l() {
+		gauges(out).send(l.desc(), d.Seconds(), name)
+	}
+}
+
+// queues is the metrics provider of the work queues of loops. Queues of libraries, of which
+// there are some below the clients and servers, have none.
 type queues struct{ m *metrics }
 
 var _ workqueue.MetricsProvider = queues{}
@@ -115,7 +139,8 @@ func (nothing) Observe(float64) {}
 
 // loops is the observer of loops. It updates the metrics and the tracker.
 type loops struct {
-	m       *metrics
+	queues
+
 	tracker *health.Tracker
 }
 
@@ -125,11 +150,14 @@ func (l loops) Queued(name string, key loop.Key) { l.tracker.Queued(name, key) }
 
 func (l loops) Synced(name string, key loop.Key, d time.Duration, err error) {
 	l.tracker.Synced(name, key, d, err)
-	result := "ok"
+	l.m.syncs.WithLabelValues(name, resultOf(err)).Observe(d.Seconds())
+}
+
+func resultOf(err error) string {
 	if err != nil {
-		result = "error"
+		return "error"
 	}
-	l.m.syncs.WithLabelValues(name, result).Observe(d.Seconds())
+	return "ok"
 }
 
 // requests is the observer of the clients of one API server. It updates the metrics.
@@ -141,6 +169,15 @@ type requests struct {
 var _ client.Observer = requests{}
 
 func (r requests) Request(verb, code string, d time.Duration) {
-	r.m.requests.WithLabelValues(r.server, verb, code).Inc()
+	r.m.requests.WithLabelValues(r.server, verb, knownCode(code)).Inc()
 	r.m.latency.WithLabelValues(r.server, verb).Observe(d.Seconds())
+}
+
+// knownCode replaces an HTTP status that is none of the registered ones: a peer's API server
+// chooses it.
+func knownCode(code string) string {
+	if n, err := strconv.Atoi(code); err == nil && http.StatusText(n) == "" {
+		return "other"
+	}
+	return code
 }

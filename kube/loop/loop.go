@@ -54,7 +54,7 @@ type Config struct {
 	Sync SyncFunc
 	// Log receives the errors that Sync returns.
 	Log *zap.Logger
-	// Observer may be nil.
+	// Observer may be nil. If it is a workqueue.MetricsProvider, the queue reports to it.
 	Observer Observer
 	// Beside may be nil. Run calls it once at its beginning and enqueues the returned
 	// keys, in addition to the keys of the watched objects. It covers sources other than
@@ -92,10 +92,14 @@ func New(cfg Config) *Loop {
 	return &Loop{cfg: cfg, early: sets.New[Key]()}
 }
 
-func newQueue(name string) workqueue.TypedRateLimitingInterface[Key] {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[Key](baseDelay, maxDelay),
-		workqueue.TypedRateLimitingQueueConfig[Key]{Name: name})
+// newQueue returns a queue that reports to the observer, if it is a
+// workqueue.MetricsProvider. The queues of libraries do not report to it.
+func newQueue(name string, observer Observer) workqueue.TypedRateLimitingInterface[Key] {
+	cfg := workqueue.TypedRateLimitingQueueConfig[Key]{Name: name}
+	if provider, ok := observer.(workqueue.MetricsProvider); ok {
+		cfg.MetricsProvider = provider
+	}
+	return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](baseDelay, maxDelay), cfg)
 }
 
 // Name returns the name that Config gave to the loop.
@@ -274,7 +278,7 @@ func (l *Loop) hasSynced() []cache.InformerSynced {
 func (l *Loop) begin() (queue workqueue.TypedRateLimitingInterface[Key], early sets.Set[Key]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.queue = newQueue(l.cfg.Name)
+	l.queue = newQueue(l.cfg.Name, l.cfg.Observer)
 	early, l.early = l.early, sets.New[Key]()
 	return l.queue, early
 }
