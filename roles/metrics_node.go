@@ -32,10 +32,10 @@ type nodeMetrics struct {
 func newNodeMetrics(tenant, node string, nodes corelisters.NodeLister, held func() corelisters.PodLister) *nodeMetrics {
 	return &nodeMetrics{
 		node: node, peer: strings.TrimPrefix(tenant, corev1beta1.TenantNamespacePrefix), nodes: nodes, held: held,
-		allocatable: describe("liqod_virtual_node_allocatable", "Capacity of a virtual node for pods, in the resource's base unit.", "peer", "node", "resource"),
-		requested:   describe("liqod_virtual_node_requested", "Sum of the requests of the pods on a virtual node that have not ended; resource pods is their number.", "peer", "node", "resource"),
+		allocatable: describe("liqod_virtual_node_allocatable", "Capacity of a virtual node for pods, in the resource's base unit.", "peer", "virtual_node", "resource"),
+		requested:   describe("liqod_virtual_node_requested", "Sum of the requests of the pods on a virtual node that have not ended; resource pods is their number.", "peer", "virtual_node", "resource"),
 		pods: describe("liqod_offloaded_pods", "Pods on a virtual node; the namespaces beyond the first 256 are counted together as (rest).",
-			"peer", "node", "namespace", "phase", "ready"),
+			"peer", "virtual_node", "workload_namespace", "phase", "ready"),
 	}
 }
 

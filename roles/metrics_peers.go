@@ -58,7 +58,7 @@ type peerMetrics struct {
 func (m *peerMetrics) describe() {
 	m.up = describe("liqod_peer_up", "1 if a condition of a peer's ForeignCluster is True, else 0; check is the type of the condition.", "peer", "check")
 	m.unknown = describe("liqod_peer_unknown", "1 if the same condition is Unknown, else 0.", "peer", "check")
-	m.nodeReady = describe("liqod_virtual_node_ready", "1 if the Node of a virtual node is Ready, else 0.", "peer", "node")
+	m.nodeReady = describe("liqod_virtual_node_ready", "1 if the Node of a virtual node is Ready, else 0.", "peer", "virtual_node")
 	m.peerPods = describe("liqod_peer_pods", "Pods of a peer in this cluster, by phase.", "peer", "phase")
 	m.namespaces = describe("liqod_namespaces",
 		"Twin namespaces; direction is outgoing (in the peer) or incoming; phase is Accepted, CreationLoopBackOff, Terminating or Waiting (no answer yet).",

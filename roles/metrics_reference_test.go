@@ -24,7 +24,8 @@ const metricsHead = `<!-- Generated from the registered metrics: go test ./roles
 # Metrics
 
 Every role serves its metrics at ` + "`/metrics`" + ` of ` + "`server.address`" + ` (in the chart: port ` + "`health`" + `, 8080; of role route
-` + "`networking.route.healthPort`" + `).
+` + "`networking.route.healthPort`" + `). [monitoring.md](monitoring.md) says how to scrape them, and which alerts and
+dashboards the chart has.
 
 - A name begins with ` + "`liqod_`" + `, its end is the unit. Besides, each role serves the metrics of the Go runtime (` + "`go_…`" + `) and of
   the process (` + "`process_…`" + `).

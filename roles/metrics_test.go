@@ -229,7 +229,7 @@ func TestNodeMetrics(t *testing.T) {
 	require.NoError(t, registry.Register(m))
 	require.Zero(t, testutil.CollectAndCount(m), "a standby")
 	held = corelisters.NewPodLister(pods)
-	namespaces := valuesOf(t, registry, "liqod_offloaded_pods", "namespace")
+	namespaces := valuesOf(t, registry, "liqod_offloaded_pods", "workload_namespace")
 	require.Len(t, namespaces, mostValues+1)
 	require.InDelta(t, 3, namespaces["ns-0000"], 0)
 	require.InDelta(t, 1000-mostValues, namespaces[theRest], 0)

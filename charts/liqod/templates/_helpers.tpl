@@ -167,6 +167,13 @@ topologySpreadConstraints:
     matchLabelKeys: [pod-template-hash]
 {{- end }}
 
+{{- /* Fails if the cluster lacks a kind of the Prometheus operator. Without a cluster, as for `helm template`,
+it is not known which kinds there are. Takes a dict: root, kind, value. */ -}}
+{{- define "liqod.monitoring.needs" -}}
+{{- $has := .root.Capabilities.APIVersions -}}
+{{- if and ($has.Has "apps/v1/Deployment") (not ($has.Has (printf "monitoring.coreos.com/v1/%s" .kind))) }}{{ fail (printf "%s is not accepted: this cluster has no kind %s of monitoring.coreos.com/v1. Install the Prometheus operator first, or set %s to false" .value .kind .value) }}{{ end -}}
+{{- end }}
+
 {{- /* The PodDisruptionBudget of a role with several replicas: a drain of nodes stops one at a time.
 Takes a dict: root, role. */ -}}
 {{- define "liqod.budget" -}}
