@@ -323,6 +323,7 @@ func vkubeletDefaults(cfg *config.Effective) virtualnode.VirtualKubeletDefaults 
 	return virtualnode.VirtualKubeletDefaults{
 		Image: t.Image, ImagePullPolicy: corev1.PullPolicy(t.ImagePullPolicy), ImagePullSecrets: secrets,
 		Replicas: int32(t.Replicas), PriorityClassName: t.PriorityClassName, Resources: resources(t.Resources), Args: append(args, t.ExtraArgs...),
+		NodeSelector: config.Pairs(t.NodeSelector), Tolerations: config.Tolerations(t.Tolerations), Spread: t.Spread,
 	}
 }
 

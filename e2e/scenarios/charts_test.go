@@ -376,6 +376,21 @@ func chartReplicas(t *testing.T, c chart, plain rendered) {
 		"controllerManager": two, "webhook": two, "ipam": values{"internal": two}, "networking": values{"gatewayTemplates": two},
 		"common": values{"priorityClassName": "high"},
 	})
+	zones := []string{"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+	spread := c.mustRender(t, values{
+		"common": values{"spread": zones}, "virtualKubelet": values{"nodeSelector": []string{"pool=infra"}, "tolerations": []string{"dedicated=infra"}},
+	})
+	for _, obj := range spread.ofKind("Deployment") {
+		constraints, _, err := unstructured.NestedSlice(roundTrip(t, obj.Object), "spec", "template", "spec", "topologySpreadConstraints")
+		require.NoError(t, err)
+		require.Len(t, constraints, 2, obj.GetName())
+		require.Equal(t, zones[1], constraints[1].(map[string]any)["topologyKey"], obj.GetName())
+	}
+	vkubelets, err := c.config(t, "--role=controller", "--config="+configMap(t, spread))
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(zones), vkubelets["controller.vkubelet.spread"])
+	require.Equal(t, "[pool=infra]", vkubelets["controller.vkubelet.nodeSelector"])
+	require.Equal(t, "[dedicated=infra]", vkubelets["controller.vkubelet.tolerations"])
 	require.Empty(t, names(plain, "PodDisruptionBudget"))
 	require.Equal(t, names(several, "Deployment"), names(several, "PodDisruptionBudget"))
 	require.Equal(t, []string{"liqod"}, names(plain, "PriorityClass"))
