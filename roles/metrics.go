@@ -3,8 +3,10 @@ package roles
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,6 +34,8 @@ type metrics struct {
 	leading    *prometheus.GaugeVec
 	refused    *prometheus.CounterVec
 	expiries   *expiries
+	// loops bounds the names of loops: some have the id of a peer.
+	loops bound
 }
 
 // seconds returns buckets from the duration of a cache read to several minutes.
@@ -94,8 +98,11 @@ func (l lateness) Describe(out chan<- *prometheus.Desc) { out <- l.desc() }
 
 // Collect implements prometheus.Collector.
 func (l lateness) Collect(out chan<- prometheus.Metric) {
-	for name, d := range l() {
-		gauges(out).send(l.desc(), d.Seconds(), name)
+	all := l()
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		if i < mostValues {
+			gauges(out).send(l.desc(), all[name].Seconds(), name)
+		}
 	}
 }
 
@@ -106,15 +113,15 @@ type queues struct{ m *metrics }
 var _ workqueue.MetricsProvider = queues{}
 
 func (q queues) NewDepthMetric(name string) workqueue.GaugeMetric {
-	return q.m.depth.WithLabelValues(name)
+	return q.m.depth.WithLabelValues(q.m.loops.value(name))
 }
 
 func (q queues) NewAddsMetric(name string) workqueue.CounterMetric {
-	return q.m.adds.WithLabelValues(name)
+	return q.m.adds.WithLabelValues(q.m.loops.value(name))
 }
 
 func (q queues) NewLatencyMetric(name string) workqueue.HistogramMetric {
-	return q.m.wait.WithLabelValues(name)
+	return q.m.wait.WithLabelValues(q.m.loops.value(name))
 }
 
 // NewWorkDurationMetric records nothing: the observer of the loops records the duration
@@ -122,15 +129,15 @@ func (q queues) NewLatencyMetric(name string) workqueue.HistogramMetric {
 func (queues) NewWorkDurationMetric(string) workqueue.HistogramMetric { return nothing{} }
 
 func (q queues) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return q.m.unfinished.WithLabelValues(name)
+	return q.m.unfinished.WithLabelValues(q.m.loops.value(name))
 }
 
 func (q queues) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return q.m.longest.WithLabelValues(name)
+	return q.m.longest.WithLabelValues(q.m.loops.value(name))
 }
 
 func (q queues) NewRetriesMetric(name string) workqueue.CounterMetric {
-	return q.m.retries.WithLabelValues(name)
+	return q.m.retries.WithLabelValues(q.m.loops.value(name))
 }
 
 type nothing struct{}
@@ -150,7 +157,7 @@ func (l loops) Queued(name string, key loop.Key) { l.tracker.Queued(name, key) }
 
 func (l loops) Synced(name string, key loop.Key, d time.Duration, err error) {
 	l.tracker.Synced(name, key, d, err)
-	l.m.syncs.WithLabelValues(name, resultOf(err)).Observe(d.Seconds())
+	l.m.syncs.WithLabelValues(l.m.loops.value(name), resultOf(err)).Observe(d.Seconds())
 }
 
 func resultOf(err error) string {

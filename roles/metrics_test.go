@@ -24,15 +24,18 @@ import (
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/health"
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
+	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/shadow/workload"
 )
 
@@ -90,6 +93,17 @@ func TestLabelsAreBounded(t *testing.T) {
 	require.InDelta(t, 1, codes["200"], 0)
 	require.InDelta(t, 1, codes["timeout"], 0)
 	require.Greater(t, codes["other"], 900.0)
+
+	observer := loops{queues{m}, health.NewTracker(time.Minute, clock.RealClock{})}
+	for i := range 1000 {
+		observer.Synced(fmt.Sprint("replica-", i), loop.Key{}, time.Second, nil)
+		observer.NewAddsMetric(fmt.Sprint("replica-", i)).Inc()
+	}
+	for _, name := range []string{"liqod_loop_sync_seconds", "liqod_loop_adds_total"} {
+		have := valuesOf(t, registry, name, "loop")
+		require.Len(t, have, mostValues+1)
+		require.InDelta(t, 1000-mostValues, have[theRest], 0)
+	}
 
 	probed, err := probeSeconds(registry)
 	require.NoError(t, err)

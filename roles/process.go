@@ -77,7 +77,9 @@ func (p *process) run(ctx context.Context, roles []Role, signals <-chan os.Signa
 
 func (p *process) add(ctx context.Context, s *supervisor, role Role) error {
 	tracker := health.NewTracker(p.cfg.Health.LateAfter, clock.RealClock{})
-	tracker.Caught = func(loop string, lag time.Duration) { p.metrics.lag.WithLabelValues(loop).Observe(lag.Seconds()) }
+	tracker.Caught = func(loop string, lag time.Duration) {
+		p.metrics.lag.WithLabelValues(p.metrics.loops.value(loop)).Observe(lag.Seconds())
+	}
 	p.trackers = append(p.trackers, namedTracker{role.Name, tracker})
 	parts, err := role.Build(ctx, Env{
 		Config:    p.cfg,
