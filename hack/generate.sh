@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Generates what is made from the API types: deep copies, the typed clients under
-# api/generated, and the CRD templates of the chart. `make verify` fails when the
-# result differs from what is checked in.
+# api/generated, and the CRD templates of the chart; and from the comments of the chart's
+# values: the descriptions of their schema, and docs/values.md. `make verify` fails when
+# the result differs from what is checked in.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -44,3 +45,5 @@ for f in $crds/*.yaml; do
   # Helm reads braces; the schema holds none. The annotation keeps users' objects.
   sed -i '1{/^---$/d}; s/^  annotations:$/  annotations:\n    helm.sh\/resource-policy: keep/' "$f"
 done
+
+go run ./hack values

@@ -1,6 +1,6 @@
 // Command hack is what the Makefile runs of the project's own tools: image writes the
 // container image, test runs the tests, fuzz the fuzz targets, vulns looks for known
-// vulnerabilities.
+// vulnerabilities, values describes the values of the chart.
 package main
 
 import (
@@ -15,6 +15,7 @@ const usage = `usage: go run ./hack image [flags]   build liqod and write its co
        go run ./hack test [flags]    run the tests and print a table of them
        go run ./hack fuzz [flags]    run each fuzz target for a while
        go run ./hack vulns [flags]   look for known vulnerabilities in the program
+       go run ./hack values [flags]  write the chart's values into its schema and docs/values.md
 --help after a command lists its flags.
 `
 
@@ -28,7 +29,7 @@ func main() {
 
 // run runs one command and returns the exit code.
 func run(ctx context.Context, args []string) int {
-	commands := map[string]func(context.Context, []string) int{"image": runImage, "test": runTest, "fuzz": runFuzz, "vulns": runVulns}
+	commands := map[string]func(context.Context, []string) int{"image": runImage, "test": runTest, "fuzz": runFuzz, "vulns": runVulns, "values": runValues}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(os.Stderr, usage)
 		return 2

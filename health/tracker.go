@@ -27,6 +27,11 @@ type Tracker struct {
 	lateAfter time.Duration
 	clock     clock.PassiveClock
 
+	// Caught may be nil. It is called when a sync of a key has succeeded, with the time since
+	// the key was queued, syncs that failed included. It must be set before the first use,
+	// and must not block.
+	Caught func(loop string, lag time.Duration)
+
 	mu     sync.Mutex
 	paused bool
 	loops  map[string]*loopState
@@ -34,6 +39,7 @@ type Tracker struct {
 
 type loopState struct {
 	waiting map[cache.ObjectName]time.Time // since when a key waits for its sync
+	behind  map[cache.ObjectName]time.Time // since when a key waits for a sync that succeeds
 	working bool                           // a sync has finished since the last resume
 	last    time.Time                      // when a sync last finished
 	newest  time.Time                      // the latest time at which a synced key was queued
@@ -53,11 +59,14 @@ func (t *Tracker) Queued(loop string, key cache.ObjectName) {
 	if _, ok := s.waiting[key]; !ok {
 		s.waiting[key] = t.clock.Now()
 	}
+	if _, ok := s.behind[key]; !ok {
+		s.behind[key] = t.clock.Now()
+	}
 }
 
 // Synced records that a sync of key has finished, well or not: a key that fails and is
 // tried again is trouble, but not a process that hangs.
-func (t *Tracker) Synced(loop string, key cache.ObjectName, _ time.Duration, _ error) {
+func (t *Tracker) Synced(loop string, key cache.ObjectName, _ time.Duration, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.loop(loop)
@@ -68,6 +77,27 @@ func (t *Tracker) Synced(loop string, key cache.ObjectName, _ time.Duration, _ e
 			s.newest = queued
 		}
 	}
+	if since, ok := s.behind[key]; ok && err == nil {
+		delete(s.behind, key)
+		if t.Caught != nil {
+			t.Caught(loop, t.clock.Since(since))
+		}
+	}
+}
+
+// Behind returns, for each loop, how long its oldest key has waited for a sync that
+// succeeds; 0 if no key waits.
+func (t *Tracker) Behind() map[string]time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now, out := t.clock.Now(), make(map[string]time.Duration, len(t.loops))
+	for name, s := range t.loops {
+		out[name] = 0
+		for _, since := range s.behind {
+			out[name] = max(out[name], now.Sub(since))
+		}
+	}
+	return out
 }
 
 // Forget drops what is known of loop, for one that ends before the process does.
@@ -114,7 +144,7 @@ func (t *Tracker) Check() error {
 func (t *Tracker) loop(name string) *loopState {
 	s, ok := t.loops[name]
 	if !ok {
-		s = &loopState{waiting: map[cache.ObjectName]time.Time{}}
+		s = &loopState{waiting: map[cache.ObjectName]time.Time{}, behind: map[cache.ObjectName]time.Time{}}
 		t.loops[name] = s
 	}
 	return s

@@ -125,3 +125,31 @@ func TestTracker(t *testing.T) {
 		})
 	}
 }
+
+// TestTrackerLag: the lag of a key counts from its first event to the sync that succeeds.
+func TestTrackerLag(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	wait := func() { clock.SetTime(clock.Now().Add(time.Minute)) }
+	tracker := NewTracker(time.Hour, clock)
+	var lags []time.Duration
+	tracker.Caught = func(loop string, lag time.Duration) {
+		require.Equal(t, "pods", loop)
+		lags = append(lags, lag)
+	}
+	tracker.Queued("pods", key("a"))
+	wait()
+	tracker.Queued("pods", key("a"))
+	tracker.Queued("pods", key("b"))
+	tracker.Synced("pods", key("a"), 0, errors.New("refused"))
+	wait()
+	require.Equal(t, map[string]time.Duration{"pods": 2 * time.Minute}, tracker.Behind())
+	tracker.Synced("pods", key("a"), 0, nil)
+	require.Equal(t, map[string]time.Duration{"pods": time.Minute}, tracker.Behind())
+	tracker.Synced("pods", key("b"), 0, nil)
+	tracker.Synced("pods", key("b"), 0, nil) // by a timer
+	require.Equal(t, []time.Duration{2 * time.Minute, time.Minute}, lags)
+	require.Equal(t, map[string]time.Duration{"pods": 0}, tracker.Behind())
+	tracker.Queued("pods", key("c"))
+	tracker.Pause()
+	require.Empty(t, tracker.Behind())
+}

@@ -84,6 +84,7 @@ func buildController(_ context.Context, env Env) (Parts, error) {
 		c.addJoin,
 		c.addDiscovery,
 		c.addAPIServer,
+		c.addMetrics,
 	} {
 		if err := add(); err != nil {
 			return Parts{}, err
@@ -148,11 +149,15 @@ func (c *controller) addPeering() error {
 	if err != nil {
 		return err
 	}
+	probed, err := probeSeconds(c.env.Registry)
+	if err != nil {
+		return err
+	}
 	c.conditions, err = link.NewConditions(link.ConditionsConfig{
 		ClusterID: c.env.Config.ClusterID, Liqo: c.home.fenced.liqo, Directory: c.directory,
 		ForeignClusters: c.liqo.Core().V1beta1().ForeignClusters(), VirtualNodes: c.liqo.Offloading().V1beta1().VirtualNodes(),
 		Namespaces: c.own.Core().V1().Namespaces(),
-		Window:     c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout,
+		Window:     c.env.Config.Probe.Window(), Interval: c.env.Config.Probe.Interval, Timeout: c.env.Config.Probe.Timeout, Probed: probed,
 		Clock: c.env.Clock, Log: c.env.Log, Observer: c.env.Observer,
 	})
 	if err != nil {
@@ -340,6 +345,7 @@ func vkubeletDefaults(cfg *config.Effective) virtualnode.VirtualKubeletDefaults 
 	return virtualnode.VirtualKubeletDefaults{
 		Image: t.Image, ImagePullPolicy: corev1.PullPolicy(t.ImagePullPolicy), ImagePullSecrets: secrets,
 		Replicas: int32(t.Replicas), PriorityClassName: t.PriorityClassName, Resources: resources(t.Resources), Args: append(args, t.ExtraArgs...),
+		NodeSelector: config.Pairs(t.NodeSelector), Tolerations: config.Tolerations(t.Tolerations), Spread: t.Spread,
 	}
 }
 

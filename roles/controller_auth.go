@@ -83,6 +83,7 @@ func (c *controller) addAuthentication() error {
 		CountConnection: func(result string) { dropped.WithLabelValues(result).Inc() },
 		Clock:           c.env.Clock, Log: c.env.Log,
 	})
+	c.env.Expiries.serving("authentication", source.GetCertificate)
 	c.env.Ready.Add("authentication", func() error {
 		if !source.Ready() {
 			return certs.ErrNoCertificate

@@ -122,12 +122,9 @@ type quotaMetrics struct {
 }
 
 func newQuotaMetrics(accounts func() []workload.Account) quotaMetrics {
-	describe := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, nil)
-	}
 	return quotaMetrics{
 		accounts: accounts,
-		used:     describe("liqod_quota_used", "Sum of the requests of a consumer's pods that have not ended, in the resource's base unit.", "consumer", "resource"),
+		used:     describe("liqod_quota_used", "Sum of the requests of a consumer's pods that have not ended, in the resource's base unit; at most 256 resources.", "consumer", "resource"),
 		limit:    describe("liqod_quota_limit", "Limit by the consumer's Quotas, without cordoned ones; absent for resources without a limit.", "consumer", "resource"),
 		waiting:  describe("liqod_quota_waiting", "ShadowPods that wait for room in a consumer's Quotas.", "consumer"),
 	}
@@ -142,16 +139,9 @@ func (m quotaMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m quotaMetrics) Collect(out chan<- prometheus.Metric) {
-	send := func(d *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	}
 	for _, a := range m.accounts() {
-		for name, quantity := range a.Used {
-			send(m.used, quantity.AsApproximateFloat64(), a.Consumer, string(name))
-		}
-		for name, quantity := range a.Limit {
-			send(m.limit, quantity.AsApproximateFloat64(), a.Consumer, string(name))
-		}
-		send(m.waiting, float64(a.Waiting), a.Consumer)
+		gauges(out).resources(m.used, a.Used, a.Consumer)
+		gauges(out).resources(m.limit, a.Limit, a.Consumer)
+		gauges(out).send(m.waiting, float64(a.Waiting), a.Consumer)
 	}
 }

@@ -255,12 +255,13 @@ func TestDaemonServesAndStopsInTime(t *testing.T) {
 				return strings.Contains(body, `liqod_loop_sync_seconds_count{loop="pods",result="ok"} 1`)
 			}, time.Minute, 10*time.Millisecond)
 			for _, want := range []string{
-				`liqod_loop_depth{loop="named"} 1`, `liqod_loop_adds_total{loop="pods"} 1`,
+				`liqod_loop_depth{loop="pods"} 0`, `liqod_loop_adds_total{loop="pods"} 1`, `liqod_loop_lag_seconds_count{loop="pods"} 1`, `liqod_loop_behind_seconds{loop="pods"} 0`,
 				`liqod_client_requests_total{code="200",server="home",verb="get"} 1`,
 				`liqod_lease_leading{role="idle"} 1`, `liqod_build_info{goversion="go1.`, "go_goroutines", "process_cpu_seconds_total",
 			} {
 				require.Contains(t, body, want)
 			}
+			require.NotContains(t, body, `"named"`, "the queue of a library")
 
 			began := time.Now()
 			require.NoError(t, d.Process.Signal(sig))

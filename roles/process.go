@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	"github.com/liqod/liqod/health"
@@ -40,17 +39,16 @@ func newProcess(cfg *config.Effective, stderr io.Writer) (*process, error) {
 		return nil, fmt.Errorf("making the logger: %w", err)
 	}
 	p := &process{cfg: cfg, log: log, registry: prometheus.NewRegistry()}
-	if p.metrics, err = newMetrics(p.registry, version()); err != nil {
+	if p.metrics, err = newMetrics(p.registry, version(), p.behind); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// bridge configures the global state of client-go: its logger, its metrics and HTTP/2. It
-// must be called before the first client and the first queue are created.
+// bridge configures the global state of client-go: its logger and HTTP/2. It must be
+// called before the first client is created.
 func (p *process) bridge() error {
 	bridgeKlog(p.log)
-	workqueue.SetProvider(queues{p.metrics})
 	return client.SetHTTP2Pings()
 }
 
@@ -79,15 +77,19 @@ func (p *process) run(ctx context.Context, roles []Role, signals <-chan os.Signa
 
 func (p *process) add(ctx context.Context, s *supervisor, role Role) error {
 	tracker := health.NewTracker(p.cfg.Health.LateAfter, clock.RealClock{})
+	tracker.Caught = func(loop string, lag time.Duration) {
+		p.metrics.lag.WithLabelValues(p.metrics.loops.value(loop)).Observe(lag.Seconds())
+	}
 	p.trackers = append(p.trackers, namedTracker{role.Name, tracker})
 	parts, err := role.Build(ctx, Env{
 		Config:    p.cfg,
 		Log:       p.log.Named(role.Name),
 		Registry:  p.registry,
-		Observer:  loops{p.metrics, tracker},
+		Observer:  loops{queues{p.metrics}, tracker},
 		Tracker:   tracker,
 		Requests:  func(server string) client.Observer { return requests{p.metrics, server} },
 		Denied:    p.metrics.denied.count,
+		Expiries:  p.metrics.expiries,
 		Refused:   func(peer, reason string) { p.metrics.refused.WithLabelValues(peer, reason).Inc() },
 		Ready:     &p.ready,
 		Clock:     clock.RealClock{},
@@ -150,6 +152,17 @@ func (p *process) live() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// behind returns how long the oldest key of each loop has waited for a sync that succeeds.
+func (p *process) behind() map[string]time.Duration {
+	out := map[string]time.Duration{}
+	for _, t := range p.trackers {
+		for name, d := range t.Behind() {
+			out[name] = max(out[name], d)
+		}
+	}
+	return out
 }
 
 func (p *process) wait(ctx context.Context, cancel func(), s *supervisor, signals <-chan os.Signal) error {

@@ -71,6 +71,8 @@ type Env struct {
 	// Requests returns the observer of the clients of one API server. server is "home" or
 	// the name of a peer.
 	Requests func(server string) client.Observer
+	// Expiries collects the lives of the role's certificates. It may be nil.
+	Expiries *expiries
 	// Refused counts what was refused of what a peer sent, and why.
 	Refused func(peer, reason string)
 	// Denied counts what a consumer tried and this cluster refused or left out, and why.

@@ -98,6 +98,9 @@ func buildVKubelet(_ context.Context, env Env) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
+	if err := v.addMetrics(); err != nil {
+		return Parts{}, err
+	}
 	return Parts{Leader: v.home.lease, Actors: []Actor{
 		{Name: "caches", Run: v.runCaches},
 		{Name: "certificate", Run: v.serving.Run},

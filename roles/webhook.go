@@ -97,6 +97,10 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	rules := rulesForPeople(h.plain, env.Config.ClusterID, env.Config.Namespace)
 	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, countRequests(env.Denied, deniedQuota, lenient(shadows.Decide))
 	rulesForPeers(env.Config.Sharing, core, env.Denied, rules)
+	if err := measure(env.Registry, rules); err != nil {
+		return Parts{}, err
+	}
+	env.Expiries.serving("webhook", source.GetCertificate)
 	return Parts{Leader: h.lease, Actors: []Actor{
 		{Name: "caches", Run: runFactories(own, core, offloaded, secrets, configurations)},
 		{Name: "certificates", Leased: true, Run: authority.Run},

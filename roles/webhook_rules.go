@@ -3,7 +3,9 @@ package roles
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/client-go/informers"
 
@@ -53,4 +55,31 @@ func lenient(decide func(context.Context, *admissionv1.AdmissionRequest) (admit.
 		}
 		return answer
 	}
+}
+
+// measure has the duration and the result of each decision counted.
+func measure(registry prometheus.Registerer, rules map[string]admit.Func) error {
+	durations := histogram("liqod_webhook_seconds", "Time until the webhook decided; webhook is the path of the rule, result is allowed, changed or denied.", "webhook", "result")
+	if err := registry.Register(durations); err != nil {
+		return fmt.Errorf("registering the metrics of the webhook: %w", err)
+	}
+	for path, decide := range rules {
+		rules[path] = func(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+			start := time.Now()
+			answer := decide(ctx, req)
+			durations.WithLabelValues(path, decisionOf(answer)).Observe(time.Since(start).Seconds())
+			return answer
+		}
+	}
+	return nil
+}
+
+func decisionOf(answer admit.Response) string {
+	switch {
+	case !answer.Allowed:
+		return "denied"
+	case len(answer.Patch) > 0:
+		return "changed"
+	}
+	return "allowed"
 }

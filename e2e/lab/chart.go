@@ -23,6 +23,9 @@ type ChartOptions struct {
 	Namespace string
 	// Values override the chart's, as a tree. They win over the chart's defaults.
 	Values map[string]any
+	// APIVersions are versions of APIs, or kinds as apps/v1/Deployment, that Render shows to the
+	// chart beside those of Kubernetes. Without a kind, the chart sees no cluster.
+	APIVersions []string
 	// Without are objects that are not installed, as KIND/NAME.
 	Without []string
 }
@@ -44,8 +47,11 @@ func (l *Lab) Render(ctx context.Context, opts ChartOptions) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the values: %w", err)
 	}
-	out, err := command(ctx, string(values), binary, "--name", opts.Release, "--namespace", opts.Namespace,
-		"--kube-version", KubernetesVersion, "--values", "/dev/stdin", opts.Chart)
+	args := []string{"--name", opts.Release, "--namespace", opts.Namespace, "--kube-version", KubernetesVersion, "--values", "/dev/stdin"}
+	for _, version := range opts.APIVersions {
+		args = append(args, "--api-versions", version)
+	}
+	out, err := command(ctx, string(values), binary, append(args, opts.Chart)...)
 	if err != nil {
 		return nil, err
 	}

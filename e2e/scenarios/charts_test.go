@@ -60,12 +60,13 @@ func newChart(t *testing.T) chart {
 	return c
 }
 
-// render renders the chart for cluster rome with more values.
-func (c chart) render(t *testing.T, more values) (rendered, error) {
+// render renders the chart for cluster rome with more values. apis are those that the cluster
+// has beside those of Kubernetes; without any, there is no cluster.
+func (c chart) render(t *testing.T, more values, apis ...string) (rendered, error) {
 	t.Helper()
 	all := values{"discovery": values{"config": values{"clusterID": "rome"}}}
 	maps.Copy(all, more)
-	out, err := c.lab.Render(t.Context(), lab.ChartOptions{Values: all})
+	out, err := c.lab.Render(t.Context(), lab.ChartOptions{Values: all, APIVersions: apis})
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +159,70 @@ func TestChart(t *testing.T) {
 	t.Run("replicas", func(t *testing.T) { chartReplicas(t, c, plain) })
 	t.Run("overlay policy", func(t *testing.T) { chartOverlayPolicy(t, c) })
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
+	t.Run("monitoring", func(t *testing.T) { chartMonitoring(t, c, plain) })
+}
+
+// chartMonitoring checks what is installed for Prometheus and Grafana; and that it is refused
+// in a cluster without the operator, and only there.
+func chartMonitoring(t *testing.T, c chart, plain rendered) {
+	require.NotContains(t, plain, "monitoring.yaml", "it is off by default")
+	on := values{"enabled": true}
+	all := values{"metrics": values{"monitors": on, "rules": on, "dashboards": on}}
+	const cluster, group = "apps/v1/Deployment", "monitoring.coreos.com/v1/"
+	for name, tc := range map[string]struct {
+		metrics values
+		apis    []string
+		says    string
+	}{
+		"monitors without a kind": {values{"monitors": on}, []string{cluster, group + "ServiceMonitor"}, "metrics.monitors.enabled is not accepted: this cluster has no kind PodMonitor"},
+		"rules without the kind":  {values{"rules": on}, []string{cluster}, "metrics.rules.enabled is not accepted: this cluster has no kind PrometheusRule"},
+		"an interval of a word":   {values{"monitors": values{"interval": "often"}}, nil, "interval"},
+		"a label of no name":      {values{"monitors": values{"labels": "x"}}, nil, "labels"},
+	} {
+		_, err := c.render(t, values{"metrics": tc.metrics}, tc.apis...)
+		require.ErrorContains(t, err, tc.says, name)
+	}
+	_, err := c.render(t, values{"networkPolicy": values{"metricsFrom": []any{map[string]any{"podSelector": map[string]any{}}}}})
+	require.ErrorContains(t, err, "networkPolicy.metricsFrom is not accepted: it needs networkPolicy.enabled")
+	for _, apis := range [][]string{nil, {cluster, group + "ServiceMonitor", group + "PodMonitor", group + "PrometheusRule"}} {
+		objects, err := c.render(t, all, apis...)
+		require.NoError(t, err)
+		have := map[string][]string{}
+		for _, obj := range objects["monitoring.yaml"] {
+			have[obj.GetKind()] = append(have[obj.GetKind()], obj.GetName())
+		}
+		for _, names := range have {
+			slices.Sort(names)
+		}
+		require.Equal(t, map[string][]string{
+			"Service": {"liqod-metrics"}, "ServiceMonitor": {"liqod"}, "PodMonitor": {"liqod-vkubelets"}, "PrometheusRule": {"liqod"},
+			"ConfigMap": {"liqod-dashboard-fabric", "liqod-dashboard-namespace", "liqod-dashboard-overview", "liqod-dashboard-peer"},
+		}, have)
+		for _, obj := range objects.ofKind("PodMonitor") {
+			text, err := yaml.Marshal(obj.Object)
+			require.NoError(t, err)
+			require.Contains(t, string(text), "regex: liqo-tenant-.+", "pods of peers are not scraped")
+		}
+	}
+	objects := c.mustRender(t, values{
+		"metrics": values{"service": on, "rules": values{"enabled": true, "runbooks": "https://wiki.example/liqod"}},
+		"networkPolicy": values{"enabled": true, "metricsFrom": []any{
+			map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"name": "monitoring"}}},
+		}},
+	})
+	for _, obj := range objects.ofKind("PrometheusRule") {
+		text, err := yaml.Marshal(obj.Object)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "runbook_url: https://wiki.example/liqod#liqodpeerdown")
+		require.NotContains(t, string(text), "github.com")
+		require.Contains(t, string(text), "{{ $labels.peer }}", "the text is for Prometheus, not for Helm")
+	}
+	for _, obj := range objects.ofKind("NetworkPolicy") {
+		ingress, _, err := unstructured.NestedSlice(roundTrip(t, obj.Object), "spec", "ingress")
+		require.NoError(t, err)
+		_, limited := ingress[0].(map[string]any)["from"]
+		require.Equal(t, obj.GetName() == "liqod", limited, obj.GetName())
+	}
 }
 
 // chartClasses checks that peers are held to the classes that are shared, and that what is
@@ -313,6 +378,21 @@ func chartReplicas(t *testing.T, c chart, plain rendered) {
 		"controllerManager": two, "webhook": two, "ipam": values{"internal": two}, "networking": values{"gatewayTemplates": two},
 		"common": values{"priorityClassName": "high"},
 	})
+	zones := []string{"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+	spread := c.mustRender(t, values{
+		"common": values{"spread": zones}, "virtualKubelet": values{"nodeSelector": []string{"pool=infra"}, "tolerations": []string{"dedicated=infra"}},
+	})
+	for _, obj := range spread.ofKind("Deployment") {
+		constraints, _, err := unstructured.NestedSlice(roundTrip(t, obj.Object), "spec", "template", "spec", "topologySpreadConstraints")
+		require.NoError(t, err)
+		require.Len(t, constraints, 2, obj.GetName())
+		require.Equal(t, zones[1], constraints[1].(map[string]any)["topologyKey"], obj.GetName())
+	}
+	vkubelets, err := c.config(t, "--role=controller", "--config="+configMap(t, spread))
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(zones), vkubelets["controller.vkubelet.spread"])
+	require.Equal(t, "[pool=infra]", vkubelets["controller.vkubelet.nodeSelector"])
+	require.Equal(t, "[dedicated=infra]", vkubelets["controller.vkubelet.tolerations"])
 	require.Equal(t, []string{"liqod-webhook"}, names(plain, "PodDisruptionBudget"), "the only one with two replicas by default")
 	require.Equal(t, names(several, "Deployment"), names(several, "PodDisruptionBudget"))
 	require.Equal(t, []string{"liqod"}, names(plain, "PriorityClass"))

@@ -85,6 +85,7 @@ func TestPods(t *testing.T) {
 			"JobFails": testJobFails, "JobReplacement": testJobReplacement, "JobEvicted": testJobEvicted, "Endings": testEndings, "Deletion": testDeletion,
 			"Grace": testGrace, "Successor": testSuccessor, "Sidecar": testSidecar, "NeverRun": testNeverRun, "Refused": testRefused, "RemoteDeleted": testRemoteDeleted,
 			"Evicted": testEvicted, "Changes": testChanges, "NotOffloaded": testNotOffloaded, "DaemonSet": testDaemonSet,
+			"Metrics": testMetrics,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

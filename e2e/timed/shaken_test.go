@@ -39,7 +39,7 @@ func newShaken(t *testing.T) *shaken {
 	t.Helper()
 	sites, list := site.World{
 		Clusters: []string{consumer, provider}, Takes: takes(t), Settings: []map[string]any{{"sharing": map[string]any{
-			"serviceTypes": []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"},
+			"serviceTypes": []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}, "annotations": []string{"*"},
 		}}},
 		Adjust: func(o *lab.ClusterOptions) { o.SimulatedNodes, o.NodeGrace = 1, time.Minute },
 	}.Start(t)

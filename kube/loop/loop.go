@@ -56,7 +56,7 @@ type Config struct {
 	Sync SyncFunc
 	// Log receives the errors that Sync returns.
 	Log *zap.Logger
-	// Observer may be nil.
+	// Observer may be nil. If it is a workqueue.MetricsProvider, the queue reports to it.
 	Observer Observer
 	// Beside may be nil. Run calls it once at its beginning and enqueues the returned
 	// keys, in addition to the keys of the watched objects. It covers sources other than
@@ -101,12 +101,17 @@ func New(cfg Config) *Loop {
 	return &Loop{cfg: cfg, early: sets.New[Key]()}
 }
 
-// newQueue returns a queue that stores its keys in turns; nil: first in, first out.
-func newQueue(name string, turns *fair) workqueue.TypedRateLimitingInterface[Key] {
+// newQueue returns a queue that stores its keys in turns; nil: first in, first out. It reports
+// to the observer, if that is a workqueue.MetricsProvider. The queues of libraries do not
+// report to it.
+func newQueue(name string, turns *fair, observer Observer) workqueue.TypedRateLimitingInterface[Key] {
 	config := workqueue.TypedRateLimitingQueueConfig[Key]{Name: name}
+	provider, _ := observer.(workqueue.MetricsProvider)
+	config.MetricsProvider = provider
 	if turns != nil {
 		config.DelayingQueue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Key]{
-			Name: name, Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Name: name, Queue: turns}),
+			Name: name, MetricsProvider: provider,
+			Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Name: name, MetricsProvider: provider, Queue: turns}),
 		})
 	}
 	return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](baseDelay, maxDelay), config)
@@ -298,7 +303,7 @@ func (l *Loop) begin(workers int) (queue workqueue.TypedRateLimitingInterface[Ke
 	if l.cfg.Class != nil {
 		l.turns = newFair(l.cfg.Class, workers)
 	}
-	l.queue = newQueue(l.cfg.Name, l.turns)
+	l.queue = newQueue(l.cfg.Name, l.turns, l.cfg.Observer)
 	early, l.early = l.early, sets.New[Key]()
 	return l.queue, l.turns, early
 }

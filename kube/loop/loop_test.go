@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 )
 
 type script struct {
@@ -285,4 +286,59 @@ func TestObject(t *testing.T) {
 	}
 	_, ok := Object[*corev1.Pod](cache.DeletedFinalStateUnknown{Key: "a"})
 	require.False(t, ok, "a tombstone without its object")
+}
+
+// measuring is an observer that has metrics for queues.
+type measuring struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (*measuring) Queued(string, Key) {}
+
+func (*measuring) Synced(string, Key, time.Duration, error) {}
+
+func (m *measuring) NewAddsMetric(name string) workqueue.CounterMetric {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.names = append(m.names, name)
+	return counting{}
+}
+
+func (*measuring) NewDepthMetric(string) workqueue.GaugeMetric            { return counting{} }
+func (*measuring) NewLatencyMetric(string) workqueue.HistogramMetric      { return counting{} }
+func (*measuring) NewWorkDurationMetric(string) workqueue.HistogramMetric { return counting{} }
+func (*measuring) NewRetriesMetric(string) workqueue.CounterMetric        { return counting{} }
+
+func (*measuring) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return counting{}
+}
+
+func (*measuring) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return counting{}
+}
+
+type counting struct{}
+
+func (counting) Inc()            {}
+func (counting) Dec()            {}
+func (counting) Set(float64)     {}
+func (counting) Observe(float64) {}
+
+// TestOnlyLoopsAreMeasured: the queue of a loop has metrics, the queue of a library has none.
+func TestOnlyLoopsAreMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		m := &measuring{}
+		l := New(Config{Name: "pods", Sync: func(context.Context, Key) error { return nil }, Log: zap.NewNop(), Observer: m})
+		done := make(chan error, 1)
+		go func() { done <- l.Run(ctx, 1) }()
+		synctest.Wait()
+		library := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "DynamicConfigMapCABundle-client-ca"})
+		library.Add("x")
+		library.ShutDown()
+		cancel()
+		require.NoError(t, <-done)
+		require.Equal(t, []string{"pods"}, m.names)
+	})
 }

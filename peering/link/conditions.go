@@ -43,7 +43,8 @@ var (
 // one or could not be read.
 const recheckDelay = 10 * time.Second
 
-// ConditionsConfig is the input of NewConditions. All fields are required except Observer.
+// ConditionsConfig is the input of NewConditions. All fields are required except Probed
+// and Observer.
 type ConditionsConfig struct {
 	// ClusterID is this cluster's id.
 	ClusterID string
@@ -64,6 +65,9 @@ type ConditionsConfig struct {
 	Window   health.Window
 	Interval time.Duration
 	Timeout  time.Duration
+	// Probed may be nil. It is called after each probe of a peer, with the time until the
+	// answer, or until the error. It must not block.
+	Probed func(clusterID string, d time.Duration, err error)
 
 	Clock clock.PassiveClock
 	Log   *zap.Logger

@@ -20,6 +20,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	"github.com/liqod/liqod/kube/client"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -52,6 +53,9 @@ type Endpoint struct {
 	Clients Clients
 	// Problem says what is wrong with the credentials and what is accepted.
 	Problem string
+	// Life is the life of the credentials, also after they were renewed. It is zero if they
+	// do not expire, and if Problem is not empty.
+	Life client.Life
 
 	digest string // of the kubeconfig
 }
@@ -270,7 +274,7 @@ func (d *Directory) connect(id string, secret *corev1.Secret) Endpoint {
 		}
 		if have.Problem == "" && have.Clients.Renew != nil && have.Clients.Renew(data) {
 			d.cfg.Log.Info("credentials of peer renewed", zap.String("peer", id), zap.String("secret", e.Secret))
-			have.digest = digest
+			have.digest, have.Life = digest, lifeOf(data)
 			return have
 		}
 	}
@@ -283,8 +287,16 @@ func (d *Directory) connect(id string, secret *corev1.Secret) Endpoint {
 		e.Problem = fmt.Sprintf("Secret %s, key %s: %v", e.Secret, corev1beta1.KubeconfigSecretKey, err)
 		return e
 	}
-	e.Clients = clients
+	e.Clients, e.Life = clients, lifeOf(data)
 	return e
+}
+
+func lifeOf(kubeconfig []byte) client.Life {
+	cfg, err := client.FromKubeconfig(kubeconfig)
+	if err != nil {
+		return client.Life{}
+	}
+	return client.LifeOf(cfg)
 }
 
 // set replaces an endpoint, or removes it if e is nil. It calls the subscribers after a

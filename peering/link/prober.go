@@ -35,7 +35,7 @@ func (c *Conditions) probe(ctx context.Context, id string, e Endpoint) *prober {
 	c.stop(id)
 	p := &prober{revision: e.Revision, clients: e.Clients, prober: health.NewProber(c.cfg.Window)}
 	p.running = run(ctx, func(ctx context.Context) {
-		p.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, p.clients.Ready, func(health.State) {
+		p.prober.Run(ctx, c.cfg.Interval, c.cfg.Timeout, c.timed(id, p.clients.Ready), func(health.State) {
 			p.forget() // another cluster may answer at the same address
 			c.loop.Add(loop.Key{Name: id})
 		})
@@ -44,6 +44,24 @@ func (c *Conditions) probe(ctx context.Context, id string, e Endpoint) *prober {
 	defer c.mu.Unlock()
 	c.probing[id] = p
 	return p
+}
+
+// timed reports the duration of each check to Probed. It leaves out checks that were ended
+// early, because another one was answered before them.
+func (c *Conditions) timed(id string, check func(context.Context) error) func(context.Context) error {
+	if c.cfg.Probed == nil {
+		return check
+	}
+	return func(ctx context.Context) error {
+		start := c.cfg.Clock.Now()
+		err := check(ctx)
+		d := c.cfg.Clock.Since(start)
+		// The prober ends a check without an answer after the last quarter of the timeout.
+		if err == nil || ctx.Err() == nil || d >= c.cfg.Timeout*3/4 {
+			c.cfg.Probed(id, d, err)
+		}
+		return err
+	}
 }
 
 // stop stops the prober of a peer, if there is one, and waits for it.

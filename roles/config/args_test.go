@@ -32,6 +32,7 @@ var others = map[string]string{
 	"controller.runtimeClasses": "gvisor", "controller.twinNames": "shop-*", "controller.volumeTypes": "emptyDir,nfs", "controller.tolerations": "dedicated=peers:NoSchedule,slow", "controller.alwaysPullImages": "true", "controller.drainTimeout": "1m", "controller.drainForceAfter": "1m", "controller.quotaPatience": "2m", "controller.enableNodeFailureController": "true",
 	"controller.vkubelet.image": "liqod:v1", "controller.vkubelet.imagePullPolicy": "Never", "controller.vkubelet.imagePullSecrets": "registry",
 	"controller.vkubelet.replicas": "2", "controller.vkubelet.priorityClassName": "high", "controller.vkubelet.extraArgs": "--log.level=warn", "controller.vkubelet.nodeAddress": "10.0.0.1",
+	"controller.vkubelet.nodeSelector": "pool=infra", "controller.vkubelet.tolerations": "dedicated=infra", "controller.vkubelet.spread": "topology.kubernetes.io/zone",
 	"controller.vkubelet.resources.cpuRequest": "1", "controller.vkubelet.resources.memoryRequest": "1Gi",
 	"controller.vkubelet.resources.cpuLimit": "1", "controller.vkubelet.resources.memoryLimit": "2Gi",
 	"vkubelet.virtualNode": "liqo-tenant-milan/milan", "vkubelet.nodeAddress": "10.0.0.2", "vkubelet.listenAddress": ":10260", "vkubelet.certificateDirectory": "/tmp/pki",

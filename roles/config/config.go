@@ -165,10 +165,15 @@ type VKubeletTemplate struct {
 	ImagePullSecrets []string `mapstructure:"imagePullSecrets"`
 	Replicas         int      `mapstructure:"replicas"`
 	// PriorityClassName may be empty.
-	PriorityClassName string    `mapstructure:"priorityClassName"`
-	ExtraArgs         []string  `mapstructure:"extraArgs"`
-	NodeAddress       string    `mapstructure:"nodeAddress"`
-	Resources         Resources `mapstructure:"resources"`
+	PriorityClassName string `mapstructure:"priorityClassName"`
+	// NodeSelector are pairs, which Pairs reads. Tolerations are taints, which Tolerations reads.
+	NodeSelector []string `mapstructure:"nodeSelector"`
+	Tolerations  []string `mapstructure:"tolerations"`
+	// Spread are keys of labels of nodes.
+	Spread      []string  `mapstructure:"spread"`
+	ExtraArgs   []string  `mapstructure:"extraArgs"`
+	NodeAddress string    `mapstructure:"nodeAddress"`
+	Resources   Resources `mapstructure:"resources"`
 }
 
 // Resources are Kubernetes quantities; an empty one is left out.

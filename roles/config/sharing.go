@@ -121,6 +121,11 @@ func pair() kind {
 	})
 }
 
+// labelKey accepts the key of a label.
+func labelKey() kind {
+	return text("key", "the key of a label of nodes, as in kubernetes.io/hostname", func(s string) bool { return len(validation.IsQualifiedName(s)) == 0 })
+}
+
 // selectorLabel accepts the key of a label that several nodes have in common, or the star.
 func selectorLabel() kind {
 	return text("key", `the key of a node label that names no single node, as in topology.kubernetes.io/zone, or "*"`, func(s string) bool {

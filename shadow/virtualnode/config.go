@@ -69,6 +69,11 @@ type VirtualKubeletDefaults struct {
 	Replicas int32
 	// PriorityClassName of the pods; it may be empty.
 	PriorityClassName string
+	// NodeSelector and Tolerations of the pods; they may be empty.
+	NodeSelector map[string]string
+	Tolerations  []corev1.Toleration
+	// Spread are keys of labels of nodes. The replicas are spread over the values of each.
+	Spread []string
 	// Resources are the container's resources, unless the VirtualNode has some.
 	Resources corev1.ResourceRequirements
 	// Args are added to the command line of every vkubelet, before the VirtualNode's own

@@ -127,13 +127,10 @@ func podSpec(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults)
 		Containers:         []corev1.Container{container(vn, defaults)},
 		PriorityClassName:  defaults.PriorityClassName,
 		Affinity:           affinity(),
-		// Replicas of another revision do not count: else a rolling update may end with both
-		// replicas on one node.
-		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
-			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
-			LabelSelector:  &metav1.LabelSelector{MatchLabels: map[string]string{offloadingv1beta1.VirtualNodeLabel: vn.Name}},
-			MatchLabelKeys: []string{appsv1.DefaultDeploymentUniqueLabelKey},
-		}},
+		NodeSelector:       defaults.NodeSelector,
+		Tolerations:        defaults.Tolerations,
+
+		TopologySpreadConstraints: spread(vn, defaults.Spread),
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot:   ptr.To(true),
 			RunAsUser:      ptr.To[int64](unprivilegedID),
@@ -143,6 +140,20 @@ func podSpec(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefaults)
 		TerminationGracePeriodSeconds: ptr.To[int64](gracePeriod),
 		Volumes:                       []corev1.Volume{inMemory("tmp"), inMemory(certificatesVolume)},
 	}
+}
+
+// spread returns the constraints that put the replicas onto different nodes, zones and the
+// like. Replicas of another revision do not count: else a rolling update may end with both
+// replicas on one node.
+func spread(vn *offloadingv1beta1.VirtualNode, keys []string) (out []corev1.TopologySpreadConstraint) {
+	for _, key := range keys {
+		out = append(out, corev1.TopologySpreadConstraint{
+			MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector:  &metav1.LabelSelector{MatchLabels: map[string]string{offloadingv1beta1.VirtualNodeLabel: vn.Name}},
+			MatchLabelKeys: []string{appsv1.DefaultDeploymentUniqueLabelKey},
+		})
+	}
+	return out
 }
 
 func inMemory(name string) corev1.Volume {

@@ -321,14 +321,23 @@ func TestForgeDeployment(t *testing.T) {
 		vn.Spec.VirtualKubelet = offloadingv1beta1.VirtualKubeletSpec{
 			Replicas: ptr.To[int32](3), Image: "liqod:v2", Resources: &limits, NodeAddress: "203.0.113.7", ExtraArgs: []string{"--extra"}}
 	})
-	defaults := VirtualKubeletDefaults{Image: "liqod:v1", Replicas: 1, PriorityClassName: "high", Args: []string{"--clusterID=rome", "--vkubelet.nodeAddress=203.0.113.1"}}
+	defaults := VirtualKubeletDefaults{Image: "liqod:v1", Replicas: 1, PriorityClassName: "high", Args: []string{"--clusterID=rome", "--vkubelet.nodeAddress=203.0.113.1"},
+		NodeSelector: map[string]string{"pool": "infra"}, Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}},
+		Spread: []string{corev1.LabelHostname, corev1.LabelTopologyZone}}
 	d, err := forgeDeployment(vn, defaults)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, *d.Spec.Replicas)
 	require.Equal(t, "milan", d.Spec.Template.Labels[offloadingv1beta1.VirtualNodeLabel])
 	require.False(t, *d.Spec.Template.Spec.EnableServiceLinks)
 	require.Equal(t, "high", d.Spec.Template.Spec.PriorityClassName)
-	require.Equal(t, d.Spec.Selector, d.Spec.Template.Spec.TopologySpreadConstraints[0].LabelSelector)
+	for i, key := range defaults.Spread {
+		require.Equal(t, corev1.TopologySpreadConstraint{
+			MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: d.Spec.Selector, MatchLabelKeys: []string{"pod-template-hash"},
+		}, d.Spec.Template.Spec.TopologySpreadConstraints[i])
+	}
+	require.Equal(t, defaults.NodeSelector, d.Spec.Template.Spec.NodeSelector)
+	require.Equal(t, defaults.Tolerations, d.Spec.Template.Spec.Tolerations)
+	require.NotNil(t, d.Spec.Template.Spec.Affinity.NodeAffinity, "not on a virtual node")
 	c := d.Spec.Template.Spec.Containers[0]
 	require.Equal(t, "liqod:v2", c.Image)
 	require.Equal(t, []string{"--role=vkubelet", "--vkubelet.virtualNode=liqo-tenant-milano/milan", "--vkubelet.certificateDirectory=/var/lib/liqod/pki", "--clusterID=rome",

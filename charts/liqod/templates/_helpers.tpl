@@ -36,6 +36,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "extraArgs" $vk.extra.args
   "nodeAddress" $vk.nodeAddress
   "priorityClassName" $v.common.priorityClassName
+  "nodeSelector" $vk.nodeSelector
+  "tolerations" $vk.tolerations
+  "spread" $v.common.spread
   "resources" $vk.resources -}}
 {{- $controller := dict
   "serviceAccount" "liqod-controller"
@@ -151,19 +154,30 @@ affinity:
             - {key: liqo.io/type, operator: NotIn, values: [virtual-node]}
 {{- end }}
 
-{{- /* Where replicas of a role run: on different nodes, if possible. Replicas of another revision do
+{{- /* Where replicas of a role run: on different nodes, zones and the like, if possible. Replicas of another revision do
 not count: else a rolling update may end with both replicas on one node. Takes a dict: root, role. */ -}}
 {{- define "liqod.spread" -}}
+{{- with .root.Values.common.spread }}
 topologySpreadConstraints:
+  {{- range . }}
   - maxSkew: 1
-    topologyKey: kubernetes.io/hostname
+    topologyKey: {{ . }}
     whenUnsatisfiable: ScheduleAnyway
     labelSelector:
       matchLabels:
         app.kubernetes.io/name: liqod
-        app.kubernetes.io/instance: {{ .root.Release.Name }}
-        app.kubernetes.io/component: {{ .role }}
+        app.kubernetes.io/instance: {{ $.root.Release.Name }}
+        app.kubernetes.io/component: {{ $.role }}
     matchLabelKeys: [pod-template-hash]
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Fails if the cluster lacks a kind of the Prometheus operator. Without a cluster, as for `helm template`,
+it is not known which kinds there are. Takes a dict: root, kind, value. */ -}}
+{{- define "liqod.monitoring.needs" -}}
+{{- $has := .root.Capabilities.APIVersions -}}
+{{- if and ($has.Has "apps/v1/Deployment") (not ($has.Has (printf "monitoring.coreos.com/v1/%s" .kind))) }}{{ fail (printf "%s is not accepted: this cluster has no kind %s of monitoring.coreos.com/v1. Install the Prometheus operator first, or set %s to false" .value .kind .value) }}{{ end -}}
 {{- end }}
 
 {{- /* The PodDisruptionBudget of a role with several replicas: a drain of nodes stops one at a time.

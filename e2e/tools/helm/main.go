@@ -27,6 +27,7 @@ import (
 type request struct {
 	chart, name, namespace, kubeVersion string
 	files, sets, setStrings             []string
+	apiVersions                         []string
 	crds, strict, upgrade               bool
 }
 
@@ -58,6 +59,7 @@ func parse(args []string, stderr io.Writer) (request, error) {
 	collect := func(list *[]string) func(string) error {
 		return func(s string) error { *list = append(*list, s); return nil }
 	}
+	fs.Func("api-versions", "a version of an API, or a kind of it, that the chart sees (repeatable)", collect(&r.apiVersions))
 	fs.Func("values", "YAML file of values (repeatable, later wins)", collect(&r.files))
 	fs.Func("set", "key=value (repeatable, after the files)", collect(&r.sets))
 	fs.Func("set-string", "key=value, always a string (repeatable, after --set)", collect(&r.setStrings))
@@ -114,6 +116,7 @@ func execute(r request, chrt *chart.Chart, given map[string]any) (map[string]str
 	}
 	caps := chartutil.DefaultCapabilities.Copy()
 	caps.KubeVersion = *version
+	caps.APIVersions = append(caps.APIVersions, r.apiVersions...)
 	release := chartutil.ReleaseOptions{Name: r.name, Namespace: r.namespace, Revision: 1, IsInstall: !r.upgrade, IsUpgrade: r.upgrade}
 	values, err := chartutil.ToRenderValues(chrt, given, release, caps)
 	if err != nil {

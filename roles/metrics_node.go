@@ -1,0 +1,126 @@
+package roles
+
+import (
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/kube/certs"
+)
+
+// nodeMetrics collects the capacity and the pods of a virtual node from the caches of its
+// vkubelet, at the time of the scrape. Only the active replica has them.
+type nodeMetrics struct {
+	node, peer string
+	nodes      corelisters.NodeLister
+	held       func() corelisters.PodLister // nil in a standby
+
+	allocatable, requested, pods *prometheus.Desc
+}
+
+func newNodeMetrics(tenant, node string, nodes corelisters.NodeLister, held func() corelisters.PodLister) *nodeMetrics {
+	return &nodeMetrics{
+		node: node, peer: strings.TrimPrefix(tenant, corev1beta1.TenantNamespacePrefix), nodes: nodes, held: held,
+		allocatable: describe("liqod_virtual_node_allocatable", "Capacity of a virtual node for pods, in the resource's base unit.", "peer", "virtual_node", "resource"),
+		requested:   describe("liqod_virtual_node_requested", "Sum of the requests of the pods on a virtual node that have not ended; resource pods is their number.", "peer", "virtual_node", "resource"),
+		pods: describe("liqod_offloaded_pods", "Pods on a virtual node; the namespaces beyond the first 256 are counted together as (rest).",
+			"peer", "virtual_node", "workload_namespace", "phase", "ready"),
+	}
+}
+
+// addMetrics registers the metrics of the virtual node and of its serving certificate.
+func (v *vkubelet) addMetrics() error {
+	if err := v.env.Registry.Register(newNodeMetrics(v.namespace, v.name, v.nodes.Core().V1().Nodes().Lister(), v.heldPods)); err != nil {
+		return fmt.Errorf("registering the metrics of the virtual node: %w", err)
+	}
+	v.env.Expiries.serving("kubelet", func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if !v.serving.Issued() {
+			return nil, certs.ErrNoCertificate // but a self-signed one
+		}
+		return v.serving.GetCertificate(hello)
+	})
+	return nil
+}
+
+// Describe implements prometheus.Collector.
+func (m *nodeMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.allocatable, m.requested, m.pods} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *nodeMetrics) Collect(out chan<- prometheus.Metric) {
+	lister := m.held()
+	if lister == nil {
+		return
+	}
+	if node, err := m.nodes.Get(m.node); err == nil {
+		gauges(out).resources(m.allocatable, node.Status.Allocatable, m.peer, m.node)
+	}
+	pods, _ := lister.List(labels.Everything()) // it fails only for an invalid selector
+	gauges(out).resources(m.requested, requestsOf(pods), m.peer, m.node)
+	for s, n := range podsByPhase(pods) {
+		gauges(out).send(m.pods, n, m.peer, m.node, s.namespace, s.phase, strconv.FormatBool(s.ready))
+	}
+}
+
+// requestsOf returns the sum of the requests of the pods that have not ended, and their number
+// as resource pods.
+func requestsOf(pods []*corev1.Pod) corev1.ResourceList {
+	sum, number := corev1.ResourceList{}, int64(0)
+	for _, pod := range pods {
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		number++
+		for name, quantity := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+			total := sum[name]
+			total.Add(quantity)
+			sum[name] = total
+		}
+	}
+	sum[corev1.ResourcePods] = *resource.NewQuantity(number, resource.DecimalSI)
+	return sum
+}
+
+// podSeries are the labels of a number of pods.
+type podSeries struct {
+	namespace, phase string
+	ready            bool
+}
+
+// podsByPhase counts pods. Namespaces beyond the first mostValues are counted together.
+func podsByPhase(pods []*corev1.Pod) map[podSeries]float64 {
+	names := map[string]bool{}
+	for _, pod := range pods {
+		names[pod.Namespace] = true
+	}
+	sorted := slices.Sorted(maps.Keys(names))
+	for _, name := range sorted[min(len(sorted), mostValues):] {
+		names[name] = false
+	}
+	out := map[podSeries]float64{}
+	for _, pod := range pods {
+		s := podSeries{namespace: pod.Namespace, phase: phaseOf(pod)}
+		if !names[s.namespace] {
+			s.namespace = theRest
+		}
+		s.ready = slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
+		out[s]++
+	}
+	return out
+}

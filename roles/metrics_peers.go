@@ -1,0 +1,263 @@
+package roles
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	coreliqoinformers "github.com/liqod/liqod/api/generated/informers/externalversions/core/v1beta1"
+	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
+	sharinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/sharing/v1alpha1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+)
+
+// Directions of namespaces and offers, as values of a label.
+const (
+	outgoing = "outgoing" // this cluster is the consumer
+	incoming = "incoming" // this cluster is the provider
+)
+
+// checks are the conditions of a ForeignCluster that have a metric.
+var checks = []string{
+	corev1beta1.ConditionReady, corev1beta1.ConditionAPIServer, corev1beta1.ConditionNetwork, corev1beta1.ConditionAuthenticated,
+	corev1beta1.ConditionOutgoingPeering, corev1beta1.ConditionIncomingPeering, corev1beta1.ConditionUniqueID,
+}
+
+// peerMetrics collects the state of peerings from the caches of role controller, at the time of
+// the scrape. Only the active replica has them, so that sums over replicas are right.
+type peerMetrics struct {
+	clusterID  string
+	clusters   coreliqoinformers.ForeignClusterInformer
+	maps       offloadinginformers.NamespaceMapInformer
+	offers     sharinginformers.ResourceOfferInformer
+	nodes      coreinformers.NodeInformer
+	pods       coreinformers.PodInformer // of peers, in this cluster
+	leading    atomic.Bool
+	up         *prometheus.Desc
+	unknown    *prometheus.Desc
+	nodeReady  *prometheus.Desc
+	peerPods   *prometheus.Desc
+	namespaces *prometheus.Desc
+	offered    *prometheus.Desc
+}
+
+// describe sets the descriptions.
+func (m *peerMetrics) describe() {
+	m.up = describe("liqod_peer_up", "1 if a condition of a peer's ForeignCluster is True, else 0; check is the type of the condition.", "peer", "check")
+	m.unknown = describe("liqod_peer_unknown", "1 if the same condition is Unknown, else 0.", "peer", "check")
+	m.nodeReady = describe("liqod_virtual_node_ready", "1 if the Node of a virtual node is Ready, else 0.", "peer", "virtual_node")
+	m.peerPods = describe("liqod_peer_pods", "Pods of a peer in this cluster, by phase.", "peer", "phase")
+	m.namespaces = describe("liqod_namespaces",
+		"Twin namespaces; direction is outgoing (in the peer) or incoming; phase is Accepted, CreationLoopBackOff, Terminating or Waiting (no answer yet).",
+		"peer", "direction", "phase")
+	m.offered = describe("liqod_offers",
+		"ResourceOffers; direction is outgoing (made by the peer) or incoming (to the peer); phase is Pending, ManualActionRequired, Accepted or Refused.",
+		"peer", "direction", "phase")
+}
+
+// addMetrics registers the metrics of peerings and of identities.
+func (c *controller) addMetrics() error {
+	m := &peerMetrics{
+		clusterID: c.env.Config.ClusterID, clusters: c.liqo.Core().V1beta1().ForeignClusters(), maps: c.liqo.Offloading().V1beta1().NamespaceMaps(),
+		offers: c.liqo.Sharing().V1alpha1().ResourceOffers(), nodes: c.own.Core().V1().Nodes(), pods: c.pods.Core().V1().Pods(),
+	}
+	m.describe()
+	if err := c.env.Registry.Register(m); err != nil {
+		return fmt.Errorf("registering the metrics of peers: %w", err)
+	}
+	c.leased("metrics", m.run)
+	c.env.Expiries.add(func() (all []expiry) {
+		for _, id := range m.peers() {
+			if e, ok := c.directory.Endpoint(id); ok {
+				all = append(all, expiry{certificate: "identity", peer: id, life: e.Life})
+			}
+		}
+		return all
+	})
+	return nil
+}
+
+// probeSeconds registers the durations of probes of peers' API servers.
+func probeSeconds(registry prometheus.Registerer) (func(peer string, d time.Duration, err error), error) {
+	probes := histogram("liqod_peer_probe_seconds", "Time until a peer's API server answered a probe; result is ok or error.", "peer", "result")
+	if err := registry.Register(probes); err != nil {
+		return nil, fmt.Errorf("registering the metrics of probes: %w", err)
+	}
+	var peers bound
+	return func(peer string, d time.Duration, err error) {
+		probes.WithLabelValues(peers.value(peer), resultOf(err)).Observe(d.Seconds())
+	}, nil
+}
+
+// run collects until ctx is done, as soon as the caches are filled.
+func (m *peerMetrics) run(ctx context.Context) error {
+	synced := []cache.InformerSynced{
+		m.clusters.Informer().HasSynced, m.maps.Informer().HasSynced, m.offers.Informer().HasSynced, m.nodes.Informer().HasSynced, m.pods.Informer().HasSynced,
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil
+	}
+	m.leading.Store(true)
+	defer m.leading.Store(false)
+	<-ctx.Done()
+	return nil
+}
+
+// Describe implements prometheus.Collector.
+func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.up, m.unknown, m.nodeReady, m.peerPods, m.namespaces, m.offered} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector. Listers fail only for an invalid selector.
+func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
+	if !m.leading.Load() {
+		return
+	}
+	known := map[string]bool{}
+	for _, id := range m.peers() {
+		known[id] = true
+	}
+	m.collectClusters(gauges(out), known)
+	m.collectNodes(gauges(out))
+	pods, _ := m.pods.Lister().List(labels.Everything())
+	byPhase := counts{}
+	for _, pod := range pods {
+		byPhase.add(peerOrRest(known, pod.Labels[offloadingv1beta1.OriginLabel]), "", phaseOf(pod))
+	}
+	for s, n := range byPhase {
+		gauges(out).send(m.peerPods, n, s.peer, s.phase)
+	}
+	for s, n := range m.countNamespaces(known) {
+		gauges(out).send(m.namespaces, n, s.peer, s.direction, s.phase)
+	}
+	for s, n := range m.countOffers(known) {
+		gauges(out).send(m.offered, n, s.peer, s.direction, s.phase)
+	}
+}
+
+// counts are numbers of objects by their labels.
+type counts map[series]float64
+
+type series struct{ peer, direction, phase string }
+
+func (c counts) add(peer, direction, phase string) { c[series{peer, direction, phase}]++ }
+
+// peers returns the ids of the first mostValues peers.
+func (m *peerMetrics) peers() []string {
+	clusters, _ := m.clusters.Lister().List(labels.Everything())
+	ids := map[string]bool{}
+	for _, fc := range clusters {
+		ids[fc.Spec.ClusterID] = true
+	}
+	all := slices.Sorted(maps.Keys(ids))
+	return all[:min(len(all), mostValues)]
+}
+
+func peerOrRest(known map[string]bool, id string) string {
+	if known[id] {
+		return id
+	}
+	return theRest
+}
+
+// phaseOf returns the phase of a pod. A pod has none until its kubelet has reported.
+func phaseOf(pod *corev1.Pod) string {
+	switch pod.Status.Phase {
+	case corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed, corev1.PodUnknown:
+		return string(pod.Status.Phase)
+	}
+	return string(corev1.PodPending)
+}
+
+func (m *peerMetrics) collectClusters(out gauges, known map[string]bool) {
+	clusters, _ := m.clusters.Lister().List(labels.Everything())
+	slices.SortFunc(clusters, func(a, b *corev1beta1.ForeignCluster) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	sent := map[string]bool{}
+	for _, fc := range clusters {
+		id := fc.Spec.ClusterID
+		if !known[id] || sent[id] {
+			continue
+		}
+		sent[id] = true
+		for _, check := range checks {
+			if c := meta.FindStatusCondition(fc.Status.Conditions, check); c != nil {
+				out.send(m.up, truth(c.Status == metav1.ConditionTrue), id, check)
+				out.send(m.unknown, truth(c.Status == metav1.ConditionUnknown), id, check)
+			}
+		}
+	}
+}
+
+func (m *peerMetrics) collectNodes(out gauges) {
+	nodes, _ := m.nodes.Lister().List(labels.SelectorFromSet(labels.Set{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode}))
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	for _, node := range nodes[:min(len(nodes), mostValues)] {
+		ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+		out.send(m.nodeReady, truth(ready), node.Labels[corev1beta1.RemoteClusterIDLabel], node.Name)
+	}
+}
+
+// countNamespaces counts the entries of NamespaceMaps.
+func (m *peerMetrics) countNamespaces(known map[string]bool) counts {
+	all, _ := m.maps.Lister().List(labels.Everything())
+	out := counts{}
+	for _, nm := range all {
+		direction := outgoing
+		if nm.Labels[offloadingv1beta1.ReplicatedLabel] == "true" {
+			direction = incoming
+		}
+		peer := peerOrRest(known, nm.Labels[corev1beta1.RemoteClusterIDLabel])
+		for name := range nm.Spec.DesiredMapping {
+			if _, ok := nm.Status.CurrentMapping[name]; !ok {
+				out.add(peer, direction, "Waiting")
+			}
+		}
+		for _, twin := range nm.Status.CurrentMapping {
+			switch twin.Phase {
+			case offloadingv1beta1.MappingAccepted, offloadingv1beta1.MappingCreationLoopBackOff, offloadingv1beta1.MappingTerminating:
+				out.add(peer, direction, string(twin.Phase))
+			default:
+				out.add(peer, direction, "Waiting")
+			}
+		}
+	}
+	return out
+}
+
+// countOffers counts the offers in both directions.
+func (m *peerMetrics) countOffers(known map[string]bool) counts {
+	all, _ := m.offers.Lister().List(labels.Everything())
+	out := counts{}
+	for _, o := range all {
+		peer, direction := o.Spec.ProviderClusterID, outgoing
+		if peer == m.clusterID {
+			peer, direction = o.Spec.ConsumerClusterID, incoming
+		}
+		phase := sharingv1alpha1.OfferPending
+		switch o.Status.Phase {
+		case sharingv1alpha1.OfferManualActionRequired, sharingv1alpha1.OfferAccepted, sharingv1alpha1.OfferRefused:
+			phase = o.Status.Phase
+		}
+		out.add(peerOrRest(known, peer), direction, string(phase))
+	}
+	return out
+}
