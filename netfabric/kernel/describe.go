@@ -109,7 +109,7 @@ func describe[T comparable, R any](k kind[T, R]) ([]string, error) {
 func (k *Kernel) describeTunnel(now time.Time) ([]string, error) {
 	mode, peers, err := k.Tunnel()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return k.elsewhere()
 	}
 	lines := make([]string, 0, len(peers))
 	for _, p := range peers {
@@ -120,4 +120,23 @@ func (k *Kernel) describeTunnel(now time.Time) ([]string, error) {
 		lines = append(lines, fmt.Sprintf("%s (%s, %s) endpoint %s handshake %s received %d sent %d", p.Key, plan.TunnelDevice, mode, p.Endpoint, handshake, p.Received, p.Sent))
 	}
 	return lines, err
+}
+
+// elsewhere says where the peers are if the host has a tunnel device that is not one of the
+// kernel or of this process.
+func (k *Kernel) elsewhere() ([]string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, err := k.open()
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := s.readLinks(); err != nil {
+		return nil, fmt.Errorf("reading the links: %w", err)
+	}
+	if _, ok := s.links[plan.TunnelDevice]; !ok {
+		return nil, nil
+	}
+	return []string{"(not known: " + plan.TunnelDevice + " is in the process of role gateway; see its metrics, and the Connections)"}, nil
 }

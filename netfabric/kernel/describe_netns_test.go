@@ -40,6 +40,13 @@ func TestNetnsDescribeGateway(t *testing.T) {
 	require.NoError(t, err)
 	applied(t, k, c, want)
 	described(t, k, want)
+
+	// Another process does not see the peers of a device in this one, and says so.
+	if mode, _, err := k.Tunnel(); err == nil && mode == InProcess {
+		var out strings.Builder
+		require.NoError(t, New(Config{}).Describe(t.Context(), &out, time.Now()))
+		require.Contains(t, out.String(), "(not known: liqod-wg is in the process of role gateway")
+	}
 }
 
 func described(t *testing.T, k *Kernel, want plan.State) {
