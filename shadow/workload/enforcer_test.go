@@ -142,6 +142,37 @@ func TestEachLossIsCountedOnce(t *testing.T) {
 	require.Len(t, r.events.Events, 3)
 }
 
+// TestNoEventOfAPodThatIsNotMadeAgain: the vkubelet has deleted the ShadowPod, and the pod
+// has ended before the cache shows that. Nothing is created or recorded, and no event says so.
+func TestNoEventOfAPodThatIsNotMadeAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy corev1.RestartPolicy
+		end    podMod
+	}{
+		"it would be created again": {always, exited(143, 0)},
+		"it would have failed":      {never, reason(nodeLostReason)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow(tc.policy, old))
+			r.settle()
+			r.change(running)
+			r.settle()
+			r.deleteShadow()
+			r.deletePod(30)
+			r.change(tc.end)
+			if tc.policy == never {
+				r.change(forced)
+			}
+			r.refreshPod()
+			require.NoError(t, r.e.sync(t.Context(), r.key()))
+			require.Contains(t, r.writes, statusWrite, "the cache still has the ShadowPod")
+			require.Empty(t, r.events.Events)
+			r.settle()
+			require.Equal(t, 1, countOf(r.writes, createWrite))
+		})
+	}
+}
+
 func TestStaleCaches(t *testing.T) {
 	t.Run("the pod exists, its event has not come", func(t *testing.T) {
 		r := newRig(t, newShadow(always))
