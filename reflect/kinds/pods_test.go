@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -55,6 +56,8 @@ type site struct {
 	remapper               forge.Remapper // forge.Identity if nil
 	pods                   *Pods
 	claims                 *Claims
+	// watched replaces the informer of the local pods; nil: it stays as it is.
+	watched func(coreinformers.PodInformer) coreinformers.PodInformer
 }
 
 func newSite() *site {
@@ -141,10 +144,14 @@ func (s *site) start(t *testing.T) (stop func()) {
 	if s.remapper == nil {
 		s.remapper = forge.Identity{}
 	}
+	locals := core.Core().V1().Pods()
+	if s.watched != nil {
+		locals = s.watched(locals)
+	}
 	var err error
 	s.pods, err = NewPods(PodsConfig{
 		Home: s.home, HomeLiqo: s.homeLiqod, Remote: Remote{Kube: s.remote, Liqo: s.remoteLiqod},
-		Pods: core.Core().V1().Pods(), Nodes: core.Core().V1().Nodes(),
+		Pods: locals, Nodes: core.Core().V1().Nodes(),
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
 		API: s.api, HomeAPI: s.homeAPI, RightsName: "rights", Claims: s.claims,
