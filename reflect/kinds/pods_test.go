@@ -672,3 +672,42 @@ func TestLostBeforeItWasWithdrawn(t *testing.T) {
 	s.pods.twins.handler("shop").OnDelete(remote)
 	require.True(t, s.pods.wentWithLocal("local-1"))
 }
+
+func owned(apiVersion, kind string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "web", UID: "owner-1", Controller: ptr.To(true)}}
+	}
+}
+
+// TestLastStatusIsWrittenWhereSomebodyReadsIt: the provider has neither the ShadowPod nor the
+// pod of a pod that is being deleted.
+func TestLastStatusIsWrittenWhereSomebodyReadsIt(t *testing.T) {
+	both, deleteOnly := []string{"patch pods/status", "delete pods"}, []string{"delete pods"}
+	for name, tc := range map[string]struct {
+		owner     func(*corev1.Pod)
+		finalizer bool
+		want      []string
+	}{
+		"a ReplicaSet counts pods only":           {owner: owned("apps/v1", "ReplicaSet"), want: deleteOnly},
+		"a StatefulSet":                           {owner: owned("apps/v1", "StatefulSet"), want: deleteOnly},
+		"a DaemonSet":                             {owner: owned("apps/v1", "DaemonSet"), want: deleteOnly},
+		"a finalizer, as of a Job or a queue":     {owner: owned("apps/v1", "ReplicaSet"), finalizer: true, want: both},
+		"a Job reads exit codes":                  {owner: owned("batch/v1", "Job"), want: both},
+		"an owner that nobody here knows":         {owner: owned("example.io/v1", "ReplicaSet"), want: both},
+		"no owner: somebody may wait for the pod": {owner: func(*corev1.Pod) {}, want: both},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite()
+			s.start(t)
+			local := localPod(running, deleting, tc.owner)
+			s.add(s.home.Tracker(), local)
+			if !tc.finalizer {
+				local = local.DeepCopy()
+				local.Finalizers = nil
+			}
+			s.home.ClearActions()
+			require.NoError(t, s.pods.release(t.Context(), local, nil))
+			require.Equal(t, tc.want, writes(s.home.Actions()))
+		})
+	}
+}
