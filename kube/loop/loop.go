@@ -39,7 +39,9 @@ type SyncFunc func(ctx context.Context, key Key) error
 // Observer receives the queue events of a loop, for metrics and health checks. Its
 // methods are called from many goroutines.
 type Observer interface {
-	// Queued reports that key was enqueued. It is called before a worker can take the key.
+	// Queued reports that key was enqueued. It is called before a worker can take the key. In
+	// a loop with classes it is called when a worker takes the key, because keys of different
+	// classes do not leave the queue in the order in which they came.
 	Queued(loop string, key Key)
 	// Synced reports that a sync of key took d and returned err. err is nil if the sync
 	// returned After.
@@ -60,6 +62,11 @@ type Config struct {
 	// keys, in addition to the keys of the watched objects. It covers sources other than
 	// Watch: their Wake calls before Run are dropped.
 	Beside func() []Key
+	// Class may be nil. It returns the class of a key, for instance the cluster that the key
+	// is worked on for. Classes take turns, and none of them has more keys in work than Run is
+	// given workers: Run starts half as many workers more, for the others. Class must be quick,
+	// and may return another class for the same key later.
+	Class func(Key) string
 }
 
 // Loop runs a SyncFunc for the keys in its queue. Its methods are safe for concurrent
@@ -72,6 +79,8 @@ type Loop struct {
 	// queue is nil unless Run is running, because a work queue starts goroutines of its
 	// own.
 	queue workqueue.TypedRateLimitingInterface[Key]
+	// turns is the storage of queue if keys have classes, else nil.
+	turns *fair
 	// early holds the keys that Add received while queue was nil.
 	early  sets.Set[Key]
 	synced []cache.InformerSynced
@@ -92,10 +101,15 @@ func New(cfg Config) *Loop {
 	return &Loop{cfg: cfg, early: sets.New[Key]()}
 }
 
-func newQueue(name string) workqueue.TypedRateLimitingInterface[Key] {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[Key](baseDelay, maxDelay),
-		workqueue.TypedRateLimitingQueueConfig[Key]{Name: name})
+// newQueue returns a queue that stores its keys in turns; nil: first in, first out.
+func newQueue(name string, turns *fair) workqueue.TypedRateLimitingInterface[Key] {
+	config := workqueue.TypedRateLimitingQueueConfig[Key]{Name: name}
+	if turns != nil {
+		config.DelayingQueue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Key]{
+			Name: name, Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Name: name, Queue: turns}),
+		})
+	}
+	return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](baseDelay, maxDelay), config)
 }
 
 // Name returns the name that Config gave to the loop.
@@ -204,8 +218,11 @@ func (l *Loop) AddAfter(key Key, d time.Duration) {
 func (l *Loop) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.queue == nil {
+	switch {
+	case l.queue == nil:
 		return len(l.early)
+	case l.turns != nil:
+		return l.turns.size()
 	}
 	return l.queue.Len()
 }
@@ -213,7 +230,7 @@ func (l *Loop) Len() int {
 func (l *Loop) put(queue workqueue.TypedRateLimitingInterface[Key], key Key) {
 	// The observer must receive Queued before a worker can report Synced, else it would
 	// count the key as queued for ever.
-	if l.cfg.Observer != nil {
+	if l.cfg.Observer != nil && l.cfg.Class == nil {
 		l.cfg.Observer.Queued(l.cfg.Name, key)
 	}
 	queue.Add(key)
@@ -238,10 +255,11 @@ func (l *Loop) queueOrKeep(key Key) workqueue.TypedRateLimitingInterface[Key] {
 }
 
 // Run waits for the caches, enqueues all watched objects and the keys of Config.Beside,
-// and starts the workers (at least one). When ctx is done, it waits for the workers and
+// and starts the workers (at least one; with classes at least two). When ctx is done, it waits for the workers and
 // returns nil. It may be called again afterwards, but not concurrently.
 func (l *Loop) Run(ctx context.Context, workers int) error {
-	queue, early := l.begin()
+	workers = max(workers, 1)
+	queue, turns, early := l.begin(workers)
 	defer l.end()
 	for key := range early {
 		l.put(queue, key)
@@ -250,10 +268,13 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 		return nil
 	}
 	l.addAll()
+	if turns != nil {
+		workers += max(workers/2, 1)
+	}
 	var wg sync.WaitGroup
-	for range max(workers, 1) {
+	for range workers {
 		wg.Go(func() {
-			for l.processNextItem(ctx, queue) {
+			for l.processNextItem(ctx, queue, turns) {
 			}
 		})
 	}
@@ -271,12 +292,15 @@ func (l *Loop) hasSynced() []cache.InformerSynced {
 
 // begin creates the queue and returns it together with the keys kept by Add. From then on
 // handlers enqueue, so that no event is lost between this call and addAll.
-func (l *Loop) begin() (queue workqueue.TypedRateLimitingInterface[Key], early sets.Set[Key]) {
+func (l *Loop) begin(workers int) (queue workqueue.TypedRateLimitingInterface[Key], turns *fair, early sets.Set[Key]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.queue = newQueue(l.cfg.Name)
+	if l.cfg.Class != nil {
+		l.turns = newFair(l.cfg.Class, workers)
+	}
+	l.queue = newQueue(l.cfg.Name, l.turns)
 	early, l.early = l.early, sets.New[Key]()
-	return l.queue, early
+	return l.queue, l.turns, early
 }
 
 // end drops the queue after its shutdown.
@@ -284,7 +308,7 @@ func (l *Loop) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue.ShutDown()
-	l.queue = nil
+	l.queue, l.turns = nil, nil
 }
 
 func (l *Loop) addAll() {
@@ -305,14 +329,20 @@ func (l *Loop) addAll() {
 	}
 }
 
-func (l *Loop) processNextItem(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Key]) bool {
+func (l *Loop) processNextItem(ctx context.Context, queue workqueue.TypedRateLimitingInterface[Key], turns *fair) bool {
 	key, shutdown := queue.Get()
 	if shutdown {
 		return false
 	}
 	defer queue.Done(key)
+	if turns != nil {
+		defer turns.done(key)
+	}
 	if ctx.Err() != nil {
 		return true // empties the queue without calling Sync
+	}
+	if turns != nil && l.cfg.Observer != nil {
+		l.cfg.Observer.Queued(l.cfg.Name, key)
 	}
 	start := time.Now()
 	err := l.syncOne(ctx, key)
