@@ -24,6 +24,22 @@ type Writes[T metav1.Object] struct {
 	written map[cache.ObjectName]memory[T]
 	deleted map[types.UID]time.Time
 	gone    map[types.UID]end
+	// sweepDeleted and sweepGone are the sizes at which deleted and gone are swept.
+	sweepDeleted, sweepGone int
+}
+
+// sweepFrom is the size of a map whose expired records are not removed yet.
+const sweepFrom = 1000
+
+// sweep removes the expired records of a map that has grown beyond limit. The next sweep
+// follows when the map has twice the size of what is left, so that a record costs the same
+// however many there are.
+func sweep[V any](m map[types.UID]V, limit *int, old func(V) bool) {
+	if len(m) <= *limit {
+		return
+	}
+	maps.DeleteFunc(m, func(_ types.UID, v V) bool { return old(v) })
+	*limit = max(sweepFrom, 2*len(m))
 }
 
 // end is the deletion of an object that the watch has reported.
@@ -39,7 +55,10 @@ type memory[T metav1.Object] struct {
 
 // NewWrites returns an empty Writes.
 func NewWrites[T metav1.Object](c clock.PassiveClock) *Writes[T] {
-	return &Writes[T]{clock: c, written: map[cache.ObjectName]memory[T]{}, deleted: map[types.UID]time.Time{}, gone: map[types.UID]end{}}
+	return &Writes[T]{
+		clock: c, written: map[cache.ObjectName]memory[T]{}, deleted: map[types.UID]time.Time{}, gone: map[types.UID]end{},
+		sweepDeleted: sweepFrom, sweepGone: sweepFrom,
+	}
 }
 
 // Wrote records the API server's answer to a create, update or patch. It records nothing if
@@ -59,13 +78,7 @@ func (w *Writes[T]) Deleted(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.deleted[uid] = w.clock.Now()
-	if len(w.deleted) > 1000 {
-		for u, at := range w.deleted {
-			if w.old(at) {
-				delete(w.deleted, u)
-			}
-		}
-	}
+	sweep(w.deleted, &w.sweepDeleted, w.old)
 }
 
 // WasDeleted reports whether Deleted was called for uid in the last 10 seconds.
@@ -82,9 +95,7 @@ func (w *Writes[T]) Gone(obj T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gone[obj.GetUID()] = end{obj.GetResourceVersion(), w.clock.Now()}
-	if len(w.gone) > 1000 {
-		maps.DeleteFunc(w.gone, func(_ types.UID, e end) bool { return w.old(e.at) })
-	}
+	sweep(w.gone, &w.sweepGone, func(e end) bool { return w.old(e.at) })
 	if m, ok := w.written[cache.MetaObjectToName(obj)]; ok && m.obj.GetUID() == obj.GetUID() {
 		delete(w.written, cache.MetaObjectToName(obj))
 	}

@@ -82,3 +82,37 @@ func TestAnswerLaterThanTheEnd(t *testing.T) {
 	}
 	require.Len(t, w.gone, 1001, "what is old is forgotten")
 }
+
+// countingClock counts the ages that are looked at.
+type countingClock struct {
+	*clocktesting.FakePassiveClock
+	asked int
+}
+
+func (c *countingClock) Since(t time.Time) time.Duration {
+	c.asked++
+	return c.FakePassiveClock.Since(t)
+}
+
+// TestARecordCostsTheSameHoweverManyThereAre: 10,000 pods are deleted within seconds, so that
+// no record expires. Later all of them are removed.
+func TestARecordCostsTheSameHoweverManyThereAre(t *testing.T) {
+	const pods = 10_000
+	clock := &countingClock{FakePassiveClock: clocktesting.NewFakePassiveClock(time.Now())}
+	w := NewWrites[*corev1.Pod](clock)
+	all := func(round string) {
+		for i := range pods {
+			uid := fmt.Sprint(round, i)
+			w.Deleted(types.UID(uid))
+			w.Gone(pod(uid, "9"))
+		}
+	}
+	all("a")
+	require.Less(t, clock.asked, 10*pods)
+	clock.SetTime(clock.Now().Add(time.Minute))
+	all("b")
+	all("c")
+	require.Less(t, clock.asked, 30*pods)
+	require.LessOrEqual(t, len(w.deleted), 2*pods)
+	require.LessOrEqual(t, len(w.gone), 2*pods)
+}

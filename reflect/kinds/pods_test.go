@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -55,6 +58,8 @@ type site struct {
 	remapper               forge.Remapper // forge.Identity if nil
 	pods                   *Pods
 	claims                 *Claims
+	// watched replaces the informer of the local pods; nil: it stays as it is.
+	watched func(coreinformers.PodInformer) coreinformers.PodInformer
 }
 
 func newSite() *site {
@@ -141,10 +146,14 @@ func (s *site) start(t *testing.T) (stop func()) {
 	if s.remapper == nil {
 		s.remapper = forge.Identity{}
 	}
+	locals := core.Core().V1().Pods()
+	if s.watched != nil {
+		locals = s.watched(locals)
+	}
 	var err error
 	s.pods, err = NewPods(PodsConfig{
 		Home: s.home, HomeLiqo: s.homeLiqod, Remote: Remote{Kube: s.remote, Liqo: s.remoteLiqod},
-		Pods: core.Core().V1().Pods(), Nodes: core.Core().V1().Nodes(),
+		Pods: locals, Nodes: core.Core().V1().Nodes(),
 		NamespaceMaps: own.Offloading().V1beta1().NamespaceMaps(), VirtualNodes: own.Offloading().V1beta1().VirtualNodes(),
 		TenantNamespace: tenant, Node: "milan", Origin: "rome", Destination: "milan",
 		API: s.api, HomeAPI: s.homeAPI, RightsName: "rights", Claims: s.claims,
@@ -664,4 +673,88 @@ func TestLostBeforeItWasWithdrawn(t *testing.T) {
 	s.pods.shadows.Deleted("shadow-local-1")
 	s.pods.twins.handler("shop").OnDelete(remote)
 	require.True(t, s.pods.wentWithLocal("local-1"))
+}
+
+func owned(apiVersion, kind string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "web", UID: "owner-1", Controller: ptr.To(true)}}
+	}
+}
+
+// TestLastStatusIsWrittenWhereSomebodyReadsIt: the provider has neither the ShadowPod nor the
+// pod of a pod that is being deleted.
+func TestLastStatusIsWrittenWhereSomebodyReadsIt(t *testing.T) {
+	both, deleteOnly := []string{"patch pods/status", "delete pods"}, []string{"delete pods"}
+	for name, tc := range map[string]struct {
+		owner     func(*corev1.Pod)
+		finalizer bool
+		want      []string
+	}{
+		"a ReplicaSet counts pods only":           {owner: owned("apps/v1", "ReplicaSet"), want: deleteOnly},
+		"a StatefulSet":                           {owner: owned("apps/v1", "StatefulSet"), want: deleteOnly},
+		"a DaemonSet":                             {owner: owned("apps/v1", "DaemonSet"), want: deleteOnly},
+		"a finalizer, as of a Job or a queue":     {owner: owned("apps/v1", "ReplicaSet"), finalizer: true, want: both},
+		"a Job reads exit codes":                  {owner: owned("batch/v1", "Job"), want: both},
+		"an owner that nobody here knows":         {owner: owned("example.io/v1", "ReplicaSet"), want: both},
+		"no owner: somebody may wait for the pod": {owner: func(*corev1.Pod) {}, want: both},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite()
+			s.start(t)
+			local := localPod(running, deleting, tc.owner)
+			s.add(s.home.Tracker(), local)
+			if !tc.finalizer {
+				local = local.DeepCopy()
+				local.Finalizers = nil
+			}
+			s.home.ClearActions()
+			require.NoError(t, s.pods.release(t.Context(), local, nil))
+			require.Equal(t, tc.want, writes(s.home.Actions()))
+		})
+	}
+}
+
+// TestRunningPodsDoNotWaitForNewOnes: a pod changes in the provider while hundreds wait for
+// their ShadowPods. Its status comes home among the first.
+func TestRunningPodsDoNotWaitForNewOnes(t *testing.T) {
+	const waiting = 300
+	s := newSite()
+	s.offload("shop")
+	s.add(s.home.Tracker(), localPod())
+	s.there(localPod(), true)
+	var made, before atomic.Int64
+	begin := make(chan struct{})
+	s.remoteLiqod.PrependReactor("create", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		<-begin
+		made.Add(1)
+		return false, nil, nil
+	})
+	s.home.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		before.CompareAndSwap(0, 1+made.Load())
+		return false, nil, nil
+	})
+	s.start(t)
+	s.known(t)
+	s.idle(t, "shop")
+	for i := range waiting {
+		_, err := s.home.CoreV1().Pods("shop").Create(t.Context(), localPod(func(p *corev1.Pod) {
+			p.Name, p.UID, p.ResourceVersion = fmt.Sprint("new-", i), types.UID(fmt.Sprint("new-", i)), "1"
+		}), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	eventually(t, func() bool { return s.pods.loop.Len() > waiting-20 }, "new pods wait")
+	remote, err := s.remote.CoreV1().Pods("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	running(remote)
+	remote.ResourceVersion = "7"
+	_, err = s.remote.CoreV1().Pods("shop-rome").Update(t.Context(), remote, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		have, err := s.pods.twins.get("shop").pods.Get("web")
+		return err == nil && have.Status.Phase == corev1.PodRunning
+	}, "the change is known")
+	close(begin)
+	eventually(t, func() bool { return before.Load() > 0 }, "the status comes home")
+	require.Less(t, before.Load(), int64(waiting/4))
+	eventually(t, func() bool { return made.Load() == waiting }, "all are created")
 }

@@ -60,6 +60,8 @@ type tokens struct {
 	spaces map[string]*tokenSpace
 	// unused has the time since when a token has no pods.
 	unused map[loop.Key]time.Time
+	// users has the name of a pod that was seen to use a token.
+	users map[loop.Key]string
 	// tries has the last request for each token.
 	tries map[loop.Key]try
 	// told has the last event about each pod, by its UID.
@@ -76,7 +78,7 @@ func newTokens(p *Pods) (*tokens, error) {
 	t := &tokens{
 		pods:     p,
 		bindings: informer.NewWrites[*corev1.Secret](p.cfg.Clock), secrets: informer.NewWrites[*corev1.Secret](p.cfg.Clock),
-		spaces: map[string]*tokenSpace{}, unused: map[loop.Key]time.Time{}, tries: map[loop.Key]try{}, told: map[types.UID]string{},
+		spaces: map[string]*tokenSpace{}, unused: map[loop.Key]time.Time{}, users: map[loop.Key]string{}, tries: map[loop.Key]try{}, told: map[types.UID]string{},
 	}
 	t.loop = loop.New(loop.Config{
 		Name: TokensLoop, Sync: t.sync, Log: p.cfg.Log, Observer: p.cfg.Observer,
@@ -158,15 +160,11 @@ func (t *tokens) sync(ctx context.Context, key loop.Key) error {
 	secret, err := v.space.secrets.Get(key.Name)
 	v.secret, _ = t.secrets.Latest(loop.Key{Namespace: v.space.remote, Name: key.Name}, secret, err == nil)
 
-	found, err := t.pods.cfg.Pods.Informer().GetIndexer().ByIndex(tokenIndex, key.String())
-	if err != nil {
-		return fmt.Errorf("looking for the pods of a token: %w", err)
-	}
-	v.users = t.usersAmong(found, tw, v)
+	v.users = t.usersOf(tw, v)
 	// One user is enough. A token can have thousands of pods, each of which triggers a
 	// sync.
 	for user := range v.users {
-		t.seenUsed(key)
+		t.seenUsed(key, user.Name)
 		for _, token := range t.pods.tokensOfBoth(user) {
 			if token.Name == key.Name {
 				v.token = token
@@ -177,16 +175,37 @@ func (t *tokens) sync(ctx context.Context, key loop.Key) error {
 	return t.withdraw(ctx, tw, v)
 }
 
-// usersAmong returns the pods that use the token, out of those that the index found.
-func (t *tokens) usersAmong(found []any, tw *twin, v tokenView) iter.Seq[*corev1.Pod] {
+// usersOf returns the pods that use the token. The first is the one that the last sync has
+// seen, as long as it uses the token: only then the others are looked for. The index returns
+// them in random order, so that this happens rarely while all of them are deleted.
+func (t *tokens) usersOf(tw *twin, v tokenView) iter.Seq[*corev1.Pod] {
 	exists := v.binding != nil || v.secret != nil
 	return func(yield func(*corev1.Pod) bool) {
+		last := t.lastUser(v.key)
+		if last != nil && t.uses(tw, last, v.key.Name, exists) && !yield(last) {
+			return
+		}
+		// An error means that the index does not exist.
+		found, _ := t.pods.cfg.Pods.Informer().GetIndexer().ByIndex(tokenIndex, v.key.String())
 		for _, obj := range found {
-			if pod, ok := obj.(*corev1.Pod); ok && t.uses(tw, pod, v.key.Name, exists) && !yield(pod) {
+			if pod, ok := obj.(*corev1.Pod); ok && pod != last && t.uses(tw, pod, v.key.Name, exists) && !yield(pod) {
 				return
 			}
 		}
 	}
+}
+
+// lastUser returns the pod that was seen to use the token, or nil if it does not need the
+// token any more.
+func (t *tokens) lastUser(key loop.Key) *corev1.Pod {
+	t.mu.Lock()
+	name := t.users[key]
+	t.mu.Unlock()
+	pod, err := t.pods.cfg.Pods.Lister().Pods(key.Namespace).Get(name)
+	if err != nil || !slices.ContainsFunc(t.pods.tokensOfBoth(pod), named(key.Name)) {
+		return nil // a lister returns no other error than NotFound
+	}
+	return pod
 }
 
 // uses reports whether a pod uses a token. If the pod has a ShadowPod, the volumes of the
@@ -345,15 +364,16 @@ func (t *tokens) pace(key loop.Key, now time.Time) time.Duration {
 // pods.
 func (t *tokens) arrived(v tokenView) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if last, ok := t.tries[v.key]; ok {
 		t.tries[v.key] = try{at: last.at, pause: tokenPace}
 	}
-	if len(t.told) == 0 {
+	none := len(t.told) == 0
+	t.mu.Unlock()
+	if none {
 		return
 	}
 	for pod := range v.users {
-		delete(t.told, pod.UID)
+		t.forget(pod.UID)
 	}
 }
 
@@ -429,9 +449,10 @@ func (t *tokens) linger(key loop.Key) time.Duration {
 	return since.Add(tokenLinger).Sub(now)
 }
 
-func (t *tokens) seenUsed(key loop.Key) {
+func (t *tokens) seenUsed(key loop.Key, by string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.users[key] = by
 	delete(t.unused, key)
 }
 
@@ -439,6 +460,7 @@ func (t *tokens) dropped(key loop.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.unused, key)
+	delete(t.users, key)
 	delete(t.tries, key)
 }
 

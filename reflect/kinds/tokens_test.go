@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,8 +19,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/kubetest"
@@ -742,5 +745,64 @@ func TestTokenOfAProviderThatIsAway(t *testing.T) {
 		s.settle(5 * time.Second)
 		s.requireToken(s.tokenName(cashier("a")), fmt.Sprintf("token-%d", s.given))
 		s.requireQuiet()
+	})
+}
+
+// countedPods counts the pods that are found by an index.
+type countedPods struct {
+	coreinformers.PodInformer
+	found *atomic.Int64
+}
+
+// Informer implements coreinformers.PodInformer.
+func (c countedPods) Informer() cache.SharedIndexInformer {
+	return countedInformer{c.PodInformer.Informer(), c.found}
+}
+
+type countedInformer struct {
+	cache.SharedIndexInformer
+	found *atomic.Int64
+}
+
+// GetIndexer implements cache.SharedIndexInformer.
+func (c countedInformer) GetIndexer() cache.Indexer {
+	return countedIndexer{c.SharedIndexInformer.GetIndexer(), c.found}
+}
+
+type countedIndexer struct {
+	cache.Indexer
+	found *atomic.Int64
+}
+
+// ByIndex implements cache.Indexer.
+func (c countedIndexer) ByIndex(name, value string) ([]any, error) {
+	found, err := c.Indexer.ByIndex(name, value)
+	c.found.Add(int64(len(found)))
+	return found, err
+}
+
+// TestADeletedPodDoesNotCostALookAtAllOthers: pods that share a token are deleted one after
+// the other. The token stays to the end, and is withdrawn with its last pod.
+func TestADeletedPodDoesNotCostALookAtAllOthers(t *testing.T) {
+	const pods = 200
+	inTokenSite(t, func(s *tokenSite) {
+		var found atomic.Int64
+		s.watched = func(inf coreinformers.PodInformer) coreinformers.PodInformer { return countedPods{inf, &found} }
+		for i := range pods {
+			s.add(s.home.Tracker(), cashier(fmt.Sprint("web-", i)))
+		}
+		s.run()
+		name := s.tokenName(cashier("web-0"))
+		s.requireToken(name, "token-1")
+		found.Store(0)
+		for i := range pods {
+			s.requireToken(name, "token-1")
+			require.NoError(t, s.home.CoreV1().Pods("shop").Delete(t.Context(), fmt.Sprint("web-", i), metav1.DeleteOptions{}))
+			s.settle(0)
+		}
+		require.Less(t, found.Load(), int64(20*pods), "half of them for each would be %d", pods*pods/2)
+		s.settle(time.Minute)
+		require.Empty(t, secretNames(s, s.remote, "shop-rome"))
+		require.Empty(t, s.pods.tokens.users)
 	})
 }

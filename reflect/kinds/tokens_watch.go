@@ -49,6 +49,7 @@ func (t *tokens) forgetNamespace(s *tokenSpace) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.tries, func(key loop.Key, _ try) bool { return key.Namespace == s.local })
+	maps.DeleteFunc(t.users, func(key loop.Key, _ string) bool { return key.Namespace == s.local })
 	maps.DeleteFunc(t.unused, func(key loop.Key, _ time.Time) bool { return key.Namespace == s.local })
 }
 

@@ -37,10 +37,10 @@ const (
 	// leaveDelay is the head start of a vkubelet. It deletes the ShadowPod first, and then
 	// the pod, with the grace period of the pod's user.
 	leaveDelay = 5 * time.Second
-	// freshFor separates the writes of an earlier leader from a ShadowPod's creation. A
-	// ShadowPod created more than freshFor after this process began to lead cannot have a
-	// pod of an earlier leader. It is also how long a sync waits for the namespace of a new
-	// ShadowPod to appear in the cache.
+	// freshFor separates the writes of an earlier leader from a ShadowPod's creation, where
+	// resource versions do not show it. A ShadowPod created more than freshFor after this
+	// process began to lead cannot have a pod of an earlier leader. It is also how long a sync
+	// waits for the namespace of a new ShadowPod to appear in the cache.
 	freshFor = 10 * time.Second
 	// clockSkew is how far this clock may be behind the API server's.
 	clockSkew = 2 * time.Second
@@ -61,6 +61,9 @@ type facts struct {
 	made bool
 	// leadingSince is when this process began to lead; zero: unknown.
 	leadingSince time.Time
+	// newer: the resource version of the ShadowPod is newer than all that the API server had
+	// when this process began to lead.
+	newer bool
 	// leavingSince is when the pod was first seen without a ShadowPod.
 	leavingSince time.Time
 	// live: shadow and pod were read from the API server, not from a cache.
@@ -196,10 +199,15 @@ func decideAbsent(f facts) action {
 // isNew reports whether no process can have created a pod for the ShadowPod yet: the
 // ShadowPod was created during this process's term, and this process has sent no creation
 // for it. Any other creation is confirmed by live reads, because the caches may not yet
-// show the end of the pod or of the ShadowPod.
+// show the end of the pod or of the ShadowPod. A newer ShadowPod may be an older one that was
+// changed since, and the clock of the API server may be ahead of this one: only both together
+// show that a ShadowPod was created in the first seconds of the term.
 func isNew(f facts) bool {
 	if f.made || f.leadingSince.IsZero() || f.now.Before(f.shadow.CreationTimestamp.Add(-clockSkew)) {
 		return false
+	}
+	if f.newer && f.shadow.Generation == 1 && f.shadow.CreationTimestamp.After(f.leadingSince) {
+		return true
 	}
 	return f.shadow.CreationTimestamp.After(f.leadingSince.Add(freshFor))
 }

@@ -83,6 +83,11 @@ func TestDecideOnAnAbsentPod(t *testing.T) {
 		"one that we have made a pod for":               {shadow: newShadow(always, old), more: func(f *facts) { leading(2 * time.Hour)(f); f.made = true }, want: createPod, asks: true},
 		"an old one, made while we have led":            {shadow: newShadow(always, old), more: leading(2 * time.Hour), want: createPod},
 		"an old one, made when we began to lead":        {shadow: newShadow(always, old), more: leading(time.Hour + freshFor), want: createPod, asks: true},
+		"a new one, created after we began to lead":     {shadow: a, more: inTerm(2 * time.Second), want: createPod},
+		"changed after we began to lead":                {shadow: newShadow(always, func(s *offloadingv1beta1.ShadowPod) { s.Generation = 2 }), more: inTerm(2 * time.Second), want: createPod, asks: true},
+		"newer, but not by its time":                    {shadow: a, more: inTerm(time.Second), want: createPod, asks: true},
+		"new by its time only":                          {shadow: a, more: leading(2 * time.Second), want: createPod, asks: true},
+		"a new one that we have made a pod for":         {shadow: a, more: func(f *facts) { inTerm(2 * time.Second)(f); f.made = true }, want: createPod, asks: true},
 		"a replacement, made while we have led":         {shadow: newShadow(always, old, replaced("pod-1")), more: leading(2 * time.Hour), want: createPod, asks: true},
 		"one from the future, while we have led":        {shadow: newShadow(always, ofTheFuture), more: leading(time.Hour), want: createPod, asks: true},
 		"a replacement is created after a live look":    {shadow: newShadow(always, replaced("pod-1")), want: createPod, asks: true},
@@ -120,6 +125,11 @@ func TestDecideOnAnAbsentPod(t *testing.T) {
 // leading sets for how long this process has led.
 func leading(d time.Duration) func(*facts) {
 	return func(f *facts) { f.leadingSince = testTime().Add(-d) }
+}
+
+// inTerm is leading, for a ShadowPod with a newer resource version than all at its begin.
+func inTerm(d time.Duration) func(*facts) {
+	return func(f *facts) { leading(d)(f); f.newer = true }
 }
 
 func ofTheFuture(s *offloadingv1beta1.ShadowPod) { s.CreationTimestamp = ago(-time.Minute) }

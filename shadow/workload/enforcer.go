@@ -26,6 +26,7 @@ import (
 	offloadingv1beta1listers "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
+	"github.com/liqod/liqod/kube/informer"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -96,6 +97,8 @@ type Enforcer struct {
 	trials     trials
 	// since is when the current Run began.
 	since atomic.Pointer[time.Time]
+	// head is the resource version of the API server at that time; empty: unknown.
+	head atomic.Pointer[string]
 }
 
 // New returns an Enforcer and registers its event handlers on the informers. It starts
@@ -355,6 +358,9 @@ func (e *Enforcer) gather(key loop.Key, known remembered, shadow *offloadingv1be
 	}
 	if shadow == nil {
 		return f, nil
+	}
+	if head := e.head.Load(); head != nil {
+		f.newer = informer.OlderVersion(*head, shadow.ResourceVersion)
 	}
 	if known.lost != nil && owns(shadow, known.lost) {
 		f.lost = known.lost

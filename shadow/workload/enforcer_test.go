@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/loop"
@@ -45,6 +47,35 @@ func TestOneWritePerPodAndNoneWhileItRuns(t *testing.T) {
 	require.Equal(t, []string{createWrite}, r.writes, "a running pod costs nothing, a restart neither")
 	require.Zero(t, r.reads, "nothing is read that the caches have")
 	require.Len(t, r.events.Events, 0)
+}
+
+// TestNothingIsReadForPodsOfTheTerm: a ShadowPod that was created after this process began to
+// lead has no pod of an earlier leader. Any other is looked at live, for ten seconds.
+func TestNothingIsReadForPodsOfTheTerm(t *testing.T) {
+	for name, tc := range map[string]struct {
+		head  string
+		fails error
+		reads int
+	}{
+		"created after the begin":  {head: "1000"},
+		"created before the begin": {head: "1001", reads: 2},
+		"no version":               {head: "", reads: 2},
+		"no answer":                {fails: errCrash, reads: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow(always))
+			r.liqod.PrependReactor("list", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, &offloadingv1beta1.ShadowPodList{ListMeta: metav1.ListMeta{ResourceVersion: tc.head}}, tc.fails
+			})
+			r.e.begin(t.Context())
+			since := testTime().Add(-2 * time.Second)
+			r.e.since.Store(&since)
+			r.reads = 0
+			r.settle()
+			require.Equal(t, []string{createWrite}, r.writes)
+			require.Equal(t, tc.reads, r.reads)
+		})
+	}
 }
 
 // TestCrashAnywhere kills the process at every write, before and after the API server
@@ -166,6 +197,37 @@ func TestEachLossIsCountedOnce(t *testing.T) {
 		require.Equal(t, int32(3*(i+1)), r.shadow().Status.Restarts[0].Count)
 	}
 	require.Len(t, r.events.Events, 3)
+}
+
+// TestNoEventOfAPodThatIsNotMadeAgain: the vkubelet has deleted the ShadowPod, and the pod
+// has ended before the cache shows that. Nothing is created or recorded, and no event says so.
+func TestNoEventOfAPodThatIsNotMadeAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy corev1.RestartPolicy
+		end    podMod
+	}{
+		"it would be created again": {always, exited(143, 0)},
+		"it would have failed":      {never, reason(nodeLostReason)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow(tc.policy, old))
+			r.settle()
+			r.change(running)
+			r.settle()
+			r.deleteShadow()
+			r.deletePod(30)
+			r.change(tc.end)
+			if tc.policy == never {
+				r.change(forced)
+			}
+			r.refreshPod()
+			require.NoError(t, r.e.sync(t.Context(), r.key()))
+			require.Contains(t, r.writes, statusWrite, "the cache still has the ShadowPod")
+			require.Empty(t, r.events.Events)
+			r.settle()
+			require.Equal(t, 1, countOf(r.writes, createWrite))
+		})
+	}
 }
 
 func TestStaleCaches(t *testing.T) {

@@ -22,6 +22,7 @@ const listRetry = time.Second
 // lag.
 func (e *Enforcer) begin(ctx context.Context) {
 	e.trials.forget()
+	e.head.Store(e.newest(ctx))
 	e.ledger.begin()
 	e.persist(ctx, "Quotas", func() error {
 		list, err := e.cfg.Liqo.OffloadingV1beta1().Quotas(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
@@ -30,6 +31,17 @@ func (e *Enforcer) begin(ctx context.Context) {
 		}
 		return err
 	})
+}
+
+// newest returns the resource version of the ShadowPods in the API server. It returns nil if
+// the API server does not answer; then more creations are confirmed by live reads.
+func (e *Enforcer) newest(ctx context.Context) *string {
+	list, err := e.cfg.Liqo.OffloadingV1beta1().ShadowPods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		e.cfg.Log.Warn("the resource version at the begin of the term is not known", zap.Error(fmt.Errorf("listing ShadowPods: %w", err)))
+		return nil
+	}
+	return &list.ResourceVersion
 }
 
 // takeStock lists the pods once no write of the previous leader can arrive any more. Until

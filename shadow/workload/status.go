@@ -23,11 +23,12 @@ func (e *Enforcer) recordEnd(ctx context.Context, f facts, a action) error {
 	next.Status.Phase = a.end.Phase
 	next.Status.PodStatus = a.end
 	meta.RemoveStatusCondition(&next.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
-	if err := e.writeStatus(ctx, next); err != nil {
+	written, err := e.writeStatus(ctx, next)
+	if err != nil {
 		return err
 	}
 	e.memory.forget(loop.Key{Namespace: shadow.Namespace, Name: shadow.Name}, f.lost)
-	if a.lost != nil {
+	if written && a.lost != nil {
 		e.cfg.Recorder.Event(shadow, corev1.EventTypeWarning, offloadingv1beta1.ReasonRemotePodLost, a.end.Message)
 		e.cfg.Log.Info("remote pod lost for good", zap.String("key", shadow.Namespace+"/"+shadow.Name), zap.String("uid", string(a.lost.UID)))
 	}
@@ -41,7 +42,7 @@ func (e *Enforcer) recordLoss(ctx context.Context, shadow *offloadingv1beta1.Sha
 	next.Status.Replaced = lost.UID
 	next.Status.Restarts = addRestarts(shadow.Status.Restarts, lost)
 	meta.RemoveStatusCondition(&next.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
-	if err := e.writeStatus(ctx, next); err != nil {
+	if written, err := e.writeStatus(ctx, next); err != nil || !written {
 		return err
 	}
 	e.cfg.Recorder.Eventf(shadow, corev1.EventTypeWarning, ReasonPodReplaced,
@@ -62,7 +63,7 @@ func (e *Enforcer) deny(ctx context.Context, f facts, a action) error {
 	if !apply.SetCondition(&next.Status.Conditions, a.condition) {
 		return again
 	}
-	if err := e.writeStatus(ctx, next); err != nil {
+	if written, err := e.writeStatus(ctx, next); err != nil || !written {
 		return err
 	}
 	e.cfg.Recorder.Event(f.shadow, corev1.EventTypeWarning, a.condition.Reason, a.condition.Message)
@@ -74,15 +75,20 @@ func (e *Enforcer) deny(ctx context.Context, f facts, a action) error {
 func (e *Enforcer) removeCondition(ctx context.Context, shadow *offloadingv1beta1.ShadowPod) error {
 	next := shadow.DeepCopy()
 	meta.RemoveStatusCondition(&next.Status.Conditions, offloadingv1beta1.ShadowPodEnforced)
-	return e.writeStatus(ctx, next)
+	_, err := e.writeStatus(ctx, next)
+	return err
 }
 
 // writeStatus fails with a conflict if the ShadowPod has changed since next was read. The
-// next sync then decides anew.
-func (e *Enforcer) writeStatus(ctx context.Context, next *offloadingv1beta1.ShadowPod) error {
-	_, err := e.cfg.Liqo.OffloadingV1beta1().ShadowPods(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing the status of ShadowPod %s/%s: %w", next.Namespace, next.Name, err)
+// next sync then decides anew. written is false if the ShadowPod is gone: then nothing that
+// was decided for it happens, and no event may say that it does.
+func (e *Enforcer) writeStatus(ctx context.Context, next *offloadingv1beta1.ShadowPod) (written bool, err error) {
+	_, err = e.cfg.Liqo.OffloadingV1beta1().ShadowPods(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: FieldManager})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("writing the status of ShadowPod %s/%s: %w", next.Namespace, next.Name, err)
 	}
-	return nil
+	return true, nil
 }
