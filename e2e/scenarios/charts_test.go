@@ -157,6 +157,7 @@ func TestChart(t *testing.T) {
 	t.Run("replicas", func(t *testing.T) { chartReplicas(t, c, plain) })
 	t.Run("overlay policy", func(t *testing.T) { chartOverlayPolicy(t, c) })
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
+	t.Run("policies", func(t *testing.T) { chartPolicies(t, plain) })
 }
 
 // chartClasses checks that peers are held to the classes that are shared, and that what is
