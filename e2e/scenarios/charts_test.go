@@ -160,6 +160,7 @@ func TestChart(t *testing.T) {
 	t.Run("overlay policy", func(t *testing.T) { chartOverlayPolicy(t, c) })
 	t.Run("classes", func(t *testing.T) { chartClasses(t, c) })
 	t.Run("monitoring", func(t *testing.T) { chartMonitoring(t, c, plain) })
+	t.Run("policies", func(t *testing.T) { chartPolicies(t, plain) })
 }
 
 // chartMonitoring checks what is installed for Prometheus and Grafana; and that it is refused

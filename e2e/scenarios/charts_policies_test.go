@@ -1,0 +1,63 @@
+package scenarios
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// chartPolicies checks which policies look at the writes of a pod's life. The API server
+// prepares the objects once for each policy that looks, whoever writes.
+func chartPolicies(t *testing.T, plain rendered) {
+	var policies []admissionregistrationv1.ValidatingAdmissionPolicy
+	for _, obj := range plain.ofKind("ValidatingAdmissionPolicy") {
+		var p admissionregistrationv1.ValidatingAdmissionPolicy
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &p))
+		policies = append(policies, p)
+	}
+	const offloading = "offloading.liqo.io"
+	for _, tc := range []struct {
+		operation       admissionregistrationv1.OperationType
+		group, resource string
+		want            []string
+	}{
+		// liqod-peer-others looks only in namespaces of peers.
+		{"CREATE", "", "pods", []string{"liqod-peer-others"}},
+		{"CREATE", "", "pods/binding", nil},
+		{"UPDATE", "", "pods", []string{"liqod-controller-pods", "liqod-peer-others"}},
+		{"UPDATE", "", "pods/status", []string{"liqod-controller-pods"}},
+		{"DELETE", "", "pods", []string{"liqod-controller-pods"}},
+		{"CREATE", offloading, "shadowpods", []string{"liqod-peer"}},
+		{"UPDATE", offloading, "shadowpods", []string{"liqod-peer"}},
+		{"UPDATE", offloading, "shadowpods/status", nil},
+		{"DELETE", offloading, "shadowpods", []string{"liqod-peer"}},
+	} {
+		var got []string
+		for _, p := range policies {
+			matches := func(r admissionregistrationv1.NamedRuleWithOperations) bool {
+				return ruleMatches(r.RuleWithOperations, tc.operation, tc.group, tc.resource)
+			}
+			if c := p.Spec.MatchConstraints; slices.ContainsFunc(c.ResourceRules, matches) && !slices.ContainsFunc(c.ExcludeResourceRules, matches) {
+				got = append(got, p.Name)
+			}
+		}
+		require.ElementsMatch(t, tc.want, got, "%s %s of %q", tc.operation, tc.resource, tc.group)
+	}
+}
+
+// ruleMatches tells whether a rule is about an operation on a resource, or a subresource of one.
+func ruleMatches(r admissionregistrationv1.RuleWithOperations, operation admissionregistrationv1.OperationType, group, resource string) bool {
+	name, sub, isSub := strings.Cut(resource, "/")
+	all := []string{resource, "*/*"}
+	if isSub {
+		all = append(all, name+"/*", "*/"+sub)
+	} else {
+		all = append(all, "*", name+"/*")
+	}
+	return slices.Contains(r.Operations, operation) && (slices.Contains(r.APIGroups, group) || slices.Contains(r.APIGroups, "*")) &&
+		slices.ContainsFunc(r.Resources, func(s string) bool { return slices.Contains(all, s) })
+}
