@@ -549,10 +549,10 @@ func chartValues(t *testing.T, c chart) {
 		counts map[string]int64 // replicas of deployments
 	}{
 		"virtualKubelet": {
-			values: values{"virtualKubelet": values{"replicas": 2, "nodeAddress": "192.0.2.1", "extra": values{"args": []string{"--enable-apiserver-support=false"}},
+			values: values{"virtualKubelet": values{"replicas": 2, "nodeAddress": "192.0.2.1", "nodeTaint": false, "extra": values{"args": []string{"--enable-apiserver-support=false"}},
 				"resources": values{"cpuLimit": "2"}}},
 			config: map[string]string{"controller.vkubelet.replicas": "2", "controller.vkubelet.extraArgs": "[--enable-apiserver-support=false]",
-				"controller.vkubelet.nodeAddress": "192.0.2.1", "controller.vkubelet.resources.cpuLimit": "2", "controller.vkubelet.resources.cpuRequest": "50m"},
+				"controller.vkubelet.nodeAddress": "192.0.2.1", "vkubelet.nodeTaint": "false", "controller.vkubelet.resources.cpuLimit": "2", "controller.vkubelet.resources.cpuRequest": "50m"},
 		},
 		"image.digest": { // wins over the tag
 			values: values{"image": values{"repository": "r.example/liqod", "tag": "v1", "digest": "sha256:" + strings.Repeat("0a", 32)}},

@@ -3,6 +3,7 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -199,7 +200,52 @@ func TestWebhookRules(t *testing.T) {
 		})
 		require.Empty(t, a.heard.take())
 	})
-	t.Run("Away", a.away)
+	kept := a.webPod(t)
+	t.Run("PodUpdate", func(t *testing.T) {
+		pod, err := a.ownTolerations(t.Context(), kept)
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"team", corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, offloadingv1beta1.VirtualNodeTaintKey}, tolerationKeys(pod))
+		_, err = a.Client().CoreV1().Pods("web").Patch(t.Context(), kept, types.JSONPatchType, []byte(`[{"op":"remove","path":"/spec/tolerations"}]`), metav1.PatchOptions{})
+		require.True(t, apierrors.IsInvalid(err), "what is not liqod's is not put back: %v", err)
+	})
+	t.Run("Away", func(t *testing.T) { a.away(t, kept) })
+}
+
+// webPod creates a pod in the offloaded namespace web, and returns its name.
+func (a author) webPod(t *testing.T) string {
+	t.Helper()
+	within(t, soon, "pods are offloaded", func(ctx context.Context) error {
+		pod, err := a.Client().CoreV1().Pods("web").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil && !slices.Contains(tolerationKeys(pod), offloadingv1beta1.VirtualNodeTaintKey) {
+			err = fmt.Errorf("tolerations %v", pod.Spec.Tolerations)
+		}
+		return err
+	})
+	pod, err := a.Client().CoreV1().Pods("web").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return pod.Name
+}
+
+// ownTolerations writes the pod as a client does that keeps its own list of tolerations.
+func (a author) ownTolerations(ctx context.Context, name string) (pod *corev1.Pod, err error) {
+	pods := a.Client().CoreV1().Pods("web")
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		have, err := pods.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		have.Spec.Tolerations = []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists}}
+		pod, err = pods.Update(ctx, have, metav1.UpdateOptions{})
+		return err
+	})
+	return pod, err
+}
+
+func tolerationKeys(pod *corev1.Pod) (keys []string) {
+	for _, t := range pod.Spec.Tolerations {
+		keys = append(keys, t.Key)
+	}
+	return keys
 }
 
 // judgement is what is said of a write: why it is refused, or what its author is warned of.
@@ -292,9 +338,9 @@ func (a author) edits() []judgement {
 	}
 }
 
-// away: the rules hold nothing up, and the controller says what is wrong. Pods of offloaded
-// namespaces wait.
-func (a author) away(t *testing.T) {
+// away: the rules hold nothing up, and the controller says what is wrong. New pods of offloaded
+// namespaces wait. kept is one that exists.
+func (a author) away(t *testing.T, kept string) {
 	ctx := t.Context()
 	a.Webhook.Kill()
 	<-a.Webhook.Exited()
@@ -318,6 +364,12 @@ func (a author) away(t *testing.T) {
 	_, err = a.Client().CoreV1().Pods("web").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
 	require.True(t, apierrors.IsInternalError(err), "%v", err)
 	require.ErrorContains(t, err, "pod.mutate.liqo.io")
+	for _, subresource := range []string{"", "status"} {
+		_, err = a.Client().CoreV1().Pods("web").Patch(ctx, kept, types.MergePatchType, []byte(`{"metadata":{"labels":{"written":"yes"}},"status":{"message":"written"}}`), metav1.PatchOptions{}, subresource)
+		require.NoError(t, err, "a pod that exists is not held up")
+	}
+	_, err = a.ownTolerations(ctx, kept)
+	require.True(t, apierrors.IsInvalid(err), "Kubernetes refuses this by itself: %v", err)
 	_, err = a.Client().CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
 	require.NoError(t, err, "what is not ours is not held up")
 	_, err = a.Client().CoreV1().ConfigMaps("web").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, metav1.CreateOptions{})

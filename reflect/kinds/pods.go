@@ -107,6 +107,8 @@ type Pods struct {
 	remotes *informer.Writes[*corev1.Pod]
 
 	opening sync.Mutex
+	// admitting is locked while the host ports of a pod are compared with those in use.
+	admitting sync.Mutex
 
 	mu sync.Mutex
 	// moved has the pods whose status must be written even if only the host IP differs.
@@ -123,6 +125,8 @@ type Pods struct {
 	// left has the UIDs of pods whose deletion the watch in the consumer has reported
 	// while the provider still had a ShadowPod.
 	left map[types.UID]bool
+	// admitted has the UIDs of pods that have got their host ports.
+	admitted map[types.UID]bool
 	// doubted has the time since when a ShadowPod seems to belong to a pod that was lost
 	// by a restored backup, by the UID of the local pod.
 	doubted map[types.UID]time.Time
@@ -133,7 +137,7 @@ type Pods struct {
 func NewPods(cfg PodsConfig) (*Pods, error) {
 	p := &Pods{
 		cfg: cfg, gone: map[types.UID]departed{}, told: map[types.UID]string{}, moved: map[types.UID]bool{}, left: map[types.UID]bool{}, doubted: map[types.UID]time.Time{},
-		buckets: map[types.UID]*bucket{}, refused: map[types.UID]map[string]bool{},
+		buckets: map[types.UID]*bucket{}, refused: map[types.UID]map[string]bool{}, admitted: map[types.UID]bool{},
 		locals:  informer.NewWrites[*corev1.Pod](cfg.Clock),
 		shadows: informer.NewWrites[*offloadingv1beta1.ShadowPod](cfg.Clock),
 		remotes: informer.NewWrites[*corev1.Pod](cfg.Clock),
@@ -396,6 +400,7 @@ func (p *Pods) forget(uid types.UID) {
 	delete(p.moved, uid)
 	delete(p.buckets, uid)
 	delete(p.refused, uid)
+	delete(p.admitted, uid)
 }
 
 // view is the known state of one pod. Fields are nil if an object does not exist.

@@ -128,6 +128,9 @@ func (p *Pods) offload(ctx context.Context, v view) error {
 	if started(v.local) {
 		return p.offloadAgain(ctx, v)
 	}
+	if admitted, err := p.admit(ctx, v); !admitted {
+		return err
+	}
 	return p.create(ctx, v)
 }
 

@@ -193,7 +193,9 @@ type VKubelet struct {
 	CertificateDirectory string `mapstructure:"certificateDirectory"`
 	// NodeLeaseDuration is in whole seconds.
 	NodeLeaseDuration time.Duration `mapstructure:"nodeLeaseDuration"`
-	InFlight          int           `mapstructure:"inFlight"`
+	// NodeTaint is whether a virtual node has its taint where its VirtualNode does not say so.
+	NodeTaint bool `mapstructure:"nodeTaint"`
+	InFlight  int  `mapstructure:"inFlight"`
 	// EnableAPIServerSupport, HomeAPIServer and TokenBinding are about the tokens that
 	// offloaded pods carry.
 	EnableAPIServerSupport bool   `mapstructure:"enableAPIServerSupport"`

@@ -126,6 +126,7 @@ var rules = map[string]kind{
 	"vkubelet.listenAddress":        address(),
 	"vkubelet.certificateDirectory": directory().orEmpty(),
 	"vkubelet.nodeLeaseDuration":    duration(time.Second, time.Hour),
+	"vkubelet.nodeTaint":            boolean(),
 	"vkubelet.inFlight":             integer(1, 10000),
 
 	"vkubelet.enableAPIServerSupport": boolean(),

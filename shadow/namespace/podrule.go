@@ -32,11 +32,39 @@ type PodRule struct {
 	OwnNamespace string
 }
 
-// Decide changes the creation of a pod as its namespace's offloading says.
+// Decide changes the creation of a pod as its namespace's offloading says. In an update of a
+// pod it keeps the toleration that the creation has added.
 func (r PodRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
-	if req.Namespace == r.OwnNamespace || req.Operation != admissionv1.Create {
+	switch {
+	case req.Namespace == r.OwnNamespace:
+		return admit.Allow()
+	case req.Operation == admissionv1.Create:
+		return r.create(ctx, req)
+	case req.Operation == admissionv1.Update && req.SubResource == "":
+		return update(req)
+	default:
 		return admit.Allow()
 	}
+}
+
+// update depends on the pod alone: the pod keeps its toleration also where the namespace is
+// offloaded in another way by now.
+func update(req *admissionv1.AdmissionRequest) admit.Response {
+	var old, pod corev1.Pod
+	if err := json.Unmarshal(req.OldObject.Raw, &old); err != nil {
+		return admit.Response{Message: "reading the pod as it was: " + err.Error(), Code: http.StatusBadRequest}
+	}
+	if err := json.Unmarshal(req.Object.Raw, &pod); err != nil {
+		return admit.Response{Message: "reading the pod: " + err.Error(), Code: http.StatusBadRequest}
+	}
+	patch, err := operations(&pod, rules.KeepToleration(&old, &pod))
+	if err != nil {
+		return admit.Response{Message: "comparing pods: " + err.Error(), Code: http.StatusInternalServerError}
+	}
+	return admit.Allow(patch...)
+}
+
+func (r PodRule) create(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
 	var pod corev1.Pod
 	if err := json.Unmarshal(req.Object.Raw, &pod); err != nil {
 		return admit.Response{Message: "reading the pod: " + err.Error(), Code: http.StatusBadRequest}

@@ -48,6 +48,8 @@ type Config struct {
 	// Addresses and Port are where the API server reaches the kubelet API.
 	Addresses []string
 	Port      int32
+	// Untainted leaves the taint of virtual nodes out, unless the VirtualNode says otherwise.
+	Untainted bool
 	// LeaseDuration is the duration of the heartbeat Lease. The Lease is renewed every
 	// quarter of it.
 	LeaseDuration time.Duration
@@ -199,7 +201,7 @@ func (k *Keeper) facts(vn *offloadingv1beta1.VirtualNode) (Facts, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return Facts{
-		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Remote: k.remote, Network: network, Grace: k.cfg.Grace, Now: metav1.NewTime(k.cfg.Clock.Now()),
+		Name: k.cfg.Name, Addresses: k.cfg.Addresses, Port: k.cfg.Port, Untainted: k.cfg.Untainted, Remote: k.remote, Network: network, Grace: k.cfg.Grace, Now: metav1.NewTime(k.cfg.Clock.Now()),
 	}, nil
 }
 

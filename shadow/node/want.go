@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -44,6 +45,8 @@ type Facts struct {
 	Addresses []string
 	// Port is the port of the kubelet API.
 	Port int32
+	// Untainted leaves the taint of virtual nodes out, unless the VirtualNode says otherwise.
+	Untainted bool
 	// Remote is the provider's state.
 	Remote Remote
 	// Network is the condition NetworkStatus of the provider's ForeignCluster; nil: the
@@ -75,7 +78,7 @@ func Want(have *corev1.Node, vn *offloadingv1beta1.VirtualNode, f Facts) *corev1
 	n.Name = f.Name
 	n.Spec.ProviderID = ProviderID(vn.Spec.ClusterID, vn.Name)
 	before := readOwned(n)
-	want := owned{Labels: wantLabels(vn, f), Annotations: vn.Spec.Annotations, Taints: wantTaints(vn)}
+	want := owned{Labels: wantLabels(vn, f), Annotations: vn.Spec.Annotations, Taints: wantTaints(vn, f)}
 	n.Labels = merge(n.Labels, before.Labels, want.Labels)
 	n.Annotations = merge(n.Annotations, before.Annotations, want.Annotations)
 	n.Spec.Taints = mergeTaints(n.Spec.Taints, before.Taints, want.Taints)
@@ -107,12 +110,11 @@ func platform(v version.Info) (os, arch string) {
 	return "linux", "amd64"
 }
 
-func wantTaints(vn *offloadingv1beta1.VirtualNode) []corev1.Taint {
-	own := corev1.Taint{
-		Key:    offloadingv1beta1.VirtualNodeTaintKey,
-		Value:  offloadingv1beta1.VirtualNodeTaintValue,
-		Effect: corev1.TaintEffectNoExecute,
+func wantTaints(vn *offloadingv1beta1.VirtualNode, f Facts) []corev1.Taint {
+	if !ptr.Deref(vn.Spec.VirtualKubelet.NodeTaint, !f.Untainted) {
+		return vn.Spec.Taints
 	}
+	own := offloadingv1beta1.VirtualNodeTaint()
 	taints := []corev1.Taint{own}
 	for _, t := range vn.Spec.Taints {
 		if !t.MatchTaint(&own) {

@@ -94,6 +94,47 @@ func TestWantKeepsWhatOthersSet(t *testing.T) {
 	require.Len(t, n.Spec.Taints, 2, "and so does a taint")
 }
 
+// TestTaintSwitch: the VirtualNode decides, then the setting. What others have set stays.
+func TestTaintSwitch(t *testing.T) {
+	taint := offloadingv1beta1.VirtualNodeTaint()
+	gpu, notReady := corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}, corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}
+	for name, tc := range map[string]struct {
+		setting bool
+		spec    *bool
+		tainted bool
+	}{
+		"by default":               {setting: true, tainted: true},
+		"the setting":              {},
+		"the VirtualNode takes it": {setting: true, spec: ptr.To(false)},
+		"the VirtualNode gives it": {spec: ptr.To(true), tainted: true},
+		"both":                     {setting: true, spec: ptr.To(true), tainted: true},
+		"neither":                  {spec: ptr.To(false)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, before := range []*bool{ptr.To(true), ptr.To(false)} {
+				change := func(switched *bool) *offloadingv1beta1.VirtualNode {
+					return virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+						vn.Spec.VirtualKubelet.NodeTaint, vn.Spec.Taints = switched, []corev1.Taint{gpu}
+					})
+				}
+				have := Want(nil, change(before), facts())
+				have.Spec.Taints = append(have.Spec.Taints, notReady)
+				n := Want(have, change(tc.spec), facts(func(f *Facts) { f.Untainted = !tc.setting }))
+				want := []corev1.Taint{gpu, notReady}
+				if tc.tainted {
+					want = append(want, taint)
+				}
+				require.ElementsMatch(t, want, n.Spec.Taints)
+			}
+		})
+	}
+	own := corev1.Taint{Key: taint.Key, Value: "mine", Effect: taint.Effect}
+	n := Want(nil, virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.VirtualKubelet.NodeTaint, vn.Spec.Taints = ptr.To(false), []corev1.Taint{own}
+	}), facts())
+	require.Equal(t, []corev1.Taint{own}, n.Spec.Taints, "the author's own one counts")
+}
+
 func TestWantCapacityKeysGo(t *testing.T) {
 	have := Want(nil, virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Spec.ResourceQuota.Hard["example.com/gpu"] = resource.MustParse("1")

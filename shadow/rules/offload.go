@@ -69,12 +69,31 @@ func placed(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" || o.Kind == "ShadowPod" })
 }
 
+// KeepToleration returns the pod as an update is to make it of old: with the toleration that
+// Offload has given to old. Kubernetes accepts no update that takes a toleration away, and a
+// client that writes its own list does not know this one. When nothing changes it returns the
+// pod itself; it never changes its arguments.
+func KeepToleration(old, pod *corev1.Pod) *corev1.Pod {
+	if !tolerated(&old.Spec) || tolerated(&pod.Spec) {
+		return pod
+	}
+	out := pod.DeepCopy()
+	tolerate(&out.Spec)
+	return out
+}
+
 // tolerate adds the toleration of the virtual nodes' taint.
 func tolerate(spec *corev1.PodSpec) {
-	want := corev1.Toleration{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}
-	if !slices.Contains(spec.Tolerations, want) {
-		spec.Tolerations = append(spec.Tolerations, want)
+	if !tolerated(spec) {
+		spec.Tolerations = append(spec.Tolerations, toleration())
 	}
+}
+
+// tolerated tells whether a pod has the toleration that tolerate adds.
+func tolerated(spec *corev1.PodSpec) bool { return slices.Contains(spec.Tolerations, toleration()) }
+
+func toleration() corev1.Toleration {
+	return corev1.Toleration{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}
 }
 
 // restrict adds the rule (alternatives; none for no rule) to what the pod requires of

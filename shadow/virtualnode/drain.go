@@ -67,6 +67,11 @@ func planDrain(pods []*corev1.Pod, start, now time.Time, cfg DrainConfig) plan {
 	return p
 }
 
+// deletes reports whether the plan deletes pods, and does not only evict them.
+func (p plan) deletes() bool {
+	return len(p.pods) > 0 && (p.step != stepEvict || slices.ContainsFunc(p.pods, stays))
+}
+
 // ended reports whether pod is terminated and only finalizers keep it, so that no request
 // can speed up its removal.
 func ended(pod *corev1.Pod) bool {

@@ -268,6 +268,44 @@ func TestBudgetDelaysUntilTheDeadline(t *testing.T) {
 	r.finish(t)
 }
 
+// TestDeletionWithoutTaint: on a Node without the taint are pods that liqod may not delete. The
+// taint comes when it would delete them, and not while their budgets are respected.
+func TestDeletionWithoutTaint(t *testing.T) {
+	other := corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}
+	taints := func(r *rig) []corev1.Taint {
+		node, err := r.kube.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+		require.NoError(t, err)
+		return node.Spec.Taints
+	}
+	for name, tc := range map[string]struct {
+		pod   *corev1.Pod
+		after time.Duration
+		have  []corev1.Taint
+		want  []corev1.Taint
+	}{
+		"it is evicted":        {pod: podOn("milan", "a")},
+		"it is deleted":        {pod: podOn("milan", "a"), after: 5 * time.Minute, have: []corev1.Taint{other}, want: []corev1.Taint{other, offloadingv1beta1.VirtualNodeTaint()}},
+		"of a DaemonSet":       {pod: podOn("milan", "a", daemon), want: []corev1.Taint{offloadingv1beta1.VirtualNodeTaint()}},
+		"it leaves":            {pod: podOn("milan", "a", leaving(30)), after: 5 * time.Minute},
+		"there is one, edited": {pod: podOn("milan", "a", daemon), have: []corev1.Taint{{Key: offloadingv1beta1.VirtualNodeTaintKey, Effect: corev1.TaintEffectNoExecute}}, want: []corev1.Taint{{Key: offloadingv1beta1.VirtualNodeTaintKey, Effect: corev1.TaintEffectNoExecute}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := standing(t, tc.pod)
+			node := ourNode(corev1.ConditionTrue)
+			node.Spec.Taints = tc.have
+			require.NoError(t, r.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), node, ""))
+			r.serveEvictions("a")
+			r.kube.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "a", fmt.Errorf("it does not tolerate the taint"))
+			})
+			r.clock.SetTime(start.Add(tc.after))
+			_, _, err := r.turn(t, milan)
+			require.Equal(t, tc.want != nil, err != nil, "%v", err)
+			require.Equal(t, tc.want, taints(r))
+		})
+	}
+}
+
 func TestProviderAway(t *testing.T) {
 	r := standing(t, podOn("milan", "a", leaving(30)))
 	r.clock.SetTime(start.Add(6 * time.Minute))

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -109,6 +110,9 @@ func edits(old, spec *offloadingv1beta1.VirtualNodeSpec) (warnings []string) {
 	}
 	if n := spec.VirtualKubelet.Replicas; n != nil && *n == 0 && (old.VirtualKubelet.Replicas == nil || *old.VirtualKubelet.Replicas != 0) {
 		warnings = append(warnings, "spec.virtualKubelet.replicas 0: the Node becomes NotReady; its pods run on in the provider, but their state is not updated here")
+	}
+	if was := old.VirtualKubelet.NodeTaint; was != nil && !*was && ptr.Deref(spec.VirtualKubelet.NodeTaint, true) {
+		warnings = append(warnings, "spec.virtualKubelet.nodeTaint is no longer false: with the taint, Kubernetes deletes the pods on the node that do not tolerate "+offloadingv1beta1.VirtualNodeTaintKey)
 	}
 	return warnings
 }

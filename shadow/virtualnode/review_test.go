@@ -32,6 +32,9 @@ func TestReview(t *testing.T) {
 					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "gpu", Operator: op}}}}}}}}
 		}
 	}
+	tainted := func(taint bool) change {
+		return func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.VirtualKubelet.NodeTaint = &taint }
+	}
 	metal := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}
 	elsewhere := virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Namespace, vn.Spec.ClusterID = "liqo-tenant-turin", "turin"
@@ -39,6 +42,7 @@ func TestReview(t *testing.T) {
 	misplaced := virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Namespace = "default" })
 	for name, tc := range map[string]struct {
 		review  Review
+		old     change // of a valid virtual node, before an update
 		change  change // of a valid virtual node
 		update  bool
 		refused string
@@ -62,10 +66,14 @@ func TestReview(t *testing.T) {
 		"a label of ours": {change: func(vn *offloadingv1beta1.VirtualNode) {
 			vn.Spec.Labels = map[string]string{"liqo.io/remote-cluster-id": "turin", "liqo.io/type": "virtual-node"}
 		}, warns: []string{"liqo.io/remote-cluster-id of the Node is always milano"}},
-		"another patch":     {change: affinity(corev1.NodeSelectorOpExists), update: true, warns: []string{"applies to pods that are offloaded from now on"}},
-		"less of something": {change: cpu("3"), update: true, warns: []string{"hard is smaller"}},
-		"more of something": {change: cpu("5"), update: true},
-		"no vkubelet":       {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.VirtualKubelet.Replicas = new(int32) }, update: true, warns: []string{"the Node becomes NotReady"}},
+		"another patch":         {change: affinity(corev1.NodeSelectorOpExists), update: true, warns: []string{"applies to pods that are offloaded from now on"}},
+		"less of something":     {change: cpu("3"), update: true, warns: []string{"hard is smaller"}},
+		"more of something":     {change: cpu("5"), update: true},
+		"no vkubelet":           {change: func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.VirtualKubelet.Replicas = new(int32) }, update: true, warns: []string{"the Node becomes NotReady"}},
+		"no taint":              {change: tainted(false), update: true},
+		"a taint":               {change: tainted(true), update: true},
+		"a taint again":         {old: tainted(false), change: tainted(true), update: true, warns: []string{"Kubernetes deletes the pods on the node that do not tolerate virtual-node.liqo.io/not-allowed"}},
+		"the usual taint again": {old: tainted(false), update: true, warns: []string{"Kubernetes deletes the pods on the node"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,6 +81,9 @@ func TestReview(t *testing.T) {
 			r.New = virtualNode(roomy)
 			if tc.update {
 				r.Old = r.New.DeepCopy()
+				if tc.old != nil {
+					tc.old(r.Old)
+				}
 			}
 			if tc.change != nil {
 				tc.change(r.New)

@@ -97,6 +97,11 @@ func (l *Lifecycle) drainNode(ctx context.Context, vn *offloadingv1beta1.Virtual
 	if told, err := l.tellForced(ctx, vn, p); told || err != nil {
 		return false, cmp.Or(err, loop.After(l.drain.Poll))
 	}
+	if node != nil && p.deletes() {
+		if err := l.taint(ctx, node); err != nil {
+			return false, err
+		}
+	}
 	blocked, drainErr := l.pressAll(ctx, p)
 	if p.left == 0 {
 		return drainErr == nil, drainErr
@@ -163,6 +168,27 @@ func (l *Lifecycle) cordon(ctx context.Context, node *corev1.Node) error {
 		return nil
 	}
 	return wrap(err, "cordoning Node %s", node.Name)
+}
+
+// taint gives a Node the taint of virtual nodes, if it has been without (nodeTaint). Liqod may
+// delete only pods that tolerate the taint; Kubernetes then deletes the others.
+func (l *Lifecycle) taint(ctx context.Context, node *corev1.Node) error {
+	own := offloadingv1beta1.VirtualNodeTaint()
+	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&own) }) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion}, // the patch replaces the whole list
+		"spec":     map[string]any{"taints": append(slices.Clone(node.Spec.Taints), own)},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the taint of Node %s: %w", node.Name, err)
+	}
+	_, err = l.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return wrap(err, "tainting Node %s", node.Name)
 }
 
 // removeDeployment reports whether the vkubelet and its pods are gone. A running vkubelet

@@ -50,7 +50,7 @@ type VirtualNodeSpec struct {
 	// Annotations are set on the Node.
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Taints are set on the Node, beside the one that every virtual node has.
+	// Taints are set on the Node, beside the one of virtual nodes (virtualKubelet.nodeTaint).
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	Taints []corev1.Taint `json:"taints,omitempty"`
@@ -133,6 +133,11 @@ type VirtualKubeletSpec struct {
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || isIP(self)",message="nodeAddress must be an IP address"
 	NodeAddress string `json:"nodeAddress,omitempty"`
+	// NodeTaint is whether the Node has the taint virtual-node.liqo.io/not-allowed. Without it,
+	// pods of any namespace may be scheduled to the Node, as to any other; those of namespaces
+	// that are not offloaded wait there. The default is true.
+	// +optional
+	NodeTaint *bool `json:"nodeTaint,omitempty"`
 }
 
 // OffloadingPatch changes pods on their way to the provider.

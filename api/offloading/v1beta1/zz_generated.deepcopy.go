@@ -762,6 +762,11 @@ func (in *VirtualKubeletSpec) DeepCopyInto(out *VirtualKubeletSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.NodeTaint != nil {
+		in, out := &in.NodeTaint, &out.NodeTaint
+		*out = new(bool)
+		**out = **in
+	}
 	return
 }
 

@@ -57,6 +57,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   "namespace" .Release.Namespace
   "reflection" $reflection
   "controller" $controller
+  "vkubelet" (pick $vk "nodeTaint")
   "networking" (pick $v.networking "enabled" "podCIDRs" "serviceCIDRs" "externalCIDRs" "nodeCIDRs" "reservedSubnets")
   "ipam" (omit $v.ipam "internal")
   "authentication" (dict "address" ($a.enabled | ternary (printf ":%d" (int $a.port)) "") "url" $a.url "apiServerURL" $a.apiServerURL "identity" $a.identity)
