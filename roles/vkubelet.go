@@ -263,10 +263,10 @@ func (v *vkubelet) tell(s link.ProviderState) {
 }
 
 // informersWhere returns a factory for the objects of this cluster in which a field has the
-// name of the virtual node. transform is applied to objects before they enter a cache.
-func (v *vkubelet) informersWhere(field string, transform cache.TransformFunc) informers.SharedInformerFactory {
+// name of the virtual node.
+func (v *vkubelet) informersWhere(field string) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(v.home.plain.kube, 0,
-		informers.WithTransform(transform), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		informers.WithTransform(client.StripManagedFields), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector(field, v.name).String()
 		}))
 }
@@ -287,9 +287,9 @@ func (v *vkubelet) offload(ctx context.Context, way *client.Way) error {
 		return err
 	}
 	// The factories end with the term of leadership, because a standby holds no pods.
-	local := v.informersWhere("spec.nodeName", kinds.SharePods(client.StripManagedFields))
+	local := v.informersWhere("spec.nodeName")
 	maps := externalversions.NewSharedInformerFactoryWithOptions(v.home.plain.liqo, 0, externalversions.WithNamespace(v.namespace))
-	nodes := v.informersWhere(metav1.ObjectNameField, client.StripManagedFields)
+	nodes := v.informersWhere(metav1.ObjectNameField)
 	for _, loop := range []string{"pods", kinds.TokensLoop, "claims", kinds.LossesLoop} {
 		defer v.env.Tracker.Forget(loop) // objects that an ended loop had queued do not count as late
 	}

@@ -129,9 +129,9 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 	ours := labels.Set{offloadingv1beta1.NodeNameLabel: t.node}.String()
 	tweak := func(o *metav1.ListOptions) { o.LabelSelector = ours }
 	core := informers.NewSharedInformerFactoryWithOptions(t.remote.Kube, 0,
-		informers.WithNamespace(remote), informers.WithTweakListOptions(tweak), informers.WithTransform(SharePods(t.slim)))
+		informers.WithNamespace(remote), informers.WithTweakListOptions(tweak), informers.WithTransform(t.slim))
 	own := externalversions.NewSharedInformerFactoryWithOptions(t.remote.Liqo, 0,
-		externalversions.WithNamespace(remote), externalversions.WithTweakListOptions(tweak), externalversions.WithTransform(SharePods(t.transform)))
+		externalversions.WithNamespace(remote), externalversions.WithTweakListOptions(tweak), externalversions.WithTransform(t.transform))
 	watches := engine.Factories{Kube: core, Liqo: own, Namespace: remote, Tweak: tweak}
 	// The listers below find these informers in the factories.
 	podsInformer := engine.KubeInformer(watches, &corev1.Pod{}, func(c kubernetes.Interface) informer.Client[*corev1.PodList] { return c.CoreV1().Pods(remote) })
@@ -153,7 +153,6 @@ func (t *twins) open(ctx context.Context, local, remote string) *twin {
 // is only needed to see whether a change has arrived.
 func (t *twins) slim(obj any) (any, error) {
 	if pod, ok := obj.(*corev1.Pod); ok {
-		pod.Annotations, pod.OwnerReferences = nil, nil
 		pod.Spec = corev1.PodSpec{
 			NodeName: pod.Spec.NodeName, Containers: slimContainers(pod.Spec.Containers), InitContainers: slimContainers(pod.Spec.InitContainers),
 			EphemeralContainers: pod.Spec.EphemeralContainers,
