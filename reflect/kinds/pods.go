@@ -143,7 +143,7 @@ func NewPods(cfg PodsConfig) (*Pods, error) {
 		remotes: informer.NewWrites[*corev1.Pod](cfg.Clock),
 	}
 	p.loop = loop.New(loop.Config{
-		Name: "pods", Sync: p.sync, Class: p.class, Log: cfg.Log, Observer: cfg.Observer,
+		Name: "pods", Sync: p.sync, Log: cfg.Log, Observer: cfg.Observer,
 		// The twin namespaces may be synced before the loop runs.
 		Beside: func() []loop.Key { return p.twins.keys(corev1.NamespaceAll) },
 	})
@@ -193,30 +193,6 @@ func (p *Pods) Run(ctx context.Context) error {
 	tokens := make(chan error, 1)
 	wg.Go(func() { tokens <- p.tokens.run(ctx) })
 	return unlessOver(ctx, errors.Join(p.loop.Run(ctx, p.cfg.Workers), <-tokens))
-}
-
-// Classes of keys, which take turns. In a burst the pods that are there already do not wait for
-// the creation of all others: their status is soon written, and they are done.
-const (
-	classNew   = "new"
-	classThere = "there"
-)
-
-// class returns classThere for a pod that has its ShadowPod or is being deleted, and classNew
-// for any other key.
-func (p *Pods) class(key loop.Key) string {
-	if local, err := p.cfg.Pods.Lister().Pods(key.Namespace).Get(key.Name); err == nil && local.DeletionTimestamp != nil {
-		return classThere
-	}
-	tw := p.twins.get(key.Namespace)
-	if tw == nil {
-		return classNew
-	}
-	shadow, err := tw.shadows.Get(key.Name)
-	if _, found := p.shadows.Latest(loop.Key{Namespace: tw.remote, Name: key.Name}, shadow, err == nil); !found {
-		return classNew
-	}
-	return classThere
 }
 
 // unlessOver returns nil if ctx is done, and err otherwise. Stopped informers reject

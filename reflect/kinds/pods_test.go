@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -712,49 +710,4 @@ func TestLastStatusIsWrittenWhereSomebodyReadsIt(t *testing.T) {
 			require.Equal(t, tc.want, writes(s.home.Actions()))
 		})
 	}
-}
-
-// TestRunningPodsDoNotWaitForNewOnes: a pod changes in the provider while hundreds wait for
-// their ShadowPods. Its status comes home among the first.
-func TestRunningPodsDoNotWaitForNewOnes(t *testing.T) {
-	const waiting = 300
-	s := newSite()
-	s.offload("shop")
-	s.add(s.home.Tracker(), localPod())
-	s.there(localPod(), true)
-	var made, before atomic.Int64
-	begin := make(chan struct{})
-	s.remoteLiqod.PrependReactor("create", "shadowpods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		<-begin
-		made.Add(1)
-		return false, nil, nil
-	})
-	s.home.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		before.CompareAndSwap(0, 1+made.Load())
-		return false, nil, nil
-	})
-	s.start(t)
-	s.known(t)
-	s.idle(t, "shop")
-	for i := range waiting {
-		_, err := s.home.CoreV1().Pods("shop").Create(t.Context(), localPod(func(p *corev1.Pod) {
-			p.Name, p.UID, p.ResourceVersion = fmt.Sprint("new-", i), types.UID(fmt.Sprint("new-", i)), "1"
-		}), metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
-	eventually(t, func() bool { return s.pods.loop.Len() > waiting-20 }, "new pods wait")
-	remote, err := s.remote.CoreV1().Pods("shop-rome").Get(t.Context(), "web", metav1.GetOptions{})
-	require.NoError(t, err)
-	running(remote)
-	remote.ResourceVersion = "7"
-	_, err = s.remote.CoreV1().Pods("shop-rome").Update(t.Context(), remote, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	eventually(t, func() bool {
-		have, err := s.pods.twins.get("shop").pods.Get("web")
-		return err == nil && have.Status.Phase == corev1.PodRunning
-	}, "the change is known")
-	close(begin)
-	eventually(t, func() bool { return before.Load() > 0 }, "the status comes home")
-	require.Less(t, before.Load(), int64(waiting/4))
-	eventually(t, func() bool { return made.Load() == waiting }, "all are created")
 }
