@@ -3,10 +3,8 @@ package kinds
 import (
 	"fmt"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/reflect/forge"
@@ -100,20 +98,4 @@ func symptom(s corev1.PodStatus) (reason, message string) {
 func ownedByDaemonSet(pod *corev1.Pod) bool {
 	o := metav1.GetControllerOf(pod)
 	return o != nil && o.Kind == "DaemonSet"
-}
-
-// countingOwners are the controllers that replace a deleted pod and do not read how it ended.
-var countingOwners = map[schema.GroupKind]bool{
-	{Kind: "ReplicationController"}:                true,
-	{Group: appsv1.GroupName, Kind: "ReplicaSet"}:  true,
-	{Group: appsv1.GroupName, Kind: "StatefulSet"}: true,
-	{Group: appsv1.GroupName, Kind: "DaemonSet"}:   true,
-}
-
-// endIsRead reports whether a client can read the final status of a pod that is deleted
-// immediately afterwards. Clients that have a finalizer on the pod do, controllers of jobs, and
-// people who wait for a pod of theirs.
-func endIsRead(local *corev1.Pod) bool {
-	owner := metav1.GetControllerOf(local)
-	return len(local.Finalizers) > 0 || owner == nil || !countingOwners[schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()]
 }

@@ -204,10 +204,9 @@ func (p *Pods) stillThere(ctx context.Context, v view) (bool, error) {
 	return false, nil
 }
 
-// release deletes the local pod without a grace period. Before that it writes the final status,
-// if a client can read it.
+// release writes the final status and deletes the local pod without a grace period.
 func (p *Pods) release(ctx context.Context, local, last *corev1.Pod) error {
-	if !ended(local) && endIsRead(local) {
+	if !ended(local) {
 		if err := p.patchStatus(ctx, local, forge.FinalStatus(p.input(local, nil, last))); err != nil {
 			return err
 		}
