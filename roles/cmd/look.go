@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
@@ -85,11 +86,15 @@ func answered[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	}()
 	select {
 	case a := <-got:
-		return a.value, a.err
+		// The client has the same timeout, and may notice it before ctx does.
+		if deadline, limited := ctx.Deadline(); a.err == nil || !limited || time.Now().Before(deadline) {
+			return a.value, a.err
+		}
+		<-ctx.Done()
 	case <-ctx.Done():
-		var none T
-		return none, fmt.Errorf("the API server has not answered: %w", context.Cause(ctx))
 	}
+	var none T
+	return none, fmt.Errorf("the API server has not answered: %w", context.Cause(ctx))
 }
 
 func (r *reading) together(ctx context.Context, reads ...func(context.Context)) {
