@@ -76,14 +76,14 @@ func namespace(p *picture, from *report.Namespace, findings []report.Finding) Na
 	pods, ok := p.pods[from.Name]
 	if !ok {
 		out.Unread = true
-		out.Level = worse(out.Level, report.Unknown)
+		out.Level = report.Worse(out.Level, report.Unknown)
 		return out
 	}
 	for i := range pods {
 		out.count(p, &pods[i])
 	}
 	slices.SortStableFunc(out.Pods, func(a, b Pod) int {
-		return cmp.Or(cmp.Compare(rank(b.Level), rank(a.Level)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Level.Rank(), a.Level.Rank()), cmp.Compare(a.Name, b.Name))
 	})
 	if len(out.Pods) > shownPods {
 		out.More = len(out.Pods) - shownPods
@@ -116,7 +116,7 @@ func (n *Namespace) count(p *picture, pod *corev1.Pod) {
 	kind, name := p.place(pod)
 	shown := Pod{Level: level, Name: Text(pod.Name), Place: Text(name), Node: Text(pod.Spec.NodeName), State: Text(state), Why: Text(why)}
 	n.Pods = append(n.Pods, shown)
-	n.Level = worse(n.Level, level)
+	n.Level = report.Worse(n.Level, level)
 	switch level {
 	case report.Problem:
 		n.Broken++
@@ -155,8 +155,8 @@ const stateReady = "Ready"
 
 // podState says how a pod is, in the words of kubectl, and why.
 func podState(pod *corev1.Pod) (level report.Level, state, why string) {
-	ready := podCondition(pod, corev1.PodReady)
-	scheduled := podCondition(pod, corev1.PodScheduled)
+	ready := report.PodCondition(pod, corev1.PodReady)
+	scheduled := report.PodCondition(pod, corev1.PodScheduled)
 	waiting := firstTrouble(pod)
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded:
@@ -177,15 +177,6 @@ func podState(pod *corev1.Pod) (level report.Level, state, why string) {
 		return report.Warning, "NotReady", cmp.Or(ready.Message, ready.Reason)
 	}
 	return report.Warning, "Pending", pod.Status.Message
-}
-
-func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == kind {
-			return &pod.Status.Conditions[i]
-		}
-	}
-	return nil
 }
 
 // firstTrouble is the first container that waits for something other than its start.

@@ -112,7 +112,7 @@ func (p *picture) offloaded() (names []string) {
 	return slices.Compact(names)
 }
 
-// told are the namespaces with events that concern liqod. Those of objects without a namespace
+// told are the namespaces with events that concern liqod. Events of objects without a namespace
 // are in the namespace default.
 func (p *picture) told() []string {
 	names := append(p.offloaded(), p.Namespace, metav1.NamespaceDefault)

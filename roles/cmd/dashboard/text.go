@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -37,14 +36,6 @@ func lines(text string) (out []Text) {
 		out = append(out, Text(strings.TrimSuffix(line, "\n")))
 	}
 	return out
-}
-
-// count says how many there are of something.
-func count(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
 }
 
 const gibi = 1 << 30

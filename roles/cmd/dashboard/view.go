@@ -100,7 +100,7 @@ func view(p *picture) *View {
 	for i := range status.Namespaces {
 		v.Namespaces = append(v.Namespaces, namespace(p, &status.Namespaces[i], findings))
 	}
-	slices.SortStableFunc(v.Namespaces, func(a, b Namespace) int { return cmp.Compare(rank(b.Level), rank(a.Level)) })
+	slices.SortStableFunc(v.Namespaces, func(a, b Namespace) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
 	v.headline(status)
 	return v
 }
@@ -133,17 +133,17 @@ func (v *View) headline(status *report.Status) {
 	}
 	var say []string
 	if n := levels[report.Problem]; n > 0 {
-		say = append(say, count(n, "problem"))
+		say = append(say, report.Count(n, "problem"))
 	}
 	broken := 0
 	for i := range v.Namespaces {
 		broken += v.Namespaces[i].Broken
 		if level := v.Namespaces[i].Level; level != report.Warning { // pods that start are none
-			v.Health = worse(v.Health, level)
+			v.Health = report.Worse(v.Health, level)
 		}
 	}
 	if broken > 0 {
-		say = append(say, count(broken, "pod")+" in trouble")
+		say = append(say, report.Count(broken, "pod")+" in trouble")
 	}
 	if n := levels[report.Unknown]; n > 0 {
 		say = append(say, fmt.Sprintf("%d unknown", n))
@@ -157,24 +157,12 @@ func (v *View) headline(status *report.Status) {
 	}
 	if missing > 0 {
 		say = append(say, fmt.Sprintf("%d not readable", missing))
-		v.Health = worse(v.Health, report.Unknown)
+		v.Health = report.Worse(v.Health, report.Unknown)
 	}
 	if len(say) == 0 {
 		say = []string{"healthy"}
 	}
 	v.Headline = Text(strings.Join(say, ", "))
-}
-
-// rank orders levels, from the best to the worst.
-func rank(l report.Level) int {
-	return slices.Index([]report.Level{report.OK, report.Warning, report.Unknown, report.Problem}, l)
-}
-
-func worse(a, b report.Level) report.Level {
-	if rank(b) > rank(a) {
-		return b
-	}
-	return a
 }
 
 // addProblem adds a finding, or its peer to a problem that is the same with another peer.
@@ -197,7 +185,7 @@ func (v *View) stopped(status *report.Status) (out []Problem) {
 			continue
 		}
 		out = append(out, Problem{
-			Level: report.Problem, Where: "Installation", Subject: part.Role, Message: Text(fmt.Sprintf("none of its %s runs", count(int(part.Want), "replica"))),
+			Level: report.Problem, Where: "Installation", Subject: part.Role, Message: Text(fmt.Sprintf("none of its %s runs", report.Count(int(part.Want), "replica"))),
 			Fix: lines(fmt.Sprintf("kubectl -n %s get pods -l %s=%s", v.Namespace, report.ComponentLabel, part.Role)),
 		})
 	}

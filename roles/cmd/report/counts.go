@@ -40,7 +40,7 @@ func countPods(pods []placedPod) (out PodCounts) {
 		default:
 			out.NotReady++
 		}
-		if level := pod.verdict.level; level.rank() > worst.rank() {
+		if level := pod.verdict.level; level.Rank() > worst.Rank() {
 			worst = level
 			out.Cause = clip(fmt.Sprintf("%s: %s: %s", pod.Name, pod.verdict.reason, pod.verdict.message))
 		}
@@ -51,7 +51,7 @@ func countPods(pods []placedPod) (out PodCounts) {
 // String is "3 pods" if all are ready, else it has the number of each state.
 func (c PodCounts) String() string {
 	if c.Ready == c.Pods {
-		return count(c.Pods, "pod")
+		return Count(c.Pods, "pod")
 	}
 	var parts []string
 	for _, part := range []struct {
@@ -62,5 +62,5 @@ func (c PodCounts) String() string {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.state))
 		}
 	}
-	return fmt.Sprintf("%d of %s ready (%s)", c.Ready, count(c.Pods, "pod"), strings.Join(parts, ", "))
+	return fmt.Sprintf("%d of %s ready (%s)", c.Ready, Count(c.Pods, "pod"), strings.Join(parts, ", "))
 }

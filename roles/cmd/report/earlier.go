@@ -46,7 +46,7 @@ func (s *Snapshot) Owners() []Owner {
 }
 
 func unschedulableHere(pod *corev1.Pod) bool {
-	c := podCondition(pod, corev1.PodScheduled)
+	c := PodCondition(pod, corev1.PodScheduled)
 	return pod.Spec.NodeName == "" && !ended(pod) && pod.DeletionTimestamp == nil &&
 		c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
 }

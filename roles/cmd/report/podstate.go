@@ -68,7 +68,7 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 	if pod.Spec.NodeName == "" {
 		return s.unscheduled(pod)
 	}
-	ready := podCondition(pod, corev1.PodReady)
+	ready := PodCondition(pod, corev1.PodReady)
 	if pod.DeletionTimestamp != nil {
 		return podVerdict{state: podNotReady, level: s.overdue(pod.DeletionTimestamp.Time), reason: reasonTerminating,
 			message: "it is being deleted for " + duration.HumanDuration(s.Taken.Sub(pod.DeletionTimestamp.Time))}
@@ -91,7 +91,7 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 
 // unscheduled judges a pod without a node.
 func (s *Snapshot) unscheduled(pod *corev1.Pod) podVerdict {
-	scheduled := podCondition(pod, corev1.PodScheduled)
+	scheduled := PodCondition(pod, corev1.PodScheduled)
 	switch {
 	case scheduled == nil || scheduled.Status != corev1.ConditionFalse:
 		return s.warned(pod, podVerdict{state: podWaiting, level: s.overdue(pod.CreationTimestamp.Time), reason: reasonNotScheduled,
@@ -149,13 +149,14 @@ func (s *Snapshot) overdue(since time.Time) Level {
 
 // lastChange is the time at which a pod became unready, or was created.
 func lastChange(pod *corev1.Pod) time.Time {
-	if c := podCondition(pod, corev1.PodReady); c != nil && c.LastTransitionTime.After(pod.CreationTimestamp.Time) {
+	if c := PodCondition(pod, corev1.PodReady); c != nil && c.LastTransitionTime.After(pod.CreationTimestamp.Time) {
 		return c.LastTransitionTime.Time
 	}
 	return pod.CreationTimestamp.Time
 }
 
-func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+// PodCondition returns a condition of a pod, or nil.
+func PodCondition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if pod.Status.Conditions[i].Type == kind {
 			return &pod.Status.Conditions[i]

@@ -58,7 +58,7 @@ func (s *Snapshot) blocking(pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 
 // evictedUnready reports whether a pod may be evicted because it is not ready.
 func evictedUnready(pod *corev1.Pod, b *policyv1.PodDisruptionBudget) bool {
-	if ready := podCondition(pod, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue {
+	if ready := PodCondition(pod, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue {
 		return false
 	}
 	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {

@@ -116,7 +116,8 @@ const (
 	Problem Level = "problem"
 )
 
-func (l Level) rank() int {
+// Rank orders levels: the worse one has the higher rank.
+func (l Level) Rank() int {
 	switch l {
 	case Warning:
 		return 1
@@ -128,9 +129,9 @@ func (l Level) rank() int {
 	return 0
 }
 
-// worse returns the worse of two levels.
-func worse(a, b Level) Level {
-	if b.rank() > a.rank() {
+// Worse returns the worse of two levels.
+func Worse(a, b Level) Level {
+	if b.Rank() > a.Rank() {
 		return b
 	}
 	return a
@@ -168,7 +169,7 @@ func (f Finding) Name() string {
 func Worst(findings []Finding) Level {
 	level := OK
 	for _, f := range findings {
-		level = worse(level, f.Level)
+		level = Worse(level, f.Level)
 	}
 	return level
 }

@@ -156,7 +156,7 @@ func Summarize(s *Snapshot) *Status {
 		}
 	}
 	out.Unread = s.unreadNames()
-	slices.SortStableFunc(out.Problems, func(a, b Finding) int { return cmp.Compare(b.Level.rank(), a.Level.rank()) })
+	slices.SortStableFunc(out.Problems, func(a, b Finding) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
 	out.Health = Worst(out.Problems)
 	out.roles(s)
 	for _, id := range s.peerIDs() {
@@ -268,7 +268,7 @@ func peer(s *Snapshot, id string, findings []Finding) Peer {
 	out := Peer{ClusterID: id, Role: s.roleOf(id), Health: OK, VirtualNodes: []VirtualNode{}}
 	for _, f := range findings {
 		if f.Peer == id && f.Level != Warning && f.Section != sectionPods {
-			out.Health = worse(out.Health, f.Level)
+			out.Health = Worse(out.Health, f.Level)
 		}
 	}
 	for _, fc := range s.foreignClusters(id) {

@@ -116,7 +116,7 @@ func (n Namespace) row() string {
 		in = append(in, text+": "+p.PodCounts.String())
 	}
 	if n.NoNode.Pods > 0 {
-		in = append(in, "no node yet: "+count(n.NoNode.Pods, "pod"))
+		in = append(in, "no node yet: "+Count(n.NoNode.Pods, "pod"))
 	}
 	if len(in) == 0 {
 		in = []string{"-"}

@@ -75,13 +75,13 @@ func sum(findings []Finding) string {
 	}
 	var parts []string
 	if n := levels[Problem]; n > 0 {
-		parts = append(parts, count(n, "problem"))
+		parts = append(parts, Count(n, "problem"))
 	}
 	if n := levels[Unknown]; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d unknown", n))
 	}
 	if n := levels[Warning]; n > 0 {
-		parts = append(parts, count(n, "warning"))
+		parts = append(parts, Count(n, "warning"))
 	}
 	return strings.Join(parts, ", ") + "."
 }
@@ -140,8 +140,8 @@ func folded(b *strings.Builder, title string, findings, all []Finding) {
 	}
 }
 
-// count says how many there are of something.
-func count(n int, one string) string {
+// Count says how many there are of something: 1 pod, 2 pods.
+func Count(n int, one string) string {
 	if n == 1 {
 		return "1 " + one
 	}
@@ -214,7 +214,7 @@ func (s *Status) DetailText(wide bool) string {
 			line("Offer", o.String())
 		}
 		if p.Hosted != (Hosted{}) {
-			line("Runs here", count(p.Hosted.Pods, "pod")+" in "+count(p.Hosted.Namespaces, "namespace"))
+			line("Runs here", Count(p.Hosted.Pods, "pod")+" in "+Count(p.Hosted.Namespaces, "namespace"))
 		}
 		for _, n := range p.VirtualNodes {
 			line("Virtual node", fmt.Sprintf("%s: %s; %s", n.Name, n.Message, n.room()))

@@ -122,14 +122,14 @@ func (c *checker) unready(pods []placedPod, total int) {
 	first := pods[0]
 	level := first.verdict.level
 	for _, pod := range pods {
-		level = worse(level, pod.verdict.level)
+		level = Worse(level, pod.verdict.level)
 		if level == pod.verdict.level && level != first.verdict.level {
 			first = pod
 		}
 	}
 	who := "pod " + first.Name
 	if len(pods) > 1 || total > 1 {
-		who = fmt.Sprintf("%d of %s", len(pods), count(total, "pod"))
+		who = fmt.Sprintf("%d of %s", len(pods), Count(total, "pod"))
 	}
 	message := fmt.Sprintf("%s %s (%s)", who, first.verdict.state.phrase(len(pods), first.at.peer), first.verdict.reason)
 	if who != "pod "+first.Name {
