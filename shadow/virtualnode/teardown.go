@@ -153,21 +153,13 @@ func clockTime(t time.Time) string { return t.UTC().Format("15:04:05 MST") }
 // cordon makes the Node unschedulable. It also restores the type label, because an
 // admission policy lets the controller delete only Nodes with that label.
 func (l *Lifecycle) cordon(ctx context.Context, node *corev1.Node) error {
-	patch, err := json.Marshal(map[string]any{
+	return l.patchNode(ctx, node.Name, "cordoning", map[string]any{
 		"metadata": map[string]any{
 			"uid":    node.UID,
 			"labels": map[string]string{offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode},
 		},
 		"spec": map[string]any{"unschedulable": true},
 	})
-	if err != nil {
-		return fmt.Errorf("encoding the cordon of Node %s: %w", node.Name, err)
-	}
-	_, err = l.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return wrap(err, "cordoning Node %s", node.Name)
 }
 
 // taint gives a Node the taint of virtual nodes, if it has been without (nodeTaint). Liqod may
@@ -177,18 +169,23 @@ func (l *Lifecycle) taint(ctx context.Context, node *corev1.Node) error {
 	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&own) }) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{
+	return l.patchNode(ctx, node.Name, "tainting", map[string]any{
 		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion}, // the patch replaces the whole list
 		"spec":     map[string]any{"taints": append(slices.Clone(node.Spec.Taints), own)},
 	})
+}
+
+// patchNode merges changes into a Node, unless it is gone. doing is the word for errors.
+func (l *Lifecycle) patchNode(ctx context.Context, name, doing string, changes map[string]any) error {
+	patch, err := json.Marshal(changes)
 	if err != nil {
-		return fmt.Errorf("encoding the taint of Node %s: %w", node.Name, err)
+		return fmt.Errorf("%s Node %s: encoding: %w", doing, name, err)
 	}
-	_, err = l.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = l.kube.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return wrap(err, "tainting Node %s", node.Name)
+	return wrap(err, "%s Node %s", doing, name)
 }
 
 // removeDeployment reports whether the vkubelet and its pods are gone. A running vkubelet
