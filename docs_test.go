@@ -333,7 +333,7 @@ func TestAnchors(t *testing.T) {
 
 var (
 	anchored   = regexp.MustCompile(`\]\(([^)#:]*)#([^)]*)\)`)
-	notInASlug = regexp.MustCompile("[^\\p{L}\\p{N} _-]")
+	notInASlug = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
 // headings are the anchors of a page, as GitHub makes them.

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLockCacheSaysThatItWaits: a process that another one keeps out of the cache says so once,
-// stops waiting when it is told to, and goes on when the other one has left.
+// TestLockCacheSaysThatItWaits: a process that another one keeps out of the cache says so once.
+// It stops waiting when its context ends, and goes on when the other process has left.
 func TestLockCacheSaysThatItWaits(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	never := func() { t.Error("nobody is in there") }

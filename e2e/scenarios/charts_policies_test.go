@@ -11,7 +11,7 @@ import (
 )
 
 // chartPolicies checks which policies look at the writes of a pod's life. The API server
-// prepares the objects once for each policy that looks, whoever writes.
+// prepares the objects once for each policy that looks, for every user.
 func chartPolicies(t *testing.T, plain rendered) {
 	var policies []admissionregistrationv1.ValidatingAdmissionPolicy
 	for _, obj := range plain.ofKind("ValidatingAdmissionPolicy") {

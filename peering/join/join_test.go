@@ -470,7 +470,7 @@ func TestAnswersNameURLAndToken(t *testing.T) {
 		" and at https://127.0.0.1:1 does not answer: connection refused (token "+token.ID+")", r.says())
 }
 
-// A ForeignCluster that was created again is not told the condition of the earlier one.
+// A ForeignCluster that was created again does not get the condition of the earlier one.
 func TestConditionOfAnEarlierForeignCluster(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -257,7 +257,7 @@ func TestGatherFiles(t *testing.T) {
 	require.NoFileExists(t, path)
 }
 
-// A refusal of the API server is told, and nothing else is tried for it.
+// The command reports a refusal of the API server, and tries nothing else for it.
 func TestExecThatIsRefused(t *testing.T) {
 	t.Setenv(clientcmd.RecommendedConfigPathEnvVar, "")
 	var asked atomic.Value

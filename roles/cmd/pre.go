@@ -155,7 +155,7 @@ func preflightOf(ctx context.Context, to *clients) (*preflight, error) {
 		return nil, err
 	}
 	p := &preflight{version: version.GitVersion, now: to.now(), unread: map[string]error{}}
-	p.skew = p.now.Sub(time.Now())
+	p.skew = time.Until(p.now)
 	p.readKinds(ctx, to)
 	p.readRights(ctx, to)
 	p.readCluster(ctx, to)
