@@ -46,11 +46,14 @@ func (p attacker) mapped(t *testing.T, original string, phase offloadingv1beta1.
 	})
 }
 
+// ask asks milan for a twin, as soon as milan lets paris ask.
 func (p attacker) ask(t *testing.T, original, twin string) {
 	t.Helper()
 	body := fmt.Appendf(nil, `{"spec":{"desiredMapping":{%q:%q}}}`, original, twin)
-	_, err := p.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Patch(t.Context(), "milan", types.MergePatchType, body, metav1.PatchOptions{})
-	require.NoError(t, err)
+	within(t, longest, "paris asks for a twin of "+original, func(ctx context.Context) error {
+		_, err := p.liqod.OffloadingV1beta1().NamespaceMaps(tenantOfParis).Patch(ctx, "milan", types.MergePatchType, body, metav1.PatchOptions{})
+		return err
+	})
 }
 
 func (w *world) annotateTwin(t *testing.T, name, key, value string) {
