@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -64,7 +65,8 @@ func (w *anarchic) node(o outrage) *lab.Node {
 }
 
 // signal kills or pauses the processes of a role on all nodes of a cluster, or of one of its
-// vkubelets. Kubernetes starts killed processes again.
+// vkubelets. Kubernetes starts killed processes again, after a while that grows with each kill;
+// the fault ends when it has.
 func (w *anarchic) signal(ctx context.Context, o outrage, role string, pause bool) (undo, error) {
 	flag := "--role=" + role
 	if providers := uses()[o.cluster]; role == "vkubelet" {
@@ -84,7 +86,9 @@ func (w *anarchic) signal(ctx context.Context, o outrage, role string, pause boo
 		if err := n.Signal(ctx, signal, found...); err != nil {
 			return nil, err
 		}
-		if pause {
+		if !pause {
+			undos = append(undos, func(ctx context.Context) error { return started(ctx, n, flag, found) })
+		} else {
 			undos = append(undos, func(ctx context.Context) error {
 				// The kubelet may have ended the process meanwhile, as it did not answer.
 				_ = n.Signal(ctx, syscall.SIGCONT, found...)
@@ -93,6 +97,21 @@ func (w *anarchic) signal(ctx context.Context, o outrage, role string, pause boo
 		}
 	}
 	return endAll(undos), nil
+}
+
+// started waits until as many other processes with a flag run on a node as were killed there.
+func started(ctx context.Context, n *lab.Node, flag string, killed []string) error {
+	return lab.Eventually(ctx, func(ctx context.Context) error {
+		have, err := n.Processes(ctx, flag)
+		if err != nil {
+			return err
+		}
+		have = slices.DeleteFunc(have, func(p string) bool { return slices.Contains(killed, p) })
+		if len(have) < len(killed) {
+			return fmt.Errorf("node %s runs %d of %d processes with %s", n.Name, len(have), len(killed), flag)
+		}
+		return nil
+	})
 }
 
 // endAll ends several faults.

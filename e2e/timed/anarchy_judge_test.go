@@ -169,8 +169,9 @@ func tooLong(all []lie) []lie {
 //     such a part, too: without its probes the network is Unknown, and for health.unknownGrace
 //     endpoints stay as they are. It is no excuse for pods of the listing cluster itself.
 //   - The node of the pod has died: Kubernetes notices that after its grace. If all of the
-//     cluster has died, that grace begins when its API server is back. Until then the other
-//     clusters notice that it is gone.
+//     cluster has died, the other clusters notice that it is gone until its API server is back.
+//     From then on its own kubelet has the word, until the kubelet has started the pod again.
+//     The parts of liqod there are pods, too: Kubernetes may take its grace to start them again.
 //   - The process has ended while the clusters are apart, or while the controller, the vkubelets
 //     or the API server of one of them are down: one cluster cannot tell the other.
 func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) {
@@ -181,7 +182,7 @@ func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) 
 		}
 	}
 	for _, f := range faults {
-		over := span{f.from, f.to.Add(aftermath)}
+		over := span{f.from, f.to.Add(f.aftermath())}
 		local, remote, abroad := f.touches(e.cluster), f.touches(clusterOf(node)), e.cluster != clusterOf(node)
 		switch {
 		case local && (f.mutes() || abroad && f.deafens()):
@@ -189,7 +190,7 @@ func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) 
 		case local && abroad && f.role() == "gateway":
 			out = append(out, span{f.from, f.to.Add(tunnelBack)})
 		case f.kills(node) && f.kind == allKilled:
-			out = append(out, span{f.from.Add(f.lasts), over.to})
+			out = append(out, span{f.from.Add(f.lasts), later(over.to, earlier(nextRun(runs, f.from), f.to.Add(recovery)).Add(untrue))})
 		case f.kills(node):
 			out = append(out, span{f.from, earlier(f.from.Add(anarchyGrace+untrue), over.to)})
 		case gone && abroad && (local || remote) && (f.mutes() || f.deafens() || f.kind == apiCut || f.kind == partition):
@@ -197,6 +198,25 @@ func excuses(e endpoint, during span, runs []run, faults []harmed) (out []span) 
 		}
 	}
 	return out
+}
+
+// nextRun is when the first run began after a time; without one it is in a distant future.
+func nextRun(runs []run, after time.Time) time.Time {
+	first := after.Add(24 * time.Hour)
+	for _, r := range runs {
+		if r.first.After(after) {
+			first = earlier(first, r.first)
+		}
+	}
+	return first
+}
+
+// aftermath is how long the parts that it hit need to work again after its end.
+func (h harmed) aftermath() time.Duration {
+	if h.kind == allKilled {
+		return anarchyGrace + untrue
+	}
+	return aftermath
 }
 
 // touches says whether a fault is one of a cluster.

@@ -24,6 +24,10 @@ import (
 // fresh is how old the last word of a pod may be that counts as running now.
 const fresh = 10 * time.Second
 
+// unasked is how long after the last question nobody asks an endpoint any more: pods ask twice a second,
+// and an answer may take one.
+const unasked = 5 * time.Second
+
 // testimony is the message of a pod, and instruction the answer to it; see e2e/image.
 type testimony struct {
 	Pod, Node, Revision, Run string
@@ -51,8 +55,8 @@ type watched struct {
 	listing
 	// ready and silent are the times since which it has been so, or zero.
 	ready, silent time.Time
-	// answered is the time of the last answer.
-	answered time.Time
+	// asked and answered are the times of the last question and of the last answer.
+	asked, answered time.Time
 }
 
 // newBystander listens at an address that all pods reach, until the test ends.
@@ -129,16 +133,29 @@ func (b *bystander) where(pod string) string {
 
 // hear notes whether the pod has answered.
 func (w *watched) hear(now time.Time, answered bool) {
-	switch {
-	case answered && !w.silent.IsZero():
-		w.listing.silent = append(w.listing.silent, span{w.silent, now})
+	if answered || now.Sub(w.asked) > unasked {
+		w.listing.silent = append(w.listing.silent, w.silence(now)...)
 		w.silent = time.Time{}
-	case !answered && w.silent.IsZero():
+	}
+	if !answered && w.silent.IsZero() {
 		w.silent = now
 	}
+	w.asked = now
 	if answered {
 		w.answered = now
 	}
+}
+
+// silence is the time since the last answer, as far as somebody has asked: a time without
+// questions, as when all pods of a cluster are dead, says nothing.
+func (w *watched) silence(now time.Time) []span {
+	if now.Sub(w.asked) > unasked {
+		now = w.asked
+	}
+	if w.silent.IsZero() || !w.silent.Before(now) {
+		return nil
+	}
+	return []span{{w.silent, now}}
 }
 
 // follow watches the EndpointSlices of namespaces of a cluster until the test ends.
@@ -199,10 +216,7 @@ func (b *bystander) list(now time.Time, cluster string) {
 			w.ready = now
 		default:
 			w.listing.ready = append(w.listing.ready, span{w.ready, now})
-			// Nobody asks it any more.
-			if !w.silent.IsZero() {
-				w.listing.silent = append(w.listing.silent, span{w.silent, now})
-			}
+			w.listing.silent = append(w.listing.silent, w.silence(now)...)
 			w.ready, w.silent = time.Time{}, time.Time{}
 		}
 	}
@@ -233,12 +247,9 @@ func (b *bystander) testimonies(now time.Time) (pods map[string][]run, ends map[
 		}
 	}
 	for e, w := range b.ends {
-		l := listing{slices.Clone(w.listing.ready), slices.Clone(w.listing.silent)}
+		l := listing{slices.Clone(w.listing.ready), append(slices.Clone(w.listing.silent), w.silence(now)...)}
 		if !w.ready.IsZero() {
 			l.ready = append(l.ready, span{w.ready, now})
-		}
-		if !w.silent.IsZero() {
-			l.silent = append(l.silent, span{w.silent, now})
 		}
 		ends[e] = l
 	}

@@ -120,6 +120,9 @@ func TestAnarchyLies(t *testing.T) {
 	dead := func(from, to, lasts int) []harmed {
 		return []harmed{{outrage: outrage{kind: allKilled, cluster: "milan", lasts: time.Duration(lasts) * time.Second}, span: span{at(from), at(to)}}}
 	}
+	again := func(from int) map[string][]run {
+		return map[string][]run{e.pod: {{"a", "milan-1", 0, at(0), at(10)}, {"b", "milan-1", 0, at(from), at(200)}}}
+	}
 	for name, row := range map[string]struct {
 		ready, silent span
 		runs          map[string][]run
@@ -145,7 +148,8 @@ func TestAnarchyLies(t *testing.T) {
 		"all of it, noticed":         {span{at(0), at(13)}, span{at(10), at(60)}, runs, dead(10, 60, 15), 0},
 		"all of it, not noticed":     {span{at(0), at(16)}, span{at(10), at(60)}, runs, dead(10, 60, 15), 1},
 		"all of it, back":            {span{at(30), at(79)}, span{at(10), at(90)}, runs, dead(10, 60, 15), 0},
-		"all of it, back and silent": {span{at(30), at(99)}, span{at(10), at(99)}, runs, dead(10, 60, 15), 1},
+		"all of it, started late":    {span{at(30), at(150)}, span{at(10), at(152)}, again(150), dead(10, 60, 15), 0},
+		"all of it, back and silent": {span{at(30), at(160)}, span{at(10), at(160)}, again(70), dead(10, 60, 15), 1},
 		"apart":                      {span{at(0), at(100)}, span{at(10), at(50)}, runs, of(apiCut, "milan", 9, 40), 1},
 		"ended while apart":          {span{at(0), at(100)}, span{at(10), at(50)}, ended, of(apiCut, "milan", 9, 40), 0},
 	} {
@@ -202,4 +206,11 @@ func TestBystander(t *testing.T) {
 		ready: []span{{at(1), at(9)}, {at(11), at(20)}}, silent: []span{{at(3), at(7)}, {at(8), at(9)}},
 	}}, ends)
 	require.Equal(t, map[string]int{"rome → milan": 3}, b.traffic())
+
+	say(21, "")
+	say(22, "")
+	say(60, "")
+	say(61, e.pod)
+	_, ends = b.testimonies(at(70))
+	require.Equal(t, []span{{at(21), at(22)}, {at(60), at(61)}}, ends[e].silent[2:], "a time without questions says nothing")
 }
