@@ -276,7 +276,7 @@ func testSuccessor(t *testing.T, w *world) {
 // states come home.
 func testSidecar(t *testing.T, w *world) {
 	c := w.corner(t, "sidecar")
-	pod := bare("task", corev1.RestartPolicyNever, lab.SimExitCode, "0", lab.SimRunFor, "2000")
+	pod := bare("task", corev1.RestartPolicyNever, lab.SimExitCode, "0", lab.SimRunFor, "15000")
 	pod.Spec.InitContainers = []corev1.Container{
 		{Name: "prepare", Image: "sim/init:1"},
 		{Name: "proxy", Image: "sim/proxy:1", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)},
