@@ -76,19 +76,26 @@ func (w *world) token(t *testing.T, args ...string) string {
 	return tokenOf(t, w.sites, w.milan, args...)
 }
 
-// tokenOf prints a token of a cluster.
-func tokenOf(t *testing.T, sites *site.Sites, s *site.Site, args ...string) string {
+// tokenOf prints a token of a cluster, as soon as its controller has made what tokens name.
+func tokenOf(t *testing.T, sites *site.Sites, s *site.Site, args ...string) (token string) {
 	t.Helper()
-	cmd := sites.Command(t.Context(), append([]string{"token", "create", "--kubeconfig", s.Kubeconfig}, args...)...)
-	out, err := cmd.Output()
-	require.NoError(t, err, string(out))
-	for line := range strings.Lines(string(out)) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "liqod1.") {
-			return line
+	within(t, longest, s.Name+" gives a token", func(ctx context.Context) error {
+		var told strings.Builder
+		cmd := sites.Command(ctx, append([]string{"token", "create", "--kubeconfig", s.Kubeconfig}, args...)...)
+		cmd.Stderr = &told
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, told.String())
 		}
-	}
-	require.Fail(t, "no token", string(out))
-	return ""
+		for line := range strings.Lines(string(out)) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "liqod1.") {
+				token = line
+				return nil
+			}
+		}
+		return fmt.Errorf("no token in %q", out)
+	})
+	return token
 }
 
 // join peers with a token, and runs the vkubelet as its Deployment would.
