@@ -295,8 +295,9 @@ spec:
             failureThreshold: 6
           readinessProbe:
             httpGet: {path: /readyz, port: health}
-            periodSeconds: 5
-            timeoutSeconds: 5
+            periodSeconds: 2
+            timeoutSeconds: 3
+            failureThreshold: 5
           {{- with .resources }}
           resources:
             {{- toYaml . | nindent 12 }}
