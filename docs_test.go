@@ -309,6 +309,33 @@ func TestReadablePages(t *testing.T) {
 	}
 }
 
+// wide are the pages that still have cells of more than longestCell characters.
+var wide = []string{
+	"docs/continuity.md", "docs/internals/architecture.md", "docs/internals/packet-path.md", "docs/negotiation.md",
+	"docs/networking.md", "docs/peering.md", "docs/pod-fidelity.md", "docs/pods.md", "docs/reflection.md", "docs/threat-model.md",
+	"docs/webhooks.md",
+}
+
+// TestCells: no cell of a table is longer than a line or two, but in the pages in wide.
+func TestCells(t *testing.T) {
+	t.Parallel()
+	var have []string
+	for _, name := range append(documents(t), "README.md", "CONTRIBUTING.md") {
+		for _, r := range readPage(t, name).rows {
+			if slices.ContainsFunc(r.cells, func(cell string) bool { return utf8.RuneCountInString(shownText(cell)) > longestCell }) {
+				have = append(have, filepath.ToSlash(name))
+				break
+			}
+		}
+	}
+	require.ElementsMatch(t, wide, have, "shorten the cells of new ones, and take out of wide the pages that are mended")
+}
+
+// shownText is a cell without the targets of its links.
+func shownText(cell string) string { return target.ReplaceAllString(cell, "]") }
+
+var target = regexp.MustCompile(`\]\([^)]*\)`)
+
 // TestIndexIsComplete: docs/README.md leads to every page.
 func TestIndexIsComplete(t *testing.T) {
 	t.Parallel()
