@@ -295,9 +295,8 @@ spec:
             failureThreshold: 6
           readinessProbe:
             httpGet: {path: /readyz, port: health}
-            periodSeconds: 2
-            timeoutSeconds: 3
-            failureThreshold: 5
+            periodSeconds: 5
+            timeoutSeconds: 5
           {{- with .resources }}
           resources:
             {{- toYaml . | nindent 12 }}
