@@ -13,11 +13,13 @@ TEST_FLAGS ?= -shuffle=on -timeout=60m
 # seats for (LAB_SEATS). The packages on clusters start first, since they take longest.
 # Those that count lost packets run before them, alone. What peers send to the network
 # fabric, as pods, as their status, as endpoints and to enrol is fuzzed for a few seconds
-# first; the other targets only play their seeds.
+# first; the other targets only play their seeds. Dashboards and alerts are tested in a module
+# of their own, with Prometheus' engine: some seconds, and a minute with a cold cache.
 ALONE := ./netfabric/kernel
 FUZZED := ./netfabric/... ./reflect/forge ./shadow/endpoints ./peering/auth ./shadow/rules
 FUZZ_TIME := -for 2s
 TEST_RUN = go run ./hack fuzz $(FUZZ_TIME) -packages "$(FUZZED)" && \
+	go -C hack/promql test . && \
 	go run ./hack test -packages "$(ALONE)" -- $(TEST_FLAGS) && \
 	go run ./hack test -packages "./e2e/scenarios ./e2e/timed ./e2e/lab $$(go list ./... | grep -v '$(ALONE:.%=%)$$' | tr '\n' ' ')" -- -p 6 -parallel 64 $(TEST_FLAGS)
 
@@ -44,6 +46,7 @@ test-all: ## Run every test, long ones and all cases of the tables, with limits 
 lint: $(TOOLS)/staticcheck ## Run go vet and staticcheck
 	go vet ./...
 	$(TOOLS)/staticcheck ./...
+	go -C hack/promql vet .
 
 vulns: $(TOOLS)/govulncheck ## Look for known vulnerabilities in the program; needs the network, and warns without
 	go run ./hack vulns -tool $(TOOLS)/govulncheck
@@ -54,6 +57,7 @@ verify: ## Check formatting, modules, generated files, lint and vulnerabilities
 	  [ -z "$$unformatted" ] || { echo "not formatted; run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	go mod tidy -diff
 	go -C hack/tools mod tidy -diff
+	go -C hack/promql mod tidy -diff
 	@echo "generated files"
 	@sum() { find api charts/liqod/templates/crds charts/liqod/values.schema.json docs/values.md -type f -print0 | sort -z | xargs -0 sha256sum; }; \
 	  before=$$(sum); hack/generate.sh; after=$$(sum); \

@@ -185,7 +185,7 @@ func testNames(t *testing.T) map[string]map[string]bool {
 	return tests
 }
 
-// TestPodPathIsTrue: every file that docs/pod-path.md names exists, and has the functions
+// TestPodPathIsTrue: every file that docs/internals/pod-path.md names exists, and has the functions
 // and types that stand beside it.
 func TestPodPathIsTrue(t *testing.T) {
 	t.Parallel()
@@ -193,7 +193,7 @@ func TestPodPathIsTrue(t *testing.T) {
 	for _, f := range files(t) {
 		names[f.path] = declared(f.ast)
 	}
-	rows := readPage(t, "docs/pod-path.md").rows
+	rows := readPage(t, "docs/internals/pod-path.md").rows
 	require.NotEmpty(t, rows)
 	for _, r := range rows {
 		require.Len(t, r.cells, 3, "where, what it is called, what happens")
@@ -224,12 +224,22 @@ func declared(f *ast.File) map[string]bool {
 	return out
 }
 
+// documents are the pages for users and for contributors.
+func documents(t *testing.T) (pages []string) {
+	t.Helper()
+	for _, folder := range []string{"docs", "docs/internals"} {
+		found, err := filepath.Glob(filepath.Join(folder, "*.md"))
+		require.NoError(t, err)
+		require.NotEmpty(t, found, folder)
+		pages = append(pages, found...)
+	}
+	return pages
+}
+
 // TestLinksBetweenDocuments: what our documents refer to in this repository exists.
 func TestLinksBetweenDocuments(t *testing.T) {
 	t.Parallel()
-	docs, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
-	for _, doc := range append(docs, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
+	for _, doc := range append(documents(t), "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
 		data, err := os.ReadFile(doc)
 		require.NoError(t, err)
 		for _, link := range reference.FindAllStringSubmatch(string(data), -1) {
@@ -299,15 +309,40 @@ func TestReadablePages(t *testing.T) {
 	}
 }
 
+// wide are the pages that still have cells of more than longestCell characters.
+var wide = []string{
+	"docs/continuity.md", "docs/internals/architecture.md", "docs/internals/packet-path.md", "docs/negotiation.md",
+	"docs/networking.md", "docs/peering.md", "docs/pod-fidelity.md", "docs/pods.md", "docs/reflection.md", "docs/threat-model.md",
+	"docs/webhooks.md",
+}
+
+// TestCells: no cell of a table is longer than a line or two, but in the pages in wide.
+func TestCells(t *testing.T) {
+	t.Parallel()
+	var have []string
+	for _, name := range append(documents(t), "README.md", "CONTRIBUTING.md") {
+		for _, r := range readPage(t, name).rows {
+			if slices.ContainsFunc(r.cells, func(cell string) bool { return utf8.RuneCountInString(shownText(cell)) > longestCell }) {
+				have = append(have, filepath.ToSlash(name))
+				break
+			}
+		}
+	}
+	require.ElementsMatch(t, wide, have, "shorten the cells of new ones, and take out of wide the pages that are mended")
+}
+
+// shownText is a cell without the targets of its links.
+func shownText(cell string) string { return target.ReplaceAllString(cell, "]") }
+
+var target = regexp.MustCompile(`\]\([^)]*\)`)
+
 // TestIndexIsComplete: docs/README.md leads to every page.
 func TestIndexIsComplete(t *testing.T) {
 	t.Parallel()
 	index, err := os.ReadFile("docs/README.md")
 	require.NoError(t, err)
-	pages, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
-	for _, page := range pages {
-		if name := filepath.Base(page); name != "README.md" {
+	for _, page := range documents(t) {
+		if name := strings.TrimPrefix(filepath.ToSlash(page), "docs/"); name != "README.md" {
 			require.Containsf(t, string(index), "]("+name+")", "docs/README.md lacks a line for %s", page)
 		}
 	}
@@ -316,9 +351,7 @@ func TestIndexIsComplete(t *testing.T) {
 // TestAnchors: a link to a section leads to a heading that exists.
 func TestAnchors(t *testing.T) {
 	t.Parallel()
-	pages, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
-	for _, page := range append(pages, "README.md") {
+	for _, page := range append(documents(t), "README.md") {
 		data, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, link := range anchored.FindAllStringSubmatch(string(data), -1) {
@@ -418,9 +451,7 @@ func TestValuesInDocuments(t *testing.T) {
 	values["config"] = settings(t, "config.yaml")
 	makefile, err := os.ReadFile("Makefile")
 	require.NoError(t, err)
-	pages, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
-	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+	for _, page := range append(documents(t), "README.md", "CONTRIBUTING.md") {
 		data, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, match := range setValue.FindAllStringSubmatch(string(data), -1) {

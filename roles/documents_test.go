@@ -31,6 +31,10 @@ func TestCommandsInDocuments(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
 	require.NoError(t, err)
 	require.NotEmpty(t, pages)
+	internals, err := filepath.Glob("../docs/internals/*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, internals)
+	pages = append(pages, internals...)
 	checked := 0
 	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md") {
 		data, err := os.ReadFile(page)

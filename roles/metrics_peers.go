@@ -98,7 +98,11 @@ func probeSeconds(registry prometheus.Registerer) (func(peer string, d time.Dura
 	}
 	var peers bound
 	return func(peer string, d time.Duration, err error) {
-		probes.WithLabelValues(peers.value(peer), resultOf(err)).Observe(d.Seconds())
+		name := peers.value(peer)
+		for _, result := range []string{"ok", "error"} { // a rate does not see the increase that a series begins with
+			probes.WithLabelValues(name, result)
+		}
+		probes.WithLabelValues(name, resultOf(err)).Observe(d.Seconds())
 	}, nil
 }
 

@@ -113,6 +113,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	peers := valuesOf(t, registry, "liqod_peer_probe_seconds", "peer")
 	require.Len(t, peers, mostValues+1)
 	require.InDelta(t, 1000-mostValues, peers[theRest], 0)
+	require.Equal(t, []string{"error", "ok"}, slices.Sorted(maps.Keys(valuesOf(t, registry, "liqod_peer_probe_seconds", "result"))),
+		"a result that has not come yet has a series")
 
 	many := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m"), corev1.ResourceMemory: resource.MustParse("1Gi")}
 	for i := range 1000 {

@@ -46,6 +46,10 @@ func TestPartition(t *testing.T) {
 	w := partitionWorld{newNetworkWorld(t, site.FabricProcesses, patient, 1, 1)}
 	w.peer(t)
 	w.serve(t)
+	if *updateGolden { // of what dashboards and alerts are tested with, and of nothing else here
+		t.Run("recorded", func(t *testing.T) { partitionRecorded(t, w) })
+		return
+	}
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, partitionWorld)

@@ -25,7 +25,7 @@ import (
 )
 
 // updateGolden makes the tests write the files that they otherwise compare with.
-var updateGolden = flag.Bool("update", false, "write testdata/*-rights.txt anew")
+var updateGolden = flag.Bool("update", false, "write testdata/*-rights.txt, or the recordings in hack/promql/testdata, anew")
 
 const (
 	// wholeCluster is the scope of cluster-wide rights in the files.

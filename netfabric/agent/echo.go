@@ -296,8 +296,10 @@ func (e *Echo) request(t *target, server health.Verdict) []byte {
 		return nil
 	}
 	sequence, lost := t.pulse.asked.next()
+	// Made before the first loss: a rate does not see the increase that a series begins with.
+	losses := e.cfg.Metrics.lost.WithLabelValues(t.peer.Cluster, t.peer.Gateway)
 	if lost {
-		e.cfg.Metrics.lost.WithLabelValues(t.peer.Cluster, t.peer.Gateway).Inc()
+		losses.Inc()
 	}
 	e.cfg.Metrics.count(e.cfg.Metrics.sent, t.peer, ProbeRequest)
 	return EncodeProbe(t.keys.Send, Probe{

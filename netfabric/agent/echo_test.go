@@ -294,6 +294,7 @@ func TestEcho(t *testing.T) {
 		require.InDelta(t, 5*300, a.counted(a.cfg.Metrics.received, ProbeRequest), 2)
 		require.InDelta(t, 5*300, a.counted(a.cfg.Metrics.sent, ProbeAnswer), 2)
 		require.Zero(t, sum(t, a.registry, "liqod_tunnel_probe_lost_total"))
+		require.Equal(t, 1, testutil.CollectAndCount(a.cfg.Metrics.lost), "there is a series before the first loss")
 
 		died := calm
 		w.setPass(cut(romeAddr, milanAddr))

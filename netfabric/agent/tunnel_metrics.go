@@ -41,7 +41,7 @@ func registerTunnels(registry prometheus.Registerer, host Counted, who func(stri
 		received:  prometheus.NewDesc("liqod_tunnel_received_bytes_total", "Bytes that came out of the tunnel from a gateway of a peer.", peer, nil),
 		sent:      prometheus.NewDesc("liqod_tunnel_sent_bytes_total", "Bytes that went into the tunnel to a gateway of a peer.", peer, nil),
 		handshake: prometheus.NewDesc("liqod_tunnel_handshake_age_seconds", "Time since the latest handshake with a gateway of a peer; none without a handshake.", peer, nil),
-		dropped:   prometheus.NewDesc("liqod_guard_dropped_packets_total", "Packets that the nftables table and the tunnel of liqod have dropped, by name (docs/packet-path.md), since they were made.", []string{"reason"}, nil),
+		dropped:   prometheus.NewDesc("liqod_guard_dropped_packets_total", "Packets that the nftables table and the tunnel of liqod have dropped, by name (docs/internals/packet-path.md), since they were made.", []string{"reason"}, nil),
 	}
 	if err := registry.Register(m); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)

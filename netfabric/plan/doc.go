@@ -3,5 +3,5 @@
 //
 // It is pure: plain data in, plain data out, no clock, no kernel, no Kubernetes object. The
 // executor reads the same types back from the kernel, compares them with Diff and applies
-// the difference. docs/packet-path.md shows the way of a packet through such states.
+// the difference. docs/internals/packet-path.md shows the way of a packet through such states.
 package plan

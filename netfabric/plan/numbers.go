@@ -3,7 +3,7 @@ package plan
 import "time"
 
 // Every number and name that could collide with another program on the host stands in this
-// file, and in the tables of docs/packet-path.md. A test compares the two.
+// file, and in the tables of docs/internals/packet-path.md. A test compares the two.
 
 // Devices. A name has at most 15 bytes. All names of ours begin with DevicePrefix: the
 // executor deletes every other device with that prefix.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const page = "../../docs/packet-path.md"
+const page = "../../docs/internals/packet-path.md"
 
 // numbers are all constants of numbers.go, as the page writes them.
 var numbers = map[string]string{
