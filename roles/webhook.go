@@ -97,13 +97,18 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	pods := namespace.PodRule{
 		Offloadings: offloadings.Lister(), Namespaces: namespaces.Lister(), Liqo: h.plain.liqo, Kube: h.plain.kube, OwnNamespace: env.Config.Namespace,
 	}
-	offloadingsKnown, namespacesKnown := offloadings.Informer().HasSynced, namespaces.Informer().HasSynced
+	caches := map[string]cache.InformerSynced{
+		"NamespaceOffloadings": offloadings.Informer().HasSynced, "offloaded namespaces": namespaces.Informer().HasSynced,
+		"VirtualNodes": own.Offloading().V1beta1().VirtualNodes().Informer().HasSynced, "ForeignClusters": own.Core().V1beta1().ForeignClusters().Informer().HasSynced,
+	}
 	env.Ready.Add("webhook", func() error {
 		if !source.Ready() {
 			return certs.ErrNoCertificate
 		}
-		if !offloadingsKnown() || !namespacesKnown() {
-			return errors.New("the caches of NamespaceOffloadings and their namespaces are not filled yet")
+		for kind, known := range caches {
+			if !known() {
+				return fmt.Errorf("the cache of %s is not filled yet", kind)
+			}
 		}
 		return nil
 	})
@@ -112,7 +117,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	shadows := workload.Rule{
 		Quotas: quotas.Lister(), LimitRanges: ranges.Lister(), Synced: []cache.InformerSynced{quotas.Informer().HasSynced, ranges.Informer().HasSynced},
 	}
-	rules := rulesForPeople(h.plain, env.Config.ClusterID, env.Config.Namespace)
+	rules := rulesForPeople(h.plain, own, env.Config.ClusterID, env.Config.Namespace)
 	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, countRequests(env.Denied, deniedQuota, lenient(shadows.Decide))
 	rulesForPeers(env.Config.Sharing, core, env.Denied, rules)
 	if err := measure(env.Registry, rules); err != nil {
