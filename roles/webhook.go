@@ -3,9 +3,12 @@ package roles
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -21,7 +24,9 @@ import (
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/kube/certs"
 	"github.com/liqod/liqod/kube/client"
+	limit "github.com/liqod/liqod/kube/listen"
 	"github.com/liqod/liqod/peering/link"
+	"github.com/liqod/liqod/roles/config"
 	"github.com/liqod/liqod/shadow/namespace"
 	"github.com/liqod/liqod/shadow/workload"
 )
@@ -45,6 +50,19 @@ const (
 	webhookHeaderTimeout = 5 * time.Second
 	webhookReadTimeout   = 10 * time.Second
 	webhookIdleTimeout   = 2 * time.Minute
+)
+
+// Limits of the webhook's server. They are far above what API servers send, and bound the
+// memory of the process: a review takes up to three times its size.
+const (
+	webhookConnections        = 512
+	webhookAddressConnections = 128
+	webhookBytes              = 40 << 20 // of all reviews in work
+	webhookSourceBytes        = 8 << 20  // of those of one source
+	webhookReviews            = 1000     // per second and source
+	webhookWait               = 2 * time.Second
+	webhookHeaders            = 16 << 10 // bytes
+	webhookUnread             = 64 << 10 // bytes of an HTTP/2 connection that wait to be read
 )
 
 func buildWebhook(_ context.Context, env Env) (Parts, error) {
@@ -79,13 +97,18 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	pods := namespace.PodRule{
 		Offloadings: offloadings.Lister(), Namespaces: namespaces.Lister(), Liqo: h.plain.liqo, Kube: h.plain.kube, OwnNamespace: env.Config.Namespace,
 	}
-	offloadingsKnown, namespacesKnown := offloadings.Informer().HasSynced, namespaces.Informer().HasSynced
+	caches := map[string]cache.InformerSynced{
+		"NamespaceOffloadings": offloadings.Informer().HasSynced, "offloaded namespaces": namespaces.Informer().HasSynced,
+		"VirtualNodes": own.Offloading().V1beta1().VirtualNodes().Informer().HasSynced, "ForeignClusters": own.Core().V1beta1().ForeignClusters().Informer().HasSynced,
+	}
 	env.Ready.Add("webhook", func() error {
 		if !source.Ready() {
 			return certs.ErrNoCertificate
 		}
-		if !offloadingsKnown() || !namespacesKnown() {
-			return errors.New("the caches of NamespaceOffloadings and their namespaces are not filled yet")
+		for kind, known := range caches {
+			if !known() {
+				return fmt.Errorf("the cache of %s is not filled yet", kind)
+			}
 		}
 		return nil
 	})
@@ -94,10 +117,14 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 	shadows := workload.Rule{
 		Quotas: quotas.Lister(), LimitRanges: ranges.Lister(), Synced: []cache.InformerSynced{quotas.Informer().HasSynced, ranges.Informer().HasSynced},
 	}
-	rules := rulesForPeople(h.plain, env.Config.ClusterID, env.Config.Namespace)
+	rules := rulesForPeople(h.plain, own, env.Config.ClusterID, env.Config.Namespace)
 	rules[mutatePodPath], rules[validateShadowPodPath] = pods.Decide, countRequests(env.Denied, deniedQuota, lenient(shadows.Decide))
 	rulesForPeers(env.Config.Sharing, core, env.Denied, rules)
 	if err := measure(env.Registry, rules); err != nil {
+		return Parts{}, err
+	}
+	refused, err := webhookRefusals(env)
+	if err != nil {
 		return Parts{}, err
 	}
 	env.Expiries.serving("webhook", source.GetCertificate)
@@ -105,7 +132,7 @@ func buildWebhook(_ context.Context, env Env) (Parts, error) {
 		{Name: "caches", Run: runFactories(own, core, offloaded, secrets, configurations)},
 		{Name: "certificates", Leased: true, Run: authority.Run},
 		{Name: "witness", Leased: true, Run: witness(env, h).Run},
-		{Name: "server", Run: webhookServer(env, &source, rules)},
+		{Name: "server", Run: webhookServer(env, &source, rules, refused)},
 	}}, nil
 }
 
@@ -157,20 +184,31 @@ func runFactories(factories ...factory) func(context.Context) error {
 	}
 }
 
-func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func) func(context.Context) error {
+func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func, refused func(what string)) func(context.Context) error {
 	mux := http.NewServeMux()
 	for path, rule := range rules {
 		mux.Handle("POST "+path, admit.Handler(env.Log, rule))
 	}
+	guarded := admit.Guard(admit.GuardConfig{
+		PerSecond: webhookReviews, Bytes: webhookBytes, SourceBytes: webhookSourceBytes, Wait: webhookWait,
+		Count: func() { refused("review") }, Clock: env.Clock,
+	}, mux)
 	return func(ctx context.Context) error {
-		server := &http.Server{
-			Addr: env.Config.Webhook.Address, Handler: mux, ReadHeaderTimeout: webhookHeaderTimeout,
-			ReadTimeout: webhookReadTimeout, IdleTimeout: webhookIdleTimeout,
-			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: source.GetCertificate},
-			ErrorLog:  zap.NewStdLog(env.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))),
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", env.Config.Webhook.Address)
+		if err != nil {
+			return fmt.Errorf("serving webhooks at %s: %w", env.Config.Webhook.Address, err)
 		}
+		server := &http.Server{
+			Handler: guarded, ReadHeaderTimeout: webhookHeaderTimeout, ReadTimeout: webhookReadTimeout, IdleTimeout: webhookIdleTimeout,
+			MaxHeaderBytes: webhookHeaders, ConnContext: limit.Context, TLSConfig: webhookTLS(env.Config.Webhook, source),
+			HTTP2:    &http.HTTP2Config{MaxReceiveBufferPerConnection: webhookUnread, MaxReceiveBufferPerStream: webhookUnread},
+			ErrorLog: zap.NewStdLog(env.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))),
+		}
+		limited := limit.New(limit.Config{
+			Listener: listener, Most: webhookConnections, PerAddress: webhookAddressConnections, Count: func(string) { refused("connection") },
+		})
 		failed := make(chan error, 1)
-		go func() { failed <- server.ListenAndServeTLS("", "") }()
+		go func() { failed <- server.ServeTLS(limited, "", "") }()
 		select {
 		case err := <-failed:
 			return fmt.Errorf("serving webhooks at %s: %w", env.Config.Webhook.Address, err)
@@ -185,8 +223,35 @@ func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func) f
 		// The creation of a pod waits for the answer to each request in flight.
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		err := server.Shutdown(stopping)
+		err = server.Shutdown(stopping)
 		<-failed
 		return err
 	}
+}
+
+// webhookRefusals returns the function that counts what the server refuses for a limit.
+func webhookRefusals(env Env) (func(what string), error) {
+	refused := counter("liqod_webhook_refused_total", "What the webhook closed or refused for a limit; what is connection or review.", "what")
+	if err := env.Registry.Register(refused); err != nil {
+		return nil, fmt.Errorf("registering the metrics of the webhook: %w", err)
+	}
+	return func(what string) { refused.WithLabelValues(what).Inc() }, nil
+}
+
+// webhookTLS returns the TLS configuration of the webhook. With authorities of API servers,
+// a client without a certificate of them does not get beyond the handshake.
+func webhookTLS(cfg config.Webhook, source *certs.Source) *tls.Config {
+	out := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: source.GetCertificate}
+	if cfg.ClientCA == "" {
+		return out
+	}
+	out.ClientAuth, out.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+	out.ClientCAs.AppendCertsFromPEM([]byte(cfg.ClientCA))
+	out.VerifyConnection = func(state tls.ConnectionState) error {
+		if name := state.PeerCertificates[0].Subject.CommonName; len(cfg.ClientNames) > 0 && !slices.Contains(cfg.ClientNames, name) {
+			return errors.New("the name of the client's certificate is not in webhook.clientNames")
+		}
+		return nil
+	}
+	return out
 }

@@ -9,6 +9,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/client-go/informers"
 
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/peering/link"
 	"github.com/liqod/liqod/roles/config"
@@ -18,12 +19,17 @@ import (
 )
 
 // rulesForPeople returns the rules for objects that people write, by path.
-func rulesForPeople(c clients, clusterID, ownNamespace string) map[string]admit.Func {
-	offloadings := namespace.OffloadingRule{Kube: c.kube, Liqo: c.liqo, ClusterID: clusterID, OwnNamespace: ownNamespace}
+func rulesForPeople(c clients, own externalversions.SharedInformerFactory, clusterID, ownNamespace string) map[string]admit.Func {
+	virtualNodes, peers := own.Offloading().V1beta1().VirtualNodes(), own.Core().V1beta1().ForeignClusters()
+	offloadings := namespace.OffloadingRule{
+		VirtualNodes: virtualNodes.Lister(), Synced: virtualNodes.Informer().HasSynced, Kube: c.kube, ClusterID: clusterID, OwnNamespace: ownNamespace,
+	}
+	nodes := virtualnode.Rule{VirtualNodes: virtualNodes.Lister(), Synced: virtualNodes.Informer().HasSynced, Kube: c.kube, Liqo: c.liqo}
+	clusters := link.Rule{ForeignClusters: peers.Lister(), Synced: peers.Informer().HasSynced, ClusterID: clusterID}
 	return map[string]admit.Func{
 		validateNamespaceOffloadingPath: lenient(offloadings.Decide),
-		validateVirtualNodePath:         lenient(virtualnode.Rule{Kube: c.kube, Liqo: c.liqo}.Decide),
-		validateForeignClusterPath:      lenient(link.Rule{Liqo: c.liqo, ClusterID: clusterID}.Decide),
+		validateVirtualNodePath:         lenient(nodes.Decide),
+		validateForeignClusterPath:      lenient(clusters.Decide),
 	}
 }
 

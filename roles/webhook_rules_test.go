@@ -1,8 +1,10 @@
 package roles
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +17,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	liqofake "github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/admit"
@@ -33,8 +36,44 @@ func review(t testing.TB, op admissionv1.Operation, obj, old any) *admissionv1.A
 	return &admissionv1.AdmissionRequest{UID: "u", Operation: op, Object: raw(obj), OldObject: raw(old)}
 }
 
-func newRules(core []runtime.Object, liqo ...runtime.Object) map[string]admit.Func {
-	return rulesForPeople(clients{kube: fake.NewClientset(core...), liqo: liqofake.NewSimpleClientset(liqo...)}, "rome", "liqod")
+// newRules returns the rules with filled caches, and clients that keep what they are asked.
+func newRules(t testing.TB, core []runtime.Object, liqo ...runtime.Object) (map[string]admit.Func, *fake.Clientset, *liqofake.Clientset) {
+	t.Helper()
+	kube, ours := fake.NewClientset(core...), liqofake.NewSimpleClientset(liqo...)
+	own := externalversions.NewSharedInformerFactory(ours, 0)
+	rules := rulesForPeople(clients{kube: kube, liqo: ours}, own, "rome", "liqod")
+	ctx, cancel := context.WithCancel(context.Background())
+	own.Start(ctx.Done())
+	t.Cleanup(func() {
+		cancel()
+		own.Shutdown()
+	})
+	for kind, synced := range own.WaitForCacheSync(ctx.Done()) {
+		require.True(t, synced, kind)
+	}
+	kube.ClearActions()
+	ours.ClearActions()
+	return rules, kube, ours
+}
+
+// TestRulesReadCaches: no review lists objects, however many come.
+func TestRulesReadCaches(t *testing.T) {
+	t.Parallel()
+	rules, kube, ours := newRules(t, []runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}}, foreignCluster("milan", "milan"))
+	for path, want := range map[string][]string{
+		validateNamespaceOffloadingPath: {"get namespaces"},
+		validateVirtualNodePath:         {"get nodes", "get resourceoffers"},
+		validateForeignClusterPath:      nil,
+	} {
+		kube.ClearActions()
+		ours.ClearActions()
+		rules[path](t.Context(), review(t, "CREATE", map[string]any{"metadata": map[string]any{"namespace": "web", "name": "web"}}, nil))
+		var got []string
+		for _, a := range slices.Concat(kube.Actions(), ours.Actions()) {
+			got = append(got, a.GetVerb()+" "+a.GetResource().Resource)
+		}
+		require.Equal(t, want, got, path)
+	}
 }
 
 func foreignCluster(name, id string) *corev1beta1.ForeignCluster {
@@ -46,7 +85,7 @@ func TestRulesAskTheAPIServer(t *testing.T) {
 	nso := &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "offloading"}}
 	vn := &offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
 		Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan", KubeconfigSecretRef: corev1.LocalObjectReference{Name: "milan"}}}
-	rules := newRules([]runtime.Object{
+	rules, _, _ := newRules(t, []runtime.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "metal"}},
 	}, foreignCluster("milan", "milan"), vn, &sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}})
@@ -93,12 +132,12 @@ func TestRulesWithoutAnAPIServer(t *testing.T) {
 	away := func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") }
 	core.PrependReactor("*", "*", away)
 	liqo.PrependReactor("*", "*", away)
-	rules := rulesForPeople(clients{kube: core, liqo: liqo}, "rome", "")
+	rules := rulesForPeople(clients{kube: core, liqo: liqo}, externalversions.NewSharedInformerFactory(liqo, 0), "rome", "")
 	for path, rule := range rules {
 		got := rule(t.Context(), review(t, "CREATE", map[string]any{}, nil))
 		require.True(t, got.Allowed, path)
 		require.Len(t, got.Warnings, 1, path)
-		require.Contains(t, got.Warnings[0], "away", path)
+		require.Contains(t, got.Warnings[0], "are not read yet", path)
 	}
 }
 
@@ -109,7 +148,7 @@ func FuzzRules(f *testing.F) {
 	f.Add("DELETE", []byte(`null`), []byte(`[]`))
 	milan := foreignCluster("milan", "milan")
 	milan.Spec.AddressRanges = []string{"10.0.0.0/16", "nonsense"}
-	rules := newRules([]runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}}, milan)
+	rules, _, _ := newRules(f, []runtime.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}}, milan)
 	f.Fuzz(func(t *testing.T, op string, obj, old []byte) {
 		for path, rule := range rules {
 			got := rule(t.Context(), &admissionv1.AdmissionRequest{UID: "u", Operation: admissionv1.Operation(op),

@@ -2,10 +2,19 @@ package roles
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"io"
+	"math/big"
 	"net"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +51,93 @@ func TestWebhookCutsOffTheSlow(t *testing.T) {
 	require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "it waits for the rest")
 }
 
+// TestWebhookBoundsItsConnections: idle connections of one address give way to a new one,
+// which gets its answer.
+func TestWebhookBoundsItsConnections(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	var closed atomic.Int32
+	address, done := startWebhookWith(ctx, t, config.Webhook{}, clock.RealClock{}, func(what string) {
+		if what == "connection" {
+			closed.Add(1)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	require.NoError(t, dialWebhook(t, address).Close())
+	for range webhookAddressConnections + 10 {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	require.Eventually(t, func() bool { return closed.Load() > 0 }, time.Minute, 10*time.Millisecond)
+	conn := dialWebhook(t, address)
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	_, err := io.WriteString(conn, "POST "+mutatePodPath+" HTTP/1.1\r\nHost: webhook\r\nContent-Type: text/plain\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	require.NoError(t, err)
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	require.Contains(t, string(answer), "HTTP/1.1 415")
+}
+
+// TestWebhookChecksItsCaller: with the authorities of API servers, other clients get no
+// answer.
+func TestWebhookChecksItsCaller(t *testing.T) {
+	t.Parallel()
+	server, stranger, other := selfSigned(t, "kube-apiserver"), selfSigned(t, "kube-apiserver"), selfSigned(t, "kubelet")
+	var authorities []byte
+	for _, c := range []tls.Certificate{server, other} {
+		authorities = append(authorities, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]})...)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	address, done := startWebhookWith(ctx, t, config.Webhook{ClientCA: string(authorities), ClientNames: []string{"kube-apiserver"}}, clock.RealClock{}, func(string) {})
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	ask := func(certificates ...tls.Certificate) (string, error) {
+		d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: certificates}} //nolint:gosec // the client is what is tested
+		conn, err := d.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return "", err
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			return "", err
+		}
+		if _, err := io.WriteString(conn, "GET "+mutatePodPath+" HTTP/1.1\r\nHost: webhook\r\nConnection: close\r\n\r\n"); err != nil {
+			return "", err
+		}
+		answer, err := io.ReadAll(conn)
+		return string(answer), err
+	}
+	require.Eventually(t, func() bool {
+		answer, err := ask(server)
+		return err == nil && strings.HasPrefix(answer, "HTTP/1.1 405")
+	}, time.Minute, 10*time.Millisecond)
+	for name, certificates := range map[string][]tls.Certificate{"nobody": nil, "a stranger": {stranger}, "another component": {other}} {
+		answer, err := ask(certificates...)
+		require.Error(t, err, name)
+		require.Empty(t, answer, name)
+	}
+}
+
+// selfSigned returns the certificate of a client that is its own authority.
+func selfSigned(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
 // TestWebhookDrains: new connections are served after SIGTERM, until the time is over.
 func TestWebhookDrains(t *testing.T) {
 	t.Parallel()
@@ -61,6 +157,11 @@ func TestWebhookDrains(t *testing.T) {
 // startWebhook runs the server until ctx is done, and for the time of the drain.
 func startWebhook(ctx context.Context, t *testing.T, drain time.Duration, clk clock.WithTicker) (address string, done <-chan error) {
 	t.Helper()
+	return startWebhookWith(ctx, t, config.Webhook{Drain: drain}, clk, func(string) {})
+}
+
+func startWebhookWith(ctx context.Context, t *testing.T, settings config.Webhook, clk clock.WithTicker, refused func(string)) (address string, done <-chan error) {
+	t.Helper()
 	data, _, err := certs.Ensure(nil, []string{"webhook"}, time.Now())
 	require.NoError(t, err)
 	source := &certs.Source{}
@@ -70,10 +171,11 @@ func startWebhook(ctx context.Context, t *testing.T, drain time.Duration, clk cl
 	address = listener.Addr().String()
 	require.NoError(t, listener.Close())
 	cfg := &config.Effective{}
-	cfg.Webhook.Address, cfg.Webhook.Drain = address, drain
+	cfg.Webhook = settings
+	cfg.Webhook.Address = address
 	ended := make(chan error, 1)
 	go func() {
-		ended <- webhookServer(Env{Config: cfg, Log: zap.NewNop(), Clock: clk}, source, map[string]admit.Func{mutatePodPath: namespace.PodRule{}.Decide})(ctx)
+		ended <- webhookServer(Env{Config: cfg, Log: zap.NewNop(), Clock: clk}, source, map[string]admit.Func{mutatePodPath: namespace.PodRule{}.Decide}, refused)(ctx)
 	}()
 	return address, ended
 }

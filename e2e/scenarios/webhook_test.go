@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -184,9 +185,25 @@ func TestWebhookRules(t *testing.T) {
 	require.NoError(t, rome.Apply(t.Context(), []byte(recordOfMilan)))
 	within(t, time.Minute, "the rules are on", func(ctx context.Context) error { return ruled(ctx, rome) })
 	a := newAuthor(t, rome)
+	within(t, time.Minute, "the webhook knows the peer", func(ctx context.Context) error {
+		defer a.heard.take()
+		if err := a.cluster(func(c *corev1beta1.ForeignCluster) { c.Spec.ClusterID = "milan" })(ctx); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("a second ForeignCluster of milan: %w", errors.Join(err, errors.New("not refused")))
+		}
+		return nil
+	})
 	t.Run("New", func(t *testing.T) { a.judged(t, a.newObjects()) })
 	_, err := a.liqod.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan").Create(t.Context(), roomyNode("milan"), metav1.CreateOptions{})
 	require.NoError(t, err)
+	within(t, time.Minute, "the webhook knows the virtual node", func(ctx context.Context) error {
+		if err := a.offload("web", offloadingv1beta1.NamespaceOffloadingSpec{})(ctx); err != nil {
+			return err
+		}
+		if said := a.heard.take(); len(said) > 0 {
+			return fmt.Errorf("warnings %q", said)
+		}
+		return nil
+	})
 	for _, ns := range []string{"web", "local"} {
 		_, err = a.liqod.OffloadingV1beta1().NamespaceOffloadings(ns).Create(t.Context(), offloading("offloading", offloadingv1beta1.NamespaceOffloadingSpec{}), metav1.CreateOptions{})
 		require.NoError(t, err)

@@ -17,8 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// maxBody is the largest accepted size of a review, in bytes.
-const maxBody = 3 << 20
+// LargestReview is the largest accepted size of a review, in bytes. An API server accepts objects of
+// at most 3 MiB. The review of an update has two of them.
+const LargestReview = 2*(3<<20) + (64 << 10)
 
 // Operation is one step of a JSON patch (RFC 6902).
 type Operation struct {
@@ -86,10 +87,10 @@ func decode(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionReque
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != runtime.ContentTypeJSON {
 		return nil, http.StatusUnsupportedMediaType, fmt.Errorf("content type %q is not accepted: accepted is application/json", r.Header.Get("Content-Type"))
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, LargestReview))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the review is too large: accepted are at most %d bytes", maxBody)
+		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the review is too large: accepted are at most %d bytes", LargestReview)
 	}
 	if err != nil {
 		return nil, http.StatusBadRequest, fmt.Errorf("reading the review: %w", err)

@@ -87,7 +87,7 @@ func TestMalformedInput(t *testing.T) {
 		"another kind":     {"application/json", strings.Replace(goodReview, "AdmissionReview", "Pod", 1), 400},
 		"another type":     {"text/plain", goodReview, 415},
 		"no type":          {"", goodReview, 415},
-		"larger than life": {"application/json", goodReview + strings.Repeat(" ", maxBody), 413},
+		"larger than life": {"application/json", goodReview + strings.Repeat(" ", LargestReview), 413},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := post(t, Handler(zap.NewNop(), never), tc.contentType, []byte(tc.body))

@@ -2,37 +2,43 @@ package link
 
 import (
 	"context"
+	"errors"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	corelisters "github.com/liqod/liqod/api/generated/listers/core/v1beta1"
 	"github.com/liqod/liqod/kube/admit"
 )
 
-// Rule is the webhook's rule for ForeignClusters. It asks the API server each time, and
-// keeps nothing: they are seldom written.
+// Rule is the webhook's rule for ForeignClusters.
 type Rule struct {
-	Liqo versioned.Interface
+	ForeignClusters corelisters.ForeignClusterLister
+	// Synced reports whether ForeignClusters is known.
+	Synced cache.InformerSynced
 	// ClusterID is this cluster's id.
 	ClusterID string
 }
 
-// Decide judges what is written. An error says that the API server could not be asked.
-func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
+// Decide judges what is written. An error says that the cache could not be read.
+func (r Rule) Decide(_ context.Context, req *admissionv1.AdmissionRequest) (admit.Response, error) {
 	obj, old, answer := admit.Objects[corev1beta1.ForeignCluster](req)
 	if answer != nil {
 		return *answer, nil
 	}
-	list, err := r.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
+	if !r.Synced() {
+		return admit.Response{}, errors.New("the ForeignClusters are not read yet")
+	}
+	all, err := r.ForeignClusters.List(labels.Everything())
 	if err != nil {
 		return admit.Response{}, err
 	}
 	review := Review{New: obj, Old: old, ClusterID: r.ClusterID}
-	for i := range list.Items {
-		if list.Items[i].Name != obj.Name {
-			review.Others = append(review.Others, &list.Items[i])
+	for _, fc := range all {
+		if fc.Name != obj.Name {
+			review.Others = append(review.Others, fc)
 		}
 	}
 	return admit.Verdict(review.Judge()), nil

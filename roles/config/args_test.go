@@ -50,7 +50,20 @@ var others = map[string]string{
 	"gateway.probe.interval": "100ms", "gateway.probe.silence": "2s", "gateway.probe.patience": "20s", "gateway.probe.answers": "4",
 	"route.nodeName": "n", "route.overlayPort": "6095", "route.mtu": "1450",
 	"webhook.address": ":9444", "webhook.hosts": "10.0.0.3", "webhook.drain": "3s", "webhook.serviceName": "s", "webhook.secretName": "s", "webhook.configurationName": "c",
+	"webhook.clientCA": authority, "webhook.clientNames": "kube-apiserver",
 }
+
+// authority is the certificate of an authority.
+const authority = `-----BEGIN CERTIFICATE-----
+MIIBMDCB46ADAgECAhQHg8Em5LOXGR7JMVzcVR9+eYo29jAFBgMrZXAwDTELMAkG
+A1UEAwwCY2EwIBcNMjYxMTI2MDE1ODI4WhgPMjEyNjExMDIwMTU4MjhaMA0xCzAJ
+BgNVBAMMAmNhMCowBQYDK2VwAyEAV9iuq2BZxFU9AStNHiK9XuWg2jpNdPIEYkbM
+AvdEarqjUzBRMB0GA1UdDgQWBBTusWFmL8ZstbpjZbf/Z7k7Rfvf3jAfBgNVHSME
+GDAWgBTusWFmL8ZstbpjZbf/Z7k7Rfvf3jAPBgNVHRMBAf8EBTADAQH/MAUGAytl
+cANBAGnaIzb+gq/9rz66d4aC9PR8rc9H5gVRYRzwrUzqb2jv5xEKHhx0dAJ3cCkY
+kLXn/eWI50hk959UFwTc3Ui0VAM=
+-----END CERTIFICATE-----
+`
 
 func TestVKubeletArgsLeaveOutDefaults(t *testing.T) {
 	settings := schema(t)

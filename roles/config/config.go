@@ -218,6 +218,10 @@ type Webhook struct {
 	ServiceName       string        `mapstructure:"serviceName"`
 	SecretName        string        `mapstructure:"secretName"`
 	ConfigurationName string        `mapstructure:"configurationName"`
+	// ClientCA has, as PEM, the authorities of the certificates that API servers present;
+	// empty: no certificate is asked for.
+	ClientCA    string   `mapstructure:"clientCA"`
+	ClientNames []string `mapstructure:"clientNames"`
 }
 
 // Authentication configures the endpoint by which peers get identities.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/x509"
 	"fmt"
 	"math"
 	"net"
@@ -32,6 +33,9 @@ var (
 	interfaceName = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]*$`)
 	metadataKey   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
 )
+
+// commonName has the characters of the names of components and hosts.
+var commonName = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.:@/*]*$`)
 
 // text accepts strings for which ok returns true.
 func text(name, accepts string, ok func(string) bool) kind {
@@ -199,6 +203,10 @@ func Prefixes(ranges []string) (out []netip.Prefix) {
 		}
 	}
 	return out
+}
+
+func certificates() kind {
+	return text("certificates", "certificates as PEM", func(s string) bool { return x509.NewCertPool().AppendCertsFromPEM([]byte(s)) })
 }
 
 func ipAddress() kind { return text("address", "an IP address", isIP) }

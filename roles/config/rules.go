@@ -139,6 +139,8 @@ var rules = map[string]kind{
 	"webhook.serviceName":       label(63),
 	"webhook.secretName":        objectName(),
 	"webhook.configurationName": objectName(),
+	"webhook.clientCA":          certificates().orEmpty(),
+	"webhook.clientNames":       list(matching("name", "a common name of a certificate", commonName, 253)),
 
 	"authentication.address":            address().orEmpty(),
 	"authentication.url":                httpsURL().orEmpty(),
@@ -253,6 +255,9 @@ func (c *Config) together() error {
 	}
 	if a := c.Authentication; a.ConnectionsPerAddress > a.Connections {
 		errs = append(errs, fmt.Errorf("authentication.connectionsPerAddress: %d is not accepted: at most authentication.connections, which is %d", a.ConnectionsPerAddress, a.Connections))
+	}
+	if len(c.Webhook.ClientNames) > 0 && c.Webhook.ClientCA == "" {
+		errs = append(errs, errors.New("webhook.clientNames: names are not accepted: webhook.clientCA is empty, so no certificate is asked for"))
 	}
 	errs = append(errs, c.Networking.together()...)
 	errs = append(errs, c.Sharing.together()...)

@@ -229,86 +229,106 @@ func foreign(kind, twin, setting, off string) string {
 		kind, offloadingv1beta1.TwinBounds, twin, offloadingv1beta1.ManagedByLabel, managedByNamespaceMap, setting, off)
 }
 
+// boundClient is the part of a client that bounds of one kind need.
+type boundClient[T any] interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
+	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, obj T, opts metav1.UpdateOptions) (T, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
+// bounding is how objects of one kind bound a twin.
+type bounding[T metav1.Object] struct {
+	kind, setting, off string // the setting and its value without these objects
+	client             boundClient[T]
+	cached             func(name string) (T, error)
+	same               func(have, want T) bool // their specs
+	next               func(have, want T) T    // a copy of have with the spec of want
+}
+
 func (m *Maps) boundCounts(ctx context.Context, peer, twin string) (why string, err error) {
-	client := m.cfg.Kube.CoreV1().ResourceQuotas(twin)
-	have, err := apply.OrNil(m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(twin).Get(offloadingv1beta1.TwinBounds))
-	if err != nil {
-		return "", fmt.Errorf("reading the ResourceQuota of namespace %s: %w", twin, err)
+	b := bounding[*corev1.ResourceQuota]{
+		kind: "ResourceQuota", setting: "sharing.twinLimits", off: "[]",
+		client: m.cfg.Kube.CoreV1().ResourceQuotas(twin), cached: m.cfg.Bounds.ResourceQuotas.Lister().ResourceQuotas(twin).Get,
+		same: func(have, want *corev1.ResourceQuota) bool { return equality.Semantic.DeepEqual(have.Spec, want.Spec) },
+		next: func(have, want *corev1.ResourceQuota) *corev1.ResourceQuota {
+			next := have.DeepCopy()
+			next.Spec = want.Spec
+			return next
+		},
 	}
 	if len(m.cfg.Bounds.Limits) == 0 {
-		if have == nil || !madeAsBound(have) {
-			return "", nil
-		}
-		if err := client.Delete(ctx, have.Name, apply.DeleteUID(have)); apply.IgnoreGone(err) != nil {
-			return "", fmt.Errorf("deleting the ResourceQuota of namespace %s: %w", twin, err)
-		}
-		return "", nil
+		return "", dropBound(ctx, b, twin)
 	}
 	limits, err := m.limits()
 	if err != nil {
 		return "", err
 	}
-	want := twinQuota(peer, twin, limits)
-	if have == nil {
-		_, err := client.Create(ctx, want, metav1.CreateOptions{})
-		if !apierrors.IsAlreadyExists(err) {
-			return "", m.made(err, "ResourceQuota", twin)
-		}
-		if have, err = client.Get(ctx, want.Name, metav1.GetOptions{}); err != nil { // the cache is late
-			return "", fmt.Errorf("reading the ResourceQuota of namespace %s: %w", twin, err)
-		}
-	}
-	switch {
-	case !madeAsBound(have):
-		return foreign("ResourceQuota", twin, "sharing.twinLimits", "[]"), nil
-	case equality.Semantic.DeepEqual(have.Spec, want.Spec) && have.Labels[corev1beta1.RemoteClusterIDLabel] == peer:
-		return "", nil
-	}
-	next := have.DeepCopy()
-	next.Spec = want.Spec
-	maps.Copy(next.Labels, want.Labels)
-	if _, err := client.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
-		return "", fmt.Errorf("restoring the ResourceQuota of namespace %s: %w", twin, err)
-	}
-	return "", nil
+	return keepBound(ctx, m, b, twinQuota(peer, twin, limits))
 }
 
 func (m *Maps) boundNetwork(ctx context.Context, peer, twin string, accepted bool, blocks []networkingv1.NetworkPolicyPeer) (why string, err error) {
-	client := m.cfg.Kube.NetworkingV1().NetworkPolicies(twin)
-	have, err := apply.OrNil(m.cfg.Bounds.NetworkPolicies.Lister().NetworkPolicies(twin).Get(offloadingv1beta1.TwinBounds))
-	if err != nil {
-		return "", fmt.Errorf("reading the NetworkPolicy of namespace %s: %w", twin, err)
+	b := bounding[*networkingv1.NetworkPolicy]{
+		kind: "NetworkPolicy", setting: "sharing.networkPolicy", off: "false",
+		client: m.cfg.Kube.NetworkingV1().NetworkPolicies(twin), cached: m.cfg.Bounds.NetworkPolicies.Lister().NetworkPolicies(twin).Get,
+		same: func(have, want *networkingv1.NetworkPolicy) bool {
+			return equality.Semantic.DeepEqual(have.Spec, want.Spec)
+		},
+		next: func(have, want *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
+			next := have.DeepCopy()
+			next.Spec = want.Spec
+			return next
+		},
 	}
 	if !m.cfg.Bounds.NetworkPolicy {
-		if have == nil || !madeAsBound(have) {
-			return "", nil
-		}
-		if err := client.Delete(ctx, have.Name, apply.DeleteUID(have)); apply.IgnoreGone(err) != nil {
-			return "", fmt.Errorf("deleting the NetworkPolicy of namespace %s: %w", twin, err)
-		}
-		return "", nil
+		return "", dropBound(ctx, b, twin)
 	}
-	want := twinPolicy(peer, twin, accepted, blocks)
-	if have == nil {
-		_, err := client.Create(ctx, want, metav1.CreateOptions{})
+	return keepBound(ctx, m, b, twinPolicy(peer, twin, accepted, blocks))
+}
+
+// dropBound deletes the object that bounds a twin, if Maps made it.
+func dropBound[T metav1.Object](ctx context.Context, b bounding[T], twin string) error {
+	have, err := b.cached(offloadingv1beta1.TwinBounds)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the %s of namespace %s: %w", b.kind, twin, err)
+	}
+	if !madeAsBound(have) {
+		return nil
+	}
+	if err := b.client.Delete(ctx, have.GetName(), apply.DeleteUID(have)); apply.IgnoreGone(err) != nil {
+		return fmt.Errorf("deleting the %s of namespace %s: %w", b.kind, twin, err)
+	}
+	return nil
+}
+
+// keepBound makes the object that bounds a twin as it is wanted. why is as that of bound.
+func keepBound[T metav1.Object](ctx context.Context, m *Maps, b bounding[T], want T) (why string, err error) {
+	twin := want.GetNamespace()
+	have, err := b.cached(want.GetName())
+	if apierrors.IsNotFound(err) {
+		_, err = b.client.Create(ctx, want, metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(err) {
-			return "", m.made(err, "NetworkPolicy", twin)
+			return "", m.made(err, b.kind, twin)
 		}
-		if have, err = client.Get(ctx, want.Name, metav1.GetOptions{}); err != nil { // the cache is late
-			return "", fmt.Errorf("reading the NetworkPolicy of namespace %s: %w", twin, err)
-		}
+		have, err = b.client.Get(ctx, want.GetName(), metav1.GetOptions{}) // the cache is late
 	}
+	if err != nil {
+		return "", fmt.Errorf("reading the %s of namespace %s: %w", b.kind, twin, err)
+	}
+	labels, wanted := have.GetLabels(), want.GetLabels()
 	switch {
 	case !madeAsBound(have):
-		return foreign("NetworkPolicy", twin, "sharing.networkPolicy", "false"), nil
-	case equality.Semantic.DeepEqual(have.Spec, want.Spec) && have.Labels[corev1beta1.RemoteClusterIDLabel] == peer:
+		return foreign(b.kind, twin, b.setting, b.off), nil
+	case b.same(have, want) && labels[corev1beta1.RemoteClusterIDLabel] == wanted[corev1beta1.RemoteClusterIDLabel]:
 		return "", nil
 	}
-	next := have.DeepCopy()
-	next.Spec = want.Spec
-	maps.Copy(next.Labels, want.Labels)
-	if _, err := client.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
-		return "", fmt.Errorf("restoring the NetworkPolicy of namespace %s: %w", twin, err)
+	next := b.next(have, want)
+	maps.Copy(next.GetLabels(), wanted) // it has the label of madeAsBound
+	if _, err := b.client.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return "", fmt.Errorf("restoring the %s of namespace %s: %w", b.kind, twin, err)
 	}
 	return "", nil
 }

@@ -2,21 +2,27 @@ package namespace
 
 import (
 	"context"
+	"errors"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
-	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/admit"
 )
 
-// OffloadingRule is the webhook's rule for NamespaceOffloadings. It asks the API server
-// each time, and keeps nothing: they are seldom written.
+// OffloadingRule is the webhook's rule for NamespaceOffloadings.
 type OffloadingRule struct {
+	VirtualNodes offloadinglisters.VirtualNodeLister
+	// Synced reports whether VirtualNodes is known.
+	Synced cache.InformerSynced
+	// Kube reads the namespace. It is not in a cache, because it may have been created just
+	// now, and is not offloaded yet.
 	Kube kubernetes.Interface
-	Liqo versioned.Interface
 	// ClusterID is this cluster's id, OwnNamespace the namespace that liqod runs in.
 	ClusterID, OwnNamespace string
 }
@@ -27,17 +33,17 @@ func (r OffloadingRule) Decide(ctx context.Context, req *admissionv1.AdmissionRe
 	if answer != nil {
 		return *answer, nil
 	}
+	if !r.Synced() {
+		return admit.Response{}, errors.New("the VirtualNodes are not read yet")
+	}
 	ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, obj.Namespace, metav1.GetOptions{})
 	if err != nil {
 		return admit.Response{}, err
 	}
-	list, err := r.Liqo.OffloadingV1beta1().VirtualNodes(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	nodes, err := r.VirtualNodes.List(labels.Everything())
 	if err != nil {
 		return admit.Response{}, err
 	}
-	review := Review{New: obj, Old: old, Namespace: ns, OwnNamespace: r.OwnNamespace, ClusterID: r.ClusterID}
-	for i := range list.Items {
-		review.VirtualNodes = append(review.VirtualNodes, &list.Items[i])
-	}
+	review := Review{New: obj, Old: old, Namespace: ns, VirtualNodes: nodes, OwnNamespace: r.OwnNamespace, ClusterID: r.ClusterID}
 	return admit.Verdict(review.Judge()), nil
 }

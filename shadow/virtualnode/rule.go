@@ -2,20 +2,28 @@ package virtualnode
 
 import (
 	"context"
+	"errors"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
+	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/admit"
 )
 
-// Rule is the webhook's rule for VirtualNodes. It asks the API server each time, and keeps
-// nothing: they are seldom written.
+// Rule is the webhook's rule for VirtualNodes.
 type Rule struct {
+	VirtualNodes offloadinglisters.VirtualNodeLister
+	// Synced reports whether VirtualNodes is known.
+	Synced cache.InformerSynced
+	// Kube and Liqo read the Node and the ResourceOffer of the same name. A cache of all Nodes
+	// costs more than these reads: VirtualNodes are seldom written.
 	Kube kubernetes.Interface
 	Liqo versioned.Interface
 }
@@ -26,13 +34,16 @@ func (r Rule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) (ad
 	if answer != nil {
 		return *answer, nil
 	}
-	list, err := r.Liqo.OffloadingV1beta1().VirtualNodes(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if !r.Synced() {
+		return admit.Response{}, errors.New("the VirtualNodes are not read yet")
+	}
+	all, err := r.VirtualNodes.List(labels.Everything())
 	if err != nil {
 		return admit.Response{}, err
 	}
 	review := Review{New: obj, Old: old}
-	for i := range list.Items {
-		if vn := &list.Items[i]; vn.Name == obj.Name && vn.Namespace != obj.Namespace {
+	for _, vn := range all {
+		if vn.Name == obj.Name && vn.Namespace != obj.Namespace {
 			review.Namesakes = append(review.Namesakes, vn)
 		}
 	}

@@ -1,0 +1,116 @@
+package admit
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	admissionv1 "k8s.io/api/admission/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func guarded(t *testing.T, h http.Handler, from, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mutate", strings.NewReader(body))
+	req.Header.Set("Content-Type", "application/json")
+	req.RemoteAddr = from + ":1000"
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	return w
+}
+
+// TestGuardLimitsAFlood: a source that posts reviews without end is refused, and others are
+// served.
+func TestGuardLimitsAFlood(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakeClock(time.Now())
+	refused := 0
+	h := Guard(GuardConfig{PerSecond: 5, Bytes: LargestReview, SourceBytes: LargestReview, Wait: time.Minute, Count: func() { refused++ }, Clock: clk},
+		Handler(zap.NewNop(), fixed(Allow())))
+	codes := map[int]int{}
+	for range 100 {
+		w := guarded(t, h, "10.1.2.3", goodReview)
+		codes[w.Code]++
+		if w.Code != http.StatusOK {
+			require.Equal(t, "the webhook has too much to do: more than 5 reviews per second of one client\n", w.Body.String())
+			require.Equal(t, "1", w.Header().Get("Retry-After"))
+		}
+	}
+	require.Equal(t, map[int]int{http.StatusOK: 20, http.StatusTooManyRequests: 80}, codes)
+	require.Equal(t, 80, refused)
+	require.Equal(t, http.StatusOK, guarded(t, h, "10.1.2.4", goodReview).Code)
+	clk.Step(time.Second)
+	require.Equal(t, http.StatusOK, guarded(t, h, "10.1.2.3", goodReview).Code)
+}
+
+// TestGuardBoundsMemory: a source that fills its share leaves that of others free, and its
+// further reviews are not read.
+func TestGuardBoundsMemory(t *testing.T) {
+	t.Parallel()
+	hold, held := make(chan struct{}), make(chan struct{}, 10)
+	slow := func(_ context.Context, req *admissionv1.AdmissionRequest) Response {
+		if req.Namespace == "slow" {
+			held <- struct{}{}
+			<-hold
+		}
+		return Allow()
+	}
+	h := Guard(GuardConfig{PerSecond: 1000, Bytes: 4 * smallest, SourceBytes: 2 * smallest, Wait: time.Millisecond, Count: func() {}, Clock: clocktesting.NewFakeClock(time.Now())},
+		Handler(zap.NewNop(), slow))
+	review := strings.Replace(goodReview, `"namespace":"n"`, `"namespace":"slow"`, 1)
+	done := make(chan int, 2)
+	for range 2 {
+		go func() { done <- guarded(t, h, "10.1.2.3", review).Code }()
+	}
+	for range 2 {
+		<-held
+	}
+	third, other := guarded(t, h, "10.1.2.3", goodReview), guarded(t, h, "10.1.2.4", goodReview)
+	close(hold)
+	require.Equal(t, http.StatusServiceUnavailable, third.Code)
+	require.Contains(t, third.Body.String(), "reviews of one client with more than 131072 bytes in work")
+	require.Equal(t, http.StatusOK, other.Code)
+	for range 2 {
+		require.Equal(t, http.StatusOK, <-done)
+	}
+	require.Equal(t, http.StatusOK, guarded(t, h, "10.1.2.3", goodReview).Code)
+}
+
+// TestGuardForgetsSources: the addresses of many sources do not add up.
+func TestGuardForgetsSources(t *testing.T) {
+	t.Parallel()
+	g := &guard{cfg: GuardConfig{PerSecond: 1, Bytes: LargestReview, SourceBytes: LargestReview}, each: map[netip.Prefix]*source{}}
+	busy := netip.MustParsePrefix("192.0.2.1/32")
+	_, leave := g.source(busy)
+	for i := range 3 * mostSources {
+		_, done := g.source(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
+		done()
+		require.LessOrEqual(t, len(g.each), mostSources)
+	}
+	require.Contains(t, g.each, busy)
+	leave()
+}
+
+// TestGuardBoundsWaiters: the requests of a source that wait are limited, too.
+func TestGuardBoundsWaiters(t *testing.T) {
+	t.Parallel()
+	g := &guard{cfg: GuardConfig{PerSecond: 1, Bytes: LargestReview, SourceBytes: LargestReview}, each: map[netip.Prefix]*source{}}
+	from := netip.MustParsePrefix("192.0.2.1/32")
+	var leave func()
+	for range mostWaiting {
+		var one *source
+		one, leave = g.source(from)
+		require.NotNil(t, one)
+	}
+	one, _ := g.source(from)
+	require.Nil(t, one)
+	leave()
+	one, _ = g.source(from)
+	require.NotNil(t, one)
+}
