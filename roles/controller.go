@@ -180,6 +180,7 @@ func (c *controller) addPeering() error {
 		NetworkPublished: func(ctx context.Context, peer string) (bool, error) { return c.publisher.Wanted(ctx, peer) },
 		Peers:            peers{c.directory, c.conditions, c.liqo.Core().V1beta1().ForeignClusters(), c.env.Config.Networking.Enabled}, Log: c.env.Log, Observer: c.env.Observer, Forget: c.env.Tracker.Forget,
 		HomeLost: c.home.head.Lost, Clock: c.env.Clock,
+		Delayed: func(peer string) { c.env.Refused(peer, replication.RefusedRate) },
 	})
 	c.directory.Subscribe(replicator.Changed)
 	if err := c.followRights(replicator); err != nil {

@@ -162,6 +162,9 @@ func knownPhase(phase offloadingv1beta1.MappingPhase) bool {
 // condition would make the API server reject the whole status.
 func acceptable(peers []metav1.Condition, generation int64) (out []metav1.Condition) {
 	for _, c := range peers {
+		if len(out) == maxConditions {
+			break
+		}
 		c.Message, c.ObservedGeneration = bounded(c.Message), generation
 		if len(validation.ValidateCondition(c, nil)) == 0 {
 			meta.SetStatusCondition(&out, c)
@@ -169,6 +172,9 @@ func acceptable(peers []metav1.Condition, generation int64) (out []metav1.Condit
 	}
 	return out
 }
+
+// maxConditions is the number of a peer's conditions that are copied.
+const maxConditions = 16
 
 // maxMessage is the maximum length of a peer's message, in bytes.
 const maxMessage = 2048

@@ -148,6 +148,9 @@ func (p *pair[T]) equal(ctx context.Context, home, remote T) error {
 	if err := p.verify(ctx); err != nil {
 		return err
 	}
+	if err := p.afford(answered, 0); err != nil {
+		return err
+	}
 	_, err := p.here().UpdateStatus(ctx, answered, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing the answer about %s %s: %w", p.kind.name, home.GetName(), err)

@@ -127,6 +127,9 @@ func (p *pull[T]) create(ctx context.Context, remote T) error {
 	home.SetNamespace(p.local)
 	home.SetName(remote.GetName())
 	p.kind.take(remote, home)
+	if err := p.afford(home, pulledCost); err != nil {
+		return err
+	}
 	_, err := p.here().Create(ctx, home, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
@@ -145,6 +148,9 @@ func (p *pull[T]) equal(ctx context.Context, home, remote T) error {
 	p.kind.take(remote, next)
 	if !p.kind.same(next, home) {
 		if err := p.verify(ctx); err != nil {
+			return err
+		}
+		if err := p.afford(next, pulledCost); err != nil {
 			return err
 		}
 		_, err := p.here().Update(ctx, next, metav1.UpdateOptions{})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -77,8 +78,14 @@ type Config struct {
 	// HomeLost returns the latest time at which this cluster's etcd was found restored
 	// from a backup, zero for never; may be nil.
 	HomeLost func() time.Time
+	// Delayed is called when an object of a peer changes so often that its state is written
+	// later; may be nil.
+	Delayed func(peer string)
 	// Clock is the clock; nil means the real one.
 	Clock clock.PassiveClock
+
+	// budget limits the bytes that one peer makes this cluster write; nil: no limit.
+	budget *rate.Limiter
 }
 
 // Replicator replicates with every peer in the directory. Each peer and kind has a loop
@@ -90,6 +97,8 @@ type Replicator struct {
 	mu      sync.Mutex
 	known   map[string]bool // peers that Changed was ever called for
 	running map[string]*connection
+	// budgets outlast the connections: a peer gets no new one by closing them.
+	budgets map[string]*rate.Limiter
 }
 
 // connection is the running replication with one peer.
@@ -104,7 +113,7 @@ func New(cfg Config) *Replicator {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	r := &Replicator{cfg: cfg, known: map[string]bool{}, running: map[string]*connection{}}
+	r := &Replicator{cfg: cfg, known: map[string]bool{}, running: map[string]*connection{}, budgets: map[string]*rate.Limiter{}}
 	r.manager = loop.New(loop.Config{Name: "replica", Sync: r.sync, Log: cfg.Log, Observer: cfg.Observer})
 	return r
 }
@@ -159,7 +168,9 @@ func (r *Replicator) sync(ctx context.Context, key loop.Key) error {
 	if !ok {
 		return nil
 	}
-	flows := r.cfg.flows(id, peer)
+	cfg := r.cfg
+	cfg.budget = r.budget(id)
+	flows := cfg.flows(id, peer)
 	for _, f := range flows {
 		if err := f.wire(); err != nil {
 			return fmt.Errorf("preparing the replication with %s: %w", id, err)
@@ -178,6 +189,14 @@ func (r *Replicator) sync(ctx context.Context, key loop.Key) error {
 	}()
 	r.cfg.Log.Info("replication started", zap.String("peer", id))
 	return nil
+}
+
+// budget returns the limit of a peer. Like running it is used by one worker only.
+func (r *Replicator) budget(id string) *rate.Limiter {
+	if r.budgets[id] == nil {
+		r.budgets[id] = rate.NewLimiter(rate.Limit(peerBytesPerMinute)/60, peerBytesBurst)
+	}
+	return r.budgets[id]
 }
 
 func (r *Replicator) stop(id string) {

@@ -37,6 +37,9 @@ func (p *pair[T]) show(ctx context.Context, home T, trouble error) error {
 	if p.kind.same(next, home) {
 		return nil
 	}
+	if p.afford(next, 0) != nil {
+		return nil // a peer that fails now and then: the loop, which retries, shows it later
+	}
 	_, err := p.here().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing that %s %s is not replicated: %w", p.kind.name, home.GetName(), err)

@@ -1,0 +1,96 @@
+package replication
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+)
+
+// TestAPeerThatAnswersAllTheTime: a provider changes the status of the NamespaceMap each
+// second, with as much text as is copied. After a burst this cluster writes no
+// more than the budget, and what it writes is the newest.
+func TestAPeerThatAnswersAllTheTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil, nil)
+	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	delayed := 0
+	cfg := w.r.cfg
+	cfg.Clock, cfg.Log, cfg.budget, cfg.Delayed = clock, zaptest.NewLogger(t), w.r.budget("milan"), func(string) { delayed++ }
+	home := homeMap(map[string]string{"web": "web-rome"})
+	_, err := w.home.OffloadingV1beta1().NamespaceMaps(home.Namespace).Create(t.Context(), home, metav1.CreateOptions{})
+	require.NoError(t, err)
+	p := newPair(cfg, namespaceMaps("rome"), cfg.Maps.Informer(), "milan", *w.way("1"))
+	says := func(n int) error {
+		remote := remoteMap(map[string]string{"web": "web-rome"})
+		remote.Status.ObservedGeneration = remote.Generation
+		for i := range 2 * maxConditions {
+			remote.Status.Conditions = append(remote.Status.Conditions, metav1.Condition{Type: fmt.Sprint("C", i), Status: metav1.ConditionTrue, Reason: "Loud",
+				Message: fmt.Sprint(n, strings.Repeat("x", 4<<10)), LastTransitionTime: metav1.Unix(1, 0)})
+		}
+		return p.equal(t.Context(), w.own(), remote)
+	}
+	attack := func(d time.Duration) {
+		for n := range int(d / time.Second) {
+			if err := says(n); err != nil {
+				require.ErrorContains(t, err, "again in")
+			}
+			clock.Step(time.Second)
+		}
+	}
+	attack(5 * time.Minute) // the burst
+	w.home.ClearActions()
+	attack(5 * time.Minute)
+	written := 0
+	for _, a := range w.home.Actions() {
+		if u, ok := a.(clienttesting.UpdateAction); ok {
+			body, err := json.Marshal(u.GetObject())
+			require.NoError(t, err)
+			written += len(body)
+		}
+	}
+	require.NotZero(t, written)
+	require.Less(t, written, 6*peerBytesPerMinute, "in 5 minutes")
+	require.NotZero(t, delayed)
+	require.Len(t, w.own().Status.Conditions, maxConditions)
+
+	wait := says(-1)
+	require.Error(t, wait)
+	clock.Step(time.Minute)
+	require.NoError(t, says(-2))
+	require.True(t, strings.HasPrefix(w.own().Status.Conditions[0].Message, "-2x"), "the newest is written")
+}
+
+// TestABudgetOutlastsTheConnection: a peer that closes its connections gets no new burst.
+func TestABudgetOutlastsTheConnection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil, nil)
+	require.Same(t, w.r.budget("milan"), w.r.budget("milan"))
+	require.NotSame(t, w.r.budget("milan"), w.r.budget("paris"))
+}
+
+// TestHonestAnswersAreNotDelayed: a provider that creates 200 namespaces, and answers after
+// each of them.
+func TestHonestAnswersAreNotDelayed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil, nil)
+	cfg := w.r.cfg
+	cfg.Clock, cfg.budget = clocktesting.NewFakeClock(time.Now()), w.r.budget("milan")
+	p := newPair(cfg, namespaceMaps("rome"), cfg.Maps.Informer(), "milan", *w.way("1"))
+	home := homeMap(map[string]string{})
+	home.Status.CurrentMapping = map[string]offloadingv1beta1.RemoteNamespaceStatus{}
+	for i := range 200 {
+		ns := fmt.Sprintf("shop-%d", i)
+		home.Status.CurrentMapping[ns] = accepted(ns + "-rome")
+		require.NoError(t, p.afford(home, 0), i)
+	}
+}
