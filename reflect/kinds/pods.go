@@ -121,6 +121,8 @@ type Pods struct {
 	// buckets limit the writes of statuses, and refused has the refusals that events tell of,
 	// both by the UID of the local pod.
 	buckets map[types.UID]*bucket
+	// spent limits the bytes that all statuses write after what is free for each pod.
+	spent   spent
 	refused map[types.UID]map[string]bool
 	// left has the UIDs of pods whose deletion the watch in the consumer has reported
 	// while the provider still had a ShadowPod.

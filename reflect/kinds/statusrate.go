@@ -28,17 +28,16 @@ const (
 type bucket struct {
 	tokens float64
 	at     time.Time // of the last change of tokens
+	free   int       // bytes that do not count for the budget of the provider
 }
 
-// take returns the time until the next write may be made; 0 means that it may be made now,
-// and is counted.
-func (b *bucket) take(now time.Time) time.Duration {
+// wait returns the time until the next write may be made; 0 means that it may be made now.
+func (b *bucket) wait(now time.Time) time.Duration {
 	b.tokens = min(statusBurst, b.tokens+max(0, now.Sub(b.at).Seconds())/statusInterval.Seconds())
 	b.at = now
 	if b.tokens < 1 {
 		return time.Duration((1-b.tokens)*float64(statusInterval)) + time.Millisecond
 	}
-	b.tokens--
 	return 0
 }
 
@@ -47,16 +46,24 @@ func (b *bucket) take(now time.Time) time.Duration {
 // written. The end of a pod never waits, nor does the end of its readiness: each follows a
 // write that was counted.
 func (p *Pods) delay(local *corev1.Pod, want *corev1.PodStatus) time.Duration {
-	if over(want.Phase) || isReady(&local.Status) && !isReady(want) {
-		return 0
-	}
+	now, cost := p.cfg.Clock.Now(), statusCost(local, want)
+	urgency := urgencyOf(local, want)
 	p.mu.Lock()
 	b := p.buckets[local.UID]
 	if b == nil {
-		b = &bucket{tokens: statusBurst, at: p.cfg.Clock.Now()}
+		b = &bucket{tokens: statusBurst, at: now, free: podBytes}
 		p.buckets[local.UID] = b
 	}
-	wait := b.take(p.cfg.Clock.Now())
+	wait := b.wait(now)
+	if urgency == atOnce {
+		wait = 0
+	}
+	if wait == 0 {
+		wait = p.spend(b, now, cost, urgency)
+	}
+	if wait == 0 && urgency != atOnce {
+		b.tokens--
+	}
 	p.mu.Unlock()
 	if wait > 0 {
 		p.count(RefusedRate)

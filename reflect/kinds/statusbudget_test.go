@@ -1,0 +1,156 @@
+package kinds
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// fleet is the pods of a virtual node whose provider writes what it likes. It counts the
+// bytes that the cluster stores.
+type fleet struct {
+	pods  *Pods
+	clock *clocktesting.FakeClock
+	local []*corev1.Pod
+	bytes int
+}
+
+func newFleet(n int) *fleet {
+	f := &fleet{clock: clocktesting.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+	f.pods = &Pods{cfg: PodsConfig{Clock: f.clock}, buckets: map[types.UID]*bucket{}}
+	for i := range n {
+		pod := localPod()
+		pod.UID = types.UID(fmt.Sprint(i))
+		f.local = append(f.local, pod)
+	}
+	return f
+}
+
+// says offers a status to be written, and reports whether it was.
+func (f *fleet) says(i int, change func(*corev1.PodStatus)) bool {
+	pod := f.local[i]
+	want := pod.Status.DeepCopy()
+	change(want)
+	if f.pods.delay(pod, want) > 0 {
+		return false
+	}
+	pod.Status = *want
+	f.bytes += pod.Size()
+	return true
+}
+
+func becomes(phase corev1.PodPhase, ready bool, message string) func(*corev1.PodStatus) {
+	return func(s *corev1.PodStatus) {
+		status := corev1.ConditionFalse
+		if ready {
+			status = corev1.ConditionTrue
+		}
+		s.Phase, s.Message = phase, message
+		s.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}
+	}
+}
+
+// attack lets the provider change every pod twice as often as the limit of a pod allows.
+func (f *fleet) attack(d time.Duration, change func(n int) func(*corev1.PodStatus)) (perMinute int) {
+	before := f.bytes
+	for n := range int(d / (statusInterval / 2)) {
+		status := change(n)
+		for i := range f.local {
+			f.says(i, status)
+		}
+		f.clock.Step(statusInterval / 2)
+	}
+	return int(float64(f.bytes-before) / d.Minutes())
+}
+
+// TestManyPodsThatChangeAllTheTime: 300 pods, each with the largest status that is written
+// and within its own limit, write less than 512 KiB a minute in all once their burst is over.
+func TestManyPodsThatChangeAllTheTime(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 32<<10)
+	for name, change := range map[string]func(s int) func(*corev1.PodStatus){
+		"texts": func(s int) func(*corev1.PodStatus) {
+			return becomes(corev1.PodRunning, true, fmt.Sprint(s, long))
+		},
+		"readiness": func(s int) func(*corev1.PodStatus) { return becomes(corev1.PodRunning, s%2 == 0, long) },
+		"phases": func(s int) func(*corev1.PodStatus) {
+			return becomes([]corev1.PodPhase{corev1.PodPending, corev1.PodRunning}[s%2], false, long)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(300)
+			f.attack(15*time.Minute, change) // what is free for each pod, and the burst
+			require.Less(t, f.bytes, 300*(podBytes+nodeBytesBurstOfPod)+nodeBytesBurst+15*(512<<10))
+			require.Less(t, f.attack(10*time.Minute, change), 512<<10)
+		})
+	}
+}
+
+// TestNoiseLeavesRoomForReadiness: while other pods change their texts all the time, a pod
+// becomes ready, and a new one starts, without waiting.
+func TestNoiseLeavesRoomForReadiness(t *testing.T) {
+	t.Parallel()
+	f := newFleet(300)
+	quiet := f.local[0]
+	f.local = f.local[1:]
+	noisy := func(s int) func(*corev1.PodStatus) {
+		return becomes(corev1.PodRunning, true, fmt.Sprint(s, strings.Repeat("x", 32<<10)))
+	}
+	f.attack(15*time.Minute, noisy)
+	f.local = append(f.local, quiet)
+	last := len(f.local) - 1
+	for range statusBurst / 2 {
+		require.True(t, f.says(last, becomes(corev1.PodRunning, true, "")))
+		require.True(t, f.says(last, becomes(corev1.PodRunning, false, "")))
+	}
+	f.local = append(f.local, localPod())
+	last++
+	require.True(t, f.says(last, becomes(corev1.PodPending, false, "pulling")))
+	require.True(t, f.says(last, becomes(corev1.PodRunning, true, "")))
+	require.True(t, f.says(last, becomes(corev1.PodSucceeded, false, "")))
+}
+
+// TestAnHonestProviderIsNotDelayed: 1000 pods start together, are lost three times with their
+// provider, and end.
+func TestAnHonestProviderIsNotDelayed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(1000)
+	all := func(change func(*corev1.PodStatus)) {
+		for i := range f.local {
+			require.True(t, f.says(i, change), "%d after %d bytes", i, f.bytes)
+		}
+		f.clock.Step(10 * time.Second)
+	}
+	all(becomes(corev1.PodPending, false, "scheduled"))
+	all(becomes(corev1.PodPending, false, "pulling"))
+	all(becomes(corev1.PodRunning, true, ""))
+	for range 3 {
+		all(becomes(corev1.PodRunning, false, strings.Repeat("x", 4<<10)))
+		all(becomes(corev1.PodRunning, true, strings.Repeat("x", 4<<10)))
+	}
+	all(becomes(corev1.PodSucceeded, false, ""))
+}
+
+// TestABudgetGrowsWithThePods: one pod uses up what is there for it, and many others come
+// later. They may use what is there for them.
+func TestABudgetGrowsWithThePods(t *testing.T) {
+	t.Parallel()
+	f := newFleet(1)
+	f.attack(10*time.Minute, func(n int) func(*corev1.PodStatus) {
+		return becomes(corev1.PodRunning, true, fmt.Sprint(n, strings.Repeat("x", 32<<10)))
+	})
+	f.local = append(f.local, newFleet(1000).local[1:]...)
+	for n := range 6 {
+		for i := range f.local[1:] {
+			require.True(t, f.says(i+1, becomes(corev1.PodRunning, true, fmt.Sprint(n, strings.Repeat("x", 12<<10)))), "%d of %d", i, n)
+		}
+		f.clock.Step(statusInterval)
+	}
+}
