@@ -48,6 +48,10 @@ type worldOptions struct {
 	audit    bool
 	profiles string
 	noEvents bool
+	// noPolicies leaves the chart's admission policies out.
+	noPolicies bool
+	// twinLimits replace those that are shipped; none: they stay.
+	twinLimits []string
 	// objects has objects mirrored instead of pods.
 	objects bool
 }
@@ -60,6 +64,7 @@ type world struct {
 	mirror                *lab.Process
 	offloading, mirroring *contestant
 	profiles              string
+	guards                []guards
 }
 
 func newWorld(ctx context.Context, o worldOptions) (w *world, err error) {
@@ -96,11 +101,15 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 	if o.profiles != "" {
 		sites.Settings["server"] = map[string]any{"pprof": true}
 	}
-	if o.noEvents {
-		sites.Values = map[string]any{"offloading": map[string]any{"reflection": map[string]any{"event": map[string]any{"workers": 0}}}}
+	if len(o.twinLimits) > 0 {
+		sites.Settings["sharing"] = map[string]any{"twinLimits": o.twinLimits}
 	}
+	sites.Values = o.values()
 	sites.Direct = true
 	if err := w.start(ctx, sites, o); err != nil {
+		return err
+	}
+	if err := w.readGuards(ctx, !o.noPolicies); err != nil {
 		return err
 	}
 	room := *resource.NewQuantity(int64(2*o.pods), resource.DecimalSI)
@@ -124,6 +133,18 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 		return w.startCopier(ctx)
 	}
 	return w.startMirror(ctx)
+}
+
+// values are those of the chart that differ from what is shipped.
+func (o worldOptions) values() map[string]any {
+	values := map[string]any{}
+	if o.noEvents {
+		values["offloading"] = map[string]any{"reflection": map[string]any{"event": map[string]any{"workers": 0}}}
+	}
+	if o.noPolicies {
+		values["admissionPolicies"] = map[string]any{"enabled": false}
+	}
+	return values
 }
 
 // start makes the clusters side by side.
@@ -247,7 +268,7 @@ func (w *world) processes() []process {
 		}
 		all = append(all, process{s.Name + " simulator", s.Simulator().PID, false})
 	}
-	return append(all, process{"bench", os.Getpid(), false})
+	return append(all, process{benchProcess, os.Getpid(), false})
 }
 
 // pod is what both are given: a pod that needs no scheduler in rome.
