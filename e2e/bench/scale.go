@@ -98,7 +98,7 @@ func measureScale(ctx context.Context, o scaleOptions) (err error) {
 }
 
 func (w *world) scale(ctx context.Context, o scaleOptions, r *scaled) error {
-	before, err := w.inventory(ctx)
+	before, err := w.restingInventory(ctx, settle)
 	if err != nil {
 		return err
 	}
@@ -220,6 +220,25 @@ func (w *world) inventory(ctx context.Context) (map[string]bool, error) {
 		}
 	}
 	return out, nil
+}
+
+// restingInventory is the inventory when it has not changed for a while: what a namespace
+// always has comes some time after the namespace.
+func (w *world) restingInventory(ctx context.Context, rest time.Duration) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, scalePatience)
+	defer cancel()
+	before, err := w.inventory(ctx)
+	for err == nil {
+		if err := pause(ctx, rest); err != nil {
+			return nil, fmt.Errorf("waiting until nothing changes in the namespaces of the pods: %w", err)
+		}
+		var now map[string]bool
+		if now, err = w.inventory(ctx); maps.Equal(before, now) {
+			break
+		}
+		before = now
+	}
+	return before, err
 }
 
 // keepHeaps keeps what the memory of the roles holds now, if profiles were asked for.

@@ -8,6 +8,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata/fake"
+
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 func TestParseScale(t *testing.T) {
@@ -77,4 +82,26 @@ func TestScaleReport(t *testing.T) {
 	require.Contains(t, r.processRows(), []string{"rome vkubelet", "2.00", "2.00", "240.5", "240.5"})
 	require.Contains(t, r.processRows(), []string{"all but the bench", "2.00", "2.00", "", ""})
 	require.NoError(t, writeJSON(filepath.Join(t.TempDir(), "r.json"), r))
+}
+
+// TestInventory: both clusters are looked at, each in the namespace of the pods, and what
+// comes late is no difference.
+func TestInventory(t *testing.T) {
+	scheme := fake.NewTestScheme()
+	require.NoError(t, metav1.AddMetaToScheme(scheme))
+	object := func(version, kind, namespace, name string) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: kind}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	}
+	home := fake.NewSimpleMetadataClient(scheme, object("v1", "Pod", "bench", "a"), object("v1", "Pod", "other", "a"))
+	away := fake.NewSimpleMetadataClient(scheme, object("v1", "Pod", "bench-rome", "a"), object("discovery.k8s.io/v1", "EndpointSlice", "bench-rome", "s"),
+		object("offloading.liqo.io/v1beta1", "ShadowPod", "bench-rome", "a"))
+	w := &world{
+		rome: &site.Site{Cluster: &lab.Cluster{Name: "rome"}}, milan: &site.Site{Cluster: &lab.Cluster{Name: "milan"}},
+		atRome: clients{meta: home}, atMilan: clients{meta: away}, offloading: &contestant{home: "bench", away: "bench-rome"},
+	}
+	found, err := w.restingInventory(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, map[string]bool{
+		"rome pods bench/a": true, "milan pods bench-rome/a": true, "milan endpointslices bench-rome/s": true, "milan shadowpods bench-rome/a": true,
+	}, found)
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
@@ -174,7 +175,10 @@ func newClients(s *site.Site) (clients, error) {
 	if err != nil {
 		return clients{}, fmt.Errorf("making a client: %w", err)
 	}
-	m, err := metadata.NewForConfig(s.Config())
+	// Endpoints are looked at too: that they are deprecated is no news.
+	quietly := s.Config()
+	quietly.WarningHandler = rest.NoWarnings{}
+	m, err := metadata.NewForConfig(quietly)
 	if err != nil {
 		return clients{}, fmt.Errorf("making a client of metadata: %w", err)
 	}
