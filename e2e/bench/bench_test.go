@@ -171,6 +171,8 @@ func TestReport(t *testing.T) {
 	r.print(&out)
 	require.Contains(t, out.String(), "0.70 (0.60 - 0.90)")
 	require.Contains(t, out.String(), "30 pods, 0 pairs")
+	require.Equal(t, spread{1, 1, 1}, r.Summary.Create.Ratio.CPU)
+	require.Contains(t, out.String(), "P99 of liqod by that of the mirror: 1.00")
 	require.Contains(t, out.String(), "caught up after 1.50 s, 0 writes")
 	path := filepath.Join(t.TempDir(), "new", "bench.json")
 	require.NoError(t, r.write(path))
@@ -185,7 +187,7 @@ func TestParseReflection(t *testing.T) {
 	require.Len(t, o.objects.measured(true), 1)
 	require.Len(t, o.objects.measured(false), 2)
 	for name, test := range map[string]struct{ arg, want string }{
-		"only":       {"--only=nodes", `--only is "nodes": pods, reflection, network, outage, continuity, flood or nothing is accepted`},
+		"only":       {"--only=nodes", `--only is "nodes": pods, reflection, network, outage, continuity, flood, scale or nothing is accepted`},
 		"kinds":      {"--kinds=secret,pods", `--kinds has "pods": configmap, secret, service, endpointslice, ingress are accepted`},
 		"no objects": {"--objects=0", "--objects is 0: at least 1 is accepted"},
 		"no rate":    {"--rate=0", "--rate is 0"},

@@ -48,6 +48,8 @@ type floodOptions struct {
 	// pods of the quiet consumer in each round.
 	pods int
 	out  string
+	// noPolicies leaves the chart's admission policies out.
+	noPolicies bool
 }
 
 func (o *floodOptions) flags(flags *flag.FlagSet) {
@@ -83,7 +85,7 @@ type flood struct {
 
 // measureFlood measures rome's pods while oslo floods milan.
 func measureFlood(ctx context.Context, o floodOptions) (err error) {
-	w, err := newWorld(ctx, worldOptions{pods: o.pods})
+	w, err := newWorld(ctx, worldOptions{pods: o.pods, noPolicies: o.noPolicies})
 	if err != nil {
 		return err
 	}

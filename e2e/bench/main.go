@@ -4,10 +4,10 @@
 // does nothing but copy them. Both programs are commands of the bench, mirror and copier,
 // which it starts as processes of their own. Both ways run in the same two clusters, one
 // after the other, with liqod's settings as shipped. Last it measures the network fabric
-// beside a bare WireGuard tunnel, in network namespaces without API servers. With --only
-// outage it measures how pods and endpoints follow an outage of the provider, and with
-// --only flood how a consumer's pods start while another one floods the provider. It prints
-// tables and writes the figures as JSON.
+// beside a bare WireGuard tunnel, in network namespaces without API servers, and how pods and
+// endpoints follow an outage of the provider. With --only flood it measures how a consumer's
+// pods start while another one floods the provider, and with --only scale what 10,000 pods
+// cost. It prints tables and writes the figures as JSON.
 package main
 
 import (
@@ -32,14 +32,17 @@ type options struct {
 	out, profiles     string
 	// noEvents leaves the provider's events there.
 	noEvents bool
-	// only is what is measured: pods, reflection, network, outage, continuity, flood, or empty
-	// for all but the last three.
+	// noPolicies leaves the chart's admission policies out.
+	noPolicies bool
+	// only is what is measured: pods, reflection, network, outage, continuity, flood, scale, or
+	// empty for all but the last three.
 	only       string
 	objects    objectOptions
 	network    networkOptions
 	outage     outageOptions
 	continuity continuityOptions
 	flood      floodOptions
+	scale      scaleOptions
 }
 
 func main() {
@@ -81,23 +84,30 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.IntVar(&o.pods, "pods", 1000, "pods of each round")
 	flags.IntVar(&o.pairs, "pairs", 5, fmt.Sprintf("timed rounds of each, in turns; of the network %d and of continuity %d by default", networkPairs, continuityPairs))
 	flags.IntVar(&o.large, "large", 3000, "pods of each round of the second table; 0: no such table")
-	flags.IntVar(&o.largePairs, "large-pairs", 2, "timed rounds of each for the second table")
+	flags.IntVar(&o.largePairs, "large-pairs", 5, "timed rounds of each for the second table")
 	flags.IntVar(&o.paced, "paced", 150, "pods of the round with 5 pods a second; 0: no such round")
 	flags.DurationVar(&o.idle, "idle", time.Minute, "how long idleness is measured")
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "bench.json"), "file for the figures")
 	flags.StringVar(&o.profiles, "profiles", "", "directory for profiles of the roles; empty: none. They are taken in the untimed part")
-	flags.StringVar(&o.only, "only", "", "pods, reflection, network, outage, continuity or flood: what is measured; empty: all but outage, flood, and continuity, which takes hours")
+	flags.StringVar(&o.only, "only", "", "pods, reflection, network, outage, continuity, flood or scale: what is measured; empty: all but flood, scale, and continuity, which takes hours")
 	flags.BoolVar(&o.noEvents, "no-events", false, "do not bring the provider's events home (reflection.event.workers=0)")
+	flags.BoolVar(&o.noPolicies, "no-policies", false, "leave the chart's admission policies out, for a comparison (admissionPolicies.enabled=false)")
 	o.objects.flags(flags)
 	o.network.flags(flags)
 	o.outage.flags(flags)
 	o.continuity.flags(flags)
 	o.flood.flags(flags)
+	o.scale.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
 	o.objects.pairs, o.objects.idle, o.objects.noEvents = o.pairs, o.idle, o.noEvents
+	o.scale.profiles, o.scale.noEvents = o.profiles, o.noEvents
+	o.objects.noPolicies, o.outage.noPolicies, o.flood.noPolicies, o.scale.noPolicies = o.noPolicies, o.noPolicies, o.noPolicies, o.noPolicies
 	o.outage.out, o.flood.out = o.out, o.out
+	if o.only == "" {
+		o.outage.out = filepath.Join(filepath.Dir(o.out), outageFile) // that of the pods is the other one
+	}
 	o.network.pairs, o.continuity.pairs = networkPairs, continuityPairs
 	flags.Visit(func(f *flag.Flag) {
 		if f.Name == "pairs" {
@@ -115,10 +125,10 @@ func parse(args []string, usage io.Writer) (options, error) {
 		return options{}, fmt.Errorf("--paced is %d: 0 or more is accepted", o.paced)
 	case o.idle < 0:
 		return options{}, fmt.Errorf("--idle is %s: 0 or more is accepted", o.idle)
-	case !slices.Contains([]string{"", onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity, onlyFlood}, o.only):
-		return options{}, fmt.Errorf("--only is %q: %s, %s, %s, %s, %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity, onlyFlood)
+	case !slices.Contains([]string{"", onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity, onlyFlood, onlyScale}, o.only):
+		return options{}, fmt.Errorf("--only is %q: %s, %s, %s, %s, %s, %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity, onlyFlood, onlyScale)
 	}
-	return o, errors.Join(o.objects.check(), o.network.check(), o.outage.check(), o.continuity.check(), o.flood.check())
+	return o, errors.Join(o.objects.check(), o.network.check(), o.outage.check(), o.continuity.check(), o.flood.check(), o.scale.check())
 }
 
 // What --only accepts.
@@ -129,6 +139,7 @@ const (
 	onlyOutage     = "outage"
 	onlyContinuity = "continuity"
 	onlyFlood      = "flood"
+	onlyScale      = "scale"
 )
 
 // runAll measures what was asked for.
@@ -141,9 +152,10 @@ func runAll(ctx context.Context, o options) error {
 		{onlyPods, false, func() error { return run(ctx, o) }},
 		{onlyReflection, false, func() error { return measureObjects(ctx, o.objects) }},
 		{onlyNetwork, false, func() error { return measureNetwork(ctx, o.network) }},
-		{onlyOutage, true, func() error { return measureOutage(ctx, o.outage) }},
+		{onlyOutage, false, func() error { return measureOutage(ctx, o.outage) }},
 		{onlyContinuity, true, func() error { return measureContinuity(ctx, o.continuity) }},
 		{onlyFlood, true, func() error { return measureFlood(ctx, o.flood) }},
+		{onlyScale, true, func() error { return measureScale(ctx, o.scale) }},
 	} {
 		if o.only != part.name && (o.only != "" || part.asked) {
 			continue
@@ -192,11 +204,12 @@ func measure(ctx context.Context, o options) (*report, error) {
 
 // timed runs the pairs; who begins changes from one to the next.
 func timed(ctx context.Context, o options, r *report) (err error) {
-	w, err := newWorld(ctx, worldOptions{pods: max(o.pods, o.paced), noEvents: o.noEvents})
+	w, err := newWorld(ctx, worldOptions{pods: max(o.pods, o.paced), noEvents: o.noEvents, noPolicies: o.noPolicies})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
+	r.Guards = w.guards
 	for i := range o.pairs {
 		var p pair
 		order := []*contestant{w.offloading, w.mirroring}
@@ -227,7 +240,7 @@ func timed(ctx context.Context, o options, r *report) (err error) {
 
 // counted counts requests; times are not looked at, but for those of the restart.
 func counted(ctx context.Context, o options, r *report) (err error) {
-	w, err := newWorld(ctx, worldOptions{pods: o.pods, audit: true, profiles: o.profiles, noEvents: o.noEvents})
+	w, err := newWorld(ctx, worldOptions{pods: o.pods, audit: true, profiles: o.profiles, noEvents: o.noEvents, noPolicies: o.noPolicies})
 	if err != nil {
 		return err
 	}

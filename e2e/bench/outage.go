@@ -26,11 +26,16 @@ import (
 // outagePatience is longer than any step of an outage takes.
 const outagePatience = 3 * time.Minute
 
+// outageFile has the figures of an outage when pods are measured, too.
+const outageFile = "bench-outage.json"
+
 // outageOptions is what is measured of a provider's outage.
 type outageOptions struct {
 	pods  int
 	audit bool
 	out   string
+	// noPolicies leaves the chart's admission policies out.
+	noPolicies bool
 }
 
 func (o *outageOptions) flags(flags *flag.FlagSet) {
@@ -66,7 +71,7 @@ type swing struct {
 
 // measureOutage lets pods run in milan, pauses its API server, and resumes it.
 func measureOutage(ctx context.Context, o outageOptions) (err error) {
-	w, err := newWorld(ctx, worldOptions{pods: o.pods, audit: o.audit})
+	w, err := newWorld(ctx, worldOptions{pods: o.pods, audit: o.audit, noPolicies: o.noPolicies})
 	if err != nil {
 		return err
 	}

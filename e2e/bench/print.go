@@ -17,6 +17,7 @@ const rare = 0.05
 func (r *report) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%d pods, %d pairs; %d CPUs (%s), Linux %s, %s; medians, and from least to most\n",
 		r.Pods, len(r.Pairs), r.Machine.CPUs, r.Machine.Model, r.Machine.Kernel, r.Machine.Go)
+	printGuards(out, r.Guards)
 	table(out, r.speedRows())
 	r.printPaced(out)
 	fmt.Fprintf(out, "\nCPU seconds for the creation and deletion of %d pods\n", r.Pods)
@@ -56,6 +57,7 @@ func (r *report) speedRows() [][]string {
 			{"seconds", "%.2f", func(f figures) spread { return f.Seconds }},
 			{"p50 ms", "%.0f", func(f figures) spread { return f.P50 }},
 			{"p99 ms", "%.0f", func(f figures) spread { return f.P99 }},
+			{"CPU s", "%.2f", func(f figures) spread { return f.CPU }},
 		} {
 			rows = append(rows, []string{
 				p.name + " " + line.name, line.of(p.c.Offloading).text(line.format), line.of(p.c.Mirror).text(line.format), line.of(p.c.Ratio).text("%.2f"),
@@ -82,6 +84,7 @@ func (r *report) printPaced(out io.Writer) {
 		rows = append(rows, []string{line.name, fmt.Sprintf("%.0f", line.p.P50), fmt.Sprintf("%.0f", line.p.P99), fmt.Sprintf("%.0f", line.p.Max)})
 	}
 	table(out, rows)
+	fmt.Fprintf(out, "P99 of liqod by that of the mirror: %.2f\n", r.Paced.Offloading.Create.P99/r.Paced.Mirror.Create.P99)
 }
 
 // cpuRows begin with the processes that use most.

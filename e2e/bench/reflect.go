@@ -19,7 +19,7 @@ type objectOptions struct {
 	inTurn, inTurnPairs     int
 	events, namespaces, few int
 	idle                    time.Duration
-	noEvents                bool
+	noEvents, noPolicies    bool
 	// kinds are the names of those that are measured; none: all.
 	kinds []string
 	out   string
@@ -99,7 +99,7 @@ func measureObjects(ctx context.Context, o objectOptions) error {
 }
 
 func newObjectWorld(ctx context.Context, o objectOptions, audit bool) (*world, error) {
-	w, err := newWorld(ctx, worldOptions{pods: 1, objects: true, audit: audit, noEvents: o.noEvents})
+	w, err := newWorld(ctx, worldOptions{pods: 1, objects: true, audit: audit, noEvents: o.noEvents, noPolicies: o.noPolicies})
 	if err != nil {
 		return nil, err
 	}

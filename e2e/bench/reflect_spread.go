@@ -81,7 +81,7 @@ func (w *world) footprint(ctx context.Context, o objectOptions, objects int) (fo
 	if err != nil {
 		return footprint{}, err
 	}
-	memory, err := w.memory("VmRSS:")
+	memory, err := w.memory(residentLine)
 	return footprint{MB: memory, Idle: idle}, err
 }
 
@@ -160,9 +160,17 @@ func (w *world) awaitSpread(ctx context.Context, kinds []objectKind, o objectOpt
 
 // memory is one line of /proc/PID/status of each role and of the mirror, in MB.
 func (w *world) memory(line string) (map[string]float64, error) {
+	return w.memoryOf(line, func(p process) bool { return p.role })
+}
+
+// everyProcess is for memoryOf.
+func everyProcess(process) bool { return true }
+
+// memoryOf is one line of /proc/PID/status of some processes, in MB.
+func (w *world) memoryOf(line string, which func(process) bool) (map[string]float64, error) {
 	out := map[string]float64{}
 	for _, p := range w.processes() {
-		if !p.role {
+		if !which(p) {
 			continue
 		}
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))

@@ -14,6 +14,7 @@ type report struct {
 	Begin   time.Time `json:"begin"`
 	Took    float64   `json:"tookSeconds"`
 	Machine machine   `json:"machine"`
+	Guards  []guards  `json:"guards"`
 	Pods    int       `json:"pods"`
 	Summary summary   `json:"summary"`
 	Pairs   []pair    `json:"pairs"`
@@ -64,6 +65,8 @@ type figures struct {
 	Seconds       spread `json:"seconds"`
 	P50           spread `json:"p50"`
 	P99           spread `json:"p99"`
+	// CPU is that of all processes but the bench.
+	CPU spread `json:"cpuSeconds"`
 }
 
 // spread is what several measurements of the same come to.
@@ -155,6 +158,7 @@ func figuresOf(phases, by []phase) figures {
 		Seconds:       over(func(p phase) float64 { return p.Seconds }),
 		P50:           over(func(p phase) float64 { return p.P50 }),
 		P99:           over(func(p phase) float64 { return p.P99 }),
+		CPU:           over(phase.cpu),
 	}
 }
 

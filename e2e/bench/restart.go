@@ -193,13 +193,17 @@ func fetch(ctx context.Context, p *lab.Process, path string) ([]byte, error) {
 	return io.ReadAll(answer.Body)
 }
 
+// profiled are the roles of which profiles are taken.
+func (w *world) profiled() map[string]*lab.Process {
+	return map[string]*lab.Process{"vkubelet": *w.vkubelet(), "rome-controller": w.rome.Controller, "milan-controller": w.milan.Controller}
+}
+
 // startProfiles begins to record where the roles spend their time, if that was asked for.
 // What it returns waits for the end, and adds what memory holds then.
 func (w *world) startProfiles(ctx context.Context, c *contestant, phase string) func() error {
 	if w.profiles == "" || c != w.offloading {
 		return func() error { return nil }
 	}
-	roles := map[string]*lab.Process{"vkubelet": *w.vkubelet(), "rome-controller": w.rome.Controller, "milan-controller": w.milan.Controller}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var all error
@@ -215,7 +219,7 @@ func (w *world) startProfiles(ctx context.Context, c *contestant, phase string) 
 		defer mu.Unlock()
 		all = errors.Join(all, err)
 	}
-	for name, p := range roles {
+	for name, p := range w.profiled() {
 		wg.Go(func() {
 			// The phase begins when all have come to rest.
 			_ = pause(ctx, settle)

@@ -16,6 +16,7 @@ const (
 	// settle lets the processes come to rest before each phase.
 	settle        = 4 * time.Second
 	phasePatience = 10 * time.Minute
+	podPatience   = 200 * time.Millisecond
 )
 
 // round is what one contestant did with the pods of one load.
@@ -35,6 +36,24 @@ type phase struct {
 	Max float64 `json:"maxMilliseconds"`
 	// CPU has the seconds of each process.
 	CPU map[string]float64 `json:"cpuSeconds"`
+}
+
+// benchProcess is the name of the bench itself among the processes.
+const benchProcess = "bench"
+
+// cpu is what all processes but the bench have used.
+func (p phase) cpu() (seconds float64) {
+	for name, used := range p.CPU {
+		if name != benchProcess {
+			seconds += used
+		}
+	}
+	return seconds
+}
+
+// patience is how long a phase may take with so many pods.
+func patience(pods int) time.Duration {
+	return phasePatience + time.Duration(pods)*podPatience
 }
 
 // round creates the pods, waits until they run, and deletes them.
@@ -81,7 +100,7 @@ func (w *world) phase(ctx context.Context, c *contestant, l load, over func(*tra
 	if err := pause(ctx, settle); err != nil {
 		return phase{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, phasePatience)
+	ctx, cancel := context.WithTimeout(ctx, patience(l.pods))
 	defer cancel()
 	t, err := w.track(ctx, c)
 	if err != nil {

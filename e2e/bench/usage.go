@@ -64,6 +64,9 @@ func (w *world) peaks() (map[string]float64, error) { return w.memory(peakLine) 
 // peakLine begins the line of /proc/PID/status with the highest resident memory.
 const peakLine = "VmHWM:"
 
+// residentLine begins the line with the resident memory of now.
+const residentLine = "VmRSS:"
+
 // statusMB reads a line of /proc/PID/status.
 func statusMB(status, begins string) (float64, error) {
 	for line := range strings.Lines(status) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
@@ -48,6 +49,10 @@ type worldOptions struct {
 	audit    bool
 	profiles string
 	noEvents bool
+	// noPolicies leaves the chart's admission policies out.
+	noPolicies bool
+	// twinLimits replace those that are shipped; none: they stay.
+	twinLimits []string
 	// objects has objects mirrored instead of pods.
 	objects bool
 }
@@ -60,6 +65,7 @@ type world struct {
 	mirror                *lab.Process
 	offloading, mirroring *contestant
 	profiles              string
+	guards                []guards
 }
 
 func newWorld(ctx context.Context, o worldOptions) (w *world, err error) {
@@ -96,11 +102,15 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 	if o.profiles != "" {
 		sites.Settings["server"] = map[string]any{"pprof": true}
 	}
-	if o.noEvents {
-		sites.Values = map[string]any{"offloading": map[string]any{"reflection": map[string]any{"event": map[string]any{"workers": 0}}}}
+	if len(o.twinLimits) > 0 {
+		sites.Settings["sharing"] = map[string]any{"twinLimits": o.twinLimits}
 	}
+	sites.Values = o.values()
 	sites.Direct = true
 	if err := w.start(ctx, sites, o); err != nil {
+		return err
+	}
+	if err := w.readGuards(ctx, !o.noPolicies); err != nil {
 		return err
 	}
 	room := *resource.NewQuantity(int64(2*o.pods), resource.DecimalSI)
@@ -124,6 +134,18 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 		return w.startCopier(ctx)
 	}
 	return w.startMirror(ctx)
+}
+
+// values are those of the chart that differ from what is shipped.
+func (o worldOptions) values() map[string]any {
+	values := map[string]any{}
+	if o.noEvents {
+		values["offloading"] = map[string]any{"reflection": map[string]any{"event": map[string]any{"workers": 0}}}
+	}
+	if o.noPolicies {
+		values["admissionPolicies"] = map[string]any{"enabled": false}
+	}
+	return values
 }
 
 // start makes the clusters side by side.
@@ -153,7 +175,10 @@ func newClients(s *site.Site) (clients, error) {
 	if err != nil {
 		return clients{}, fmt.Errorf("making a client: %w", err)
 	}
-	m, err := metadata.NewForConfig(s.Config())
+	// Endpoints are looked at too: that they are deprecated is no news.
+	quietly := s.Config()
+	quietly.WarningHandler = rest.NoWarnings{}
+	m, err := metadata.NewForConfig(quietly)
 	if err != nil {
 		return clients{}, fmt.Errorf("making a client of metadata: %w", err)
 	}
@@ -247,7 +272,7 @@ func (w *world) processes() []process {
 		}
 		all = append(all, process{s.Name + " simulator", s.Simulator().PID, false})
 	}
-	return append(all, process{"bench", os.Getpid(), false})
+	return append(all, process{benchProcess, os.Getpid(), false})
 }
 
 // pod is what both are given: a pod that needs no scheduler in rome.
