@@ -232,6 +232,13 @@ func TestExpansion(t *testing.T) {
 		c, err := s.home.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
 		return err == nil && c.Status.Capacity.Storage().Equal(*two.Storage()) && s.volume(t, "claim-1").Spec.Capacity.Storage().Equal(*two.Storage())
 	}, "the size shows here")
+
+	grown = s.claimThere(t)
+	grown.Status.Capacity = capacityOf("3Gi")
+	_, err = s.remote.CoreV1().PersistentVolumeClaims("shop-rome").UpdateStatus(t.Context(), grown, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Never(t, func() bool { return !s.volume(t, "claim-1").Spec.Capacity.Storage().Equal(*two.Storage()) },
+		time.Second, 10*time.Millisecond, "the provider's own growth costs nothing here")
 }
 
 func TestUnusedClaimIsTidiedAway(t *testing.T) {

@@ -277,8 +277,9 @@ func (c *Claims) tellRemote(v claimView) {
 	}
 }
 
-// volumeHome creates the volume in this cluster. If the provider's claim has grown, it
-// updates the size of the volume and the claim.
+// volumeHome creates the volume in this cluster. Once the provider's claim has grown to what
+// the claim asks for, it updates the size of the volume and the claim. A provider that makes
+// a claim grow without end is not followed.
 func (c *Claims) volumeHome(ctx context.Context, v claimView) error {
 	if v.volume == nil {
 		return c.createVolume(ctx, v)
@@ -286,8 +287,8 @@ func (c *Claims) volumeHome(ctx context.Context, v claimView) error {
 	if v.volume.DeletionTimestamp != nil {
 		return nil
 	}
-	size := v.remote.Status.Capacity[corev1.ResourceStorage]
-	if size.Cmp(v.volume.Spec.Capacity[corev1.ResourceStorage]) > 0 {
+	size, asked := v.remote.Status.Capacity[corev1.ResourceStorage], v.local.Spec.Resources.Requests[corev1.ResourceStorage]
+	if asked.Cmp(v.volume.Spec.Capacity[corev1.ResourceStorage]) > 0 && size.Cmp(asked) >= 0 {
 		body, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"uid": v.volume.UID},
 			"spec":     map[string]any{"capacity": map[string]any{"storage": size.String()}},

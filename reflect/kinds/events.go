@@ -36,6 +36,8 @@ const (
 	eventTooOld    = 10 * time.Minute // see backlogConfig
 	eventsPerSec   = 20               // writes per second, over all namespaces
 	eventsBurst    = 100
+	eventsEver     = 4                // writes per second after eventsStart, which about a thousand pods need to start
+	eventsStart    = 5000             // a provider that writes events all the time would fill etcd
 	eventRetry     = time.Second      // back-off while one of the clusters is unreachable
 	eventTries     = 5                // attempts to find the object that an event is about
 	eventHandOver  = 10 * time.Second // time between these attempts if another process should write the event
@@ -93,6 +95,8 @@ type Events struct {
 	cfg     EventsConfig
 	backlog *backlog
 	limiter flowcontrol.RateLimiter
+	// lasting limits the writes over a long time.
+	lasting flowcontrol.RateLimiter
 	// refusing is true if the last write was rejected and a log line says so.
 	refusing atomic.Bool
 
@@ -112,6 +116,7 @@ func NewEvents(cfg EventsConfig) *Events {
 		cfg: cfg, open: map[string]*eventWatch{},
 		backlog: newBacklog(backlogConfig{limit: eventsWaiting, kept: eventsKept, stays: eventsStay, interval: eventInterval, tooOld: eventTooOld, dropped: cfg.Dropped}),
 		limiter: flowcontrol.NewTokenBucketRateLimiter(eventsPerSec, eventsBurst),
+		lasting: flowcontrol.NewTokenBucketRateLimiter(eventsEver, eventsStart),
 	}
 }
 
@@ -343,6 +348,9 @@ func (e *Events) pace(ctx context.Context) error {
 		if err := pause(ctx, eventBusyPause); err != nil {
 			return err
 		}
+	}
+	if err := e.lasting.Wait(ctx); err != nil {
+		return err
 	}
 	return e.limiter.Wait(ctx)
 }

@@ -299,6 +299,21 @@ func TestEventsAreWrittenSlowly(t *testing.T) {
 	})
 }
 
+func TestEventsHaveALastingLimit(t *testing.T) {
+	bubble(t, func(t *testing.T, s *stream) {
+		s.tune = func(e *Events) { e.lasting = flowcontrol.NewTokenBucketRateLimiter(1, 10) }
+		s.run(t)
+		for i := range 30 {
+			s.happens(fmt.Sprintf("e-%d", i), 1)
+		}
+		synctest.Wait()
+		require.InDelta(t, 10, len(s.writes()), 1)
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		require.InDelta(t, 4, len(s.writes()), 1)
+	})
+}
+
 func TestEventsWaitWhilePodsDo(t *testing.T) {
 	bubble(t, func(t *testing.T, s *stream) {
 		s.busy = true
