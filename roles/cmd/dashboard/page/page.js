@@ -82,7 +82,8 @@ function problems(view) {
     h("div", {},
       h("h3", {}, p.where + ": " + p.subject, h("span", { class: "hidden" }, ", " + WORDS[known(p.level)])),
       h("p", {}, p.message),
-      p.fix && p.fix.length && h("p", { class: "fix" }, h("strong", {}, "Fix "), p.fix.length === 1 ? p.fix[0] : h("code", {}, p.fix.join("\n")))))));
+      p.fix && p.fix.length && h("p", { class: "fix" }, h("strong", {}, "Fix "), p.fix.length === 1 ? p.fix[0] : h("code", {}, p.fix.join("\n"))),
+      p.therefore && p.therefore.length && h("p", { class: "fix" }, h("strong", {}, "Therefore "), p.therefore.join("; "))))));
 }
 
 // role puts the words of a role apart: ConsumerAndProvider.
