@@ -63,6 +63,8 @@ type Problem struct {
 	Subject Text         `json:"subject"`
 	Message Text         `json:"message"`
 	Fix     []Text       `json:"fix"`
+	// Docs is the address of the description of the check; empty if it has none.
+	Docs Text `json:"docs"`
 	// Therefore names the consequences, which are no problems of their own.
 	Therefore []Text `json:"therefore"`
 }
@@ -169,7 +171,7 @@ func (v *View) headline(status *report.Status, problems []report.Folded) {
 
 // addProblem adds a finding, or its peer to a problem that is the same with another peer.
 func (v *View) addProblem(f report.Folded) {
-	p := Problem{Level: f.Level, Where: Text(cmp.Or(f.Peer, f.Section)), Subject: Text(f.Subject), Message: Text(f.Message), Fix: lines(f.Fix)}
+	p := Problem{Level: f.Level, Where: Text(cmp.Or(f.Peer, f.Section)), Subject: Text(f.Subject), Message: Text(f.Message), Fix: lines(f.Fix), Docs: Text(f.Docs)}
 	for _, name := range f.Therefore {
 		p.Therefore = append(p.Therefore, Text(name))
 	}

@@ -142,6 +142,9 @@ func Worse(a, b Level) Level {
 
 // Finding is what was found out about one thing.
 type Finding struct {
+	// ID names the check, and Docs is the address of its description.
+	ID   ID     `json:"id"`
+	Docs string `json:"docs"`
 	// Section that the finding belongs to, as the text prints it.
 	Section string `json:"section"`
 	// Peer is the cluster id of the peer that it concerns, if it is one.

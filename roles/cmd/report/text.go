@@ -50,7 +50,7 @@ func CheckText(findings []Finding) string {
 			fmt.Fprintln(&b, section)
 		}
 		if follows(f, findings) {
-			f.Fix = ""
+			f.Fix, f.Docs = "", ""
 		}
 		finding(&b, f, f.Subject)
 		if follows(f, findings) {
@@ -106,6 +106,9 @@ func finding(b *strings.Builder, f Finding, subject string) {
 	fmt.Fprintf(b, "  %s %s: %s\n", f.Level.mark(), Line(subject), Line(f.Message))
 	if f.Fix != "" {
 		fmt.Fprintf(b, "      Fix: %s\n", strings.ReplaceAll(f.Fix, "\n", "\n           "))
+	}
+	if f.Level != OK && f.Docs != "" {
+		fmt.Fprintf(b, "      Docs: %s\n", f.Docs)
 	}
 }
 
