@@ -9,8 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/pager"
 
 	"github.com/liqod/liqod/roles/cmd/dashboard"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -80,24 +78,7 @@ type shownCluster struct {
 
 // Snapshot implements dashboard.Source.
 func (s *shownCluster) Snapshot(ctx context.Context) (*report.Snapshot, error) {
-	return s.c.look(ctx, s.to, s.namespace)
-}
-
-// Pods implements dashboard.Source. The pods have only the fields that the page shows.
-func (s *shownCluster) Pods(ctx context.Context, namespace string) (pods []corev1.Pod, err error) {
-	list := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
-		return s.to.kube.CoreV1().Pods(namespace).List(ctx, o)
-	}))
-	err = list.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		if pod, ok := obj.(*corev1.Pod); ok {
-			pods = append(pods, corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, DeletionTimestamp: pod.DeletionTimestamp},
-				Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName}, Status: pod.Status,
-			})
-		}
-		return nil
-	})
-	return pods, err
+	return s.c.read(ctx, s.to, s.namespace, true)
 }
 
 // mostEvents is how many events of a namespace are read.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -293,11 +294,12 @@ func testRedraw(t *testing.T, b *tab) {
 	b.until(`document.querySelector("#namespaces details[open] .inside").textContent.includes("render-0")`)
 	pod, err := c.core.CoreV1().Pods("batch").Get(t.Context(), "render-0", metav1.GetOptions{})
 	require.NoError(t, err)
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
 	_, err = c.core.CoreV1().Pods("batch").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	b.until(`document.title === "Unhealthy: rome – liqod" && document.querySelector("#announce").textContent === "Cluster rome: 1 pod in trouble"`)
-	require.Contains(t, value[string](b, `document.querySelector("#namespaces details[open]").textContent`), "first render-0 ImagePullBackOff: no such image")
+	b.until(`document.title === "Unhealthy: rome – liqod" && document.querySelector("#announce").textContent === "Cluster rome: 1 problem"`)
+	require.Contains(t, value[string](b, `document.querySelector("#namespaces details[open]").textContent`), "first render-0 ImagePullBackOff: container main: no such image")
 	require.True(t, value[bool](b, `document.activeElement.tagName === "SUMMARY" && document.activeElement.parentElement.open`))
 }
 
@@ -400,4 +402,35 @@ func testForbidden(t *testing.T, b *tab) {
 func forbidden(action clienttesting.Action) (bool, runtime.Object, error) {
 	kind := action.GetResource()
 	return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: kind.Group, Resource: kind.Resource}, "", context.Canceled)
+}
+
+// The page reads each pod once: the lists of pods of all namespaces leave out the offloaded ones,
+// which are read whole.
+func TestDashboardReadsPodsOnce(t *testing.T) {
+	t.Parallel()
+	c := paint(t).cluster(t)
+	commands := &commands{program: "liqod", version: "test"}
+	to := &clients{kube: c.core, liqo: c.liqod, now: time.Now}
+	lists := func() (out []string) {
+		for _, action := range c.core.Actions() {
+			if list, ok := action.(clienttesting.ListAction); ok && action.GetResource().Resource == "pods" {
+				restrictions := list.GetListRestrictions()
+				out = append(out, strings.TrimSpace(list.GetNamespace()+" "+restrictions.Fields.String()+restrictions.Labels.String()))
+			}
+		}
+		c.core.ClearActions()
+		slices.Sort(out)
+		return out
+	}
+	snapshot, err := (&shownCluster{c: commands, to: to}).Snapshot(t.Context())
+	require.NoError(t, err)
+	const others = "metadata.namespace!=batch,metadata.namespace!=shop,"
+	hosted := offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod
+	require.Equal(t, []string{"batch", hosted, others + "spec.nodeName=", others + "spec.nodeName=milan", others + "spec.nodeName=turin", "shop"}, lists())
+	require.Len(t, snapshot.PodsOf("shop"), 18)
+	require.Len(t, snapshot.PodsOf("batch"), 5)
+
+	_, err = commands.look(t.Context(), to, "")
+	require.NoError(t, err)
+	require.Equal(t, []string{hosted, "spec.nodeName=", "spec.nodeName=milan", "spec.nodeName=turin"}, lists(), "status needs no pods on nodes of its own cluster")
 }

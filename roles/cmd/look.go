@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -35,8 +36,11 @@ const (
 	configurationName, configurationKey = "liqod", "config.yaml"
 )
 
-// Limits of the reads about pods that are not ready.
+// Limits of the reads about pods.
 const (
+	namespacesAtOnce = 4
+	// mostExcluded limits the namespaces in a selector. Beyond it pods are read twice.
+	mostExcluded = 100
 	ownersAtOnce = 8
 	mostOwners   = 100
 	mostWarnings = 500
@@ -53,6 +57,12 @@ type reading struct {
 // look reads all objects for status and check. It returns an error only if the cluster does
 // not answer. The snapshot notes the objects that could not be read.
 func (c *commands) look(ctx context.Context, to *clients, namespace string) (*report.Snapshot, error) {
+	return c.read(ctx, to, namespace, false)
+}
+
+// read is look. With whole, it also reads the pods of the offloaded namespaces that are on nodes of
+// this cluster.
+func (c *commands) read(ctx context.Context, to *clients, namespace string, whole bool) (*report.Snapshot, error) {
 	version, err := answered(ctx, to.kube.Discovery().ServerVersion)
 	if err != nil {
 		return nil, unknown(explain(err))
@@ -63,6 +73,9 @@ func (c *commands) look(ctx context.Context, to *clients, namespace string) (*re
 	}}
 	r.installation(ctx)
 	r.together(ctx, r.kinds, r.leases, r.configuration, r.webhooks, r.own, r.nodes, r.vkubelets, r.daemonSets, r.hosted)
+	if whole {
+		r.namespaces(ctx)
+	}
 	r.pods(ctx)
 	r.together(ctx, r.owners, r.warnings, r.budgets)
 	if ctx.Err() != nil {
@@ -224,21 +237,46 @@ func (r *reading) daemonSets(ctx context.Context) {
 
 // hosted reads the pods of peers in this cluster.
 func (r *reading) hosted(ctx context.Context) {
-	r.somePods(ctx, metav1.ListOptions{LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod})
+	_ = r.somePods(ctx, metav1.NamespaceAll, metav1.ListOptions{LabelSelector: offloadingv1beta1.ManagedByLabel + "=" + offloadingv1beta1.ManagedByShadowPod})
 }
 
-// pods reads the pods on the virtual nodes, and those without a node.
+// namespaces reads all pods of the offloaded namespaces.
+func (r *reading) namespaces(ctx context.Context) {
+	r.snap.Whole = map[string]error{}
+	var group errgroup.Group
+	group.SetLimit(namespacesAtOnce)
+	for i := range r.snap.Offloadings {
+		group.Go(func() error {
+			namespace := r.snap.Offloadings[i].Namespace
+			err := r.somePods(ctx, namespace, metav1.ListOptions{})
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.snap.Whole[namespace] = err
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in the snapshot
+}
+
+// pods reads the pods on the virtual nodes, and those without a node, but for those of namespaces
+// that are read already.
 func (r *reading) pods(ctx context.Context) {
 	for _, node := range r.snap.Nodes {
-		r.somePods(ctx, onNode(node.Name))
+		_ = r.somePods(ctx, metav1.NamespaceAll, r.onNode(node.Name)) // the error is in the snapshot
 	}
 	if len(r.snap.Offloadings)+len(r.snap.VirtualNodes)+len(r.snap.ForeignClusters) > 0 {
-		r.somePods(ctx, onNode(""))
+		_ = r.somePods(ctx, metav1.NamespaceAll, r.onNode(""))
 	}
 }
 
-func onNode(name string) metav1.ListOptions {
-	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String()}
+func (r *reading) onNode(name string) metav1.ListOptions {
+	terms := []fields.Selector{fields.OneTermEqualSelector("spec.nodeName", name)}
+	if len(r.snap.Whole) <= mostExcluded {
+		for _, namespace := range slices.Sorted(maps.Keys(r.snap.Whole)) {
+			terms = append(terms, fields.OneTermNotEqualSelector("metadata.namespace", namespace))
+		}
+	}
+	return metav1.ListOptions{FieldSelector: fields.AndSelectors(terms...).String()}
 }
 
 // owners reads the templates of pods that find no node.
@@ -307,11 +345,12 @@ func (r *reading) budgets(ctx context.Context) {
 	r.note(report.ReadBudgets, err, func() { r.snap.Budgets = list.Items })
 }
 
-// somePods reads pods page by page, and keeps only the used fields of each.
-func (r *reading) somePods(ctx context.Context, options metav1.ListOptions) {
+// somePods reads pods page by page, and keeps only the used fields of each. The error is in the
+// snapshot, too.
+func (r *reading) somePods(ctx context.Context, namespace string, options metav1.ListOptions) error {
 	var pods []corev1.Pod
 	list := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
-		return r.to.kube.CoreV1().Pods("").List(ctx, o)
+		return r.to.kube.CoreV1().Pods(namespace).List(ctx, o)
 	}))
 	err := list.EachListItem(ctx, options, func(obj runtime.Object) error {
 		if pod, ok := obj.(*corev1.Pod); ok {
@@ -334,4 +373,5 @@ func (r *reading) somePods(ctx context.Context, options metav1.ListOptions) {
 			}
 		}
 	})
+	return err
 }

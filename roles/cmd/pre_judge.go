@@ -44,6 +44,33 @@ var nodePorts = []nodePort{
 	{corev1.ProtocolTCP, 6093, "the health of role route", "networking.route.healthPort"},
 }
 
+// Checks before an installation, and of a token.
+const (
+	idPreKubernetes    report.ID = "pre-kubernetes-version"
+	idPreServices      report.ID = "pre-service-addresses"
+	idPreAPIs          report.ID = "pre-apis"
+	idPreInstalled     report.ID = "pre-installation"
+	idPreRights        report.ID = "pre-rights"
+	idPreWebhooks      report.ID = "pre-webhooks"
+	idPrePorts         report.ID = "pre-ports"
+	idPreLoadBalancers report.ID = "pre-load-balancers"
+	idPreClocks        report.ID = "pre-clocks"
+	idPrePods          report.ID = "pre-pod-addresses"
+	idPreNodes         report.ID = "pre-nodes"
+	idPreMTU           report.ID = "pre-mtu"
+	idPreUnread        report.ID = "pre-objects-read"
+	idToken            report.ID = "token"
+	idTokenCluster     report.ID = "token-cluster"
+	idTokenEndpoint    report.ID = "token-endpoint"
+	idTokenClocks      report.ID = "token-clocks"
+)
+
+// beforehandIDs are the checks of check --pre and check --token, in the order of docs/checks.md.
+var beforehandIDs = []report.ID{
+	idPreKubernetes, idPreServices, idPreAPIs, idPreInstalled, idPreRights, idPreWebhooks, idPrePorts, idPreLoadBalancers,
+	idPreClocks, idPrePods, idPreNodes, idPreMTU, idPreUnread, idToken, idTokenCluster, idTokenEndpoint, idTokenClocks,
+}
+
 // judge returns the findings about a cluster before the installation. It is pure.
 func (p *preflight) judge() []report.Finding {
 	out := p.judgeVersion()
@@ -54,26 +81,26 @@ func (p *preflight) judge() []report.Finding {
 	out = append(out, p.judgeClocks()...)
 	out = append(out, p.judgeNodes()...)
 	for _, what := range slices.Sorted(maps.Keys(p.unread)) {
-		out = append(out, pre(report.Unknown, what, "cannot be read: "+p.unread[what].Error(), "ask with the rights of an administrator"))
+		out = append(out, pre(idPreUnread, report.Unknown, what, "cannot be read: "+p.unread[what].Error(), "ask with the rights of an administrator"))
 	}
 	return out
 }
 
-func pre(level report.Level, subject, message, fix string) report.Finding {
-	return report.Finding{Section: sectionPre, Level: level, Subject: subject, Message: message, Fix: fix}
+func pre(id report.ID, level report.Level, subject, message, fix string) report.Finding {
+	return report.Finding{ID: id, Docs: id.Docs(), Section: sectionPre, Level: level, Subject: subject, Message: message, Fix: fix}
 }
 
 func (p *preflight) judgeVersion() []report.Finding {
 	have, err := version.ParseGeneric(p.version)
 	if err != nil {
-		return []report.Finding{pre(report.Unknown, "Kubernetes", fmt.Sprintf("version %q is not understood", p.version), "")}
+		return []report.Finding{pre(idPreKubernetes, report.Unknown, "Kubernetes", fmt.Sprintf("version %q is not understood", p.version), "")}
 	}
 	if have.LessThan(version.MustParseGeneric(oldestKubernetes)) {
-		return []report.Finding{pre(report.Problem, "Kubernetes", fmt.Sprintf("version %s is older than %s", p.version, oldestKubernetes), "upgrade the cluster")}
+		return []report.Finding{pre(idPreKubernetes, report.Problem, "Kubernetes", fmt.Sprintf("version %s is older than %s", p.version, oldestKubernetes), "upgrade the cluster")}
 	}
-	out := []report.Finding{pre(report.OK, "Kubernetes", p.version, "")}
+	out := []report.Finding{pre(idPreKubernetes, report.OK, "Kubernetes", p.version, "")}
 	if have.LessThan(version.MustParseGeneric(servesOwnCIDRs)) {
-		out = append(out, pre(report.Warning, "Service addresses", "this version has no ServiceCIDRs, so liqod cannot find the range of the Services", "set networking.serviceCIDRs of the chart to it"))
+		out = append(out, pre(idPreServices, report.Warning, "Service addresses", "this version has no ServiceCIDRs, so liqod cannot find the range of the Services", "set networking.serviceCIDRs of the chart to it"))
 	}
 	return out
 }
@@ -84,15 +111,15 @@ func (p *preflight) judgeKinds() (out []report.Finding) {
 		missing = append(missing, a.resource+" ("+a.group+")")
 	}
 	if len(missing) > 0 {
-		out = append(out, pre(report.Problem, "APIs", "the API server does not serve "+strings.Join(missing, ", "), "enable them (--runtime-config of the API server)"))
+		out = append(out, pre(idPreAPIs, report.Problem, "APIs", "the API server does not serve "+strings.Join(missing, ", "), "enable them (--runtime-config of the API server)"))
 	} else {
-		out = append(out, pre(report.OK, "APIs", "the API server serves all that liqod needs", ""))
+		out = append(out, pre(idPreAPIs, report.OK, "APIs", "the API server serves all that liqod needs", ""))
 	}
 	switch {
 	case p.installed != "":
-		out = append(out, pre(report.Warning, "Installation", "liqod is installed already, in namespace "+p.installed, "liqod check examines it"))
+		out = append(out, pre(idPreInstalled, report.Warning, "Installation", "liqod is installed already, in namespace "+p.installed, "liqod check examines it"))
 	case p.kinds:
-		out = append(out, pre(report.Warning, "Installation", "there are kinds of the group core.liqo.io, but no liqod: an earlier installation has left them, or another product with the same kinds, such as Liqo, is installed",
+		out = append(out, pre(idPreInstalled, report.Warning, "Installation", "there are kinds of the group core.liqo.io, but no liqod: an earlier installation has left them, or another product with the same kinds, such as Liqo, is installed",
 			"kubectl get crd | grep liqo.io; remove the other product first"))
 	}
 	return out
@@ -103,21 +130,21 @@ func (p *preflight) judgeRights() []report.Finding {
 	case p.unread["your rights"] != nil:
 		return nil
 	case len(p.denied) > 0:
-		return []report.Finding{pre(report.Problem, "Rights", "you may not: "+strings.Join(p.denied, ", "), "install with the rights of cluster-admin")}
+		return []report.Finding{pre(idPreRights, report.Problem, "Rights", "you may not: "+strings.Join(p.denied, ", "), "install with the rights of cluster-admin")}
 	}
-	return []report.Finding{pre(report.OK, "Rights", "you may create all objects of the chart", "")}
+	return []report.Finding{pre(idPreRights, report.OK, "Rights", "you may create all objects of the chart", "")}
 }
 
 func (p *preflight) judgeWebhooks() []report.Finding {
 	var dead []report.Finding
 	for _, g := range p.webhooks {
 		if !g.served {
-			dead = append(dead, pre(report.Problem, "Webhook "+g.name, "it has to allow pods or nodes, and its Service "+g.service+" has no ready endpoint: it refuses the pods and nodes of liqod too",
+			dead = append(dead, pre(idPreWebhooks, report.Problem, "Webhook "+g.name, "it has to allow pods or nodes, and its Service "+g.service+" has no ready endpoint: it refuses the pods and nodes of liqod too",
 				"start it, or remove its configuration"))
 		}
 	}
 	if len(dead) == 0 && p.unread["MutatingWebhookConfigurations"] == nil && p.unread["ValidatingWebhookConfigurations"] == nil {
-		return []report.Finding{pre(report.OK, "Webhooks", "no webhook of others refuses pods or nodes because it does not answer", "")}
+		return []report.Finding{pre(idPreWebhooks, report.OK, "Webhooks", "no webhook of others refuses pods or nodes because it does not answer", "")}
 	}
 	return dead
 }
@@ -162,10 +189,10 @@ func (p *preflight) judgePorts() (out []report.Finding) {
 		}
 		subject := fmt.Sprintf("%s port %d", want.protocol, want.number)
 		if len(by) > 0 {
-			out = append(out, pre(report.Problem, subject, fmt.Sprintf("pods have it on their nodes: %s; liqod uses it for %s", some(by), want.use), "set "+want.setting+" to another one"))
+			out = append(out, pre(idPrePorts, report.Problem, subject, fmt.Sprintf("pods have it on their nodes: %s; liqod uses it for %s", some(by), want.use), "set "+want.setting+" to another one"))
 			continue
 		}
-		out = append(out, pre(report.OK, subject, "no pod has it on its node; nodes must reach each other at it, for "+want.use, ""))
+		out = append(out, pre(idPrePorts, report.OK, subject, "no pod has it on its node; nodes must reach each other at it, for "+want.use, ""))
 	}
 	return append(out, p.judgeLoadBalancers()...)
 }
@@ -193,20 +220,20 @@ func (p *preflight) judgeLoadBalancers() []report.Finding {
 			continue
 		}
 		if len(svc.Status.LoadBalancer.Ingress) > 0 {
-			return []report.Finding{pre(report.OK, subject, "Service "+svc.Namespace+"/"+svc.Name+" has an address", "")}
+			return []report.Finding{pre(idPreLoadBalancers, report.OK, subject, "Service "+svc.Namespace+"/"+svc.Name+" has an address", "")}
 		}
 		waiting = svc.Namespace + "/" + svc.Name
 	}
 	if waiting != "" {
-		return []report.Finding{pre(report.Warning, subject, "Service "+waiting+" waits for an address, and no other has one", fix)}
+		return []report.Finding{pre(idPreLoadBalancers, report.Warning, subject, "Service "+waiting+" waits for an address, and no other has one", fix)}
 	}
-	return []report.Finding{pre(report.Warning, subject, "there is no Service of type LoadBalancer yet, so it is not known whether it would get an address", fix)}
+	return []report.Finding{pre(idPreLoadBalancers, report.Warning, subject, "there is no Service of type LoadBalancer yet, so it is not known whether it would get an address", fix)}
 }
 
 func (p *preflight) judgeClocks() []report.Finding {
 	var out []report.Finding
 	if p.skew.Abs() > clockSlack {
-		out = append(out, pre(report.Warning, "Clock of the API server", fmt.Sprintf("it is %s the clock of this machine", ahead(p.skew)), "set the clocks by NTP"))
+		out = append(out, pre(idPreClocks, report.Warning, "Clock of the API server", fmt.Sprintf("it is %s the clock of this machine", ahead(p.skew)), "set the clocks by NTP"))
 	}
 	ready := map[string]bool{}
 	for i := range p.nodes {
@@ -228,9 +255,9 @@ func (p *preflight) judgeClocks() []report.Finding {
 	}
 	switch {
 	case len(wrong) > 0:
-		out = append(out, pre(report.Warning, "Clocks of the nodes", "they differ from the clock of the API server, by the renewal of their Leases: "+some(wrong), "set the clocks by NTP"))
+		out = append(out, pre(idPreClocks, report.Warning, "Clocks of the nodes", "they differ from the clock of the API server, by the renewal of their Leases: "+some(wrong), "set the clocks by NTP"))
 	case len(p.leases) > 0 && len(out) == 0:
-		out = append(out, pre(report.OK, "Clocks", "those of this machine, the API server and the nodes agree, as far as can be seen", ""))
+		out = append(out, pre(idPreClocks, report.OK, "Clocks", "those of this machine, the API server and the nodes agree, as far as can be seen", ""))
 	}
 	return out
 }
@@ -260,13 +287,13 @@ func (p *preflight) judgeNodes() []report.Finding {
 	}
 	var out []report.Finding
 	if len(bare) > 0 {
-		out = append(out, pre(report.Warning, "Pod addresses", "nodes have no podCIDR: "+some(bare)+". The network plugin uses ranges that liqod cannot find", "set networking.podCIDRs of the chart to them"))
+		out = append(out, pre(idPrePods, report.Warning, "Pod addresses", "nodes have no podCIDR: "+some(bare)+". The network plugin uses ranges that liqod cannot find", "set networking.podCIDRs of the chart to them"))
 	} else {
-		out = append(out, pre(report.OK, "Pod addresses", "all nodes have a podCIDR; if the network plugin uses other ranges, set networking.podCIDRs", ""))
+		out = append(out, pre(idPrePods, report.OK, "Pod addresses", "all nodes have a podCIDR; if the network plugin uses other ranges, set networking.podCIDRs", ""))
 	}
 	if len(down) > 0 {
-		out = append(out, pre(report.Warning, "Nodes", "not Ready: "+some(down), "kubectl describe node"))
+		out = append(out, pre(idPreNodes, report.Warning, "Nodes", "not Ready: "+some(down), "kubectl describe node"))
 	}
-	return append(out, pre(report.Warning, "MTU", "the API does not tell the packet sizes of the networks. liqod takes 80 bytes off what its devices say between the clusters, 50 between the nodes",
+	return append(out, pre(idPreMTU, report.Warning, "MTU", "the API does not tell the packet sizes of the networks. liqod takes 80 bytes off what its devices say between the clusters, 50 between the nodes",
 		"if the way between the clusters carries less than the devices of the nodes (ip link): set networking.gatewayTemplates.mtu of the chart"))
 }

@@ -2,10 +2,7 @@ package dashboard
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/roles/cmd/report"
@@ -23,9 +20,9 @@ type Namespace struct {
 	Message  Text         `json:"message"`
 	Remote   Text         `json:"remote"`
 	Places   []Place      `json:"places"`
-	// Broken is how many pods are in trouble.
+	// Broken is how many pods have a problem.
 	Broken int `json:"broken"`
-	// Waiting is how many others are not ready: they start, end, or have lost their cluster.
+	// Waiting is how many others start, end, wait or have failed.
 	Waiting int   `json:"waiting"`
 	Pods    []Pod `json:"pods"`
 	// More is how many pods are not in Pods.
@@ -73,14 +70,12 @@ func namespace(p *picture, from *report.Namespace, findings []report.Finding) Na
 		}
 		out.Places = append(out.Places, place)
 	}
-	pods, ok := p.pods[from.Name]
-	if !ok {
+	for _, pod := range p.PodsOf(from.Name) {
+		out.count(p.ClusterID, pod)
+	}
+	if err, asked := p.Whole[from.Name]; err != nil || !asked {
 		out.Unread = true
 		out.Level = report.Worse(out.Level, report.Unknown)
-		return out
-	}
-	for i := range pods {
-		out.count(p, &pods[i])
 	}
 	slices.SortStableFunc(out.Pods, func(a, b Pod) int {
 		return cmp.Or(cmp.Compare(b.Level.Rank(), a.Level.Rank()), cmp.Compare(a.Name, b.Name))
@@ -110,20 +105,26 @@ func namespaceLevel(from *report.Namespace, findings []report.Finding) report.Le
 	return report.Problem
 }
 
-// count adds a pod to the place where it runs.
-func (n *Namespace) count(p *picture, pod *corev1.Pod) {
-	level, state, why := podState(pod)
-	kind, name := p.place(pod)
-	shown := Pod{Level: level, Name: Text(pod.Name), Place: Text(name), Node: Text(pod.Spec.NodeName), State: Text(state), Why: Text(why)}
+// count adds a pod to the place where it runs. Pods that status does not count do not change the
+// level of the namespace.
+func (n *Namespace) count(clusterID string, pod report.Pod) {
+	kind, name := placeOf(clusterID, pod)
+	shown := Pod{Level: pod.Level, Name: Text(pod.Name), Place: Text(name), Node: Text(pod.Node), State: Text(pod.State), Why: Text(pod.Why)}
+	if pod.Judged {
+		n.Level = report.Worse(n.Level, pod.Level)
+	}
+	unready := !pod.Ready && !pod.Ended
+	if unready {
+		shown.Level = report.Worse(pod.Level, report.Warning)
+	}
 	n.Pods = append(n.Pods, shown)
-	n.Level = report.Worse(n.Level, level)
-	switch level {
-	case report.Problem:
+	switch {
+	case pod.Level == report.Problem:
 		n.Broken++
-	case report.Warning:
+	case unready || pod.Level == report.Warning:
 		n.Waiting++
 	}
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if pod.Ended {
 		return
 	}
 	i := slices.IndexFunc(n.Places, func(place Place) bool { return place.Kind == kind && place.Name == Text(name) })
@@ -132,67 +133,18 @@ func (n *Namespace) count(p *picture, pod *corev1.Pod) {
 		n.Places = append(n.Places, Place{Kind: kind, Name: Text(name)})
 	}
 	n.Places[i].Pods++
-	if state == stateReady {
+	if pod.Ready {
 		n.Places[i].Ready++
 	}
 }
 
-// place says where a pod runs.
-func (p *picture) place(pod *corev1.Pod) (kind, name string) {
-	if pod.Spec.NodeName == "" {
-		return placeNowhere, "no node yet"
-	}
-	for i := range p.VirtualNodes {
-		if p.VirtualNodes[i].Name == pod.Spec.NodeName {
-			return placePeer, p.VirtualNodes[i].Spec.ClusterID
-		}
-	}
-	return placeHere, p.ClusterID
-}
-
-// stateReady is the state of a pod that runs and is ready.
-const stateReady = "Ready"
-
-// podState says how a pod is, in the words of kubectl, and why.
-func podState(pod *corev1.Pod) (level report.Level, state, why string) {
-	ready := report.PodCondition(pod, corev1.PodReady)
-	scheduled := report.PodCondition(pod, corev1.PodScheduled)
-	waiting := firstTrouble(pod)
+// placeOf says where a pod runs.
+func placeOf(clusterID string, pod report.Pod) (kind, name string) {
 	switch {
-	case pod.Status.Phase == corev1.PodSucceeded:
-		return report.OK, "Completed", ""
-	case pod.Status.Phase == corev1.PodFailed:
-		return report.Problem, cmp.Or(pod.Status.Reason, "Failed"), pod.Status.Message
-	case pod.DeletionTimestamp != nil:
-		return report.Warning, "Terminating", pod.Status.Message
-	case waiting != nil:
-		return report.Problem, waiting.Reason, waiting.Message
-	case pod.Spec.NodeName == "" && scheduled != nil && scheduled.Status == corev1.ConditionFalse:
-		return report.Problem, cmp.Or(scheduled.Reason, "Unschedulable"), scheduled.Message
-	case pod.Status.Phase == corev1.PodPending && pod.Status.Reason != "":
-		return report.Problem, pod.Status.Reason, pod.Status.Message
-	case ready != nil && ready.Status == corev1.ConditionTrue:
-		return report.OK, stateReady, ""
-	case ready != nil && pod.Status.Phase == corev1.PodRunning:
-		return report.Warning, "NotReady", cmp.Or(ready.Message, ready.Reason)
+	case pod.Node == "":
+		return placeNowhere, "no node yet"
+	case pod.Peer != "":
+		return placePeer, pod.Peer
 	}
-	return report.Warning, "Pending", pod.Status.Message
-}
-
-// firstTrouble is the first container that waits for something other than its start.
-func firstTrouble(pod *corev1.Pod) *corev1.ContainerStateWaiting {
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range list {
-			w := list[i].State.Waiting
-			if w == nil || w.Reason == "" || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
-				continue
-			}
-			message := w.Message
-			if ended := list[i].LastTerminationState.Terminated; message == "" && ended != nil {
-				message = fmt.Sprintf("container %s ended with code %d", list[i].Name, ended.ExitCode)
-			}
-			return &corev1.ContainerStateWaiting{Reason: w.Reason, Message: message}
-		}
-	}
-	return nil
+	return placeHere, clusterID
 }

@@ -122,7 +122,7 @@ func bars(vn *report.VirtualNode) []Bar {
 		if used.IsZero() && capacity.IsZero() {
 			continue
 		}
-		out = append(out, Bar{Resource: Text(name), Used: amount(name, used), Capacity: amount(name, capacity), Percent: percent(used, capacity)})
+		out = append(out, Bar{Resource: Text(name), Used: Text(report.Amount(name, used)), Capacity: Text(report.Amount(name, capacity)), Percent: report.Percent(used, capacity)})
 	}
 	return out
 }

@@ -19,7 +19,6 @@ import (
 // still is a source that always answers the same.
 type still struct {
 	snapshot report.Snapshot
-	pods     map[string][]corev1.Pod
 	events   map[string][]corev1.Event
 	err      error
 }
@@ -30,13 +29,6 @@ func (s *still) Snapshot(context.Context) (*report.Snapshot, error) {
 	}
 	out := s.snapshot
 	return &out, nil
-}
-
-func (s *still) Pods(_ context.Context, namespace string) ([]corev1.Pod, error) {
-	if s.pods == nil {
-		return nil, errors.New("pods is forbidden")
-	}
-	return s.pods[namespace], nil
 }
 
 func (s *still) Events(_ context.Context, namespace string) ([]corev1.Event, bool, error) {

@@ -18,10 +18,9 @@ import (
 
 // Source reads the cluster. Its methods are called concurrently.
 type Source interface {
-	// Snapshot returns the objects that status judges. It returns an error if the cluster does not answer.
+	// Snapshot returns the objects that status judges, and all pods of the offloaded namespaces. It
+	// returns an error if the cluster does not answer.
 	Snapshot(context.Context) (*report.Snapshot, error)
-	// Pods returns the pods of a namespace.
-	Pods(ctx context.Context, namespace string) ([]corev1.Pod, error)
 	// Events returns events of a namespace, and whether it has more of them.
 	Events(ctx context.Context, namespace string) (events []corev1.Event, more bool, err error)
 }
@@ -32,8 +31,6 @@ const readers = 4
 // picture has the objects of a cluster at one moment.
 type picture struct {
 	*report.Snapshot
-	// pods of the offloaded namespaces, by namespace.
-	pods map[string][]corev1.Pod
 	// events of namespaces that concern liqod.
 	events []corev1.Event
 	// unread names the reads of single namespaces that failed.
@@ -46,30 +43,18 @@ func take(ctx context.Context, source Source) (*picture, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &picture{Snapshot: snapshot, pods: map[string][]corev1.Pod{}}
+	p := &picture{Snapshot: snapshot}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	seats := make(chan struct{}, readers)
-	read := func(do func() (keep func())) {
+	for _, namespace := range p.told() {
 		wg.Go(func() {
 			seats <- struct{}{}
 			defer func() { <-seats }()
-			keep := do()
+			events, more, err := source.Events(ctx, namespace)
 			mu.Lock()
 			defer mu.Unlock()
-			keep()
-		})
-	}
-	for _, namespace := range p.offloaded() {
-		read(func() func() {
-			pods, err := source.Pods(ctx, namespace)
-			return func() { p.keepPods(namespace, pods, err) }
-		})
-	}
-	for _, namespace := range p.told() {
-		read(func() func() {
-			events, more, err := source.Events(ctx, namespace)
-			return func() { p.keepEvents(namespace, events, more, err) }
+			p.keepEvents(namespace, events, more, err)
 		})
 	}
 	wg.Wait()
@@ -77,14 +62,6 @@ func take(ctx context.Context, source Source) (*picture, error) {
 		return nil, fmt.Errorf("the API server does not answer everything in time: %w", context.Cause(ctx))
 	}
 	return p, nil
-}
-
-func (p *picture) keepPods(namespace string, pods []corev1.Pod, err error) {
-	if err != nil {
-		p.unread = append(p.unread, Unread{Section: sectionNamespaces, What: Text("Pods of namespace " + namespace), Why: Text(err.Error())})
-		return
-	}
-	p.pods[namespace] = pods
 }
 
 func (p *picture) keepEvents(namespace string, events []corev1.Event, more bool, err error) {

@@ -63,6 +63,10 @@ type Problem struct {
 	Subject Text         `json:"subject"`
 	Message Text         `json:"message"`
 	Fix     []Text       `json:"fix"`
+	// Docs is the address of the description of the check; empty if it has none.
+	Docs Text `json:"docs"`
+	// Therefore names the consequences, which are no problems of their own.
+	Therefore []Text `json:"therefore"`
 }
 
 // Part is a workload of liqod in the cluster.
@@ -91,7 +95,8 @@ func view(p *picture) *View {
 		Unread: unread(p), Problems: []Problem{}, Peers: []Peer{}, Namespaces: []Namespace{}, Hosted: hosted(p), Parts: parts(p, status), Events: events(p),
 	}
 	v.Problems = append(v.Problems, v.stopped(status)...)
-	for _, f := range status.Problems {
+	problems := report.Fold(status.Problems, slices.Concat(status.Problems, status.Warnings))
+	for _, f := range problems {
 		v.addProblem(f)
 	}
 	for i := range status.Peers {
@@ -101,7 +106,7 @@ func view(p *picture) *View {
 		v.Namespaces = append(v.Namespaces, namespace(p, &status.Namespaces[i], findings))
 	}
 	slices.SortStableFunc(v.Namespaces, func(a, b Namespace) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
-	v.headline(status)
+	v.headline(status, problems)
 	return v
 }
 
@@ -121,29 +126,24 @@ func (v *View) outdated(err error) *View {
 }
 
 // headline says how everything is. Something that could not be read is unknown.
-func (v *View) headline(status *report.Status) {
+func (v *View) headline(status *report.Status, problems []report.Folded) {
 	v.Health = status.Health
 	stopped := len(v.stopped(status))
 	levels := map[report.Level]int{report.Problem: stopped}
-	for _, f := range status.Problems {
+	for _, f := range problems {
 		levels[f.Level]++
 	}
 	if stopped > 0 {
 		v.Health = report.Problem
 	}
-	var say []string
-	if n := levels[report.Problem]; n > 0 {
-		say = append(say, report.Count(n, "problem"))
-	}
-	broken := 0
 	for i := range v.Namespaces {
-		broken += v.Namespaces[i].Broken
 		if level := v.Namespaces[i].Level; level != report.Warning { // pods that start are none
 			v.Health = report.Worse(v.Health, level)
 		}
 	}
-	if broken > 0 {
-		say = append(say, report.Count(broken, "pod")+" in trouble")
+	var say []string
+	if n := levels[report.Problem]; n > 0 {
+		say = append(say, report.Count(n, "problem"))
 	}
 	if n := levels[report.Unknown]; n > 0 {
 		say = append(say, fmt.Sprintf("%d unknown", n))
@@ -159,18 +159,26 @@ func (v *View) headline(status *report.Status) {
 		say = append(say, fmt.Sprintf("%d not readable", missing))
 		v.Health = report.Worse(v.Health, report.Unknown)
 	}
-	if len(say) == 0 {
+	switch {
+	case len(say) > 0:
+	case v.Health == report.OK:
 		say = []string{"healthy"}
+	default:
+		say = []string{string(v.Health)}
 	}
 	v.Headline = Text(strings.Join(say, ", "))
 }
 
 // addProblem adds a finding, or its peer to a problem that is the same with another peer.
-func (v *View) addProblem(f report.Finding) {
-	p := Problem{Level: f.Level, Where: Text(cmp.Or(f.Peer, f.Section)), Subject: Text(f.Subject), Message: Text(f.Message), Fix: lines(f.Fix)}
+func (v *View) addProblem(f report.Folded) {
+	p := Problem{Level: f.Level, Where: Text(cmp.Or(f.Peer, f.Section)), Subject: Text(f.Subject), Message: Text(f.Message), Fix: lines(f.Fix), Docs: Text(f.Docs)}
+	for _, name := range f.Therefore {
+		p.Therefore = append(p.Therefore, Text(name))
+	}
 	for i := range v.Problems {
 		if same := &v.Problems[i]; f.Peer != "" && same.Level == p.Level && same.Subject == p.Subject && same.Message == p.Message && slices.Equal(same.Fix, p.Fix) {
 			same.Where += ", " + p.Where
+			same.Therefore = append(same.Therefore, p.Therefore...)
 			return
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -47,73 +46,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestAmounts(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name           corev1.ResourceName
-		used, capacity string
-		wantUsed       Text
-		wantOf         Text
-		percent        int
-	}{
-		{corev1.ResourceCPU, "1500m", "4", "1.5", "4", 38},
-		{corev1.ResourceCPU, "0", "4", "0", "4", 0},
-		{corev1.ResourceMemory, "1536Mi", "8Gi", "1.5 Gi", "8 Gi", 19},
-		{corev1.ResourceMemory, "100", "8Gi", "0 Gi", "8 Gi", 0},
-		{corev1.ResourcePods, "120", "110", "120", "110", 109},
-		{corev1.ResourcePods, "1", "0", "1", "0", 100},
-		{"example.com/gpu", "2", "8", "2", "8", 25},
-		{corev1.ResourceEphemeralStorage, "10Gi", "100Gi", "10 Gi", "100 Gi", 10},
-		{corev1.ResourceCPU, "-5", "4", "-5", "4", 0},
-		{corev1.ResourceCPU, "9E", "1m", Text(decimals(9e18)), "0", 999},
-	} {
-		used, capacity := resource.MustParse(tc.used), resource.MustParse(tc.capacity)
-		require.Equal(t, tc.wantUsed, amount(tc.name, used))
-		require.Equal(t, tc.wantOf, amount(tc.name, capacity))
-		require.Equal(t, tc.percent, percent(used, capacity), "%s of %s", tc.used, tc.capacity)
-	}
-}
-
-func waiting(reason, message string, ended *corev1.ContainerStateTerminated) []corev1.ContainerStatus {
-	return []corev1.ContainerStatus{{Name: "a"}, {Name: "b", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
-		LastTerminationState: corev1.ContainerState{Terminated: ended}}}
-}
-
 func condition(kind corev1.PodConditionType, status corev1.ConditionStatus, reason, message string) []corev1.PodCondition {
 	return []corev1.PodCondition{{Type: kind, Status: status, Reason: reason, Message: message}}
-}
-
-func TestPodState(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		node   string
-		status corev1.PodStatus
-		level  report.Level
-		state  string
-		why    string
-	}{
-		"ready":     {"milan", corev1.PodStatus{Phase: corev1.PodRunning, Conditions: condition(corev1.PodReady, corev1.ConditionTrue, "", "")}, report.OK, "Ready", ""},
-		"not ready": {"milan", corev1.PodStatus{Phase: corev1.PodRunning, Conditions: condition(corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady", "")}, report.Warning, "NotReady", "ContainersNotReady"},
-		"ended":     {"milan", corev1.PodStatus{Phase: corev1.PodSucceeded}, report.OK, "Completed", ""},
-		"failed":    {"milan", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "RemotePodLost", Message: "gone"}, report.Problem, "RemotePodLost", "gone"},
-		"starts":    {"milan", corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: waiting("ContainerCreating", "", nil)}, report.Warning, "Pending", ""},
-		"no image":  {"milan", corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: waiting("ErrImagePull", "not found", nil)}, report.Problem, "ErrImagePull", "not found"},
-		"crashes": {"milan", corev1.PodStatus{Phase: corev1.PodRunning, Conditions: condition(corev1.PodReady, corev1.ConditionFalse, "", ""),
-			ContainerStatuses: waiting("CrashLoopBackOff", "", &corev1.ContainerStateTerminated{ExitCode: 3})}, report.Problem, "CrashLoopBackOff", "container b ended with code 3"},
-		"init":     {"milan", corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: waiting("CreateContainerConfigError", "no ConfigMap", nil)}, report.Problem, "CreateContainerConfigError", "no ConfigMap"},
-		"refused":  {"milan", corev1.PodStatus{Phase: corev1.PodPending, Reason: "PodRefused", Message: "privileged"}, report.Problem, "PodRefused", "privileged"},
-		"no room":  {"", corev1.PodStatus{Phase: corev1.PodPending, Conditions: condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")}, report.Problem, "Unschedulable", "0/3 nodes"},
-		"new":      {"", corev1.PodStatus{Phase: corev1.PodPending}, report.Warning, "Pending", ""},
-		"no phase": {"", corev1.PodStatus{}, report.Warning, "Pending", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			level, state, why := podState(&corev1.Pod{Spec: corev1.PodSpec{NodeName: tc.node}, Status: tc.status})
-			require.Equal(t, []any{tc.level, tc.state, tc.why}, []any{level, state, why})
-		})
-	}
-	level, state, _ := podState(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
-	require.Equal(t, []any{report.Warning, "Terminating"}, []any{level, state})
 }
 
 var now = time.Date(2030, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -121,12 +55,12 @@ var now = time.Date(2030, 5, 4, 12, 0, 0, 0, time.UTC)
 // shop is a picture of rome, whose namespace shop has pods in rome, in milan and nowhere.
 func shop() *picture {
 	pod := func(name, node string, status corev1.PodStatus) corev1.Pod {
-		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PodSpec{NodeName: node}, Status: status}
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, CreationTimestamp: metav1.NewTime(now.Add(-2 * time.Minute))}, Spec: corev1.PodSpec{NodeName: node}, Status: status}
 	}
 	ready := corev1.PodStatus{Phase: corev1.PodRunning, Conditions: condition(corev1.PodReady, corev1.ConditionTrue, "", "")}
-	return &picture{
+	p := &picture{
 		Snapshot: &report.Snapshot{
-			Taken: now, ClusterID: "rome", Namespace: "liqod", Kubernetes: "v1.36.3", Unread: map[string]error{},
+			Whole: map[string]error{"shop": nil}, Taken: now, ClusterID: "rome", Namespace: "liqod", Kubernetes: "v1.36.3", Unread: map[string]error{},
 			ForeignClusters: []corev1beta1.ForeignCluster{{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"},
 				Status: corev1beta1.ForeignClusterStatus{Role: corev1beta1.RoleProvider}}},
 			VirtualNodes: []offloadingv1beta1.VirtualNode{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan-big"}, Spec: offloadingv1beta1.VirtualNodeSpec{ClusterID: "milan"}}},
@@ -135,12 +69,13 @@ func shop() *picture {
 				Status: offloadingv1beta1.NamespaceOffloadingStatus{OffloadingPhase: offloadingv1beta1.PhaseReady, RemoteNamespacesConditions: map[string][]metav1.Condition{
 					"milan": {{Type: offloadingv1beta1.RemoteNamespaceReady, Status: metav1.ConditionTrue}}}}}},
 		},
-		pods: map[string][]corev1.Pod{"shop": {
-			pod("web-1", "rome-1", ready), pod("web-2", "milan-big", ready), pod("web-3", "milan-big", corev1.PodStatus{Phase: corev1.PodRunning}),
-			pod("web-4", "", corev1.PodStatus{Phase: corev1.PodPending, Conditions: condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")}),
-			pod("job", "milan-big", corev1.PodStatus{Phase: corev1.PodSucceeded}),
-		}},
 	}
+	p.Pods = []corev1.Pod{
+		pod("web-1", "rome-1", ready), pod("web-2", "milan-big", ready), pod("web-3", "milan-big", corev1.PodStatus{Phase: corev1.PodRunning}),
+		pod("web-4", "", corev1.PodStatus{Phase: corev1.PodPending, Conditions: condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")}),
+		pod("job", "milan-big", corev1.PodStatus{Phase: corev1.PodSucceeded}),
+	}
+	return p
 }
 
 func TestNamespace(t *testing.T) {
@@ -156,14 +91,14 @@ func TestNamespace(t *testing.T) {
 	require.Equal(t, []Text{"web-4", "web-3", "job", "web-1", "web-2"}, []Text{ns.Pods[0].Name, ns.Pods[1].Name, ns.Pods[2].Name, ns.Pods[3].Name, ns.Pods[4].Name})
 	require.Equal(t, Pod{Level: report.Problem, Name: "web-4", Place: "no node yet", State: "Unschedulable", Why: "0/3 nodes"}, ns.Pods[0])
 	require.Equal(t, report.Problem, v.Health)
-	require.Contains(t, string(v.Headline), "1 pod in trouble")
+	require.Equal(t, report.Summarize(shop().Snapshot).Health, v.Health)
 }
 
 func TestManyPods(t *testing.T) {
 	t.Parallel()
 	p := shop()
 	for i := range 500 {
-		p.pods["shop"] = append(p.pods["shop"], corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("a-%03d", i)}, Spec: corev1.PodSpec{NodeName: "rome-1"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}})
+		p.Pods = append(p.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("a-%03d", i)}, Spec: corev1.PodSpec{NodeName: "rome-1"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}})
 	}
 	ns := view(p).Namespaces[0]
 	require.Len(t, ns.Pods, shownPods)
@@ -186,14 +121,13 @@ func TestUnread(t *testing.T) {
 		require.NotEqual(t, Text("healthy"), v.Headline)
 	}
 	p := shop()
-	p.pods = map[string][]corev1.Pod{}
-	p.keepPods("shop", nil, errors.New("forbidden"))
+	p.Pods, p.Whole["shop"] = nil, errors.New("forbidden")
 	p.keepEvents("shop", nil, false, errors.New("forbidden"))
 	p.keepEvents("liqod", nil, true, nil)
 	v := view(p)
 	require.True(t, v.Namespaces[0].Unread)
 	require.Equal(t, report.Unknown, v.Namespaces[0].Level)
-	require.Len(t, v.Unread, 3)
+	require.Len(t, v.Unread, 2)
 	require.Contains(t, string(v.Unread[0].Why), "more events than are read")
 }
 
@@ -232,17 +166,18 @@ func TestParts(t *testing.T) {
 func TestProblemsAreFolded(t *testing.T) {
 	t.Parallel()
 	v := &View{}
-	same := report.Finding{Section: "Peering with milan", Peer: "milan", Level: report.Unknown, Subject: "network", Message: "no gateway", Fix: "look\nagain"}
+	same := report.Folded{Therefore: []string{"pods"}, Finding: report.Finding{Section: "Peering with milan", Peer: "milan", Level: report.Unknown, Subject: "network", Message: "no gateway", Fix: "look\nagain"}}
 	v.addProblem(same)
 	same.Peer = "turin"
 	v.addProblem(same)
 	same.Message = "another"
 	v.addProblem(same)
-	v.addProblem(report.Finding{Section: "Installation", Level: report.Problem, Subject: "CRDs"})
-	v.addProblem(report.Finding{Section: "Installation", Level: report.Problem, Subject: "CRDs"})
+	v.addProblem(report.Folded{Finding: report.Finding{Section: "Installation", Level: report.Problem, Subject: "CRDs"}})
+	v.addProblem(report.Folded{Finding: report.Finding{Section: "Installation", Level: report.Problem, Subject: "CRDs"}})
 	require.Len(t, v.Problems, 4)
 	require.Equal(t, Text("milan, turin"), v.Problems[0].Where)
 	require.Equal(t, []Text{"look", "again"}, v.Problems[0].Fix)
+	require.Equal(t, []Text{"pods", "pods"}, v.Problems[0].Therefore)
 	require.Equal(t, Text("Installation"), v.Problems[2].Where)
 }
 
@@ -306,17 +241,16 @@ func TestEvents(t *testing.T) {
 // The namespaces that are read follow from the offloadings and peers.
 func TestTake(t *testing.T) {
 	t.Parallel()
-	source := &still{snapshot: *shop().Snapshot, pods: map[string][]corev1.Pod{"shop": {{}}}, events: map[string][]corev1.Event{
+	source := &still{snapshot: *shop().Snapshot, events: map[string][]corev1.Event{
 		"shop": {{}}, "liqo-tenant-milan": {{}, {}}, "liqod": {{}, {}, {}}}}
 	p, err := take(t.Context(), source)
 	require.NoError(t, err)
-	require.Len(t, p.pods["shop"], 1)
 	require.Len(t, p.events, 6)
 	require.Len(t, p.unread, 1, "liqod has more events")
-	source.pods, source.events = nil, nil
+	source.events = nil
 	p, err = take(t.Context(), source)
 	require.NoError(t, err)
-	require.Len(t, p.unread, 5, "pods of shop; events of shop, liqod, the tenant namespace, default")
+	require.Len(t, p.unread, 4, "events of shop, liqod, the tenant namespace, default")
 	source.err = errors.New("away")
 	_, err = take(t.Context(), source)
 	require.EqualError(t, err, "away")
@@ -334,7 +268,7 @@ func TestNothingHostileLeaves(t *testing.T) {
 	p.ForeignClusters = append(p.ForeignClusters, corev1beta1.ForeignCluster{Spec: corev1beta1.ForeignClusterSpec{ClusterID: bad}, Status: corev1beta1.ForeignClusterStatus{
 		Role: bad, Version: bad, APIServerURL: bad, Conditions: []metav1.Condition{{Type: corev1beta1.ConditionNetwork, Status: bad, Reason: bad, Message: bad}}}})
 	p.Offloadings[0].Namespace, p.Offloadings[0].Status.OffloadingPhase, p.Offloadings[0].Spec.PodOffloadingStrategy = bad, bad, bad
-	p.pods[bad] = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: bad}, Spec: corev1.PodSpec{NodeName: bad}, Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: bad, Message: bad}}}
+	p.Pods = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: bad, Name: bad}, Spec: corev1.PodSpec{NodeName: bad}, Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: bad, Message: bad}}}
 	p.Roles = []appsv1.Deployment{role(bad, 0)}
 	p.Maps = []offloadingv1beta1.NamespaceMap{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.OriginIDLabel: bad, offloadingv1beta1.ReplicatedLabel: "true"}},
 		Status: offloadingv1beta1.NamespaceMapStatus{CurrentMapping: map[string]offloadingv1beta1.RemoteNamespaceStatus{bad: {RemoteNamespace: bad, Phase: offloadingv1beta1.MappingAccepted}}}}}

@@ -59,13 +59,13 @@ func Check(s *Snapshot) []Finding {
 	return c.findings
 }
 
-func (c *checker) add(level Level, subject, message, fix string) {
-	c.report(Finding{Level: level, Subject: subject, Message: message, Fix: fix})
+func (c *checker) add(id ID, level Level, subject, message, fix string) {
+	c.report(Finding{ID: id, Level: level, Subject: subject, Message: message, Fix: fix})
 }
 
 // report adds a finding to the present section and peer.
 func (c *checker) report(f Finding) {
-	f.Section, f.Peer = c.section, c.peer
+	f.Section, f.Peer, f.Docs = c.section, c.peer, f.ID.Docs()
 	c.findings = append(c.findings, f)
 }
 
@@ -87,11 +87,11 @@ func (c *checker) kubernetes() {
 	have, err := version.ParseGeneric(c.Kubernetes)
 	switch {
 	case err != nil:
-		c.add(Unknown, subject, fmt.Sprintf("the version %q is not understood", c.Kubernetes), "")
+		c.add(idKubernetes, Unknown, subject, fmt.Sprintf("the version %q is not understood", c.Kubernetes), "")
 	case have.LessThan(version.MustParseGeneric(oldestKubernetes)):
-		c.add(Warning, subject, fmt.Sprintf("%s is older than %s, which liqod is made for", c.Kubernetes, oldestKubernetes), "upgrade the cluster")
+		c.add(idKubernetes, Warning, subject, fmt.Sprintf("%s is older than %s, which liqod is made for", c.Kubernetes, oldestKubernetes), "upgrade the cluster")
 	default:
-		c.add(OK, subject, c.Kubernetes, "")
+		c.add(idKubernetes, OK, subject, c.Kubernetes, "")
 	}
 }
 
@@ -103,11 +103,11 @@ func (c *checker) crds() {
 		}
 	}
 	if len(missing) > 0 {
-		c.add(Problem, "CRDs", "the API server lacks "+strings.Join(missing, ", "),
+		c.add(idKinds, Problem, "CRDs", "the API server lacks "+strings.Join(missing, ", "),
 			"install liqod with its chart, or upgrade the release: it brings its CRDs; see also --context")
 		return
 	}
-	c.add(OK, "CRDs", fmt.Sprintf("all %d kinds are served", len(kinds)), "")
+	c.add(idKinds, OK, "CRDs", fmt.Sprintf("all %d kinds are served", len(kinds)), "")
 }
 
 // deployment returns the Deployment of a role, or nil.
@@ -155,7 +155,10 @@ func (s *Snapshot) stale() bool {
 }
 
 func (c *checker) role(role string) {
-	subject := "role " + role
+	subject, id := "role "+role, idController
+	if role == Webhook {
+		id = idWebhook
+	}
 	holder, trouble := "", ""
 	if c.Unread[ReadLeases] == nil {
 		holder, trouble = c.leading(role)
@@ -165,13 +168,13 @@ func (c *checker) role(role string) {
 	if d == nil {
 		switch {
 		case trouble != "" && c.unread(ReadInstallation):
-			c.add(Problem, subject, trouble, logs)
+			c.add(id, Problem, subject, trouble, logs)
 		case c.unread(ReadInstallation) || c.unread(ReadLeases):
 		case trouble != "":
-			c.add(Problem, subject, fmt.Sprintf("namespace %s has no Deployment of it, and %s", c.Namespace, trouble),
+			c.add(id, Problem, subject, fmt.Sprintf("namespace %s has no Deployment of it, and %s", c.Namespace, trouble),
 				"install liqod with its chart, or name the namespace that it is installed in with --namespace")
 		default:
-			c.add(OK, subject, holder+" leads, outside of a Deployment", "")
+			c.add(id, OK, subject, holder+" leads, outside of a Deployment", "")
 		}
 		return
 	}
@@ -182,15 +185,15 @@ func (c *checker) role(role string) {
 	ready := fmt.Sprintf("%d of %s ready", d.Status.ReadyReplicas, replicas(want)) + failing(d)
 	switch {
 	case want == 0:
-		c.add(Problem, subject, "it is scaled to zero", fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=1\nor as many replicas as %s.replicas has in the values of the chart", d.Namespace, d.Name, role))
+		c.add(id, Problem, subject, "it is scaled to zero", fmt.Sprintf("kubectl -n %s scale deployment/%s --replicas=1\nor as many replicas as %s.replicas has in the values of the chart", d.Namespace, d.Name, role))
 	case d.Status.ReadyReplicas == 0:
-		c.add(Problem, subject, ready, logs)
+		c.add(id, Problem, subject, ready, logs)
 	case trouble != "":
-		c.add(Problem, subject, ready+", but "+trouble, logs)
+		c.add(id, Problem, subject, ready+", but "+trouble, logs)
 	case d.Status.ReadyReplicas < want:
-		c.add(Warning, subject, ready, logs)
+		c.add(id, Warning, subject, ready, logs)
 	default:
-		c.add(OK, subject, ready+led(holder), "")
+		c.add(id, OK, subject, ready+led(holder), "")
 	}
 }
 
@@ -222,7 +225,7 @@ func led(holder string) string {
 func (c *checker) webhook() {
 	const subject = "admission webhook"
 	if !c.unread(ReadWebhooks) && len(c.Webhooks) == 0 {
-		c.add(Problem, subject, "there is no MutatingWebhookConfiguration of liqod: pods get no tolerations for virtual nodes", "upgrade the release of the chart: it has one")
+		c.add(idPodsWebhook, Problem, subject, "there is no MutatingWebhookConfiguration of liqod: pods get no tolerations for virtual nodes", "upgrade the release of the chart: it has one")
 		return
 	}
 	for _, configuration := range c.Webhooks {
@@ -249,24 +252,28 @@ func (c *checker) rules(subject string) {
 		}
 	}
 	if len(c.Rules) == 0 {
-		c.add(Warning, subject, "there is no ValidatingWebhookConfiguration of liqod: objects are not checked when they are written", "upgrade the release of the chart: it has one")
+		c.add(idRulesWebhook, Warning, subject, "there is no ValidatingWebhookConfiguration of liqod: objects are not checked when they are written", "upgrade the release of the chart: it has one")
 	}
 	if trusted > 0 {
-		c.add(OK, subject, fmt.Sprintf("%d rules for objects that people write", trusted), "")
+		c.add(idRulesWebhook, OK, subject, fmt.Sprintf("%d rules for objects that people write", trusted), "")
 	}
 }
 
 // bundle looks at the certificates that the API server trusts for one webhook.
 func (c *checker) bundle(name, configuration string, bundle []byte, level Level, consequence string) {
+	id := idPodsWebhook
+	if level != Problem {
+		id = idRulesWebhook
+	}
 	fix := fmt.Sprintf("the leader of role webhook writes it: see kubectl -n %s logs deployment/%s", c.Namespace, LeaseName(Webhook))
 	expires, err := lastDay(bundle)
 	switch {
 	case err != nil:
-		c.add(level, name, fmt.Sprintf("the caBundle of %s %v: %s", configuration, err, consequence), fix)
+		c.add(id, level, name, fmt.Sprintf("the caBundle of %s %v: %s", configuration, err, consequence), fix)
 	case !expires.After(c.Taken):
-		c.add(level, name, fmt.Sprintf("the caBundle has expired at %s", expires.Format(time.RFC3339)), fix)
+		c.add(id, level, name, fmt.Sprintf("the caBundle has expired at %s", expires.Format(time.RFC3339)), fix)
 	default:
-		c.add(OK, name, "its caBundle is set, valid until "+expires.Format(time.DateOnly), "")
+		c.add(id, OK, name, "its caBundle is set, valid until "+expires.Format(time.DateOnly), "")
 	}
 }
 
@@ -306,11 +313,11 @@ func (c *checker) images() {
 		}
 	}
 	if len(odd) > 0 {
-		c.add(Warning, "versions", fmt.Sprintf("the controller runs %s, but %s", want, strings.Join(odd, ", ")),
+		c.add(idVersions, Warning, "versions", fmt.Sprintf("the controller runs %s, but %s", want, strings.Join(odd, ", ")),
 			"finish the upgrade; virtual nodes with an image of their own have it in spec.virtualKubelet.image")
 		return
 	}
-	c.add(OK, "versions", "every part runs "+want, "")
+	c.add(idVersions, OK, "versions", "every part runs "+want, "")
 }
 
 func image(d *appsv1.Deployment) string {

@@ -97,7 +97,7 @@ func (c *checker) outdatedPods(namespace string, pods []*corev1.Pod) {
 	if len(names) > 1 {
 		who = fmt.Sprintf("%d pods (%s, …) wait", len(names), names[0])
 	}
-	c.report(Finding{Level: Problem, Subject: "pods of namespace " + namespace, Reason: "EarlierAffinity", Fix: fix,
+	c.report(Finding{ID: idEarlier, Level: Problem, Subject: "pods of namespace " + namespace, Reason: "EarlierAffinity", Fix: fix,
 		Message: fmt.Sprintf("%s for a node, %s", who, why)})
 }
 

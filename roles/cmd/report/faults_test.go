@@ -274,6 +274,10 @@ func TestFaults(t *testing.T) {
 			}
 			require.NotContains(t, text, "Cluster rome: healthy\n")
 			_, message, _ := strings.Cut(tc.line, ": ")
+			for _, f := range Check(s) {
+				require.Contains(t, ids, f.ID, "%s", f.Subject)
+				require.Equal(t, f.ID.Docs(), f.Docs)
+			}
 			check := CheckText(Check(s))
 			require.Contains(t, check, message)
 			require.Contains(t, check, tc.fix)

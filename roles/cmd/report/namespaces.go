@@ -28,18 +28,18 @@ func (c *checker) offloading(o *offloadingv1beta1.NamespaceOffloading) {
 	ready := meta.FindStatusCondition(o.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
 	switch {
 	case o.DeletionTimestamp != nil:
-		c.add(Warning, subject, "it is being taken back from the providers", "")
+		c.add(idNamespace, Warning, subject, "it is being taken back from the providers", "")
 	case ready == nil:
-		c.unprocessed(subject, "liqod's controller has not processed its NamespaceOffloading yet")
+		c.unprocessed(idNamespace, subject, "liqod's controller has not processed its NamespaceOffloading yet")
 	case ready.Reason == string(offloadingv1beta1.PhaseNoClusterSelected) && !c.unread(ReadVirtualNodes):
 		said := *ready
 		text, fix := c.noneSelected(o)
 		if text != "" {
 			said.Message = text
 		}
-		c.condition(subject, o.Generation, &said, fix)
+		c.condition(idNamespace, subject, o.Generation, &said, fix)
 	default:
-		c.condition(subject, o.Generation, ready, c.offloadingFix(o, ready.Reason))
+		c.condition(idNamespace, subject, o.Generation, ready, c.offloadingFix(o, ready.Reason))
 	}
 }
 
@@ -76,10 +76,10 @@ func (c *checker) daemonSets() {
 			continue
 		}
 		found = true
-		c.add(Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and are probably useless there", c.Nodes[n].Name), affinityFix)
+		c.add(idDaemonSets, Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and are probably useless there", c.Nodes[n].Name), affinityFix)
 	}
 	if !found {
-		c.add(OK, "virtual nodes", "no DaemonSet lands on them", "")
+		c.add(idDaemonSets, OK, "virtual nodes", "no DaemonSet lands on them", "")
 	}
 }
 

@@ -26,7 +26,7 @@ func (c *checker) network(id string) {
 	}
 	for i := range c.Connections {
 		if conn := &c.Connections[i]; conn.Namespace == namespace && conn.Name == id {
-			c.add(OK, "addresses", fmt.Sprintf("%s of %s; %s of this cluster there", mapped(conn.Spec.Remote), id, mapped(conn.Spec.Local)), "")
+			c.add(idAddresses, OK, "addresses", fmt.Sprintf("%s of %s; %s of this cluster there", mapped(conn.Spec.Remote), id, mapped(conn.Spec.Local)), "")
 		}
 	}
 }
@@ -51,9 +51,9 @@ func (c *checker) claim(n *ipamv1alpha1.Network) {
 	switch {
 	case ready == nil && c.Taken.Sub(n.CreationTimestamp.Time) < slow:
 	case ready == nil:
-		c.add(Unknown, subject, fmt.Sprintf("Network %s has no answer yet", n.Name), fmt.Sprintf("see whether role ipam runs: kubectl -n %s get pods -l %s=ipam", c.Namespace, ComponentLabel))
+		c.add(idRange, Unknown, subject, fmt.Sprintf("Network %s has no answer yet", n.Name), fmt.Sprintf("see whether role ipam runs: kubectl -n %s get pods -l %s=ipam", c.Namespace, ComponentLabel))
 	case ready.Status == metav1.ConditionFalse:
-		c.add(Problem, subject, ready.Message, "docs/addresses.md says what to do about "+ready.Reason)
+		c.add(idRange, Problem, subject, ready.Message, "docs/addresses.md says what to do about "+ready.Reason)
 	}
 }
 

@@ -70,22 +70,22 @@ func consumes(role corev1beta1.RoleType) bool {
 func (c *checker) peering(id string) {
 	fcs := c.foreignClusters(id)
 	if len(fcs) == 1 && c.onlyFound(fcs[0]) {
-		c.add(OK, "ForeignCluster", "found by discovery, and not used", "")
+		c.add(idForeignCluster, OK, "ForeignCluster", "found by discovery, and not used", "")
 		return
 	}
 	if len(fcs) == 1 && !c.stale() && c.readyReason(fcs[0]) == corev1beta1.ReasonAwaitsEnrolment {
-		c.add(Warning, "ForeignCluster", message(fcs[0].Status.Conditions, corev1beta1.ConditionReady), fmt.Sprintf("%s token create --for %s, for the people of that cluster", c.Program, id))
+		c.add(idForeignCluster, Warning, "ForeignCluster", message(fcs[0].Status.Conditions, corev1beta1.ConditionReady), fmt.Sprintf("%s token create --for %s, for the people of that cluster", c.Program, id))
 		return
 	}
 	switch len(fcs) {
 	case 0:
 		if !c.unread(ReadForeignClusters) {
-			c.add(Problem, "ForeignCluster", "there is none with spec.clusterID "+id+": the peer is not checked", "use "+c.Program+" peer, or create it as docs/peering.md says")
+			c.add(idForeignCluster, Problem, "ForeignCluster", "there is none with spec.clusterID "+id+": the peer is not checked", "use "+c.Program+" peer, or create it as docs/peering.md says")
 		}
 	case 1:
 		c.foreignCluster(fcs[0])
 	default:
-		c.add(Problem, "ForeignCluster", fmt.Sprintf("%d have spec.clusterID %s", len(fcs), id), "keep one of them: kubectl get foreignclusters")
+		c.add(idForeignCluster, Problem, "ForeignCluster", fmt.Sprintf("%d have spec.clusterID %s", len(fcs), id), "keep one of them: kubectl get foreignclusters")
 	}
 	role := c.roleOf(id)
 	c.tenant(id)
@@ -118,13 +118,16 @@ const subjectIncoming = "capacity used here"
 
 // checks are the conditions of a peer that are told, in the order in which they explain each
 // other.
-var checks = []struct{ kind, subject string }{
-	{corev1beta1.ConditionAuthenticated, "identity"},
-	{corev1beta1.ConditionUniqueID, "id"},
-	{corev1beta1.ConditionAPIServer, "API server"},
-	{corev1beta1.ConditionNetwork, "network"},
-	{corev1beta1.ConditionOutgoingPeering, "capacity used there"},
-	{corev1beta1.ConditionIncomingPeering, subjectIncoming},
+var checks = []struct {
+	id            ID
+	kind, subject string
+}{
+	{idIdentity, corev1beta1.ConditionAuthenticated, "identity"},
+	{idUniqueID, corev1beta1.ConditionUniqueID, "id"},
+	{idAPIServer, corev1beta1.ConditionAPIServer, "API server"},
+	{idNetwork, corev1beta1.ConditionNetwork, "network"},
+	{idOutgoing, corev1beta1.ConditionOutgoingPeering, "capacity used there"},
+	{idIncoming, corev1beta1.ConditionIncomingPeering, subjectIncoming},
 }
 
 // foreignCluster tells what the conditions of a peer say.
@@ -133,22 +136,22 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 	for _, check := range checks {
 		if condition := meta.FindStatusCondition(fc.Status.Conditions, check.kind); condition != nil {
 			checked = true
-			told = c.condition(check.subject, fc.Generation, condition, c.peerFix(fc, condition)) != OK || told
+			told = c.condition(check.id, check.subject, fc.Generation, condition, c.peerFix(fc, condition)) != OK || told
 		}
 	}
 	ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady)
 	switch {
 	case ready == nil:
-		c.unprocessed("ForeignCluster", "liqod's controller has not processed it yet")
+		c.unprocessed(idForeignCluster, "ForeignCluster", "liqod's controller has not processed it yet")
 	case !told && !(checked && ready.Status == metav1.ConditionTrue):
-		c.condition("ForeignCluster", fc.Generation, ready, c.peerFix(fc, ready))
+		c.condition(idForeignCluster, "ForeignCluster", fc.Generation, ready, c.peerFix(fc, ready))
 	}
 }
 
 // condition tells what a condition that the controller keeps says now. What was said by a
 // controller that is gone is not known now, and what was said of an earlier generation is not
 // either.
-func (c *checker) condition(subject string, generation int64, condition *metav1.Condition, fix string) Level {
+func (c *checker) condition(id ID, subject string, generation int64, condition *metav1.Condition, fix string) Level {
 	level, message, because := conditionLevel(condition.Status), condition.Message, ""
 	if level == Problem && c.passing(condition) {
 		level = Warning
@@ -171,13 +174,13 @@ func (c *checker) condition(subject string, generation int64, condition *metav1.
 	if level == OK {
 		reason = ""
 	}
-	c.report(Finding{Level: level, Subject: subject, Reason: reason, Message: message, Fix: fix, Because: because})
+	c.report(Finding{ID: id, Level: level, Subject: subject, Reason: reason, Message: message, Fix: fix, Because: because})
 	return level
 }
 
 // unprocessed adds a finding about an object that has no condition yet.
-func (c *checker) unprocessed(subject, text string) {
-	f := Finding{Level: Unknown, Subject: subject, Message: text, Fix: fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace)}
+func (c *checker) unprocessed(id ID, subject, text string) {
+	f := Finding{ID: id, Level: Unknown, Subject: subject, Message: text, Fix: fmt.Sprintf("see whether it runs: kubectl -n %s get pods", c.Namespace)}
 	if c.stale() {
 		f.Because, f.Fix = "role "+Controller, ""
 	}
@@ -264,15 +267,15 @@ func (c *checker) tenant(id string) {
 	i := slices.IndexFunc(c.Tenants, func(ns corev1.Namespace) bool { return ns.Name == name })
 	switch {
 	case i < 0:
-		c.add(Problem, "tenant namespace", fmt.Sprintf("there is no namespace %s with the label %s=true", name, corev1beta1.TenantNamespaceLabel),
+		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("there is no namespace %s with the label %s=true", name, corev1beta1.TenantNamespaceLabel),
 			"use "+c.Program+" peer, or create and label it as docs/peering.md says")
 	case c.Tenants[i].Labels[corev1beta1.RemoteClusterIDLabel] != id:
-		c.add(Problem, "tenant namespace", fmt.Sprintf("namespace %s lacks the label %s=%s", name, corev1beta1.RemoteClusterIDLabel, id),
+		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s lacks the label %s=%s", name, corev1beta1.RemoteClusterIDLabel, id),
 			fmt.Sprintf("kubectl label namespace %s --overwrite %s=%s", name, corev1beta1.RemoteClusterIDLabel, id))
 	case c.Tenants[i].DeletionTimestamp != nil:
-		c.add(Problem, "tenant namespace", fmt.Sprintf("namespace %s is being deleted", name), "wait until it is gone, and peer again")
+		c.add(idTenant, Problem, "tenant namespace", fmt.Sprintf("namespace %s is being deleted", name), "wait until it is gone, and peer again")
 	default:
-		c.add(OK, "tenant namespace", name, "")
+		c.add(idTenant, OK, "tenant namespace", name, "")
 	}
 }
 
@@ -280,13 +283,13 @@ func (c *checker) tenant(id string) {
 func (c *checker) consumer(fc *corev1beta1.ForeignCluster) {
 	id := fc.Spec.ClusterID
 	if !corev1beta1.ValidPeerUser(id, fc.Spec.UserName) {
-		c.add(Problem, "rights of the consumer", fmt.Sprintf("spec.userName %q of ForeignCluster %s is not a user of %s: it has no rights here", fc.Spec.UserName, fc.Name, id),
+		c.add(idConsumerRights, Problem, "rights of the consumer", fmt.Sprintf("spec.userName %q of ForeignCluster %s is not a user of %s: it has no rights here", fc.Spec.UserName, fc.Name, id),
 			"set it as docs/peering.md says")
 	} else {
-		c.add(OK, "rights of the consumer", "bound to "+fc.Spec.UserName, "")
+		c.add(idConsumerRights, OK, "rights of the consumer", "bound to "+fc.Spec.UserName, "")
 	}
 	if len(fc.Spec.AddressRanges) == 0 {
-		c.add(Warning, "addresses of the consumer", "spec.addressRanges is empty: no endpoint of its Services is used here",
+		c.add(idConsumerRanges, Warning, "addresses of the consumer", "spec.addressRanges is empty: no endpoint of its Services is used here",
 			fmt.Sprintf("put the range of its pods into spec.addressRanges of ForeignCluster %s", fc.Name))
 	}
 }
@@ -299,7 +302,7 @@ func (c *checker) provider(id string) {
 	}
 	nodes := c.virtualNodes(id)
 	if len(nodes) == 0 {
-		c.add(Warning, "virtual nodes", "there is none: nothing can be offloaded to "+id, "use "+c.Program+" peer, or create a VirtualNode in namespace "+corev1beta1.TenantNamespace(id)+" as docs/peering.md says")
+		c.add(idVirtualNodes, Warning, "virtual nodes", "there is none: nothing can be offloaded to "+id, "use "+c.Program+" peer, or create a VirtualNode in namespace "+corev1beta1.TenantNamespace(id)+" as docs/peering.md says")
 	}
 	for _, vn := range nodes {
 		c.virtualNode(vn)
@@ -326,11 +329,11 @@ func (c *checker) namespaceMap(id string) {
 	case m == nil:
 		return // nothing is offloaded to it
 	case m.Status.ObservedGeneration != m.Generation:
-		c.add(Unknown, "namespaces asked for", "the peer has not answered to the last change yet", "look again in a moment; if it stays so, see what else is said of the peer")
+		c.add(idNamespaceMap, Unknown, "namespaces asked for", "the peer has not answered to the last change yet", "look again in a moment; if it stays so, see what else is said of the peer")
 		return
 	}
 	if ready := meta.FindStatusCondition(m.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady); ready != nil {
-		c.condition("namespaces asked for", m.Generation, ready,
+		c.condition(idNamespaceMap, "namespaces asked for", m.Generation, ready,
 			fmt.Sprintf("see kubectl -n %s describe namespacemap %s; once the peer is reachable and allows it, this resolves by itself", m.Namespace, m.Name))
 	}
 }
@@ -345,12 +348,12 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 	kubelet := meta.FindStatusCondition(vn.Status.Conditions, offloadingv1beta1.VirtualNodeVirtualKubelet)
 	logs := fmt.Sprintf("kubectl -n %s get pods; kubectl -n %s logs deployment/%s%s", tenant, tenant, corev1beta1.VirtualKubeletPrefix, vn.Name)
 	if kubelet != nil && kubelet.Status != metav1.ConditionTrue {
-		c.condition(subject+", vkubelet", vn.Generation, kubelet, logs)
+		c.condition(idVKubelet, subject+", vkubelet", vn.Generation, kubelet, logs)
 	}
 	node := c.node(vn.Name)
 	if node == nil {
 		if c.Unread[ReadNodes] == nil {
-			c.add(Problem, subject, "it has no Node: "+message(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady), logs)
+			c.add(idVirtualNode, Problem, subject, "it has no Node: "+message(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady), logs)
 		}
 		return
 	}
@@ -369,7 +372,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 			level, text, fix = Warning, "it is Ready, but has no room for pods", fmt.Sprintf("put pods, cpu and memory into spec.resourceQuota.hard of VirtualNode %s/%s", tenant, vn.Name)
 		}
 	}
-	c.report(Finding{Level: level, Subject: subject, Message: text, Fix: fix, Because: because})
+	c.report(Finding{ID: idVirtualNode, Level: level, Subject: subject, Message: text, Fix: fix, Because: because})
 }
 
 func (s *Snapshot) peerDown(id string) bool {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,7 @@ const (
 	podRefused       podState = "refused"
 	podUnschedulable podState = "unschedulable there"
 	podWaiting       podState = "waiting"
+	podEnded         podState = "ended"
 )
 
 // settling is the age up to which a pod without a known failure counts as starting. Beyond
@@ -32,6 +34,8 @@ const (
 	reasonNotScheduled = "NotScheduled"
 	reasonStarting     = "NotReady"
 	reasonTerminating  = "Terminating"
+	reasonCompleted    = "Completed"
+	reasonFailed       = "Failed"
 )
 
 // Reasons that vkubelets write into the Ready condition of pods that run.
@@ -63,8 +67,11 @@ var waits = map[string]bool{
 	string(corev1.NamespaceTerminatingCause):  false,
 }
 
-// judge returns the state of a pod that has not ended.
+// judge returns the state of a pod. Everything that liqod shows about a pod follows from it.
 func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
+	if ended(pod) {
+		return endOf(pod)
+	}
 	if pod.Spec.NodeName == "" {
 		return s.unscheduled(pod)
 	}
@@ -87,6 +94,19 @@ func (s *Snapshot) judge(pod *corev1.Pod) podVerdict {
 		return podVerdict{state: podNotReady, level: Problem, reason: reason, message: message}
 	}
 	return s.silent(pod, ready)
+}
+
+// endOf judges a pod that has ended. It needs nothing more from a cluster: a failed pod is a
+// warning.
+func endOf(pod *corev1.Pod) podVerdict {
+	if pod.Status.Phase == corev1.PodSucceeded {
+		return podVerdict{state: podEnded, level: OK, reason: reasonCompleted}
+	}
+	v := podVerdict{state: podEnded, level: Warning, reason: cmp.Or(pod.Status.Reason, reasonFailed), message: pod.Status.Message}
+	if v.message == "" {
+		_, v.message = containerCause(pod)
+	}
+	return v
 }
 
 // unscheduled judges a pod without a node.

@@ -24,7 +24,7 @@ func (s *Snapshot) Removing() bool {
 // removal adds the findings about a virtual node that is being removed.
 func (c *checker) removal(vn *offloadingv1beta1.VirtualNode) {
 	text := message(vn.Status.Conditions, offloadingv1beta1.VirtualNodeReady)
-	c.add(Warning, "virtual node "+vn.Name, "it is being removed: "+text, "")
+	c.add(idRemoval, Warning, "virtual node "+vn.Name, "it is being removed: "+text, "")
 	blocked := map[string]bool{}
 	for i := range c.Pods {
 		pod := &c.Pods[i]
@@ -72,7 +72,7 @@ func (c *checker) budget(vn *offloadingv1beta1.VirtualNode, b *policyv1.PodDisru
 	if b.Spec.MaxUnavailable != nil {
 		patch = `{"spec":{"maxUnavailable":"100%"}}`
 	}
-	c.report(Finding{Level: Warning, Subject: "virtual node " + vn.Name, Reason: "DisruptionBudget",
+	c.report(Finding{ID: idBudget, Level: Warning, Subject: "virtual node " + vn.Name, Reason: "DisruptionBudget",
 		Message: fmt.Sprintf("PodDisruptionBudget %s/%s admits no eviction (%d of %d wanted pods are healthy): the drain waits until its deadline",
 			b.Namespace, b.Name, b.Status.CurrentHealthy, b.Status.DesiredHealthy),
 		Fix: fmt.Sprintf("start more replicas on other nodes, or allow the evictions: kubectl -n %s patch pdb %s --type=merge -p '%s'", b.Namespace, b.Name, patch)})

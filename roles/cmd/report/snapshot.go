@@ -91,7 +91,10 @@ type Snapshot struct {
 	Tenants   []corev1.Namespace
 	// Pods are those on virtual nodes, those without a node that may get a virtual one, and
 	// those that peers run here.
-	Pods       []corev1.Pod
+	Pods []corev1.Pod
+	// Whole has the offloaded namespaces of which all pods were asked for, and the errors of the
+	// reads that failed. It is nil if a reader needs only the pods that providers run.
+	Whole      map[string]error
 	DaemonSets []appsv1.DaemonSet
 
 	// Templates are those of the controllers of waiting pods, by the UID of the controller.
@@ -139,6 +142,9 @@ func Worse(a, b Level) Level {
 
 // Finding is what was found out about one thing.
 type Finding struct {
+	// ID names the check, and Docs is the address of its description.
+	ID   ID     `json:"id"`
+	Docs string `json:"docs"`
 	// Section that the finding belongs to, as the text prints it.
 	Section string `json:"section"`
 	// Peer is the cluster id of the peer that it concerns, if it is one.

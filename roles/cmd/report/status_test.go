@@ -40,6 +40,7 @@ func TestStatusWithAPeerAway(t *testing.T) {
 Problems
   ✘ milan, API server: https://milan:6443: timeout (APIServerNotReady, for 12s)
       Fix: see whether https://milan:6443 can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running
+      Docs: https://github.com/liqod/liqod/blob/main/docs/checks.md#peer-api-server
       Therefore: milan, virtual node milan
 
 liqod 0.1.0 in namespace liqod, Kubernetes v1.36.3; controller 2/2; webhook 2/2

@@ -3,10 +3,8 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -138,33 +136,6 @@ func (n Namespace) wideRow() string {
 		line("-", n.NoNode)
 	}
 	return strings.Join(rows, "\n")
-}
-
-// amount is how much there is of a resource: memory and storage in Gi.
-func amount(name corev1.ResourceName, list corev1.ResourceList) string {
-	q := list[name]
-	switch name {
-	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-		return decimal(q.AsApproximateFloat64()/(1<<30)) + "Gi"
-	case corev1.ResourceCPU:
-		return decimal(q.AsApproximateFloat64())
-	}
-	return q.String()
-}
-
-// decimal writes a number with at most two digits behind the point.
-func decimal(f float64) string {
-	return strconv.FormatFloat(math.Round(f*100)/100, 'f', -1, 64)
-}
-
-// share is how much of a resource is used, also in per cent.
-func (n VirtualNode) share(name corev1.ResourceName) string {
-	text := strings.TrimSuffix(amount(name, n.Used), "Gi") + "/" + amount(name, n.Capacity)
-	used, capacity := n.Used[name], n.Capacity[name]
-	if capacity.Sign() <= 0 {
-		return text
-	}
-	return fmt.Sprintf("%s (%.0f%%)", text, 100*used.AsApproximateFloat64()/capacity.AsApproximateFloat64())
 }
 
 // room is how much of each resource is used.

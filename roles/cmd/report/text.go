@@ -50,7 +50,7 @@ func CheckText(findings []Finding) string {
 			fmt.Fprintln(&b, section)
 		}
 		if follows(f, findings) {
-			f.Fix = ""
+			f.Fix, f.Docs = "", ""
 		}
 		finding(&b, f, f.Subject)
 		if follows(f, findings) {
@@ -107,23 +107,27 @@ func finding(b *strings.Builder, f Finding, subject string) {
 	if f.Fix != "" {
 		fmt.Fprintf(b, "      Fix: %s\n", strings.ReplaceAll(f.Fix, "\n", "\n           "))
 	}
+	if f.Level != OK && f.Docs != "" {
+		fmt.Fprintf(b, "      Docs: %s\n", f.Docs)
+	}
 }
 
 // mostFollowing limits the consequences that are listed with their cause.
 const mostFollowing = 6
 
-// folded prints findings, each with the names of its consequences.
-func folded(b *strings.Builder, title string, findings, all []Finding) {
-	printed := false
+// Folded is a finding with the names of its consequences.
+type Folded struct {
+	Finding
+	Therefore []string
+}
+
+// Fold returns the findings that are not the consequence of one of all, each with the names of its
+// consequences.
+func Fold(findings, all []Finding) (out []Folded) {
 	for _, f := range findings {
 		if follows(f, all) {
 			continue
 		}
-		if !printed {
-			fmt.Fprintf(b, "\n%s\n", title)
-			printed = true
-		}
-		finding(b, f, f.Name())
 		var names []string
 		for _, other := range all {
 			if other.Because == f.Name() && follows(other, all) {
@@ -134,8 +138,20 @@ func folded(b *strings.Builder, title string, findings, all []Finding) {
 		if len(names) > mostFollowing {
 			names = append(names[:mostFollowing], fmt.Sprintf("and %d more", len(names)-mostFollowing))
 		}
-		if len(names) > 0 {
-			fmt.Fprintf(b, "      Therefore: %s\n", Line(strings.Join(names, "; ")))
+		out = append(out, Folded{f, names})
+	}
+	return out
+}
+
+// folded prints findings, each with the names of its consequences.
+func folded(b *strings.Builder, title string, findings, all []Finding) {
+	for i, f := range Fold(findings, all) {
+		if i == 0 {
+			fmt.Fprintf(b, "\n%s\n", title)
+		}
+		finding(b, f.Finding, f.Name())
+		if len(f.Therefore) > 0 {
+			fmt.Fprintf(b, "      Therefore: %s\n", Line(strings.Join(f.Therefore, "; ")))
 		}
 	}
 }
@@ -241,7 +257,7 @@ func (o Offer) String() string {
 	if !o.Approved {
 		phase = "not approved"
 	}
-	text := fmt.Sprintf("%s, %s: %s; cpu %s, memory %s", o.Name, from, phase, amount(corev1.ResourceCPU, o.Capacity), amount(corev1.ResourceMemory, o.Capacity))
+	text := fmt.Sprintf("%s, %s: %s; cpu %s, memory %s", o.Name, from, phase, Amount(corev1.ResourceCPU, *o.Capacity.Cpu()), Amount(corev1.ResourceMemory, *o.Capacity.Memory()))
 	if o.Message != "" {
 		text += "; " + o.Message
 	}

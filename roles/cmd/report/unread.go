@@ -66,7 +66,7 @@ func (c *checker) reading() {
 				name = m[1]
 			}
 		default:
-			c.add(Unknown, read.what, "cannot be read: "+err.Error(), "run the command again; if the error stays, see the API server")
+			c.add(idUnread, Unknown, read.what, "cannot be read: "+err.Error(), "run the command again; if the error stays, see the API server")
 		}
 	}
 	if len(denied) == 0 {
@@ -85,7 +85,7 @@ func (c *checker) reading() {
 		fix += fmt.Sprintf("\nkubectl -n %s create role liqod-status --verb=get --resource=%s\nkubectl -n %s create rolebinding liqod-status --role=liqod-status --user=%s",
 			c.Namespace, strings.Join(here, ","), c.Namespace, to)
 	}
-	c.add(Unknown, subjectRights, fmt.Sprintf("%s may not read %s: their state is unknown", who, strings.Join(denied, ", ")), fix)
+	c.add(idRights, Unknown, subjectRights, fmt.Sprintf("%s may not read %s: their state is unknown", who, strings.Join(denied, ", ")), fix)
 }
 
 // unread reports whether something could not be read. The findings of reading say why.

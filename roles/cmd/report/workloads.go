@@ -99,12 +99,12 @@ func (c *checker) pods() {
 			c.unready(groups[key], counts[key.at])
 		} else if told[key.at] == mostCauses+1 {
 			c.peer = key.at.peer
-			c.add(Problem, "pods of namespace "+key.at.namespace, "pods are not ready for further reasons", fmt.Sprintf("kubectl -n %s get pods -o wide", key.at.namespace))
+			c.add(idPods, Problem, "pods of namespace "+key.at.namespace, "pods are not ready for further reasons", fmt.Sprintf("kubectl -n %s get pods -o wide", key.at.namespace))
 		}
 	}
 	c.peer = ""
 	if len(all) > 0 && len(order) == 0 && len(early) == 0 {
-		c.add(OK, "pods", settled(all), "")
+		c.add(idPods, OK, "pods", settled(all), "")
 	}
 }
 
@@ -139,7 +139,7 @@ func (c *checker) unready(pods []placedPod, total int) {
 		message += ": " + text
 	}
 	c.peer = first.at.peer
-	c.report(Finding{Level: level, Subject: "pods of namespace " + first.Namespace, Reason: first.verdict.reason, Message: message,
+	c.report(Finding{ID: first.verdict.state.id(), Level: level, Subject: "pods of namespace " + first.Namespace, Reason: first.verdict.reason, Message: message,
 		Fix: c.podFix(first), Because: c.podsBecause(first)})
 }
 

@@ -82,7 +82,9 @@ function problems(view) {
     h("div", {},
       h("h3", {}, p.where + ": " + p.subject, h("span", { class: "hidden" }, ", " + WORDS[known(p.level)])),
       h("p", {}, p.message),
-      p.fix && p.fix.length && h("p", { class: "fix" }, h("strong", {}, "Fix "), p.fix.length === 1 ? p.fix[0] : h("code", {}, p.fix.join("\n")))))));
+      p.fix && p.fix.length && h("p", { class: "fix" }, h("strong", {}, "Fix "), p.fix.length === 1 ? p.fix[0] : h("code", {}, p.fix.join("\n"))),
+      p.therefore && p.therefore.length && h("p", { class: "fix" }, h("strong", {}, "Therefore "), p.therefore.join("; ")),
+      p.docs && h("p", { class: "fix" }, h("a", { href: p.docs, rel: "noreferrer", target: "_blank" }, "About " + p.subject))))));
 }
 
 // role puts the words of a role apart: ConsumerAndProvider.

@@ -1,0 +1,74 @@
+package cmd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/liqod/liqod/peering/trust"
+	"github.com/liqod/liqod/roles/cmd/report"
+)
+
+// Each check has one section in docs/checks.md, in the order of the code, and the page has no
+// other. Each section says the cause, the meaning and the fix.
+func TestChecksAreDocumented(t *testing.T) {
+	t.Parallel()
+	ids := slices.Concat(report.IDs(), beforehandIDs)
+	seen := map[report.ID]bool{}
+	for _, id := range ids {
+		require.False(t, seen[id], "%s is there twice", id)
+		seen[id] = true
+		require.Regexp(t, regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`), string(id))
+		require.Equal(t, "https://github.com/liqod/liqod/blob/main/docs/checks.md#"+string(id), id.Docs())
+	}
+	page, err := os.Open("../../docs/checks.md")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = page.Close() })
+	var sections []report.ID
+	words := map[report.ID][]string{}
+	lines := bufio.NewScanner(page)
+	for lines.Scan() {
+		if id, found := strings.CutPrefix(lines.Text(), "### "); found {
+			sections = append(sections, report.ID(id))
+			continue
+		}
+		if word, _, found := strings.Cut(lines.Text(), ": "); found && len(sections) > 0 && slices.Contains([]string{"Cause", "Meaning", "Fix"}, word) {
+			id := sections[len(sections)-1]
+			words[id] = append(words[id], word)
+		}
+	}
+	require.NoError(t, lines.Err())
+	require.Equal(t, ids, sections)
+	for _, id := range ids {
+		require.Equal(t, []string{"Cause", "Meaning", "Fix"}, words[id], "%s", id)
+	}
+}
+
+// The findings before an installation and about a token have ids.
+func TestFindingsBeforehandHaveIDs(t *testing.T) {
+	t.Parallel()
+	for _, p := range []*preflight{
+		{version: "v1.36.3", unread: map[string]error{}},
+		{version: "v1.20.0", missing: apis[:1], kinds: true, denied: []string{"create pods"}, webhooks: []guard{{name: "a"}}, unread: map[string]error{}},
+		{version: "?", unread: map[string]error{"Pods": errors.New("forbidden"), "your rights": errors.New("forbidden")}},
+	} {
+		for _, f := range p.judge() {
+			require.Contains(t, beforehandIDs, f.ID, "%s", f.Subject)
+			require.Equal(t, f.ID.Docs(), f.Docs)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := &commands{program: "liqod", connect: func(*connection) (*clients, error) { return nil, errors.New("away") }}
+	for _, f := range c.examineToken(ctx, &connection{}, trust.Token{ClusterID: "milan", AuthURL: "https://127.0.0.1:1"}) {
+		require.Contains(t, beforehandIDs, f.ID, "%s", f.Subject)
+		require.Equal(t, f.ID.Docs(), f.Docs)
+	}
+}

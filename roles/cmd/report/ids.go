@@ -1,0 +1,82 @@
+package report
+
+// ID names a check. It is stable: scripts compare it, and it is the section of the check in
+// docs/checks.md.
+type ID string
+
+// pageOfChecks has a section for each ID.
+const pageOfChecks = "https://github.com/liqod/liqod/blob/main/docs/checks.md"
+
+// Docs is the address of the section about a check.
+func (id ID) Docs() string { return pageOfChecks + "#" + string(id) }
+
+// Checks of an installation.
+const (
+	idKubernetes   ID = "kubernetes-version"
+	idUnread       ID = "objects-read"
+	idRights       ID = "rights"
+	idKinds        ID = "crds"
+	idController   ID = "role-controller"
+	idWebhook      ID = "role-webhook"
+	idPodsWebhook  ID = "webhook-pods"
+	idRulesWebhook ID = "webhook-rules"
+	idVersions     ID = "versions"
+)
+
+// Checks of a peering.
+const (
+	idForeignCluster ID = "peer-foreigncluster"
+	idIdentity       ID = "peer-identity"
+	idUniqueID       ID = "peer-id"
+	idAPIServer      ID = "peer-api-server"
+	idNetwork        ID = "peer-network"
+	idOutgoing       ID = "peer-capacity-there"
+	idIncoming       ID = "peer-capacity-here"
+	idTenant         ID = "peer-tenant-namespace"
+	idConsumerRights ID = "peer-rights"
+	idConsumerRanges ID = "peer-address-ranges"
+	idAddresses      ID = "peer-addresses"
+	idRange          ID = "peer-range"
+	idNamespaceMap   ID = "peer-namespaces"
+	idVirtualNodes   ID = "virtual-nodes"
+	idVirtualNode    ID = "virtual-node"
+	idVKubelet       ID = "virtual-node-vkubelet"
+	idRemoval        ID = "virtual-node-removal"
+	idBudget         ID = "virtual-node-drain"
+)
+
+// Checks of offloaded namespaces, of their pods, and of DaemonSets.
+const (
+	idNamespace     ID = "namespace"
+	idPods          ID = "pods"
+	idNotReady      ID = "pods-not-ready"
+	idRefused       ID = "pods-refused"
+	idUnschedulable ID = "pods-unschedulable"
+	idWaiting       ID = "pods-waiting"
+	idEarlier       ID = "pods-earlier-affinity"
+	idDaemonSets    ID = "daemonsets"
+)
+
+// ids are the checks of status and check, in the order of docs/checks.md.
+var ids = []ID{
+	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idPodsWebhook, idRulesWebhook, idVersions,
+	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights,
+	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
+	idNamespace, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idDaemonSets,
+}
+
+// IDs returns the checks of status and check.
+func IDs() []ID { return append([]ID(nil), ids...) }
+
+// id is the check that finds pods in a state.
+func (p podState) id() ID {
+	switch p {
+	case podRefused:
+		return idRefused
+	case podUnschedulable:
+		return idUnschedulable
+	case podWaiting:
+		return idWaiting
+	}
+	return idNotReady
+}
