@@ -122,7 +122,7 @@ func TestStatusWithoutRights(t *testing.T) {
 	require.NotContains(t, out, "No peers")
 	require.Equal(t, 1, strings.Count(out, "may not read"), out)
 	require.Contains(t, out, `? rights: user "nobody" may not read Deployments of liqod, Leases`)
-	require.Contains(t, out, "pods,daemonsets.apps\n")
+	require.Contains(t, out, "events,poddisruptionbudgets.policy,daemonsets.apps\n", "also what is read only once others can be")
 	require.Contains(t, out, "kubectl -n liqod create role liqod-status --verb=get --resource=leases.coordination.k8s.io,configmaps\n")
 	out, _ = c.run(t, "check")
 	require.Contains(t, out, "MutatingWebhookConfigurations, ValidatingWebhookConfigurations")

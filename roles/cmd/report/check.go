@@ -189,7 +189,7 @@ func (c *checker) role(role string) {
 	case d.Status.ReadyReplicas == 0:
 		c.add(id, Problem, subject, ready, logs)
 	case trouble != "":
-		c.add(id, Problem, subject, ready+", but "+trouble, logs)
+		c.add(id, Problem, subject, ready+", but "+trouble, fmt.Sprintf("%s\nshows why. If it hangs:\nkubectl -n %s rollout restart deployment/%s", logs, d.Namespace, d.Name))
 	case d.Status.ReadyReplicas < want:
 		c.add(id, Warning, subject, ready, logs)
 	default:
@@ -265,7 +265,7 @@ func (c *checker) bundle(name, configuration string, bundle []byte, level Level,
 	if level != Problem {
 		id = idRulesWebhook
 	}
-	fix := fmt.Sprintf("the leader of role webhook writes it: see kubectl -n %s logs deployment/%s", c.Namespace, LeaseName(Webhook))
+	fix := fmt.Sprintf("kubectl -n %s logs deployment/%s\nshows why the leader of role webhook does not write it.", c.Namespace, LeaseName(Webhook))
 	expires, err := lastDay(bundle)
 	switch {
 	case err != nil:

@@ -111,7 +111,7 @@ func TestCheck(t *testing.T) {
 			[]says{{Warning, "versions", "the controller runs liqod:1, but liqo-tenant-milan/vk-milan runs liqod:0", "upgrade"}}},
 		"peer away": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "https://milan:6443: timeout")
-		}, []says{{Problem, "API server", "https://milan:6443: timeout (APIServerNotReady, for 12s)", "whether https://milan:6443 can be reached"}}},
+		}, []says{{Problem, "API server", "https://milan:6443: timeout (APIServerNotReady, for 12s)", "curl --insecure --globoff --max-time 10 https://milan:6443/readyz"}}},
 		"peer not known yet": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionUnknown, corev1beta1.ReasonProbing, "not answered yet")
 		}, []says{{Unknown, "API server", "not answered yet", "in a moment"}}},
@@ -120,11 +120,11 @@ func TestCheck(t *testing.T) {
 			[]says{{Warning, "admission webhook virtualnode.validate.liqo.io", "ValidatingWebhookConfiguration liqod is empty: objects are not checked", "logs deployment/liqod-webhook"}}},
 		"no identity": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
-		}, []says{{Problem, "identity", "the token is used up (TokenRefused", "liqod token create there, liqod peer --token here"}}},
+		}, []says{{Problem, "identity", "the token is used up (TokenRefused", "liqod token create --for rome"}}},
 		"rights taken back": {func(s *Snapshot) {
 			s.ForeignClusters[0].Name = "our-milan"
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionUnknown, corev1beta1.ReasonRightsRevoked, "it gives this one no rights")
-		}, []says{{Unknown, "capacity used there", "no rights", "liqod unpeer milan, if"}}},
+		}, []says{{Unknown, "capacity used there", "no rights", "have ended the peering:\nliqod unpeer milan"}}},
 		"nothing offered": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "RequestRefused", "milan has no room")
 		}, []says{{Problem, "capacity used there", "milan has no room", "get resourcerequests,resourceoffers"}}},
@@ -139,7 +139,7 @@ func TestCheck(t *testing.T) {
 		}, []says{{Problem, "API server", "another UID", "another cluster answers"}}},
 		"peer that reports its API server down": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, networkingv1beta1.ReasonPeerReportsDown, "the peer's gateway reports that")
-		}, []says{{Problem, "API server", "the peer's gateway reports that", "the API server of cluster milan"}}},
+		}, []says{{Problem, "API server", "the peer's gateway reports that", "In cluster milan:\nkubectl get --raw"}}},
 		"peer that nobody checks": {func(s *Snapshot) {
 			apiServer(s, metav1.ConditionUnknown, corev1beta1.ReasonNoController, "nobody checks")
 		}, []says{{Unknown, "API server", "nobody checks", "role controller"}}},
@@ -169,13 +169,13 @@ func TestCheck(t *testing.T) {
 		"consumer without rights": {func(s *Snapshot) { s.ForeignClusters[0].Spec.UserName = "liqo.io:peer:turin:1" },
 			[]says{{Problem, "rights of the consumer", "is not a user of milan", "docs/peering.md"}}},
 		"consumer without addresses": {func(s *Snapshot) { s.ForeignClusters[0].Spec.AddressRanges = nil },
-			[]says{{Warning, "addresses of the consumer", "no endpoint", "spec.addressRanges of ForeignCluster milan"}}},
+			[]says{{Warning, "addresses of the consumer", "no endpoint", "kubectl patch foreigncluster milan --type=merge"}}},
 		"network on, fabric off": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, corev1beta1.ReasonNetworkingDisabled, "no network fabric")
 		}, []says{{Problem, "network", "no network fabric", "networking.enabled"}}},
 		"network negotiated": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionUnknown, corev1beta1.ReasonNegotiating, "no answer yet")
-		}, []says{{Unknown, "network", "no answer yet", "get configurations,networks"}}},
+		}, []says{{Unknown, "network", "no answer yet", "get configurations.networking.liqo.io,networks.ipam.liqo.io"}}},
 		"network without gateways": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionUnknown, corev1beta1.ReasonNoGateway, "no gateway")
 		}, []says{{Unknown, "network", "no gateway", "component=gateway"}}},
@@ -216,7 +216,7 @@ func TestCheck(t *testing.T) {
 		"Node cordoned": {func(s *Snapshot) { s.Nodes[0].Spec.Unschedulable = true },
 			[]says{{Warning, "virtual node milan", "cordoned", "kubectl uncordon milan"}}},
 		"Node without room": {func(s *Snapshot) { s.Nodes[0].Status.Allocatable = nil },
-			[]says{{Warning, "virtual node milan", "no room", "spec.resourceQuota.hard"}}},
+			[]says{{Warning, "virtual node milan", "no room", "kubectl -n liqo-tenant-milan patch virtualnode milan --type=merge"}}},
 		"no cluster selected": {func(s *Snapshot) {
 			set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "NoClusterSelected", "nobody")
 		}, []says{{Problem, "namespace shop", "nobody", "in a moment"}}},

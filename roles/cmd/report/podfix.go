@@ -9,12 +9,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 // missingObject is how kubelets report a ConfigMap or Secret that a pod refers to. The name becomes
 // part of a command, and the provider has written it: only the characters of names are accepted.
 var missingObject = regexp.MustCompile(`(?i)\b(configmap|secret) "(?:[a-z0-9-]+/)?([a-z0-9][a-z0-9.-]*)" not found`)
+
+// plainName has the characters of kinds and names. API servers do not check those of owners.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
 
 // podFix returns what to do about a pod that is not ready.
 func (c *checker) podFix(pod placedPod) string {
@@ -31,12 +35,13 @@ func (c *checker) podFix(pod placedPod) string {
 	}
 	if m := missingObject.FindStringSubmatch(pod.verdict.message); m != nil {
 		kind := strings.ToLower(m[1])
-		return fmt.Sprintf("%s get %s %s\nIf it is missing, create it in namespace %s of this cluster. If it exists, its annotations or offloading.reflection exclude it from reflection (docs/reflection.md).",
-			kubectl, kind, m[2], pod.Namespace)
+		return fmt.Sprintf("%s get %s %s\nIf it is missing in this cluster, create it:\n%s create %s %s --from-literal=KEY=VALUE\nIf it exists, its annotations or offloading.reflection exclude it from reflection (docs/reflection.md).",
+			kubectl, kind, m[2], kubectl, creates(kind), m[2])
 	}
 	switch pod.verdict.reason {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
-		return fmt.Sprintf("%s\nCorrect the image, or name an imagePullSecret; the nodes of cluster %s must reach the registry.", edit, pod.at.peer)
+		// The image is among the few fields that a pod may change.
+		return fmt.Sprintf("%s\nCorrect the image, or name an imagePullSecret; the nodes of cluster %s must reach the registry.", imageEdited(pod.Pod), pod.at.peer)
 	case "CrashLoopBackOff", "Error", "OOMKilled", "StartError", "ContainerCannotRun":
 		return fmt.Sprintf("%s logs %s --all-containers --previous", kubectl, pod.Name)
 	case reasonTerminating:
@@ -49,7 +54,7 @@ func (c *checker) podFix(pod placedPod) string {
 func (c *checker) refusedFix(pod placedPod, edit string) string {
 	switch reason := pod.verdict.reason; {
 	case reason == offloadingv1beta1.ReasonQuotaTooSmall:
-		return fmt.Sprintf("%s\nLower its requests; or cluster %s offers more: %s status %s shows its offers.", edit, pod.at.peer, c.Program, pod.at.peer)
+		return fmt.Sprintf("%s\nLower its requests; or cluster %s offers more. Its offers:\n%s status %s", edit, pod.at.peer, c.Program, pod.at.peer)
 	case reason == offloadingv1beta1.ReasonQuotaUndeclared:
 		return edit + "\nSet the requests and limits that the message names."
 	case reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(pod.verdict.message, "PodSecurity"):
@@ -62,9 +67,11 @@ func (c *checker) refusedFix(pod placedPod, edit string) string {
 func (c *checker) waitingFix(pod placedPod, describe string) string {
 	switch pod.verdict.reason {
 	case offloadingv1beta1.ReasonQuotaExceeded:
-		return fmt.Sprintf("%s status %s\nshows the offers of cluster %s. The pod starts when other pods end, or when the cluster offers more.", c.Program, pod.at.peer, pod.at.peer)
+		return fmt.Sprintf("%s status %s\nshows the offers of cluster %s. The pod starts when other pods end, or when the administrators of that cluster give more.%s",
+			c.Program, pod.at.peer, pod.at.peer, c.quotasFix(pod.at.peer))
 	case offloadingv1beta1.ReasonQuotaCordoned:
-		return fmt.Sprintf("kubectl cordon %s\nand delete the pod: its controller creates it on another node. The administrators of cluster %s can admit new pods again.", pod.Spec.NodeName, pod.at.peer)
+		return fmt.Sprintf("kubectl cordon %s\nand delete the pod: its controller creates it on another node. Or the administrators of cluster %s set spec.cordoned to false.%s",
+			pod.Spec.NodeName, pod.at.peer, c.quotasFix(pod.at.peer))
 	case offloadingv1beta1.ReasonRemotePodKept:
 		return "docs/continuity.md describes pods that are kept after a restore, and how to end them"
 	case offloadingv1beta1.ReasonOffloadingBackOff:
@@ -72,15 +79,46 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 			return fmt.Sprintf("%s offload namespace %s\nor keep the pod off virtual nodes.", c.Program, pod.Namespace)
 		}
 	case corev1.PodReasonUnschedulable:
-		return fmt.Sprintf("%s\nChange its requests, node selector or affinity: kubectl describe nodes shows the free room.", edited(pod.Pod))
+		return fmt.Sprintf("%s\nChange its requests, node selector or affinity. The free room:\nkubectl describe nodes", edited(pod.Pod))
 	}
 	return describe
 }
 
-// edited is the command that changes the template of a pod.
+// creates is the kind of an object as kubectl create has it.
+func creates(kind string) string {
+	if kind == "secret" {
+		return "secret generic"
+	}
+	return kind
+}
+
+// quotasFix is how the administrators of a provider change what this cluster may use there.
+func (c *checker) quotasFix(provider string) string {
+	if c.ClusterID == "" {
+		return ""
+	}
+	return fmt.Sprintf("\nIn cluster %s:\nkubectl -n %s edit quotas.offloading.liqo.io", provider, corev1beta1.TenantNamespace(c.ClusterID))
+}
+
+// edited is the command that changes a pod that is not ready: the template that it has been made
+// from, if there is one that may change. A pod and the template of a Job may not: they are made again.
 func edited(pod *corev1.Pod) string {
+	owner := metav1.GetControllerOf(pod)
+	kubectl := "kubectl -n " + pod.Namespace
+	switch {
+	case owner == nil:
+		file := pod.Name + ".yaml"
+		return fmt.Sprintf(`%s get pod %s -o yaml >%s && ${EDITOR:-vi} %s && %s replace --force -f %s`, kubectl, pod.Name, file, file, kubectl, file)
+	case owner.Kind == "Job" && plainName.MatchString(owner.Name):
+		return fmt.Sprintf("%s delete job %s\nand create it again: the template of a Job cannot change.", kubectl, owner.Name)
+	}
+	return imageEdited(pod)
+}
+
+// imageEdited is the command that changes the image of a pod, or of the template that it has been made from.
+func imageEdited(pod *corev1.Pod) string {
 	kind, name := "pod", pod.Name
-	if owner := metav1.GetControllerOf(pod); owner != nil {
+	if owner := metav1.GetControllerOf(pod); owner != nil && plainName.MatchString(owner.Kind+owner.Name) {
 		kind, name = strings.ToLower(owner.Kind), owner.Name
 		hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 		if deployment, found := strings.CutSuffix(name, "-"+hash); owner.Kind == "ReplicaSet" && hash != "" && found {

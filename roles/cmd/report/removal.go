@@ -75,5 +75,5 @@ func (c *checker) budget(vn *offloadingv1beta1.VirtualNode, b *policyv1.PodDisru
 	c.report(Finding{ID: idBudget, Level: Warning, Subject: "virtual node " + vn.Name, Reason: "DisruptionBudget",
 		Message: fmt.Sprintf("PodDisruptionBudget %s/%s admits no eviction (%d of %d wanted pods are healthy): the drain waits until its deadline",
 			b.Namespace, b.Name, b.Status.CurrentHealthy, b.Status.DesiredHealthy),
-		Fix: fmt.Sprintf("start more replicas on other nodes, or allow the evictions: kubectl -n %s patch pdb %s --type=merge -p '%s'", b.Namespace, b.Name, patch)})
+		Fix: fmt.Sprintf("kubectl -n %s patch pdb %s --type=merge -p '%s'\nallows the evictions; or start more replicas on other nodes.", b.Namespace, b.Name, patch)})
 }

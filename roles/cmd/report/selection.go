@@ -28,9 +28,9 @@ func (c *checker) noneSelected(o *offloadingv1beta1.NamespaceOffloading) (messag
 	switch {
 	case len(c.VirtualNodes) == 0:
 		return "there is no virtual node: this cluster uses no provider",
-			fmt.Sprintf("%s token create in the cluster that is to be the provider, then %s peer --token TOKEN here", c.Program, c.Program)
+			fmt.Sprintf("In the cluster that is to be the provider:\n%s token create\nIn this cluster:\n%s peer --token TOKEN", c.Program, c.Program)
 	case len(stay) == 0:
-		return "all virtual nodes are being removed", fmt.Sprintf("%s unoffload namespace %s; or peer with another cluster", c.Program, o.Namespace)
+		return "all virtual nodes are being removed", fmt.Sprintf("%s unoffload namespace %s\nor peer with another cluster.", c.Program, o.Namespace)
 	}
 	if c.anySelected(stay, o) {
 		return "", "look again in a moment; if it stays so, see the check of role controller"
@@ -55,15 +55,19 @@ func (s *Snapshot) anySelected(nodes []*offloadingv1beta1.VirtualNode, o *offloa
 
 // selectorText writes a selector as the flag --selector has it.
 func selectorText(selector *corev1.NodeSelector) string {
-	var terms []string
+	return strings.Join(terms(selector), "; or ")
+}
+
+// terms are the terms of a selector, each as the flag --selector has it.
+func terms(selector *corev1.NodeSelector) (out []string) {
 	for _, term := range selector.NodeSelectorTerms {
 		var parts []string
 		for _, r := range slices.Concat(term.MatchExpressions, term.MatchFields) {
 			parts = append(parts, requirementText(r))
 		}
-		terms = append(terms, strings.Join(parts, ","))
+		out = append(out, strings.Join(parts, ","))
 	}
-	return strings.Join(terms, "; or ")
+	return out
 }
 
 func requirementText(r corev1.NodeSelectorRequirement) string {
@@ -141,7 +145,10 @@ func (s *Snapshot) nearest(nodes []*offloadingv1beta1.VirtualNode, o *offloading
 
 // offloadCommand is the command that changes the selector of an offloading and nothing else.
 func (c *checker) offloadCommand(o *offloadingv1beta1.NamespaceOffloading, selector string) string {
-	command := fmt.Sprintf("%s offload namespace %s --selector %s", c.Program, o.Namespace, selector)
+	command := fmt.Sprintf("%s offload namespace %s", c.Program, o.Namespace)
+	if selector != "" {
+		command += " --selector " + selector
+	}
 	if strategy := cmp.Or(o.Spec.PodOffloadingStrategy, offloadingv1beta1.PodsLocalAndRemote); strategy != offloadingv1beta1.PodsLocalAndRemote {
 		command += " --pod-offloading-strategy " + string(strategy)
 	}

@@ -39,7 +39,8 @@ func TestStatusWithAPeerAway(t *testing.T) {
 
 Problems
   ✘ milan, API server: https://milan:6443: timeout (APIServerNotReady, for 12s)
-      Fix: see whether https://milan:6443 can be reached from this cluster's pods and whether that cluster is up; what runs there goes on running
+      Fix: curl --insecure --globoff --max-time 10 https://milan:6443/readyz
+           If it does not answer, cluster milan is down, or a firewall is between. If it answers, this cluster's pods do not reach it: docs/ports.md. What runs there goes on running.
       Docs: https://github.com/liqod/liqod/blob/main/docs/checks.md#peer-api-server
       Therefore: milan, virtual node milan
 

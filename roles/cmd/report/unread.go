@@ -45,9 +45,25 @@ var inNamespace = []string{"leases.coordination.k8s.io", "configmaps"}
 // user is how API servers name the user of a forbidden request.
 var user = regexp.MustCompile(`User "([^"]+)"`)
 
-// reading adds the findings about objects that could not be read. All forbidden ones are one.
+// rights are the resources that status and check read: those of all namespaces or of the cluster, and
+// those of liqod's namespace.
+func rights() (everywhere, here []string) {
+	for _, read := range reads {
+		for _, resource := range read.resources {
+			if slices.Contains(inNamespace, resource) {
+				here = append(here, resource)
+			} else if !slices.Contains(everywhere, resource) {
+				everywhere = append(everywhere, resource)
+			}
+		}
+	}
+	return everywhere, here
+}
+
+// reading adds the findings about objects that could not be read. All forbidden ones are one. The
+// rights that it names are all: some objects are read only once others have been.
 func (c *checker) reading() {
-	var denied, everywhere, here []string
+	var denied []string
 	name := ""
 	for _, read := range reads {
 		err := c.Unread[read.what]
@@ -55,13 +71,6 @@ func (c *checker) reading() {
 		case err == nil:
 		case apierrors.IsForbidden(err):
 			denied = append(denied, read.what)
-			for _, resource := range read.resources {
-				if slices.Contains(inNamespace, resource) {
-					here = append(here, resource)
-				} else if !slices.Contains(everywhere, resource) {
-					everywhere = append(everywhere, resource)
-				}
-			}
 			if m := user.FindStringSubmatch(err.Error()); m != nil {
 				name = m[1]
 			}
@@ -76,15 +85,10 @@ func (c *checker) reading() {
 	if name != "" {
 		who, to = fmt.Sprintf("user %q", name), "'"+strings.ReplaceAll(Line(name), "'", "")+"'"
 	}
-	fix := "use the kubeconfig of an administrator; or an administrator grants the rights:"
-	if len(everywhere) > 0 {
-		fix += fmt.Sprintf("\nkubectl create clusterrole liqod-status --verb=get,list --resource=%s\nkubectl create clusterrolebinding liqod-status --clusterrole=liqod-status --user=%s",
-			strings.Join(everywhere, ","), to)
-	}
-	if len(here) > 0 {
-		fix += fmt.Sprintf("\nkubectl -n %s create role liqod-status --verb=get --resource=%s\nkubectl -n %s create rolebinding liqod-status --role=liqod-status --user=%s",
-			c.Namespace, strings.Join(here, ","), c.Namespace, to)
-	}
+	everywhere, here := rights()
+	fix := fmt.Sprintf("use the kubeconfig of an administrator; or an administrator grants the rights:\nkubectl create clusterrole liqod-status --verb=get,list --resource=%s\n"+
+		"kubectl create clusterrolebinding liqod-status --clusterrole=liqod-status --user=%s\nkubectl -n %s create role liqod-status --verb=get --resource=%s\n"+
+		"kubectl -n %s create rolebinding liqod-status --role=liqod-status --user=%s", strings.Join(everywhere, ","), to, c.Namespace, strings.Join(here, ","), c.Namespace, to)
 	c.add(idRights, Unknown, subjectRights, fmt.Sprintf("%s may not read %s: their state is unknown", who, strings.Join(denied, ", ")), fix)
 }
 
