@@ -2,84 +2,222 @@ package scenarios
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
-// testCommandBrokenPods breaks pods in the ways of newcomers: status counts each, names its cause in
-// the words of the cluster that has it, and prints a fix that works as it stands.
-func testCommandBrokenPods(t *testing.T, w *world) {
-	const namespace = "broken"
-	_, err := w.rome.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+// testCommandFaults makes faults that do not disturb each other, all at once: each in a namespace of its
+// own, or of one object.
+func testCommandFaults(t *testing.T, w *world) {
+	waiting := w.faultsOfContainers()
+	refused := w.faultsOfPods()
+	others := w.faultsOfObjects()
+	w.mends(t, append(append(waiting, refused...), others...)...)
 
-	// The selector has a typing error, and the pod gets its affinity.
-	offload := []string{"offload", "namespace", namespace, "--selector=region in (nowhere)", "--pod-offloading-strategy=Remote", "--wait=false"}
-	require.NoError(t, w.says(w.rome, offload, 0)(t.Context()))
-	_, err = w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), deployment("web", 1), metav1.CreateOptions{})
-	require.NoError(t, err)
-	var fix string
-	within(t, longest, "status tells of the selector", w.problem("namespace "+namespace, "", &fix, "spec.clusterSelector (region in (nowhere)) matches none of the virtual nodes: milan (region=north)"))
-	require.Equal(t, "liqod offload namespace broken --selector region=north --pod-offloading-strategy Remote", fix)
-	require.NoError(t, w.says(w.rome, strings.Fields(fix)[1:], 0, "namespace broken: offloaded")(t.Context()))
+	w.forgets(t)
+	require.NoError(t, w.rome.Client().AppsV1().DaemonSets("default").Delete(t.Context(), "agent", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
 
-	within(t, longest, "status tells of the earlier affinity", w.problem("pods of namespace "+namespace, "EarlierAffinity", &fix, "with the affinity of an earlier NamespaceOffloading"))
-	command, found := strings.CutPrefix(fix, "kubectl -n broken delete pod web-")
-	require.True(t, found, fix)
-	require.NoError(t, w.rome.Client().CoreV1().Pods(namespace).Delete(t.Context(), "web-"+command, metav1.DeleteOptions{}))
-	within(t, longest, "the next pod of the Deployment runs", w.available("web", namespace, 1))
-
-	w.bare(t, namespace, "image", func(s *corev1.PodSpec) { s.Containers[0].Image = "sim/missing:1" })
-	w.bare(t, namespace, "privileged", func(s *corev1.PodSpec) {
-		s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
-	})
-	w.bare(t, namespace, "large", func(s *corev1.PodSpec) {
-		s.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5000")}
-	})
-	within(t, longest, "status tells of the image", w.problem("pods of namespace "+namespace, "ImagePullBackOff", &fix, `image: container c: Back-off pulling image "sim/missing:1"`))
-	within(t, longest, "status tells of the refused pod", w.problem("pods of namespace "+namespace, "PodRefused", &fix, "privileged: ", "PodSecurity"))
-	within(t, longest, "status tells of the pod without room", w.problem("pods of namespace "+namespace, corev1.PodReasonUnschedulable, &fix, "pod large waits for a node", "Insufficient cpu"))
-	within(t, longest, "the counts are right", w.says(w.rome, []string{"status"}, 1, "milan: 1 of 3 pods ready (1 not ready, 1 refused), no node yet: 1 pod"))
-	require.NoError(t, w.says(w.rome, []string{"check"}, 1, "✘ pods of namespace broken: ")(t.Context()))
-
-	w.namespaceDeleted(t, namespace)
-	within(t, longest, "all is well again", w.says(w.rome, []string{"status"}, 0, "Cluster rome: healthy"))
+	// The first fix leaves a pod with the affinity of before.
+	w.mends(t, mishap{name: "Cordoned", cause: []string{"virtual node milan: it is Ready, but cordoned"},
+		make: func(t *testing.T) { cordon(t, w.rome, true, "milan") },
+	}, mishap{name: "EarlierAffinity", cause: []string{"pods of namespace typo: ", "with the affinity of an earlier NamespaceOffloading"},
+		then: func(t *testing.T) { within(t, longest, "the next pod runs", w.available("web", "typo", 1)) }})
+	w.vanish(t, "typo", "settings", "password", "image", "privileged", "unowned", "large", "renamed")
+	within(t, longest, "all is well", w.says(w.rome, []string{"status"}, 0, "Cluster rome: healthy"))
 }
 
-// problem returns a condition: status has a problem with a subject and, if it is not empty, a reason,
-// and its message has all of the texts. It stores the first line of the fix.
-func (w *world) problem(subject, reason string, fix *string, texts ...string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		out, _, err := w.command(ctx, w.rome, "status", "-o", "json")
-		if err != nil {
-			return err
+// faultsOfContainers are faults of containers that wait in the provider. The test does the kubelet's work
+// where the simulated one does not look at the objects that a container needs.
+func (w *world) faultsOfContainers() []mishap {
+	needs := func(namespace, kind string, from corev1.EnvFromSource) func(*testing.T) {
+		return func(t *testing.T) {
+			w.faulty(t, namespace)
+			w.bare(t, namespace, "app", func(s *corev1.PodSpec) {
+				s.Containers[0].Image, s.Containers[0].EnvFrom = "sim/missing:object", []corev1.EnvFromSource{from}
+			})
+			w.kubelet(t, namespace, `{"phase":"Pending","containerStatuses":[{"name":"c","image":"sim/missing:object","imageID":"","restartCount":0,"ready":false,"started":false,`+
+				`"state":{"waiting":{"reason":"CreateContainerConfigError","message":"`+kind+` \"`+namespace+`\" not found"}}}]}`)
 		}
-		var have struct {
-			Problems []struct{ Subject, Reason, Message, Fix string }
-		}
-		if err := json.Unmarshal([]byte(out), &have); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		for _, p := range have.Problems {
-			if p.Subject != subject || reason != "" && p.Reason != reason {
-				continue
-			}
-			for _, text := range texts {
-				if !strings.Contains(p.Message, text) {
-					return fmt.Errorf("the problem of %s does not say %q: %s", subject, text, p.Message)
-				}
-			}
-			*fix, _, _ = strings.Cut(p.Fix, "\n")
-			return nil
-		}
-		return fmt.Errorf("no problem of %s with reason %q: %s", subject, reason, out)
 	}
+	starts := func(namespace string, get func(context.Context, string, string) error) func(*testing.T) {
+		return func(t *testing.T) {
+			within(t, longest, "the object comes to the provider", func(ctx context.Context) error { return get(ctx, namespace+"-rome", namespace) })
+			w.kubelet(t, namespace, `{"phase":"Running","conditions":[{"type":"Ready","status":"True"},{"type":"ContainersReady","status":"True"}],`+
+				`"containerStatuses":[{"name":"c","image":"sim/missing:object","imageID":"x","restartCount":0,"ready":true,"started":true,"state":{"running":{}}}]}`)
+			within(t, longest, "the pod is ready", w.podReady(namespace, "app"))
+		}
+	}
+	core := w.milan.Client().CoreV1()
+	return []mishap{
+		{
+			name: "ConfigMap", cause: []string{"pods of namespace settings: ", `configmap "settings" not found`}, only: "create", fill: map[string]string{"KEY=VALUE": "color=blue"},
+			runbook: "LiqodPodsPending", command: "kubectl -n NAMESPACE create configmap NAME --from-literal=KEY=VALUE",
+			make: needs("settings", "configmap", corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}),
+			then: starts("settings", func(ctx context.Context, namespace, name string) error {
+				_, err := core.ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+				return err
+			}),
+		},
+		{
+			name: "Secret", cause: []string{"pods of namespace password: ", `secret "password" not found`}, only: "create", fill: map[string]string{"KEY=VALUE": "word=open"},
+			make: needs("password", "secret", corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "password"}}}),
+			then: starts("password", func(ctx context.Context, namespace, name string) error {
+				_, err := core.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+				return err
+			}),
+		},
+		{
+			name: "Image", cause: []string{"pods of namespace image: ", `container c: Back-off pulling image "sim/missing:1"`}, editor: "s#sim/missing:1#sim/web:2#",
+			runbook: "LiqodPodsPending", command: "kubectl -n NAMESPACE edit deployment NAME",
+			make: w.deploys("image", func(s *corev1.PodSpec) { s.Containers[0].Image = "sim/missing:1" }),
+		},
+	}
+}
+
+// faultsOfPods are faults of pods that no node takes.
+func (w *world) faultsOfPods() []mishap {
+	privileged := func(s *corev1.PodSpec) {
+		s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
+	}
+	return []mishap{
+		{
+			name: "Selector", cause: []string{"namespace typo: ", "spec.clusterSelector (region in (nowhere)) matches none of the virtual nodes: milan (region=north)"},
+			make: func(t *testing.T) {
+				w.ask(t, "typo", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote, ClusterSelector: region("nowhere")})
+				w.creates(t, "typo", nil)
+			},
+		},
+		{
+			name: "Privileged", cause: []string{"pods of namespace privileged: ", "PodRefused", "PodSecurity"}, editor: "s/privileged: true/privileged: false/",
+			make: w.deploys("privileged", privileged),
+		},
+		{
+			name: "PodWithoutOwner", cause: []string{"pods of namespace unowned: ", "PodRefused", "PodSecurity"}, editor: "s/privileged: true/privileged: false/", runbook: "LiqodPodsPending",
+			command: "kubectl -n NAMESPACE get pod POD -o yaml >FILE && ${EDITOR:-vi} FILE && kubectl -n NAMESPACE replace --force -f FILE",
+			make: func(t *testing.T) {
+				w.faulty(t, "unowned")
+				w.bare(t, "unowned", "app", privileged)
+			},
+		},
+		{
+			name: "NoRoom", cause: []string{"pods of namespace large: ", "Insufficient cpu"}, only: "edit", editor: "s/5k/10m/",
+			runbook: "LiqodVirtualNodeFull", command: "kubectl -n NAMESPACE edit deployment NAME",
+			make: w.deploys("large", func(s *corev1.PodSpec) {
+				s.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5000")}
+			}),
+		},
+	}
+}
+
+// faultsOfObjects are faults of single objects.
+func (w *world) faultsOfObjects() []mishap {
+	return []mishap{
+		{
+			name: "NameTaken", cause: []string{"namespace renamed: ", "renamed-rome exists already"}, only: "offload", fill: map[string]string{"NAME": "other"},
+			runbook: "LiqodNamespaceNotMapped", command: "liqod unoffload namespace NAMESPACE",
+			make: func(t *testing.T) {
+				_, err := w.milan.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "renamed-rome"}}, metav1.CreateOptions{})
+				require.NoError(t, err)
+				w.ask(t, "renamed", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote, ClusterSelector: region("north")})
+			},
+			then: func(t *testing.T) {
+				_, err := w.milan.Client().CoreV1().Namespaces().Get(t.Context(), "other-rome", metav1.GetOptions{})
+				require.NoError(t, err)
+				require.NoError(t, w.milan.Client().CoreV1().Namespaces().Delete(t.Context(), "renamed-rome", metav1.DeleteOptions{}))
+			},
+		},
+		{
+			name: "NoRights", as: []string{"--as", "nobody"}, cause: []string{"rights: ", `user "nobody" may not read`, "ForeignClusters"},
+		},
+		{
+			name: "DaemonSet", quiet: true, cause: []string{"default/agent: its pods land on virtual nodes (milan)"},
+			make: func(t *testing.T) {
+				labels := map[string]string{"app": "agent"}
+				spec := podSpec("sim/agent:1")
+				spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+				_, err := w.rome.Client().AppsV1().DaemonSets("default").Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Spec: appsv1.DaemonSetSpec{
+					Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+				}}, metav1.CreateOptions{})
+				require.NoError(t, err)
+			},
+		},
+		{
+			name: "AddressRanges", at: w.milan, cause: []string{"addresses of the consumer: spec.addressRanges is empty"}, fill: map[string]string{"RANGE": w.rome.Options.PodCIDR},
+			make: func(t *testing.T) {
+				_, err := w.milan.Liqod().CoreV1beta1().ForeignClusters().Patch(t.Context(), "rome", types.MergePatchType, []byte(`{"spec":{"addressRanges":null}}`), metav1.PatchOptions{})
+				require.NoError(t, err)
+			},
+		},
+	}
+}
+
+// vanish deletes namespaces, and waits until all are gone.
+func (w *world) vanish(t *testing.T, namespaces ...string) {
+	t.Helper()
+	for _, namespace := range namespaces {
+		require.NoError(t, w.rome.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+	}
+	for _, namespace := range namespaces {
+		within(t, longest, "namespace "+namespace+" is gone", w.homeGone(namespace))
+	}
+}
+
+// forgets takes the rights back that a fix gave.
+func (w *world) forgets(t *testing.T) {
+	t.Helper()
+	ctx, rbac := t.Context(), w.rome.Client().RbacV1()
+	require.NoError(t, rbac.ClusterRoles().Delete(ctx, "liqod-status", metav1.DeleteOptions{}))
+	require.NoError(t, rbac.ClusterRoleBindings().Delete(ctx, "liqod-status", metav1.DeleteOptions{}))
+	require.NoError(t, rbac.Roles("liqod").Delete(ctx, "liqod-status", metav1.DeleteOptions{}))
+	require.NoError(t, rbac.RoleBindings("liqod").Delete(ctx, "liqod-status", metav1.DeleteOptions{}))
+}
+
+// faulty offloads a namespace of a fault.
+func (w *world) faulty(t *testing.T, namespace string) {
+	t.Helper()
+	w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{ClusterSelector: region("north")})
+}
+
+// deploys is how a fault of a Deployment is made.
+func (w *world) deploys(namespace string, change func(*corev1.PodSpec)) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Helper()
+		w.faulty(t, namespace)
+		w.creates(t, namespace, change)
+	}
+}
+
+func (w *world) creates(t *testing.T, namespace string, change func(*corev1.PodSpec)) {
+	t.Helper()
+	d := deployment("web", 1)
+	if change != nil {
+		change(&d.Spec.Template.Spec)
+	}
+	_, err := w.rome.Client().AppsV1().Deployments(namespace).Create(t.Context(), d, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// kubelet writes the status of pod app in the twin of a namespace, after the simulated kubelet has.
+func (w *world) kubelet(t *testing.T, namespace, status string) {
+	t.Helper()
+	pods := w.milan.Client().CoreV1().Pods(namespace + "-rome")
+	within(t, longest, "the provider has the pod", func(ctx context.Context) error {
+		pod, err := pods.Get(ctx, "app", metav1.GetOptions{})
+		if err == nil && len(pod.Status.ContainerStatuses) == 0 {
+			err = fmt.Errorf("its kubelet has not seen it")
+		}
+		return err
+	})
+	_, err := pods.Patch(t.Context(), "app", types.StrategicMergePatchType, []byte(`{"status":`+status+`}`), metav1.PatchOptions{}, "status")
+	require.NoError(t, err)
 }

@@ -18,7 +18,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/liqod/liqod/e2e/site"
 )
@@ -29,8 +28,9 @@ func testCommands(t *testing.T, w *world) {
 	t.Run("Offload", func(t *testing.T) { testCommandOffload(t, w) })
 	t.Run("Status", func(t *testing.T) { testCommandStatus(t, w) })
 	t.Run("Dashboard", func(t *testing.T) { testCommandDashboard(t, w) })
-	t.Run("BrokenPods", func(t *testing.T) { testCommandBrokenPods(t, w) })
-	t.Run("DaemonSets", func(t *testing.T) { testCommandDaemonSets(t, w) })
+	t.Run("Faults", func(t *testing.T) { testCommandFaults(t, w) })
+	t.Run("Nodes", func(t *testing.T) { testCommandNodes(t, w) })
+	t.Run("Roles", func(t *testing.T) { testCommandRoles(t, w) })
 	t.Run("Gather", func(t *testing.T) { testCommandGather(t, w) })
 	t.Run("Beforehand", func(t *testing.T) { testCommandBeforehand(t, w) })
 	t.Run("PeerAway", func(t *testing.T) { testCommandPeerAway(t, w) })
@@ -212,28 +212,22 @@ func testCommandStatus(t *testing.T, w *world) {
 	require.Equal(t, 0, code, out)
 }
 
-func testCommandDaemonSets(t *testing.T, w *world) {
-	labels := map[string]string{"app": "agent"}
-	spec := podSpec("sim/agent:1")
-	spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	sets := w.rome.Client().AppsV1().DaemonSets("default")
-	_, err := sets.Create(t.Context(), &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Spec: appsv1.DaemonSetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	require.NoError(t, w.says(w.rome, []string{"check"}, 0, "‼ default/agent: its pods land on virtual nodes (milan)", "operator: NotIn, values: [virtual-node]")(t.Context()))
-	require.NoError(t, sets.Delete(t.Context(), "agent", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
-}
-
 func testCommandPeerAway(t *testing.T, w *world) {
 	w.milan.Proxied().Drop()
-	within(t, soon, "status tells that milan is away", w.says(w.rome, []string{"status"}, 1, "✘ milan, API server: ", "Fix: see whether https://", "Unhealthy"))
+	within(t, soon, "status tells that milan is away", w.says(w.rome, []string{"status"}, 1, "✘ milan, API server: ", "Fix: curl ", "Unhealthy"))
+	out, _, err := w.command(t.Context(), w.rome, "status")
+	require.NoError(t, err)
+	fix, _ := findingOf(out, []string{"milan, API server: "})
+	require.NotEmpty(t, fix)
+	said, err := w.shell(t, w.rome, fix[0], "")
+	require.Error(t, err, said)
 	have, _, err := w.summary(t.Context(), w.rome)
 	require.NoError(t, err)
 	require.Equal(t, "problem", have.Peers[0].Health)
 	require.Equal(t, 1, have.Peers[0].VirtualNodes[0].Pods, "what runs there is still known here")
 	w.milan.Proxied().Pass()
+	said, err = w.shell(t, w.rome, fix[0], "")
+	require.NoError(t, err, said)
 	within(t, soon, "status tells that milan is back", w.says(w.rome, []string{"status"}, 0, "Cluster rome: healthy"))
 }
 
@@ -249,7 +243,13 @@ func testCommandNoController(t *testing.T, w *world) {
 	require.Equal(t, "unknown", have.Peers[0].Health)
 	require.NoError(t, w.says(w.rome, []string{"unoffload", "namespace", "shop", "--timeout=2s"}, 1,
 		"its offloading is deleted", "waiting for liqod's controller to withdraw it", "timed out after 2s")(t.Context()))
-	require.NoError(t, w.sites.Restart(&w.rome.Controller))
+	w.mends(t, mishap{name: "ControllerHangs", cause: []string{"role controller: ", "no replica leads"}, only: "rollout restart",
+		runbook: "LiqodNoActiveController", command: "kubectl -n liqod rollout restart deployment/liqod-controller", then: func(t *testing.T) {
+			within(t, longest, "the Deployment asks for another pod", w.deploymentIs("liqod-controller", func(d *appsv1.Deployment) bool {
+				return d.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"] != ""
+			}))
+			require.NoError(t, w.sites.Restart(&w.rome.Controller))
+		}})
 }
 
 func testCommandUnoffload(t *testing.T, w *world) {

@@ -1,0 +1,83 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
+)
+
+// testCommandNodes makes faults of a second virtual node, which no other namespace uses.
+func testCommandNodes(t *testing.T, w *world) {
+	const namespace = "budgeted"
+	w.mends(t, mishap{
+		name: "NoCapacity", cause: []string{"virtual node spare: it is Ready, but has no room for pods"}, fill: map[string]string{"CPU": "10", "MEMORY": "10Gi", "PODS": "10"},
+		make: func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), longest)
+			defer cancel()
+			require.NoError(t, w.rome.AddVirtualNode(ctx, w.milan, site.PeerOptions{Node: "spare", Labels: map[string]string{"region": "south"},
+				Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}))
+		},
+	})
+	w.mends(t, mishap{
+		name: "DisruptionBudget", cause: []string{"virtual node spare: PodDisruptionBudget budgeted/web admits no eviction"},
+		make: func(t *testing.T) {
+			w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{ClusterSelector: region("south")})
+			w.creates(t, namespace, nil)
+			within(t, longest, "its pod runs", w.available("web", namespace, 1))
+			budget(t, w.rome, namespace, 1, 0)
+			require.NoError(t, w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Delete(t.Context(), "spare", metav1.DeleteOptions{}))
+		},
+		then: func(t *testing.T) {
+			vkubeletGoes(t, w.rome, longest, tenantOfMilan, "spare")
+			w.namespaceDeleted(t, namespace)
+		},
+	})
+}
+
+// testCommandRoles stops roles, and starts their processes when the Deployment asks for them again.
+func testCommandRoles(t *testing.T, w *world) {
+	w.mends(t, w.scaledToZero("webhook", &w.rome.Webhook))
+	if *all {
+		w.mends(t, w.scaledToZero("controller", &w.rome.Controller))
+	}
+}
+
+func (w *world) scaledToZero(role string, process **lab.Process) mishap {
+	name, before := "liqod-"+role, int32(1)
+	return mishap{
+		name: role + "ScaledToZero", cause: []string{"role " + role + ": it is scaled to zero"},
+		make: func(t *testing.T) {
+			d, err := w.rome.Client().AppsV1().Deployments("liqod").Get(t.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err)
+			before = *d.Spec.Replicas
+			w.scale(t, "liqod", name, 0)
+			(*process).Kill()
+			<-(*process).Exited()
+		},
+		then: func(t *testing.T) {
+			within(t, longest, "the Deployment asks for a replica", w.deploymentIs(name, func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 1 }))
+			require.NoError(t, w.sites.Restart(process))
+			w.scale(t, "liqod", name, before)
+		},
+	}
+}
+
+func (w *world) deploymentIs(name string, is func(*appsv1.Deployment) bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		d, err := w.rome.Client().AppsV1().Deployments("liqod").Get(ctx, name, metav1.GetOptions{})
+		if err == nil && !is(d) {
+			err = fmt.Errorf("its spec is %+v", d.Spec)
+		}
+		return err
+	}
+}
