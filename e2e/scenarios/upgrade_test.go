@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
 )
@@ -41,14 +42,18 @@ type upgraded struct {
 func TestUpgrade(t *testing.T) {
 	commit, err := os.ReadFile(lastRelease)
 	require.NoError(t, err)
-	sites, list := site.World{Clusters: []string{"rome", "milan"}, Takes: takes(t), Commit: strings.TrimSpace(string(commit))}.Start(t)
+	// The identity in milan is renewed each 6 s, so in each state.
+	renewing := map[string]any{
+		"peering":        map[string]any{"renewAt": 0.01},
+		"authentication": map[string]any{"lifetime": "10m", "requestsPerAddress": 6000, "requestsPerMinute": 6000},
+	}
+	sites, list := site.World{Clusters: []string{"rome", "milan"}, Takes: takes(t), Settings: []map[string]any{renewing}, Commit: strings.TrimSpace(string(commit))}.Start(t)
 	w := &upgraded{world: &world{sites: sites, rome: list[0], milan: list[1]}, last: sites.Installs}
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
-	defer cancel()
-	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{}))
+	w.join(t, "--token", w.token(t), "--pod-cidr", w.rome.Options.PodCIDR)
 	w.start(t)
 
 	w.bring(t, w.milan, sites.Tree, "the provider is new, the consumer old")
+	w.adopted(t)
 	w.bring(t, w.rome, sites.Tree, "both are new")
 	if !*all {
 		t.Log("the way back, and the other order, are left to make test-all")
@@ -88,10 +93,40 @@ func (w *upgraded) bring(t *testing.T, s *site.Site, to site.Version, state stri
 	w.works(t, state)
 }
 
+// adopted requires that a provider treats a twin namespace of the earlier version as its own ones.
+func (w *upgraded) adopted(t *testing.T) {
+	t.Helper()
+	within(t, longest, "the twin namespace is marked and bounded", func(ctx context.Context) error {
+		twin, err := w.milan.Client().CoreV1().Namespaces().Get(ctx, "shop-rome", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if twin.Annotations[offloadingv1beta1.ConsumerUIDAnnotation] == "" {
+			return fmt.Errorf("twin namespace shop-rome has the annotations %v", twin.Annotations)
+		}
+		_, err = w.milan.Client().CoreV1().ResourceQuotas("shop-rome").Get(ctx, offloadingv1beta1.TwinBounds, metav1.GetOptions{})
+		return err
+	})
+}
+
+// identity returns what rome shows in milan.
+func (w *upgraded) identity(ctx context.Context) (string, error) {
+	secrets, err := w.rome.Client().CoreV1().Secrets(tenantOfMilan).List(ctx, metav1.ListOptions{LabelSelector: corev1beta1.IdentityTypeLabel})
+	if err != nil {
+		return "", err
+	}
+	if len(secrets.Items) != 1 {
+		return "", fmt.Errorf("rome has %d identities in milan", len(secrets.Items))
+	}
+	return string(secrets.Items[0].Data["kubeconfig"]), nil
+}
+
 // works requires that nothing has changed, and that liqod does its work in this state.
 func (w *upgraded) works(t *testing.T, state string) {
 	t.Helper()
 	w.steps++
+	shown, err := w.identity(t.Context())
+	require.NoError(t, err)
 	name := fmt.Sprintf("step-%d", w.steps)
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		within(t, longest, state+": "+s.Name+" is healthy", func(ctx context.Context) error {
@@ -119,6 +154,14 @@ func (w *upgraded) works(t *testing.T, state string) {
 	w.offload(t, name, offloadingv1beta1.NamespaceOffloadingSpec{})
 	w.bare(t, name, "pod", nil)
 	within(t, longest, state+": a pod of a new namespace runs in milan", w.placed(name, "pod", "milan"))
+
+	within(t, longest, state+": the identity is renewed", func(ctx context.Context) error {
+		have, err := w.identity(ctx)
+		if err == nil && have == shown {
+			err = fmt.Errorf("the identity of rome in milan is as it was")
+		}
+		return err
+	})
 
 	have, err := w.identities(t.Context())
 	require.NoError(t, err)
