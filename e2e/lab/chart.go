@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
@@ -75,6 +76,59 @@ func (c *Cluster) Install(ctx context.Context, opts ChartOptions) error {
 		return err
 	}
 	return c.Apply(ctx, manifests)
+}
+
+// Upgrade goes from one chart, which is installed, to another, as helm upgrade and helm
+// rollback do: it applies the new chart, and then deletes what only the old one has, unless the
+// object is to be kept.
+func (c *Cluster) Upgrade(ctx context.Context, from, to ChartOptions) error {
+	have, err := c.lab.Render(ctx, from)
+	if err != nil {
+		return err
+	}
+	want, err := c.lab.Render(ctx, to)
+	if err != nil {
+		return err
+	}
+	gone, err := dropped(have, want)
+	if err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, want); err != nil {
+		return err
+	}
+	return c.Delete(ctx, gone)
+}
+
+// dropped are the objects that only the manifests have has, and that Helm may delete.
+func dropped(have, want []byte) ([]byte, error) {
+	old, err := parseManifests(have)
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := parseManifests(want)
+	if err != nil {
+		return nil, err
+	}
+	id := func(obj *unstructured.Unstructured) string {
+		return obj.GroupVersionKind().GroupKind().String() + "/" + obj.GetNamespace() + "/" + obj.GetName()
+	}
+	stays := map[string]bool{}
+	for _, obj := range wanted {
+		stays[id(obj)] = true
+	}
+	var gone [][]byte
+	for _, obj := range old {
+		if stays[id(obj)] || obj.GetAnnotations()["helm.sh/resource-policy"] == "keep" {
+			continue
+		}
+		document, err := yaml.Marshal(obj.Object)
+		if err != nil {
+			return nil, fmt.Errorf("encoding %s %s: %w", obj.GetKind(), obj.GetName(), err)
+		}
+		gone = append(gone, document)
+	}
+	return bytes.Join(gone, []byte("---\n")), nil
 }
 
 // without leaves objects out of manifests.

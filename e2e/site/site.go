@@ -54,6 +54,8 @@ type Site struct {
 	sites *Sites
 	chart map[string]any // values with which it was installed
 
+	version Version // that is installed
+
 	mu        sync.Mutex
 	vkubelets map[string]**lab.Process
 }
@@ -75,6 +77,9 @@ type Sites struct {
 	// which cannot be made to fail for them then, and cost no time.
 	Direct bool
 
+	// Installs is the version that Install installs; New sets it to Tree, the one of this tree.
+	Installs, Tree Version
+
 	root, binary, image string
 }
 
@@ -89,6 +94,8 @@ func New(ctx context.Context, l *lab.Lab, full *lab.Full) (*Sites, error) {
 	if err := lab.BuildLiqod(ctx, root, s.binary); err != nil {
 		return nil, err
 	}
+	s.Tree = Version{Tag: imageTag, root: root, binary: s.binary}
+	s.Installs = s.Tree
 	if full == nil {
 		return s, nil
 	}
@@ -125,7 +132,7 @@ func run(ctx context.Context, dir, name string, args ...string) error {
 
 // Install puts liqod on a cluster, whose name becomes its id.
 func (s *Sites) Install(ctx context.Context, c *lab.Cluster) (*Site, error) {
-	site := &Site{Cluster: c, sites: s, vkubelets: map[string]**lab.Process{}}
+	site := &Site{Cluster: c, sites: s, version: s.Installs, vkubelets: map[string]**lab.Process{}}
 	if s.Full != nil {
 		return site, site.installFull(ctx)
 	}
@@ -142,7 +149,7 @@ func (s *Site) values(more map[string]any) map[string]any {
 	maps.Copy(settings, s.sites.Settings)
 	values := map[string]any{
 		"discovery": map[string]any{"config": map[string]any{"clusterID": s.Name}},
-		"image":     map[string]any{"repository": imageRepository, "tag": imageTag, "pullPolicy": "Never"},
+		"image":     map[string]any{"repository": imageRepository, "tag": s.version.Tag, "pullPolicy": "Never"},
 		"config":    settings,
 		// The chart has it on, and simulated nodes have no hosts for it.
 		"networking": map[string]any{"enabled": false},
@@ -258,7 +265,7 @@ func (s *Site) installSimulated(ctx context.Context) error {
 	if settings["authentication"] == nil {                                           // unless a test has its own
 		settings["authentication"] = map[string]any{"requestsPerAddress": 6000, "requestsPerMinute": 6000} // all are one address
 	}
-	if err := s.Cluster.Install(ctx, lab.ChartOptions{Values: values}); err != nil {
+	if err := s.Cluster.Install(ctx, lab.ChartOptions{Chart: s.version.chart(), Values: values}); err != nil {
 		return fmt.Errorf("installing liqod in %s: %w", s.Name, err)
 	}
 	if s.Controller, err = s.role(ctx, "controller", "--authentication.address="+auth); err != nil {
@@ -344,7 +351,7 @@ func (s *Site) options(ctx context.Context, name, namespace, account string, arg
 		return lab.ProcessOptions{}, err
 	}
 	return lab.ProcessOptions{
-		Name: s.Name + "-" + name, Path: s.sites.binary, ClockAhead: s.Options.ClockAhead,
+		Name: s.Name + "-" + name, Path: s.version.binary, ClockAhead: s.Options.ClockAhead,
 		Args: append(args, "--kubeconfig="+kubeconfig, fmt.Sprintf("--server.address=%s:%d", loopback, ports[0])),
 	}, nil
 }

@@ -36,6 +36,9 @@ type World struct {
 	// Fabric gives the clusters, of real nodes, equal ranges, and connects their pods by the
 	// roles of the network: nothing but the addresses of machines is reached otherwise.
 	Fabric FabricMode
+	// Commit whose liqod is installed; empty: the one of this tree. Only with simulated nodes.
+	// Where the repository lacks the commit the test is skipped, and in CI it fails.
+	Commit string
 }
 
 // startedAtOnce is how many clusters of a world start at the same time: a control plane
@@ -53,6 +56,9 @@ func (w World) Start(t *testing.T) (*Sites, []*Site) {
 	}
 	if len(w.RealNodes) > 0 {
 		requireRealNodes(t)
+	}
+	if w.Commit != "" {
+		requireCommit(t, w.Commit)
 	}
 	t.Parallel()
 	waiting := time.Now()
@@ -95,6 +101,21 @@ func requireRealNodes(t *testing.T) {
 	t.Skip(text)
 }
 
+func requireCommit(t *testing.T, commit string) {
+	t.Helper()
+	root, err := repository(t.Context())
+	require.NoError(t, err)
+	err = lab.HasCommit(t.Context(), root, commit)
+	if err == nil {
+		return
+	}
+	text := fmt.Sprintf("LIQOD IS NOT TESTED WITH AN EARLIER VERSION: %v; git fetch --unshallow gets it", err)
+	if os.Getenv("CI") == "true" {
+		t.Fatal(text)
+	}
+	t.Skip(text)
+}
+
 func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	var full *lab.Full
 	if len(w.RealNodes) > 0 {
@@ -111,7 +132,11 @@ func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	for _, s := range w.Settings {
 		maps.Copy(sites.Settings, s)
 	}
-	return sites, nil
+	if w.Commit == "" {
+		return sites, nil
+	}
+	sites.Installs, err = sites.Version(t.Context(), w.Commit)
+	return sites, err
 }
 
 func (w World) start(ctx context.Context, sites *Sites) ([]*Site, error) {

@@ -1,0 +1,117 @@
+package site
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/liqod/liqod/e2e/lab"
+)
+
+// ending is how long a process has to end after SIGTERM, also on a busy machine.
+const ending = 2 * time.Minute
+
+// Version is liqod of one state of the sources: its chart and its binary.
+type Version struct {
+	// Tag of the image.
+	Tag string
+
+	root, binary string
+}
+
+func (v Version) chart() string { return filepath.Join(v.root, "charts", "liqod") }
+
+// Version builds liqod as it was at a commit of this repository, whose full hash is given.
+func (s *Sites) Version(ctx context.Context, commit string) (Version, error) {
+	root, err := lab.Sources(ctx, s.root, commit)
+	if err != nil {
+		return Version{}, err
+	}
+	v := Version{Tag: commit[:12], root: root, binary: filepath.Join(s.Lab.Dir(), "liqod-"+commit[:12])}
+	return v, lab.BuildLiqod(ctx, root, v.binary)
+}
+
+// Upgrade brings the site to a version, which may be an earlier one, as helm upgrade and helm
+// rollback do: the objects of the chart first, and then one process after the other. Only in
+// the simulated tier.
+func (s *Site) Upgrade(ctx context.Context, to Version) error {
+	from := lab.ChartOptions{Chart: s.version.chart(), Values: s.chart}
+	values := maps.Clone(s.chart)
+	image := maps.Clone(values["image"].(map[string]any))
+	image["tag"], values["image"] = to.Tag, image
+	if err := s.Cluster.Upgrade(ctx, from, lab.ChartOptions{Chart: to.chart(), Values: values}); err != nil {
+		return fmt.Errorf("bringing %s to the chart of %s: %w", s.Name, to.Tag, err)
+	}
+	s.chart, s.version = values, to
+	if _, err := s.writeConfig(ctx); err != nil {
+		return err
+	}
+	for _, p := range []**lab.Process{&s.Controller, &s.Webhook} {
+		if err := s.replace(ctx, p); err != nil {
+			return err
+		}
+	}
+	for _, node := range s.virtualNodes() {
+		if err := s.replaceVKubelet(ctx, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace ends a process and starts it from the binary of the site's version.
+func (s *Site) replace(ctx context.Context, p **lab.Process) error {
+	if err := (*p).Stop(ctx, ending); err != nil {
+		return err
+	}
+	options := (*p).Options
+	options.Path = s.version.binary
+	again, err := s.sites.Lab.Process(options)
+	if err != nil {
+		return err
+	}
+	*p = again
+	return nil
+}
+
+// virtualNodes are the names of the virtual nodes whose vkubelets run as processes.
+func (s *Site) virtualNodes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.vkubelets))
+}
+
+// replaceVKubelet waits until the controller has given the Deployment of a vkubelet the image
+// of the site's version, and starts the process that it asks for now in place of the old one.
+func (s *Site) replaceVKubelet(ctx context.Context, node string) error {
+	image := imageRepository + ":" + s.version.Tag
+	var d *appsv1.Deployment
+	err := lab.Eventually(ctx, func(ctx context.Context) error {
+		list, err := s.Client().AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(list.Items, func(d appsv1.Deployment) bool { return d.Name == "vk-"+node })
+		if at < 0 {
+			return fmt.Errorf("virtual node %s has no Deployment", node)
+		}
+		d = &list.Items[at]
+		if have := d.Spec.Template.Spec.Containers[0].Image; have != image {
+			return fmt.Errorf("the vkubelet of %s has image %s, not %s", node, have, image)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the new image of a vkubelet in %s: %w", s.Name, err)
+	}
+	if err := (*s.VKubelet(node)).Stop(ctx, ending); err != nil {
+		return err
+	}
+	return s.StartVKubelet(ctx, d.Namespace, node)
+}
