@@ -45,6 +45,7 @@ func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
 			return installed(cmd, args)
 		}
 		return interruptible(limited(&in.timeout, func(cmd *cobra.Command, _ []string) error {
+			in.errors = cmd.ErrOrStderr()
 			var findings []report.Finding
 			if token != "" {
 				text, err := readToken(token, cmd.InOrStdin())
@@ -55,7 +56,7 @@ func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
 				if err != nil {
 					return &Error{Code: ExitProblem, Err: err}
 				}
-				findings = c.examineToken(cmd.Context(), in.conn, parsed)
+				in.reading(func() { findings = c.examineToken(cmd.Context(), in.conn, parsed) })
 			}
 			if pre {
 				in.conn.limit = in.timeout // the discovery client takes no context
@@ -63,7 +64,8 @@ func (c *commands) beforehand(cmd *cobra.Command, in *inquiry) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				read, err := preflightOf(cmd.Context(), to)
+				var read *preflight
+				in.reading(func() { read, err = preflightOf(cmd.Context(), to) })
 				if err != nil {
 					return unknown(explain(err))
 				}

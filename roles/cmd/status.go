@@ -46,6 +46,17 @@ type inquiry struct {
 	namespace string
 	output    string
 	timeout   time.Duration
+	// errors gets the spinner; nil for none.
+	errors io.Writer
+}
+
+// reading calls do, with a spinner if errors is a terminal.
+func (in *inquiry) reading(do func()) {
+	if !spins(in.errors, in.output) {
+		do()
+		return
+	}
+	spin(in.errors, "reading the cluster", do)
 }
 
 func (c *commands) inquiry(cmd *cobra.Command, formats ...string) *inquiry {
@@ -66,7 +77,9 @@ func (c *commands) snapshot(ctx context.Context, in *inquiry) (*report.Snapshot,
 	if err != nil {
 		return nil, err
 	}
-	return c.look(ctx, to, in.namespace)
+	var s *report.Snapshot
+	in.reading(func() { s, err = c.look(ctx, to, in.namespace) })
+	return s, err
 }
 
 func (c *commands) status() *cobra.Command {
@@ -82,6 +95,7 @@ func (c *commands) status() *cobra.Command {
 		if watch {
 			return c.watchStatus(cmd.Context(), in, args, cmd.OutOrStdout())
 		}
+		in.errors = cmd.ErrOrStderr()
 		status, err := c.summary(cmd.Context(), in, args)
 		if err != nil {
 			return err
@@ -123,6 +137,7 @@ func (c *commands) check() *cobra.Command {
 	}
 	in := c.inquiry(cmd)
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+		in.errors = cmd.ErrOrStderr()
 		s, err := c.snapshot(cmd.Context(), in)
 		if err != nil {
 			return err

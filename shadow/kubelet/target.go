@@ -48,7 +48,7 @@ func (s *Server) target(r *http.Request) (target, error) {
 		return target{}, httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not on node %s", namespace, name, s.cfg.NodeName)}
 	}
 	if err != nil {
-		return target{}, httpError{http.StatusServiceUnavailable, fmt.Sprintf("pod %s/%s cannot be reached in the provider: %v", namespace, name, err)}
+		return target{}, httpError{http.StatusBadGateway, fmt.Sprintf("pod %s/%s cannot be reached in the provider: %v", namespace, name, err)}
 	}
 	if uid := r.PathValue("uid"); uid != "" && uid != string(local.UID) {
 		return target{}, httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s has UID %s, not %s: it is another pod of that name", namespace, name, local.UID, uid)}
@@ -116,14 +116,23 @@ func (s *Server) remote() (reach, error) {
 	return s.reach, nil
 }
 
+// away is the answer while the provider's API server does not answer. Clients show the text of a
+// 502, and replace that of a 503 by one of their own, which is about the consumer's API server.
+func away(err error) error {
+	return httpError{http.StatusBadGateway, fmt.Sprintf("the API server of the provider does not answer; this cluster works, and pods that run in the provider go on running: %v", err)}
+}
+
 // remoteError turns what the provider's API server said into an answer. That it does
 // not take our credentials is not the caller's fault.
 func remoteError(err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return httpError{http.StatusBadGateway, fmt.Sprintf("asking the provider: %v", err)}
+		return away(err)
 	}
 	code := int(status.Status().Code)
+	if code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout {
+		return httpError{http.StatusBadGateway, fmt.Sprintf("the provider is not available; this cluster works: %v", err)}
+	}
 	if code < http.StatusBadRequest || code == http.StatusUnauthorized || code == http.StatusForbidden {
 		return httpError{http.StatusBadGateway, fmt.Sprintf("the provider refuses: %v", err)}
 	}
