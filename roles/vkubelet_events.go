@@ -16,7 +16,7 @@ import (
 
 // newEventsDropped registers the metric of dropped provider events.
 func newEventsDropped(registry prometheus.Registerer) (*prometheus.CounterVec, error) {
-	dropped := counter("liqod_events_dropped_total", "Events of the provider that were not written home; reason is overflow, stale or refused.", "reason")
+	dropped := counter("liqod_events_dropped_total", "Events of the provider that were not written home; reason is overflow, stale, refused or rate.", "reason")
 	if err := registry.Register(dropped); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}

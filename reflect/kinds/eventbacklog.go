@@ -19,6 +19,9 @@ const (
 	droppedStale = "stale"
 	// droppedRefused means that the API server rejected the event.
 	droppedRefused = "refused"
+	// droppedRate means that the provider writes too many events about one object, or the same
+	// ones too often.
+	droppedRate = "rate"
 )
 
 // expireEvery is the minimum time between two searches for expired entries.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/lru"
 
 	offloadinginformers "github.com/liqod/liqod/api/generated/informers/externalversions/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -36,8 +37,10 @@ const (
 	eventTooOld    = 10 * time.Minute // see backlogConfig
 	eventsPerSec   = 20               // writes per second, over all namespaces
 	eventsBurst    = 100
-	eventsEver     = 4                // writes per second after eventsStart, which about a thousand pods need to start
-	eventsStart    = 5000             // a provider that writes events all the time would fill etcd
+	eventsOfOne    = 10               // writes about one object that have no lasting limit: what a pod needs to start, and to end
+	eventsEver     = 1                // further writes per second, or a provider that writes events all the time would fill etcd
+	eventsMore     = 500              // further writes at once
+	eventsWait     = 10 * time.Second // delay of a write that has no room among these
 	eventRetry     = time.Second      // back-off while one of the clusters is unreachable
 	eventTries     = 5                // attempts to find the object that an event is about
 	eventHandOver  = 10 * time.Second // time between these attempts if another process should write the event
@@ -95,8 +98,10 @@ type Events struct {
 	cfg     EventsConfig
 	backlog *backlog
 	limiter flowcontrol.RateLimiter
-	// lasting limits the writes over a long time.
+	// lasting limits the writes that are not free for their object over a long time. free
+	// counts those that were, by the UID of the object, for as many objects as events are kept.
 	lasting flowcontrol.RateLimiter
+	free    *lru.Cache
 	// refusing is true if the last write was rejected and a log line says so.
 	refusing atomic.Bool
 
@@ -116,7 +121,7 @@ func NewEvents(cfg EventsConfig) *Events {
 		cfg: cfg, open: map[string]*eventWatch{},
 		backlog: newBacklog(backlogConfig{limit: eventsWaiting, kept: eventsKept, stays: eventsStay, interval: eventInterval, tooOld: eventTooOld, dropped: cfg.Dropped}),
 		limiter: flowcontrol.NewTokenBucketRateLimiter(eventsPerSec, eventsBurst),
-		lasting: flowcontrol.NewTokenBucketRateLimiter(eventsEver, eventsStart),
+		lasting: flowcontrol.NewTokenBucketRateLimiter(eventsEver, eventsMore), free: lru.New(eventsKept),
 	}
 }
 
@@ -278,6 +283,10 @@ func (e *Events) work(ctx context.Context, j job) {
 			return
 		}
 	}
+	if !e.afford(subject.UID) {
+		e.tooMany(j)
+		return
+	}
 	if e.pace(ctx) != nil {
 		return
 	}
@@ -293,6 +302,17 @@ func (e *Events) work(ctx context.Context, j job) {
 		return
 	}
 	e.settle(ctx, j, err)
+}
+
+// tooMany drops a new event beyond the limit. One that has occurred again waits: it is written
+// as it is then.
+func (e *Events) tooMany(j job) {
+	if j.exists {
+		e.backlog.again(j, true, time.Now().Add(eventsWait))
+		return
+	}
+	e.cfg.Dropped(droppedRate)
+	e.backlog.drop(j, time.Now())
 }
 
 // settle records the result of a write.
@@ -349,10 +369,23 @@ func (e *Events) pace(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := e.lasting.Wait(ctx); err != nil {
-		return err
-	}
 	return e.limiter.Wait(ctx)
+}
+
+// afford reports whether one more event may be written. about is the UID of the local object of
+// a new event, which the provider does not choose; it is empty for an event that has occurred again.
+func (e *Events) afford(about types.UID) bool {
+	if about != "" {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		have, _ := e.free.Get(about)
+		n, _ := have.(int)
+		if n < eventsOfOne {
+			e.free.Add(about, n+1)
+			return true
+		}
+	}
+	return e.lasting.TryAccept()
 }
 
 func (e *Events) create(ctx context.Context, want *corev1.Event) error {

@@ -13,7 +13,7 @@ const (
 	// podBytes is free for each pod: enough for its start and its end.
 	podBytes = 64 << 10
 	// After that the pods share these bytes each minute, and these at once.
-	nodeBytesPerMinute, nodeBytesPerMinuteAndPod = 256 << 10, 512
+	nodeBytesPerMinute, nodeBytesPerMinuteAndPod = 128 << 10, 256
 	nodeBytesBurst, nodeBytesBurstOfPod          = 1 << 20, 64 << 10
 	// endpointCost is added for a change of the readiness or the address of a pod, which the
 	// EndpointSlices of this cluster follow.

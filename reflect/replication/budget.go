@@ -15,7 +15,7 @@ const RefusedRate = "answer-rate"
 // peer is another organisation, and may change its objects as fast as it can. The burst is
 // enough for some hundred answers, as a peer gives them while it creates many namespaces.
 const (
-	peerBytesPerMinute = 128 << 10
+	peerBytesPerMinute = 64 << 10
 	peerBytesBurst     = 4 << 20
 	// pulledCost is added to the size of a copy that other objects of this cluster follow,
 	// such as the VirtualNode and the Node of a ResourceOffer.
