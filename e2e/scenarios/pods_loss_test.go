@@ -224,8 +224,9 @@ func (w *world) requireStatusWrites(t *testing.T, c *corner, begin time.Time, n 
 
 // requireWrites requires as many writes of each kind. One that the API server of a busy
 // machine answered with 5xx may have been done or not, and was sent again: it may count
-// for one that is missing. One that it answered with 401, because it could not look up the
-// token in time, was not done.
+// for one that is missing. So may a deletion that it answered with 404: the garbage collector
+// was first. One that it answered with 401, because it could not look up the token in time, was
+// not done.
 func requireWrites(t *testing.T, want, got map[string]int, why string) {
 	t.Helper()
 	unsure := map[string]int{}
@@ -233,7 +234,11 @@ func requireWrites(t *testing.T, want, got map[string]int, why string) {
 		if strings.HasSuffix(what, " answered 401") {
 			delete(got, what)
 		}
-		if write, _, found := strings.Cut(what, " answered 5"); found {
+		write, _, found := strings.Cut(what, " answered 5")
+		if !found && strings.HasPrefix(what, "delete ") {
+			write, _, found = strings.Cut(what, " answered 404")
+		}
+		if found {
 			unsure[write] += n
 			delete(got, what)
 		}
