@@ -139,7 +139,12 @@ func fullNodeFailure(t *testing.T, w *fullWorld) {
 		}
 		for name, count := range w.restarts(t, "failure") {
 			if count <= before[name] {
-				return fmt.Errorf("the loss of pod %s is not counted as a restart", name)
+				shadow, err := w.milan.Liqod().OffloadingV1beta1().ShadowPods("failure-rome").Get(ctx, name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				return fmt.Errorf("the loss of pod %s is not counted as a restart: %d before, %d now; was %s, is %s; ShadowPod: replaced %q, restarts %v",
+					name, before[name], count, there[name], now[name], shadow.Status.Replaced, shadow.Status.Restarts)
 			}
 		}
 		return w.available("web", "failure", int32(len(here)))(ctx)

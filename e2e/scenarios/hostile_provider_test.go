@@ -23,12 +23,12 @@ import (
 
 const (
 	loudPods = 300
-	// loudQuiet is how long the growth of etcd is measured before, for the log. loudBurst is how
-	// long the provider writes until what is free for each pod is used up, and loudFor the time
+	// loudQuiet is how long the growth of etcd without the attack is measured before. loudBurst is
+	// how long the provider writes until what is free for each pod is used up, and loudFor the time
 	// in which the growth is measured after that.
 	loudQuiet, loudBurst, loudFor = time.Minute, 3 * time.Minute, 3 * time.Minute
-	// loudGrowth is the growth of the consumer's etcd in bytes a minute, and loudMemory the
-	// peak of a role in MB, that are accepted.
+	// loudGrowth is how many bytes a minute the attack may add to the growth of the consumer's
+	// etcd, and loudMemory the peak of a role in MB.
 	loudGrowth, loudMemory = 1_000_000, 512
 )
 
@@ -48,7 +48,7 @@ func TestLoudProvider(t *testing.T) {
 
 	before := w.stored(t, w.rome)
 	pass(t, loudQuiet)
-	t.Logf("without the attack etcd grows by %.0f bytes a minute", (w.stored(t, w.rome)-before)/loudQuiet.Minutes())
+	unhurt := (w.stored(t, w.rome) - before) / loudQuiet.Minutes()
 
 	ctx, cancel := context.WithCancel(t.Context())
 	written := map[string]int{}
@@ -98,14 +98,14 @@ func TestLoudProvider(t *testing.T) {
 			t.Logf("writes of %s: %.0f a minute", what, n/loudFor.Minutes())
 		}
 	}
-	t.Logf("written by the provider: %v; growth of the consumer's etcd: %.0f bytes a minute, after %.0f bytes", written, growth, before)
+	t.Logf("written by the provider: %v; growth of the consumer's etcd: %.0f bytes a minute, %.0f without the attack", written, growth, unhurt)
 	for name, pid := range map[string]int{"controller": w.rome.Controller.PID, "vkubelet": (*w.rome.VKubelet("milan")).PID} {
 		peak, err := peakMB(pid)
 		require.NoError(t, err)
 		t.Logf("peak memory of the %s: %.0f MB", name, peak)
 		require.Less(t, peak, float64(loudMemory), name)
 	}
-	require.Less(t, growth, float64(loudGrowth))
+	require.Less(t, growth-unhurt, float64(loudGrowth))
 }
 
 // pass waits for a time that is part of what is measured.

@@ -264,5 +264,5 @@ func (s stand) missed(t *testing.T, what string, patience time.Duration, stop, r
 		at := r.written().Resource + " " + s.twin + "/"
 		want = append(want, "create "+at+created+": 201", r.changes()+" "+at+changed+": 200", "delete "+at+deleted+": 200")
 	}
-	require.ElementsMatch(t, want, writes(t, s.milan.Cluster, peer, begin))
+	require.ElementsMatch(t, want, effective(writes(t, s.milan.Cluster, peer, begin)))
 }
