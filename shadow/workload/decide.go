@@ -116,9 +116,17 @@ func decide(f facts) action {
 		return action{verb: nothing}
 	case f.pod.DeletionTimestamp != nil:
 		return decideLost(f, f.pod)
+	case uncounted(f):
+		return action{verb: recordLoss, lost: f.lost}
 	default:
 		return decidePresent(f)
 	}
+}
+
+// uncounted reports whether the pod replaces one whose loss is not recorded: the cache had
+// dropped the lost pod before the event of its deletion was handled.
+func uncounted(f facts) bool {
+	return f.lost != nil && owns(f.shadow, f.lost) && f.lost.UID != f.pod.UID && f.lost.UID != f.shadow.Status.Replaced && mayRunAgain(f.lost)
 }
 
 // decideLeaving handles a pod without a ShadowPod. The pod keeps its finalizer until the

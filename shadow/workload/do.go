@@ -58,7 +58,7 @@ func (e *Enforcer) do(ctx context.Context, key loop.Key, f facts, a action) erro
 // settle drops what memory holds for a pod that exists and is wanted.
 func (e *Enforcer) settle(key loop.Key, f facts) {
 	e.memory.arrived(f.pod.UID)
-	if f.lost != nil && f.lost.UID != f.pod.UID {
+	if f.lost != nil && f.lost.UID != f.pod.UID && !uncounted(f) {
 		e.memory.forget(key, f.lost)
 	}
 }

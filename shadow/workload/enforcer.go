@@ -186,7 +186,7 @@ func (e *Enforcer) podChanged(before, after any) {
 	was, ok1 := before.(*corev1.Pod)
 	is, ok2 := after.(*corev1.Pod)
 	if ok1 && ok2 && was.UID != is.UID {
-		e.memory.arrived(was.UID)
+		e.keepLost(was)
 		e.wake(e.ledger.gone(was, false))
 	}
 	e.podSeen(after)
@@ -197,15 +197,18 @@ func (e *Enforcer) podGone(obj any) {
 	if !ok {
 		return
 	}
-	key := loop.Key{Namespace: pod.Namespace, Name: pod.Name}
-	// Only the last state of a wanted pod is kept. Otherwise the memory of a standby would
-	// grow without limit.
+	e.wake(e.ledger.gone(pod, e.keepLost(pod) && mayRunAgain(pod)))
+	e.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
+}
+
+// keepLost keeps the last state of a pod that is gone, and reports whether it did. Only that
+// of a wanted pod is kept. Otherwise the memory of a standby would grow without limit.
+func (e *Enforcer) keepLost(pod *corev1.Pod) bool {
 	lost := !e.memory.arrived(pod.UID) && e.wanted(pod)
 	if lost {
-		e.memory.lose(key, pod)
+		e.memory.lose(loop.Key{Namespace: pod.Namespace, Name: pod.Name}, pod)
 	}
-	e.wake(e.ledger.gone(pod, lost && mayRunAgain(pod)))
-	e.loop.Wake(key)
+	return lost
 }
 
 // wanted reports whether the ShadowPod of pod exists and its end is not recorded.

@@ -130,6 +130,39 @@ func TestCrashAnywhere(t *testing.T) {
 	}
 }
 
+// TestALossIsCountedWhenItsEventIsLate: the cache drops a pod before the handler of the
+// event runs, and after an interrupted watch the event names the replacement only.
+func TestALossIsCountedWhenItsEventIsLate(t *testing.T) {
+	for name, told := range map[string]func(r *rig, was *corev1.Pod){
+		"late":   func(r *rig, was *corev1.Pod) { r.e.podGone(was) },
+		"merged": func(r *rig, was *corev1.Pod) { r.e.podChanged(was, r.pod()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newShadow(always))
+			r.settle()
+			r.change(running)
+			was := r.pod()
+			r.settle()
+			r.deletePod(0)
+			require.NoError(t, r.pods.GetIndexer().Delete(was))
+			require.NoError(t, r.e.sync(t.Context(), r.key()))
+			is := r.pod()
+			require.NotEqual(t, was.UID, is.UID)
+			require.Empty(t, r.shadow().Status.Restarts)
+
+			told(r, was)
+			r.settle()
+			require.Equal(t, was.UID, r.shadow().Status.Replaced)
+			require.Equal(t, []offloadingv1beta1.ContainerRestarts{{Name: "main", Count: 3}}, r.shadow().Status.Restarts)
+			r.restart()
+			r.settle()
+			require.Equal(t, []string{createWrite, createWrite, statusWrite}, r.writes)
+			require.Equal(t, is.UID, r.pod().UID)
+			require.Empty(t, r.e.memory.lost)
+		})
+	}
+}
+
 // TestOrphansAreDeleted: neither the deletion of a ShadowPod with propagation policy Orphan
 // nor the adoption of its pod by a controller of the provider frees the pod.
 func TestOrphansAreDeleted(t *testing.T) {

@@ -170,6 +170,10 @@ func released(p *corev1.Pod) { p.Finalizers = nil }
 
 func oldKubelet(p *corev1.Pod) { p.Status.ObservedGeneration = 0 }
 
+func uidOf(uid types.UID) podMod {
+	return func(p *corev1.Pod) { p.UID = uid }
+}
+
 func ownedBy(uid types.UID) podMod {
 	return func(p *corev1.Pod) { p.OwnerReferences[0].UID = uid }
 }
