@@ -29,6 +29,7 @@ const (
 	deniedService     = "Service"
 	deniedIngress     = "Ingress"
 	deniedClaim       = "Claim"
+	deniedSession     = "Session"
 	deniedAnnotations = "Annotations"
 	deniedQuota       = "Quota"
 )
@@ -84,7 +85,7 @@ func countRequests(denied func(consumer, reason string), reason string, decide a
 		answer := decide(ctx, req)
 		peer := corev1beta1.PeerOfUser(req.UserInfo.Username)
 		switch {
-		case peer == "" || answer.Code == http.StatusServiceUnavailable:
+		case peer == "" || answer.Code == http.StatusServiceUnavailable || answer.Code == http.StatusNotFound:
 		case !answer.Allowed:
 			denied(peer, reason)
 		case len(answer.Patch) > 0:

@@ -49,7 +49,7 @@ func TestDenialsAreCounted(t *testing.T) {
 		require.Equal(t, name == "", pods("rome", &corev1.PodSpec{NodeName: name}) == nil)
 	}
 	for _, answer := range []admit.Response{
-		admit.Deny("no"), {Code: 400}, {Code: 503}, admit.Allow(), admit.Allow(admit.Operation{Op: "replace"}),
+		admit.Deny("no"), {Code: 400}, {Code: 404}, {Code: 503}, admit.Allow(), admit.Allow(admit.Operation{Op: "replace"}),
 	} {
 		decide := countRequests(d.count, deniedService, func(context.Context, *admissionv1.AdmissionRequest) admit.Response { return answer })
 		for _, user := range []string{"liqo.io:peer:rome:1", "system:serviceaccount:liqo-tenant-oslo:peer-1", "kubernetes-admin"} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,16 @@ func testHostileConsumer(t *testing.T, w *world) {
 	maps.Copy(tries, hostAttempts(t, p, own))
 	maps.Copy(tries, objectAttempts(p.core))
 	maps.Copy(tries, identityAttempts(p.core))
+	guests := w.milan.Client().CoreV1().Pods(twinOfRome)
+	_, err = guests.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "guest"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Run("sessions", func(t *testing.T) {
+		allForbidden(t, sessionAttempts(p.core, "guest"))
+		requireSessions(t, p.core, slices.Sorted(maps.Keys(before))[0])
+	})
+	within(t, soon, "the refusals are counted", measures(w.milan.Webhook, `liqod_consumer_refused_total{consumer="rome",reason="Session"} [1-9][0-9]*`))
+	require.NoError(t, guests.Delete(t.Context(), "guest", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	within(t, soon, "the provider's pod is gone", func(ctx context.Context) error { return absent(guests.Get(ctx, "guest", metav1.GetOptions{})) })
 	t.Run("objects", func(t *testing.T) { allForbidden(t, tries) })
 
 	services, ingresses := w.milan.Client().CoreV1().Services(twinOfRome), w.milan.Client().NetworkingV1().Ingresses(twinOfRome)

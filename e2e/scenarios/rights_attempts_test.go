@@ -53,6 +53,8 @@ func forbidden(t *testing.T, p attacker) {
 	allForbidden(t, objectAttempts(p.core))
 	allForbidden(t, identityAttempts(p.core))
 	allForbidden(t, podAttempts(p.core))
+	allForbidden(t, sessionAttempts(p.core, "guest"))
+	requireSessions(t, p.core, "target")
 	allForbidden(t, shadowAttempts(p))
 	allForbidden(t, reflectedAttempts(t, p))
 	allForbidden(t, sliceAttempts(t, p))
@@ -219,6 +221,45 @@ func podAttempts(c kubernetes.Interface) map[string]attempt {
 			return err
 		},
 	}
+}
+
+// session asks for a session with a pod, without the upgrade of the connection that would
+// follow: admission comes before that.
+func session(c kubernetes.Interface, verb, pod, kind string) attempt {
+	return func(ctx context.Context) error {
+		return c.CoreV1().RESTClient().Verb(verb).Namespace(twinOfRome).Resource("pods").Name(pod).SubResource(kind).
+			Param("command", "id").Param("stdout", "true").Param("ports", "80").Do(ctx).Error()
+	}
+}
+
+// sessionAttempts are attempts to get into a pod that the provider runs in a twin.
+func sessionAttempts(c kubernetes.Interface, pod string) map[string]attempt {
+	tries := map[string]attempt{
+		"debug container in " + pod: func(ctx context.Context) error {
+			_, err := c.CoreV1().Pods(twinOfRome).Patch(ctx, pod, types.StrategicMergePatchType,
+				[]byte(`{"spec":{"ephemeralContainers":[{"name":"e","image":"sim/web:1"}]}}`), metav1.PatchOptions{}, "ephemeralcontainers")
+			return err
+		},
+	}
+	for _, kind := range []string{"exec", "attach", "portforward"} {
+		for _, verb := range []string{"POST", "GET"} {
+			tries[kind+" in "+pod+" by "+verb] = session(c, verb, pod, kind)
+		}
+	}
+	return tries
+}
+
+// requireSessions requires that a peer gets as far as the connection to a pod of its own.
+func requireSessions(t *testing.T, c kubernetes.Interface, pod string) {
+	t.Helper()
+	for _, kind := range []string{"exec", "attach", "portforward"} {
+		err := session(c, "POST", pod, kind)(t.Context())
+		require.Error(t, err, kind)
+		require.False(t, apierrors.IsForbidden(err), "%s: %v", kind, err)
+	}
+	err := session(c, "POST", "guest", "exec")(t.Context())
+	require.ErrorContains(t, err, "was not made for a ShadowPod")
+	require.ErrorContains(t, err, "no setting allows more")
 }
 
 // shadowAttempts are attempts with the kinds that a peer may write, where or how it may not.

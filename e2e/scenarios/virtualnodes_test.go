@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,6 +36,7 @@ func TestVirtualNodes(t *testing.T) {
 	w := newWorld(t, map[string]any{"controller": map[string]any{
 		"drainTimeout": drainTimeout.String(), "drainForceAfter": drainForceAfter.String()}})
 	w.offload(t, "nodes", offloadingv1beta1.NamespaceOffloadingSpec{})
+	t.Run("Steady", func(t *testing.T) { testSteady(t, w) })
 	t.Run("NodeDeleted", func(t *testing.T) { testNodeDeleted(t, w) })
 	t.Run("NodeEdited", func(t *testing.T) { testNodeEdited(t, w) })
 	t.Run("ForeignNode", func(t *testing.T) { testForeignNode(t, w) })
@@ -46,6 +48,40 @@ func TestVirtualNodes(t *testing.T) {
 	t.Run("DeletedWhileAway", func(t *testing.T) { testNodeDeletedWhileAway(t, w) })
 	t.Run("LastDeleted", func(t *testing.T) { testLastNodeDeleted(t, w) })
 	t.Run("TakenDown", func(t *testing.T) { testPeeringTakenDown(t, w) })
+}
+
+// testSteady lets the controller look at a virtual node again and again, and counts what it
+// writes to the Deployment.
+func testSteady(t *testing.T, w *world) {
+	bindings := w.rome.Client().RbacV1().RoleBindings("nodes")
+	name := "liqod-vkubelet-namespace:" + tenant + ":milan"
+	for turn := range 5 {
+		within(t, soon, "a RoleBinding gets another subject", func(ctx context.Context) error {
+			b, err := bindings.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: fmt.Sprint("other-", turn)})
+			_, err = bindings.Update(ctx, b, metav1.UpdateOptions{})
+			return err
+		})
+		within(t, soon, "the controller takes it off", func(ctx context.Context) error {
+			b, err := bindings.Get(ctx, name, metav1.GetOptions{})
+			if err == nil && len(b.Subjects) != 1 {
+				err = fmt.Errorf("subjects %v", b.Subjects)
+			}
+			return err
+		})
+	}
+	records, err := w.rome.Audited(func(r lab.AuditRecord) bool {
+		return r.Write() && r.Resource() == "deployments" && r.ObjectRef.Namespace == tenant && r.ObjectRef.Name == "vk-milan"
+	})
+	require.NoError(t, err)
+	var verbs []string
+	for _, r := range records {
+		verbs = append(verbs, r.Verb)
+	}
+	require.Equal(t, []string{"create"}, verbs, "nothing else is written")
 }
 
 // virtualNode returns a condition: the Ready condition of a VirtualNode has a reason.

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
@@ -29,6 +31,13 @@ import (
 // match, the ForeignCluster was edited, and discovery no longer changes it.
 const specAnnotation = "liqo.io/discovered-spec"
 
+// Limit for the writes of one source: anybody on a local network may change records without
+// end. The first writes come at once, as many as there can be clusters.
+const (
+	writesAtOnce  = maxClusters
+	writeInterval = 10 * time.Second
+)
+
 // Metrics receives the counts of records. Its functions must be safe for concurrent use.
 type Metrics struct {
 	// Ignored is called with the source, the reason and the number of ignored records.
@@ -41,13 +50,15 @@ type Metrics struct {
 type Config struct {
 	// ClusterID is this cluster's id. Its own record is skipped.
 	ClusterID string
-	// Most is the maximum number of ForeignClusters that discovery creates.
+	// Most is the maximum number of ForeignClusters that discovery creates for each source, so
+	// that records of a local network take no room from those of the domain.
 	Most int
 
 	Liqo            versioned.Interface
 	ForeignClusters informers.ForeignClusterInformer
 
 	Metrics Metrics
+	Clock   clock.PassiveClock
 	Log     *zap.Logger
 	// Observer may be nil.
 	Observer loop.Observer
@@ -60,15 +71,23 @@ type Clusters struct {
 	cfg    Config
 	lister listers.ForeignClusterLister
 
-	mu    sync.Mutex
-	found map[string]map[string]Record // by source, then by cluster id
-	whole map[string]bool              // by source: a complete answer has arrived
+	mu     sync.Mutex
+	found  map[string]map[string]Record // by source, then by cluster id
+	whole  map[string]bool              // by source: a complete answer has arrived
+	writes map[string]*rate.Limiter     // by source
+
+	// creating is held while a ForeignCluster is created, so that the workers together do not
+	// exceed Most.
+	creating sync.Mutex
 }
 
 // NewClusters returns a Clusters and registers its event handler on the informer. It starts
 // nothing.
 func NewClusters(cfg Config) (*Clusters, error) {
-	c := &Clusters{cfg: cfg, lister: cfg.ForeignClusters.Lister(), found: map[string]map[string]Record{}, whole: map[string]bool{}}
+	c := &Clusters{
+		cfg: cfg, lister: cfg.ForeignClusters.Lister(),
+		found: map[string]map[string]Record{}, whole: map[string]bool{}, writes: map[string]*rate.Limiter{},
+	}
 	c.Loop = loop.New(loop.Config{Name: "discovery", Sync: c.sync, Log: cfg.Log, Observer: cfg.Observer, Beside: c.known})
 	_, err := c.Watch(cfg.ForeignClusters.Informer(), func(obj any) []loop.Key {
 		if fc, ok := obj.(*corev1beta1.ForeignCluster); ok {
@@ -80,8 +99,8 @@ func NewClusters(cfg Config) (*Clusters, error) {
 }
 
 // Set stores the answer of a source (DiscoveredByDNS or DiscoveredByMulticast). A complete
-// answer replaces the earlier ones; a partial answer is added to them. It is safe for
-// concurrent use.
+// answer replaces the earlier ones; a partial answer is added to them, up to maxClusters. It
+// is safe for concurrent use.
 func (c *Clusters) Set(via string, a Answer) {
 	now := map[string]Record{}
 	for _, r := range a.Clusters {
@@ -92,12 +111,7 @@ func (c *Clusters) Set(via string, a Answer) {
 	c.mu.Lock()
 	before, first := c.found[via], !a.Partial && !c.whole[via]
 	if a.Partial {
-		known := maps.Clone(before)
-		if known == nil {
-			known = map[string]Record{}
-		}
-		maps.Copy(known, now)
-		now = known
+		now = added(before, now)
 	}
 	c.found[via] = now
 	c.whole[via] = c.whole[via] || !a.Partial
@@ -114,6 +128,18 @@ func (c *Clusters) Set(via string, a Answer) {
 	if first { // ForeignClusters of an earlier process may have lost their record
 		c.wakeAll(via)
 	}
+}
+
+// added returns the known records and the further ones for which there is room.
+func added(known, further map[string]Record) map[string]Record {
+	all := make(map[string]Record, len(known)+len(further))
+	maps.Copy(all, known)
+	for id, r := range further {
+		if _, ok := all[id]; ok || len(all) < maxClusters {
+			all[id] = r
+		}
+	}
+	return all
 }
 
 // known returns the keys of all clusters that were found. Run queues them, because Set may
@@ -173,21 +199,20 @@ func (c *Clusters) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return fmt.Errorf("listing ForeignClusters: %w", err)
 	}
+	via, r, found := c.record(key.Name)
 	var have []*corev1beta1.ForeignCluster
 	ours := 0
 	for _, fc := range all {
 		if fc.Spec.ClusterID == key.Name {
 			have = append(have, fc)
 		}
-		if fc.Labels[corev1beta1.DiscoveredLabel] != "" {
+		if found && fc.Labels[corev1beta1.DiscoveredLabel] == via {
 			ours++
 		}
 	}
-	via, r, found := c.record(key.Name)
 	switch {
 	case found && len(have) == 0 && ours >= c.cfg.Most:
-		c.cfg.Metrics.Ignored(via, IgnoredTooMany, 1)
-		return nil
+		return c.full(via)
 	case found && len(have) == 0:
 		return c.create(ctx, via, r)
 	case len(have) != 1 || !untouched(have[0]):
@@ -198,6 +223,32 @@ func (c *Clusters) sync(ctx context.Context, key loop.Key) error {
 		return nil // no complete answer yet
 	}
 	return c.remove(ctx, have[0])
+}
+
+// full counts a record for which there is no room. The loop tries again later: no event tells
+// which record gets the room of a ForeignCluster that is gone.
+func (c *Clusters) full(via string) error {
+	c.cfg.Metrics.Ignored(via, IgnoredTooMany, 1)
+	return loop.After(minTTL)
+}
+
+// spend takes a write from the budget of a source, or returns an error that has the loop try
+// again later.
+func (c *Clusters) spend(via string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writes[via] == nil {
+		c.writes[via] = rate.NewLimiter(rate.Every(writeInterval), writesAtOnce)
+	}
+	now := c.cfg.Clock.Now()
+	r := c.writes[via].ReserveN(now, 1)
+	wait := r.DelayFrom(now)
+	if wait <= 0 {
+		return nil
+	}
+	r.CancelAt(now)
+	c.cfg.Metrics.Ignored(via, IgnoredTooOften, 1)
+	return loop.After(wait)
 }
 
 // want sets the fields of a ForeignCluster from a record.
@@ -237,6 +288,11 @@ func untouched(fc *corev1beta1.ForeignCluster) bool {
 // create creates the ForeignCluster of a record. It never overwrites an existing one of
 // that name or id.
 func (c *Clusters) create(ctx context.Context, via string, r Record) error {
+	c.creating.Lock()
+	defer c.creating.Unlock()
+	if err := c.spend(via); err != nil {
+		return err
+	}
 	live, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("confirming that there is no ForeignCluster of %s: %w", r.ClusterID, err)
@@ -246,13 +302,12 @@ func (c *Clusters) create(ctx context.Context, via string, r Record) error {
 		if fc.Spec.ClusterID == r.ClusterID {
 			return nil // the event of that object queues the key
 		}
-		if fc.Labels[corev1beta1.DiscoveredLabel] != "" {
+		if fc.Labels[corev1beta1.DiscoveredLabel] == via {
 			ours++
 		}
 	}
 	if ours >= c.cfg.Most {
-		c.cfg.Metrics.Ignored(via, IgnoredTooMany, 1)
-		return nil
+		return c.full(via)
 	}
 	fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: r.ClusterID}}
 	if err := want(fc, via, r); err != nil {
@@ -279,6 +334,9 @@ func (c *Clusters) follow(ctx context.Context, have *corev1beta1.ForeignCluster,
 		maps.Equal(next.Labels, have.Labels) && maps.Equal(next.Annotations, have.Annotations) {
 		return nil
 	}
+	if err := c.spend(via); err != nil {
+		return err
+	}
 	_, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().Update(ctx, next, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the event of the other write queues the key
@@ -292,6 +350,9 @@ func (c *Clusters) follow(ctx context.Context, have *corev1beta1.ForeignCluster,
 // remove deletes a ForeignCluster whose record is gone, after live reads have confirmed
 // that nothing uses it.
 func (c *Clusters) remove(ctx context.Context, have *corev1beta1.ForeignCluster) error {
+	if err := c.spend(have.Labels[corev1beta1.DiscoveredLabel]); err != nil {
+		return err
+	}
 	live, err := c.cfg.Liqo.CoreV1beta1().ForeignClusters().Get(ctx, have.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil

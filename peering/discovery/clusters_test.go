@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,14 +15,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	"github.com/liqod/liqod/api/generated/clientset/versioned/fake"
+	typed "github.com/liqod/liqod/api/generated/clientset/versioned/typed/core/v1beta1"
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
 const (
+	workers = 2
 	byDNS   = corev1beta1.DiscoveredByDNS
 	byMDNS  = corev1beta1.DiscoveredByMulticast
 	patient = time.Minute
@@ -32,6 +37,7 @@ type world struct {
 	liqo     *fake.Clientset
 	clusters *Clusters
 	last     map[string]Answer // by source
+	clock    *clocktesting.FakePassiveClock
 
 	mu      sync.Mutex
 	ignored map[string]int
@@ -39,7 +45,7 @@ type world struct {
 
 func newWorld(t *testing.T, most int, objects ...runtime.Object) *world {
 	t.Helper()
-	w := &world{t: t, liqo: fake.NewSimpleClientset(objects...), ignored: map[string]int{}, last: map[string]Answer{}}
+	w := &world{t: t, liqo: fake.NewSimpleClientset(objects...), ignored: map[string]int{}, last: map[string]Answer{}, clock: clocktesting.NewFakePassiveClock(time.Now())}
 	informers := externalversions.NewSharedInformerFactory(w.liqo, 0)
 	var err error
 	w.clusters, err = NewClusters(Config{ClusterID: "rome", Most: most, Liqo: w.liqo, ForeignClusters: informers.Core().V1beta1().ForeignClusters(),
@@ -47,7 +53,7 @@ func newWorld(t *testing.T, most int, objects ...runtime.Object) *world {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.ignored[via+" "+reason] += n
-		}}, Log: zaptest.NewLogger(t)})
+		}}, Clock: w.clock, Log: zaptest.NewLogger(t)})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	informers.Start(ctx.Done())
@@ -55,7 +61,7 @@ func newWorld(t *testing.T, most int, objects ...runtime.Object) *world {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = w.clusters.Run(ctx, 2)
+		_ = w.clusters.Run(ctx, workers)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -233,4 +239,142 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 		return w.ignored["mdns too-many"] > 0
 	})
 	require.Nil(t, w.get("c"))
+}
+
+func (w *world) ignoredFor(reason string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ignored[reason]
+}
+
+// count returns the number of ForeignClusters.
+func (w *world) count() int {
+	list, err := w.liqo.CoreV1beta1().ForeignClusters().List(context.Background(), metav1.ListOptions{})
+	require.NoError(w.t, err)
+	return len(list.Items)
+}
+
+// TestFlood: a host on the local network sends ever other records. What it makes the
+// controller write is bounded, and clusters of the domain are found meanwhile.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	const most, rounds = 20, 60
+	for name, flood := range map[string]func(round int) Answer{
+		"new clusters each time": func(round int) Answer {
+			ids := make([]string, maxClusters)
+			for i := range ids {
+				ids[i] = fmt.Sprintf("c%d-%d", round, i)
+			}
+			return found(ids...)
+		},
+		"other URLs each time": func(round int) Answer {
+			ids := make([]string, most)
+			for i := range ids {
+				ids[i] = fmt.Sprintf("c%d", i)
+			}
+			a := found(ids...)
+			for i := range a.Clusters {
+				a.Clusters[i].URL = fmt.Sprintf("https://%d.example", round)
+			}
+			return a
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, most)
+			for round := range rounds {
+				a := flood(round)
+				if round > 0 && a.Clusters[0].ClusterID != flood(round - 1).Clusters[0].ClusterID {
+					w.set(byMDNS, found())
+					w.eventually("the records go, or there are too many writes", func() bool {
+						return w.ignoredFor("mdns too-often") > 0 || w.count() == 0
+					})
+				}
+				w.set(byMDNS, a)
+				w.eventually("the records are followed, or there are too many writes", func() bool {
+					return w.ignoredFor("mdns too-often") > 0 || slices.ContainsFunc(a.Clusters, func(r Record) bool {
+						fc := w.get(r.ClusterID)
+						return fc != nil && fc.Spec.AuthURL == r.URL
+					})
+				})
+			}
+			w.eventually("the limit shows", func() bool { return w.ignoredFor("mdns too-often") > 0 })
+			require.LessOrEqual(t, w.writes(), writesAtOnce)
+			require.LessOrEqual(t, w.count(), most)
+
+			w.set(byDNS, found("milan"))
+			w.eventually("a cluster of the domain has its own limits", func() bool { return w.get("milan") != nil })
+
+			before := w.writes()
+			w.clock.SetTime(w.clock.Now().Add(writeInterval))
+			last := flood(rounds)
+			w.set(byMDNS, last)
+			w.clusters.wakeAll(byMDNS) // those whose record is gone wait for the real clock
+			w.eventually("one more write is done later", func() bool { return w.writes() > before })
+			require.Equal(t, before+1, w.writes())
+		})
+	}
+}
+
+// TestWorkersKeepTheLimit: several workers create no more ForeignClusters than one.
+func TestWorkersKeepTheLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	w.clusters.cfg.Liqo = together{Interface: w.liqo, lists: new(atomic.Int32), both: make(chan struct{})}
+	w.set(byMDNS, found("a", "b", "c", "d"))
+	w.eventually("the limit shows", func() bool { return w.ignoredFor("mdns too-many") >= 3 })
+	require.Equal(t, 1, w.count())
+}
+
+// together is a client whose first list of ForeignClusters waits a moment for a second one.
+type together struct {
+	versioned.Interface
+	lists *atomic.Int32
+	both  chan struct{}
+}
+
+func (c together) CoreV1beta1() typed.CoreV1beta1Interface {
+	return togetherCore{c.Interface.CoreV1beta1(), c}
+}
+
+type togetherCore struct {
+	typed.CoreV1beta1Interface
+	together together
+}
+
+func (c togetherCore) ForeignClusters() typed.ForeignClusterInterface {
+	return togetherClusters{c.CoreV1beta1Interface.ForeignClusters(), c.together}
+}
+
+type togetherClusters struct {
+	typed.ForeignClusterInterface
+	together together
+}
+
+func (c togetherClusters) List(ctx context.Context, opts metav1.ListOptions) (*corev1beta1.ForeignClusterList, error) {
+	list, err := c.ForeignClusterInterface.List(ctx, opts)
+	if c.together.lists.Add(1) == 2 {
+		close(c.together.both)
+	}
+	select {
+	case <-c.together.both:
+	case <-time.After(100 * time.Millisecond): // the other worker waits, as it should
+	}
+	return list, err
+}
+
+// TestPartialAnswersAreBounded: the answers of a session's beginning are added up to the
+// limit of one answer.
+func TestPartialAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	for round := range 2 * maxClusters {
+		w.clusters.Set(byMDNS, Answer{Clusters: found(fmt.Sprintf("c%d", round)).Clusters, Partial: true})
+	}
+	require.Len(t, w.clusters.known(), maxClusters)
+	moved := found("c0")
+	moved.Clusters[0].URL, moved.Partial = "https://elsewhere.example", true
+	w.clusters.Set(byMDNS, moved)
+	_, r, _ := w.clusters.record("c0")
+	require.Equal(t, "https://elsewhere.example", r.URL, "known ones still change")
 }

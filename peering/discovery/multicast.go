@@ -30,6 +30,10 @@ const (
 	probeEvery  = 250 * time.Millisecond // interval of the three probes before the name is taken (RFC 6762, section 8.1)
 	answerEvery = time.Second            // minimum time between two responses (RFC 6762, section 6)
 	retry       = 30 * time.Second       // delay after the sockets have failed
+	tellEvery   = 250 * time.Millisecond // minimum time after which packets are evaluated again
+	// waiting is how many packets wait in the process; more wait in the sockets. The names in a
+	// packet may be compressed, so that it takes a hundred times its size.
+	waiting = 4
 )
 
 // Multicast finds clusters on local networks by multicast DNS, and announces this cluster
@@ -78,7 +82,7 @@ func (m Multicast) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	packets := make(chan *dns.Msg, 64)
+	packets := make(chan *dns.Msg, waiting)
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer s.closeAll()
@@ -136,6 +140,8 @@ type talk struct {
 	announced                 int
 	spoke                     time.Time
 	told                      []Record
+	heard                     bool // packets have come that are not evaluated yet
+	nextTell                  time.Time
 	settled                   bool
 	warned                    time.Time
 }
@@ -146,7 +152,10 @@ func (t *talk) run(ctx context.Context, packets <-chan *dns.Msg, malformed <-cha
 		if err := t.due(now, links); err != nil {
 			return err
 		}
-		t.tell(now)
+		if !t.heard || !now.Before(t.nextTell) {
+			t.tell(now)
+			t.heard, t.nextTell = false, now.Add(tellEvery)
+		}
 		timer := t.Clock.NewTimer(t.wait(now))
 		select {
 		case <-ctx.Done():
@@ -157,8 +166,10 @@ func (t *talk) run(ctx context.Context, packets <-chan *dns.Msg, malformed <-cha
 			return nil
 		case <-malformed:
 			t.network.ignored[IgnoredMalformed]++
+			t.heard = true
 		case msg := <-packets:
 			t.hear(t.Clock.Now(), msg)
+			t.heard = true
 		case <-timer.C():
 		}
 		timer.Stop()
@@ -246,6 +257,9 @@ func (t *talk) tell(now time.Time) {
 
 func (t *talk) wait(now time.Time) time.Duration {
 	d := min(t.nextAsk.Sub(now), t.network.next(now))
+	if t.heard {
+		d = min(d, t.nextTell.Sub(now))
+	}
 	if t.Own != nil {
 		d = min(d, t.nextClaim.Sub(now))
 	}

@@ -132,6 +132,10 @@ func (n *network) take(now time.Time, m *dns.Msg) {
 			}
 		case *dns.TXT:
 			n.contest(now, r)
+			if tooLarge(r.Txt) { // the cache keeps what it may use
+				n.ignored[IgnoredMalformed]++
+				continue
+			}
 			if i := n.described(h.Name); i != nil {
 				i.txt, i.txtUntil = r, lives(now, h.Ttl)
 			}

@@ -1,11 +1,17 @@
 package discovery
 
 import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap/zaptest"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 func record(id, url string) *Record {
@@ -108,6 +114,60 @@ func TestHostileNetwork(t *testing.T) {
 	_, err := n.question(now).Pack()
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(n.question(now).Question), 18)
+}
+
+// TestHostileNetworkFillsNoMemory: of large records nothing is kept.
+func TestHostileNetworkFillsNoMemory(t *testing.T) {
+	t.Parallel()
+	n, now := newNetwork(nil), time.Now()
+	large := make([]string, 32)
+	for i := range large {
+		large[i] = strings.Repeat("x", 255)
+	}
+	for i := range 20 * maxClusters {
+		name := fmt.Sprintf("c%d.%s", i, localService)
+		header := func(kind uint16) dns.RR_Header {
+			return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: 1 << 30}
+		}
+		n.take(now, carried(t, &dns.Msg{MsgHdr: dns.MsgHdr{Response: true}, Answer: []dns.RR{
+			&dns.SRV{Hdr: header(dns.TypeSRV), Port: 1, Target: "host.local."}, &dns.TXT{Hdr: header(dns.TypeTXT), Txt: large},
+		}}))
+	}
+	held := 0
+	for name, i := range n.cached {
+		held += len(name) + len(i.srv.Target)
+		if i.txt != nil {
+			held += len(strings.Join(i.txt.Txt, ""))
+		}
+	}
+	require.Len(t, n.cached, maxClusters)
+	require.LessOrEqual(t, held, maxClusters*200)
+	require.Equal(t, 20*maxClusters, n.answer(now).Ignored[IgnoredMalformed])
+}
+
+// TestManyPacketsAreEvaluatedTogether: each evaluation parses all records.
+func TestManyPacketsAreEvaluatedTogether(t *testing.T) {
+	t.Parallel()
+	fake := clocktesting.NewFakeClock(time.Now())
+	answers := make(chan Answer, 2000)
+	m := Multicast{Found: func(a Answer) { answers <- a }, Clock: fake, Log: zaptest.NewLogger(t)}
+	talk := &talk{Multicast: m, sockets: &sockets{}, network: newNetwork(nil), began: fake.Now(), nextAsk: fake.Now(), gap: time.Second}
+	packets, ctx := make(chan *dns.Msg), t.Context()
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error)
+	go func() { done <- talk.run(ctx, packets, nil, nil) }()
+	for i := range 1000 {
+		packets <- newNetwork(record("milan", fmt.Sprintf("https://%d.example", i))).announce(false)
+	}
+	for len(answers) == 0 {
+		fake.Step(tellEvery)
+		require.NoError(t, ctx.Err())
+		runtime.Gosched()
+	}
+	require.Equal(t, "https://999.example", (<-answers).Clusters[0].URL)
+	require.Empty(t, answers, "one answer for all packets")
+	cancel()
+	require.NoError(t, <-done)
 }
 
 func FuzzNetwork(f *testing.F) {

@@ -83,11 +83,11 @@ func read(instance string, srv *dns.SRV, txt *dns.TXT) (Record, error) {
 // attributes parses the strings of a TXT record (RFC 6763, section 6), which the DNS
 // library returns in presentation form.
 func attributes(texts []string) (map[string]string, error) {
-	pairs, size := map[string]string{}, 0
+	if tooLarge(texts) {
+		return nil, fmt.Errorf("a TXT record of more than %d bytes", maxTXT)
+	}
+	pairs := map[string]string{}
 	for _, t := range texts {
-		if size += len(t); size > maxTXT {
-			return nil, fmt.Errorf("a TXT record of more than %d bytes", maxTXT)
-		}
 		key, value, _ := strings.Cut(unescape(t), "=")
 		key = strings.ToLower(key)
 		if _, twice := pairs[key]; key != "" && !twice {
@@ -95,6 +95,15 @@ func attributes(texts []string) (map[string]string, error) {
 		}
 	}
 	return pairs, nil
+}
+
+// tooLarge reports whether the strings of a TXT record exceed maxTXT.
+func tooLarge(texts []string) bool {
+	size := 0
+	for _, t := range texts {
+		size += len(t)
+	}
+	return size > maxTXT
 }
 
 // unescape decodes the presentation form of a string: \DDD is a byte, and \X is X.
@@ -169,6 +178,7 @@ const (
 	IgnoredForeign   = "foreign"   // the record belongs to another service
 	IgnoredTooMany   = "too-many"  // the number of records exceeds the limit
 	IgnoredDuplicate = "duplicate" // another record has the same cluster id
+	IgnoredTooOften  = "too-often" // records of the source change too often; the write waits
 )
 
 func (a *Answer) ignore(reason string) {

@@ -8,11 +8,14 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
+	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/admit"
 	"github.com/liqod/liqod/shadow/rules"
 )
@@ -129,4 +132,29 @@ func (r PeerClaimRule) Decide(_ context.Context, req *admissionv1.AdmissionReque
 		return admit.Response{Message: "the webhook of liqod does not know the StorageClasses of this cluster yet: try again", Code: http.StatusServiceUnavailable}
 	}
 	return admit.Verdict(r.Bounds.Refuse(claim), nil)
+}
+
+// PeerSessionRule is the webhook's rule for exec, attach and port-forward by peers. RBAC gives
+// a peer these rights for all pods of a namespace, and a policy does not see the pod.
+type PeerSessionRule struct {
+	// Pods is asked for the pod of each session: a cache may have an earlier pod of that name.
+	Pods coreclient.PodsGetter
+}
+
+// Decide refuses a session with a pod that was not made for a ShadowPod.
+func (r PeerSessionRule) Decide(ctx context.Context, req *admissionv1.AdmissionRequest) admit.Response {
+	if corev1beta1.PeerOfUser(req.UserInfo.Username) == "" {
+		return admit.Allow()
+	}
+	pod, err := r.Pods.Pods(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return admit.Response{Message: fmt.Sprintf("pod %s/%s does not exist", req.Namespace, req.Name), Code: http.StatusNotFound}
+	}
+	if err != nil {
+		return admit.Response{Message: fmt.Sprintf("reading pod %s/%s: %v", req.Namespace, req.Name, err), Code: http.StatusServiceUnavailable}
+	}
+	if pod.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod && pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] != "" {
+		return admit.Allow()
+	}
+	return admit.Deny(fmt.Sprintf("pod %s/%s was not made for a ShadowPod: a peer may exec, attach and port-forward only to pods that its ShadowPods ask for, and no setting allows more", req.Namespace, req.Name))
 }

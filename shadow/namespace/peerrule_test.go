@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,7 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -96,6 +100,43 @@ func TestPeersAnnotations(t *testing.T) {
 	}
 	require.False(t, services.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: given}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}})).Allowed)
 	require.Equal(t, int32(400), ingresses.Decide(t.Context(), written(t, "liqo.io:peer:rome:1", "text")).Code)
+}
+
+// TestPeerSessions: a peer execs, attaches and port-forwards only to pods of its own.
+func TestPeerSessions(t *testing.T) {
+	t.Parallel()
+	pod := func(name, managedBy, shadow string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-rome", Name: name, Labels: map[string]string{}, Annotations: map[string]string{}}}
+		if managedBy != "" {
+			p.Labels[offloadingv1beta1.ManagedByLabel] = managedBy
+		}
+		if shadow != "" {
+			p.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] = shadow
+		}
+		return p
+	}
+	kube := fake.NewClientset(pod("own", offloadingv1beta1.ManagedByShadowPod, "uid"), pod("guest", "", ""), pod("other", "somebody", "uid"), pod("half", offloadingv1beta1.ManagedByShadowPod, ""))
+	sessions := PeerSessionRule{Pods: kube.CoreV1()}
+	ask := func(user, name string) admit.Response {
+		return sessions.Decide(t.Context(), &admissionv1.AdmissionRequest{Operation: admissionv1.Connect, Namespace: "shop-rome", Name: name, UserInfo: authenticationv1.UserInfo{Username: user}})
+	}
+	for _, user := range []string{"liqo.io:peer:rome:1", "system:serviceaccount:liqo-tenant-rome:peer-1"} {
+		require.Equal(t, admit.Allow(), ask(user, "own"), user)
+		for _, name := range []string{"guest", "other", "half"} {
+			answer := ask(user, name)
+			require.False(t, answer.Allowed, name)
+			require.Contains(t, answer.Message, "pod shop-rome/"+name+" was not made for a ShadowPod")
+			require.Zero(t, answer.Code, "forbidden")
+		}
+		require.Equal(t, int32(404), ask(user, "gone").Code)
+	}
+	kube.ClearActions()
+	for _, user := range []string{"kubernetes-admin", "system:serviceaccount:liqo-tenant-rome:vk-rome"} {
+		require.Equal(t, admit.Allow(), ask(user, "guest"), user)
+	}
+	require.Empty(t, kube.Actions(), "sessions of others cost nothing")
+	kube.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("down") })
+	require.Equal(t, int32(503), ask("liqo.io:peer:rome:1", "own").Code)
 }
 
 func rewritten(t *testing.T, user string, obj, old any) *admissionv1.AdmissionRequest {

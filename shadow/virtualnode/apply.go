@@ -152,6 +152,7 @@ func (l *Lifecycle) putDeployment(ctx context.Context, vn *offloadingv1beta1.Vir
 		name:   "Deployment",
 		client: l.kube.AppsV1().Deployments(want.Namespace),
 		// The API server adds defaults to the spec, so only fields of want are compared.
+		// Numbers count even if they are 0: want has the defaults of those that are not pointers.
 		// The digest reveals fields that an earlier want had set.
 		equal: func(have, want *appsv1.Deployment) bool {
 			return have.Annotations[hashAnnotation] == want.Annotations[hashAnnotation] &&

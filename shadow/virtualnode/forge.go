@@ -210,6 +210,7 @@ func probe(path string, failures int32) *corev1.Probe {
 		ProbeHandler:     corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("health"), Scheme: corev1.URISchemeHTTP}},
 		PeriodSeconds:    10,
 		TimeoutSeconds:   5,
+		SuccessThreshold: 1,
 		FailureThreshold: failures,
 	}
 }

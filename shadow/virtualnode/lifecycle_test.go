@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
@@ -219,6 +220,20 @@ func TestNamespaceOnItsWayOut(t *testing.T) {
 	require.Contains(t, writes, "create deployments liqo-tenant-milano/vk-milan", "one namespace does not hold up the node")
 }
 
+// setDefaults sets what the API server sets in a Deployment that does not have it.
+func setDefaults(d *appsv1.Deployment) {
+	d.Annotations["deployment.kubernetes.io/revision"] = "1"
+	d.Spec.RevisionHistoryLimit, d.Spec.ProgressDeadlineSeconds = ptr.To[int32](10), ptr.To[int32](600)
+	d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
+		MaxUnavailable: ptr.To(intstr.FromString("25%")), MaxSurge: ptr.To(intstr.FromString("25%"))}}
+	pod := &d.Spec.Template.Spec
+	pod.RestartPolicy, pod.DNSPolicy, pod.SchedulerName = corev1.RestartPolicyAlways, corev1.DNSClusterFirst, corev1.DefaultSchedulerName
+	pod.DeprecatedServiceAccount = pod.ServiceAccountName
+	c := &pod.Containers[0]
+	c.TerminationMessagePath, c.TerminationMessagePolicy = corev1.TerminationMessagePathDefault, corev1.TerminationMessageReadFile
+	c.LivenessProbe.SuccessThreshold, c.ReadinessProbe.SuccessThreshold = 1, 1
+}
+
 func TestDriftIsMended(t *testing.T) {
 	for name, tc := range map[string]struct {
 		drift func(t *testing.T, r *rig)
@@ -234,9 +249,7 @@ func TestDriftIsMended(t *testing.T) {
 		"defaults of the API server": {func(t *testing.T, r *rig) {
 			d, err := r.kube.AppsV1().Deployments(milan.Namespace).Get(t.Context(), "vk-milan", metav1.GetOptions{})
 			require.NoError(t, err)
-			d.Spec.RevisionHistoryLimit = ptr.To[int32](10)
-			d.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways
-			d.Spec.Template.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
+			setDefaults(d)
 			_, err = r.kube.AppsV1().Deployments(milan.Namespace).Update(t.Context(), d, metav1.UpdateOptions{})
 			require.NoError(t, err)
 		}, nil},
