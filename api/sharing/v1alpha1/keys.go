@@ -20,6 +20,12 @@ const (
 	ReasonReplicationFailed = "ReplicationFailed"
 	// ReasonInvalidOffer is the reason of an offer that the consumer cannot use as it is.
 	ReasonInvalidOffer = "InvalidOffer"
+	// ReasonApprovalRequired is the reason of a ResourceRequest with an offer that a person in
+	// the provider has to approve.
+	ReasonApprovalRequired = "ApprovalRequired"
+	// ReasonAcceptanceRequired is the reason of a ResourceOffer that a person in the consumer
+	// has to accept.
+	ReasonAcceptanceRequired = "AcceptanceRequired"
 )
 
 // OfferName returns the name of the n-th offer of a provider to one consumer, from 1: the
