@@ -197,6 +197,10 @@ func TestFaults(t *testing.T) {
 			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonApprovalRequired, "its people have to approve the offer")
 		}, Problem, "milan, capacity used there: its people have to approve the offer",
 			"In cluster milan:\n           liqod offer list\n           shows what is asked and offered. To approve an offer:\n           liqod offer approve NAME -n liqo-tenant-rome\n", ""},
+		"vkubelet hangs": {func(_ *testing.T, s *Snapshot) {
+			s.Nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}}
+		}, Unknown, "milan, virtual node milan: the Node is not Ready: Kubelet stopped posting node status. (NodeStatusUnknown)",
+			"kubectl -n liqo-tenant-milan delete pods -l liqo.io/virtual-node=milan\n", ""},
 		"offer withdrawn": {func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaCordoned, "the quota of cluster rome is cordoned: no new pod starts"))
 		}, Problem, "1 of 3 pods waits (QuotaCordoned); the first, web-3: the quota of cluster rome is cordoned", "kubectl cordon milan", ""},

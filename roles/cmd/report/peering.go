@@ -411,7 +411,9 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 		}
 		return
 	}
-	level, text, fix, because := nodeState(node), nodeMessage(node), logs, ""
+	level, text, because := nodeState(node), nodeMessage(node), ""
+	fix := fmt.Sprintf("%s\nIf the vkubelet does not answer its own cluster, replace its pod; the pods in cluster %s run on:\nkubectl -n %s delete pods -l %s=%s",
+		logs, vn.Spec.ClusterID, tenant, offloadingv1beta1.VirtualNodeLabel, vn.Name)
 	if level != OK && c.peerDown(vn.Spec.ClusterID) {
 		because = c.rootOf(vn.Spec.ClusterID, Problem)
 		if because != "" || level == Problem {
