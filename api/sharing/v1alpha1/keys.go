@@ -20,6 +20,9 @@ const (
 	ReasonReplicationFailed = "ReplicationFailed"
 	// ReasonInvalidOffer is the reason of an offer that the consumer cannot use as it is.
 	ReasonInvalidOffer = "InvalidOffer"
+	// ReasonNotAsked is the reason of a ForeignCluster's condition OutgoingPeering
+	// while no request could be sent to the provider yet.
+	ReasonNotAsked = "NotAsked"
 	// ReasonApprovalRequired is the reason of a ResourceRequest with an offer that a person in
 	// the provider has to approve.
 	ReasonApprovalRequired = "ApprovalRequired"

@@ -150,6 +150,10 @@ func TestFaults(t *testing.T) {
 		"wrong token": {func(_ *testing.T, s *Snapshot) {
 			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
 		}, Problem, "milan, identity: the token is used up", "In cluster milan:\n           liqod token create --for rome\n           In this cluster:\n           liqod peer --token TOKEN\n", ""},
+		"wrong token of a peer that is new": {func(_ *testing.T, s *Snapshot) {
+			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
+			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonNotAsked, "no capacity has been requested yet")
+		}, Problem, "milan, identity: the token is used up", "liqod token create --for rome", "Therefore: milan, capacity used there\n"},
 		"certificate of the identity expired": {func(_ *testing.T, s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonInvalidCredentials, "the client certificate has expired")
 		}, Problem, "milan, API server: the client certificate has expired", "liqod token create --for rome", ""},

@@ -170,6 +170,9 @@ func (c *checker) condition(id ID, subject string, generation int64, condition *
 		level, message = Unknown, "liqod's controller has not processed the last change yet"
 		fix = "look again in a moment"
 	}
+	if level != OK && condition.Reason == sharingv1alpha1.ReasonNotAsked && because == "" {
+		because = c.find(func(f Finding) bool { return f.ID == idIdentity && f.Peer == c.peer && f.Level != OK })
+	}
 	if level == OK {
 		fix = ""
 	}
