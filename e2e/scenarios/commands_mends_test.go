@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
@@ -42,6 +43,56 @@ func testCommandNodes(t *testing.T, w *world) {
 			w.namespaceDeleted(t, namespace)
 		},
 	})
+}
+
+// mendsQuotas makes faults of the Quota that milan gives to rome. The namespaces of its pods stay.
+func (w *world) mendsQuotas(t *testing.T) {
+	t.Helper()
+	quotas := w.milan.Liqod().OffloadingV1beta1().Quotas("liqo-tenant-rome")
+	requests := func(cpu string) func(*corev1.PodSpec) {
+		return func(s *corev1.PodSpec) {
+			s.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("1Mi")}
+		}
+	}
+	_, err := quotas.Create(t.Context(), &offloadingv1beta1.Quota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: offloadingv1beta1.QuotaSpec{
+		LimitsEnforcement: offloadingv1beta1.EnforcementSoft, Resources: defaultsOf("1", "1Gi", "100"),
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.mends(t,
+		mishap{
+			name: "QuotaUndeclared", cause: []string{"pods of namespace undeclared: ", "requires declared CPU and memory"}, make: w.deploys("undeclared", nil),
+			editor: `s/resources: {}/resources: {requests: {cpu: 10m, memory: 1Mi}}/`,
+		},
+		mishap{
+			name: "QuotaTooSmall", cause: []string{"pods of namespace huge: ", "the pod alone is larger than the quota"}, make: w.deploys("huge", requests("5")),
+			only: "edit", editor: `s/cpu: "5"/cpu: 10m/`,
+		},
+		mishap{
+			name: "QuotaExceeded", cause: []string{"pods of namespace full: ", "QuotaExceeded"}, only: "edit quotas", editor: `s/cpu: "1"/cpu: "4"/`,
+			runbook: "LiqodQuotaWaiting", command: "kubectl -n TENANT edit quotas.offloading.liqo.io",
+			make: func(t *testing.T) {
+				w.faulty(t, "full")
+				d := deployment("web", 2)
+				requests("600m")(&d.Spec.Template.Spec)
+				_, err := w.rome.Client().AppsV1().Deployments("full").Create(t.Context(), d, metav1.CreateOptions{})
+				require.NoError(t, err)
+			},
+		})
+	w.mends(t, mishap{
+		name: "QuotaCordoned", cause: []string{"pods of namespace closed: ", "QuotaCordoned"}, only: "edit quotas", editor: `s/cordoned: true/cordoned: false/`,
+		make: func(t *testing.T) {
+			_, err := quotas.Patch(t.Context(), "q", types.MergePatchType, []byte(`{"spec":{"cordoned":true}}`), metav1.PatchOptions{})
+			require.NoError(t, err)
+			w.deploys("closed", requests("10m"))(t)
+		},
+	})
+	require.NoError(t, quotas.Delete(t.Context(), "q", metav1.DeleteOptions{}))
+}
+
+func defaultsOf(cpu, memory, pods string) corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory), corev1.ResourcePods: resource.MustParse(pods),
+	}
 }
 
 // testCommandRoles stops roles, and starts their processes when the Deployment asks for them again.

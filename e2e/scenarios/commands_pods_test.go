@@ -32,7 +32,8 @@ func testCommandFaults(t *testing.T, w *world) {
 		make: func(t *testing.T) { cordon(t, w.rome, true, "milan") },
 	}, mishap{name: "EarlierAffinity", cause: []string{"pods of namespace typo: ", "with the affinity of an earlier NamespaceOffloading"},
 		then: func(t *testing.T) { within(t, longest, "the next pod runs", w.available("web", "typo", 1)) }})
-	w.vanish(t, "typo", "settings", "password", "image", "privileged", "unowned", "large", "renamed")
+	w.mendsQuotas(t)
+	w.vanish(t, "typo", "settings", "password", "image", "privileged", "unowned", "large", "renamed", "undeclared", "huge", "full", "closed")
 	within(t, longest, "all is well", w.says(w.rome, []string{"status"}, 0, "Cluster rome: healthy"))
 }
 

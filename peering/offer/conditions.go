@@ -23,7 +23,7 @@ import (
 // besides the reasons of requests and offers.
 const (
 	// ReasonNotAsked means that no request could be sent to the provider yet.
-	ReasonNotAsked = "NotAsked"
+	ReasonNotAsked = sharingv1alpha1.ReasonNotAsked
 	// ReasonNotAnswered means that the other cluster has not answered yet.
 	ReasonNotAnswered = "NotAnswered"
 	// ReasonRequestRefused means that the provider offers nothing.

@@ -37,7 +37,7 @@ const (
 	// ReasonOffered means that there are offers that the consumer may accept.
 	ReasonOffered = "Offered"
 	// ReasonApprovalRequired means that a person in the provider has to approve an offer.
-	ReasonApprovalRequired = "ApprovalRequired"
+	ReasonApprovalRequired = sharingv1alpha1.ReasonApprovalRequired
 	// ReasonSharingOff means that the provider shares no capacity.
 	ReasonSharingOff = "SharingOff"
 	// ReasonNotAllowed means that this consumer may not use the provider's capacity.

@@ -81,7 +81,7 @@ const (
 	// ReasonAccepted means that there is a virtual node for the offer.
 	ReasonAccepted = "Accepted"
 	// ReasonAcceptanceRequired means that a person in the consumer has to accept the offer.
-	ReasonAcceptanceRequired = "AcceptanceRequired"
+	ReasonAcceptanceRequired = sharingv1alpha1.ReasonAcceptanceRequired
 	// ReasonNotWanted means that the consumer does not use the provider, or no longer.
 	ReasonNotWanted = "NotWanted"
 	// ReasonWithdrawn means that the provider has withdrawn the offer.

@@ -8,6 +8,14 @@ import (
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 )
 
+// Words of the messages about pods that wait for a change of the pod or of the Quotas. The controller
+// and the webhook of a provider write them, and reports at home recognise them in the refusal of a webhook,
+// which has no reason of its own.
+const (
+	WordsUndeclared = "requires declared CPU and memory"
+	WordsTooSmall   = "the pod alone is larger than the quota"
+)
+
 // QuotaReview is a ShadowPod that is about to be created.
 type QuotaReview struct {
 	New *offloadingv1beta1.ShadowPod
@@ -28,7 +36,7 @@ func (r QuotaReview) Judge() string {
 	}
 	bound, consumer := SumQuotas(open), r.New.Labels[offloadingv1beta1.OriginLabel]
 	if text := Undeclared(&pod.Spec, bound.Enforcement); text != "" {
-		return fmt.Sprintf("the quota of cluster %s requires declared CPU and memory (%s): %s", consumer, bound.Enforcement, text)
+		return fmt.Sprintf("the quota of cluster %s %s (%s): %s", consumer, WordsUndeclared, bound.Enforcement, text)
 	}
 	delete(pod.Spec.NodeSelector, corev1.LabelHostname) // no peer's pod picks a single node: it is taken out
 	if text := SumQuotas(r.Quotas).Misplaced(pod.Spec.NodeSelector); text != "" {
@@ -36,7 +44,7 @@ func (r QuotaReview) Judge() string {
 	}
 	requests := Requests(pod)
 	if short := bound.Short(nil, requests); len(short) > 0 {
-		return fmt.Sprintf("the pod alone is larger than the quota of cluster %s (%s)", consumer, bound.Tell(short, requests))
+		return fmt.Sprintf("%s of cluster %s (%s)", WordsTooSmall, consumer, bound.Tell(short, requests))
 	}
 	return ""
 }

@@ -200,14 +200,14 @@ func (a *account) alone(w *ask) verdict {
 	v := verdict{reason: a.reason(w)}
 	switch v.reason {
 	case offloadingv1beta1.ReasonQuotaUndeclared:
-		v.message = fmt.Sprintf("the quota of cluster %s requires declared CPU and memory (%s): %s",
-			w.consumer, a.bound.Enforcement, w.undeclared[a.bound.Enforcement])
+		v.message = fmt.Sprintf("the quota of cluster %s %s (%s): %s",
+			w.consumer, rules.WordsUndeclared, a.bound.Enforcement, w.undeclared[a.bound.Enforcement])
 	case offloadingv1beta1.ReasonQuotaNodeSelector:
 		v.message = fmt.Sprintf("the pod of cluster %s selects nodes that the cluster may not use: %s", w.consumer, a.bound.Misplaced(w.nodes))
 	case offloadingv1beta1.ReasonQuotaCordoned:
 		v.message = fmt.Sprintf("the quota of cluster %s is cordoned: no new pod starts", w.consumer)
 	case offloadingv1beta1.ReasonQuotaTooSmall:
-		v.message = fmt.Sprintf("the pod alone is larger than the quota of cluster %s (%s)", w.consumer, a.bound.Tell(tooLarge(a.bound, w), w.total))
+		v.message = fmt.Sprintf("%s of cluster %s (%s)", rules.WordsTooSmall, w.consumer, a.bound.Tell(tooLarge(a.bound, w), w.total))
 	}
 	return v
 }

@@ -20,6 +20,15 @@ const (
 	ReasonReplicationFailed = "ReplicationFailed"
 	// ReasonInvalidOffer is the reason of an offer that the consumer cannot use as it is.
 	ReasonInvalidOffer = "InvalidOffer"
+	// ReasonNotAsked is the reason of a ForeignCluster's condition OutgoingPeering
+	// while no request could be sent to the provider yet.
+	ReasonNotAsked = "NotAsked"
+	// ReasonApprovalRequired is the reason of a ResourceRequest with an offer that a person in
+	// the provider has to approve.
+	ReasonApprovalRequired = "ApprovalRequired"
+	// ReasonAcceptanceRequired is the reason of a ResourceOffer that a person in the consumer
+	// has to accept.
+	ReasonAcceptanceRequired = "AcceptanceRequired"
 )
 
 // OfferName returns the name of the n-th offer of a provider to one consumer, from 1: the

@@ -21,6 +21,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/shadow/rules"
 )
 
@@ -35,6 +36,12 @@ func broken(s *Snapshot, name, node string, change func(*corev1.PodStatus)) *cor
 	}
 	s.Pods = append(s.Pods, p)
 	return &s.Pods[len(s.Pods)-1]
+}
+
+// offered is an offer between rome and milan.
+func offered(provider, consumer string, status sharingv1alpha1.ResourceOfferStatus) sharingv1alpha1.ResourceOffer {
+	return sharingv1alpha1.ResourceOffer{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "spring"},
+		Spec: sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: provider, ConsumerClusterID: consumer}, Status: status}
 }
 
 // refusing is the status of a pod that the provider does not have.
@@ -143,6 +150,10 @@ func TestFaults(t *testing.T) {
 		"wrong token": {func(_ *testing.T, s *Snapshot) {
 			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
 		}, Problem, "milan, identity: the token is used up", "In cluster milan:\n           liqod token create --for rome\n           In this cluster:\n           liqod peer --token TOKEN\n", ""},
+		"wrong token of a peer that is new": {func(_ *testing.T, s *Snapshot) {
+			tells(s, corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, "TokenRefused", "the token is used up")
+			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonNotAsked, "no capacity has been requested yet")
+		}, Problem, "milan, identity: the token is used up", "liqod token create --for rome", "Therefore: milan, capacity used there\n"},
 		"certificate of the identity expired": {func(_ *testing.T, s *Snapshot) {
 			apiServer(s, metav1.ConditionFalse, corev1beta1.ReasonInvalidCredentials, "the client certificate has expired")
 		}, Problem, "milan, API server: the client certificate has expired", "liqod token create --for rome", ""},
@@ -167,6 +178,33 @@ func TestFaults(t *testing.T) {
 		"larger than the quota": {func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaTooSmall, "the pod alone is larger than the quota of cluster rome"))
 		}, Problem, "1 of 3 pods is refused (QuotaTooSmall); the first, web-3: the pod alone is larger", "kubectl -n shop edit deployment web", ""},
+		"larger than the quota, told by the webhook": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonPodRefused, "cluster milan refuses the ShadowPod: the pod alone is larger than the quota of cluster rome (cpu: 5 requested, 1 allowed in all)"))
+		}, Problem, "1 of 3 pods is refused (PodRefused); the first, web-3: cluster milan refuses the ShadowPod: the pod alone is larger",
+			"liqod status milan\n           In cluster milan:\n           kubectl -n liqo-tenant-rome edit quotas.offloading.liqo.io\n", ""},
+		"no requests, told by the webhook": {func(_ *testing.T, s *Snapshot) {
+			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonPodRefused, "cluster milan refuses the ShadowPod: the quota of cluster rome requires declared CPU and memory (Soft): container app has no resources.requests.cpu"))
+		}, Problem, "container app has no resources.requests.cpu", "kubectl -n shop edit deployment web\n           Set the requests and limits", ""},
+		"no room in the quota of an offer": {func(_ *testing.T, s *Snapshot) {
+			s.VirtualNodes[0].Labels = map[string]string{offloadingv1beta1.ManagedByLabel: sharingv1alpha1.ManagedByOffer}
+			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaExceeded, "the pod of cluster rome waits: its quota has no room left (cpu: 4 of 4 are used)"))
+		}, Problem, "its quota has no room left", `kubectl apply -f - <<<'{"apiVersion":"offloading.liqo.io/v1beta1","kind":"Quota","metadata":{"name":"more","namespace":"liqo-tenant-rome"},"spec":{"resources":{"cpu":"CPU",`, ""},
+		"offer to approve": {func(_ *testing.T, s *Snapshot) {
+			s.Offers = []sharingv1alpha1.ResourceOffer{offered("rome", "milan", sharingv1alpha1.ResourceOfferStatus{})}
+			tells(s, corev1beta1.ConditionIncomingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonApprovalRequired, "the offer spring waits for approval")
+		}, Problem, "milan, capacity used here: the offer spring waits for approval", "liqod offer approve spring -n liqo-tenant-milan\n", ""},
+		"offer to accept": {func(_ *testing.T, s *Snapshot) {
+			s.Offers = []sharingv1alpha1.ResourceOffer{offered("milan", "rome", sharingv1alpha1.ResourceOfferStatus{Reason: sharingv1alpha1.ReasonAcceptanceRequired})}
+			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "OfferNotUsed", "spring: a person must accept it")
+		}, Problem, "milan, capacity used there: spring: a person must accept it", "liqod offer approve spring -n liqo-tenant-milan\n", ""},
+		"offer that the peer has to approve": {func(_ *testing.T, s *Snapshot) {
+			tells(s, corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, sharingv1alpha1.ReasonApprovalRequired, "its people have to approve the offer")
+		}, Problem, "milan, capacity used there: its people have to approve the offer",
+			"In cluster milan:\n           liqod offer list\n           shows what is asked and offered. To approve an offer:\n           liqod offer approve NAME -n liqo-tenant-rome\n", ""},
+		"vkubelet hangs": {func(_ *testing.T, s *Snapshot) {
+			s.Nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}}
+		}, Unknown, "milan, virtual node milan: the Node is not Ready: Kubelet stopped posting node status. (NodeStatusUnknown)",
+			"kubectl -n liqo-tenant-milan delete pods -l liqo.io/virtual-node=milan\n", ""},
 		"offer withdrawn": {func(_ *testing.T, s *Snapshot) {
 			broken(s, "web-3", "milan", refusing(offloadingv1beta1.ReasonQuotaCordoned, "the quota of cluster rome is cordoned: no new pod starts"))
 		}, Problem, "1 of 3 pods waits (QuotaCordoned); the first, web-3: the quota of cluster rome is cordoned", "kubectl cordon milan", ""},

@@ -16,6 +16,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 )
 
 // peerIDs are the clusters that there is something about, sorted.
@@ -169,6 +170,9 @@ func (c *checker) condition(id ID, subject string, generation int64, condition *
 		level, message = Unknown, "liqod's controller has not processed the last change yet"
 		fix = "look again in a moment"
 	}
+	if level != OK && condition.Reason == sharingv1alpha1.ReasonNotAsked && because == "" {
+		because = c.find(func(f Finding) bool { return f.ID == idIdentity && f.Peer == c.peer && f.Level != OK })
+	}
 	if level == OK {
 		fix = ""
 	}
@@ -253,12 +257,42 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 		return c.tokenFix(fc.Spec.ClusterID) + "\nif the message asks for another token; docs/peering.md says more."
 	case corev1beta1.ConditionUniqueID:
 		return "the message lists all solutions; the enrolled peer is not affected"
-	case corev1beta1.ConditionOutgoingPeering:
-		return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers\nshows what has been asked and offered; the peer's people decide about it.", tenant)
-	case corev1beta1.ConditionIncomingPeering:
-		return fmt.Sprintf("%s offer list\nshows what is asked and offered. To approve an offer:\n%s offer approve NAME -n %s", c.Program, c.Program, tenant)
+	case corev1beta1.ConditionOutgoingPeering, corev1beta1.ConditionIncomingPeering:
+		return c.offersFix(fc.Spec.ClusterID, condition)
 	}
 	return fmt.Sprintf("kubectl describe foreigncluster %s\nsays more.", fc.Name)
+}
+
+// offersFix is about capacity that is not used: a person here or in the peer has to approve an offer, or
+// there is none.
+func (c *checker) offersFix(peer string, condition *metav1.Condition) string {
+	tenant, approve := corev1beta1.TenantNamespace(peer), ""
+	for i := range c.Offers {
+		if o := &c.Offers[i]; o.Namespace == tenant && undecided(o, peer, condition.Type) {
+			approve += fmt.Sprintf("\n%s offer approve %s -n %s", c.Program, o.Name, tenant)
+		}
+	}
+	list := c.Program + " offer list\nshows what is asked and offered. To approve an offer:"
+	switch {
+	case approve != "":
+		return list + approve
+	case condition.Type == corev1beta1.ConditionIncomingPeering:
+		return fmt.Sprintf("%s\n%s offer approve NAME -n %s", list, c.Program, tenant)
+	case condition.Reason == sharingv1alpha1.ReasonApprovalRequired && c.ClusterID != "":
+		return fmt.Sprintf("In cluster %s:\n%s\n%s offer approve NAME -n %s", peer, list, c.Program, corev1beta1.TenantNamespace(c.ClusterID))
+	}
+	return fmt.Sprintf("kubectl -n %s get resourcerequests,resourceoffers\nshows what has been asked and offered; the peer's people decide about it.", tenant)
+}
+
+// undecided reports whether a person in this cluster has to decide about an offer, from the peer or to it.
+func undecided(o *sharingv1alpha1.ResourceOffer, peer, direction string) bool {
+	switch {
+	case o.Spec.WithdrawalTimestamp != nil:
+		return false
+	case direction == corev1beta1.ConditionIncomingPeering:
+		return o.Spec.ConsumerClusterID == peer && !o.Spec.Approved
+	}
+	return o.Spec.ProviderClusterID == peer && o.Status.Reason == sharingv1alpha1.ReasonAcceptanceRequired
 }
 
 // plainURL is a URL that can stand in a command as it is: a peer has written it.
@@ -380,7 +414,9 @@ func (c *checker) virtualNode(vn *offloadingv1beta1.VirtualNode) {
 		}
 		return
 	}
-	level, text, fix, because := nodeState(node), nodeMessage(node), logs, ""
+	level, text, because := nodeState(node), nodeMessage(node), ""
+	fix := fmt.Sprintf("%s\nIf the vkubelet does not answer its own cluster, replace its pod; the pods in cluster %s run on:\nkubectl -n %s delete pods -l %s=%s",
+		logs, vn.Spec.ClusterID, tenant, offloadingv1beta1.VirtualNodeLabel, vn.Name)
 	if level != OK && c.peerDown(vn.Spec.ClusterID) {
 		because = c.rootOf(vn.Spec.ClusterID, Problem)
 		if because != "" || level == Problem {

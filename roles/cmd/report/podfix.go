@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,6 +12,8 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/shadow/rules"
 )
 
 // missingObject is how kubelets report a ConfigMap or Secret that a pod refers to. The name becomes
@@ -52,9 +55,10 @@ func (c *checker) podFix(pod placedPod) string {
 
 // refusedFix is about pods that a provider does not accept.
 func (c *checker) refusedFix(pod placedPod, edit string) string {
-	switch reason := pod.verdict.reason; {
+	switch reason := refusal(pod.verdict); {
 	case reason == offloadingv1beta1.ReasonQuotaTooSmall:
-		return fmt.Sprintf("%s\nLower its requests; or cluster %s offers more. Its offers:\n%s status %s", edit, pod.at.peer, c.Program, pod.at.peer)
+		return fmt.Sprintf("%s\nLower its requests; or the administrators of cluster %s give more. Its offers:\n%s status %s%s",
+			edit, pod.at.peer, c.Program, pod.at.peer, c.quotasFix(pod))
 	case reason == offloadingv1beta1.ReasonQuotaUndeclared:
 		return edit + "\nSet the requests and limits that the message names."
 	case reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(pod.verdict.message, "PodSecurity"):
@@ -63,15 +67,27 @@ func (c *checker) refusedFix(pod placedPod, edit string) string {
 	return edit + "\nChange the field that the message names; or the administrators of cluster " + pod.at.peer + " allow it."
 }
 
+// refusal is the reason why a provider does not accept a pod. Its webhook refuses pods that its Quotas
+// never admit, before its controller can give the reason.
+func refusal(v podVerdict) string {
+	switch {
+	case v.reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(v.message, rules.WordsTooSmall):
+		return offloadingv1beta1.ReasonQuotaTooSmall
+	case v.reason == offloadingv1beta1.ReasonPodRefused && strings.Contains(v.message, rules.WordsUndeclared):
+		return offloadingv1beta1.ReasonQuotaUndeclared
+	}
+	return v.reason
+}
+
 // waitingFix is about pods that wait for a node, or for room in a provider.
 func (c *checker) waitingFix(pod placedPod, describe string) string {
 	switch pod.verdict.reason {
 	case offloadingv1beta1.ReasonQuotaExceeded:
 		return fmt.Sprintf("%s status %s\nshows the offers of cluster %s. The pod starts when other pods end, or when the administrators of that cluster give more.%s",
-			c.Program, pod.at.peer, pod.at.peer, c.quotasFix(pod.at.peer))
+			c.Program, pod.at.peer, pod.at.peer, c.quotasFix(pod))
 	case offloadingv1beta1.ReasonQuotaCordoned:
 		return fmt.Sprintf("kubectl cordon %s\nand delete the pod: its controller creates it on another node. Or the administrators of cluster %s set spec.cordoned to false.%s",
-			pod.Spec.NodeName, pod.at.peer, c.quotasFix(pod.at.peer))
+			pod.Spec.NodeName, pod.at.peer, c.editQuotas(pod.at.peer))
 	case offloadingv1beta1.ReasonRemotePodKept:
 		return "docs/continuity.md describes pods that are kept after a restore, and how to end them"
 	case offloadingv1beta1.ReasonOffloadingBackOff:
@@ -92,8 +108,22 @@ func creates(kind string) string {
 	return kind
 }
 
-// quotasFix is how the administrators of a provider change what this cluster may use there.
-func (c *checker) quotasFix(provider string) string {
+// quotasFix is how the administrators of a provider let this cluster use more. The controller there keeps
+// the Quota of an offer equal to the offer, so only another Quota beside it gives more.
+func (c *checker) quotasFix(pod placedPod) string {
+	offered := slices.ContainsFunc(c.VirtualNodes, func(vn offloadingv1beta1.VirtualNode) bool {
+		return vn.Name == pod.Spec.NodeName && vn.Labels[offloadingv1beta1.ManagedByLabel] == sharingv1alpha1.ManagedByOffer
+	})
+	if !offered || c.ClusterID == "" {
+		return c.editQuotas(pod.at.peer)
+	}
+	return fmt.Sprintf("\nIn cluster %s:\n"+`kubectl apply -f - <<<'{"apiVersion":"%s","kind":"Quota","metadata":{"name":"more","namespace":"%s"},`+
+		`"spec":{"resources":{"cpu":"CPU","memory":"MEMORY","pods":"PODS"}}}'`+"\nThis Quota counts in addition to that of the offer.",
+		pod.at.peer, offloadingv1beta1.SchemeGroupVersion, corev1beta1.TenantNamespace(c.ClusterID))
+}
+
+// editQuotas is how the administrators of a provider change Quotas of this cluster.
+func (c *checker) editQuotas(provider string) string {
 	if c.ClusterID == "" {
 		return ""
 	}
