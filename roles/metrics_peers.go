@@ -256,12 +256,20 @@ func (m *peerMetrics) countOffers(known map[string]bool) counts {
 		if peer == m.clusterID {
 			peer, direction = o.Spec.ConsumerClusterID, incoming
 		}
-		phase := sharingv1alpha1.OfferPending
-		switch o.Status.Phase {
-		case sharingv1alpha1.OfferManualActionRequired, sharingv1alpha1.OfferAccepted, sharingv1alpha1.OfferRefused:
-			phase = o.Status.Phase
-		}
-		out.add(peerOrRest(known, peer), direction, string(phase))
+		out.add(peerOrRest(known, peer), direction, string(phaseOfOffer(o, direction)))
 	}
 	return out
+}
+
+// phaseOfOffer returns the phase of an offer. The status has the consumer's answer: an offer of
+// this cluster has none until people here have approved it.
+func phaseOfOffer(o *sharingv1alpha1.ResourceOffer, direction string) sharingv1alpha1.OfferPhase {
+	if direction == incoming && !o.Spec.Approved && o.Spec.WithdrawalTimestamp == nil {
+		return sharingv1alpha1.OfferManualActionRequired
+	}
+	switch o.Status.Phase {
+	case sharingv1alpha1.OfferManualActionRequired, sharingv1alpha1.OfferAccepted, sharingv1alpha1.OfferRefused:
+		return o.Status.Phase
+	}
+	return sharingv1alpha1.OfferPending
 }

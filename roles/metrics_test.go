@@ -153,10 +153,12 @@ func TestPeerMetrics(t *testing.T) {
 	offer := func(name, provider, consumer string, phase sharingv1alpha1.OfferPhase) runtime.Object {
 		return &sharingv1alpha1.ResourceOffer{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: name},
-			Spec:       sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: provider, ConsumerClusterID: consumer},
+			Spec:       sharingv1alpha1.ResourceOfferSpec{ProviderClusterID: provider, ConsumerClusterID: consumer, Approved: phase != ""},
 			Status:     sharingv1alpha1.ResourceOfferStatus{Phase: phase},
 		}
 	}
+	withdrawn := offer("rome-3", "rome", "milan", "").(*sharingv1alpha1.ResourceOffer)
+	withdrawn.Spec.WithdrawalTimestamp, withdrawn.Status.Phase = &metav1.Time{Time: time.Now()}, sharingv1alpha1.OfferRefused
 	liqo := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(
 		cluster("milan", "milan", time.Hour, condition(corev1beta1.ConditionAPIServer, metav1.ConditionFalse), condition(corev1beta1.ConditionNetwork, metav1.ConditionUnknown),
 			condition("Made-up", metav1.ConditionTrue)),
@@ -166,7 +168,7 @@ func TestPeerMetrics(t *testing.T) {
 		}),
 		twins("liqo-tenant-oslo", "oslo", true, nil, map[string]offloadingv1beta1.RemoteNamespaceStatus{"x": {Phase: offloadingv1beta1.MappingTerminating}}),
 		offer("milan", "milan", "rome", sharingv1alpha1.OfferManualActionRequired), offer("milan-2", "milan", "rome", "Hostile"),
-		offer("rome", "rome", "milan", sharingv1alpha1.OfferAccepted),
+		offer("rome", "rome", "milan", sharingv1alpha1.OfferAccepted), offer("rome-2", "rome", "milan", ""), withdrawn,
 	), 0)
 	pod := func(name, origin string, phase corev1.PodPhase) runtime.Object {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "twin", Name: name, Labels: map[string]string{offloadingv1beta1.OriginLabel: origin}}, Status: corev1.PodStatus{Phase: phase}}
@@ -211,6 +213,7 @@ func TestPeerMetrics(t *testing.T) {
 		"liqod_peer_pods milan Running":        1, "liqod_peer_pods milan Pending": 1, "liqod_peer_pods (rest) Failed": 1,
 		"liqod_namespaces outgoing milan Accepted": 1, "liqod_namespaces outgoing milan Waiting": 2, "liqod_namespaces incoming (rest) Terminating": 1,
 		"liqod_offers outgoing milan ManualActionRequired": 1, "liqod_offers outgoing milan Pending": 1, "liqod_offers incoming milan Accepted": 1,
+		"liqod_offers incoming milan ManualActionRequired": 1, "liqod_offers incoming milan Refused": 1,
 	}, gather())
 	cancel()
 	require.NoError(t, <-done)

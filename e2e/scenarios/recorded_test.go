@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +34,14 @@ const (
 	recordedEvery   = 5 * time.Second
 )
 
+// measured is a world whose roles are recorded.
+type measured interface {
+	// targets are the roles of a cluster.
+	targets(context.Context, *site.Site) ([]target, error)
+	// busy gives webhook and reflection something to do, under a name that is new each time.
+	busy(t *testing.T, name string)
+}
+
 // target is a process of a role whose metrics are read as a Prometheus reads them.
 type target struct {
 	namespace, pod string
@@ -47,12 +56,17 @@ type recording struct {
 }
 
 // partitionRecorded writes what the roles of both clusters measure while all is well, and what
-// those of rome measure in each of four faults. It runs with -update alone.
+// those of rome measure in each of five faults. It runs with -update alone.
 func partitionRecorded(t *testing.T, w partitionWorld) {
 	wanted := shownMetrics(t)
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		record(t, w, s, wanted, "healthy")
 	}
+	stop := w.contested(t)
+	record(t, w, w.rome, wanted, "host-contested")
+	stop()
+	w.whole(t)
+
 	w.controllers(t, 0)
 	record(t, w, w.rome, wanted, "controller-down")
 	w.controllers(t, 1)
@@ -93,6 +107,29 @@ func partitionRecorded(t *testing.T, w partitionWorld) {
 	w.whole(t)
 }
 
+// contested has another program delete rules of liqod on a node of rome each second, until stop is called.
+// A person who follows the runbook sees that.
+func (w partitionWorld) contested(t *testing.T) (stop func()) {
+	t.Helper()
+	host := w.full.Nodes(w.rome.Cluster)[0].Machine
+	ctx, cancel := context.WithCancel(t.Context())
+	var other sync.WaitGroup
+	other.Go(func() {
+		_, _ = host.Command(ctx, "bash", "-c", "while sleep 1; do for p in 90 91 92 93; do ip rule del priority $p; done; done")
+	})
+	within(t, longest, "ip monitor shows what is deleted", func(ctx context.Context) error {
+		seen, _ := host.Command(ctx, "timeout", "5", "ip", "monitor", "rule") // it ends by the timeout only
+		if !strings.Contains(seen, "Deleted") {
+			return fmt.Errorf("it shows %q", seen)
+		}
+		return nil
+	})
+	return func() {
+		cancel()
+		other.Wait()
+	}
+}
+
 // controllers sets the number of rome's controllers, and waits for it.
 func (w partitionWorld) controllers(t *testing.T, n int) {
 	t.Helper()
@@ -128,7 +165,7 @@ func shownMetrics(t *testing.T) map[string]bool {
 
 // record scrapes every role of a cluster, with something to do between the scrapes, and writes
 // the file of a state of the clusters.
-func record(t *testing.T, w partitionWorld, s *site.Site, wanted map[string]bool, state string) {
+func record(t *testing.T, w measured, s *site.Site, wanted map[string]bool, state string) {
 	t.Helper()
 	r := recording{series: map[string][]string{}}
 	every := time.NewTicker(recordedEvery)
@@ -142,16 +179,16 @@ func record(t *testing.T, w partitionWorld, s *site.Site, wanted map[string]bool
 		}
 		if state == "healthy" {
 			within(t, longest, "every role answers", func(ctx context.Context) error {
-				return w.scrape(ctx, s, wanted, recording{series: map[string][]string{}})
+				return scrape(ctx, w, s, wanted, recording{series: map[string][]string{}})
 			})
 		}
 		r.times = append(r.times, fmt.Sprint(time.Now().Unix()))
-		if err := w.scrape(t.Context(), s, wanted, r); err != nil {
+		if err := scrape(t.Context(), w, s, wanted, r); err != nil {
 			t.Logf("%s: a target is down: %v", state, err)
 		}
 	}
 	require.NoError(t, os.MkdirAll(recordings, 0o750))
-	require.NoError(t, os.WriteFile(filepath.Join(recordings, state+"-"+s.Name+".txt"), []byte(r.text(state, s.Name)), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(recordings, state+"-"+s.Name+".txt"), []byte(r.text(t.Name(), state, s.Name)), 0o600))
 }
 
 // busy gives webhook and reflection something to do, as far as the fault allows.
@@ -195,7 +232,7 @@ func (w partitionWorld) targets(ctx context.Context, s *site.Site) ([]target, er
 }
 
 // scrape adds one value to each series. What a target does not answer has none.
-func (w partitionWorld) scrape(ctx context.Context, s *site.Site, wanted map[string]bool, into recording) error {
+func scrape(ctx context.Context, w measured, s *site.Site, wanted map[string]bool, into recording) error {
 	all, err := w.targets(ctx, s)
 	if err != nil {
 		return err
@@ -237,10 +274,10 @@ func (r recording) add(text string, from target, wanted map[string]bool) {
 
 // text is the recording as hack/promql reads it: 5*3 is the value 5 in three scrapes, and - a
 // scrape without the series.
-func (r recording) text(state, cluster string) string {
+func (r recording) text(test, state, cluster string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Metrics of %s, which uses or serves the other cluster: %s. Written by:\n", cluster, state)
-	b.WriteString("# go test ./e2e/scenarios -run TestPartition/recorded -args -update\n")
+	fmt.Fprintf(&b, "# go test ./e2e/scenarios -run %s -args -update\n", test)
 	fmt.Fprintf(&b, "at %s\n", strings.Join(r.times, " "))
 	for _, key := range slices.Sorted(maps.Keys(r.series)) {
 		values := r.series[key]

@@ -59,12 +59,12 @@ var faults = map[string]fault{
 	"LiqodNetworkUnknown":       {recording: "gateway-down-rome"},
 	"LiqodPeerUnknown":          {changes: []change{{series: `liqod_peer_unknown{check="APIServerStatus"}`, value: 1}}},
 	"LiqodPeerNotAuthenticated": {changes: []change{{series: `liqod_peer_up{check="Authenticated"}`, value: 0}}},
-	"LiqodPeerContested":        {changes: []change{{series: `liqod_peer_up{check="UniqueID"}`, value: 0}}},
+	"LiqodPeerContested":        {recording: "id-contested-milan"},
 	"LiqodPeerMisbehaves":       {changes: []change{{series: `liqod_peer_refused_total{peer="milan",reason="address"}`, value: 1}}}, // the first refusal
-	"LiqodVirtualNodeFull":      {changes: []change{{series: `liqod_virtual_node_requested{resource="pods"}`, value: 1e6}}},
-	"LiqodPodsPending":          {changes: []change{{series: `liqod_offloaded_pods{phase="Pending",ready="false",peer="milan",workload_namespace="net"}`, value: 1}}},
-	"LiqodNamespaceNotMapped":   {changes: []change{{series: `liqod_namespaces{direction="outgoing",peer="milan",phase="Waiting"}`, value: 1}}},
-	"LiqodOfferWaiting":         {changes: []change{{series: `liqod_offers{direction="outgoing",peer="milan",phase="ManualActionRequired"}`, value: 1}}},
+	"LiqodVirtualNodeFull":      {recording: "node-full-rome"},
+	"LiqodPodsPending":          {recording: "pods-refused-rome"},
+	"LiqodNamespaceNotMapped":   {recording: "namespace-taken-rome"},
+	"LiqodOfferWaiting":         {recording: "offer-unapproved-milan"},
 	"LiqodQuotaWaiting":         {changes: []change{{series: `liqod_quota_waiting{consumer="rome"}`, value: 2}}},
 	"LiqodLoopBehind":           {changes: []change{{series: `liqod_loop_behind_seconds{}`, value: 700}}},
 	"LiqodCertificateExpiring":  {changes: []change{{series: `liqod_certificate_issued_timestamp_seconds{certificate="identity"}`, value: 1e9}}},
@@ -89,6 +89,7 @@ func TestAlertsFire(t *testing.T) {
 				for _, ms := range r.times {
 					require.Empty(t, r.query(t, a.Expr, time.UnixMilli(ms)), "nothing is wrong")
 				}
+				require.Empty(t, firing(t, a, r), "and that lasts")
 			}
 			require.NotEmpty(t, firing(t, a, faults[a.Alert].load(t)))
 		})
@@ -124,10 +125,14 @@ func firing(t *testing.T, a alert, r recording) []string {
 
 // said are all alerts that a fault leads to: a person gets no others.
 var said = map[string][]string{
-	"controller-down-rome": {"LiqodNoActiveController"},
-	"gateway-down-rome":    {"LiqodNetworkUnknown", "LiqodPodsNotReady"},
-	"provider-down-rome":   {"LiqodPeerDown", "LiqodVirtualNodeNotReady", "LiqodPodsNotReady", "LiqodRequestsFail"},
-	"tunnel-down-rome":     {"LiqodPeerDown", "LiqodPodsNotReady", "LiqodTunnelSilent", "LiqodTunnelLoss"},
+	"controller-down-rome":   {"LiqodNoActiveController"},
+	"gateway-down-rome":      {"LiqodNetworkUnknown", "LiqodPodsNotReady"},
+	"namespace-taken-rome":   {"LiqodNamespaceNotMapped"},
+	"offer-unaccepted-rome":  {"LiqodOfferWaiting"},
+	"offer-unapproved-milan": {"LiqodOfferWaiting"},
+	"pods-refused-rome":      {"LiqodPodsPending"},
+	"provider-down-rome":     {"LiqodPeerDown", "LiqodVirtualNodeNotReady", "LiqodPodsNotReady", "LiqodRequestsFail"},
+	"tunnel-down-rome":       {"LiqodPeerDown", "LiqodPodsNotReady", "LiqodTunnelSilent", "LiqodTunnelLoss"},
 }
 
 // TestFaultsLeadToAlerts: a recorded fault leads to the alerts in said.
