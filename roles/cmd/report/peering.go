@@ -311,10 +311,24 @@ func (c *checker) consumer(fc *corev1beta1.ForeignCluster) {
 	} else {
 		c.add(idConsumerRights, OK, "rights of the consumer", "bound to "+fc.Spec.UserName, "")
 	}
-	if len(fc.Spec.AddressRanges) == 0 {
+	if len(fc.Spec.AddressRanges) == 0 && !c.fabric(fc) {
 		c.add(idConsumerRanges, Warning, "addresses of the consumer", "spec.addressRanges is empty: no endpoint of its Services is used here",
 			fmt.Sprintf("kubectl patch foreigncluster %s --type=merge -p '{\"spec\":{\"addressRanges\":[\"RANGE\"]}}'\nRANGE is the range of its pods, such as 10.1.0.0/16.", fc.Name))
 	}
+}
+
+// fabric reports whether the network fabric connects this cluster with a peer, or is about to.
+// The ranges of the peer are then those of its Connection, and nobody writes them.
+func (c *checker) fabric(fc *corev1beta1.ForeignCluster) bool {
+	if enabled := fc.Spec.NetworkingEnabled; enabled != nil && !*enabled {
+		return false
+	}
+	if network := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork); network != nil {
+		return network.Reason != corev1beta1.ReasonNetworkingDisabled
+	}
+	return slices.ContainsFunc(c.Connections, func(conn networkingv1beta1.Connection) bool {
+		return conn.Namespace == corev1beta1.TenantNamespace(fc.Spec.ClusterID) && conn.Name == fc.Spec.ClusterID
+	})
 }
 
 // provider looks at what this cluster uses of a peer.
