@@ -235,6 +235,15 @@ func TestFaults(t *testing.T) {
 			p := broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 Insufficient cpu."))
 			p.Spec.Tolerations = []corev1.Toleration{{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}}
 		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/4 nodes are available: 4 Insufficient cpu.", "kubectl -n shop edit deployment web", ""},
+		"virtual node cordoned": {func(_ *testing.T, s *Snapshot) {
+			s.Nodes[0].Spec.Unschedulable = true
+			broken(s, "web-3", "", unplaced("0/4 nodes are available: 3 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable."))
+		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/4 nodes are available", "Fix: kubectl uncordon milan\n", ""},
+		"virtual node being removed": {func(_ *testing.T, s *Snapshot) {
+			s.Nodes[0].Spec.Unschedulable = true
+			s.VirtualNodes[0].DeletionTimestamp = ptr.To(ago(time.Minute))
+			broken(s, "web-3", "", unplaced("0/4 nodes are available: 3 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable."))
+		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/4 nodes are available", "virtual node milan is being removed", ""},
 		"controller down": {func(_ *testing.T, s *Snapshot) {
 			s.Roles[0].Spec.Replicas, s.Roles[0].Status.ReadyReplicas = ptr.To[int32](0), 0
 			s.Leases[0].Spec.RenewTime = ptr.To(metav1.NewMicroTime(now.Add(-time.Minute)))
