@@ -130,6 +130,12 @@ func pastes(t *testing.T, s *Status) {
 	}
 }
 
+// nowhere takes the virtual node of milan away, and what is on it.
+func nowhere(s *Snapshot) {
+	s.Offloadings[0].Status.Conditions = []metav1.Condition{is(offloadingv1beta1.RemoteNamespaceReady, metav1.ConditionFalse, string(offloadingv1beta1.PhaseNoClusterSelected), "none")}
+	s.VirtualNodes, s.Nodes, s.Pods, s.Maps = nil, nil, nil, nil
+}
+
 // TestFaults: status and check name the cause of each fault and what to do about it, once, and no
 // fault is healthy.
 func TestFaults(t *testing.T) {
@@ -224,6 +230,22 @@ func TestFaults(t *testing.T) {
 			nobodyChosen(s)
 			s.VirtualNodes, s.Nodes, s.ForeignClusters, s.Pods, s.Maps = nil, nil, nil, nil, nil
 		}, Problem, "namespace shop: there is no virtual node: this cluster uses no provider", "liqod peer --token TOKEN", ""},
+		"no virtual node, several namespaces": {func(_ *testing.T, s *Snapshot) {
+			nowhere(s)
+			s.Offloadings = append(s.Offloadings, *s.Offloadings[0].DeepCopy())
+			s.Offloadings[1].Namespace = "market"
+			s.ForeignClusters = nil
+		}, Problem, "providers: this cluster uses no provider, and 2 namespaces are offloaded", "liqod peer --token TOKEN", "namespace shop; namespace market"},
+		"endpoint that does not answer": {func(_ *testing.T, s *Snapshot) {
+			nowhere(s)
+			s.ForeignClusters[0].Status.Role = corev1beta1.RoleUnknown
+			s.ForeignClusters[0].Status.Conditions = []metav1.Condition{
+				is(corev1beta1.ConditionReady, metav1.ConditionFalse, "SomeCheckFails", "no identity"),
+				is(corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, corev1beta1.ReasonPeerUnreachable, "the authentication endpoint of cluster milan at https://127.0.0.1:39999 does not answer"),
+				is(corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "NotAsked", "no capacity has been requested from cluster milan yet"),
+			}
+		}, Problem, "milan, identity: the authentication endpoint of cluster milan at https://127.0.0.1:39999 does not answer", "liqod token create --url URL --for rome\n",
+			"milan, capacity used there; namespace shop"},
 		"affinity of an earlier offloading": {func(t *testing.T, s *Snapshot) {
 			for _, name := range []string{"web-3", "web-4"} {
 				p := broken(s, name, "", unplaced("0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector."))
