@@ -266,6 +266,11 @@ func TestFaults(t *testing.T) {
 			s.VirtualNodes[0].DeletionTimestamp = ptr.To(ago(time.Minute))
 			broken(s, "web-3", "", unplaced("0/4 nodes are available: 3 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable."))
 		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/4 nodes are available", "virtual node milan is being removed", ""},
+		"no class for a claim": {func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "db-0", "", unplaced(`running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data-db-0"`))
+			p.Status.Conditions[0].Reason = corev1.PodReasonSchedulerError
+			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-db-0"}}}}
+		}, Problem, "pods of namespace shop: pod db-0 waits for a node (SchedulerError)", "kubectl -n shop describe pvc data-db-0\n", ""},
 		"controller down": {func(_ *testing.T, s *Snapshot) {
 			s.Roles[0].Spec.Replicas, s.Roles[0].Status.ReadyReplicas = ptr.To[int32](0), 0
 			s.Leases[0].Spec.RenewTime = ptr.To(metav1.NewMicroTime(now.Add(-time.Minute)))

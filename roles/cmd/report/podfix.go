@@ -79,6 +79,10 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 		if c.offloadingOf(pod.Namespace) == nil {
 			return fmt.Sprintf("%s offload namespace %s\nor keep the pod off virtual nodes.", c.Program, pod.Namespace)
 		}
+	case corev1.PodReasonSchedulerError:
+		if claims := claimsOf(pod.Pod); len(claims) > 0 {
+			return fmt.Sprintf("kubectl -n %s describe pvc %s\nIts events say why there is no volume.", pod.Namespace, strings.Join(claims, " "))
+		}
 	case corev1.PodReasonUnschedulable:
 		if fix := c.closedFix(pod.Pod); fix != "" {
 			return fix
@@ -86,6 +90,16 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 		return fmt.Sprintf("%s\nChange its requests, node selector or affinity. The free room:\nkubectl describe nodes", edited(pod.Pod))
 	}
 	return describe
+}
+
+// claimsOf are the names of the claims that the volumes of a pod name.
+func claimsOf(pod *corev1.Pod) (names []string) {
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
 }
 
 // closedFix is about a pod whose affinity admits virtual nodes that get no more pods, and no
