@@ -36,7 +36,7 @@ var groups = []struct {
 }{
 	{"Peerings", []string{"token", "peer", "unpeer", "offer", "generate"}},
 	{"Namespaces", []string{"offload", "unoffload"}},
-	{"State", []string{"status", "check", "network", "gather"}},
+	{"State", []string{"status", "check", "dashboard", "network", "gather"}},
 	{"Roles and hosts", []string{"config", "cleanup", "host-state", "prepare-gateway"}},
 }
 

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,4 +86,18 @@ func names(commands []*cobra.Command) (out []string) {
 // unindent takes two spaces from the beginning of each line.
 func unindent(text string) string {
 	return strings.TrimPrefix(strings.ReplaceAll(text, "\n  ", "\n"), "  ")
+}
+
+// TestHelpHasGroups: every command of liqod's own is in a group of the help.
+func TestHelpHasGroups(t *testing.T) {
+	configYAML, err := os.ReadFile("../config.yaml")
+	require.NoError(t, err)
+	root, err := newCommand(program{name: ownName, roles: All(), configYAML: configYAML})
+	require.NoError(t, err)
+	for _, c := range root.Commands() {
+		if slices.Contains([]string{"completion", "help", "version"}, c.Name()) {
+			continue
+		}
+		require.NotEmptyf(t, c.GroupID, "%s has no group in roles/help.go", c.Name())
+	}
 }

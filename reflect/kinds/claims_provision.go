@@ -16,6 +16,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
 	"github.com/liqod/liqod/kube/loop"
 	"github.com/liqod/liqod/reflect/engine"
 	"github.com/liqod/liqod/reflect/forge"
@@ -114,6 +115,9 @@ func notOffered(vn *offloadingv1beta1.VirtualNode, name string) string {
 	switch {
 	case vn == nil || vn.DeletionTimestamp != nil:
 		return fmt.Sprintf("virtual node %s is being removed", name)
+	case len(vn.Spec.StorageClasses) == 0 && vn.Labels[offloadingv1beta1.ManagedByLabel] == sharingv1alpha1.ManagedByOffer:
+		return fmt.Sprintf("cluster %s offers no storage class, so virtual node %s takes no pod with this claim: "+
+			"its administrators need a class with a provisioner that their sharing.storageClasses lists; or keep the pod off that node", vn.Spec.ClusterID, name)
 	case len(vn.Spec.StorageClasses) == 0:
 		return fmt.Sprintf("VirtualNode %s offers no storage: list the provider's classes in spec.storageClasses (an empty storageClassName is the provider's default), or keep the pod off that node", name)
 	}

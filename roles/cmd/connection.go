@@ -106,13 +106,17 @@ func (c *connection) clients() (*clients, error) {
 	return out, nil
 }
 
-// absent returns the files of the variable KUBECONFIG that do not exist. The client library
-// ignores them.
+// absent returns the files of --kubeconfig, or else of the variable KUBECONFIG, that do not
+// exist. The client library ignores those of the variable.
 func absent(rules *clientcmd.ClientConfigLoadingRules) (files []string) {
-	if rules.ExplicitPath != "" || os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+	named := rules.Precedence
+	switch {
+	case rules.ExplicitPath != "":
+		named = []string{rules.ExplicitPath}
+	case os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "":
 		return nil
 	}
-	for _, file := range rules.Precedence {
+	for _, file := range named {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			files = append(files, file)
 		}
@@ -125,6 +129,8 @@ func absent(rules *clientcmd.ClientConfigLoadingRules) (files []string) {
 func (c *connection) unread(err error, absent []string) error {
 	_, flag, _ := strings.Cut(c.flags, ", ")
 	switch {
+	case len(absent) > 0 && c.kubeconfig != "":
+		return fmt.Errorf("%s names %s, which does not exist", flag, c.kubeconfig)
 	case len(absent) > 0 && clientcmd.IsEmptyConfig(err):
 		return fmt.Errorf("KUBECONFIG names %s, which does not exist: set it to a kubeconfig, or name one with %s", strings.Join(absent, ", "), flag)
 	case len(absent) > 0:

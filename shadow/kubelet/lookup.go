@@ -53,7 +53,12 @@ func (l Lookup) Get(namespace, name string) (*corev1.Pod, string, string, error)
 	if err != nil {
 		return nil, "", "", err
 	}
-	if err := l.confirm(ctx, pod, twin); err != nil {
+	err = l.confirm(ctx, pod, twin)
+	var answer httpError
+	switch {
+	case errors.As(err, &answer):
+		return nil, "", "", answer
+	case err != nil:
 		return nil, "", "", fmt.Errorf("%v", err) // what is not found here is not the pod of this node
 	}
 	return pod, twin, name, nil
@@ -77,13 +82,17 @@ func (l Lookup) Twin(namespace string) (string, error) {
 }
 
 // confirm refuses a pod of the same name in the provider that is another's: a
-// predecessor's that has not ended yet.
+// predecessor's that has not ended yet. While the provider does not answer, the error is the
+// answer to the caller.
 func (l Lookup) confirm(ctx context.Context, pod *corev1.Pod, twin string) error {
 	provider, err := l.Provider()
 	if err != nil {
 		return err
 	}
 	there, err := provider.CoreV1().Pods(twin).Get(ctx, pod.Name, metav1.GetOptions{})
+	if outage(err) {
+		return remoteError(err)
+	}
 	if err != nil {
 		return fmt.Errorf("looking for the pod in the provider: %w", err)
 	}

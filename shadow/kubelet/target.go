@@ -47,6 +47,10 @@ func (s *Server) target(r *http.Request) (target, error) {
 	if apierrors.IsNotFound(err) {
 		return target{}, httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not on node %s", namespace, name, s.cfg.NodeName)}
 	}
+	var answer httpError
+	if errors.As(err, &answer) {
+		return target{}, httpError{answer.code, fmt.Sprintf("pod %s/%s: %v", namespace, name, answer)}
+	}
 	if err != nil {
 		return target{}, httpError{http.StatusBadGateway, fmt.Sprintf("pod %s/%s cannot be reached in the provider: %v", namespace, name, err)}
 	}
@@ -122,6 +126,17 @@ func away(err error) error {
 	return httpError{http.StatusBadGateway, fmt.Sprintf("the API server of the provider does not answer; this cluster works, and pods that run in the provider go on running: %v", err)}
 }
 
+// outage reports whether an error of a read in the provider shows that its API server does not
+// answer, or answers that it cannot serve.
+func outage(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err != nil
+	}
+	code := int(status.Status().Code)
+	return code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
+}
+
 // remoteError turns what the provider's API server said into an answer. That it does
 // not take our credentials is not the caller's fault.
 func remoteError(err error) error {
@@ -130,7 +145,7 @@ func remoteError(err error) error {
 		return away(err)
 	}
 	code := int(status.Status().Code)
-	if code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout {
+	if outage(err) {
 		return httpError{http.StatusBadGateway, fmt.Sprintf("the provider is not available; this cluster works: %v", err)}
 	}
 	if code < http.StatusBadRequest || code == http.StatusUnauthorized || code == http.StatusForbidden {

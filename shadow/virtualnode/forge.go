@@ -188,8 +188,8 @@ func container(vn *offloadingv1beta1.VirtualNode, defaults VirtualKubeletDefault
 			{Name: "kubelet", ContainerPort: kubeletPort, Protocol: corev1.ProtocolTCP},
 			{Name: "health", ContainerPort: healthPort, Protocol: corev1.ProtocolTCP},
 		},
-		LivenessProbe:  probe("/livez", 6),
-		ReadinessProbe: probe("/readyz", 3),
+		LivenessProbe:  probe("/livez", 10, 6),
+		ReadinessProbe: probe("/readyz", 2, 15),
 		Resources:      resources,
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: ptr.To(false),
@@ -205,10 +205,11 @@ func fieldEnv(name, path string) corev1.EnvVar {
 		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
 }
 
-func probe(path string, failures int32) *corev1.Probe {
+// probe returns a probe that fails after failures in a row, one each period of seconds.
+func probe(path string, period, failures int32) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler:     corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("health"), Scheme: corev1.URISchemeHTTP}},
-		PeriodSeconds:    10,
+		PeriodSeconds:    period,
 		TimeoutSeconds:   5,
 		SuccessThreshold: 1,
 		FailureThreshold: failures,

@@ -295,7 +295,8 @@ spec:
             failureThreshold: 6
           readinessProbe:
             httpGet: {path: /readyz, port: health}
-            periodSeconds: 5
+            periodSeconds: 2
+            failureThreshold: 8
             timeoutSeconds: 5
           {{- with .resources }}
           resources:

@@ -170,6 +170,18 @@ func TestCheck(t *testing.T) {
 			[]says{{Problem, "rights of the consumer", "is not a user of milan", "docs/peering.md"}}},
 		"consumer without addresses": {func(s *Snapshot) { s.ForeignClusters[0].Spec.AddressRanges = nil },
 			[]says{{Warning, "addresses of the consumer", "no endpoint", "kubectl patch foreigncluster milan --type=merge"}}},
+		"consumer by a fabric that is down": {func(s *Snapshot) {
+			s.ForeignClusters[0].Spec.AddressRanges = nil
+			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, "Down", "no probe is answered")
+		}, []says{{Problem, "network", "no probe is answered", ""}}},
+		"consumer by the fabric": {func(s *Snapshot) {
+			s.ForeignClusters[0].Spec.AddressRanges = nil
+			connected(s)
+		}, nil},
+		"consumer without addresses, fabric off": {func(s *Snapshot) {
+			s.ForeignClusters[0].Spec.AddressRanges, s.ForeignClusters[0].Spec.NetworkingEnabled = nil, ptr.To(false)
+			connected(s)
+		}, []says{{Warning, "addresses of the consumer", "no endpoint", "kubectl patch foreigncluster milan --type=merge"}}},
 		"network on, fabric off": {func(s *Snapshot) {
 			tells(s, corev1beta1.ConditionNetwork, metav1.ConditionFalse, corev1beta1.ReasonNetworkingDisabled, "no network fabric")
 		}, []says{{Problem, "network", "no network fabric", "networking.enabled"}}},
@@ -302,6 +314,11 @@ func TestDaemonSets(t *testing.T) {
 			require.Contains(t, last.Fix, "{key: liqo.io/type, operator: NotIn, values: [virtual-node]}")
 		})
 	}
+}
+
+// connected adds the Connection of the network fabric to milan.
+func connected(s *Snapshot) {
+	s.Connections = []networkingv1beta1.Connection{{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}}
 }
 
 // tells adds a condition to milan's ForeignCluster.

@@ -137,6 +137,12 @@ func pastes(t *testing.T, s *Status) {
 	}
 }
 
+// nowhere takes the virtual node of milan away, and what is on it.
+func nowhere(s *Snapshot) {
+	s.Offloadings[0].Status.Conditions = []metav1.Condition{is(offloadingv1beta1.RemoteNamespaceReady, metav1.ConditionFalse, string(offloadingv1beta1.PhaseNoClusterSelected), "none")}
+	s.VirtualNodes, s.Nodes, s.Pods, s.Maps = nil, nil, nil, nil
+}
+
 // TestFaults: status and check name the cause of each fault and what to do about it, once, and no
 // fault is healthy.
 func TestFaults(t *testing.T) {
@@ -262,6 +268,22 @@ func TestFaults(t *testing.T) {
 			nobodyChosen(s)
 			s.VirtualNodes, s.Nodes, s.ForeignClusters, s.Pods, s.Maps = nil, nil, nil, nil, nil
 		}, Problem, "namespace shop: there is no virtual node: this cluster uses no provider", "liqod peer --token TOKEN", ""},
+		"no virtual node, several namespaces": {func(_ *testing.T, s *Snapshot) {
+			nowhere(s)
+			s.Offloadings = append(s.Offloadings, *s.Offloadings[0].DeepCopy())
+			s.Offloadings[1].Namespace = "market"
+			s.ForeignClusters = nil
+		}, Problem, "providers: this cluster uses no provider, and 2 namespaces are offloaded", "liqod peer --token TOKEN", "namespace shop; namespace market"},
+		"endpoint that does not answer": {func(_ *testing.T, s *Snapshot) {
+			nowhere(s)
+			s.ForeignClusters[0].Status.Role = corev1beta1.RoleUnknown
+			s.ForeignClusters[0].Status.Conditions = []metav1.Condition{
+				is(corev1beta1.ConditionReady, metav1.ConditionFalse, "SomeCheckFails", "no identity"),
+				is(corev1beta1.ConditionAuthenticated, metav1.ConditionFalse, corev1beta1.ReasonPeerUnreachable, "the authentication endpoint of cluster milan at https://127.0.0.1:39999 does not answer"),
+				is(corev1beta1.ConditionOutgoingPeering, metav1.ConditionFalse, "NotAsked", "no capacity has been requested from cluster milan yet"),
+			}
+		}, Problem, "milan, identity: the authentication endpoint of cluster milan at https://127.0.0.1:39999 does not answer", "liqod token create --url URL --for rome\n",
+			"milan, capacity used there; namespace shop"},
 		"affinity of an earlier offloading": {func(t *testing.T, s *Snapshot) {
 			for _, name := range []string{"web-3", "web-4"} {
 				p := broken(s, name, "", unplaced("0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector."))
@@ -273,6 +295,20 @@ func TestFaults(t *testing.T) {
 			p := broken(s, "web-3", "", unplaced("0/4 nodes are available: 4 Insufficient cpu."))
 			p.Spec.Tolerations = []corev1.Toleration{{Key: offloadingv1beta1.VirtualNodeTaintKey, Operator: corev1.TolerationOpExists}}
 		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/4 nodes are available: 4 Insufficient cpu.", "kubectl -n shop edit deployment web", ""},
+		"virtual node cordoned": {func(_ *testing.T, s *Snapshot) {
+			s.Nodes[0].Spec.Unschedulable = true
+			broken(s, "web-3", "", unplaced("0/4 nodes are available: 3 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable."))
+		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/4 nodes are available", "Fix: kubectl uncordon milan\n", ""},
+		"virtual node being removed": {func(_ *testing.T, s *Snapshot) {
+			s.Nodes[0].Spec.Unschedulable = true
+			s.VirtualNodes[0].DeletionTimestamp = ptr.To(ago(time.Minute))
+			broken(s, "web-3", "", unplaced("0/4 nodes are available: 3 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable."))
+		}, Problem, "pods of namespace shop: pod web-3 waits for a node (Unschedulable): 0/4 nodes are available", "virtual node milan is being removed", ""},
+		"no class for a claim": {func(_ *testing.T, s *Snapshot) {
+			p := broken(s, "db-0", "", unplaced(`running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data-db-0"`))
+			p.Status.Conditions[0].Reason = corev1.PodReasonSchedulerError
+			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-db-0"}}}}
+		}, Problem, "pods of namespace shop: pod db-0 waits for a node (SchedulerError)", "kubectl -n shop describe pvc data-db-0\n", ""},
 		"controller down": {func(_ *testing.T, s *Snapshot) {
 			s.Roles[0].Spec.Replicas, s.Roles[0].Status.ReadyReplicas = ptr.To[int32](0), 0
 			s.Leases[0].Spec.RenewTime = ptr.To(metav1.NewMicroTime(now.Add(-time.Minute)))

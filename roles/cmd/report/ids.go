@@ -47,6 +47,7 @@ const (
 
 // Checks of offloaded namespaces, of their pods, and of DaemonSets.
 const (
+	idNoProvider    ID = "providers"
 	idNamespace     ID = "namespace"
 	idPods          ID = "pods"
 	idNotReady      ID = "pods-not-ready"
@@ -62,7 +63,7 @@ var ids = []ID{
 	idKubernetes, idUnread, idRights, idKinds, idController, idWebhook, idPodsWebhook, idRulesWebhook, idVersions,
 	idForeignCluster, idIdentity, idUniqueID, idAPIServer, idNetwork, idOutgoing, idIncoming, idTenant, idConsumerRights,
 	idConsumerRanges, idAddresses, idRange, idNamespaceMap, idVirtualNodes, idVirtualNode, idVKubelet, idRemoval, idBudget,
-	idNamespace, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idDaemonSets,
+	idNoProvider, idNamespace, idPods, idNotReady, idRefused, idUnschedulable, idWaiting, idEarlier, idDaemonSets,
 }
 
 // IDs returns the checks of status and check.

@@ -19,8 +19,27 @@ func (c *checker) offloadings() {
 	if c.unread(ReadOffloadings) {
 		return
 	}
+	c.noProvider()
 	for i := range c.Offloadings {
 		c.offloading(&c.Offloadings[i])
+	}
+}
+
+// noProvider adds one finding for several namespaces that are offloaded to nowhere, because this
+// cluster has no peer.
+func (c *checker) noProvider() {
+	if len(c.VirtualNodes)+len(c.ForeignClusters) > 0 || c.Unread[ReadVirtualNodes] != nil || c.Unread[ReadForeignClusters] != nil || c.stale() {
+		return
+	}
+	nowhere := 0
+	for i := range c.Offloadings {
+		ready := meta.FindStatusCondition(c.Offloadings[i].Status.Conditions, offloadingv1beta1.RemoteNamespaceReady)
+		if ready != nil && ready.Reason == string(offloadingv1beta1.PhaseNoClusterSelected) && c.Offloadings[i].DeletionTimestamp == nil {
+			nowhere++
+		}
+	}
+	if nowhere > 1 {
+		c.add(idNoProvider, Problem, "providers", fmt.Sprintf("this cluster uses no provider, and %d namespaces are offloaded", nowhere), c.firstPeerFix())
 	}
 }
 
@@ -39,9 +58,22 @@ func (c *checker) offloading(o *offloadingv1beta1.NamespaceOffloading) {
 			said.Message = text
 		}
 		c.condition(idNamespace, subject, o.Generation, &said, fix)
+		c.withoutProvider()
 	default:
 		c.condition(idNamespace, subject, o.Generation, ready, c.offloadingFix(o, ready.Reason))
 	}
+}
+
+// withoutProvider makes the last finding, about a namespace, a consequence of the reason for which
+// there is no virtual node at all, if a finding about a peer gives one.
+func (c *checker) withoutProvider() {
+	namespace := &c.findings[len(c.findings)-1]
+	if len(c.VirtualNodes) > 0 || namespace.Level != Problem || namespace.Because != "" {
+		return
+	}
+	namespace.Because = c.find(func(f Finding) bool {
+		return (f.ID == idIdentity || f.ID == idOutgoing || f.ID == idNoProvider) && f.Level == Problem && f.Because == ""
+	})
 }
 
 func (c *checker) offloadingFix(o *offloadingv1beta1.NamespaceOffloading, reason string) string {

@@ -140,6 +140,9 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 		if condition := meta.FindStatusCondition(fc.Status.Conditions, check.kind); condition != nil {
 			checked = true
 			told = c.condition(check.id, check.subject, fc.Generation, condition, c.peerFix(fc, condition)) != OK || told
+			if check.id == idOutgoing {
+				c.withoutIdentity(fc)
+			}
 		}
 	}
 	ready := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionReady)
@@ -149,6 +152,16 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 	case !told && !(checked && ready.Status == metav1.ConditionTrue):
 		c.condition(idForeignCluster, "ForeignCluster", fc.Generation, ready, c.peerFix(fc, ready))
 	}
+}
+
+// withoutIdentity makes the last finding, about the capacity of a peer, a consequence of the lack
+// of an identity there: without it nothing is requested.
+func (c *checker) withoutIdentity(fc *corev1beta1.ForeignCluster) {
+	outgoing := &c.findings[len(c.findings)-1]
+	if outgoing.Level == OK || outgoing.Because != "" || !meta.IsStatusConditionFalse(fc.Status.Conditions, corev1beta1.ConditionAuthenticated) {
+		return
+	}
+	outgoing.Because = c.find(func(f Finding) bool { return f.ID == idIdentity && f.Peer == c.peer && f.Level == Problem })
 }
 
 // condition tells what a condition that the controller keeps says now. What was said by a
@@ -245,6 +258,8 @@ func (c *checker) peerFix(fc *corev1beta1.ForeignCluster, condition *metav1.Cond
 		return "the peer has to let this cluster read its namespace kube-system: see the ClusterRole liqod-peer-cluster there, and ForeignCluster.spec.userName"
 	case corev1beta1.ReasonRightsRevoked:
 		return fmt.Sprintf("%s\nIf its administrators have ended the peering:\n%s unpeer %s", c.tokenFix(fc.Spec.ClusterID), c.Program, fc.Spec.ClusterID)
+	case corev1beta1.ReasonPeerUnreachable:
+		return c.endpointFix(fc.Spec.ClusterID)
 	case corev1beta1.ReasonProbing, corev1beta1.ReasonHeartbeatAwaited:
 		return "look again in a moment"
 	case corev1beta1.ReasonSelfPeering, corev1beta1.ReasonDuplicateClusterID, corev1beta1.ReasonSameCluster:
@@ -316,6 +331,16 @@ func (c *checker) tokenFix(peer string) string {
 	return fmt.Sprintf("In cluster %s:\n%s\nIn this cluster:\n%s peer --token TOKEN", peer, create, c.Program)
 }
 
+// endpointFix is about a peer whose authentication endpoint does not answer to this cluster.
+func (c *checker) endpointFix(peer string) string {
+	create := c.Program + " token create --url URL"
+	if c.ClusterID != "" {
+		create += " --for " + c.ClusterID
+	}
+	return fmt.Sprintf("see whether the URL leads to Service liqod-auth of cluster %s, from this cluster's pods (docs/ports.md). If it is another URL:\n"+
+		"In cluster %s:\n%s\nIn this cluster:\n%s peer --token TOKEN", peer, peer, create, c.Program)
+}
+
 func (c *checker) tenant(id string) {
 	if c.unread(ReadTenants) {
 		return
@@ -345,10 +370,24 @@ func (c *checker) consumer(fc *corev1beta1.ForeignCluster) {
 	} else {
 		c.add(idConsumerRights, OK, "rights of the consumer", "bound to "+fc.Spec.UserName, "")
 	}
-	if len(fc.Spec.AddressRanges) == 0 {
+	if len(fc.Spec.AddressRanges) == 0 && !c.fabric(fc) {
 		c.add(idConsumerRanges, Warning, "addresses of the consumer", "spec.addressRanges is empty: no endpoint of its Services is used here",
 			fmt.Sprintf("kubectl patch foreigncluster %s --type=merge -p '{\"spec\":{\"addressRanges\":[\"RANGE\"]}}'\nRANGE is the range of its pods, such as 10.1.0.0/16.", fc.Name))
 	}
+}
+
+// fabric reports whether the network fabric connects this cluster with a peer, or is about to.
+// The ranges of the peer are then those of its Connection, and nobody writes them.
+func (c *checker) fabric(fc *corev1beta1.ForeignCluster) bool {
+	if enabled := fc.Spec.NetworkingEnabled; enabled != nil && !*enabled {
+		return false
+	}
+	if network := meta.FindStatusCondition(fc.Status.Conditions, corev1beta1.ConditionNetwork); network != nil {
+		return network.Reason != corev1beta1.ReasonNetworkingDisabled
+	}
+	return slices.ContainsFunc(c.Connections, func(conn networkingv1beta1.Connection) bool {
+		return conn.Namespace == corev1beta1.TenantNamespace(fc.Spec.ClusterID) && conn.Name == fc.Spec.ClusterID
+	})
 }
 
 // provider looks at what this cluster uses of a peer.

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
@@ -94,10 +95,58 @@ func (c *checker) waitingFix(pod placedPod, describe string) string {
 		if c.offloadingOf(pod.Namespace) == nil {
 			return fmt.Sprintf("%s offload namespace %s\nor keep the pod off virtual nodes.", c.Program, pod.Namespace)
 		}
+	case corev1.PodReasonSchedulerError:
+		if claims := claimsOf(pod.Pod); len(claims) > 0 {
+			return fmt.Sprintf("kubectl -n %s describe pvc %s\nIts events say why there is no volume.", pod.Namespace, strings.Join(claims, " "))
+		}
 	case corev1.PodReasonUnschedulable:
+		if fix := c.closedFix(pod.Pod); fix != "" {
+			return fix
+		}
 		return fmt.Sprintf("%s\nChange its requests, node selector or affinity. The free room:\nkubectl describe nodes", edited(pod.Pod))
 	}
 	return describe
+}
+
+// claimsOf are the names of the claims that the volumes of a pod name.
+func claimsOf(pod *corev1.Pod) (names []string) {
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	return names
+}
+
+// closedFix is about a pod whose affinity admits virtual nodes that get no more pods, and no
+// other virtual node. It is empty for other pods.
+func (c *checker) closedFix(pod *corev1.Pod) string {
+	var cordoned, removed []string
+	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
+	for i := range c.VirtualNodes {
+		vn := &c.VirtualNodes[i]
+		node := c.node(vn.Name)
+		if node == nil {
+			continue
+		}
+		fits, err := affinity.Match(node)
+		switch {
+		case err != nil || !fits:
+		case vn.DeletionTimestamp != nil:
+			removed = append(removed, vn.Name)
+		case node.Spec.Unschedulable:
+			cordoned = append(cordoned, vn.Name)
+		default:
+			return ""
+		}
+	}
+	switch {
+	case len(cordoned) > 0:
+		return fmt.Sprintf("kubectl uncordon %s\nA virtual node that is cordoned gets no more pods.", strings.Join(cordoned, " "))
+	case len(removed) > 0:
+		return fmt.Sprintf("nothing, if the pods may wait: virtual node %s is being removed and gets no more pods. To use another provider:\n%s peer --token TOKEN", strings.Join(removed, ", "), c.Program)
+	}
+	return ""
 }
 
 // creates is the kind of an object as kubectl create has it.

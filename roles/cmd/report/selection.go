@@ -27,8 +27,7 @@ func (c *checker) noneSelected(o *offloadingv1beta1.NamespaceOffloading) (messag
 	}
 	switch {
 	case len(c.VirtualNodes) == 0:
-		return "there is no virtual node: this cluster uses no provider",
-			fmt.Sprintf("In the cluster that is to be the provider:\n%s token create\nIn this cluster:\n%s peer --token TOKEN", c.Program, c.Program)
+		return "there is no virtual node: this cluster uses no provider", c.firstPeerFix()
 	case len(stay) == 0:
 		return "all virtual nodes are being removed", fmt.Sprintf("%s unoffload namespace %s\nor peer with another cluster.", c.Program, o.Namespace)
 	}
@@ -37,6 +36,11 @@ func (c *checker) noneSelected(o *offloadingv1beta1.NamespaceOffloading) (messag
 	}
 	message = fmt.Sprintf("spec.clusterSelector (%s) matches none of the virtual nodes: %s", selectorText(&o.Spec.ClusterSelector), c.labelled(stay, o))
 	return message, c.offloadCommand(o, c.nearest(stay, o))
+}
+
+// firstPeerFix is how a cluster without providers gets one.
+func (c *checker) firstPeerFix() string {
+	return fmt.Sprintf("In the cluster that is to be the provider:\n%s token create\nIn this cluster:\n%s peer --token TOKEN", c.Program, c.Program)
 }
 
 // anySelected reports whether the selector of an offloading matches a virtual node.

@@ -202,9 +202,10 @@ func (c *checker) rootOf(peer string, levels ...Level) string {
 	return ""
 }
 
+// find names the first finding that a function selects, or the one that this finding follows from.
 func (c *checker) find(is func(Finding) bool) string {
 	if i := slices.IndexFunc(c.findings, is); i >= 0 {
-		return c.findings[i].Name()
+		return cmp.Or(c.findings[i].Because, c.findings[i].Name())
 	}
 	return ""
 }
