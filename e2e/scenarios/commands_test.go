@@ -200,7 +200,7 @@ func testCommandStatus(t *testing.T, w *world) {
 
 	require.NoError(t, w.says(w.rome, []string{"status"}, 0, "Cluster rome: healthy", "Healthy", "milan: 1 pod")(t.Context()))
 	require.NoError(t, w.says(w.rome, []string{"status", "milan"}, 0, "Peer milan", "shop as shop-rome: 1 pod")(t.Context()))
-	require.NoError(t, w.says(w.rome, []string{"status", "genoa"}, 2, `there is no peer "genoa": the peers are milan`)(t.Context()))
+	require.NoError(t, w.says(w.rome, []string{"status", "genoa"}, 2, `there is no peer "genoa": the only peer is milan`)(t.Context()))
 
 	// As kubectl finds it.
 	plugin := filepath.Join(t.TempDir(), "kubectl-liqo")

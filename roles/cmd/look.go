@@ -64,6 +64,9 @@ func (c *commands) look(ctx context.Context, to *clients, namespace string) (*re
 // this cluster.
 func (c *commands) read(ctx context.Context, to *clients, namespace string, whole bool) (*report.Snapshot, error) {
 	version, err := answered(ctx, to.kube.Discovery().ServerVersion)
+	if ctx.Err() != nil {
+		return nil, silent(ctx, to)
+	}
 	if err != nil {
 		return nil, unknown(explain(err))
 	}
@@ -79,10 +82,15 @@ func (c *commands) read(ctx context.Context, to *clients, namespace string, whol
 	r.pods(ctx)
 	r.together(ctx, r.owners, r.warnings, r.budgets)
 	if ctx.Err() != nil {
-		return nil, unknown(fmt.Errorf("the API server does not answer everything in time: %w", context.Cause(ctx)))
+		return nil, silent(ctx, to)
 	}
 	r.snap.Taken = to.now()
 	return r.snap, nil
+}
+
+// silent is the error about a cluster that has not answered everything before the end of ctx.
+func silent(ctx context.Context, to *clients) error {
+	return unknown(fmt.Errorf("the API server %s does not answer everything in time; is it the one that you mean (%s)? %w", to.server, localFlags, context.Cause(ctx)))
 }
 
 // answered returns the answer of a discovery request, or the cause of ctx if it ends first.

@@ -69,7 +69,7 @@ func TestUnoffloadOfNothing(t *testing.T) {
 	require.Equal(t, ExitProblem, code(err))
 	c := newCluster(existing(func(*offloadingv1beta1.NamespaceOffloading) {}))
 	_, err = c.run(t, "unoffload", "nosuch")
-	require.EqualError(t, err, "there is no namespace nosuch in this cluster: offloaded are shop")
+	require.EqualError(t, err, "there is no namespace nosuch in this cluster: the only one that is offloaded is shop")
 	require.Equal(t, ExitProblem, code(err))
 	require.NotNil(t, c.offloading(t))
 }
@@ -183,6 +183,7 @@ func TestTimeoutOfEachRead(t *testing.T) {
 			c := &commands{program: "liqod", connect: (*connection).clients, every: time.Millisecond}
 			_, err := execute(t, c, append(args, "--timeout=100ms")...)
 			require.ErrorContains(t, err, "timed out after 100ms")
+			require.ErrorContains(t, err, silent.URL)
 			// The client library ends a silent request after ten seconds by itself.
 			require.Less(t, time.Since(began), 8*time.Second)
 		})

@@ -20,6 +20,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/peering/manual"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 const offloadAbout = `Offload lets the pods of a namespace run in the providers of the selected virtual nodes. It
@@ -319,5 +320,5 @@ func notOffloaded(ctx context.Context, to *clients, namespace string, out io.Wri
 		return fmt.Errorf("there is no namespace %s in this cluster, and no namespace is offloaded", namespace)
 	}
 	slices.Sort(names)
-	return fmt.Errorf("there is no namespace %s in this cluster: offloaded are %s", namespace, strings.Join(names, ", "))
+	return fmt.Errorf("there is no namespace %s in this cluster: %s", namespace, report.Listed("the only one that is offloaded is", "offloaded are", names))
 }

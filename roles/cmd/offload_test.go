@@ -256,6 +256,6 @@ func TestStatusReads(t *testing.T) {
 	require.Contains(t, out, "health: problem\n")
 	require.Contains(t, out, "may not read DaemonSets")
 	_, err = c.run(t, "status", "genoa")
-	require.ErrorContains(t, err, `there is no peer "genoa": the peers are milan`)
+	require.ErrorContains(t, err, `there is no peer "genoa": the only peer is milan`)
 	require.Equal(t, ExitUnknown, code(err))
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/liqod/liqod/peering/manual"
 	"github.com/liqod/liqod/peering/offer"
 	"github.com/liqod/liqod/peering/trust"
+	"github.com/liqod/liqod/roles/cmd/report"
 )
 
 const peerAbout = `Peer lets this cluster use the capacity of another one, in which liqod is installed too.
@@ -356,7 +357,7 @@ func (c *commands) isPeer(ctx context.Context, here, there *side, id string) err
 			return err
 		}
 	}
-	return noSuch("peer", id, "cluster "+here.ID, "the peers are", peers)
+	return noSuchPeer(id, here.ID, peers)
 }
 
 // remains reports whether a cluster has objects of a peering with the cluster id: a
@@ -380,13 +381,13 @@ func (s *side) remains(ctx context.Context, id string) (bool, error) {
 	return true, nil
 }
 
-// noSuch is the error for a name that does not exist, with the names that do.
-func noSuch(what, name, where, are string, names []string) error {
-	if len(names) == 0 {
-		return fmt.Errorf("there is no %s %q: %s has none", what, name, where)
+// noSuchPeer is the error for a peer that a cluster does not have, with the peers that it has.
+func noSuchPeer(id, cluster string, peers []string) error {
+	if len(peers) == 0 {
+		return fmt.Errorf("there is no peer %q: cluster %s has none", id, cluster)
 	}
-	slices.Sort(names)
-	return fmt.Errorf("there is no %s %q in %s: %s %s", what, name, where, are, strings.Join(slices.Compact(names), ", "))
+	slices.Sort(peers)
+	return fmt.Errorf("there is no peer %q in cluster %s: %s", id, cluster, report.Listed("the only peer is", "the peers are", slices.Compact(peers)))
 }
 
 // parting is the end of a peering. there is nil if the command has no kubeconfig of the peer.

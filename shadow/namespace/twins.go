@@ -200,9 +200,9 @@ func sumUp(current map[string]offloadingv1beta1.RemoteNamespaceStatus, noUser st
 		}
 		return offloadingv1beta1.ReasonCreationLoopBackOff, strings.Join(failed, "; ")
 	case terminating > 0:
-		return offloadingv1beta1.ReasonTerminating, strings.Join(append([]string{fmt.Sprintf("%d twin namespaces exist, %d are no longer requested", ready, terminating)}, kept...), "; ")
+		return offloadingv1beta1.ReasonTerminating, strings.Join(append([]string{fmt.Sprintf("twin namespaces: %d; no longer requested: %d", ready, terminating)}, kept...), "; ")
 	}
-	return offloadingv1beta1.ReasonNamespaceCreated, fmt.Sprintf("%d twin namespaces exist", ready)
+	return offloadingv1beta1.ReasonNamespaceCreated, fmt.Sprintf("twin namespaces: %d", ready)
 }
 
 // records returns the ForeignClusters of a peer that are not being deleted.

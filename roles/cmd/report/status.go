@@ -214,14 +214,11 @@ func (s *Status) peerNames() string {
 	if len(s.Peers) == 0 {
 		return "this cluster has no peers"
 	}
-	text := "the peers are"
+	names := make([]string, len(s.Peers))
 	for i, p := range s.Peers {
-		if i > 0 {
-			text += ","
-		}
-		text += " " + p.ClusterID
+		names[i] = p.ClusterID
 	}
-	return text
+	return Listed("the only peer is", "the peers are", names)
 }
 
 func (s *Status) roles(from *Snapshot) {

@@ -164,6 +164,14 @@ func Count(n int, one string) string {
 	return fmt.Sprintf("%d %ss", n, one)
 }
 
+// Listed lists names after a verb that agrees with their number.
+func Listed(one, several string, names []string) string {
+	if len(names) == 1 {
+		return one + " " + names[0]
+	}
+	return several + " " + strings.Join(names, ", ")
+}
+
 // Text is what status prints; wide has more columns.
 func (s *Status) Text(wide bool) string {
 	var b strings.Builder
