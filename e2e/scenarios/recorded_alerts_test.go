@@ -33,8 +33,6 @@ type alertWorld struct {
 	wanted map[string]bool
 	// busily is what busy does in a fault, beside what it does in all.
 	busily func(ctx context.Context, name string) error
-	// restoreNodes gives the controller of rome the rights back that it needs for virtual nodes.
-	restoreNodes func(*testing.T)
 }
 
 // alarm is a fault that leads to an alert. A person who follows docs/runbooks.md ends it.
@@ -80,6 +78,11 @@ func TestRecordedAlerts(t *testing.T) {
 	w.joinByHand(t)
 	w.offload(t, "busy", offloadingv1beta1.NamespaceOffloadingSpec{})
 	for _, a := range w.alarms() {
+		t.Run(a.name, func(t *testing.T) { w.alarm(t, a) })
+	}
+	restore := takeRights(t, w.rome, nodesRole, nodesResource) // of which an alert says something after 10 minutes
+	w.anotherNode(t, "denied", asking("1", "1Gi"))
+	for _, a := range []alarm{w.renewalFails(), w.rightsTaken(restore)} {
 		t.Run(a.name, func(t *testing.T) { w.alarm(t, a) })
 	}
 }
@@ -184,7 +187,10 @@ func (w *alertWorld) vkubelet() *lab.Process { return *w.rome.VKubelet("milan") 
 
 // alarms are the faults of clusters that are peered.
 func (w *alertWorld) alarms() []alarm {
-	return append([]alarm{w.podsRefused(), w.namespaceTaken(), w.nodeFull(), w.quotaFull(), w.idContested()}, w.alarmsOfPeer()...)
+	return []alarm{
+		w.podsRefused(), w.namespaceTaken(), w.nodeFull(), w.quotaFull(), w.idContested(), w.misbehaves(), w.identityUnknown(), w.webhookSlow(),
+		w.identityRevoked(), // the identity that follows has a short life
+	}
 }
 
 func (w *alertWorld) podsRefused() alarm {
@@ -291,11 +297,6 @@ func (w *alertWorld) idContested() alarm {
 	}
 }
 
-// alarmsOfPeer are faults of the peer's API server, of this cluster's, and of the identity, which comes last.
-func (w *alertWorld) alarmsOfPeer() []alarm {
-	return []alarm{w.misbehaves(), w.identityUnknown(), w.webhookSlow(), w.identityRevoked(), w.renewalFails(), w.rightsTaken()}
-}
-
 func (w *alertWorld) misbehaves() alarm {
 	writes := func(t *testing.T, ip string) {
 		pods := w.milan.Client().CoreV1().Pods("liar-rome")
@@ -386,7 +387,7 @@ func (w *alertWorld) webhookSlow() alarm {
 // identityRevoked: people of the peer take the identity of this cluster back.
 func (w *alertWorld) identityRevoked() alarm {
 	return alarm{
-		name: "identity-revoked", alert: "LiqodPeerNotAuthenticated", at: w.rome, process: w.controllerOf(w.rome), line: `liqod_peer_up{check="Authenticated",peer="milan"} 0`,
+		name: "identity-revoked", alert: "LiqodPeerNotAuthenticated", at: w.rome, process: w.controllerOf(w.rome), line: `liqod_peer_unknown{check="OutgoingPeering",peer="milan"} 1`,
 		make: func(t *testing.T) {
 			w.milan.Controller.Options.Args = append(w.milan.Controller.Options.Args, "--authentication.lifetime=10m") // of the next one
 			require.NoError(t, w.sites.Restart(&w.milan.Controller))
@@ -408,7 +409,7 @@ const (
 	behindFor = 10 * time.Minute
 )
 
-// renewalFails: the peer cannot sign. Since what follows waits for 10 minutes, its fault begins here too.
+// renewalFails: the peer cannot sign.
 func (w *alertWorld) renewalFails() alarm {
 	var restore func(*testing.T)
 	return alarm{
@@ -416,8 +417,6 @@ func (w *alertWorld) renewalFails() alarm {
 		line: `liqod_certificate_expiry_timestamp_seconds{certificate="identity",peer="milan"} .*`,
 		make: func(t *testing.T) {
 			restore = takeRights(t, w.milan, signingRole, signingResource)
-			w.restoreNodes = takeRights(t, w.rome, nodesRole, nodesResource)
-			w.anotherNode(t, "denied", asking("1", "1Gi"))
 			within(t, behindFor, "the identity is in the last fifth of its life", func(ctx context.Context) error {
 				left, err := w.identityLeft(ctx)
 				if err == nil && left > 0.19 {
@@ -441,17 +440,13 @@ func (w *alertWorld) renewalFails() alarm {
 }
 
 // rightsTaken: the controller may not make the Deployment of a virtual node.
-func (w *alertWorld) rightsTaken() alarm {
+func (w *alertWorld) rightsTaken(restore func(*testing.T)) alarm {
 	return alarm{
 		name: "rights-taken", alert: "LiqodLoopBehind", at: w.rome, process: w.controllerOf(w.rome), line: `liqod_loop_behind_seconds{loop="virtualnode"} [1-9].*`,
 		make: func(t *testing.T) {
-			if w.restoreNodes == nil { // the fault before was left out
-				w.restoreNodes = takeRights(t, w.rome, nodesRole, nodesResource)
-				w.anotherNode(t, "denied", asking("1", "1Gi"))
-			}
 			within(t, behindFor+longest, "an object has waited for 10 minutes", measures(w.rome.Controller, `liqod_loop_behind_seconds{loop="virtualnode"} (6[0-9][1-9]|[7-9][0-9][0-9])\..*`))
 		},
-		then: func(t *testing.T) { w.restoreNodes(t) },
+		then: restore,
 	}
 }
 

@@ -59,25 +59,48 @@ type recording struct {
 // those of rome measure in each of five faults. It runs with -update alone.
 func partitionRecorded(t *testing.T, w partitionWorld) {
 	wanted := shownMetrics(t)
+	for _, state := range []struct {
+		name string
+		run  func(*testing.T, partitionWorld, map[string]bool)
+	}{
+		{"healthy", recordHealthy}, {"host-contested", recordContested}, {"controller-down", recordNoController}, {"gateway-down", recordNoGateway},
+		{"provider-down", recordNoProvider},
+		// Last, since lost probes are counted for some time after the tunnel works again.
+		{"tunnel-down", recordNoTunnel},
+	} {
+		t.Run(state.name, func(t *testing.T) { state.run(t, w, wanted) })
+	}
+}
+
+func recordHealthy(t *testing.T, w partitionWorld, wanted map[string]bool) {
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		record(t, w, s, wanted, "healthy")
 	}
+}
+
+func recordContested(t *testing.T, w partitionWorld, wanted map[string]bool) {
 	stop := w.contested(t)
 	record(t, w, w.rome, wanted, "host-contested")
 	stop()
 	w.whole(t)
+}
 
+func recordNoController(t *testing.T, w partitionWorld, wanted map[string]bool) {
 	w.controllers(t, 0)
 	record(t, w, w.rome, wanted, "controller-down")
 	w.controllers(t, 1)
 	w.whole(t)
+}
 
+func recordNoGateway(t *testing.T, w partitionWorld, wanted map[string]bool) {
 	w.rome.Fabric.Gateway().Kill()
 	within(t, longest, "the gateway counts as gone", w.networkUnavailable(corev1.ConditionTrue, nil))
 	record(t, w, w.rome, wanted, "gateway-down")
 	require.NoError(t, w.rome.Fabric.RestartGateway())
 	w.whole(t)
+}
 
+func recordNoProvider(t *testing.T, w partitionWorld, wanted map[string]bool) {
 	w.milan.KillControlPlane()
 	within(t, longest, "the provider counts as down", func(ctx context.Context) error {
 		fc, err := w.rome.Liqod().CoreV1beta1().ForeignClusters().Get(ctx, w.milan.Name, metav1.GetOptions{})
@@ -96,8 +119,9 @@ func partitionRecorded(t *testing.T, w partitionWorld) {
 	record(t, w, w.rome, wanted, "provider-down")
 	require.NoError(t, w.milan.StartControlPlane(t.Context()))
 	w.whole(t)
+}
 
-	// Last, since lost probes are counted for some time after the tunnel works again.
+func recordNoTunnel(t *testing.T, w partitionWorld, wanted map[string]bool) {
 	for _, s := range []*site.Site{w.rome, w.milan} {
 		w.drop(t, s.Fabric.Machine, tunnelPackets)
 	}
@@ -118,11 +142,11 @@ func (w partitionWorld) contested(t *testing.T) (stop func()) {
 		_, _ = host.Command(ctx, "bash", "-c", "while sleep 1; do for p in 90 91 92 93; do ip rule del priority $p; done; done")
 	})
 	within(t, longest, "ip monitor shows what is deleted", func(ctx context.Context) error {
-		seen, _ := host.Command(ctx, "timeout", "5", "ip", "monitor", "rule") // it ends by the timeout only
-		if !strings.Contains(seen, "Deleted") {
-			return fmt.Errorf("it shows %q", seen)
+		seen, err := host.Command(ctx, "bash", "-c", "timeout 5 ip monitor rule || true") // it ends by the timeout only
+		if err == nil && !strings.Contains(seen, "Deleted") {
+			err = fmt.Errorf("it shows %q", seen)
 		}
-		return nil
+		return err
 	})
 	return func() {
 		cancel()
