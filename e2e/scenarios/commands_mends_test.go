@@ -29,6 +29,7 @@ func testCommandNodes(t *testing.T, w *world) {
 				Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}))
 		},
 	})
+	w.mends(t, w.hangingVKubelet("spare"))
 	w.mends(t, mishap{
 		name: "DisruptionBudget", cause: []string{"virtual node spare: PodDisruptionBudget budgeted/web admits no eviction"},
 		make: func(t *testing.T) {
@@ -43,6 +44,45 @@ func testCommandNodes(t *testing.T, w *world) {
 			w.namespaceDeleted(t, namespace)
 		},
 	})
+}
+
+// hangingVKubelet is a vkubelet whose pod runs, and whose process does nothing.
+func (w *world) hangingVKubelet(node string) mishap {
+	selected := metav1.ListOptions{LabelSelector: offloadingv1beta1.VirtualNodeLabel + "=" + node}
+	pods, before := w.rome.Client().CoreV1().Pods(tenantOfMilan), map[types.UID]bool{}
+	return mishap{
+		name: "VKubeletHangs", cause: []string{"virtual node " + node + ": the Node is not Ready: "}, only: "delete pods",
+		runbook: "LiqodVirtualNodeNotReady", command: "kubectl -n TENANT delete pods -l liqo.io/virtual-node=NODE",
+		make: func(t *testing.T) {
+			within(t, longest, "its Deployment has pods", func(ctx context.Context) error {
+				list, err := pods.List(ctx, selected)
+				for i := range list.Items {
+					before[list.Items[i].UID] = true
+				}
+				if err == nil && len(before) == 0 {
+					err = fmt.Errorf("there are none")
+				}
+				return err
+			})
+			(*w.rome.VKubelet(node)).Kill()
+			<-(*w.rome.VKubelet(node)).Exited()
+		},
+		then: func(t *testing.T) {
+			within(t, longest, "other pods replace them", func(ctx context.Context) error {
+				list, err := pods.List(ctx, selected)
+				if err != nil {
+					return err
+				}
+				for i := range list.Items {
+					if pod := &list.Items[i]; !before[pod.UID] && pod.DeletionTimestamp == nil {
+						return nil
+					}
+				}
+				return fmt.Errorf("there are none")
+			})
+			require.NoError(t, w.sites.Restart(w.rome.VKubelet(node)))
+		},
+	}
 }
 
 // mendsQuotas makes faults of the Quota that milan gives to rome. The namespaces of its pods stay.
@@ -95,11 +135,48 @@ func defaultsOf(cpu, memory, pods string) corev1.ResourceList {
 	}
 }
 
+// mendsOffer has a pod become larger in milan than the offer of 8 CPUs, whose Quota follows the offer.
+func (w *world) mendsOffer(t *testing.T) {
+	t.Helper()
+	const namespace, twin = "lent", "lent-rome"
+	pods := w.milan.Client().CoreV1().Pods(twin)
+	w.mends(t, mishap{
+		name: "OfferTooSmall", cause: []string{"pods of namespace lent: ", "the pod alone is larger than the quota"},
+		only: "apply", fill: map[string]string{"CPU": "4", "MEMORY": "1Gi", "PODS": "1"},
+		make: func(t *testing.T) {
+			w.offload(t, namespace, offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote})
+			_, err := w.milan.Client().CoreV1().LimitRanges(twin).Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Spec: corev1.LimitRangeSpec{
+				Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, DefaultRequest: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("9")}}},
+			}}, metav1.CreateOptions{})
+			require.NoError(t, err)
+			within(t, longest, "pods there request more", func(ctx context.Context) error {
+				pod, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "try"}, Spec: podSpec("sim/web:1")}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				if err == nil && pod.Spec.Containers[0].Resources.Requests.Cpu().Value() != 9 {
+					err = fmt.Errorf("not yet")
+				}
+				return err
+			})
+			w.creates(t, namespace, nil)
+		},
+		then: func(t *testing.T) { within(t, longest, "the pod runs", w.available("web", namespace, 1)) },
+	})
+	require.NoError(t, w.rome.Client().AppsV1().Deployments(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	within(t, longest, "no pod is left", func(ctx context.Context) error {
+		list, err := pods.List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("there are %d", len(list.Items))
+		}
+		return err
+	})
+}
+
 // testCommandRoles stops roles, and starts their processes when the Deployment asks for them again.
 func testCommandRoles(t *testing.T, w *world) {
 	w.mends(t, w.scaledToZero("webhook", &w.rome.Webhook))
 	if *all {
-		w.mends(t, w.scaledToZero("controller", &w.rome.Controller))
+		stopped := w.scaledToZero("controller", &w.rome.Controller)
+		stopped.runbook, stopped.command = "LiqodNoActiveController", "kubectl -n liqod scale deployment/liqod-controller --replicas=1"
+		w.mends(t, stopped)
 	}
 }
 
@@ -131,4 +208,38 @@ func (w *world) deploymentIs(name string, is func(*appsv1.Deployment) bool) func
 		}
 		return err
 	}
+}
+
+// mendsToken gives rome a token that milan does not know any more, and peers by what status says.
+func (w *world) mendsToken(t *testing.T, args ...string) {
+	t.Helper()
+	token := w.token(t)
+	w.revoke(t, token)
+	w.mendsPeering(t, mishap{
+		name: "TokenRevoked", cause: []string{"identity: cluster milan refuses the token: "},
+		runbook: "LiqodPeerNotAuthenticated", command: "liqod token create --for CLUSTER",
+		make: func(t *testing.T) {
+			require.NoError(t, w.says(w.rome, append([]string{"peer", "--token", token}, args...), 1, "make another token there (liqod token create)")(t.Context()))
+		},
+	})
+}
+
+// mendsNoProvider offloads a namespace while rome uses no provider, and peers by what status says.
+func (w *world) mendsNoProvider(t *testing.T) {
+	t.Helper()
+	w.mendsPeering(t, mishap{
+		name: "NoProvider", cause: []string{"namespace shop: there is no virtual node: this cluster uses no provider"},
+		make: func(t *testing.T) {
+			require.NoError(t, w.says(w.rome, []string{"offload", "namespace", "shop", "--wait=false"}, 0)(t.Context()))
+		},
+	})
+}
+
+// mendsPeering makes a fault whose fix gives rome a virtual node of milan, and runs the vkubelet as its Deployment would.
+func (w *world) mendsPeering(t *testing.T, fault mishap) {
+	t.Helper()
+	vkubelet := make(chan error, 1)
+	go func() { vkubelet <- w.rome.StartVKubelet(t.Context(), tenantOfMilan, "milan") }()
+	w.mends(t, fault)
+	require.NoError(t, <-vkubelet)
 }

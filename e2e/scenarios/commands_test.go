@@ -219,6 +219,7 @@ func testCommandPeerAway(t *testing.T, w *world) {
 	require.NoError(t, err)
 	fix, _ := findingOf(out, []string{"milan, API server: "})
 	require.NotEmpty(t, fix)
+	w.inRunbook(t, mishap{runbook: "LiqodPeerDown", command: "curl --insecure --globoff --max-time 10 URL/readyz"}, fix)
 	said, err := w.shell(t, w.rome, fix[0], "")
 	require.Error(t, err, said)
 	have, _, err := w.summary(t.Context(), w.rome)

@@ -517,7 +517,10 @@ func TestNegotiationByHand(t *testing.T) {
 	within(t, quickly, "the provider's people are asked", requestIs(w.rome, "milan", sharingv1alpha1.RequestManualActionRequired, "ApprovalRequired"))
 	within(t, quickly, "listed there", w.says(w.milan, []string{"offer", "list"}, 0, "rome", "milan", "8", "liqod offer approve milan -n liqo-tenant-rome"))
 	require.Error(t, offerIs(w.rome, "milan", "milan", func(*sharingv1alpha1.ResourceOffer) bool { return true })(ctx), "what is not approved is not given")
-	require.NoError(t, w.says(w.milan, []string{"offer", "approve", "milan", "-n", tenantOfRome}, 0, "approved")(ctx))
+	w.mends(t, mishap{
+		name: "NotApproved", at: w.milan, cause: []string{"capacity used here: ", "(ApprovalRequired, "}, only: "approve",
+		runbook: "LiqodOfferWaiting", command: "liqod offer approve NAME -n TENANT",
+	})
 	within(t, quickly, "the consumer's people are asked", offerIs(w.rome, "milan", "milan", func(o *sharingv1alpha1.ResourceOffer) bool {
 		return o.Status.Phase == sharingv1alpha1.OfferManualActionRequired && o.Status.Reason == "AcceptanceRequired"
 	}))
@@ -525,9 +528,12 @@ func TestNegotiationByHand(t *testing.T) {
 		_, err := w.rome.Liqod().OffloadingV1beta1().VirtualNodes(tenantOfMilan).Get(ctx, "milan", metav1.GetOptions{})
 		return err
 	}()))
-	require.NoError(t, w.says(w.rome, []string{"offer", "approve", "milan", "-n", tenantOfMilan}, 0, "accepted")(ctx))
-	require.NoError(t, w.rome.StartVKubelet(ctx, tenantOfMilan, "milan"))
+	w.mendsPeering(t, mishap{
+		name: "NotAccepted", cause: []string{"capacity used there: milan: ", "(OfferNotUsed, "}, only: "approve",
+		runbook: "LiqodOfferWaiting", command: "liqod offer approve NAME -n TENANT",
+	})
 	within(t, quickly, "no more than the limit", gives(w.rome, w.milan, "milan", "8"))
+	w.mendsOffer(t)
 	require.NoError(t, w.says(w.milan, []string{"offer", "revoke", "milan", "-n", tenantOfRome}, 0, "taken back")(ctx))
 	vkubeletGoes(t, w.rome, time.Minute, tenantOfMilan, "milan")
 	within(t, quickly, "the offer waits for approval again", offerIs(w.milan, "rome", "milan", func(o *sharingv1alpha1.ResourceOffer) bool {

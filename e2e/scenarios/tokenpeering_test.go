@@ -361,7 +361,7 @@ func (w *world) comesAndGoes(t *testing.T, name string) time.Duration {
 // go, and lets the endpoint be away for longer than that.
 func testTokenRenewal(t *testing.T, w *world, before map[*site.Site][]string) {
 	_, auth := w.describe(t)
-	w.join(t, "--token", w.token(t), "--pod-cidr", w.rome.Options.PodCIDR)
+	w.mendsToken(t, "--pod-cidr", w.rome.Options.PodCIDR)
 	w.runs(t, "first")
 	renewals, transitions := w.renewals(t), w.transitions(t, "milan")
 	begin, slowest, pods := time.Now(), time.Duration(0), 0
@@ -405,9 +405,11 @@ func testTokenDeadPeer(t *testing.T, w *world, before map[*site.Site][]string) {
 	for name, runs := range map[string]bool{"idle": false, "running": true} {
 		t.Run(name, func(t *testing.T) {
 			api, auth := w.describe(t)
-			w.join(t, "--token", w.token(t))
 			args := []string{"unpeer", "milan", "--timeout=1m"}
-			if runs {
+			if !runs {
+				w.join(t, "--token", w.token(t))
+			} else {
+				w.mendsNoProvider(t)
 				w.runs(t, "lost")
 				args = append(args, "--force")
 			}
