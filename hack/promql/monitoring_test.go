@@ -54,7 +54,7 @@ var revoked = []change{
 }
 
 // faults are those of the alerts. Where one has changes, the fault is made in e2e/scenarios, and its
-// recording is still to be taken: identity-revoked-rome, quota-full-milan and host-contested-rome.
+// recording is still to be taken: identity-revoked-rome and quota-full-milan.
 var faults = map[string]fault{
 	"LiqodPeerDown":             {recording: "provider-down-rome"},
 	"LiqodVirtualNodeNotReady":  {recording: "provider-down-rome"},
@@ -76,7 +76,7 @@ var faults = map[string]fault{
 	"LiqodLoopBehind":           {recording: "rights-taken-rome"},
 	"LiqodCertificateExpiring":  {recording: "renewal-fails-rome"},
 	"LiqodWebhookSlow":          {recording: "webhook-slow-rome"},
-	"LiqodHostContested":        {changes: []change{{series: `liqod_host_writes_total{kind="route"}`, value: 0, rate: 1}}},
+	"LiqodHostContested":        {recording: "host-contested-rome"},
 }
 
 // TestAlertsFire: each alert is silent while all is well, and fires in its fault, which lasts
@@ -134,6 +134,7 @@ const misbehaved = "LiqodPeerMisbehaves"
 var said = map[string][]string{
 	"controller-down-rome":   {"LiqodNoActiveController"},
 	"gateway-down-rome":      {"LiqodNetworkUnknown", "LiqodPodsNotReady"},
+	"host-contested-rome":    {"LiqodHostContested"},
 	"identity-unknown-rome":  {"LiqodPeerUnknown", misbehaved},
 	"namespace-taken-rome":   {"LiqodNamespaceNotMapped"},
 	"offer-unaccepted-rome":  {"LiqodOfferWaiting"},
