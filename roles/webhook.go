@@ -201,7 +201,7 @@ func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func, r
 			return fmt.Errorf("serving webhooks at %s: %w", env.Config.Webhook.Address, err)
 		}
 		server := &http.Server{
-			Handler: guarded, ReadHeaderTimeout: webhookHeaderTimeout, ReadTimeout: webhookReadTimeout, IdleTimeout: webhookIdleTimeout,
+			Handler: lastOf(ctx, guarded), ReadHeaderTimeout: webhookHeaderTimeout, ReadTimeout: webhookReadTimeout, IdleTimeout: webhookIdleTimeout,
 			MaxHeaderBytes: webhookHeaders, ConnContext: limit.Context, TLSConfig: webhookTLS(env.Config.Webhook, source),
 			HTTP2:    &http.HTTP2Config{MaxReceiveBufferPerConnection: webhookUnread, MaxReceiveBufferPerStream: webhookUnread},
 			ErrorLog: zap.NewStdLog(env.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel))),
@@ -229,6 +229,18 @@ func webhookServer(env Env, source *certs.Source, rules map[string]admit.Func, r
 		<-failed
 		return err
 	}
+}
+
+// lastOf has each connection closed after its answer once ctx is done. An API server sends
+// reviews on connections that it keeps (HTTP/1.1), and a review that is on its way when
+// Shutdown closes its connection fails.
+func lastOf(ctx context.Context, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ctx.Err() != nil {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // webhookRefusals returns the function that counts what the server refuses for a limit.

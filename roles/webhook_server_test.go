@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -13,6 +14,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -145,12 +147,28 @@ func TestWebhookDrains(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Now())
 	address, done := startWebhook(ctx, t, 5*time.Second, clk)
 	require.NoError(t, dialWebhook(t, address).Close())
+	kept := dialWebhook(t, address)
+	require.NoError(t, kept.SetDeadline(time.Now().Add(time.Minute)))
+	answers := bufio.NewReader(kept)
+	ask := func() *http.Response {
+		_, err := io.WriteString(kept, "GET "+mutatePodPath+" HTTP/1.1\r\nHost: webhook\r\n\r\n")
+		require.NoError(t, err)
+		answer, err := http.ReadResponse(answers, nil)
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, answer.Body)
+		require.NoError(t, errors.Join(err, answer.Body.Close()))
+		return answer
+	}
+	require.False(t, ask().Close)
 	cancel()
 	require.Eventually(t, clk.HasWaiters, time.Minute, 10*time.Millisecond)
 	require.NoError(t, dialWebhook(t, address).Close())
+	require.True(t, ask().Close, "the client sends its next review on another connection")
+	_, err := answers.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
 	clk.Step(5 * time.Second)
 	require.NoError(t, <-done)
-	_, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	_, err = (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 	require.Error(t, err)
 }
 
