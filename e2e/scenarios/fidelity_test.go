@@ -267,8 +267,8 @@ func testStaysHome(t *testing.T, w *world) {
 	require.NotContains(t, remote.Annotations, "karpenter.sh/do-not-disrupt", "the provider's nodes are the provider's")
 	require.NotContains(t, remote.Annotations, "cloud.google.com/neg", "reflection.skipAnnotations")
 	require.Empty(t, remote.Finalizers)
-	require.Equal(t, "ShadowPod", remote.OwnerReferences[0].Kind)
 	require.Len(t, remote.OwnerReferences, 1)
+	require.Equal(t, "Namespace", remote.OwnerReferences[0].Kind)
 
 	// What this cluster's own finalizer holds is released here alone.
 	require.NoError(t, w.rome.Client().CoreV1().Pods(c.namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))

@@ -157,7 +157,7 @@ func privileged() map[string]wished {
 			require.Equal(t, "rome", pod.Labels[offloadingv1beta1.OriginLabel])
 			require.Equal(t, offloadingv1beta1.ManagedByShadowPod, pod.Labels[offloadingv1beta1.ManagedByLabel])
 			require.Len(t, pod.OwnerReferences, 1)
-			require.Equal(t, pod.Name, pod.OwnerReferences[0].Name, "the pod belongs to its own ShadowPod")
+			require.Equal(t, pod.Namespace, pod.OwnerReferences[0].Name, "no controller adopts the pod")
 		}},
 		"mirror-pod": {func(s *offloadingv1beta1.ShadowPod) {
 			s.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x", "kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "x", "kept": "yes"}

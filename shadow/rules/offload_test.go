@@ -118,7 +118,7 @@ func TestPodsThatAreLeftAlone(t *testing.T) {
 		"Remote, has a node":            {remote, corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}}, false},
 		"Remote, mirror":                {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.mirror": "x"}}}, false},
 		"Remote, of a DaemonSet":        {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet"}}}}, false},
-		"Remote, of another cluster":    {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ShadowPod"}}}}, false},
+		"Remote, of another cluster":    {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}}, false},
 		"Remote, of a ReplicaSet":       {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet"}}}}, true},
 		"class liqo, of a DaemonSet":    {remote, corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet"}}}, Spec: corev1.PodSpec{RuntimeClassName: &liqo}}, false},
 		"LocalAndRemote, another class": {localAndRemote, corev1.Pod{Spec: corev1.PodSpec{RuntimeClassName: &gvisor}}, true},

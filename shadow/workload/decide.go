@@ -33,7 +33,8 @@ const (
 )
 
 const (
-	shadowKind = "ShadowPod"
+	shadowKind    = "ShadowPod"
+	namespaceKind = "Namespace"
 	// leaveDelay is the head start of a vkubelet. It deletes the ShadowPod first, and then
 	// the pod, with the grace period of the pod's user.
 	leaveDelay = 5 * time.Second
@@ -301,17 +302,24 @@ func owns(shadow *offloadingv1beta1.ShadowPod, pod *corev1.Pod) bool {
 func ofAnyShadow(pod *corev1.Pod) bool { return shadowOf(pod) != "" }
 
 // shadowOf returns the UID of the ShadowPod that pod was created for, or "" for a pod of
-// others. A pod stays the ShadowPod's if its owner reference was removed, as the deletion of
-// the ShadowPod with propagation policy Orphan does, or if another controller has adopted the
-// pod since.
+// others. A pod stays the ShadowPod's if its label or its owner reference was removed, or if
+// another controller has adopted the pod since.
 func shadowOf(pod *corev1.Pod) types.UID {
-	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == shadowKind && owner.APIVersion == offloadingv1beta1.SchemeGroupVersion.String() {
-		return owner.UID
+	owner := metav1.GetControllerOf(pod)
+	switch {
+	case owner != nil && owner.Kind == shadowKind && owner.APIVersion == offloadingv1beta1.SchemeGroupVersion.String():
+		return owner.UID // an earlier version has made it
+	case pod.Labels[offloadingv1beta1.ManagedByLabel] == offloadingv1beta1.ManagedByShadowPod, owner != nil && owner.Kind == namespaceKind:
+		return types.UID(pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation])
 	}
-	if pod.Labels[offloadingv1beta1.ManagedByLabel] != offloadingv1beta1.ManagedByShadowPod {
-		return ""
-	}
-	return types.UID(pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation])
+	return ""
+}
+
+// controlledBy returns the owner reference of the pods in a twin namespace. It keeps other
+// controllers from adopting them. It names no ShadowPod: the garbage collector would send
+// three requests for each deleted one.
+func controlledBy(ns *corev1.Namespace) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "v1", Kind: namespaceKind, Name: ns.Name, UID: ns.UID, Controller: new(true)}
 }
 
 func hasFinalizer(pod *corev1.Pod) bool {

@@ -176,7 +176,7 @@ func TestOrphansAreDeleted(t *testing.T) {
 			r.settle()
 			require.Equal(t, []string{createWrite, patchWrite}, r.writes)
 			owner := metav1.GetControllerOf(r.pod())
-			require.Equal(t, r.shadow().UID, owner.UID, "the owner reference is restored")
+			require.Equal(t, controlledBy(twin()), *owner, "the owner reference is restored")
 			require.Len(t, r.pod().OwnerReferences, 1)
 
 			r.change(freed)

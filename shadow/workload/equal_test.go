@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/kube/apply"
@@ -39,10 +40,9 @@ func TestForge(t *testing.T) {
 	require.Equal(t, int64(1), readApplied(pod).Spec)
 	require.Equal(t, []string{offloadingv1beta1.RemotePodFinalizer}, pod.Finalizers)
 	require.Empty(t, pod.Spec.ServiceAccountName)
-	require.Len(t, pod.OwnerReferences, 1)
+	require.Equal(t, []metav1.OwnerReference{controlledBy(twin())}, pod.OwnerReferences)
 	require.True(t, owns(shadow, pod))
 	require.True(t, ofAnyShadow(pod))
-	require.Nil(t, pod.OwnerReferences[0].BlockOwnerDeletion)
 	require.Equal(t, "shadow-1", pod.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation], "its author has no say in it")
 
 	pod, err = forge(newShadow(always), twin(), nil, noHarden)

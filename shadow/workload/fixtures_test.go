@@ -175,7 +175,7 @@ func uidOf(uid types.UID) podMod {
 }
 
 func ownedBy(uid types.UID) podMod {
-	return func(p *corev1.Pod) { p.OwnerReferences[0].UID = uid }
+	return func(p *corev1.Pod) { p.Annotations[offloadingv1beta1.ShadowPodUIDAnnotation] = string(uid) }
 }
 
 func foreign(p *corev1.Pod) {
@@ -183,7 +183,13 @@ func foreign(p *corev1.Pod) {
 	delete(p.Annotations, offloadingv1beta1.ShadowPodUIDAnnotation)
 }
 
-// orphaned is what a deletion of the ShadowPod with propagation policy Orphan does to its pod.
+// ofEarlierVersion makes the pod one whose owner reference alone names its ShadowPod.
+func ofEarlierVersion(p *corev1.Pod) {
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: offloadingv1beta1.SchemeGroupVersion.String(), Kind: shadowKind, Name: p.Name, UID: "shadow-1", Controller: new(true)}}
+	delete(p.Annotations, offloadingv1beta1.ShadowPodUIDAnnotation)
+}
+
+// orphaned is what a person does who takes the owner reference away.
 func orphaned(p *corev1.Pod) { p.OwnerReferences = nil }
 
 // adopted is what a ReplicaSet with a fitting selector does then.

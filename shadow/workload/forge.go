@@ -54,16 +54,10 @@ func (a applied) String() string {
 func forge(shadow *offloadingv1beta1.ShadowPod, ns *corev1.Namespace, allowed rules.Annotations, force func(*corev1.PodSpec) error) (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:      shadow.Name,
-			Namespace: shadow.Namespace,
-			Labels:    map[string]string{},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: offloadingv1beta1.SchemeGroupVersion.String(),
-				Kind:       shadowKind,
-				Name:       shadow.Name,
-				UID:        shadow.UID,
-				Controller: new(true),
-			}},
+			Name:            shadow.Name,
+			Namespace:       shadow.Namespace,
+			Labels:          map[string]string{},
+			OwnerReferences: []metav1.OwnerReference{controlledBy(ns)},
 		},
 		Spec: *shadow.Spec.Pod.DeepCopy(),
 	}
