@@ -35,7 +35,7 @@ type alertWorld struct {
 	busily func(ctx context.Context, name string) error
 }
 
-// alarm is a fault that leads to an alert. A person who follows docs/runbooks.md ends it.
+// alarm is a fault that leads to an alert. The commands of docs/runbooks.md end the fault.
 type alarm struct {
 	name, alert string
 	// at is the cluster in which the alert fires.

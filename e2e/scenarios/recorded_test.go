@@ -132,7 +132,7 @@ func recordNoTunnel(t *testing.T, w partitionWorld, wanted map[string]bool) {
 }
 
 // contested has another program delete rules of liqod on a node of rome each second, until stop is called.
-// A person who follows the runbook sees that.
+// The commands of the runbook show the deletions.
 func (w partitionWorld) contested(t *testing.T) (stop func()) {
 	t.Helper()
 	host := w.full.Nodes(w.rome.Cluster)[0].Machine

@@ -189,7 +189,7 @@ func ofEarlierVersion(p *corev1.Pod) {
 	delete(p.Annotations, offloadingv1beta1.ShadowPodUIDAnnotation)
 }
 
-// orphaned is what a person does who takes the owner reference away.
+// orphaned takes the owner reference away, as any editor of the pod may.
 func orphaned(p *corev1.Pod) { p.OwnerReferences = nil }
 
 // adopted is what a ReplicaSet with a fitting selector does then.
