@@ -141,7 +141,7 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 			checked = true
 			told = c.condition(check.id, check.subject, fc.Generation, condition, c.peerFix(fc, condition)) != OK || told
 			if check.id == idOutgoing {
-				c.withoutIdentity(fc)
+				c.withoutIdentity(fc, condition.Reason)
 			}
 		}
 	}
@@ -156,12 +156,15 @@ func (c *checker) foreignCluster(fc *corev1beta1.ForeignCluster) {
 
 // withoutIdentity makes the last finding, about the capacity of a peer, a consequence of the lack
 // of an identity there: without it nothing is requested.
-func (c *checker) withoutIdentity(fc *corev1beta1.ForeignCluster) {
+func (c *checker) withoutIdentity(fc *corev1beta1.ForeignCluster, reason string) {
 	outgoing := &c.findings[len(c.findings)-1]
-	if outgoing.Level == OK || outgoing.Because != "" || !meta.IsStatusConditionFalse(fc.Status.Conditions, corev1beta1.ConditionAuthenticated) {
+	if outgoing.Level == OK || outgoing.Because != "" {
 		return
 	}
-	outgoing.Because = c.find(func(f Finding) bool { return f.ID == idIdentity && f.Peer == c.peer && f.Level == Problem })
+	notAsked, refused := reason == sharingv1alpha1.ReasonNotAsked, meta.IsStatusConditionFalse(fc.Status.Conditions, corev1beta1.ConditionAuthenticated)
+	outgoing.Because = c.find(func(f Finding) bool {
+		return f.ID == idIdentity && f.Peer == c.peer && (notAsked && f.Level != OK || refused && f.Level == Problem)
+	})
 }
 
 // condition tells what a condition that the controller keeps says now. What was said by a
@@ -182,9 +185,6 @@ func (c *checker) condition(id ID, subject string, generation int64, condition *
 	case condition.ObservedGeneration != 0 && condition.ObservedGeneration != generation:
 		level, message = Unknown, "liqod's controller has not processed the last change yet"
 		fix = "look again in a moment"
-	}
-	if level != OK && condition.Reason == sharingv1alpha1.ReasonNotAsked && because == "" {
-		because = c.find(func(f Finding) bool { return f.ID == idIdentity && f.Peer == c.peer && f.Level != OK })
 	}
 	if level == OK {
 		fix = ""
