@@ -40,7 +40,7 @@ func (p *Pods) status(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, re
 func (p *Pods) input(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) forge.StatusInput {
 	return forge.StatusInput{
 		Local: local, Shadow: shadow, Remote: remote,
-		NodeReady: p.nodeReady(), NetworkUnavailable: p.networkDown(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
+		NodeReady: p.readiness() == corev1.ConditionTrue, NetworkUnavailable: p.networkDown(), HostIPs: p.cfg.HostIPs, Remapper: p.cfg.Remapper, Now: p.now(),
 		Refused: func(reason, message string) { p.tellRefused(local, reason, message) },
 	}
 }
@@ -48,8 +48,6 @@ func (p *Pods) input(local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, rem
 func (p *Pods) pending(local *corev1.Pod, reason, message string) corev1.PodStatus {
 	return forge.PendingStatus(local, reason, message, p.now())
 }
-
-func (p *Pods) nodeReady() bool { return p.readiness() == corev1.ConditionTrue }
 
 // networkDown reports whether the virtual node has no network to its provider. While that is
 // unknown, the node has the last known state or says Unknown, and Unknown is not down.
@@ -65,6 +63,16 @@ func (p *Pods) readiness() corev1.ConditionStatus {
 		return "" // a lister returns no other error than NotFound
 	}
 	return readiness(n)
+}
+
+// report writes the status that follows from the objects. The Node is read before the
+// status is computed: it may become ready in between, and a status that was computed for a
+// Node in state Unknown would be written.
+func (p *Pods) report(ctx context.Context, local *corev1.Pod, shadow *offloadingv1beta1.ShadowPod, remote *corev1.Pod) error {
+	if p.readiness() == corev1.ConditionUnknown {
+		return nil // as in writeStatus
+	}
+	return p.writeStatus(ctx, local, p.status(local, shadow, remote))
 }
 
 // writeStatus writes the status if it differs, at a limited rate. While the node controller reports the node
@@ -148,8 +156,11 @@ func leaveOutEqual(a, b *corev1.PodStatus) {
 // holdUnready sets Ready to False if the node is not ready and no other part of the
 // status is known. The node controller does so only for nodes whose status is Unknown.
 func (p *Pods) holdUnready(ctx context.Context, local *corev1.Pod) error {
-	if local == nil || ended(local) || p.nodeReady() {
+	if local == nil || ended(local) {
 		return nil
+	}
+	if ready := p.readiness(); ready == corev1.ConditionTrue || ready == corev1.ConditionUnknown {
+		return nil // if Unknown, as in report
 	}
 	return p.writeStatus(ctx, local, forge.UnreadyStatus(local, p.now()))
 }
@@ -169,7 +180,7 @@ func (p *Pods) terminate(ctx context.Context, v view) error {
 			return err
 		}
 		if v.remote != nil && !ended(v.local) {
-			return p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote))
+			return p.report(ctx, v.local, v.shadow, v.remote)
 		}
 		return nil // the end of the deletion triggers a new sync
 	}
@@ -266,7 +277,7 @@ func (p *Pods) withoutTwin(ctx context.Context, local *corev1.Pod, why string) e
 	if m == nil || m.Status.CurrentMapping[local.Namespace].Phase != offloadingv1beta1.MappingTerminating {
 		return nil
 	}
-	return p.writeStatus(ctx, local, p.status(local, nil, nil))
+	return p.report(ctx, local, nil, nil)
 }
 
 // wanted reports whether a namespace should be offloaded, and the reason why it is not

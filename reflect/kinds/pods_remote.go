@@ -36,7 +36,7 @@ func (p *Pods) reflect(ctx context.Context, v view) error {
 	}
 	p.tellNotCarried(v, err)
 	p.tellLeftOut(v)
-	return errors.Join(p.writeStatus(ctx, v.local, p.status(v.local, v.shadow, v.remote)), err)
+	return errors.Join(p.report(ctx, v.local, v.shadow, v.remote), err)
 }
 
 // carry writes changes of the local pod to its ShadowPod.
@@ -123,7 +123,7 @@ func (p *Pods) offload(ctx context.Context, v view) error {
 	if v.remote != nil {
 		// The remote pod remains from a ShadowPod that was deleted in the provider: wait
 		// until it is gone.
-		return p.writeStatus(ctx, v.local, p.status(v.local, nil, v.remote))
+		return p.report(ctx, v.local, nil, v.remote)
 	}
 	if started(v.local) {
 		return p.offloadAgain(ctx, v)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -359,6 +360,47 @@ func TestStatusWaitsForTheNode(t *testing.T) {
 				require.Equal(t, says, c.Status)
 			}
 		}
+	}
+}
+
+// turning is the informer of a Node that becomes ready after it was read once.
+type turning struct {
+	coreinformers.NodeInformer
+	corelisters.NodeLister
+	reads int
+}
+
+func (n *turning) Lister() corelisters.NodeLister { return n }
+
+func (n *turning) Get(string) (*corev1.Node, error) {
+	n.reads++
+	status := corev1.ConditionTrue
+	if n.reads == 1 {
+		status = corev1.ConditionUnknown
+	}
+	return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}}}, nil
+}
+
+// TestNodeReadyMeanwhile lets the Node become ready while a status is computed. What was
+// computed for an unknown Node must not be written.
+func TestNodeReadyMeanwhile(t *testing.T) {
+	for name, sync := range map[string]func(s *site, local *corev1.Pod) error{
+		"open": func(s *site, local *corev1.Pod) error {
+			remote, err := s.remote.CoreV1().Pods("shop-rome").Get(t.Context(), local.Name, metav1.GetOptions{})
+			require.NoError(t, err)
+			shadow, err := s.remoteLiqod.OffloadingV1beta1().ShadowPods("shop-rome").Get(t.Context(), local.Name, metav1.GetOptions{})
+			require.NoError(t, err)
+			return s.pods.report(t.Context(), local, shadow, remote)
+		},
+		"gate closed": func(s *site, local *corev1.Pod) error { return s.pods.holdUnready(t.Context(), local) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := ranAndStopped(t)
+			s.home.ClearActions()
+			s.pods.cfg.Nodes = &turning{}
+			require.NoError(t, sync(s, s.local(t)))
+			require.Empty(t, writes(s.home.Actions()))
+		})
 	}
 }
 
