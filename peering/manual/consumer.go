@@ -347,8 +347,12 @@ func (c Cluster) uses(ctx context.Context, provider string) (bool, error) {
 }
 
 // forget deletes the tenant namespace of a peer that neither direction uses, and then its
-// ForeignCluster.
+// ForeignCluster. What its enrolments have left goes first: an earlier process may have been
+// killed in Dismiss, and nothing looks for it once the ForeignCluster is gone.
 func (c Cluster) forget(ctx context.Context, peer string) (left []string, err error) {
+	if err := c.dropEnrolments(ctx, peer); err != nil {
+		return nil, err
+	}
 	name := corev1beta1.TenantNamespace(peer)
 	ns, err := c.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -281,6 +281,35 @@ func TestSpentTokens(t *testing.T) {
 	require.ElementsMatch(t, []string{"token-new", "token-shared", "token-more", "token-any"}, names)
 }
 
+// TestKilledInDismiss: a process was killed in Dismiss after it had taken the rights. The
+// next one, which begins with Leave, must delete what the enrolments have left before
+// nothing is known of the consumer any more.
+func TestKilledInDismiss(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	milan := newCluster("milan")
+	milan.Namespace = "liqod"
+	_, err := milan.Admit(ctx, ofRome)
+	require.NoError(t, err)
+	require.NoError(t, milan.record(ctx, "rome", func(spec *corev1beta1.ForeignClusterSpec) { spec.UserName = "" }))
+	spent, err := trust.WithRedemptions(trust.NewSecret("liqod", trust.Record{ID: "spent", Hash: trust.Hash("x"), Uses: 1}), []trust.Redemption{{ClusterID: "rome", Serial: "s"}})
+	require.NoError(t, err)
+	_, err = milan.Kube.CoreV1().Secrets("liqod").Create(ctx, spent, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = milan.Kube.CertificatesV1().CertificateSigningRequests().Create(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{
+		Name: "liqod-peer-rome-1", Labels: map[string]string{corev1beta1.MadeByLabel: corev1beta1.MadeByLiqod, corev1beta1.RemoteClusterIDLabel: "rome"}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	_, err = milan.Leave(ctx, "rome", false)
+	require.NoError(t, err)
+	requests, err := milan.Kube.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, requests.Items)
+	secrets, err := milan.Kube.CoreV1().Secrets("liqod").List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, secrets.Items)
+}
+
 // TestLeftRequests: a consumer's leftover certificate requests are deleted with it, and no
 // others.
 func TestLeftRequests(t *testing.T) {

@@ -211,17 +211,23 @@ func (c Cluster) Dismiss(ctx context.Context, consumer string) (left []string, e
 	if left, err = c.dropCopies(ctx, consumer); err != nil || len(left) > 0 {
 		return left, err
 	}
-	if err := c.dropSpent(ctx, consumer); err != nil {
-		return nil, err
-	}
-	if err := c.dropRequests(ctx, consumer); err != nil {
-		return nil, err
-	}
 	uses, err := c.uses(ctx, consumer)
-	if err != nil || uses {
+	if err != nil {
 		return nil, err
+	}
+	if uses {
+		return nil, c.dropEnrolments(ctx, consumer)
 	}
 	return c.forget(ctx, consumer)
+}
+
+// dropEnrolments deletes the objects in other namespaces that the enrolments of a consumer
+// have left.
+func (c Cluster) dropEnrolments(ctx context.Context, consumer string) error {
+	if err := c.dropSpent(ctx, consumer); err != nil {
+		return err
+	}
+	return c.dropRequests(ctx, consumer)
 }
 
 // dropSpent deletes the Secrets of used-up tokens that only this consumer has used. Tokens
