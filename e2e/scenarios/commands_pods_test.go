@@ -95,6 +95,8 @@ func (w *world) faultsOfPods() []mishap {
 			name: "Selector", cause: []string{"namespace typo: ", "spec.clusterSelector (region in (nowhere)) matches none of the virtual nodes: milan (region=north)"},
 			make: func(t *testing.T) {
 				w.ask(t, "typo", offloadingv1beta1.NamespaceOffloadingSpec{PodOffloadingStrategy: offloadingv1beta1.PodsRemote, ClusterSelector: region("nowhere")})
+				// A pod that is created before the controller has seen that runs at home.
+				within(t, longest, "nothing is selected", w.stands("typo", offloadingv1beta1.PhaseNoClusterSelected))
 				w.creates(t, "typo", nil)
 			},
 		},
