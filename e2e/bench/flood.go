@@ -25,12 +25,12 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 const (
 	// floodPeer is a consumer of milan that is no cluster, only credentials.
 	floodPeer = "oslo"
-	floodUser = "bench"
 	// floodTwin is its twin namespace, of its namespace "flood".
 	floodTwin = "flood-" + floodPeer
 	// floodEvery is the time between two pods of the quiet consumer.
@@ -186,16 +186,12 @@ metadata:
   name: %[2]s
   labels: {liqo.io/remote-cluster-id: %[1]s, liqo.io/tenant-namespace: "true"}
 ---
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: %[3]s, namespace: %[2]s}
----
 apiVersion: core.liqo.io/v1beta1
 kind: ForeignCluster
 metadata: {name: %[1]s}
 spec:
   clusterID: %[1]s
-  userName: system:serviceaccount:%[2]s:%[3]s
+  userName: %[3]s
 ---
 apiVersion: offloading.liqo.io/v1beta1
 kind: Quota
@@ -208,14 +204,15 @@ spec:
 // hostile makes oslo a consumer of milan with one twin namespace, and returns its client.
 func (w *world) hostile(ctx context.Context) (versioned.Interface, error) {
 	tenant := corev1beta1.TenantNamespace(floodPeer)
-	if err := w.milan.Apply(ctx, fmt.Appendf(nil, floodManifests, floodPeer, tenant, floodUser)); err != nil {
+	user := site.PeerUser(floodPeer)
+	if err := w.milan.Apply(ctx, fmt.Appendf(nil, floodManifests, floodPeer, tenant, user)); err != nil {
 		return nil, fmt.Errorf("describing %s: %w", floodPeer, err)
 	}
-	kubeconfig, err := w.milan.KubeconfigData(ctx, lab.Access{Namespace: tenant, ServiceAccount: floodUser})
+	kubeconfig, err := w.milan.KubeconfigForUser(user, corev1beta1.PeersGroup)
 	if err != nil {
 		return nil, err
 	}
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig of %s: %w", floodPeer, err)
 	}

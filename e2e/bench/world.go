@@ -106,7 +106,7 @@ func (w *world) fill(ctx context.Context, o worldOptions) error {
 		sites.Settings["sharing"] = map[string]any{"twinLimits": o.twinLimits}
 	}
 	sites.Values = o.values()
-	sites.Direct = true
+	sites.Direct, sites.Certificates = true, true
 	if err := w.start(ctx, sites, o); err != nil {
 		return err
 	}

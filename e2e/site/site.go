@@ -76,6 +76,9 @@ type Sites struct {
 	// Direct leads the processes of the simulated tier past the fronts of the API servers,
 	// which cannot be made to fail for them then, and cost no time.
 	Direct bool
+	// Certificates gives peers certificates, as the chart does by default, instead of tokens
+	// of ServiceAccounts. It needs Direct.
+	Certificates bool
 
 	// Installs is the version that Install installs; New sets it to Tree, the one of this tree.
 	Installs, Tree Version
@@ -406,12 +409,14 @@ func (s *Site) Peer(ctx context.Context, provider *Site, opts PeerOptions) error
 // Connect gives s the rights of a consumer in provider, and the credentials. Clusters may
 // be connected in both directions.
 func (s *Site) Connect(ctx context.Context, provider *Site) error {
-	if err := provider.Cluster.Apply(ctx, []byte(fmt.Sprintf(providerManifests, s.Name, peerUser, s.Options.PodCIDR))); err != nil {
+	user := "system:serviceaccount:" + corev1beta1.TenantNamespace(s.Name) + ":" + peerUser
+	if s.sites.Certificates {
+		user = PeerUser(s.Name)
+	}
+	if err := provider.Cluster.Apply(ctx, []byte(fmt.Sprintf(providerManifests, s.Name, peerUser, s.Options.PodCIDR, user))); err != nil {
 		return fmt.Errorf("describing %s in %s: %w", s.Name, provider.Name, err)
 	}
-	kubeconfig, err := provider.KubeconfigData(ctx, lab.Access{
-		Namespace: corev1beta1.TenantNamespace(s.Name), ServiceAccount: peerUser, Proxied: s.proxied(),
-	})
+	kubeconfig, err := s.identity(ctx, provider)
 	if err != nil {
 		return err
 	}
@@ -425,6 +430,23 @@ func (s *Site) Connect(ctx context.Context, provider *Site) error {
 		return fmt.Errorf("describing %s in %s: %w", provider.Name, s.Name, err)
 	}
 	return nil
+}
+
+// PeerUser is the user of a peer with a certificate (Sites.Certificates).
+func PeerUser(clusterID string) string { return corev1beta1.PeerUserPrefix + clusterID + ":" + peerUser }
+
+// identity returns the kubeconfig of s as a consumer of provider.
+func (s *Site) identity(ctx context.Context, provider *Site) ([]byte, error) {
+	if !s.sites.Certificates {
+		return provider.KubeconfigData(ctx, lab.Access{
+			Namespace: corev1beta1.TenantNamespace(s.Name), ServiceAccount: peerUser, Proxied: s.proxied(),
+		})
+	}
+	path, err := provider.KubeconfigForUser(PeerUser(s.Name), corev1beta1.PeersGroup)
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
 }
 
 func indent(s string) string {
@@ -450,7 +472,7 @@ kind: ForeignCluster
 metadata: {name: %[1]s}
 spec:
   clusterID: %[1]s
-  userName: system:serviceaccount:liqo-tenant-%[1]s:%[2]s
+  userName: %[4]s
   addressRanges: [%[3]s]
 `
 
