@@ -433,7 +433,9 @@ func (s *Site) Connect(ctx context.Context, provider *Site) error {
 }
 
 // PeerUser is the user of a peer with a certificate (Sites.Certificates).
-func PeerUser(clusterID string) string { return corev1beta1.PeerUserPrefix + clusterID + ":" + peerUser }
+func PeerUser(clusterID string) string {
+	return corev1beta1.PeerUserPrefix + clusterID + ":" + peerUser
+}
 
 // identity returns the kubeconfig of s as a consumer of provider.
 func (s *Site) identity(ctx context.Context, provider *Site) ([]byte, error) {
