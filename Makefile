@@ -81,7 +81,7 @@ demo: ## Show two real clusters working as one (KEEP=1 leaves them running)
 	@bin/demo
 
 # Of pods and reflection no root is needed. BENCH_FLAGS="--only reflection --pairs 3",
-# "--only network", "--only continuity", "--only outage --outage-pods 300", "--only flood",
+# "--only network", "--only outage --outage-pods 300", "--only flood",
 # "--only scale --scale-pods 2000 --profiles DIR", "--no-policies" and others.
 bench: ## Measure offloading and reflection beside a direct mirror
 	go run ./e2e/bench $(BENCH_FLAGS)

@@ -187,7 +187,7 @@ func TestParseReflection(t *testing.T) {
 	require.Len(t, o.objects.measured(true), 1)
 	require.Len(t, o.objects.measured(false), 2)
 	for name, test := range map[string]struct{ arg, want string }{
-		"only":       {"--only=nodes", `--only is "nodes": pods, reflection, network, outage, continuity, flood, scale or nothing is accepted`},
+		"only":       {"--only=nodes", `--only is "nodes": pods, reflection, network, outage, flood, scale or nothing is accepted`},
 		"kinds":      {"--kinds=secret,pods", `--kinds has "pods": configmap, secret, service, endpointslice, ingress are accepted`},
 		"no objects": {"--objects=0", "--objects is 0: at least 1 is accepted"},
 		"no rate":    {"--rate=0", "--rate is 0"},

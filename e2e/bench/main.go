@@ -34,15 +34,14 @@ type options struct {
 	noEvents bool
 	// noPolicies leaves the chart's admission policies out.
 	noPolicies bool
-	// only is what is measured: pods, reflection, network, outage, continuity, flood, scale, or
-	// empty for all but the last three.
-	only       string
-	objects    objectOptions
-	network    networkOptions
-	outage     outageOptions
-	continuity continuityOptions
-	flood      floodOptions
-	scale      scaleOptions
+	// only is what is measured: pods, reflection, network, outage, flood, scale, or empty for
+	// all but the last two.
+	only    string
+	objects objectOptions
+	network networkOptions
+	outage  outageOptions
+	flood   floodOptions
+	scale   scaleOptions
 }
 
 func main() {
@@ -82,20 +81,19 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.IntVar(&o.pods, "pods", 1000, "pods of each round")
-	flags.IntVar(&o.pairs, "pairs", 5, fmt.Sprintf("timed rounds of each, in turns; of the network %d and of continuity %d by default", networkPairs, continuityPairs))
+	flags.IntVar(&o.pairs, "pairs", 5, fmt.Sprintf("timed rounds of each, in turns; of the network %d by default", networkPairs))
 	flags.IntVar(&o.large, "large", 3000, "pods of each round of the second table; 0: no such table")
 	flags.IntVar(&o.largePairs, "large-pairs", 5, "timed rounds of each for the second table")
 	flags.IntVar(&o.paced, "paced", 150, "pods of the round with 5 pods a second; 0: no such round")
 	flags.DurationVar(&o.idle, "idle", time.Minute, "how long idleness is measured")
 	flags.StringVar(&o.out, "out", filepath.Join("bin", "bench.json"), "file for the figures")
 	flags.StringVar(&o.profiles, "profiles", "", "directory for profiles of the roles; empty: none. They are taken in the untimed part")
-	flags.StringVar(&o.only, "only", "", "pods, reflection, network, outage, continuity, flood or scale: what is measured; empty: all but flood, scale, and continuity, which takes hours")
+	flags.StringVar(&o.only, "only", "", "pods, reflection, network, outage, flood or scale: what is measured; empty: all but flood and scale")
 	flags.BoolVar(&o.noEvents, "no-events", false, "do not bring the provider's events home (reflection.event.workers=0)")
 	flags.BoolVar(&o.noPolicies, "no-policies", false, "leave the chart's admission policies out, for a comparison (admissionPolicies.enabled=false)")
 	o.objects.flags(flags)
 	o.network.flags(flags)
 	o.outage.flags(flags)
-	o.continuity.flags(flags)
 	o.flood.flags(flags)
 	o.scale.flags(flags)
 	if err := flags.Parse(args); err != nil {
@@ -108,10 +106,10 @@ func parse(args []string, usage io.Writer) (options, error) {
 	if o.only == "" {
 		o.outage.out = filepath.Join(filepath.Dir(o.out), outageFile) // that of the pods is the other one
 	}
-	o.network.pairs, o.continuity.pairs = networkPairs, continuityPairs
+	o.network.pairs = networkPairs
 	flags.Visit(func(f *flag.Flag) {
 		if f.Name == "pairs" {
-			o.network.pairs, o.continuity.pairs = o.pairs, o.pairs
+			o.network.pairs = o.pairs
 		}
 	})
 	switch {
@@ -125,10 +123,10 @@ func parse(args []string, usage io.Writer) (options, error) {
 		return options{}, fmt.Errorf("--paced is %d: 0 or more is accepted", o.paced)
 	case o.idle < 0:
 		return options{}, fmt.Errorf("--idle is %s: 0 or more is accepted", o.idle)
-	case !slices.Contains([]string{"", onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity, onlyFlood, onlyScale}, o.only):
-		return options{}, fmt.Errorf("--only is %q: %s, %s, %s, %s, %s, %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyContinuity, onlyFlood, onlyScale)
+	case !slices.Contains([]string{"", onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyFlood, onlyScale}, o.only):
+		return options{}, fmt.Errorf("--only is %q: %s, %s, %s, %s, %s, %s or nothing is accepted", o.only, onlyPods, onlyReflection, onlyNetwork, onlyOutage, onlyFlood, onlyScale)
 	}
-	return o, errors.Join(o.objects.check(), o.network.check(), o.outage.check(), o.continuity.check(), o.flood.check(), o.scale.check())
+	return o, errors.Join(o.objects.check(), o.network.check(), o.outage.check(), o.flood.check(), o.scale.check())
 }
 
 // What --only accepts.
@@ -137,7 +135,6 @@ const (
 	onlyReflection = "reflection"
 	onlyNetwork    = "network"
 	onlyOutage     = "outage"
-	onlyContinuity = "continuity"
 	onlyFlood      = "flood"
 	onlyScale      = "scale"
 )
@@ -153,7 +150,6 @@ func runAll(ctx context.Context, o options) error {
 		{onlyReflection, false, func() error { return measureObjects(ctx, o.objects) }},
 		{onlyNetwork, false, func() error { return measureNetwork(ctx, o.network) }},
 		{onlyOutage, false, func() error { return measureOutage(ctx, o.outage) }},
-		{onlyContinuity, true, func() error { return measureContinuity(ctx, o.continuity) }},
 		{onlyFlood, true, func() error { return measureFlood(ctx, o.flood) }},
 		{onlyScale, true, func() error { return measureScale(ctx, o.scale) }},
 	} {

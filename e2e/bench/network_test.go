@@ -35,7 +35,7 @@ func TestParseNetwork(t *testing.T) {
 	for args, want := range map[string]string{
 		"--network-for=1ms":   "--network-for is 1ms: at least 100ms is accepted",
 		"--network-memory=-1": "--network-memory is -1: 0 or more is accepted",
-		"--only=all":          `--only is "all": pods, reflection, network, outage, continuity, flood, scale or nothing is accepted`,
+		"--only=all":          `--only is "all": pods, reflection, network, outage, flood, scale or nothing is accepted`,
 	} {
 		_, err := parse([]string{args}, io.Discard)
 		require.ErrorContains(t, err, want)

@@ -279,6 +279,15 @@ func nodeReadiness(n *corev1.Node) corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
+func podReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
 // readyIn counts the ready endpoints of a slice that the cluster itself has made.
 func readyIn(s *discoveryv1.EndpointSlice) (n int) {
 	for _, e := range s.Endpoints {
