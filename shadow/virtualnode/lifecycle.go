@@ -24,6 +24,7 @@ import (
 	"github.com/liqod/liqod/api/generated/clientset/versioned"
 	offloadinglisters "github.com/liqod/liqod/api/generated/listers/offloading/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/apply"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -174,12 +175,12 @@ func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
 	if err != nil {
 		return err
 	}
-	node, err := l.cachedNode(vn.Name)
+	node, err := l.node(ctx, vn)
 	if err != nil {
 		return err
 	}
 	if r := refuse(vn, others, node); r.refused() {
-		return l.writeStatus(ctx, vn, refusedConditions(r))
+		return errors.Join(l.retire(ctx, vn), l.writeStatus(ctx, vn, refusedConditions(r)))
 	}
 	if vn, err = l.hold(ctx, vn); err != nil {
 		return err
@@ -199,15 +200,35 @@ func (l *Lifecycle) sync(ctx context.Context, key loop.Key) error {
 	return errors.Join(applyErr, l.writeStatus(ctx, vn, liveConditions(deployment, node)))
 }
 
-func (l *Lifecycle) cachedNode(name string) (*corev1.Node, error) {
-	node, err := l.nodes.Get(name)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
+// node returns the Node of vn's name, or nil. The cache may lack a Node that was created before
+// vn, so the Node is read live before the first object of vn is created.
+func (l *Lifecycle) node(ctx context.Context, vn *offloadingv1beta1.VirtualNode) (*corev1.Node, error) {
+	node, err := apply.OrNil(l.nodes.Get(vn.Name))
 	if err != nil {
 		return nil, fmt.Errorf("reading Node: %w", err)
 	}
+	if node == nil && !slices.Contains(vn.Finalizers, offloadingv1beta1.VirtualNodeFinalizer) {
+		return l.liveNode(ctx, vn.Name)
+	}
 	return node, nil
+}
+
+// retire deletes the vkubelet of vn if a foreign Node has its name: that Node was created after
+// the vkubelet, which can only fail.
+func (l *Lifecycle) retire(ctx context.Context, vn *offloadingv1beta1.VirtualNode) error {
+	cached, err := apply.OrNil(l.deployments.Deployments(vn.Namespace).Get(VirtualKubeletName(vn.Name)))
+	if err != nil {
+		return fmt.Errorf("reading Deployment: %w", err)
+	}
+	if cached == nil || !owned(vn, cached) {
+		return nil
+	}
+	node, err := l.liveNode(ctx, vn.Name)
+	if err != nil || node == nil || isNodeOf(vn, node) {
+		return err
+	}
+	_, err = l.removeDeployment(ctx, vn)
+	return err
 }
 
 // hold adds the finalizer to vn. It comes before the first object of vn is created.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -101,8 +102,6 @@ func TestConditionsFollow(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	foreign := ourNode(corev1.ConditionTrue)
-	foreign.Spec.ProviderID = "aws:///i-1"
 	for name, tc := range map[string]struct {
 		vn     *offloadingv1beta1.VirtualNode
 		others []runtime.Object
@@ -114,7 +113,7 @@ func TestRefusals(t *testing.T) {
 			vn:     virtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Spec.ClusterID = "torino" }),
 			reason: ReasonInvalid, says: "it must be in the tenant namespace liqo-tenant-torino",
 		},
-		"a Node of that name": {vn: virtualNode(), node: objects(foreign), reason: ReasonNameTaken, says: `"aws:///i-1"`},
+		"a Node of that name": {vn: virtualNode(), node: objects(foreignNode()), reason: ReasonNameTaken, says: `"aws:///i-1"`},
 		"an older VirtualNode of that name": {
 			vn: virtualNode(), others: objects(virtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 				vn.Namespace, vn.Spec.ClusterID, vn.CreationTimestamp = "liqo-tenant-torino", "torino", metav1.NewTime(start.Add(-2*time.Hour))
@@ -135,6 +134,50 @@ func TestRefusals(t *testing.T) {
 			require.Empty(t, writes)
 		})
 	}
+}
+
+func foreignNode() *corev1.Node {
+	node := ourNode(corev1.ConditionTrue)
+	node.Spec.ProviderID = "aws:///i-1"
+	return node
+}
+
+// TestANodeThatTheCacheLacks: the VirtualNode is created right after a foreign Node of its name,
+// and its event comes first.
+func TestANodeThatTheCacheLacks(t *testing.T) {
+	r := newRig(t, objects(virtualNode(), namespaceMap()), foreignNode())
+	r.settle(t)
+	require.NoError(t, r.kubes.Core().V1().Nodes().Informer().GetIndexer().Replace(nil, ""))
+	require.NoError(t, r.sync(t.Context(), milan))
+	require.Equal(t, ReasonNameTaken, r.condition(t, "Ready").Reason)
+	require.Empty(t, r.virtualNode(t).Finalizers)
+	kubetest.RequireWrites(t, r.kube)
+}
+
+// TestANodeThatComesAfterTheVkubelet: a foreign Node gets the name before the vkubelet has created
+// its own.
+func TestANodeThatComesAfterTheVkubelet(t *testing.T) {
+	r := newRig(t, objects(virtualNode(), namespaceMap()))
+	_, _, err := r.turn(t, milan)
+	require.NoError(t, err)
+	r.settle(t)
+	nodes := r.kubes.Core().V1().Nodes().Informer().GetIndexer()
+	require.NoError(t, nodes.Add(foreignNode()))
+	kubetest.TakeWrites(r.kube)
+	require.NoError(t, r.sync(t.Context(), milan))
+	kubetest.RequireWrites(t, r.kube) // the cache is stale: there is no such Node
+
+	require.NoError(t, r.kube.Tracker().Add(foreignNode()))
+	for _, want := range [][]string{{"delete deployments liqo-tenant-milano/vk-milan"}, nil} {
+		writes, _, err := r.turn(t, milan)
+		require.NoError(t, err)
+		require.Equal(t, want, writes)
+		require.Equal(t, ReasonNameTaken, r.condition(t, "Ready").Reason)
+	}
+	require.NoError(t, r.kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "milan"))
+	writes, _, err := r.turn(t, milan)
+	require.NoError(t, err)
+	require.Contains(t, writes, "create deployments liqo-tenant-milano/vk-milan", "the name is free again")
 }
 
 func TestOlder(t *testing.T) {
