@@ -1,6 +1,7 @@
 package kubetest
 
 import (
+	"testing"
 	"testing/synctest"
 	"time"
 )
@@ -22,4 +23,12 @@ func Settled(d time.Duration, clients ...Recorder) (writes int) {
 		}
 	}
 	return writes
+}
+
+// Bubble runs a test in a synctest bubble, beside other tests. All goroutines that the test
+// starts must end with t.Context, or by a function given to t.Cleanup.
+func Bubble(t *testing.T, test func(*testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
 }

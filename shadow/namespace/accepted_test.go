@@ -20,6 +20,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/kube/loop"
 )
 
@@ -74,152 +75,157 @@ func (w *world) requireGivenBack(name string) {
 }
 
 func TestAcceptedTwin(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"}),
-		reflectedService("of-paris", "paris"), reflectedService("of-rome", "rome")).provider()
-	w.accepted("shop")
-	ns := w.namespace("shop")
-	require.Equal(t, map[string]string{"team": "a", "pod-security.kubernetes.io/enforce": "restricted", corev1beta1.RemoteClusterIDLabel: "rome"}, ns.Labels)
-	require.Equal(t, map[string]string{offloadingv1beta1.AcceptTwinAnnotation: "rome", offloadingv1beta1.OriginalNameAnnotation: "shop",
-		offloadingv1beta1.AcceptedForAnnotation: "liqo-tenant-rome/milan", offloadingv1beta1.ConsumerUIDAnnotation: "rome/peering-uid--rome"}, ns.Annotations)
-	require.Equal(t, []string{"User:" + romeUser}, w.bound("shop", PeerTwinRole))
-	require.NotNil(t, w.bound("shop", ControllerTwinRole))
-	b, err := w.core.RbacV1().RoleBindings("shop").Get(t.Context(), PeerTwinRole, metav1.GetOptions{})
-	require.NoError(t, err)
-	require.Equal(t, PeerAcceptedRole, b.RoleRef.Name)
-	require.Empty(t, refusal(ns, "liqod"), "its owner may offload it")
-	w.settled()
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"}),
+			reflectedService("of-paris", "paris"), reflectedService("of-rome", "rome")).provider()
+		w.accepted("shop")
+		ns := w.namespace("shop")
+		require.Equal(t, map[string]string{"team": "a", "pod-security.kubernetes.io/enforce": "restricted", corev1beta1.RemoteClusterIDLabel: "rome"}, ns.Labels)
+		require.Equal(t, map[string]string{offloadingv1beta1.AcceptTwinAnnotation: "rome", offloadingv1beta1.OriginalNameAnnotation: "shop",
+			offloadingv1beta1.AcceptedForAnnotation: "liqo-tenant-rome/milan", offloadingv1beta1.ConsumerUIDAnnotation: "rome/peering-uid--rome"}, ns.Annotations)
+		require.Equal(t, []string{"User:" + romeUser}, w.bound("shop", PeerTwinRole))
+		require.NotNil(t, w.bound("shop", ControllerTwinRole))
+		b, err := w.core.RbacV1().RoleBindings("shop").Get(t.Context(), PeerTwinRole, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, PeerAcceptedRole, b.RoleRef.Name)
+		require.Empty(t, refusal(ns, "liqod"), "its owner may offload it")
+		w.settled()
 
-	w.setDesired(nil)
-	w.requireGivenBack("shop")
-	require.Equal(t, []string{"configmaps", "ingresses", "pods", "secrets", "shadowendpointslices", "shadowpods"}, w.cleared("shop"))
-	_, err = w.core.CoreV1().Services("shop").Get(t.Context(), "of-rome", metav1.GetOptions{})
-	require.True(t, apierrors.IsNotFound(err))
-	_, err = w.core.CoreV1().Services("shop").Get(t.Context(), "of-paris", metav1.GetOptions{})
-	require.NoError(t, err, "nobody else's")
-	w.setDesired(map[string]string{"shop": "shop"})
-	w.accepted("shop")
+		w.setDesired(nil)
+		w.requireGivenBack("shop")
+		require.Equal(t, []string{"configmaps", "ingresses", "pods", "secrets", "shadowendpointslices", "shadowpods"}, w.cleared("shop"))
+		_, err = w.core.CoreV1().Services("shop").Get(t.Context(), "of-rome", metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err))
+		_, err = w.core.CoreV1().Services("shop").Get(t.Context(), "of-paris", metav1.GetOptions{})
+		require.NoError(t, err, "nobody else's")
+		w.setDesired(map[string]string{"shop": "shop"})
+		w.accepted("shop")
+	})
 }
 
 func TestAcceptanceTakenBack(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
-	w.accepted("shop")
-	w.changeNamespace("shop", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.AcceptTwinAnnotation] = "paris" })
-	w.requireGivenBack("shop")
-	w.backsOff("shop", "liqo.io/accept-twin=rome")
-	w.changeNamespace("shop", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.AcceptTwinAnnotation] = "rome" })
-	w.accepted("shop")
-	w.changeNamespace("shop", func(ns *corev1.Namespace) { delete(ns.Labels, podSecurityEnforceLabel) })
-	w.backsOff("shop", "pod-security")
-	w.eventually("its rights are gone", func() bool { return w.bound("shop", PeerTwinRole) == nil })
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
+		w.accepted("shop")
+		w.changeNamespace("shop", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.AcceptTwinAnnotation] = "paris" })
+		w.requireGivenBack("shop")
+		w.backsOff("shop", "liqo.io/accept-twin=rome")
+		w.changeNamespace("shop", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.AcceptTwinAnnotation] = "rome" })
+		w.accepted("shop")
+		w.changeNamespace("shop", func(ns *corev1.Namespace) { delete(ns.Labels, podSecurityEnforceLabel) })
+		w.backsOff("shop", "pod-security")
+		w.eventually("its rights are gone", func() bool { return w.bound("shop", PeerTwinRole) == nil })
+	})
 }
 
 // TestTwinNames: a peer gets namespaces with its id in their names, those that the
 // administrator lists, and those that accept it. Otherwise it could take the name of a
 // product before that is installed, and read its Secrets.
 func TestTwinNames(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), plainNamespace("theirs"),
-		replica(map[string]string{"web": "web-rome", "product": "cert-manager", "listed": "team-a", "shop": "shop", "foreign": "theirs"})).providerAs("milan", "team-*")
-	w.accepted("web", "listed")
-	for original, twin := range map[string]string{"product": "cert-manager", "shop": "shop"} {
-		for _, why := range []string{"name a namespace " + twin, "end in -rome", "controller.twinNames of milan", "liqo.io/accept-twin=rome"} {
-			w.backsOff(original, why)
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), plainNamespace("theirs"),
+			replica(map[string]string{"web": "web-rome", "product": "cert-manager", "listed": "team-a", "shop": "shop", "foreign": "theirs"})).providerAs("milan", "team-*")
+		w.accepted("web", "listed")
+		for original, twin := range map[string]string{"product": "cert-manager", "shop": "shop"} {
+			for _, why := range []string{"name a namespace " + twin, "end in -rome", "controller.twinNames of milan", "liqo.io/accept-twin=rome"} {
+				w.backsOff(original, why)
+			}
+			_, err := w.core.CoreV1().Namespaces().Get(t.Context(), twin, metav1.GetOptions{})
+			require.True(t, apierrors.IsNotFound(err))
 		}
-		_, err := w.core.CoreV1().Namespaces().Get(t.Context(), twin, metav1.GetOptions{})
-		require.True(t, apierrors.IsNotFound(err))
-	}
-	w.backsOff("foreign", "was not made for cluster rome")
-	_, err := w.core.CoreV1().Namespaces().Create(t.Context(), sharing("shop", "rome"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	w.accepted("shop")
+		w.backsOff("foreign", "was not made for cluster rome")
+		_, err := w.core.CoreV1().Namespaces().Create(t.Context(), sharing("shop", "rome"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.accepted("shop")
+	})
 }
 
 // TestStaleCacheTakesNoAcceptanceBack: a stale cache shows a namespace without its
 // acceptance; the namespace stays a twin.
 func TestStaleCacheTakesNoAcceptanceBack(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
-	w.accepted("shop")
-	w.settled()
-	ns := w.namespace("shop").DeepCopy()
-	delete(ns.Annotations, offloadingv1beta1.AcceptTwinAnnotation)
-	require.NoError(t, w.coreInformers.Core().V1().Namespaces().Informer().GetStore().Update(ns))
-	before := w.writes()
-	w.maps.Add(loop.Key{Namespace: "liqo-tenant-rome", Name: "milan"})
-	w.settled()
-	require.Equal(t, before, w.writes())
-	require.NotNil(t, w.bound("shop", PeerTwinRole))
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
+		w.accepted("shop")
+		before := w.settled()
+		ns := w.namespace("shop").DeepCopy()
+		delete(ns.Annotations, offloadingv1beta1.AcceptTwinAnnotation)
+		require.NoError(t, w.coreInformers.Core().V1().Namespaces().Informer().GetStore().Update(ns))
+		w.maps.Add(loop.Key{Namespace: "liqo-tenant-rome", Name: "milan"})
+		require.Equal(t, before, w.settled())
+		require.NotNil(t, w.bound("shop", PeerTwinRole))
+	})
 }
 
 // TestAcceptedTwinWaitsForPods: the controller keeps its rights until the peer's pods are
 // gone.
 func TestAcceptedTwinWaitsForPods(t *testing.T) {
-	t.Parallel()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{
-		offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}}
-	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"}), pod).provider()
-	w.accepted("shop")
-	w.setDesired(nil)
-	w.eventually("the peer's rights go", func() bool { return w.bound("shop", PeerTwinRole) == nil })
-	require.NotNil(t, w.bound("shop", ControllerTwinRole))
-	require.NoError(t, w.core.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	w.requireGivenBack("shop")
+	kubetest.Bubble(t, func(t *testing.T) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{
+			offloadingv1beta1.OriginLabel: "rome", offloadingv1beta1.ManagedByLabel: offloadingv1beta1.ManagedByShadowPod}}}
+		w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"}), pod).provider()
+		w.accepted("shop")
+		w.setDesired(nil)
+		w.eventually("the peer's rights go", func() bool { return w.bound("shop", PeerTwinRole) == nil })
+		require.NotNil(t, w.bound("shop", ControllerTwinRole))
+		require.NoError(t, w.core.CoreV1().Pods("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+		w.requireGivenBack("shop")
+	})
 }
 
 // TestAcceptedTwinWaitsForEndpoints: the controller keeps its rights until the peer's
 // EndpointSlices are deleted. Otherwise the owner's Services would keep directing traffic
 // to them.
 func TestAcceptedTwinWaitsForEndpoints(t *testing.T) {
-	t.Parallel()
-	slice := func(name string) *discoveryv1.EndpointSlice {
-		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{
-			discoveryv1.LabelManagedBy: offloadingv1beta1.ManagedByShadowEndpointSlice}}}
-	}
-	controller := true
-	going, others := slice("going"), slice("others")
-	going.DeletionTimestamp, going.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/held"}
-	others.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "web", UID: "s", Controller: &controller}}
-	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"}),
-		slice("web"), going, others).provider()
-	w.accepted("shop")
-	w.setDesired(nil)
-	w.eventually("the peer's objects are deleted", func() bool { return len(w.cleared("shop")) > 0 })
-	w.settled()
-	require.Nil(t, w.bound("shop", PeerTwinRole))
-	require.NotNil(t, w.bound("shop", ControllerTwinRole))
-	require.NoError(t, w.core.DiscoveryV1().EndpointSlices("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	w.requireGivenBack("shop")
+	kubetest.Bubble(t, func(t *testing.T) {
+		slice := func(name string) *discoveryv1.EndpointSlice {
+			return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{
+				discoveryv1.LabelManagedBy: offloadingv1beta1.ManagedByShadowEndpointSlice}}}
+		}
+		controller := true
+		going, others := slice("going"), slice("others")
+		going.DeletionTimestamp, going.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/held"}
+		others.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: "web", UID: "s", Controller: &controller}}
+		w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"}),
+			slice("web"), going, others).provider()
+		w.accepted("shop")
+		w.setDesired(nil)
+		w.eventually("the peer's objects are deleted", func() bool { return len(w.cleared("shop")) > 0 })
+		w.settled()
+		require.Nil(t, w.bound("shop", PeerTwinRole))
+		require.NotNil(t, w.bound("shop", ControllerTwinRole))
+		require.NoError(t, w.core.DiscoveryV1().EndpointSlices("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+		w.requireGivenBack("shop")
+	})
 }
 
 // TestReleaseGoesOn: a release that stopped after the controller's rights were removed is
 // completed. Without those rights, nothing more can be deleted, and they cannot be granted
 // again.
 func TestReleaseGoesOn(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
-	w.accepted("shop")
-	w.settled()
-	var conflicts atomic.Int64
-	w.core.PrependReactor("patch", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if conflicts.Add(1) > 1 {
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
+		w.accepted("shop")
+		w.settled()
+		var conflicts atomic.Int64
+		w.core.PrependReactor("patch", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if conflicts.Add(1) > 1 {
+				return false, nil, nil
+			}
+			return true, nil, apierrors.NewConflict(corev1.Resource("namespaces"), "shop", errors.New("changed"))
+		})
+		forbids := func(a clienttesting.Action) (bool, runtime.Object, error) {
+			bindings := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
+			if _, err := w.core.Tracker().Get(bindings, "shop", ControllerTwinRole); err != nil {
+				return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no rights"))
+			}
 			return false, nil, nil
 		}
-		return true, nil, apierrors.NewConflict(corev1.Resource("namespaces"), "shop", errors.New("changed"))
+		w.core.PrependReactor("delete-collection", "*", forbids)
+		w.liqo.PrependReactor("delete-collection", "*", forbids)
+		w.setDesired(nil)
+		w.requireGivenBack("shop")
+		require.Greater(t, conflicts.Load(), int64(1))
 	})
-	forbids := func(a clienttesting.Action) (bool, runtime.Object, error) {
-		bindings := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
-		if _, err := w.core.Tracker().Get(bindings, "shop", ControllerTwinRole); err != nil {
-			return true, nil, apierrors.NewForbidden(a.GetResource().GroupResource(), "", errors.New("no rights"))
-		}
-		return false, nil, nil
-	}
-	w.core.PrependReactor("delete-collection", "*", forbids)
-	w.liqo.PrependReactor("delete-collection", "*", forbids)
-	w.setDesired(nil)
-	w.requireGivenBack("shop")
-	require.Greater(t, conflicts.Load(), int64(1))
 }
 
 func TestNotAccepted(t *testing.T) {
@@ -228,13 +234,14 @@ func TestNotAccepted(t *testing.T) {
 	twin.Annotations[offloadingv1beta1.ManagedByNamespaceMapAnnotation] = "liqo-tenant-paris/milan"
 	for name, ns := range map[string]*corev1.Namespace{"another peer": sharing("shop", "paris"), "the twin of another": twin, "nobody": plainNamespace("shop")} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			paris := replica(map[string]string{"x": "of-paris"}, func(m *offloadingv1beta1.NamespaceMap) {
-				m.Namespace, m.Labels[offloadingv1beta1.OriginIDLabel] = "liqo-tenant-paris", "paris"
+			kubetest.Bubble(t, func(t *testing.T) {
+				paris := replica(map[string]string{"x": "of-paris"}, func(m *offloadingv1beta1.NamespaceMap) {
+					m.Namespace, m.Labels[offloadingv1beta1.OriginIDLabel] = "liqo-tenant-paris", "paris"
+				})
+				w := newWorld(t, tenantNamespace("rome"), tenantNamespace("paris"), ns, romeCluster(romeUser), replica(map[string]string{"shop": ns.Name}), paris).provider()
+				w.backsOff("shop", "exists already")
+				require.Nil(t, w.bound(ns.Name, PeerTwinRole))
 			})
-			w := newWorld(t, tenantNamespace("rome"), tenantNamespace("paris"), ns, romeCluster(romeUser), replica(map[string]string{"shop": ns.Name}), paris).provider()
-			w.backsOff("shop", "exists already")
-			require.Nil(t, w.bound(ns.Name, PeerTwinRole))
 		})
 	}
 }
@@ -242,44 +249,45 @@ func TestNotAccepted(t *testing.T) {
 // TestAcceptedTwinGetsWhatIsShared: the peer has no rights to Secrets, claims and Services of an
 // accepted namespace, but those that its owner shares, as long as the owner shares them.
 func TestAcceptedTwinGetsWhatIsShared(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
-	w.accepted("shop")
-	w.settled()
-	share := func(list string) {
-		w.changeNamespace("shop", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.AcceptTwinSharesAnnotation] = list })
-	}
-	given := func() (out []string) {
-		for _, what := range offloadingv1beta1.AllShares() {
-			if b := w.bound("shop", sharedRole(what)); b != nil {
-				require.Equal(t, []string{"User:" + romeUser}, b)
-				out = append(out, what)
-			}
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).provider()
+		w.accepted("shop")
+		w.settled()
+		share := func(list string) {
+			w.changeNamespace("shop", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.AcceptTwinSharesAnnotation] = list })
 		}
-		return out
-	}
-	require.Empty(t, given())
-	require.Contains(t, w.current("shop").Message, "does not share its Secrets, PersistentVolumeClaims, Services")
-	account, err := w.core.CoreV1().ServiceAccounts("shop").Get(t.Context(), offloadingv1beta1.AcceptedAccount, metav1.GetOptions{})
-	require.NoError(t, err)
-	require.False(t, *account.AutomountServiceAccountToken)
+		given := func() (out []string) {
+			for _, what := range offloadingv1beta1.AllShares() {
+				if b := w.bound("shop", sharedRole(what)); b != nil {
+					require.Equal(t, []string{"User:" + romeUser}, b)
+					out = append(out, what)
+				}
+			}
+			return out
+		}
+		require.Empty(t, given())
+		require.Contains(t, w.current("shop").Message, "does not share its Secrets, PersistentVolumeClaims, Services")
+		account, err := w.core.CoreV1().ServiceAccounts("shop").Get(t.Context(), offloadingv1beta1.AcceptedAccount, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.False(t, *account.AutomountServiceAccountToken)
 
-	share("Secrets, Services")
-	w.eventually("two are shared", func() bool { return slices.Equal([]string{"Secrets", "Services"}, given()) })
-	share("Services")
-	w.eventually("one is taken back", func() bool { return slices.Equal([]string{"Services"}, given()) })
-	share("Services,all")
-	w.backsOff("shop", `"all": a list of Secrets,PersistentVolumeClaims,Services is accepted`)
-	require.Empty(t, given(), "a list that is wrong shares nothing")
-	require.Nil(t, w.bound("shop", PeerTwinRole))
-	share("Secrets,PersistentVolumeClaims,Services")
-	w.accepted("shop")
-	require.Empty(t, w.current("shop").Message)
-	require.Len(t, given(), 3)
+		share("Secrets, Services")
+		w.eventually("two are shared", func() bool { return slices.Equal([]string{"Secrets", "Services"}, given()) })
+		share("Services")
+		w.eventually("one is taken back", func() bool { return slices.Equal([]string{"Services"}, given()) })
+		share("Services,all")
+		w.backsOff("shop", `"all": a list of Secrets,PersistentVolumeClaims,Services is accepted`)
+		require.Empty(t, given(), "a list that is wrong shares nothing")
+		require.Nil(t, w.bound("shop", PeerTwinRole))
+		share("Secrets,PersistentVolumeClaims,Services")
+		w.accepted("shop")
+		require.Empty(t, w.current("shop").Message)
+		require.Len(t, given(), 3)
 
-	w.changeNamespace("shop", func(ns *corev1.Namespace) { delete(ns.Annotations, offloadingv1beta1.AcceptTwinAnnotation) })
-	w.requireGivenBack("shop")
-	require.Empty(t, given())
-	_, err = w.core.CoreV1().ServiceAccounts("shop").Get(t.Context(), offloadingv1beta1.AcceptedAccount, metav1.GetOptions{})
-	require.True(t, apierrors.IsNotFound(err))
+		w.changeNamespace("shop", func(ns *corev1.Namespace) { delete(ns.Annotations, offloadingv1beta1.AcceptTwinAnnotation) })
+		w.requireGivenBack("shop")
+		require.Empty(t, given())
+		_, err = w.core.CoreV1().ServiceAccounts("shop").Get(t.Context(), offloadingv1beta1.AcceptedAccount, metav1.GetOptions{})
+		require.True(t, apierrors.IsNotFound(err))
+	})
 }

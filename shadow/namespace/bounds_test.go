@@ -19,6 +19,7 @@ import (
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func counts() corev1.ResourceList {
@@ -63,142 +64,149 @@ func (w *world) reaches(namespace, address string) bool {
 }
 
 func TestTwinsAreBounded(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"})).bounds()
-	w.accepted("web")
-	w.requireCounts("web-rome")
-	require.NotNil(t, w.policy("web-rome"))
-	// The peer has no rights before its twin is bounded.
-	order := []string{}
-	for _, a := range w.core.Actions() {
-		resource := a.GetResource().Resource // a second look may find a late cache, and try again
-		if a.GetVerb() == "create" && a.GetNamespace() == "web-rome" && !slices.Contains(order, resource) {
-			order = append(order, resource)
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"})).bounds()
+		w.accepted("web")
+		w.requireCounts("web-rome")
+		require.NotNil(t, w.policy("web-rome"))
+		// The peer has no rights before its twin is bounded.
+		order := []string{}
+		for _, a := range w.core.Actions() {
+			resource := a.GetResource().Resource // a second look may find a late cache, and try again
+			if a.GetVerb() == "create" && a.GetNamespace() == "web-rome" && !slices.Contains(order, resource) {
+				order = append(order, resource)
+			}
 		}
-	}
-	require.Equal(t, []string{"resourcequotas", "networkpolicies", "rolebindings"}, order)
+		require.Equal(t, []string{"resourcequotas", "networkpolicies", "rolebindings"}, order)
 
-	w.settled()
-	ctx := t.Context()
-	q := w.quota("web-rome").DeepCopy()
-	q.Spec.Hard["secrets"] = resource.MustParse("5000")
-	_, err := w.core.CoreV1().ResourceQuotas("web-rome").Update(ctx, q, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	require.NoError(t, w.core.NetworkingV1().NetworkPolicies("web-rome").Delete(ctx, offloadingv1beta1.TwinBounds, metav1.DeleteOptions{}))
-	w.eventually("both are as before", func() bool {
-		n := w.quota("web-rome").Spec.Hard["secrets"]
-		return w.policy("web-rome") != nil && n.Value() == 5
+		w.settled()
+		ctx := t.Context()
+		q := w.quota("web-rome").DeepCopy()
+		q.Spec.Hard["secrets"] = resource.MustParse("5000")
+		_, err := w.core.CoreV1().ResourceQuotas("web-rome").Update(ctx, q, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.NoError(t, w.core.NetworkingV1().NetworkPolicies("web-rome").Delete(ctx, offloadingv1beta1.TwinBounds, metav1.DeleteOptions{}))
+		w.eventually("both are as before", func() bool {
+			n := w.quota("web-rome").Spec.Hard["secrets"]
+			return w.policy("web-rome") != nil && n.Value() == 5
+		})
+
+		before := w.settled()
+		q = w.quota("web-rome").DeepCopy()
+		q.Status.Used = corev1.ResourceList{"secrets": resource.MustParse("3")}
+		_, err = w.core.CoreV1().ResourceQuotas("web-rome").UpdateStatus(ctx, q, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, before+1, w.settled(), "an object of the twin costs no write")
 	})
-
-	before := w.settled()
-	q = w.quota("web-rome").DeepCopy()
-	q.Status.Used = corev1.ResourceList{"secrets": resource.MustParse("3")}
-	_, err = w.core.CoreV1().ResourceQuotas("web-rome").UpdateStatus(ctx, q, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	require.Equal(t, before+1, w.settled(), "an object of the twin costs no write")
 }
 
 // TestKindsOfLiqodAreBoundedOnceCounted: before, the API server would refuse each of their
 // objects.
 func TestKindsOfLiqodAreBoundedOnceCounted(t *testing.T) {
-	t.Parallel()
-	const shadows = corev1.ResourceName("count/shadowpods.offloading.liqo.io")
-	own := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: offloadingv1beta1.TwinBounds}}
-	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"}), own).bounds(func(cfg *MapsConfig) {
-		cfg.Bounds.Limits[shadows] = resource.MustParse("9")
-	})
-	w.accepted("web")
-	w.requireCounts("web-rome")
+	kubetest.Bubble(t, func(t *testing.T) {
+		const shadows = corev1.ResourceName("count/shadowpods.offloading.liqo.io")
+		own := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "liqod", Name: offloadingv1beta1.TwinBounds}}
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"}), own).bounds(func(cfg *MapsConfig) {
+			cfg.Bounds.Limits[shadows] = resource.MustParse("9")
+		})
+		w.accepted("web")
+		w.requireCounts("web-rome")
 
-	counted := own.DeepCopy()
-	counted.Status.Used = corev1.ResourceList{shadows: resource.MustParse("0")}
-	_, err := w.core.CoreV1().ResourceQuotas("liqod").UpdateStatus(t.Context(), counted, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.eventually("the ShadowPods are counted", func() bool {
-		n := w.quota("web-rome").Spec.Hard[shadows]
-		return n.Value() == 9
+		counted := own.DeepCopy()
+		counted.Status.Used = corev1.ResourceList{shadows: resource.MustParse("0")}
+		_, err := w.core.CoreV1().ResourceQuotas("liqod").UpdateStatus(t.Context(), counted, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.eventually("the ShadowPods are counted", func() bool {
+			n := w.quota("web-rome").Spec.Hard[shadows]
+			return n.Value() == 9
+		})
 	})
 }
 
 func TestBoundsEndWithTheirSettings(t *testing.T) {
-	t.Parallel()
-	mine := boundLabels("rome")
-	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome", "db": "db-rome"}),
-		&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "web-rome", Name: offloadingv1beta1.TwinBounds, Labels: mine}},
-		&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "web-rome", Name: offloadingv1beta1.TwinBounds, Labels: mine}},
-		&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "db-rome", Name: offloadingv1beta1.TwinBounds}},
-		&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "db-rome", Name: offloadingv1beta1.TwinBounds}},
-	).provider()
-	w.accepted("web", "db")
-	require.Nil(t, w.quota("web-rome"))
-	require.Nil(t, w.policy("web-rome"))
-	require.NotNil(t, w.quota("db-rome"), "somebody else's")
-	require.NotNil(t, w.policy("db-rome"), "somebody else's")
+	kubetest.Bubble(t, func(t *testing.T) {
+		mine := boundLabels("rome")
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome", "db": "db-rome"}),
+			&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "web-rome", Name: offloadingv1beta1.TwinBounds, Labels: mine}},
+			&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "web-rome", Name: offloadingv1beta1.TwinBounds, Labels: mine}},
+			&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "db-rome", Name: offloadingv1beta1.TwinBounds}},
+			&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "db-rome", Name: offloadingv1beta1.TwinBounds}},
+		).provider()
+		w.accepted("web", "db")
+		require.Nil(t, w.quota("web-rome"))
+		require.Nil(t, w.policy("web-rome"))
+		require.NotNil(t, w.quota("db-rome"), "somebody else's")
+		require.NotNil(t, w.policy("db-rome"), "somebody else's")
+	})
 }
 
 func TestBoundsOfOthersAreNotAdopted(t *testing.T) {
-	t.Parallel()
-	theirs := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "web-rome", Name: offloadingv1beta1.TwinBounds},
-		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": resource.MustParse("1")}}}
-	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"}), theirs).bounds()
-	w.backsOff("web", "ResourceQuota liqod-twin in namespace web-rome was not made by liqod")
-	require.Contains(t, w.current("web").Message, "sharing.twinLimits")
-	require.Nil(t, w.bound("web-rome", PeerTwinRole), "no rights without bounds")
-	require.True(t, equality.Semantic.DeepEqual(theirs.Spec, w.quota("web-rome").Spec))
-	require.NoError(t, w.core.CoreV1().ResourceQuotas("web-rome").Delete(t.Context(), theirs.Name, metav1.DeleteOptions{}))
-	w.accepted("web")
-	w.requireCounts("web-rome")
+	kubetest.Bubble(t, func(t *testing.T) {
+		theirs := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "web-rome", Name: offloadingv1beta1.TwinBounds},
+			Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": resource.MustParse("1")}}}
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"}), theirs).bounds()
+		w.backsOff("web", "ResourceQuota liqod-twin in namespace web-rome was not made by liqod")
+		require.Contains(t, w.current("web").Message, "sharing.twinLimits")
+		require.Nil(t, w.bound("web-rome", PeerTwinRole), "no rights without bounds")
+		require.True(t, equality.Semantic.DeepEqual(theirs.Spec, w.quota("web-rome").Spec))
+		require.NoError(t, w.core.CoreV1().ResourceQuotas("web-rome").Delete(t.Context(), theirs.Name, metav1.DeleteOptions{}))
+		w.accepted("web")
+		w.requireCounts("web-rome")
+	})
 }
 
 func TestBoundsOfAnAcceptedNamespace(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).bounds()
-	w.accepted("shop")
-	w.requireCounts("shop")
-	require.Equal(t, peersPods(), w.policy("shop").Spec.PodSelector)
-	w.setDesired(nil)
-	w.requireGivenBack("shop")
-	require.Nil(t, w.quota("shop"))
-	require.Nil(t, w.policy("shop"))
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), romeCluster(romeUser), replica(map[string]string{"shop": "shop"})).bounds()
+		w.accepted("shop")
+		w.requireCounts("shop")
+		require.Equal(t, peersPods(), w.policy("shop").Spec.PodSelector)
+		w.setDesired(nil)
+		w.requireGivenBack("shop")
+		require.Nil(t, w.quota("shop"))
+		require.Nil(t, w.policy("shop"))
+	})
 }
 
 func TestBoundsOfAKeptNamespace(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"}), volumeClaim("web-rome", "pv")).bounds()
-	w.accepted("web")
-	w.setDesired(nil)
-	w.eventually("it is kept", func() bool { return w.namespace("web-rome").Annotations[offloadingv1beta1.DataKeptAnnotation] != "" })
-	require.NoError(t, w.core.CoreV1().ResourceQuotas("web-rome").Delete(t.Context(), offloadingv1beta1.TwinBounds, metav1.DeleteOptions{}))
-	w.eventually("its bounds too", func() bool { return w.quota("web-rome") != nil && w.policy("web-rome") != nil })
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"}), volumeClaim("web-rome", "pv")).bounds()
+		w.accepted("web")
+		w.setDesired(nil)
+		w.eventually("it is kept", func() bool { return w.namespace("web-rome").Annotations[offloadingv1beta1.DataKeptAnnotation] != "" })
+		require.NoError(t, w.core.CoreV1().ResourceQuotas("web-rome").Delete(t.Context(), offloadingv1beta1.TwinBounds, metav1.DeleteOptions{}))
+		w.eventually("its bounds too", func() bool { return w.quota("web-rome") != nil && w.policy("web-rome") != nil })
+	})
 }
 
 // TestPoliciesFollowTheNetwork: the ranges of the peer and of this cluster change while twins
 // exist.
 func TestPoliciesFollowTheNetwork(t *testing.T) {
-	t.Parallel()
-	var told func()
-	own := make(chan []netip.Prefix, 1)
-	own <- nil
-	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"})).bounds(func(cfg *MapsConfig) {
-		cfg.Bounds.Own = func() []netip.Prefix { is := <-own; own <- is; return is }
-		cfg.Bounds.OwnChanged = func(f func()) { told = f }
+	kubetest.Bubble(t, func(t *testing.T) {
+		var told func()
+		own := make(chan []netip.Prefix, 1)
+		own <- nil
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(map[string]string{"web": "web-rome"})).bounds(func(cfg *MapsConfig) {
+			cfg.Bounds.Own = func() []netip.Prefix { is := <-own; own <- is; return is }
+			cfg.Bounds.OwnChanged = func(f func()) { told = f }
+		})
+		w.accepted("web")
+		require.False(t, w.reaches("web-rome", "10.80.0.1"))
+		require.True(t, w.reaches("web-rome", "203.0.113.9"))
+
+		connections := w.liqo.NetworkingV1beta1().Connections("liqo-tenant-rome")
+		connection, err := connections.Create(t.Context(), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Name: "rome", Namespace: "liqo-tenant-rome"},
+			Spec: networkingv1beta1.ConnectionSpec{ClusterID: "rome", Remote: []networkingv1beta1.Mapping{{Own: "10.244.0.0/16", View: "10.80.0.0/16"}}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.eventually("the peer is reached where it is seen", func() bool { return w.reaches("web-rome", "10.80.0.1") && !w.reaches("web-rome", "10.244.0.1") })
+		require.NoError(t, connections.Delete(t.Context(), connection.Name, metav1.DeleteOptions{}))
+		w.eventually("and no longer", func() bool { return !w.reaches("web-rome", "10.80.0.1") })
+
+		<-own
+		own <- prefixesOf("203.0.113.9/32")
+		told()
+		w.eventually("a new node is not reached", func() bool { return !w.reaches("web-rome", "203.0.113.9") })
 	})
-	w.accepted("web")
-	require.False(t, w.reaches("web-rome", "10.80.0.1"))
-	require.True(t, w.reaches("web-rome", "203.0.113.9"))
-
-	connections := w.liqo.NetworkingV1beta1().Connections("liqo-tenant-rome")
-	connection, err := connections.Create(t.Context(), &networkingv1beta1.Connection{ObjectMeta: metav1.ObjectMeta{Name: "rome", Namespace: "liqo-tenant-rome"},
-		Spec: networkingv1beta1.ConnectionSpec{ClusterID: "rome", Remote: []networkingv1beta1.Mapping{{Own: "10.244.0.0/16", View: "10.80.0.0/16"}}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	w.eventually("the peer is reached where it is seen", func() bool { return w.reaches("web-rome", "10.80.0.1") && !w.reaches("web-rome", "10.244.0.1") })
-	require.NoError(t, connections.Delete(t.Context(), connection.Name, metav1.DeleteOptions{}))
-	w.eventually("and no longer", func() bool { return !w.reaches("web-rome", "10.80.0.1") })
-
-	<-own
-	own <- prefixesOf("203.0.113.9/32")
-	told()
-	w.eventually("a new node is not reached", func() bool { return !w.reaches("web-rome", "203.0.113.9") })
 }
 
 func TestPoliciesWithoutTheFabric(t *testing.T) {
@@ -216,14 +224,15 @@ func TestPoliciesWithoutTheFabric(t *testing.T) {
 		"ranges that do not count": {true, func(fc *corev1beta1.ForeignCluster) { fc.Spec.AddressRanges = []string{"10.9.0.0/16"} }, map[string]bool{"10.9.0.1": false}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fc := romeCluster(romeUser)
-			c.change(fc)
-			w := newWorld(t, tenantNamespace("rome"), fc, replica(map[string]string{"web": "web-rome"})).bounds(func(cfg *MapsConfig) { cfg.Bounds.Fabric = c.fabric })
-			w.accepted("web")
-			for address, want := range c.want {
-				require.Equal(t, want, w.reaches("web-rome", address), address)
-			}
+			kubetest.Bubble(t, func(t *testing.T) {
+				fc := romeCluster(romeUser)
+				c.change(fc)
+				w := newWorld(t, tenantNamespace("rome"), fc, replica(map[string]string{"web": "web-rome"})).bounds(func(cfg *MapsConfig) { cfg.Bounds.Fabric = c.fabric })
+				w.accepted("web")
+				for address, want := range c.want {
+					require.Equal(t, want, w.reaches("web-rome", address), address)
+				}
+			})
 		})
 	}
 }
@@ -256,25 +265,26 @@ func TestBeyond(t *testing.T) {
 
 // TestNamespacesOfAPeer: a peer asks for as many namespaces as a NamespaceMap can have.
 func TestNamespacesOfAPeer(t *testing.T) {
-	t.Parallel()
-	desired := map[string]string{}
-	for i := range 2000 {
-		desired[fmt.Sprintf("n%04d", i)] = fmt.Sprintf("n%04d-rome", i)
-	}
-	w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(desired)).providerWith(func(cfg *MapsConfig) { cfg.NamespacesPerPeer = 3 })
-	w.accepted("n0000", "n0001", "n0002")
-	w.backsOff("n0003", "sharing.namespacesPerPeer of milan")
-	w.settled()
-	made := 0
-	for _, a := range w.core.Actions() {
-		if a.GetVerb() == "create" && a.GetResource().Resource == "namespaces" {
-			made++
+	kubetest.Bubble(t, func(t *testing.T) {
+		desired := map[string]string{}
+		for i := range 2000 {
+			desired[fmt.Sprintf("n%04d", i)] = fmt.Sprintf("n%04d-rome", i)
 		}
-	}
-	require.Equal(t, 3, made)
-	for _, c := range w.asked().Status.Conditions {
-		require.Less(t, len(c.Message), 32768, "the API server refuses longer ones")
-	}
+		w := newWorld(t, tenantNamespace("rome"), romeCluster(romeUser), replica(desired)).providerWith(func(cfg *MapsConfig) { cfg.NamespacesPerPeer = 3 })
+		w.accepted("n0000", "n0001", "n0002")
+		w.backsOff("n0003", "sharing.namespacesPerPeer of milan")
+		w.settled()
+		made := 0
+		for _, a := range w.core.Actions() {
+			if a.GetVerb() == "create" && a.GetResource().Resource == "namespaces" {
+				made++
+			}
+		}
+		require.Equal(t, 3, made)
+		for _, c := range w.asked().Status.Conditions {
+			require.Less(t, len(c.Message), 32768, "the API server refuses longer ones")
+		}
+	})
 }
 
 // TestTogglingCreatesNoNamespacesWithoutEnd: a peer adds and removes entries all the time.

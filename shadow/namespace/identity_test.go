@@ -11,6 +11,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 // peeredAs returns rome's ForeignCluster of one peering. uid is that of rome's kube-system
@@ -66,90 +67,94 @@ func TestKeptTwinIsForItsClusterOnly(t *testing.T) {
 		"made without a mark, another peering, no volumes": {"", "uid-b", now, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			claim := volumeClaim("web-rome", "pv-1")
-			if tc.empty {
-				claim.Spec.VolumeName = ""
-			}
-			w := newWorld(t, tenantNamespace("rome"), peeredAs("fc-1", romeUser, tc.uid, tc.since), keptTwin(tc.mark, long), claim,
-				replica(map[string]string{"web": "web-rome"})).provider()
-			if !tc.gets {
-				w.backsOff("web", "kubectl annotate namespace web-rome --overwrite offloading.liqo.io/consumer-uid=rome/")
-				if tc.mark != "" {
-					require.NotContains(t, w.current("web").Message, tc.mark, "whose it is, is not told")
+			kubetest.Bubble(t, func(t *testing.T) {
+				claim := volumeClaim("web-rome", "pv-1")
+				if tc.empty {
+					claim.Spec.VolumeName = ""
 				}
+				w := newWorld(t, tenantNamespace("rome"), peeredAs("fc-1", romeUser, tc.uid, tc.since), keptTwin(tc.mark, long), claim,
+					replica(map[string]string{"web": "web-rome"})).provider()
+				if !tc.gets {
+					w.backsOff("web", "kubectl annotate namespace web-rome --overwrite offloading.liqo.io/consumer-uid=rome/")
+					if tc.mark != "" {
+						require.NotContains(t, w.current("web").Message, tc.mark, "whose it is, is not told")
+					}
+					w.settled()
+					require.Nil(t, w.bound("web-rome", PeerTwinRole))
+					require.Equal(t, tc.mark, mark(w.namespace("web-rome")))
+					require.Contains(t, w.namespace("web-rome").Annotations, offloadingv1beta1.DataKeptAnnotation)
+					return
+				}
+				w.accepted("web")
 				w.settled()
-				require.Nil(t, w.bound("web-rome", PeerTwinRole))
-				require.Equal(t, tc.mark, mark(w.namespace("web-rome")))
-				require.Contains(t, w.namespace("web-rome").Annotations, offloadingv1beta1.DataKeptAnnotation)
-				return
-			}
-			w.accepted("web")
-			w.settled()
-			want := "rome/" + tc.uid
-			if tc.uid == "" {
-				want = "rome/peering-fc-1"
-			}
-			require.Equal(t, want, mark(w.namespace("web-rome")))
-			require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+				want := "rome/" + tc.uid
+				if tc.uid == "" {
+					want = "rome/peering-fc-1"
+				}
+				require.Equal(t, want, mark(w.namespace("web-rome")))
+				require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+			})
 		})
 	}
 }
 
 func TestKeptTwinIsHandedOver(t *testing.T) {
-	t.Parallel()
-	long, now := time.Now().Add(-time.Hour), time.Now()
-	w := newWorld(t, tenantNamespace("rome"), peeredAs("fc-2", romeUser, "uid-b", now), keptTwin("rome/uid-a", long), volumeClaim("web-rome", "pv-1"),
-		replica(map[string]string{"web": "web-rome"})).provider()
-	w.backsOff("web", "consumer-uid=rome/uid-b;")
-	w.changeNamespace("web-rome", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.ConsumerUIDAnnotation] = "rome/uid-b" })
-	w.accepted("web")
-	require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+	kubetest.Bubble(t, func(t *testing.T) {
+		long, now := time.Now().Add(-time.Hour), time.Now()
+		w := newWorld(t, tenantNamespace("rome"), peeredAs("fc-2", romeUser, "uid-b", now), keptTwin("rome/uid-a", long), volumeClaim("web-rome", "pv-1"),
+			replica(map[string]string{"web": "web-rome"})).provider()
+		w.backsOff("web", "consumer-uid=rome/uid-b;")
+		w.changeNamespace("web-rome", func(ns *corev1.Namespace) { ns.Annotations[offloadingv1beta1.ConsumerUIDAnnotation] = "rome/uid-b" })
+		w.accepted("web")
+		require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+	})
 }
 
 // TestMarkOutlastsAnUnknownUID: an administrator clears status.clusterUID to have it read
 // again. Meanwhile the peer keeps its twin.
 func TestMarkOutlastsAnUnknownUID(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, tenantNamespace("rome"), peeredAs("fc-1", romeUser, "uid-a", time.Now()), replica(map[string]string{"web": "web-rome"})).provider()
-	w.accepted("web")
-	require.Equal(t, "rome/uid-a", mark(w.namespace("web-rome")), "marked from the beginning")
-	learn := func(uid types.UID) {
-		fcs := w.liqo.CoreV1beta1().ForeignClusters()
-		fc, err := fcs.Get(t.Context(), "rome", metav1.GetOptions{})
-		require.NoError(t, err)
-		fc.Status.ClusterUID = uid
-		_, err = fcs.UpdateStatus(t.Context(), fc, metav1.UpdateOptions{})
-		require.NoError(t, err)
-	}
-	learn("")
-	w.settled()
-	require.Equal(t, offloadingv1beta1.MappingAccepted, w.current("web").Phase)
-	require.Equal(t, "rome/uid-a", mark(w.namespace("web-rome")))
-	require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
-	learn("uid-b")
-	w.backsOff("web", "consumer-uid=rome/uid-b")
-	w.eventually("another cluster has no rights", func() bool { return w.bound("web-rome", PeerTwinRole) == nil })
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, tenantNamespace("rome"), peeredAs("fc-1", romeUser, "uid-a", time.Now()), replica(map[string]string{"web": "web-rome"})).provider()
+		w.accepted("web")
+		require.Equal(t, "rome/uid-a", mark(w.namespace("web-rome")), "marked from the beginning")
+		learn := func(uid types.UID) {
+			fcs := w.liqo.CoreV1beta1().ForeignClusters()
+			fc, err := fcs.Get(t.Context(), "rome", metav1.GetOptions{})
+			require.NoError(t, err)
+			fc.Status.ClusterUID = uid
+			_, err = fcs.UpdateStatus(t.Context(), fc, metav1.UpdateOptions{})
+			require.NoError(t, err)
+		}
+		learn("")
+		w.settled()
+		require.Equal(t, offloadingv1beta1.MappingAccepted, w.current("web").Phase)
+		require.Equal(t, "rome/uid-a", mark(w.namespace("web-rome")))
+		require.Equal(t, []string{"User:" + romeUser}, w.bound("web-rome", PeerTwinRole))
+		learn("uid-b")
+		w.backsOff("web", "consumer-uid=rome/uid-b")
+		w.eventually("another cluster has no rights", func() bool { return w.bound("web-rome", PeerTwinRole) == nil })
+	})
 }
 
 // TestAcceptedNamespaceIsMarked: what a peer leaves in a namespace of this cluster's own is
 // not for another cluster of its id, and does not keep its owner from accepting another id.
 func TestAcceptedNamespaceIsMarked(t *testing.T) {
-	t.Parallel()
-	left := volumeClaim("shop", "pv-1")
-	left.Labels = map[string]string{offloadingv1beta1.OriginLabel: "rome"}
-	w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), peeredAs("fc-1", romeUser, "uid-a", time.Now()), left,
-		replica(map[string]string{"shop": "shop"})).provider()
-	w.accepted("shop")
-	w.setDesired(nil)
-	w.eventually("shop is given back", func() bool { return offloadingv1beta1.TwinOf(w.namespace("shop")) == "" })
-	require.Equal(t, "rome/uid-a", mark(w.namespace("shop")))
-	kept := w.namespace("shop")
+	kubetest.Bubble(t, func(t *testing.T) {
+		left := volumeClaim("shop", "pv-1")
+		left.Labels = map[string]string{offloadingv1beta1.OriginLabel: "rome"}
+		w := newWorld(t, tenantNamespace("rome"), sharing("shop", "rome"), peeredAs("fc-1", romeUser, "uid-a", time.Now()), left,
+			replica(map[string]string{"shop": "shop"})).provider()
+		w.accepted("shop")
+		w.setDesired(nil)
+		w.eventually("shop is given back", func() bool { return offloadingv1beta1.TwinOf(w.namespace("shop")) == "" })
+		require.Equal(t, "rome/uid-a", mark(w.namespace("shop")))
+		kept := w.namespace("shop")
 
-	other := newWorld(t, tenantNamespace("rome"), kept.DeepCopy(), peeredAs("fc-2", romeUser, "uid-b", time.Now()), left,
-		replica(map[string]string{"shop": "shop"})).provider()
-	other.backsOff("shop", "consumer-uid=rome/uid-b")
-	require.Nil(t, other.bound("shop", PeerTwinRole))
+		other := newWorld(t, tenantNamespace("rome"), kept.DeepCopy(), peeredAs("fc-2", romeUser, "uid-b", time.Now()), left,
+			replica(map[string]string{"shop": "shop"})).provider()
+		other.backsOff("shop", "consumer-uid=rome/uid-b")
+		require.Nil(t, other.bound("shop", PeerTwinRole))
 
-	require.Empty(t, markOf(kept, "paris"))
+		require.Empty(t, markOf(kept, "paris"))
+	})
 }

@@ -15,6 +15,7 @@ import (
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 func offload(namespace string, change ...func(*offloadingv1beta1.NamespaceOffloading)) *offloadingv1beta1.NamespaceOffloading {
@@ -64,238 +65,254 @@ func (w *world) answer(peer, namespace string, s offloadingv1beta1.RemoteNamespa
 }
 
 func TestOffloadAndBack(t *testing.T) {
-	t.Parallel()
-	other := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
-		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"shop": "shop-rome"}}}
-	w := newWorld(t, plainNamespace("web"), plainNamespace("shop"), tenantNamespace("milan"), tenantNamespace("turin"), other, offload("shop"),
-		virtualNode("milan", "milan", nil), virtualNode("turin", "turin", nil), offload("web")).consumer()
+	kubetest.Bubble(t, func(t *testing.T) {
+		other := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+			Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"shop": "shop-rome"}}}
+		w := newWorld(t, plainNamespace("web"), plainNamespace("shop"), tenantNamespace("milan"), tenantNamespace("turin"), other, offload("shop"),
+			virtualNode("milan", "milan", nil), virtualNode("turin", "turin", nil), offload("web")).consumer()
 
-	w.eventually("both providers are asked", func() bool {
-		return w.desired("milan")["web"] == "web-rome" && w.desired("turin")["web"] == "web-rome"
+		w.eventually("both providers are asked", func() bool {
+			return w.desired("milan")["web"] == "web-rome" && w.desired("turin")["web"] == "web-rome"
+		})
+		require.Equal(t, "shop-rome", w.desired("milan")["shop"], "another namespace's entry stays")
+		require.Equal(t, "true", w.namespace("web").Labels[offloadingv1beta1.SchedulingEnabledLabel])
+		w.eventually("it waits for answers", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseInProgress })
+
+		accepted := offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "web-rome", Phase: offloadingv1beta1.MappingAccepted}
+		w.answer("milan", "web", accepted)
+		w.answer("turin", "web", offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "web-rome", Phase: offloadingv1beta1.MappingCreationLoopBackOff, Message: "exists already"})
+		w.eventually("one failed", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseSomeFailed })
+		require.Contains(t, w.message("web"), "turin: exists already")
+		w.answer("turin", "web", accepted)
+		w.eventually("ready", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseReady })
+		require.Contains(t, w.nso("web").Finalizers, offloadingv1beta1.NamespaceOffloadingFinalizer)
+
+		// The providers are unreachable from here on.
+		w.removeOffloading("web")
+		w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
+		require.NotContains(t, w.desired("milan"), "web")
+		require.NotContains(t, w.desired("turin"), "web")
+		require.Equal(t, "shop-rome", w.desired("milan")["shop"])
+		require.NotContains(t, w.namespace("web").Labels, offloadingv1beta1.SchedulingEnabledLabel)
+		require.NotContains(t, w.namespace("web").Annotations, markAnnotation)
 	})
-	require.Equal(t, "shop-rome", w.desired("milan")["shop"], "another namespace's entry stays")
-	require.Equal(t, "true", w.namespace("web").Labels[offloadingv1beta1.SchedulingEnabledLabel])
-	w.eventually("it waits for answers", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseInProgress })
-
-	accepted := offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "web-rome", Phase: offloadingv1beta1.MappingAccepted}
-	w.answer("milan", "web", accepted)
-	w.answer("turin", "web", offloadingv1beta1.RemoteNamespaceStatus{RemoteNamespace: "web-rome", Phase: offloadingv1beta1.MappingCreationLoopBackOff, Message: "exists already"})
-	w.eventually("one failed", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseSomeFailed })
-	require.Contains(t, w.message("web"), "turin: exists already")
-	w.answer("turin", "web", accepted)
-	w.eventually("ready", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseReady })
-	require.Contains(t, w.nso("web").Finalizers, offloadingv1beta1.NamespaceOffloadingFinalizer)
-
-	// The providers are unreachable from here on.
-	w.removeOffloading("web")
-	w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
-	require.NotContains(t, w.desired("milan"), "web")
-	require.NotContains(t, w.desired("turin"), "web")
-	require.Equal(t, "shop-rome", w.desired("milan")["shop"])
-	require.NotContains(t, w.namespace("web").Labels, offloadingv1beta1.SchedulingEnabledLabel)
-	require.NotContains(t, w.namespace("web").Annotations, markAnnotation)
 }
 
 func TestUsersLabelStays(t *testing.T) {
 	t.Parallel()
 	for name, label := range map[string]string{"true": "true", "other": "no"} {
 		t.Run(name, func(t *testing.T) {
-			ns := plainNamespace("web")
-			ns.Labels = map[string]string{offloadingv1beta1.SchedulingEnabledLabel: label}
-			w := newWorld(t, ns, tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
-			w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
-			require.Equal(t, "true", w.namespace("web").Labels[offloadingv1beta1.SchedulingEnabledLabel])
-			w.settled()
-			w.removeOffloading("web")
-			w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
-			require.Equal(t, label, w.namespace("web").Labels[offloadingv1beta1.SchedulingEnabledLabel])
+			kubetest.Bubble(t, func(t *testing.T) {
+				ns := plainNamespace("web")
+				ns.Labels = map[string]string{offloadingv1beta1.SchedulingEnabledLabel: label}
+				w := newWorld(t, ns, tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
+				w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
+				require.Equal(t, "true", w.namespace("web").Labels[offloadingv1beta1.SchedulingEnabledLabel])
+				w.settled()
+				w.removeOffloading("web")
+				w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
+				require.Equal(t, label, w.namespace("web").Labels[offloadingv1beta1.SchedulingEnabledLabel])
+			})
 		})
 	}
 }
 
 func TestRestartWritesNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
-	w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
-	w.settled()
-	objects := []runtime.Object{w.namespace("web"), w.namespace("liqo-tenant-milan"), virtualNode("milan", "milan", nil), w.nso("web"), w.namespaceMap("milan")}
-	again := newWorld(t, objects...).consumer()
-	require.Zero(t, again.settled())
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
+		w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
+		w.settled()
+		objects := []runtime.Object{w.namespace("web"), w.namespace("liqo-tenant-milan"), virtualNode("milan", "milan", nil), w.nso("web"), w.namespaceMap("milan")}
+		again := newWorld(t, objects...).consumer()
+		require.Zero(t, again.settled())
+	})
 }
 
 func TestSameNameAtOneProvider(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, plainNamespace("a"), plainNamespace("b"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("a", named("shop"))).consumer()
-	w.eventually("asked", func() bool { return w.desired("milan")["a"] == "shop" })
-	_, err := w.liqo.OffloadingV1beta1().NamespaceOffloadings("b").Create(t.Context(), offload("b", named("shop")), metav1.CreateOptions{})
-	require.NoError(t, err)
-	w.eventually("the second is told", func() bool { return w.nso("b").Status.OffloadingPhase == offloadingv1beta1.PhaseAllFailed })
-	require.Contains(t, w.message("b"), "namespace a is already offloaded to cluster milan as shop")
-	require.NotContains(t, w.desired("milan"), "b")
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, plainNamespace("a"), plainNamespace("b"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("a", named("shop"))).consumer()
+		w.eventually("asked", func() bool { return w.desired("milan")["a"] == "shop" })
+		_, err := w.liqo.OffloadingV1beta1().NamespaceOffloadings("b").Create(t.Context(), offload("b", named("shop")), metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.eventually("the second is told", func() bool { return w.nso("b").Status.OffloadingPhase == offloadingv1beta1.PhaseAllFailed })
+		require.Contains(t, w.message("b"), "namespace a is already offloaded to cluster milan as shop")
+		require.NotContains(t, w.desired("milan"), "b")
 
-	w.removeOffloading("a")
-	w.eventually("the second takes the name", func() bool { return w.desired("milan")["b"] == "shop" })
-	require.NotContains(t, w.desired("milan"), "a")
+		w.removeOffloading("a")
+		w.eventually("the second takes the name", func() bool { return w.desired("milan")["b"] == "shop" })
+		require.NotContains(t, w.desired("milan"), "a")
+	})
 }
 
 func TestRefusedNamespaces(t *testing.T) {
-	t.Parallel()
-	twin := plainNamespace("web-oslo")
-	twin.Annotations = map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-oslo/oslo"}
-	w := newWorld(t, plainNamespace("kube-system"), twin, tenantNamespace("milan"), virtualNode("milan", "milan", nil),
-		offload("kube-system"), offload("web-oslo"), offload("liqo-tenant-milan")).consumer()
-	for _, ns := range []string{"kube-system", "web-oslo", "liqo-tenant-milan"} {
-		w.eventually(ns, func() bool { return w.message(ns) != "" })
-		require.Contains(t, w.message(ns), "False Invalid")
-		require.Empty(t, w.nso(ns).Finalizers)
-	}
-	w.settled()
-	require.Nil(t, w.namespaceMap("milan"))
+	kubetest.Bubble(t, func(t *testing.T) {
+		twin := plainNamespace("web-oslo")
+		twin.Annotations = map[string]string{offloadingv1beta1.ManagedByNamespaceMapAnnotation: "liqo-tenant-oslo/oslo"}
+		w := newWorld(t, plainNamespace("kube-system"), twin, tenantNamespace("milan"), virtualNode("milan", "milan", nil),
+			offload("kube-system"), offload("web-oslo"), offload("liqo-tenant-milan")).consumer()
+		for _, ns := range []string{"kube-system", "web-oslo", "liqo-tenant-milan"} {
+			w.eventually(ns, func() bool { return w.message(ns) != "" })
+			require.Contains(t, w.message(ns), "False Invalid")
+			require.Empty(t, w.nso(ns).Finalizers)
+		}
+		w.settled()
+		require.Nil(t, w.namespaceMap("milan"))
+	})
 }
 
 func TestSelectorChange(t *testing.T) {
-	t.Parallel()
-	milan := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{
-		offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, "region": "north"}}}
-	north := func(n *offloadingv1beta1.NamespaceOffloading) { n.Spec.ClusterSelector = selector("region", "north") }
-	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), milan, virtualNode("milan", "milan", nil), offload("web", north)).consumer()
-	w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
-	w.settled()
+	kubetest.Bubble(t, func(t *testing.T) {
+		milan := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{
+			offloadingv1beta1.TypeLabel: offloadingv1beta1.TypeVirtualNode, "region": "north"}}}
+		north := func(n *offloadingv1beta1.NamespaceOffloading) { n.Spec.ClusterSelector = selector("region", "north") }
+		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), milan, virtualNode("milan", "milan", nil), offload("web", north)).consumer()
+		w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
+		w.settled()
 
-	// The Node is deleted, and with it a label that exists nowhere else. The entry stays.
-	require.NoError(t, w.core.CoreV1().Nodes().Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-	w.settled()
-	require.Contains(t, w.desired("milan"), "web")
+		// The Node is deleted, and with it a label that exists nowhere else. The entry stays.
+		require.NoError(t, w.core.CoreV1().Nodes().Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.settled()
+		require.Contains(t, w.desired("milan"), "web")
 
-	milan.Labels["region"] = "south"
-	_, err := w.core.CoreV1().Nodes().Create(t.Context(), milan, metav1.CreateOptions{})
-	require.NoError(t, err)
-	w.eventually("no longer asked", func() bool { _, ok := w.desired("milan")["web"]; return !ok })
-	w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseNoClusterSelected })
+		milan.Labels["region"] = "south"
+		_, err := w.core.CoreV1().Nodes().Create(t.Context(), milan, metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.eventually("no longer asked", func() bool { _, ok := w.desired("milan")["web"]; return !ok })
+		w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseNoClusterSelected })
 
-	n := w.nso("web")
-	n.Spec.ClusterSelector = corev1.NodeSelector{}
-	n.Generation++
-	_, err = w.liqo.OffloadingV1beta1().NamespaceOffloadings("web").Update(t.Context(), n, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.eventually("asked again", func() bool { return w.desired("milan")["web"] != "" })
+		n := w.nso("web")
+		n.Spec.ClusterSelector = corev1.NodeSelector{}
+		n.Generation++
+		_, err = w.liqo.OffloadingV1beta1().NamespaceOffloadings("web").Update(t.Context(), n, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.eventually("asked again", func() bool { return w.desired("milan")["web"] != "" })
+	})
 }
 
 // TestStaleCacheUnmapsNothing: a stale cache shows the virtual node as missing; the entry
 // stays.
 func TestStaleCacheUnmapsNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
-	w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
-	w.settled()
-	require.NoError(t, w.liqoInformers.Offloading().V1beta1().VirtualNodes().Informer().GetStore().Delete(virtualNode("milan", "milan", nil)))
-	w.offloading.Add(offloadingKey("web"))
-	w.settled()
-	require.Contains(t, w.desired("milan"), "web")
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
+		w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
+		w.settled()
+		require.NoError(t, w.liqoInformers.Offloading().V1beta1().VirtualNodes().Informer().GetStore().Delete(virtualNode("milan", "milan", nil)))
+		w.offloading.Add(offloadingKey("web"))
+		w.settled()
+		require.Contains(t, w.desired("milan"), "web")
+	})
 }
 
 // TestStaleCacheMapsNothing: a NamespaceOffloading that the cache still has, but a restored
 // etcd has not, adds no entry to a map. Such an entry would be removed again, and the twin
 // with it.
 func TestStaleCacheMapsNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil)).consumer()
-	w.settled()
-	stale := offload("web")
-	stale.UID, stale.Finalizers = "before", []string{offloadingv1beta1.NamespaceOffloadingFinalizer}
-	require.NoError(t, w.liqoInformers.Offloading().V1beta1().NamespaceOffloadings().Informer().GetStore().Add(stale))
-	w.offloading.Add(offloadingKey("web"))
-	w.settled()
-	require.NotContains(t, w.desired("milan"), "web")
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil)).consumer()
+		w.settled()
+		stale := offload("web")
+		stale.UID, stale.Finalizers = "before", []string{offloadingv1beta1.NamespaceOffloadingFinalizer}
+		require.NoError(t, w.liqoInformers.Offloading().V1beta1().NamespaceOffloadings().Informer().GetStore().Add(stale))
+		w.offloading.Add(offloadingKey("web"))
+		w.settled()
+		require.NotContains(t, w.desired("milan"), "web")
+	})
 }
 
 func TestVirtualNodesComeAndGo(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), offload("web")).consumer()
-	w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseNoClusterSelected })
-	vns := w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan")
-	_, err := vns.Create(t.Context(), virtualNode("milan", "milan", nil), metav1.CreateOptions{})
-	require.NoError(t, err)
-	w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
-	require.NoError(t, vns.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
-	w.eventually("no longer asked", func() bool { _, ok := w.desired("milan")["web"]; return !ok })
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), offload("web")).consumer()
+		w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseNoClusterSelected })
+		vns := w.liqo.OffloadingV1beta1().VirtualNodes("liqo-tenant-milan")
+		_, err := vns.Create(t.Context(), virtualNode("milan", "milan", nil), metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.eventually("asked", func() bool { return w.desired("milan")["web"] != "" })
+		require.NoError(t, vns.Delete(t.Context(), "milan", metav1.DeleteOptions{}))
+		w.eventually("no longer asked", func() bool { _, ok := w.desired("milan")["web"]; return !ok })
+	})
 }
 
 func TestLeftoversAreSwept(t *testing.T) {
-	t.Parallel()
-	m := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
-		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"gone": "gone-rome", "bare": "bare-rome"}}}
-	bare := plainNamespace("bare")
-	bare.Labels = map[string]string{offloadingv1beta1.SchedulingEnabledLabel: "true"}
-	bare.Annotations = map[string]string{markAnnotation: ""}
-	w := newWorld(t, tenantNamespace("milan"), bare, m, virtualNode("milan", "milan", nil)).consumer()
-	w.eventually("no entries left", func() bool { return len(w.desired("milan")) == 0 })
-	w.eventually("no label left", func() bool { return len(w.namespace("bare").Labels) == 0 })
+	kubetest.Bubble(t, func(t *testing.T) {
+		m := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+			Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"gone": "gone-rome", "bare": "bare-rome"}}}
+		bare := plainNamespace("bare")
+		bare.Labels = map[string]string{offloadingv1beta1.SchedulingEnabledLabel: "true"}
+		bare.Annotations = map[string]string{markAnnotation: ""}
+		w := newWorld(t, tenantNamespace("milan"), bare, m, virtualNode("milan", "milan", nil)).consumer()
+		w.eventually("no entries left", func() bool { return len(w.desired("milan")) == 0 })
+		w.eventually("no label left", func() bool { return len(w.namespace("bare").Labels) == 0 })
+	})
 }
 
 func TestPeersMapIsNotWritten(t *testing.T) {
-	t.Parallel()
-	m := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan",
-		Labels: map[string]string{offloadingv1beta1.ReplicatedLabel: "true", offloadingv1beta1.OriginIDLabel: "milan"}},
-		Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"web": "web-milan"}}}
-	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), m, virtualNode("milan", "milan", nil), offload("web")).consumer()
-	w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseAllFailed })
-	require.Contains(t, w.message("web"), "was written by cluster milan")
-	require.Equal(t, map[string]string{"web": "web-milan"}, w.desired("milan"))
+	kubetest.Bubble(t, func(t *testing.T) {
+		m := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan",
+			Labels: map[string]string{offloadingv1beta1.ReplicatedLabel: "true", offloadingv1beta1.OriginIDLabel: "milan"}},
+			Spec: offloadingv1beta1.NamespaceMapSpec{DesiredMapping: map[string]string{"web": "web-milan"}}}
+		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), m, virtualNode("milan", "milan", nil), offload("web")).consumer()
+		w.eventually("told", func() bool { return w.nso("web").Status.OffloadingPhase == offloadingv1beta1.PhaseAllFailed })
+		require.Contains(t, w.message("web"), "was written by cluster milan")
+		require.Equal(t, map[string]string{"web": "web-milan"}, w.desired("milan"))
+	})
 }
 
 func TestManyNamespacesAtOnce(t *testing.T) {
-	t.Parallel()
-	const n = 60
-	objects := []runtime.Object{tenantNamespace("milan"), virtualNode("milan", "milan", nil)}
-	for i := range n {
-		objects = append(objects, plainNamespace(fmt.Sprintf("ns%d", i)), offload(fmt.Sprintf("ns%d", i)))
-	}
-	w := newWorld(t, objects...).consumer()
-	w.eventually("all are asked for", func() bool { return len(w.desired("milan")) == n })
+	kubetest.Bubble(t, func(t *testing.T) {
+		const n = 60
+		objects := []runtime.Object{tenantNamespace("milan"), virtualNode("milan", "milan", nil)}
+		for i := range n {
+			objects = append(objects, plainNamespace(fmt.Sprintf("ns%d", i)), offload(fmt.Sprintf("ns%d", i)))
+		}
+		w := newWorld(t, objects...).consumer()
+		w.eventually("all are asked for", func() bool { return len(w.desired("milan")) == n })
+	})
 }
 
 // TestConflictIsTriedAgain: the API server refuses the first writes of the map with a
 // conflict.
 func TestConflictIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	m := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}
-	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), m, virtualNode("milan", "milan", nil), offload("web"))
-	refused := 0
-	w.liqo.PrependReactor("patch", "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if refused++; refused <= 2 {
-			return true, nil, apierrors.NewConflict(offloadingv1beta1.Resource("namespacemaps"), "milan", nil)
-		}
-		return false, nil, nil
+	kubetest.Bubble(t, func(t *testing.T) {
+		m := &offloadingv1beta1.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}
+		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), m, virtualNode("milan", "milan", nil), offload("web"))
+		refused := 0
+		w.liqo.PrependReactor("patch", "namespacemaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if refused++; refused <= 2 {
+				return true, nil, apierrors.NewConflict(offloadingv1beta1.Resource("namespacemaps"), "milan", nil)
+			}
+			return false, nil, nil
+		})
+		w.consumer()
+		w.eventually("asked", func() bool { return w.desired("milan")["web"] == "web-rome" })
 	})
-	w.consumer()
-	w.eventually("asked", func() bool { return w.desired("milan")["web"] == "web-rome" })
 }
 
 // TestDeletedNamespaceIsUnmappedAtOnce: the entry is removed as soon as the namespace is
 // being deleted. Kubernetes deletes the NamespaceOffloading only after the pods.
 func TestDeletedNamespaceIsUnmappedAtOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
-	w.eventually("the provider is asked", func() bool { return w.desired("milan")["web"] == "web-rome" })
-	w.settled()
-	ns := w.namespace("web")
-	now := metav1.Now()
-	ns.DeletionTimestamp, ns.Finalizers = &now, []string{"test/hold"}
-	_, err := w.core.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w.eventually("the provider is asked no longer", func() bool { return w.desired("milan")["web"] == "" })
-	w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
+	kubetest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, plainNamespace("web"), tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
+		w.eventually("the provider is asked", func() bool { return w.desired("milan")["web"] == "web-rome" })
+		w.settled()
+		ns := w.namespace("web")
+		now := metav1.Now()
+		ns.DeletionTimestamp, ns.Finalizers = &now, []string{"test/hold"}
+		_, err := w.core.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.eventually("the provider is asked no longer", func() bool { return w.desired("milan")["web"] == "" })
+		w.eventually("the finalizer goes", func() bool { return len(w.nso("web").Finalizers) == 0 })
+	})
 }
 
 func TestTerminatingNamespaceIsNotOffloaded(t *testing.T) {
-	t.Parallel()
-	ns := plainNamespace("web")
-	now := metav1.Now()
-	ns.DeletionTimestamp = &now
-	ns.Finalizers = []string{"test/hold"}
-	w := newWorld(t, ns, tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
-	require.Zero(t, w.settled())
-	require.Nil(t, w.namespaceMap("milan"))
-	require.Equal(t, "liqo-tenant-milan", corev1beta1.TenantNamespace("milan"))
+	kubetest.Bubble(t, func(t *testing.T) {
+		ns := plainNamespace("web")
+		now := metav1.Now()
+		ns.DeletionTimestamp = &now
+		ns.Finalizers = []string{"test/hold"}
+		w := newWorld(t, ns, tenantNamespace("milan"), virtualNode("milan", "milan", nil), offload("web")).consumer()
+		require.Zero(t, w.settled())
+		require.Nil(t, w.namespaceMap("milan"))
+		require.Equal(t, "liqo-tenant-milan", corev1beta1.TenantNamespace("milan"))
+	})
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	networkingv1beta1 "github.com/liqod/liqod/api/networking/v1beta1"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
+	"github.com/liqod/liqod/kube/kubetest"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 	often   = 5 * time.Millisecond
 )
 
-// world is one cluster with the controllers of this package.
+// world is one cluster with the controllers of this package, in a kubetest.Bubble.
 type world struct {
 	t    *testing.T
 	core *corefake.Clientset
@@ -191,32 +192,9 @@ func (w *world) eventually(what string, f func() bool) {
 	require.Eventually(w.t, f, patient, often, what)
 }
 
-// settled waits until the writes stop, and returns their number.
-func (w *world) settled() int {
-	w.t.Helper()
-	last, since := -1, time.Now()
-	w.eventually("writes end", func() bool {
-		if n := w.writes(); n != last {
-			last, since = n, time.Now()
-		}
-		return time.Since(since) > 150*time.Millisecond
-	})
-	return last
-}
-
-func (w *world) writes() int {
-	n := 0
-	for _, f := range []*clienttesting.Fake{&w.core.Fake, &w.liqo.Fake} {
-		for _, a := range f.Actions() {
-			switch a.GetVerb() {
-			case "get", "list", "watch":
-			default:
-				n++
-			}
-		}
-	}
-	return n
-}
+// settled lets more time pass than any delay after which a loop works again by itself, waits
+// until the loops are idle, and returns the number of all writes.
+func (w *world) settled() int { return kubetest.Settled(keptRetry+time.Minute, w.core, w.liqo) }
 
 // namespaceMap returns this cluster's own map for a peer.
 func (w *world) namespaceMap(peer string) *offloadingv1beta1.NamespaceMap {
