@@ -2,9 +2,9 @@ package offer
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,7 +20,7 @@ import (
 	coreinformers "k8s.io/client-go/informers"
 	corefake "k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	corev1beta1 "github.com/liqod/liqod/api/core/v1beta1"
@@ -28,21 +28,19 @@ import (
 	"github.com/liqod/liqod/api/generated/informers/externalversions"
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	sharingv1alpha1 "github.com/liqod/liqod/api/sharing/v1alpha1"
+	"github.com/liqod/liqod/kube/kubetest"
 	"github.com/liqod/liqod/peering/link"
 )
 
-// rig is one cluster with one running loop.
+// rig is one cluster with one running loop, in a synctest bubble.
 type rig struct {
 	t      *testing.T
 	core   *corefake.Clientset
 	liqo   *fake.Clientset
 	inCore coreinformers.SharedInformerFactory
 	inLiqo externalversions.SharedInformerFactory
-	clk    *clocktesting.FakeClock
 	log    *zap.Logger
-
-	mu     sync.Mutex
-	secret string
+	secret string // set before run
 }
 
 func newRig(t *testing.T, objects ...runtime.Object) *rig {
@@ -56,7 +54,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 			liqo = append(liqo, o)
 		}
 	}
-	r := &rig{t: t, core: corefake.NewClientset(core...), liqo: fake.NewSimpleClientset(liqo...), clk: clocktesting.NewFakeClock(noon), log: zaptest.NewLogger(t), secret: "milan"}
+	r := &rig{t: t, core: corefake.NewClientset(core...), liqo: fake.NewSimpleClientset(liqo...), log: zaptest.NewLogger(t), secret: "milan"}
 	r.inCore, r.inLiqo = coreinformers.NewSharedInformerFactory(r.core, 0), externalversions.NewSharedInformerFactory(r.liqo, 0)
 	return r
 }
@@ -81,12 +79,8 @@ func (r *rig) consumer(mode AcceptMode) func(context.Context) error {
 	r.t.Helper()
 	c, err := NewConsumer(ConsumerConfig{ClusterID: "rome", Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
 		VirtualNodes: r.inLiqo.Offloading().V1beta1().VirtualNodes(), Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(),
-		Credentials: func(string) (string, bool) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return r.secret, r.secret != ""
-		},
-		Outgoing: link.Policy{Mode: link.PolicyNever}, Accept: mode, Clock: r.clk, Log: r.log})
+		Credentials: func(string) (string, bool) { return r.secret, r.secret != "" },
+		Outgoing:    link.Policy{Mode: link.PolicyNever}, Accept: mode, Clock: clock.RealClock{}, Log: r.log})
 	require.NoError(r.t, err)
 	return func(ctx context.Context) error { return c.Run(ctx, 2) }
 }
@@ -96,34 +90,14 @@ func (r *rig) provider(p Policy) *Provider {
 	out, err := NewProvider(ProviderConfig{ClusterID: "milan", Kube: r.core, Liqo: r.liqo, ForeignClusters: r.inLiqo.Core().V1beta1().ForeignClusters(),
 		Requests: r.inLiqo.Sharing().V1alpha1().ResourceRequests(), Offers: r.inLiqo.Sharing().V1alpha1().ResourceOffers(), Quotas: r.inLiqo.Offloading().V1beta1().Quotas(),
 		Nodes: r.inCore.Core().V1().Nodes(), StorageClasses: r.inCore.Storage().V1().StorageClasses(), IngressClasses: r.inCore.Networking().V1().IngressClasses(),
-		Policy: p, Incoming: link.Policy{Mode: link.PolicyAlways}, Clock: r.clk, Log: zaptest.NewLogger(r.t)})
+		Policy: p, Incoming: link.Policy{Mode: link.PolicyAlways}, Clock: clock.RealClock{}, Log: zaptest.NewLogger(r.t)})
 	require.NoError(r.t, err)
 	return out
 }
 
-func (r *rig) eventually(what string, f func() bool) {
-	r.t.Helper()
-	require.Eventually(r.t, f, time.Minute, 5*time.Millisecond, what)
-}
-
-// settled waits until the writes stop, and returns their number.
-func (r *rig) settled() (writes int) {
-	r.t.Helper()
-	since := time.Now()
-	r.eventually("writes end", func() bool {
-		n := 0
-		for _, a := range r.liqo.Actions() {
-			if !strings.Contains("get list watch", a.GetVerb()) {
-				n++
-			}
-		}
-		if n != writes {
-			writes, since = n, time.Now()
-		}
-		return time.Since(since) > 200*time.Millisecond
-	})
-	return writes
-}
+// settled lets the loop work for longer than it delays a key, but for missedHold, and returns the
+// number of writes so far.
+func (r *rig) settled() (writes int) { return kubetest.Settled(5*time.Second, r.liqo) }
 
 func found[T any](t *testing.T, obj *T, err error) *T {
 	t.Helper()
@@ -192,40 +166,41 @@ func ownPod(name, cpu string) *corev1.Pod {
 }
 
 func TestConsumer(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, cluster("milan"))
-	r.run(r.consumer(AcceptAutomatic))
-	require.Zero(t, r.settled(), "nobody wants anything")
-	r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { uses(fc); fc.Spec.Request.Resources = list{"cpu": q("5")} })
-	r.eventually("asked", func() bool { return r.request("liqo-tenant-milan") != nil })
-	require.Equal(t, "5", r.request("liqo-tenant-milan").Spec.Resources.Cpu().String())
-	_, err := r.liqo.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), copied(), metav1.CreateOptions{})
-	require.NoError(t, err)
-	r.eventually("used", func() bool { return r.virtualNode() != nil })
-	require.Equal(t, sharingv1alpha1.OfferAccepted, r.offer("liqo-tenant-milan").Status.Phase)
-	require.Equal(t, "milan", r.virtualNode().Spec.KubeconfigSecretRef.Name)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, cluster("milan"))
+		r.run(r.consumer(AcceptAutomatic))
+		require.Zero(t, r.settled(), "nobody wants anything")
+		r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { uses(fc); fc.Spec.Request.Resources = list{"cpu": q("5")} })
+		r.settled()
+		require.Equal(t, "5", r.request("liqo-tenant-milan").Spec.Resources.Cpu().String())
+		_, err := r.liqo.SharingV1alpha1().ResourceOffers("liqo-tenant-milan").Create(t.Context(), copied(), metav1.CreateOptions{})
+		require.NoError(t, err)
+		r.settled()
+		require.Equal(t, sharingv1alpha1.OfferAccepted, r.offer("liqo-tenant-milan").Status.Phase)
+		require.Equal(t, "milan", r.virtualNode().Spec.KubeconfigSecretRef.Name)
 
-	r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { fc.Spec.Request.Resources = list{"cpu": q("7")} })
-	r.eventually("asked for more", func() bool {
-		return r.request("liqo-tenant-milan").Spec.Resources.Cpu().String() == "7"
-	})
-	o := r.offer("liqo-tenant-milan")
-	o.Spec.ResourceQuota.Hard = of3("7", "5Gi", "50")
-	_, err = r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace).Update(t.Context(), o, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	r.eventually("grown", func() bool { return r.virtualNode().Spec.ResourceQuota.Hard.Cpu().String() == "7" })
-	r.settled()
+		r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { fc.Spec.Request.Resources = list{"cpu": q("7")} })
+		r.settled()
+		require.Equal(t, "7", r.request("liqo-tenant-milan").Spec.Resources.Cpu().String())
+		o := r.offer("liqo-tenant-milan")
+		o.Spec.ResourceQuota.Hard = of3("7", "5Gi", "50")
+		_, err = r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace).Update(t.Context(), o, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		r.settled()
+		require.Equal(t, "7", r.virtualNode().Spec.ResourceQuota.Hard.Cpu().String())
 
-	r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo })
-	r.eventually("given back", func() bool { return r.virtualNode() == nil && r.request("liqo-tenant-milan") == nil })
-	r.eventually("told", func() bool {
-		s := r.offer("liqo-tenant-milan").Status
-		return s.Phase == sharingv1alpha1.OfferRefused && s.Reason == ReasonNotWanted && s.VirtualNode == ""
+		r.changeCluster("milan", func(fc *corev1beta1.ForeignCluster) { fc.Spec.OutgoingPeeringEnabled = corev1beta1.PeeringNo })
+		r.settled()
+		require.Nil(t, r.virtualNode())
+		require.Nil(t, r.request("liqo-tenant-milan"))
+		status := r.offer("liqo-tenant-milan").Status
+		require.Equal(t, sharingv1alpha1.OfferRefused, status.Phase)
+		require.Equal(t, ReasonNotWanted, status.Reason)
+		require.Empty(t, status.VirtualNode)
 	})
 }
 
 func TestConsumerKeepsWhatItHas(t *testing.T) {
-	t.Parallel()
 	hand := virtualNode(nil, copied(), "milan")
 	delete(hand.Labels, offloadingv1beta1.ManagedByLabel)
 	mine := virtualNode(nil, copied(), "milan")
@@ -239,11 +214,12 @@ func TestConsumerKeepsWhatItHas(t *testing.T) {
 		"a peer's request that is named as its own id": {cluster("milan"), asked("milan", nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, objects...)
-			r.secret = ""
-			r.run(r.consumer(AcceptAutomatic))
-			require.Zero(t, r.settled())
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, objects...)
+				r.secret = ""
+				r.run(r.consumer(AcceptAutomatic))
+				require.Zero(t, r.settled())
+			})
 		})
 	}
 }
@@ -251,7 +227,6 @@ func TestConsumerKeepsWhatItHas(t *testing.T) {
 // TestConsumerBehind: the request exists, and the cache has not heard of it. It is found, and
 // corrected, without an error that a person reads.
 func TestConsumerBehind(t *testing.T) {
-	t.Parallel()
 	own := asked("milan", nil)
 	own.Labels = map[string]string{corev1beta1.RemoteClusterIDLabel: "milan"}
 	own.Spec = sharingv1alpha1.ResourceRequestSpec{ConsumerClusterID: "rome", ProviderClusterID: "milan"}
@@ -264,105 +239,100 @@ func TestConsumerBehind(t *testing.T) {
 		"of a peer": {request: asked("milan", list{"cpu": q("3")}), asked: "3", errors: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			logs, records := observer.New(zapcore.WarnLevel)
-			r := newRig(t, cluster("milan", uses, func(fc *corev1beta1.ForeignCluster) { fc.Spec.Request.Resources = list{"cpu": q("5")} }))
-			r.log = zap.New(logs)
-			var once sync.Once
-			r.liqo.PrependReactor("create", "resourcerequests", func(k8stesting.Action) (bool, runtime.Object, error) {
-				once.Do(func() { require.NoError(t, r.liqo.Tracker().Add(row.request)) })
-				return false, nil, nil
-			})
-			stop := r.run(r.consumer(AcceptAutomatic))
-			if row.errors {
-				r.eventually("told", func() bool { return records.Len() > 0 })
-			} else {
-				r.eventually("corrected", func() bool {
-					got := r.request("liqo-tenant-milan")
-					return got != nil && got.Spec.Resources.Cpu().String() == row.asked
+			synctest.Test(t, func(t *testing.T) {
+				logs, records := observer.New(zapcore.WarnLevel)
+				r := newRig(t, cluster("milan", uses, func(fc *corev1beta1.ForeignCluster) { fc.Spec.Request.Resources = list{"cpu": q("5")} }))
+				r.log = zap.New(logs)
+				var once sync.Once
+				r.liqo.PrependReactor("create", "resourcerequests", func(k8stesting.Action) (bool, runtime.Object, error) {
+					once.Do(func() { require.NoError(t, r.liqo.Tracker().Add(row.request)) })
+					return false, nil, nil
 				})
-			}
-			stop()
-			require.Equal(t, row.asked, r.request("liqo-tenant-milan").Spec.Resources.Cpu().String())
-			require.Equal(t, row.errors, records.Len() > 0, "%v", records.All())
+				r.run(r.consumer(AcceptAutomatic))
+				r.settled()
+				require.Equal(t, row.asked, r.request("liqo-tenant-milan").Spec.Resources.Cpu().String())
+				require.Equal(t, row.errors, records.Len() > 0, "%v", records.All())
+			})
 		})
 	}
 }
 
 func TestConsumerExpires(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, cluster("milan", uses), copied(func(o *sharingv1alpha1.ResourceOffer) { o.Spec.ExpirationTime = seconds(noon.Add(2 * time.Second)) }))
-	r.run(r.consumer(AcceptAutomatic))
-	r.eventually("used", func() bool { return r.virtualNode() != nil })
-	r.clk.Step(3 * time.Second)
-	r.eventually("given back", func() bool {
-		return r.virtualNode() == nil && r.offer("liqo-tenant-milan").Status.Reason == ReasonExpired
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, cluster("milan", uses), copied(func(o *sharingv1alpha1.ResourceOffer) { o.Spec.ExpirationTime = seconds(time.Now().Add(time.Minute)) }))
+		r.run(r.consumer(AcceptAutomatic))
+		r.settled()
+		require.NotNil(t, r.virtualNode())
+		time.Sleep(time.Minute)
+		r.settled()
+		require.Nil(t, r.virtualNode(), "given back")
+		require.Equal(t, ReasonExpired, r.offer("liqo-tenant-milan").Status.Reason)
 	})
 }
 
 func TestProvider(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, realNode("a"), ownPod("one", "2"), cluster("rome"), cluster("oslo"))
-	stop := r.run(r.provider(automatic()).Run)
-	require.Zero(t, r.settled())
-	for _, a := range r.core.Actions() {
-		require.NotEqual(t, "pods", a.GetResource().Resource, "nobody asks: pods are not watched")
-	}
-	_, err := r.liqo.SharingV1alpha1().ResourceRequests("liqo-tenant-rome").Create(t.Context(), asked("rome", of3("5", "5Gi", "50")), metav1.CreateOptions{})
-	require.NoError(t, err)
-	r.eventually("offered", func() bool { return r.request("liqo-tenant-rome").Status.Phase == sharingv1alpha1.RequestOffered })
-	require.Equal(t, "5", r.offer("liqo-tenant-rome").Spec.ResourceQuota.Hard.Cpu().String())
-	require.Equal(t, r.offer("liqo-tenant-rome").Spec.ResourceQuota.Hard, r.quota("liqo-tenant-rome").Spec.Resources)
-	var made []string // ignore concurrent reads
-	for _, a := range r.liqo.Actions() {
-		if a.GetVerb() == "create" && a.GetResource().Resource != "resourcerequests" {
-			made = append(made, a.GetResource().Resource)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, realNode("a"), ownPod("one", "2"), cluster("rome"), cluster("oslo"))
+		stop := r.run(r.provider(automatic()).Run)
+		require.Zero(t, r.settled())
+		for _, a := range r.core.Actions() {
+			require.NotEqual(t, "pods", a.GetResource().Resource, "nobody asks: pods are not watched")
 		}
-	}
-	require.Equal(t, []string{"quotas", "resourceoffers"}, made, "it is bounded before it is offered")
+		_, err := r.liqo.SharingV1alpha1().ResourceRequests("liqo-tenant-rome").Create(t.Context(), asked("rome", of3("5", "5Gi", "50")), metav1.CreateOptions{})
+		require.NoError(t, err)
+		r.settled()
+		require.Equal(t, sharingv1alpha1.RequestOffered, r.request("liqo-tenant-rome").Status.Phase)
+		require.Equal(t, "5", r.offer("liqo-tenant-rome").Spec.ResourceQuota.Hard.Cpu().String())
+		require.Equal(t, r.offer("liqo-tenant-rome").Spec.ResourceQuota.Hard, r.quota("liqo-tenant-rome").Spec.Resources)
+		var made []string // ignore concurrent reads
+		for _, a := range r.liqo.Actions() {
+			if a.GetVerb() == "create" && a.GetResource().Resource != "resourcerequests" {
+				made = append(made, a.GetResource().Resource)
+			}
+		}
+		require.Equal(t, []string{"quotas", "resourceoffers"}, made, "it is bounded before it is offered")
 
-	// The next consumer gets the rest.
-	_, err = r.liqo.SharingV1alpha1().ResourceRequests("liqo-tenant-oslo").Create(t.Context(), asked("oslo", nil), metav1.CreateOptions{})
-	require.NoError(t, err)
-	r.eventually("offered", func() bool { return r.offer("liqo-tenant-oslo") != nil })
-	require.Equal(t, "3", r.offer("liqo-tenant-oslo").Spec.ResourceQuota.Hard.Cpu().String())
-	before := r.settled()
-	stop()
-	again := r.run(r.provider(automatic()).Run) // a second term of leadership
-	require.Equal(t, before, r.settled())
+		// The next consumer gets the rest.
+		_, err = r.liqo.SharingV1alpha1().ResourceRequests("liqo-tenant-oslo").Create(t.Context(), asked("oslo", nil), metav1.CreateOptions{})
+		require.NoError(t, err)
+		before := r.settled()
+		require.Equal(t, "3", r.offer("liqo-tenant-oslo").Spec.ResourceQuota.Hard.Cpu().String())
+		stop()
+		r.run(r.provider(automatic()).Run) // a second term of leadership
+		require.Equal(t, before, r.settled())
 
-	// The cluster's own pods take capacity that was offered.
-	_, err = r.core.CoreV1().Pods("default").Create(t.Context(), ownPod("two", "2"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	r.eventually("shrunk to what is left", func() bool {
+		// The cluster's own pods take capacity that was offered.
+		_, err = r.core.CoreV1().Pods("default").Create(t.Context(), ownPod("two", "2"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		r.settled()
 		sum := list{}
 		add(sum, r.offer("liqo-tenant-oslo").Spec.ResourceQuota.Hard)
 		add(sum, r.offer("liqo-tenant-rome").Spec.ResourceQuota.Hard)
-		return sum.Cpu().String() == "6"
+		require.Equal(t, "6", sum.Cpu().String(), "shrunk to what is left")
 	})
-	again()
 }
 
 // TestProviderBindsToNodes: the Quota of an offer has the offer's node selector, and
 // enforces it.
 func TestProviderBindsToNodes(t *testing.T) {
-	t.Parallel()
-	node := realNode("a")
-	node.Labels = map[string]string{"pool": "shared", "arch": "arm64"}
-	request := asked("rome", of3("5", "5Gi", "50"))
-	request.Spec.NodeSelector = map[string]string{"arch": "arm64"}
-	r := newRig(t, node, cluster("rome"), request)
-	policy := automatic()
-	policy.NodeSelector = map[string]string{"pool": "shared"}
-	r.run(r.provider(policy).Run)
-	both := map[string]string{"pool": "shared", "arch": "arm64"}
-	r.eventually("offered", func() bool { return r.offer("liqo-tenant-rome") != nil })
-	require.Equal(t, both, r.offer("liqo-tenant-rome").Spec.NodeSelector)
-	require.Equal(t, both, r.quota("liqo-tenant-rome").Spec.NodeSelector)
-	r.settled()
-	r.changeCluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo })
-	r.eventually("withdrawn", func() bool { return r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero() })
-	require.Equal(t, both, r.quota("liqo-tenant-rome").Spec.NodeSelector, "of what has ended, too")
+	synctest.Test(t, func(t *testing.T) {
+		node := realNode("a")
+		node.Labels = map[string]string{"pool": "shared", "arch": "arm64"}
+		request := asked("rome", of3("5", "5Gi", "50"))
+		request.Spec.NodeSelector = map[string]string{"arch": "arm64"}
+		r := newRig(t, node, cluster("rome"), request)
+		policy := automatic()
+		policy.NodeSelector = map[string]string{"pool": "shared"}
+		r.run(r.provider(policy).Run)
+		both := map[string]string{"pool": "shared", "arch": "arm64"}
+		r.settled()
+		require.Equal(t, both, r.offer("liqo-tenant-rome").Spec.NodeSelector)
+		require.Equal(t, both, r.quota("liqo-tenant-rome").Spec.NodeSelector)
+		r.changeCluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo })
+		r.settled()
+		require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero())
+		require.Equal(t, both, r.quota("liqo-tenant-rome").Spec.NodeSelector, "of what has ended, too")
+	})
 }
 
 // TestNodesOfWhatHasEnded: a Quota of zero has no node selector if another Quota limits the
@@ -390,41 +360,45 @@ func TestNodesOfWhatHasEnded(t *testing.T) {
 }
 
 func TestProviderWithdraws(t *testing.T) {
-	t.Parallel()
-	used := standing3("5", "5Gi", "50")
-	used.Status = sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, VirtualNode: "milan"}
-	bound := quota(nil, "liqo-tenant-rome", "milan", offloadingv1beta1.QuotaSpec{Resources: used.Spec.ResourceQuota.Hard})
-	r := newRig(t, realNode("a"), cluster("rome"), asked("rome", of3("5", "5Gi", "50")), used, bound)
-	r.run(r.provider(automatic()).Run)
-	r.eventually("offered", func() bool { return r.request("liqo-tenant-rome").Status.Phase == sharingv1alpha1.RequestOffered })
-	r.settled()
-	r.changeCluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo })
-	r.eventually("withdrawn", func() bool { return r.offer("liqo-tenant-rome").Spec.WithdrawalTimestamp != nil })
-	require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero())
-	r.eventually("told", func() bool { return r.request("liqo-tenant-rome").Status.Reason == ReasonNotAllowed })
-	o := r.offer("liqo-tenant-rome")
-	o.Status.VirtualNode = ""
-	_, err := r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	r.eventually("gone", func() bool { return r.offer("liqo-tenant-rome") == nil })
-	r.settled()
-	require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero(), "nothing is ever unbounded")
+	synctest.Test(t, func(t *testing.T) {
+		used := standing3("5", "5Gi", "50")
+		used.Status = sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, VirtualNode: "milan"}
+		bound := quota(nil, "liqo-tenant-rome", "milan", offloadingv1beta1.QuotaSpec{Resources: used.Spec.ResourceQuota.Hard})
+		r := newRig(t, realNode("a"), cluster("rome"), asked("rome", of3("5", "5Gi", "50")), used, bound)
+		r.run(r.provider(automatic()).Run)
+		r.settled()
+		require.Equal(t, sharingv1alpha1.RequestOffered, r.request("liqo-tenant-rome").Status.Phase)
+		r.changeCluster("rome", func(fc *corev1beta1.ForeignCluster) { fc.Spec.IncomingPeeringEnabled = corev1beta1.PeeringNo })
+		r.settled()
+		require.NotNil(t, r.offer("liqo-tenant-rome").Spec.WithdrawalTimestamp)
+		require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero())
+		require.Equal(t, ReasonNotAllowed, r.request("liqo-tenant-rome").Status.Reason)
+		o := r.offer("liqo-tenant-rome")
+		o.Status.VirtualNode = ""
+		_, err := r.liqo.SharingV1alpha1().ResourceOffers(o.Namespace).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		r.settled()
+		require.Nil(t, r.offer("liqo-tenant-rome"))
+		require.True(t, r.quota("liqo-tenant-rome").Spec.Resources.Cpu().IsZero(), "nothing is ever unbounded")
+	})
 }
 
 func TestProviderWaitsForARequestThatIsGone(t *testing.T) {
-	t.Parallel()
-	used := standing3("5", "5Gi", "50")
-	used.Status = sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, VirtualNode: "milan"}
-	r := newRig(t, realNode("a"), cluster("rome"), used)
-	r.run(r.provider(automatic()).Run)
-	require.Zero(t, r.settled())
-	r.clk.Step(missedHold + time.Second)
-	require.NotNil(t, r.offer("liqo-tenant-rome"))
+	synctest.Test(t, func(t *testing.T) {
+		used := standing3("5", "5Gi", "50")
+		used.Status = sharingv1alpha1.ResourceOfferStatus{Phase: sharingv1alpha1.OfferAccepted, VirtualNode: "milan"}
+		r := newRig(t, realNode("a"), cluster("rome"), used)
+		r.run(r.provider(automatic()).Run)
+		require.Zero(t, r.settled())
+		time.Sleep(missedHold)
+		r.settled()
+		require.NotNil(t, r.offer("liqo-tenant-rome"))
+		require.NotNil(t, r.offer("liqo-tenant-rome").Spec.WithdrawalTimestamp, "the wait is over")
+	})
 }
 
 // TestProviderIsNotFooled: requests with false claims are refused or ignored.
 func TestProviderIsNotFooled(t *testing.T) {
-	t.Parallel()
 	another := asked("rome", nil)
 	another.Spec.ConsumerClusterID = "oslo"
 	own := asked("rome", nil)
@@ -451,16 +425,17 @@ func TestProviderIsNotFooled(t *testing.T) {
 		"of an ordinary consumer": {[]runtime.Object{cluster("rome"), asked("rome", nil)}, ReasonOffered},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, append(tc.objects, realNode("a"))...)
-			r.run(r.provider(automatic()).Run)
-			if tc.reason == "" {
-				require.Zero(t, r.settled())
-				return
-			}
-			r.eventually("answered", func() bool { return r.request("liqo-tenant-rome").Status.Reason == tc.reason })
-			r.settled()
-			require.Equal(t, tc.reason == ReasonOffered, r.offer("liqo-tenant-rome") != nil)
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, append(tc.objects, realNode("a"))...)
+				r.run(r.provider(automatic()).Run)
+				if tc.reason == "" {
+					require.Zero(t, r.settled())
+					return
+				}
+				r.settled()
+				require.Equal(t, tc.reason, r.request("liqo-tenant-rome").Status.Reason)
+				require.Equal(t, tc.reason == ReasonOffered, r.offer("liqo-tenant-rome") != nil)
+			})
 		})
 	}
 }
