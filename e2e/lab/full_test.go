@@ -54,7 +54,7 @@ func newTestFull(t *testing.T, opts FullOptions) *Full {
 		t.Skip("starts clusters: not with -short")
 	}
 	// The common directory: what a crashed test left behind goes with the next one.
-	l, err := New(t.Context(), Options{Clusters: testClusters, Takes: testTakes, Log: t.Logf, Exited: func(p *Process) {
+	l, err := New(t.Context(), Options{Clusters: testClusters, Log: t.Logf, Exited: func(p *Process) {
 		t.Errorf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(2000))
 	}})
 	require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 )
 
 // Options of a lab. The zero value is a usable one.
@@ -25,11 +24,8 @@ type Options struct {
 	// kept in the user's cache directory.
 	Kubelab string
 	// Clusters is how many clusters the lab will start: New waits until that many more may
-	// run on this machine. 0: it does not wait.
+	// run on this machine; first come, first served. 0: it does not wait.
 	Clusters int
-	// Takes is how long the lab will run, about. Of the labs that wait to run, the longest
-	// goes first.
-	Takes time.Duration
 	// PlaneEnv is added to the environment of the control planes' processes.
 	PlaneEnv []string
 	// Log is called with progress, concurrently. Nil: nobody listens.
@@ -71,7 +67,7 @@ func New(ctx context.Context, opts Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	seats, err := takeSeats(ctx, opts.Dir, opts.Clusters, opts.Takes)
+	seats, err := takeSeats(ctx, opts.Dir, opts.Clusters)
 	if err != nil {
 		return nil, err
 	}

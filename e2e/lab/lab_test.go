@@ -22,12 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Tests of this package run one after the other, and wait for clusters each time: they go
-// before those that wait once.
-const (
-	testClusters = 2
-	testTakes    = 20 * time.Minute
-)
+const testClusters = 2
 
 // newTestLab makes a lab, where the next one finds it should this process be killed, that fails the test when a process of it ends by itself.
 func newTestLab(t *testing.T) *Lab {
@@ -35,7 +30,7 @@ func newTestLab(t *testing.T) *Lab {
 	if testing.Short() {
 		t.Skip("starts clusters: not with -short")
 	}
-	l, err := New(t.Context(), Options{Clusters: testClusters, Takes: testTakes, Log: t.Logf, Exited: func(p *Process) {
+	l, err := New(t.Context(), Options{Clusters: testClusters, Log: t.Logf, Exited: func(p *Process) {
 		t.Errorf("%s ended by itself: %v\n%s", p.Name, p.Err(), p.Tail(2000))
 	}})
 	require.NoError(t, err)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,26 +18,24 @@ const (
 	newPlacePrefix = "new-"
 )
 
-// place is a place in a queue, which all processes share that know its folder. The
-// longest goes first, and of equally long ones the first that came. A place is a locked
-// file: that of a process that died counts no longer.
+// place is a place in a queue, first come, first served, which all processes share that use
+// its folder. It is a locked file: the place of a process that died counts no longer.
 type place struct {
 	path string
 	lock *os.File
 }
 
-// joinQueue takes a place for something that lasts about so long.
-func joinQueue(dir string, takes time.Duration) (*place, error) {
+// joinQueue takes the last place.
+func joinQueue(dir string) (*place, error) {
 	file, err := os.CreateTemp(dir, newPlacePrefix)
 	if err != nil {
 		return nil, fmt.Errorf("queueing for seats: %w", err)
 	}
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
-	// Its name says the order. It gets the name after the lock, since the others remove
-	// places without one.
-	rank := math.MaxInt64 - int64(max(takes, 0))
-	p := &place{lock: file, path: filepath.Join(dir, fmt.Sprintf("%s%019d-%019d-%s",
-		placePrefix, rank, time.Now().UnixNano(), strings.TrimPrefix(filepath.Base(file.Name()), newPlacePrefix)))}
+	// The name has the time of arrival. The file gets it after the lock, since the others
+	// remove places without one.
+	p := &place{lock: file, path: filepath.Join(dir, fmt.Sprintf("%s%019d-%s",
+		placePrefix, time.Now().UnixNano(), strings.TrimPrefix(filepath.Base(file.Name()), newPlacePrefix)))}
 	if err = errors.Join(err, os.Rename(file.Name(), p.path)); err != nil {
 		return nil, fmt.Errorf("queueing for seats: %w", errors.Join(err, file.Close()))
 	}

@@ -19,9 +19,6 @@ const (
 	// clusters wait more than they compute.
 	seatsOfCore = 4
 	seatPoll    = 200 * time.Millisecond
-	// seatsSettle is how long a lab lets others queue before it takes seats: tests that start
-	// together shall go in the order of the queue.
-	seatsSettle = time.Second
 )
 
 // seats bound how many clusters run at a time on this machine, among all processes whose
@@ -45,78 +42,59 @@ func seatCount() (int, error) {
 	return n, nil
 }
 
-// takeSeats waits for n seats; a lab that wants more than there are takes all. Of the labs
-// that wait, the one that lasts longest gets seats first: it holds the queue until it has
-// them all, so that a lab of many clusters is not overtaken for ever.
-func takeSeats(ctx context.Context, root string, n int, takes time.Duration) (*seats, error) {
+// takeSeats waits for n seats; a lab that wants more than there are takes all. Labs get seats
+// in the order in which they come: the first in the queue waits until as many seats as it
+// wants are free at once, and nobody overtakes a lab of many clusters.
+func takeSeats(ctx context.Context, root string, n int) (s *seats, err error) {
 	count, err := seatCount()
 	if err != nil {
 		return nil, err
 	}
-	s := &seats{dir: filepath.Join(root, "seats")}
+	s = &seats{dir: filepath.Join(root, "seats")}
 	if n == 0 {
 		return s, nil
 	}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the directory of the seats: %w", err)
 	}
-	queue, err := s.queue(ctx, takes)
+	p, err := joinQueue(s.dir)
 	if err != nil {
 		return nil, err
 	}
-	defer queue.Close()
-	for i := 0; len(s.locks) < min(n, count); i = (i + 1) % count {
-		if err := s.try(ctx, i, i == count-1); err != nil {
-			s.close()
-			return nil, err
-		}
-	}
-	return s, nil
-}
-
-// queue waits until nobody that waits for seats lasts longer, and nobody takes seats. Until
-// its answer is closed, nobody else takes any.
-func (s *seats) queue(ctx context.Context, takes time.Duration) (queue *os.File, err error) {
-	p, err := joinQueue(s.dir, takes)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if left := p.leave(); left != nil && err == nil {
-			err = errors.Join(fmt.Errorf("leaving the queue for seats: %w", left), queue.Close())
-		}
-	}()
-	for wait := seatsSettle; ; wait = seatPoll {
-		if err := pause(ctx, wait); err != nil {
-			return nil, err
-		}
+	defer func() { err = errors.Join(err, p.leave()) }()
+	for {
 		first, err := p.first()
 		if err != nil {
 			return nil, err
 		}
-		if !first {
-			continue
+		if first {
+			if all, err := s.take(min(n, count), count); all || err != nil {
+				return s, err
+			}
 		}
-		queue, err := tryLock(filepath.Join(s.dir, lockFile))
-		if err == nil || !errors.Is(err, syscall.EWOULDBLOCK) {
-			return queue, err
+		if err := pause(ctx, seatPoll); err != nil {
+			return nil, err
 		}
 	}
 }
 
-// try takes a seat if it is free; after the last one it waits a little.
-func (s *seats) try(ctx context.Context, i int, last bool) error {
-	lock, err := tryLock(filepath.Join(s.dir, strconv.Itoa(i)))
-	switch {
-	case err == nil:
-		s.locks = append(s.locks, lock)
-	case !errors.Is(err, syscall.EWOULDBLOCK):
-		return fmt.Errorf("taking a seat: %w", err)
+// take takes n of count seats, or none.
+func (s *seats) take(n, count int) (all bool, err error) {
+	for i := 0; i < count && len(s.locks) < n; i++ {
+		lock, err := tryLock(filepath.Join(s.dir, strconv.Itoa(i)))
+		switch {
+		case err == nil:
+			s.locks = append(s.locks, lock)
+		case !errors.Is(err, syscall.EWOULDBLOCK):
+			s.close()
+			return false, fmt.Errorf("taking a seat: %w", err)
+		}
 	}
-	if !last {
-		return nil
+	if len(s.locks) < n {
+		s.close()
+		return false, nil
 	}
-	return pause(ctx, seatPoll)
+	return true, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

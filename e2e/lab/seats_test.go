@@ -31,39 +31,38 @@ func queued(t *testing.T, root string, n int) {
 	require.Eventually(t, func() bool { return waiting(t, root) == n }, time.Minute, 5*time.Millisecond, "%d labs wait for seats", n)
 }
 
-func TestSeatsGoToTheLongest(t *testing.T) {
+func TestSeatsGoToTheFirst(t *testing.T) {
 	t.Setenv(seatsVariable, "2")
 	root := t.TempDir()
-	all, err := takeSeats(t.Context(), root, 2, 0)
+	all, err := takeSeats(t.Context(), root, 2)
 	require.NoError(t, err)
 	order := make(chan taken)
-	for i, lab := range []struct {
-		name  string
-		n     int
-		takes time.Duration
+	labs := []struct {
+		name    string
+		n, gets int
 	}{
-		{"short", 2, time.Minute},
-		{"unknown", 2, 0},
-		{"longest, of more clusters than there are seats", 5, time.Hour},
-		{"short, later", 2, time.Minute},
-		{"long", 2, 30 * time.Minute},
-	} {
+		{"first", 2, 2},
+		{"more clusters than there are seats", 5, 2},
+		{"one cluster", 1, 1},
+		{"last", 2, 2},
+	}
+	for i, lab := range labs {
 		go func() {
-			s, err := takeSeats(t.Context(), root, lab.n, lab.takes)
+			s, err := takeSeats(t.Context(), root, lab.n)
 			order <- taken{lab.name, s, err}
 		}()
 		queued(t, root, i+1)
 	}
-	for _, want := range []string{"longest, of more clusters than there are seats", "long", "short", "short, later", "unknown"} {
+	for _, want := range labs {
 		all.close()
 		select {
 		case got := <-order:
 			require.NoError(t, got.err)
-			require.Equal(t, want, got.name)
-			require.Len(t, got.seats.locks, 2)
+			require.Equal(t, want.name, got.name)
+			require.Len(t, got.seats.locks, want.gets)
 			all = got.seats
 		case <-time.After(time.Minute):
-			require.Fail(t, "nobody got seats", want)
+			require.Fail(t, "nobody got seats", want.name)
 		}
 	}
 	all.close()
@@ -75,12 +74,12 @@ func TestSeatsOfTheDead(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "seats")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	dead, err := joinQueue(dir, time.Hour)
+	dead, err := joinQueue(dir)
 	require.NoError(t, err)
 	require.NoError(t, dead.lock.Close()) // as the kernel does when a process dies
 	require.Equal(t, 1, waiting(t, root))
 
-	s, err := takeSeats(t.Context(), root, 1, time.Minute)
+	s, err := takeSeats(t.Context(), root, 1)
 	require.NoError(t, err)
 	defer s.close()
 	require.Zero(t, waiting(t, root), "the place of the dead is removed")
@@ -88,7 +87,7 @@ func TestSeatsOfTheDead(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	failed := make(chan error)
 	go func() {
-		_, err := takeSeats(ctx, root, 1, time.Minute)
+		_, err := takeSeats(ctx, root, 1)
 		failed <- err
 	}()
 	queued(t, root, 1)
@@ -100,10 +99,10 @@ func TestSeatsOfTheDead(t *testing.T) {
 func TestSeatsOfNoCluster(t *testing.T) {
 	t.Setenv(seatsVariable, "1")
 	root := t.TempDir()
-	s, err := takeSeats(t.Context(), root, 1, 0)
+	s, err := takeSeats(t.Context(), root, 1)
 	require.NoError(t, err)
 	defer s.close()
-	none, err := takeSeats(t.Context(), root, 0, 0)
+	none, err := takeSeats(t.Context(), root, 0)
 	require.NoError(t, err, "a lab that starts no clusters does not wait")
 	none.close()
 }

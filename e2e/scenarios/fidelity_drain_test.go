@@ -258,7 +258,7 @@ func testNoGrace(t *testing.T, w *world) {
 // being deleted at every moment of a history.
 func requireReady(t *testing.T, h *history, n int) {
 	t.Helper()
-	h.requireWhole(t)
+	require.NoError(t, h.watch.Err())
 	ready, begun := map[types.UID]bool{}, false
 	for _, m := range h.all() {
 		delete(ready, m.pod.UID)

@@ -26,7 +26,7 @@ type fullWorld struct {
 func newFullWorld(t *testing.T, settings map[string]any) *fullWorld {
 	t.Helper()
 	sites, list := site.World{
-		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Takes: takes(t), Settings: []map[string]any{settings},
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 2}, Settings: []map[string]any{settings},
 		Adjust: func(o *lab.ClusterOptions) {
 			o.Audit = false
 			o.ControllerManagerArgs = []string{"--horizontal-pod-autoscaler-sync-period", "3s",

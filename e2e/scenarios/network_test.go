@@ -62,7 +62,7 @@ func TestNetwork(t *testing.T) {
 func newNetworkWorld(t *testing.T, mode site.FabricMode, settings map[string]any, nodes ...int) networkWorld {
 	t.Helper()
 	return newNetworkWorldOf(t, site.World{
-		Clusters: []string{"rome", "milan"}, RealNodes: nodes, Takes: takes(t), Fabric: mode, Settings: []map[string]any{settings},
+		Clusters: []string{"rome", "milan"}, RealNodes: nodes, Fabric: mode, Settings: []map[string]any{settings},
 		Adjust: func(o *lab.ClusterOptions) { o.Audit = false },
 	})
 }

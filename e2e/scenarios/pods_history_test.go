@@ -15,8 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 
 	offloadingv1beta1 "github.com/liqod/liqod/api/offloading/v1beta1"
 	"github.com/liqod/liqod/e2e/site"
@@ -31,55 +29,25 @@ type moment struct {
 
 // history is everything that a watcher sees of the pods of a namespace.
 type history struct {
+	watch *site.Watch
+
 	mu      sync.Mutex
 	moments []moment
-	broken  any
 }
 
 // watchPods records until the test ends, from what is there now.
 func watchPods(t *testing.T, s *site.Site, namespace string) *history {
 	t.Helper()
-	pods := s.Client().CoreV1().Pods(namespace)
-	list, err := pods.List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
 	h := &history{}
-	for i := range list.Items {
-		h.add(watch.Event{Type: watch.Added, Object: &list.Items[i]})
-	}
-	// A busy API server ends watches now and then: this one goes on where it stopped.
-	w, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) },
+	pods, err := site.WatchPods(t.Context(), s.Client(), namespace, func(event watch.EventType, pod *corev1.Pod) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.moments = append(h.moments, moment{event, pod, time.Now()})
 	})
 	require.NoError(t, err)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for event := range w.ResultChan() {
-			h.add(event)
-		}
-	})
-	t.Cleanup(func() {
-		w.Stop()
-		wg.Wait()
-	})
+	t.Cleanup(pods.Stop)
+	h.watch = pods
 	return h
-}
-
-func (h *history) add(event watch.Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if pod, ok := event.Object.(*corev1.Pod); ok {
-		h.moments = append(h.moments, moment{event.Type, pod, time.Now()})
-	} else if event.Type == watch.Error {
-		h.broken = event.Object
-	}
-}
-
-// requireWhole checks that the history has no gap.
-func (h *history) requireWhole(t *testing.T) {
-	t.Helper()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	require.Nil(t, h.broken, "the watch of the pods ended")
 }
 
 func (h *history) all() []moment {
@@ -149,7 +117,7 @@ func (h *history) last(ctx context.Context, t *testing.T, uid types.UID) *corev1
 // it was forced to.
 func (h *history) requireHome(t *testing.T, forced ...string) {
 	t.Helper()
-	h.requireWhole(t)
+	require.NoError(t, h.watch.Err())
 	byUID := map[types.UID][]moment{}
 	for _, m := range h.all() {
 		byUID[m.pod.UID] = append(byUID[m.pod.UID], m)
@@ -186,7 +154,7 @@ func requireStep(t *testing.T, before, after *corev1.Pod) {
 // remote pod of a local one appears after the first is gone.
 func (h *history) requireProvider(t *testing.T) {
 	t.Helper()
-	h.requireWhole(t)
+	require.NoError(t, h.watch.Err())
 	alive := map[string]types.UID{}
 	for _, m := range h.all() {
 		local := m.pod.Labels[offloadingv1beta1.LocalPodUIDLabel]

@@ -42,7 +42,7 @@ type replicasWorld struct {
 func TestReplicas(t *testing.T) {
 	two := map[string]any{"replicas": 2}
 	w := replicasWorld{networkWorld: newNetworkWorldOf(t, site.World{
-		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 1}, Takes: takes(t), Fabric: site.FabricPods,
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{2, 1}, Fabric: site.FabricPods,
 		Settings: []map[string]any{{"lease": map[string]any{}}}, // the defaults
 		Values: map[string]any{
 			"controllerManager": two, "webhook": two, "virtualKubelet": two,

@@ -47,7 +47,7 @@ func TestUpgrade(t *testing.T) {
 		"peering":        map[string]any{"renewAt": 0.01},
 		"authentication": map[string]any{"lifetime": "10m", "requestsPerAddress": 6000, "requestsPerMinute": 6000},
 	}
-	sites, list := site.World{Clusters: []string{"rome", "milan"}, Takes: takes(t), Settings: []map[string]any{renewing}, Commit: strings.TrimSpace(string(commit))}.Start(t)
+	sites, list := site.World{Clusters: []string{"rome", "milan"}, Settings: []map[string]any{renewing}, Commit: strings.TrimSpace(string(commit))}.Start(t)
 	w := &upgraded{world: &world{sites: sites, rome: list[0], milan: list[1]}, last: sites.Installs}
 	w.join(t, "--token", w.token(t), "--pod-cidr", w.rome.Options.PodCIDR)
 	w.start(t)

@@ -20,6 +20,7 @@ import (
 
 // world is a consumer, rome, that uses a provider, milan.
 type world struct {
+	*site.Pair
 	sites       *site.Sites
 	rome, milan *site.Site
 }
@@ -35,19 +36,15 @@ func newWorld(t *testing.T, settings ...map[string]any) *world {
 func newAdjustedWorld(t *testing.T, adjust func(*lab.ClusterOptions), settings ...map[string]any) *world {
 	t.Helper()
 	w := newClusters(t, adjust, settings...)
-	begin := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
-	defer cancel()
-	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{Labels: map[string]string{"region": "north"}}))
-	t.Logf("virtual node Ready: %s", time.Since(begin).Round(time.Millisecond))
+	w.Peer(t, site.PeerOptions{Labels: map[string]string{"region": "north"}})
 	return w
 }
 
 // newClusters is newAdjustedWorld with clusters that do not know each other.
 func newClusters(t *testing.T, adjust func(*lab.ClusterOptions), settings ...map[string]any) *world {
 	t.Helper()
-	all := newSites(t, []string{"rome", "milan"}, adjust, settings...)
-	return &world{sites: all.sites, rome: all.list[0], milan: all.list[1]}
+	p := site.World{Adjust: adjust, Settings: settings}.StartPair(t)
+	return &world{Pair: p, sites: p.Sites, rome: p.Rome, milan: p.Milan}
 }
 
 // made are clusters with liqod, not connected.
@@ -60,21 +57,8 @@ type made struct {
 // beside the lab's. The test runs beside others.
 func newSites(t *testing.T, names []string, adjust func(*lab.ClusterOptions), settings ...map[string]any) made {
 	t.Helper()
-	sites, list := site.World{Clusters: names, Adjust: adjust, Settings: settings, Takes: takes(t)}.Start(t)
+	sites, list := site.World{Clusters: names, Adjust: adjust, Settings: settings}.Start(t)
 	return made{sites, list}
-}
-
-// takes is how long a test takes, about, with a minute for those that are not listed: the
-// longest go first.
-func takes(t *testing.T) time.Duration {
-	minutes := map[string]time.Duration{
-		"TestFaultsProvider": 7, "TestPartition": 6, "TestFull": 6, "TestReplicas": 6, "TestTokenPeering": 6,
-		"TestApplication": 5, "TestFaultsHome": 5, "TestNegotiation": 5, "TestNetwork": 5, "TestQuotaCapacity": 5,
-		"TestReflection": 4, "TestStorage": 4, "TestMesh": 4, "TestTokens": 5, "TestVirtualNodes": 4,
-		"TestFidelity": 3, "TestNamespaces": 3, "TestPeerRights": 3, "TestPods": 3,
-		"TestQuota": 3, "TestEndpoints": 2, "TestEnrolment": 2, "TestSlowEtcd": 2, "TestTokenProviders": 2,
-	}
-	return max(minutes[t.Name()], 1) * time.Minute
 }
 
 // longest is how long a test waits for anything at most, and shortest how long it waits

@@ -149,7 +149,11 @@ func (s *Site) values(more map[string]any) map[string]any {
 		"vkubelet": map[string]any{"nodeLeaseDuration": "4s"},
 		"log":      map[string]any{"level": "debug"},
 	}
-	maps.Copy(settings, s.sites.Settings)
+	if s.sites.Full == nil {
+		settings["webhook"] = map[string]any{"hosts": []string{loopback}, "drain": "0s"}                   // no Service leads to it
+		settings["authentication"] = map[string]any{"requestsPerAddress": 6000, "requestsPerMinute": 6000} // all peers have one address
+	}
+	merge(settings, s.sites.Settings)
 	values := map[string]any{
 		"discovery": map[string]any{"config": map[string]any{"clusterID": s.Name}},
 		"image":     map[string]any{"repository": imageRepository, "tag": s.version.Tag, "pullPolicy": "Never"},
@@ -166,17 +170,22 @@ func (s *Site) values(more map[string]any) map[string]any {
 	return values
 }
 
-// merge adds values, section by section. What into has of the same name, and is no section,
-// is replaced.
+// merge adds the values of from to into, section by section, and leaves from as it is. A value
+// of from replaces the value of into with the same name. An empty section of from replaces a
+// section too: the defaults of liqod hold there.
 func merge(into, from map[string]any) {
 	for key, value := range from {
-		have, isHave := into[key].(map[string]any)
 		section, isSection := value.(map[string]any)
-		if isHave && isSection {
-			merge(have, section)
+		if !isSection {
+			into[key] = value
 			continue
 		}
-		into[key] = value
+		have, isHave := into[key].(map[string]any)
+		if !isHave || len(section) == 0 {
+			have = map[string]any{}
+			into[key] = have
+		}
+		merge(have, section)
 	}
 }
 
@@ -263,11 +272,6 @@ func (s *Site) installSimulated(ctx context.Context) error {
 		"webhook":        map[string]any{"url": "https://" + address},
 		"virtualKubelet": map[string]any{"nodeAddress": loopback},
 	})
-	settings := values["config"].(map[string]any)
-	settings["webhook"] = map[string]any{"hosts": []string{loopback}, "drain": "0s"} // no Service leads to it
-	if settings["authentication"] == nil {                                           // unless a test has its own
-		settings["authentication"] = map[string]any{"requestsPerAddress": 6000, "requestsPerMinute": 6000} // all are one address
-	}
 	if err := s.Cluster.Install(ctx, lab.ChartOptions{Chart: s.version.chart(), Values: values}); err != nil {
 		return fmt.Errorf("installing liqod in %s: %w", s.Name, err)
 	}

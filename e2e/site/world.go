@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,13 +22,10 @@ type World struct {
 	Clusters []string
 	// Adjust changes the options that the clusters are made with.
 	Adjust func(*lab.ClusterOptions)
-	// Settings of liqod, beside the lab's; of several with a key the last one wins.
+	// Settings of liqod, beside the lab's, merged in this order.
 	Settings []map[string]any
 	// Values of the chart, beside the lab's.
 	Values map[string]any
-	// Takes is how long the test takes about, beside others on two cores. Of the tests that
-	// wait, the longest goes first: the last one to end is a short one.
-	Takes time.Duration
 	// RealNodes is the number of real nodes of each cluster, by place. Nil: the nodes are
 	// simulated.
 	RealNodes []int
@@ -63,7 +59,7 @@ func (w World) Start(t *testing.T) (*Sites, []*Site) {
 	t.Parallel()
 	waiting := time.Now()
 	l, err := lab.New(t.Context(), lab.Options{
-		Clusters: len(w.Clusters), Takes: w.Takes, Log: t.Logf,
+		Clusters: len(w.Clusters), Log: t.Logf,
 		// Memory for time: collecting garbage is a fifth of what a control plane costs.
 		PlaneEnv: []string{"GOGC=400"},
 		Exited: func(p *lab.Process) {
@@ -130,7 +126,7 @@ func (w World) sites(t *testing.T, l *lab.Lab) (*Sites, error) {
 	}
 	sites.Settings, sites.Values, sites.Fabric = map[string]any{}, w.Values, w.Fabric
 	for _, s := range w.Settings {
-		maps.Copy(sites.Settings, s)
+		merge(sites.Settings, s)
 	}
 	if w.Commit == "" {
 		return sites, nil

@@ -67,7 +67,7 @@ type alarmWorld struct {
 func newAlarmWorld(t *testing.T) alarmWorld {
 	t.Helper()
 	sites, list := site.World{
-		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 1}, Takes: takes(t), Fabric: site.FabricProcesses,
+		Clusters: []string{"rome", "milan"}, RealNodes: []int{1, 1}, Fabric: site.FabricProcesses,
 		// Empty sections undo what is set for tests.
 		Settings: []map[string]any{{"lease": map[string]any{}, "vkubelet": map[string]any{}}},
 		Adjust:   func(o *lab.ClusterOptions) { o.Audit, o.NodeGrace = false, time.Minute },

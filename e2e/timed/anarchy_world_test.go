@@ -63,7 +63,7 @@ func newAnarchic(t *testing.T, nodes int) *anarchic {
 		"peerLimits": []string{"rome cpu=500m memory=1Gi pods=20", "milan cpu=500m memory=1Gi pods=20"},
 	}}
 	sites, list := site.World{
-		Clusters: names, RealNodes: []int{nodes, nodes, nodes}, Takes: takes(t), Fabric: site.FabricProcesses, Settings: []map[string]any{settings},
+		Clusters: names, RealNodes: []int{nodes, nodes, nodes}, Fabric: site.FabricProcesses, Settings: []map[string]any{settings},
 		Adjust: func(o *lab.ClusterOptions) { o.Audit, o.NodeGrace = false, anarchyGrace },
 	}.Start(t)
 	w := &anarchic{

@@ -1,7 +1,6 @@
 package timed
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -9,13 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/liqod/liqod/e2e/lab"
+	"github.com/liqod/liqod/e2e/site"
 )
 
 // prefix begins the names of the namespaces that are observed.
@@ -28,61 +25,32 @@ type observer struct {
 	// By namespace, in the order in which they happened.
 	sightings map[string][]sighting
 	present   map[string]map[types.UID]bool
-	broken    error
+	watches   []*site.Watch
 }
 
 func newObserver(t *testing.T, w *world) *observer {
 	t.Helper()
 	o := &observer{sightings: map[string][]sighting{}, present: map[string]map[types.UID]bool{}}
 	for _, c := range []*lab.Cluster{w.rome.Cluster, w.milan.Cluster} {
-		o.follow(t, c)
+		pods, err := site.WatchPods(t.Context(), c.Client(), corev1.NamespaceAll, o.see)
+		require.NoError(t, err)
+		t.Cleanup(pods.Stop)
+		o.watches = append(o.watches, pods)
 	}
 	return o
 }
 
-// follow watches the pods of a cluster until the test ends.
-func (o *observer) follow(t *testing.T, c *lab.Cluster) {
-	t.Helper()
-	pods := c.Client().CoreV1().Pods(corev1.NamespaceAll)
-	list, err := pods.List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	for i := range list.Items {
-		o.see(c.Name, watch.Event{Type: watch.Added, Object: &list.Items[i]})
-	}
-	// A busy API server ends watches now and then: this one goes on where it stopped.
-	w, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return pods.Watch(ctx, options)
-		},
-	})
-	require.NoError(t, err)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for event := range w.ResultChan() {
-			o.see(c.Name, event)
-		}
-	})
-	t.Cleanup(func() {
-		w.Stop()
-		wg.Wait()
-	})
-}
-
-func (o *observer) see(cluster string, event watch.Event) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	pod, ok := event.Object.(*corev1.Pod)
-	if event.Type == watch.Error {
-		o.broken = fmt.Errorf("the watch of the pods of %s ended: %v", cluster, event.Object)
-	}
-	if !ok || !strings.HasPrefix(pod.Namespace, prefix) {
+func (o *observer) see(event watch.EventType, pod *corev1.Pod) {
+	if !strings.HasPrefix(pod.Namespace, prefix) {
 		return
 	}
-	o.sightings[pod.Namespace] = append(o.sightings[pod.Namespace], sighting{event.Type, essence(pod)})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sightings[pod.Namespace] = append(o.sightings[pod.Namespace], sighting{event, essence(pod)})
 	if o.present[pod.Namespace] == nil {
 		o.present[pod.Namespace] = map[types.UID]bool{}
 	}
-	if event.Type == watch.Deleted {
+	if event == watch.Deleted {
 		delete(o.present[pod.Namespace], pod.UID)
 	} else {
 		o.present[pod.Namespace][pod.UID] = true
@@ -101,11 +69,13 @@ func essence(pod *corev1.Pod) *corev1.Pod {
 
 // empty says what a namespace still holds, as far as has been seen.
 func (o *observer) empty(namespace string) error {
+	for _, w := range o.watches {
+		if err := w.Err(); err != nil {
+			return err
+		}
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.broken != nil {
-		return o.broken
-	}
 	if n := len(o.present[namespace]); n > 0 {
 		return fmt.Errorf("%d pods in namespace %s", n, namespace)
 	}

@@ -38,7 +38,7 @@ type shaken struct {
 func newShaken(t *testing.T) *shaken {
 	t.Helper()
 	sites, list := site.World{
-		Clusters: []string{consumer, provider}, Takes: takes(t), Settings: []map[string]any{{"sharing": map[string]any{
+		Clusters: []string{consumer, provider}, Settings: []map[string]any{{"sharing": map[string]any{
 			"serviceTypes": []string{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}, "annotations": []string{"*"},
 		}}},
 		Adjust: func(o *lab.ClusterOptions) { o.SimulatedNodes, o.NodeGrace = 1, time.Minute },

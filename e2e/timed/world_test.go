@@ -64,6 +64,7 @@ func leaveToAll(t *testing.T) {
 // world is a consumer, rome, that uses a provider, milan, with roles that can be attacked
 // and an observer that sees all pods.
 type world struct {
+	*site.Pair
 	sites       *site.Sites
 	rome, milan *site.Site
 	roles       *roles
@@ -76,9 +77,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := newClusters(t, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	require.NoError(t, w.rome.Peer(ctx, w.milan, site.PeerOptions{}))
+	w.Peer(t, site.PeerOptions{})
 	var err error
 	w.roles, err = newRoles(w, vkubelet, romeController, milanController, romeWebhook)
 	require.NoError(t, err)
@@ -90,17 +89,8 @@ func newWorld(t *testing.T) *world {
 // outlive what is done to the processes, and installs liqod with more settings.
 func newClusters(t *testing.T, settings map[string]any) *world {
 	t.Helper()
-	sites, list := site.World{
-		Clusters: []string{"rome", "milan"}, Takes: takes(t), Settings: []map[string]any{settings},
-		Adjust: func(o *lab.ClusterOptions) { o.NodeGrace = time.Minute },
-	}.Start(t)
-	return &world{sites: sites, rome: list[0], milan: list[1]}
-}
-
-// takes is how long a test takes, about: the longest go first.
-func takes(t *testing.T) time.Duration {
-	minutes := map[string]time.Duration{"TestPeerings": 8, "TestChaos": 9, "TestAnarchy": 7, "TestSoak": 4, "TestAlarm": 60}
-	return max(minutes[t.Name()], 1) * time.Minute
+	p := site.World{Settings: []map[string]any{settings}, Adjust: func(o *lab.ClusterOptions) { o.NodeGrace = time.Minute }}.StartPair(t)
+	return &world{Pair: p, sites: p.Sites, rome: p.Rome, milan: p.Milan}
 }
 
 // offload makes an offloaded namespace, all of whose pods run in the provider.
