@@ -137,9 +137,7 @@ func (in *StatusInput) losing() bool {
 	if in.Remote == nil || in.Local.DeletionTimestamp != nil {
 		return false
 	}
-	target := findCondition(in.Remote.Status.Conditions, corev1.DisruptionTarget)
-	return in.Remote.DeletionTimestamp != nil ||
-		(target != nil && target.Status == corev1.ConditionTrue && target.Reason == "DeletionByPodGC")
+	return in.Remote.DeletionTimestamp != nil || offloadingv1beta1.Collected(in.Remote)
 }
 
 // translate turns the provider's status, a copy of which bounded has made, into the local

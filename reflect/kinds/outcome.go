@@ -22,24 +22,6 @@ func started(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodRunning
 }
 
-// mayRunAgain reports whether a pod that was lost while it ran may be created again. With
-// the restart policy Always it may. With OnFailure it may unless a container has ended
-// with exit code 0. With Never it may only if no container has started. docs/pods.md
-// ("When it is lost") describes this for users.
-func mayRunAgain(pod *corev1.Pod) bool {
-	switch offloadingv1beta1.RestartPolicy(&pod.Spec) {
-	case corev1.RestartPolicyNever:
-		return !started(pod)
-	case corev1.RestartPolicyOnFailure:
-		for _, s := range pod.Status.ContainerStatuses {
-			if t := s.State.Terminated; t != nil && t.ExitCode == 0 {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // lost returns the status of a pod that was lost and may not run again. Its controller
 // decides about a replacement.
 func lost(in forge.StatusInput, destination string) corev1.PodStatus {

@@ -207,7 +207,7 @@ func (p *Pods) offloadAgain(ctx context.Context, v view) error {
 	if err := p.cfg.Verify(ctx); err != nil {
 		return fmt.Errorf("verifying the provider before believing that the pod is lost: %w", err)
 	}
-	if mayRunAgain(v.local) {
+	if offloadingv1beta1.MayRunAgain(v.local) {
 		return p.create(ctx, v)
 	}
 	p.cfg.Log.Warn("pod lost in the provider", zap.Stringer("key", v.key))

@@ -575,6 +575,10 @@ func TestLostInTheProvider(t *testing.T) {
 			p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
 			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "d", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}})
 		}), false},
+		"OnFailure with a container that ended well before its restart is lost": {localPod(running, func(p *corev1.Pod) {
+			p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{}
+		}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite()

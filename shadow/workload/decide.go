@@ -113,7 +113,7 @@ func decide(f facts) action {
 		return decideAbsent(f)
 	case endedItself(f.pod):
 		return action{verb: recordEnd, end: f.pod.Status.DeepCopy()}
-	case f.pod.DeletionTimestamp != nil && !settled(f.pod), collected(f.pod) && f.pod.DeletionTimestamp == nil:
+	case f.pod.DeletionTimestamp != nil && !settled(f.pod), offloadingv1beta1.Collected(f.pod) && f.pod.DeletionTimestamp == nil:
 		return action{verb: nothing}
 	case f.pod.DeletionTimestamp != nil:
 		return decideLost(f, f.pod)
@@ -127,7 +127,7 @@ func decide(f facts) action {
 // uncounted reports whether the pod replaces one whose loss is not recorded: the cache had
 // dropped the lost pod before the event of its deletion was handled.
 func uncounted(f facts) bool {
-	return f.lost != nil && owns(f.shadow, f.lost) && f.lost.UID != f.pod.UID && f.lost.UID != f.shadow.Status.Replaced && mayRunAgain(f.lost)
+	return f.lost != nil && owns(f.shadow, f.lost) && f.lost.UID != f.pod.UID && f.lost.UID != f.shadow.Status.Replaced && offloadingv1beta1.MayRunAgain(f.lost)
 }
 
 // decideLeaving handles a pod without a ShadowPod. The pod keeps its finalizer until the
@@ -225,7 +225,7 @@ func isNew(f facts) bool {
 // finalizer may still keep it.
 func decideLost(f facts, pod *corev1.Pod) action {
 	switch {
-	case !mayRunAgain(pod):
+	case !offloadingv1beta1.MayRunAgain(pod):
 		return action{verb: recordEnd, end: lostStatus(pod, f.now), lost: pod}
 	case f.shadow.Status.Replaced != pod.UID:
 		return action{verb: recordLoss, lost: pod}

@@ -12,10 +12,6 @@ import (
 )
 
 const (
-	// collectedReason is the reason of the condition DisruptionTarget that the pod garbage
-	// collector sets when the node of a pod is gone. The collector marks the pod Failed,
-	// and then deletes it.
-	collectedReason = "DeletionByPodGC"
 	// nodeLostReason is the status reason that the node controller sets on a terminating
 	// pod of an unreachable node.
 	nodeLostReason = "NodeLost"
@@ -25,23 +21,11 @@ const (
 	unknownExitCode int32 = 137
 )
 
-func terminal(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// collected reports whether pod is Failed only because its node is gone. The pod did not
-// end by itself; its deletion follows.
-func collected(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodFailed && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == collectedReason
-	})
-}
-
 // settled reports whether the status of a terminating pod is final. The kubelet has stopped
 // the pod or given it up, and only finalizers keep the object.
 func settled(pod *corev1.Pod) bool {
 	grace := pod.DeletionGracePeriodSeconds
-	return terminal(pod) || grace == nil || *grace == 0
+	return offloadingv1beta1.Ended(pod.Status.Phase) || grace == nil || *grace == 0
 }
 
 // endedItself reports whether pod ended by itself, and not by its deletion. A kubelet also
@@ -49,7 +33,7 @@ func settled(pod *corev1.Pod) bool {
 // the pod is being deleted.
 func endedItself(pod *corev1.Pod) bool {
 	switch {
-	case !terminal(pod) || collected(pod):
+	case !offloadingv1beta1.Ended(pod.Status.Phase) || offloadingv1beta1.Collected(pod):
 		return false
 	case pod.DeletionTimestamp == nil:
 		return true
@@ -93,41 +77,6 @@ func finishedBeforeDeletion(pod *corev1.Pod) bool {
 	return !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.State.Terminated == nil || !c.State.Terminated.FinishedAt.Time.Before(asked)
 	})
-}
-
-// mayRunAgain reports whether the restart policy of a lost pod allows a replacement.
-func mayRunAgain(pod *corev1.Pod) bool {
-	switch offloadingv1beta1.RestartPolicy(&pod.Spec) {
-	case corev1.RestartPolicyNever:
-		return neverStarted(pod)
-	case corev1.RestartPolicyOnFailure:
-		return !slices.ContainsFunc(pod.Status.ContainerStatuses, succeeded)
-	default:
-		return true
-	}
-}
-
-func succeeded(c corev1.ContainerStatus) bool {
-	now, last := c.State.Terminated, c.LastTerminationState.Terminated
-	return now != nil && now.ExitCode == 0 || last != nil && last.ExitCode == 0
-}
-
-// neverStarted reports whether certainly no container of pod ever ran. Without a final
-// status of the kubelet, only a pod that was never bound to a node qualifies.
-func neverStarted(pod *corev1.Pod) bool {
-	if pod.Spec.NodeName == "" {
-		return true
-	}
-	if !terminal(pod) || collected(pod) {
-		return false
-	}
-	return !slices.ContainsFunc(pod.Status.ContainerStatuses, ran) && !slices.ContainsFunc(pod.Status.InitContainerStatuses, ran)
-}
-
-func ran(c corev1.ContainerStatus) bool {
-	end := c.State.Terminated
-	return c.ContainerID != "" || c.RestartCount > 0 || c.State.Running != nil || c.LastTerminationState.Terminated != nil ||
-		end != nil && (end.ContainerID != "" || !end.StartedAt.IsZero())
 }
 
 // lostStatus returns the final status of a lost pod that may not run again.

@@ -115,7 +115,7 @@ func New(cfg Config) (*Enforcer, error) {
 		return nil, fmt.Errorf("indexing ShadowPods: %w", err)
 	}
 	e.ledger = newLedger(cfg.Clock, cfg.Patience, cfg.HomeLost, func(pod *corev1.Pod) bool {
-		return !endedItself(pod) && mayRunAgain(pod) && e.wanted(pod)
+		return !endedItself(pod) && offloadingv1beta1.MayRunAgain(pod) && e.wanted(pod)
 	})
 	e.loop = loop.New(loop.Config{Name: "shadowpod", Sync: e.sync, Class: e.consumer, Log: cfg.Log, Observer: cfg.Observer})
 	if _, err := e.loop.Watch(cfg.ShadowPods, loop.Self); err != nil {
@@ -197,7 +197,7 @@ func (e *Enforcer) podGone(obj any) {
 	if !ok {
 		return
 	}
-	e.wake(e.ledger.gone(pod, e.keepLost(pod) && mayRunAgain(pod)))
+	e.wake(e.ledger.gone(pod, e.keepLost(pod) && offloadingv1beta1.MayRunAgain(pod)))
 	e.loop.Wake(loop.Key{Namespace: pod.Namespace, Name: pod.Name})
 }
 

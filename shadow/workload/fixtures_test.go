@@ -162,7 +162,7 @@ func reason(r string) podMod { return func(p *corev1.Pod) { p.Status.Reason = r 
 func garbageCollected(p *corev1.Pod) {
 	p.Status.Phase = corev1.PodFailed
 	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: collectedReason,
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC",
 	})
 }
 

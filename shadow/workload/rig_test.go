@@ -295,7 +295,7 @@ func (r *rig) remove(o metav1.DeleteOptions) error {
 	if o.GracePeriodSeconds != nil {
 		grace = *o.GracePeriodSeconds
 	}
-	if pod.Spec.NodeName == "" || terminal(pod) {
+	if pod.Spec.NodeName == "" || offloadingv1beta1.Ended(pod.Status.Phase) {
 		grace = 0
 	}
 	now := metav1.NewTime(r.clock.Now())
