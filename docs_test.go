@@ -185,27 +185,6 @@ func testNames(t *testing.T) map[string]map[string]bool {
 	return tests
 }
 
-// TestPodPathIsTrue: every file that docs/internals/pod-path.md names exists, and has the functions
-// and types that stand beside it.
-func TestPodPathIsTrue(t *testing.T) {
-	t.Parallel()
-	names := map[string]map[string]bool{}
-	for _, f := range files(t) {
-		names[f.path] = declared(f.ast)
-	}
-	rows := readPage(t, "docs/internals/pod-path.md").rows
-	require.NotEmpty(t, rows)
-	for _, r := range rows {
-		require.Len(t, r.cells, 3, "where, what it is called, what happens")
-		place := codeWord.FindStringSubmatch(r.cells[0])
-		require.NotNil(t, place, "row %q names no file", r.cells[0])
-		require.FileExists(t, filepath.FromSlash(place[1]))
-		for _, word := range codeWord.FindAllStringSubmatch(r.cells[1], -1) {
-			require.Truef(t, names[place[1]][word[1]], "%s has no %s", place[1], word[1])
-		}
-	}
-}
-
 // declared are the functions, methods and types of a file.
 func declared(f *ast.File) map[string]bool {
 	out := map[string]bool{}
