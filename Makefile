@@ -8,23 +8,20 @@ export CGO_ENABLED := 0
 export GOFLAGS += -trimpath
 
 TOOLS := bin/tools
-TEST_FLAGS ?= -shuffle=on -timeout=60m
-# Tests wait more than they compute: many at a time, and no more clusters than there are
-# seats for (LAB_SEATS). The packages on clusters start first, since they take longest.
-# Those that count lost packets run before them, alone. What peers send to the network
-# fabric, as pods, as their status, as endpoints and to enrol is fuzzed for a few seconds
-# first; the other targets only play their seeds. Dashboards and alerts are tested in a module
-# of their own, with Prometheus' engine: some seconds, and a minute with a cold cache.
-ALONE := ./netfabric/kernel
+TEST_FLAGS ?= -shuffle=on -timeout=60m -p 4 -parallel 64
+# Those that count lost packets run before the others, alone. The others run beside each other:
+# tests wait more than they compute. Scenarios, which are tests on clusters, are listed in
+# hack/scenario.go; no more clusters run at a time than there are seats for (LAB_SEATS).
+TEST = go run ./hack test -alone ./netfabric/kernel
+# What peers send to the network fabric, as pods, as their status, as endpoints and to enrol is
+# fuzzed by make test-more and make test-all; make test plays the seeds.
 FUZZED := ./netfabric/... ./reflect/forge ./shadow/endpoints ./peering/auth ./shadow/rules
-FUZZ_TIME := -for 2s
-TEST_RUN = go run ./hack fuzz $(FUZZ_TIME) -packages "$(FUZZED)" && \
-	go -C hack/promql test . && \
-	go run ./hack test -packages "$(ALONE)" -- $(TEST_FLAGS) && \
-	go run ./hack test -packages "./e2e/scenarios ./e2e/timed ./e2e/lab $$(go list ./... | grep -v '$(ALONE:.%=%)$$' | tr '\n' ' ')" -- -p 6 -parallel 64 $(TEST_FLAGS)
+FUZZ = go run ./hack fuzz -packages "$(FUZZED)"
+# Without root the tests on real nodes are skipped, loudly; not in CI.
+DEPS = hack/deps.sh || [ "$${CI:-}" != true ]
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all lint vulns verify generate image demo bench chaos soak alarm
+.PHONY: help build test test-more test-all lint vulns verify generate image demo bench chaos soak alarm
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,15 +29,23 @@ help: ## List the targets
 build: ## Build the static binary bin/liqod
 	go build -trimpath -o bin/liqod .
 
-test: ## Run what has to pass: some 25 minutes on 2 cores
-	hack/deps.sh || [ "$${CI:-}" != true ] # without root the full tier is skipped, loudly; not in CI
-	$(TEST_RUN)
+test: ## Run what has to pass: some 12 minutes on 2 cores
+	$(DEPS)
+	go -C hack/promql test .
+	$(TEST) -- $(TEST_FLAGS)
 
-test-all: FUZZ_TIME := -in-all 1h
+# BASE=COMMIT says where the change begins. Default: the last commit that passed on this
+# machine, or the commits of one day.
+test-more: ## Fuzz, and run the scenarios of the change and a third of the others: at most 25 minutes
+	$(DEPS)
+	$(FUZZ) -for 2s
+	$(TEST) -set more -base "$(BASE)"
+
 test-all: ## Run every test, long ones and all cases of the tables, with limits of time: hours on a quiet machine
-	hack/deps.sh || [ "$${CI:-}" != true ]
-	export LAB_SEATS=3 LAB_LONG=1; $(TEST_RUN)
-	go test -v -count=1 -timeout=75m ./e2e/scenarios -args -all
+	$(DEPS)
+	$(FUZZ) -in-all 1h
+	go -C hack/promql test .
+	LAB_SEATS=3 LAB_LONG=1 $(TEST) -set all -- $(TEST_FLAGS)
 	$(MAKE) --no-print-directory chaos soak alarm
 
 lint: $(TOOLS)/staticcheck ## Run go vet and staticcheck

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 )
@@ -18,6 +19,8 @@ import (
 var (
 	worldLine = regexp.MustCompile(`world of \d+ clusters, after waiting for (\S+)`)
 	leftLine  = regexp.MustCompile(`left to make test-all: (.*)`)
+	// panicLine begins the output of a package whose other tests have not run.
+	panicLine = regexp.MustCompile(`^(panic: |fatal error: )`)
 )
 
 // longTest is from how many seconds on a test is printed when it ends, so that one sees
@@ -30,48 +33,70 @@ type event struct {
 	Elapsed                       float64
 }
 
-// result is what is known of a package.
+// failedTest is a test at the top level of a package that failed, itself or by a subtest. An
+// empty name is the whole package: it did not build, or a panic ended it.
+type failedTest struct{ pkg, test string }
+
+func (f failedTest) String() string { return strings.TrimSpace(f.pkg + " " + f.test) }
+
+// result is the record of a package, or of a scenario.
 type result struct {
 	name            string
 	action          string
 	seconds         float64
+	cpu             time.Duration
 	worlds, skipped int
 	tests           int
+	ended           map[string]int // tests by the test at the top level
+	panicked        bool
 }
 
-// summary collects what the tests report.
+// summary collects the events of tests. Its methods are safe for concurrent use.
 type summary struct {
+	mu      sync.Mutex
 	out     io.Writer
 	output  map[string][]string // of tests that are not over, by package and test
 	waited  map[string]string   // for seats, by package and test
 	results map[string]*result
 	skipped []string
 	left    map[string]bool
-	failed  []string
+	notRun  []string // scenarios that other targets run
+	failed  []string // also subtests
+	top     map[failedTest]bool
+	flaky   []string
 }
 
 func newSummary(out io.Writer) *summary {
-	return &summary{out: out, output: map[string][]string{}, waited: map[string]string{}, results: map[string]*result{}, left: map[string]bool{}}
+	return &summary{
+		out: out, output: map[string][]string{}, waited: map[string]string{}, results: map[string]*result{},
+		left: map[string]bool{}, top: map[failedTest]bool{},
+	}
 }
 
-// read takes events until there are no more. A line that is none is printed.
-func (s *summary) read(in io.Reader) error {
+// read takes events until there are no more, and returns the number of failures among them. A
+// line that is no event is printed.
+func (s *summary) read(in io.Reader) (failures int, err error) {
 	r := bufio.NewReader(in)
 	for {
 		line, err := r.ReadBytes('\n')
 		if len(line) > 0 {
 			var e event
+			s.mu.Lock()
 			if json.Unmarshal(line, &e) != nil {
 				fmt.Fprintf(s.out, "%s", line)
 			} else {
 				s.take(e)
 			}
+			s.mu.Unlock()
+			if e.Action == "fail" {
+				failures++
+			}
 		}
 		if err == io.EOF {
-			return nil
+			return failures, nil
 		}
 		if err != nil {
-			return fmt.Errorf("reading what the tests print: %w", err)
+			return failures, fmt.Errorf("reading what the tests print: %w", err)
 		}
 	}
 }
@@ -94,7 +119,7 @@ func (s *summary) take(e event) {
 func (s *summary) result(name string) *result {
 	r := s.results[name]
 	if r == nil {
-		r = &result{name: name}
+		r = &result{name: name, ended: map[string]int{}}
 		s.results[name] = r
 	}
 	return r
@@ -105,6 +130,9 @@ func (s *summary) line(e event) {
 		s.left[left[1]] = true
 	}
 	key := e.Package + " " + e.Test
+	if panicLine.MatchString(e.Output) {
+		s.result(e.Package).panicked = true
+	}
 	if world := worldLine.FindStringSubmatch(e.Output); world != nil {
 		s.result(e.Package).worlds++
 		s.waited[key] = ", after waiting for " + world[1]
@@ -118,6 +146,8 @@ func (s *summary) testEnds(e event) {
 	delete(s.output, key)
 	r := s.result(e.Package)
 	r.tests++
+	top, _, _ := strings.Cut(e.Test, "/")
+	r.ended[top]++
 	if e.Elapsed >= longTest && !strings.Contains(e.Test, "/") {
 		fmt.Fprintf(s.out, "%-4s %s %s %.1fs%s\n", e.Action, e.Package, e.Test, e.Elapsed, s.waited[key])
 	}
@@ -127,6 +157,7 @@ func (s *summary) testEnds(e event) {
 		s.skipped = append(s.skipped, key+": "+reason(lines))
 	case "fail":
 		s.failed = append(s.failed, key)
+		s.top[failedTest{e.Package, top}] = true
 		fmt.Fprintf(s.out, "\n=== FAILED %s\n%s", key, strings.Join(lines, ""))
 	}
 }
@@ -146,6 +177,7 @@ func (s *summary) packageEnds(e event) {
 	r.action, r.seconds = e.Action, e.Elapsed
 	key := e.Package + " "
 	if e.Action == "fail" {
+		s.packageFails(r)
 		// A panic, or what did not build.
 		fmt.Fprintf(s.out, "\n=== FAILED %s\n%s", e.Package, strings.Join(s.output[key], ""))
 		for other, lines := range s.output {
@@ -160,24 +192,105 @@ func (s *summary) packageEnds(e event) {
 	delete(s.output, key)
 }
 
+// packageFails notes the failure of a package as a whole, where no failed test explains it, or
+// where a panic kept others from running.
+func (s *summary) packageFails(r *result) {
+	tests := len(s.top)
+	ofPackage := func(f failedTest, _ bool) bool { return f.pkg == r.name }
+	if !r.panicked {
+		for f := range s.top {
+			if ofPackage(f, true) {
+				return
+			}
+		}
+	}
+	maps.DeleteFunc(s.top, ofPackage)
+	if len(s.top) == tests {
+		s.failed = append(s.failed, r.name)
+	}
+	s.top[failedTest{pkg: r.name}] = true
+}
+
+// failedTests returns the failed tests at the top level, in order.
+func (s *summary) failedTests() []failedTest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(s.top), func(a, b failedTest) int { return cmp.Compare(a.String(), b.String()) })
+}
+
+// retry forgets the result of a failed test, which runs again.
+func (s *summary) retry(f failedTest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.top, f)
+	s.failed = slices.DeleteFunc(s.failed, func(key string) bool {
+		pkg, test, _ := strings.Cut(key, " ")
+		top, _, _ := strings.Cut(test, "/")
+		return pkg == f.pkg && (f.test == "" || top == f.test)
+	})
+	r := s.result(f.pkg)
+	r.panicked = false
+	for top, n := range r.ended {
+		if f.test == "" || top == f.test {
+			r.tests -= n
+			delete(r.ended, top)
+		}
+	}
+}
+
+// passedAgain reports whether a test that ran again passed, and notes it as flaky.
+func (s *summary) passedAgain(f failedTest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.result(f.pkg).action != "pass" {
+		return false
+	}
+	s.flaky = append(s.flaky, f.String())
+	return true
+}
+
+// leave notes a scenario that the run leaves to other targets.
+func (s *summary) leave(t scenario) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notRun = append(s.notRun, t.name())
+}
+
+// cpu notes the CPU time of a package or scenario.
+func (s *summary) cpu(name string, used time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.result(name).cpu += used
+}
+
+// printFlaky prints the tests that failed once. It comes last in the output of a run.
+func (s *summary) printFlaky() {
+	for _, name := range s.flaky {
+		fmt.Fprintf(s.out, "FLAKY %s: it failed, and passed when it ran again, alone\n", name)
+	}
+}
+
 // print prints the table, longest first.
 func (s *summary) print(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	all := slices.SortedFunc(maps.Values(s.results), func(a, b *result) int {
 		return cmp.Or(cmp.Compare(b.seconds, a.seconds), cmp.Compare(a.name, b.name))
 	})
 	total := result{}
 	fmt.Fprintln(s.out)
 	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PACKAGE\tRESULT\tSECONDS\tWORLDS\tTESTS\tSKIPPED")
+	fmt.Fprintln(w, "PACKAGE OR SCENARIO\tRESULT\tSECONDS\tCPU\tWORLDS\tTESTS\tSKIPPED")
 	for _, r := range all {
 		total.worlds, total.tests, total.skipped = total.worlds+r.worlds, total.tests+r.tests, total.skipped+r.skipped
 		if r.tests > 0 || r.action == "fail" {
-			fmt.Fprintf(w, "%s\t%s\t%.1f\t%d\t%d\t%d\n", r.name, r.action, r.seconds, r.worlds, r.tests, r.skipped)
+			fmt.Fprintf(w, "%s\t%s\t%.1f\t%s\t%d\t%d\t%d\n", r.name, r.action, r.seconds, seconds(r.cpu), r.worlds, r.tests, r.skipped)
 		}
 	}
-	fmt.Fprintf(w, "all\t\t%.1f\t%d\t%d\t%d\n", took.Seconds(), total.worlds, total.tests, total.skipped)
+	fmt.Fprintf(w, "all\t\t%.1f\t\t%d\t%d\t%d\n", took.Seconds(), total.worlds, total.tests, total.skipped)
 	w.Flush()
 	s.list("skipped", s.skipped)
+	s.list("run by make test-more and make test-all", s.notRun)
 	s.list("left to make test-all", slices.Sorted(maps.Keys(s.left)))
 	s.list("failed", s.failed)
 	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", total.tests-len(s.failed)-total.skipped, len(s.failed), total.skipped)
@@ -191,4 +304,11 @@ func (s *summary) list(title string, lines []string) {
 	for _, l := range lines {
 		fmt.Fprintf(s.out, "  %s\n", l)
 	}
+}
+
+func seconds(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", d.Seconds())
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -15,65 +17,212 @@ import (
 // play a part of their cases that depends on it.
 const sampleVariable = "LAB_SAMPLE"
 
-// runTest runs the tests of the project as `make test` and `make test-all` do: the
-// packages beside each other, those on clusters first. It prints the output of failed
-// tests only, and at the end a table of the packages, the tests that were skipped, and
-// what the run left to `make test-all`. It returns the exit code.
+// Values of -set.
+const (
+	setCore = "core"
+	setMore = "more"
+	setAll  = "all"
+)
+
+const (
+	// moreBudget bounds `make test-more`: no scenario starts which would end later.
+	moreBudget = 23 * time.Minute
+	// mostFlakes is the number of failed tests that run again. If more fail, none of them does.
+	mostFlakes = 3
+)
+
+// testOptions are the flags of `hack test`.
+type testOptions struct {
+	set, packages, alone, sample, base string
+	flags                              []string // of go test
+}
+
+// runTest runs the tests of the project as `make test`, `make test-more` and `make test-all`
+// do. It prints the output of failed tests only, and at the end a table of packages and
+// scenarios, the tests that were skipped, and the tests that other targets run. A test that
+// fails runs once more, alone, at the end. It returns the exit code.
 func runTest(ctx context.Context, args []string) int {
+	o := testOptions{}
 	flags := flag.NewFlagSet("test", flag.ContinueOnError)
-	packages := flags.String("packages", "./...", "which packages, separated by spaces, in the order in which they start")
-	sample := flags.String("sample", os.Getenv(sampleVariable), "number of the sample; default: from the content of the tree")
+	flags.StringVar(&o.set, "set", setCore, "core: make test; more: scenarios of the change, and a third of the others; all: everything")
+	flags.StringVar(&o.packages, "packages", "./...", "packages, separated by spaces; -set says which of their scenarios run")
+	flags.StringVar(&o.alone, "alone", "", "packages, separated by spaces, that run before the others")
+	flags.StringVar(&o.sample, "sample", os.Getenv(sampleVariable), "number of the sample; default: from the content of the tree")
+	flags.StringVar(&o.base, "base", "", "with -set more: the change is what came after this commit; default: the last commit that passed here, or the commits of a day")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
 		return 2
 	}
-	if *sample == "" {
-		*sample = treeSample(ctx)
+	if !slices.Contains([]string{setCore, setMore, setAll}, o.set) {
+		fmt.Fprintf(os.Stderr, "test: -set is %q: %s, %s or %s is accepted\n", o.set, setCore, setMore, setAll)
+		return 2
 	}
-	args = append([]string{"test", "-json"}, flags.Args()...)
-	args = append(args, strings.Fields(*packages)...)
-	code, err := goTest(ctx, args, *sample)
+	o.flags = flags.Args()
+	r, err := newRun(ctx, o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "test:", err)
+		return 2
 	}
-	return code
+	defer os.RemoveAll(r.dir)
+	return r.all(ctx)
 }
 
-// goTest runs the Go command and returns its exit code.
-func goTest(ctx context.Context, args []string, sample string) (int, error) {
-	begin := time.Now()
-	fmt.Printf("sample %s (%s=%s repeats it)\n", sample, sampleVariable, sample)
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env = append(os.Environ(), sampleVariable+"="+sample)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
+// testRun is one run of the tests.
+type testRun struct {
+	testOptions
+	begin   time.Time
+	listed  []string // import paths of the packages
+	dir     string   // of the binaries of tests
+	commit  string
+	history history
+	summary *summary
+
+	mu     sync.Mutex
+	broken []error // that no test reports
+}
+
+func newRun(ctx context.Context, o testOptions) (*testRun, error) {
+	r := &testRun{testOptions: o, begin: time.Now(), history: readHistory(), summary: newSummary(os.Stdout), commit: gitLine(ctx, "rev-parse", "HEAD")}
+	if r.sample == "" {
+		r.sample = sampleOf(gitLine(ctx, "rev-parse", "HEAD^{tree}"))
+	}
+	r.history.printFlakes()
+	fmt.Printf("sample %s (%s=%s repeats it)\n", r.sample, sampleVariable, r.sample)
+	listed, err := exec.CommandContext(ctx, "go", append([]string{"list"}, strings.Fields(o.packages)...)...).Output()
 	if err != nil {
-		return 2, fmt.Errorf("running the tests: %w", err)
+		return nil, fmt.Errorf("listing packages: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
-		return 2, fmt.Errorf("running the tests: %w", err)
+	r.listed = strings.Fields(string(listed))
+	if r.dir, err = os.MkdirTemp("", "liqod-test-"); err != nil {
+		return nil, fmt.Errorf("making a directory for the tests: %w", err)
 	}
-	s := newSummary(os.Stdout)
-	readErr := s.read(out)
-	err = cmd.Wait()
-	s.print(time.Since(begin))
-	if cmd.ProcessState.ExitCode() != 0 {
-		return max(cmd.ProcessState.ExitCode(), 1), err
-	}
-	return 0, readErr
+	return r, nil
 }
 
-// treeSample is a digit that follows from the content of the tree, so that changes after
-// one another play different samples.
-func treeSample(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "git", "rev-parse", "HEAD^{tree}").Output()
-	if err != nil || len(out) == 0 {
-		return "0"
+// all runs the tests and returns the exit code.
+func (r *testRun) all(ctx context.Context) int {
+	selected := r.selected(ctx)
+	if r.set != setMore && r.alone != "" {
+		r.goTest(ctx, append(slices.Clone(r.flags), strings.Fields(r.alone)...)...)
 	}
+	var parts sync.WaitGroup
+	if r.set != setMore {
+		parts.Go(func() { r.units(ctx) })
+	}
+	parts.Go(func() { r.scenarios(ctx, selected) })
+	parts.Wait()
+	r.again(ctx)
+	failed := len(r.summary.failed) > 0 || len(r.broken) > 0
+	if r.set == setMore && !failed {
+		r.history.Proven = r.commit
+	}
+	if err := r.history.write(); err != nil {
+		fmt.Fprintln(os.Stderr, "test:", err)
+	}
+	r.summary.print(time.Since(r.begin))
+	for _, err := range r.broken {
+		fmt.Fprintln(os.Stderr, "test:", err)
+	}
+	r.summary.printFlaky()
+	if failed {
+		return 1
+	}
+	return 0
+}
+
+// selected returns the scenarios of the run, and notes the others in the summary.
+func (r *testRun) selected(ctx context.Context) []scenario {
+	var list []scenario
+	switch r.set {
+	case setCore:
+		list = coreScenarios(r.history)
+	case setMore:
+		base := r.changeBase(ctx)
+		files := strings.Fields(gitLine(ctx, "diff", "--name-only", base, "HEAD"))
+		commits := gitLine(ctx, "rev-list", "--count", "HEAD")
+		fmt.Printf("the change is %.12s..%.12s: %d files\n", base, r.commit, len(files))
+		list = moreScenarios(r.history, files, len(commits)+int(commits[len(commits)-1]))
+	case setAll:
+		list = longestFirst(r.history, scenarios())
+	}
+	unlisted := func(s scenario) bool { return !slices.Contains(r.listed, importPath(s.folder)) }
+	for _, s := range slices.DeleteFunc(scenarios(), unlisted) {
+		if !slices.Contains(list, s) && !(r.set == setMore && s.core) {
+			r.summary.leave(s)
+		}
+	}
+	return slices.DeleteFunc(list, unlisted)
+}
+
+// changeBase returns the commit that the change of -set more begins after.
+func (r *testRun) changeBase(ctx context.Context) string {
+	for _, base := range []string{r.base, r.history.Proven} {
+		if base != "" && exec.CommandContext(ctx, "git", "merge-base", "--is-ancestor", base, "HEAD").Run() == nil {
+			return gitLine(ctx, "rev-parse", base)
+		}
+	}
+	day := gitLine(ctx, "log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%d 00:00:00", "HEAD")
+	if base := gitLine(ctx, "rev-list", "-1", "--before="+day, "HEAD"); base != "" {
+		return base
+	}
+	return gitLine(ctx, "rev-list", "--max-parents=0", "HEAD")
+}
+
+// units runs the tests that are not scenarios.
+func (r *testRun) units(ctx context.Context) {
+	skip := map[string][]string{}
+	for _, s := range scenarios() {
+		skip[importPath(s.folder)] = append(skip[importPath(s.folder)], s.test)
+	}
+	alone := strings.Fields(r.alone)
+	var plain []string
+	var parts sync.WaitGroup
+	for _, p := range r.listed {
+		if slices.ContainsFunc(alone, func(a string) bool { return importPath(strings.TrimPrefix(a, "./")) == p }) {
+			continue
+		}
+		if names := skip[p]; names != nil {
+			parts.Go(func() {
+				r.goTest(ctx, append(slices.Clone(r.flags), "-skip", "^("+strings.Join(names, "|")+")$", p)...)
+			})
+			continue
+		}
+		plain = append(plain, p)
+	}
+	if len(plain) > 0 {
+		r.goTest(ctx, append(slices.Clone(r.flags), plain...)...)
+	}
+	parts.Wait()
+}
+
+// goTest runs `go test` with these arguments.
+func (r *testRun) goTest(ctx context.Context, args ...string) {
+	if _, err := r.follow(exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)); err != nil {
+		r.breaks(fmt.Errorf("running go test: %w", err))
+	}
+}
+
+func (r *testRun) breaks(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broken = append(r.broken, err)
+}
+
+// gitLine returns the output of a git command, or nothing if it fails.
+func gitLine(ctx context.Context, args ...string) string {
+	out, err := exec.CommandContext(ctx, "git", args...).Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// sampleOf returns a digit that follows from the hash of a tree, so that changes after one
+// another play different samples.
+func sampleOf(tree string) string {
 	sum := 0
-	for _, b := range out {
+	for _, b := range []byte(tree) {
 		sum += int(b)
 	}
 	return fmt.Sprint(sum % 10)

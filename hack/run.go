@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// scenariosPerCore is the number of scenarios beside each other for each core: they wait
+	// more than they compute.
+	scenariosPerCore = 2
+	// stopPatience is how long a test may clean up after an interrupt.
+	stopPatience = 2 * time.Minute
+)
+
+// scenarios runs each scenario of the list as a process of its own, several at a time, in the
+// order of the list.
+func (r *testRun) scenarios(ctx context.Context, list []scenario) {
+	binaries := map[string]string{}
+	for _, s := range list {
+		if binaries[s.folder] != "" {
+			continue
+		}
+		binary := filepath.Join(r.dir, path.Base(s.folder)+".test")
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "./"+s.folder)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			r.breaks(fmt.Errorf("building the tests of %s: %w", s.folder, err))
+			return
+		}
+		binaries[s.folder] = binary
+	}
+	room := make(chan struct{}, scenariosPerCore*runtime.GOMAXPROCS(0))
+	var running sync.WaitGroup
+	for _, s := range list {
+		room <- struct{}{}
+		if late := time.Since(r.begin) + r.history.took(s); r.set == setMore && late > moreBudget {
+			r.summary.leave(s)
+			<-room
+			continue
+		}
+		running.Go(func() {
+			defer func() { <-room }()
+			r.scenario(ctx, s, binaries[s.folder])
+		})
+	}
+	running.Wait()
+}
+
+// scenario runs one scenario and notes its duration.
+func (r *testRun) scenario(ctx context.Context, s scenario, binary string) {
+	args := []string{"tool", "test2json", "-t", "-p", importPath(s.folder) + "." + s.test, binary,
+		"-test.v=test2json", "-test.run=^" + s.test + "$", "-test.timeout=60m", "-test.parallel=64"}
+	if r.set == setAll && s.folder == scenariosFolder { // make chaos, soak and alarm run those of e2e/timed
+		args = append(args, "-all")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = s.folder
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	begin := time.Now()
+	used, err := r.follow(cmd)
+	if err != nil {
+		r.breaks(fmt.Errorf("running %s: %w", s.name(), err))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.summary.cpu(importPath(s.folder)+"."+s.test, used)
+	r.history.Took[s.name()], r.history.Ran[s.name()] = time.Since(begin).Round(time.Second), time.Now().Round(time.Second)
+}
+
+// follow runs a command that prints what `go test -json` prints, and gives that to the
+// summary. It returns the CPU time of the command and of its children. It returns no error
+// for an exit code, because the summary has the tests that failed.
+func (r *testRun) follow(cmd *exec.Cmd) (time.Duration, error) {
+	cmd.Env = append(os.Environ(), sampleVariable+"="+r.sample)
+	cmd.Stderr = os.Stderr
+	cmd.WaitDelay = stopPatience
+	cmd.Cancel = func() error {
+		if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
+			return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)
+		}
+		return cmd.Process.Signal(os.Interrupt)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	failures, readErr := r.summary.read(out)
+	err = cmd.Wait()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && failures > 0 {
+		err = nil
+	}
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), errors.Join(err, readErr)
+}
+
+// again runs each failed test once more, alone, and notes as flaky those that pass.
+func (r *testRun) again(ctx context.Context) {
+	failed := r.summary.failedTests()
+	if len(failed) == 0 || ctx.Err() != nil {
+		return
+	}
+	if len(failed) > mostFlakes {
+		fmt.Printf("\n%d tests failed: more than %d do not run again\n", len(failed), mostFlakes)
+		return
+	}
+	for _, f := range failed {
+		fmt.Printf("\nonce more, alone: %s %s\n", f.pkg, f.test)
+		r.summary.retry(f)
+		if s, ok := scenarioOf(f); ok {
+			r.scenario(ctx, s, filepath.Join(r.dir, path.Base(s.folder)+".test"))
+		} else {
+			r.goTest(ctx, "-count=1", "-timeout=30m", "-run", "^"+f.test+"$", f.pkg)
+		}
+		if r.summary.passedAgain(f) {
+			r.history.Flakes = append(r.history.Flakes, flake{Test: f.pkg + " " + f.test, Commit: r.commit, When: time.Now().Round(time.Second)})
+		}
+	}
+}
+
+// scenarioOf returns the scenario of a failed test, if it is one.
+func scenarioOf(f failedTest) (scenario, bool) {
+	for _, s := range scenarios() {
+		if f.pkg == importPath(s.folder)+"."+s.test {
+			return s, true
+		}
+	}
+	return scenario{}, false
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"cmp"
+	"iter"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// scenario is a test on clusters. It runs as a process of its own.
+type scenario struct {
+	// folder is the package of the test, relative to the root.
+	folder, test string
+	// core says that `make test` runs it. `make test-more` and `make test-all` run the others.
+	core bool
+	// covers are the folders whose changes make `make test-more` run the test, separated by
+	// spaces. A change in the folder of the test does so too.
+	covers string
+}
+
+// name is the name of the test in tables and in the history.
+func (s scenario) name() string { return s.folder + " " + s.test }
+
+// scenarios are all tests on clusters.
+func scenarios() []scenario {
+	const (
+		all     = "api kube charts roles peering reflect shadow netfabric health"
+		pods    = "shadow reflect kube"
+		peers   = "peering roles charts kube"
+		network = "netfabric charts roles/route.go roles/gateway.go"
+	)
+	s, t := scenariosFolder, "e2e/timed"
+	return []scenario{
+		{s, "TestApplication", true, all},
+		{s, "TestChart", true, "charts"},
+		{s, "TestLoudProvider", false, "reflect shadow"},
+		{s, "TestPeerRights", true, "charts shadow"},
+		{s, "TestUpgrade", true, all},
+
+		{s, "TestClocks", false, "peering health shadow"},
+		{s, "TestEndpoints", false, "shadow/endpoints reflect/forge health"},
+		{s, "TestEnrolment", false, "peering/auth peering/join peering/trust"},
+		{s, "TestFaultsHome", false, pods},
+		{s, "TestFaultsProvider", false, pods},
+		{s, "TestFidelity", false, pods},
+		{s, "TestFull", false, pods},
+		{s, "TestMesh", false, "peering reflect netfabric"},
+		{s, "TestNamespaces", false, "shadow/namespace reflect/replication roles/cmd"},
+		{s, "TestNegotiation", false, "peering/offer peering/link roles/cmd"},
+		{s, "TestNegotiationByHand", false, "peering/offer roles/cmd"},
+		{s, "TestNetwork", false, network},
+		{s, "TestOfferCapacity", false, "peering/offer"},
+		{s, "TestPartition", false, "netfabric peering/link health shadow/endpoints"},
+		{s, "TestPods", false, pods},
+		{s, "TestQuota", false, "shadow/workload shadow/rules"},
+		{s, "TestQuotaCapacity", false, "shadow/workload"},
+		{s, "TestRecordedAlerts", false, ""},
+		{s, "TestReflection", false, "reflect"},
+		{s, "TestReplicas", false, "kube/lease charts netfabric"},
+		{s, "TestSlowEtcd", false, "kube shadow reflect"},
+		{s, "TestStorage", false, "reflect/kinds shadow/rules"},
+		{s, "TestTokenPeering", false, peers},
+		{s, "TestTokenProviders", false, peers},
+		{s, "TestTokens", false, "reflect/kinds peering/auth"},
+		{s, "TestVirtualNodes", false, "shadow/virtualnode shadow/kubelet peering/offer"},
+		{s, "TestWebhookRules", false, "roles/webhook.go charts peering/discovery"},
+
+		{t, "TestAlarm", false, ""},
+		{t, "TestAnarchy", false, "netfabric health shadow/endpoints"},
+		{t, "TestChaos", false, pods},
+		{t, "TestPeerings", false, peers},
+		{t, "TestSoak", false, "reflect shadow"},
+	}
+}
+
+// folders returns the files and folders whose changes concern the test.
+func (s scenario) folders() iter.Seq[string] {
+	return slices.Values(append(strings.Fields(s.covers), s.folder))
+}
+
+// touched reports whether a change of these files, relative to the root, concerns the test.
+func (s scenario) touched(files []string) bool {
+	for folder := range s.folders() {
+		for _, file := range files {
+			if file == folder || strings.HasPrefix(file, folder+"/") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// coreScenarios returns the tests of `make test`, the longest first.
+func coreScenarios(h history) []scenario {
+	return longestFirst(h, slices.DeleteFunc(scenarios(), func(s scenario) bool { return !s.core }))
+}
+
+// moreScenarios returns the tests of `make test-more`: those that files concern, then a third
+// of the others, which are those that have not run for longest. rotation decides among tests
+// that never ran.
+func moreScenarios(h history, files []string, rotation int) []scenario {
+	var concerned, others []scenario
+	turn := map[string]int{}
+	for i, s := range slices.DeleteFunc(scenarios(), func(s scenario) bool { return s.core }) {
+		turn[s.name()] = (i + rotation) % 3
+		if s.touched(files) {
+			concerned = append(concerned, s)
+		} else {
+			others = append(others, s)
+		}
+	}
+	slices.SortStableFunc(others, func(a, b scenario) int {
+		return cmp.Or(h.ran(a).Compare(h.ran(b)), cmp.Compare(turn[a.name()], turn[b.name()]))
+	})
+	return append(longestFirst(h, concerned), longestFirst(h, others[:(len(others)+2)/3])...)
+}
+
+// longestFirst sorts by the duration of the last run. A test without one counts as long.
+func longestFirst(h history, list []scenario) []scenario {
+	slices.SortStableFunc(list, func(a, b scenario) int { return cmp.Compare(h.took(b), h.took(a)) })
+	return list
+}
+
+// importPath returns the import path of a folder of the project.
+func importPath(folder string) string { return path.Join("github.com/liqod/liqod", folder) }
+
+// scenariosFolder has scenarios only. Other folders have tests that need no cluster too.
+const scenariosFolder = "e2e/scenarios"
+
+// unknownDuration is assumed of a test that has not run on this machine.
+const unknownDuration = 4 * time.Minute
